@@ -1,0 +1,43 @@
+//! The contract of a store: records, and the indexes to find them by.
+//!
+//! A store remembers; it never decides. What becomes of a job or a worker is a rule that the caller hands over and
+//! that the store applies to the record as it is at that instant, with every write before it done (ADR 2). Each
+//! method takes its place in the order of writes when it is called, not when its answer is awaited.
+
+mod arrivals;
+mod keyspace;
+mod records;
+pub(crate) mod redb;
+
+use futures_util::future::BoxFuture;
+
+pub(crate) use arrivals::{Arrived, Arrivals};
+pub(crate) use keyspace::Keyspace;
+pub(crate) use records::{
+    Added, Claim, Claimant, JobRule, Lane, NewAction, Records, StoredJob, StoredPlan, WorkerRule,
+};
+
+use agenix_rules::rejection::Rejection;
+
+/// An answer that is on its way.
+pub(crate) type Answer<T> = BoxFuture<'static, Result<T, StoreError>>;
+/// What a rule allowed or refused.
+pub(crate) type Ruled<T> = Result<T, Rejection>;
+
+/// When a write may be answered (ADR 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// When it is on disk: everything that a user would miss.
+    Durable,
+    /// When every later read sees it: a crash may forget it, and nothing is lost by that.
+    Visible,
+}
+
+/// The store could not do its work; nobody did anything wrong.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the store failed: {0}; nothing of this command was kept")]
+pub(crate) struct StoreError(pub(crate) String);
+
+/// Everything agq remembers.
+pub(crate) trait Store: Records + Keyspace {}
+impl<T: Records + Keyspace> Store for T {}

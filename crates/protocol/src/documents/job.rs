@@ -1,0 +1,305 @@
+//! A job: one run of a plan on one input (seed 001 §3).
+
+use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    ids::{ActionId, JobId, PlanId, WorkerId},
+    time::Timestamp,
+};
+
+/// A job's status as RESP shows it (seed 001 §3; `cancelled` is ours).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Status {
+    Pending,
+    Running,
+    Completed,
+    Failed,
+    Dead,
+    Cancelled,
+}
+
+impl Status {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Dead => "dead",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Reads the word on the wire.
+    pub fn parse(word: &str) -> Option<Self> {
+        let all = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Dead, Self::Cancelled];
+        all.into_iter().find(|status| status.as_str() == word)
+    }
+
+    /// Whether a job of this status will not run again by itself.
+    pub fn is_ended(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running)
+    }
+}
+
+/// What `BRPOP queue:ready` gives a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobDocument {
+    /// The job.
+    pub job_id: JobId,
+    /// The action it belongs to.
+    pub action_id: ActionId,
+    /// The plan it runs.
+    pub plan_id: PlanId,
+    /// That plan, whole.
+    pub plan: Box<RawValue>,
+    /// The input it runs on.
+    pub inputs: Box<RawValue>,
+    /// Which claim of the job this is, from 1; an update may carry it and is then refused for any other claim.
+    pub attempt: u32,
+}
+
+/// What a worker reports by `JOB.UPDATE`. Fields that are not known are left alone: workers come in any language.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobUpdate {
+    /// `running`, `completed` or `failed`; none for mere progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    /// Who reports, on a connection that has not named its worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<WorkerId>,
+    /// The claim that this report is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// The worker's own time; agq keeps its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// The worker's own time; agq keeps its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
+    /// The worker's own time; agq keeps its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_at: Option<Timestamp>,
+    /// The task that runs now, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current_task: Option<u32>,
+    /// 0 to 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress_percent: Option<f32>,
+    /// Why it failed, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// An array of [`TaskResult`], kept as it came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_results: Option<Box<RawValue>>,
+}
+
+/// What became of one task.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskResult {
+    /// The task, from 1.
+    pub task_number: u32,
+    /// Its command.
+    pub command: String,
+    /// Its exit code; 128 + the signal when a signal ended it, as a shell has it; 127 when it could not be started.
+    pub exit_code: i32,
+    /// The signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Whether its timeout ended it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub timed_out: bool,
+    /// What it wrote to stdout, as far as it was kept.
+    #[serde(flatten, with = "stdout_fields")]
+    pub stdout: Kept,
+    /// What it wrote to stderr, as far as it was kept.
+    #[serde(flatten, with = "stderr_fields")]
+    pub stderr: Kept,
+    /// How long it ran.
+    pub duration_ms: u64,
+}
+
+/// A stream of a task as a result keeps it: capped, counted and flagged (design, decision 9).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// The first bytes that it wrote.
+    pub bytes: Vec<u8>,
+    /// How many it wrote in all.
+    pub total: u64,
+}
+
+impl Kept {
+    /// Whether more was written than is kept.
+    pub fn is_truncated(&self) -> bool {
+        self.total > self.bytes.len() as u64
+    }
+
+    /// Keeps at most `cap` bytes; text is cut between characters.
+    pub fn truncate(&mut self, cap: usize) {
+        if self.bytes.len() > cap {
+            self.bytes.truncate(cap);
+        }
+        if !self.is_truncated() {
+            return;
+        }
+        if let Err(error) = std::str::from_utf8(&self.bytes)
+            && error.error_len().is_none()
+        {
+            self.bytes.truncate(error.valid_up_to());
+        }
+    }
+
+    fn to_text(&self) -> (String, Option<&'static str>) {
+        match std::str::from_utf8(&self.bytes) {
+            Ok(text) => (text.to_owned(), None),
+            Err(_) => (BASE64.encode(&self.bytes), Some("base64")),
+        }
+    }
+
+    fn from_text(text: String, encoding: Option<&str>, total: Option<u64>) -> Result<Self, String> {
+        let bytes = match encoding {
+            None => text.into_bytes(),
+            Some("base64") => BASE64.decode(text).map_err(|error| error.to_string())?,
+            Some(other) => return Err(format!("unknown encoding '{other}', expected base64")),
+        };
+        let total = total.unwrap_or(bytes.len() as u64);
+        Ok(Self { bytes, total })
+    }
+}
+
+macro_rules! kept_fields {
+    ($module:ident, $text:literal, $encoding:literal, $bytes:literal, $truncated:literal) => {
+        mod $module {
+            use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+            use super::Kept;
+
+            #[derive(Serialize, Deserialize)]
+            struct Fields {
+                #[serde(rename = $text, default)]
+                text: String,
+                #[serde(rename = $encoding, default, skip_serializing_if = "Option::is_none")]
+                encoding: Option<String>,
+                #[serde(rename = $bytes, default)]
+                total: Option<u64>,
+                #[serde(rename = $truncated, default, skip_serializing_if = "std::ops::Not::not")]
+                truncated: bool,
+            }
+
+            pub(super) fn serialize<S: Serializer>(kept: &Kept, to: S) -> Result<S::Ok, S::Error> {
+                let (text, encoding) = kept.to_text();
+                let encoding = encoding.map(str::to_owned);
+                Fields { text, encoding, total: Some(kept.total), truncated: kept.is_truncated() }.serialize(to)
+            }
+
+            pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Kept, D::Error> {
+                let fields = Fields::deserialize(from)?;
+                Kept::from_text(fields.text, fields.encoding.as_deref(), fields.total).map_err(D::Error::custom)
+            }
+        }
+    };
+}
+
+kept_fields!(stdout_fields, "stdout", "stdout_encoding", "stdout_bytes", "stdout_truncated");
+kept_fields!(stderr_fields, "stderr", "stderr_encoding", "stderr_bytes", "stderr_truncated");
+
+/// What `JOB.STATUS` answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// The job.
+    pub job_id: JobId,
+    /// The action it belongs to.
+    pub action_id: ActionId,
+    /// The plan it runs.
+    pub plan_id: PlanId,
+    /// Where it stands.
+    pub status: Status,
+    /// The stored state behind the status.
+    pub state: String,
+    /// Its place among the action's inputs, from 0.
+    pub index: u64,
+    /// How often it was claimed.
+    pub attempt: u32,
+    /// When it was submitted.
+    pub created_at: Timestamp,
+    /// When it was last claimed; null until then.
+    pub started_at: Option<Timestamp>,
+    /// When it ended; null until then.
+    pub completed_at: Option<Timestamp>,
+    /// The worker that has it, or had it last.
+    pub worker_id: Option<String>,
+    /// The task that runs now, as far as the worker said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_task: Option<u32>,
+    /// 0 to 100, as far as the worker said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_percent: Option<f32>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The input it runs on.
+    pub inputs: Box<RawValue>,
+    /// Seed 003: exit code of the last task that ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Seed 003: stdout of the last task, when the job completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<String>,
+    /// Seed 003: stderr of the last task that ran, when the job failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+    /// What became of each task; null until the job ended.
+    pub task_results: Option<Box<RawValue>>,
+}
+
+impl JobStatus {
+    /// The results of the tasks, as far as they are what agw writes.
+    pub fn results(&self) -> Vec<TaskResult> {
+        let raw = self.task_results.as_deref().map_or("[]", RawValue::get);
+        serde_json::from_str(raw).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Kept, TaskResult};
+    use crate::documents::{parse, to_json};
+
+    fn result(bytes: &[u8], total: u64) -> TaskResult {
+        let stdout = Kept { bytes: bytes.to_vec(), total };
+        TaskResult { task_number: 1, command: "sort".into(), stdout, ..TaskResult::default() }
+    }
+
+    #[test]
+    fn text_travels_as_text_and_the_rest_as_base64() {
+        let text = to_json(&result("ä\n".as_bytes(), 3));
+        assert!(text.contains(r#""stdout":"ä\n","stdout_bytes":3,"stderr":"","stderr_bytes":0"#), "{text}");
+        let binary = to_json(&result(&[0xff, 0x00], 9));
+        let fields = r#""stdout":"/wA=","stdout_encoding":"base64","stdout_bytes":9,"stdout_truncated":true"#;
+        assert!(binary.contains(fields), "{binary}");
+        for result in [result("ä\n".as_bytes(), 3), result(&[0xff, 0x00], 9)] {
+            assert_eq!(parse::<TaskResult>(to_json(&result).as_bytes()).unwrap(), result);
+        }
+    }
+
+    #[test]
+    fn a_seed_result_is_understood() {
+        let seed = br#"{"task_number":1,"command":"sort","exit_code":0,"stdout":"a\n","stderr":"","duration_ms":120}"#;
+        let result = parse::<TaskResult>(seed).unwrap();
+        assert_eq!((result.stdout.bytes.as_slice(), result.stdout.total), (&b"a\n"[..], 2));
+    }
+
+    #[test]
+    fn cut_text_stays_text() {
+        let mut kept = Kept { bytes: "aä".into(), total: 3 };
+        kept.truncate(2);
+        assert_eq!((kept.bytes.as_slice(), kept.is_truncated()), (&b"a"[..], true));
+    }
+}

@@ -1,0 +1,42 @@
+//! The JSON documents that travel: what a submitter sends, what a worker gets and reports, what a reader sees.
+
+mod action;
+mod job;
+mod plan;
+mod queue;
+mod worker;
+
+use serde::de::DeserializeOwned;
+
+pub use action::{ActionStatus, ActionSubmission};
+pub use job::{JobDocument, JobStatus, JobUpdate, Kept, Status, TaskResult};
+pub use plan::{Plan, Task};
+pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
+pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
+
+/// A document that is not what it should be: the place, then the reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadDocument(String);
+
+/// Reads a JSON document. The error names the field and the place: ``tasks[1].comand: unknown field `comand` …``.
+pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
+    let mut from = serde_json::Deserializer::from_slice(json);
+    let value = serde_path_to_error::deserialize(&mut from).map_err(|error| {
+        let path = error.path().to_string();
+        let reason = error.into_inner();
+        if path == "." || path == "?" { BadDocument(reason.to_string()) } else { BadDocument(format!("{path}: {reason}")) }
+    })?;
+    from.end().map_err(|error| BadDocument(error.to_string()))?;
+    Ok(value)
+}
+
+/// A document as JSON text.
+pub fn to_json<T: serde::Serialize>(document: &T) -> String {
+    serde_json::to_string(document).expect("documents have text keys and no fallible parts")
+}
+
+/// Whether a JSON text is an object, without reading all of it.
+pub fn is_object(json: &str) -> bool {
+    json.trim_start().starts_with('{')
+}

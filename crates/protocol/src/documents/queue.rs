@@ -1,0 +1,60 @@
+//! What `QUEUE.STATS` answers (seed 001 §6).
+
+use serde::{Deserialize, Serialize};
+
+/// All queues and the workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStats {
+    /// Jobs that could run now.
+    #[serde(rename = "queue:ready")]
+    pub ready: ReadyStats,
+    /// Jobs that wait for a time.
+    #[serde(rename = "queue:scheduled")]
+    pub scheduled: ScheduledStats,
+    /// The workers.
+    pub workers: WorkerCounts,
+}
+
+/// Jobs that could run now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadyStats {
+    /// How many.
+    pub length: u64,
+    /// Age of the oldest; null when there is none.
+    pub oldest_job_age_seconds: Option<u64>,
+    /// Age of the newest; null when there is none.
+    pub newest_job_age_seconds: Option<u64>,
+    /// The same jobs by what they need.
+    pub needs: Vec<Demand>,
+}
+
+/// Ready jobs that need the same tools, and who could run them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Demand {
+    /// The commands that a worker must have.
+    pub tools: Vec<String>,
+    /// Ready jobs that need them.
+    pub length: u64,
+    /// Live workers that have them all.
+    pub workers: u64,
+}
+
+/// Jobs that wait for a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduledStats {
+    /// How many.
+    pub length: u64,
+    /// Seconds until the first is due; null when there is none.
+    pub next_job_due_in_seconds: Option<u64>,
+}
+
+/// The workers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerCounts {
+    /// All that are known and were not unregistered, the dead ones too.
+    pub total: u64,
+    /// Those that live.
+    pub active: u64,
+    /// Those that live and hold no job.
+    pub idle: u64,
+}

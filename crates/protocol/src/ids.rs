@@ -1,0 +1,116 @@
+//! Checked identifiers: once a value of these types exists, its text is legal on the wire, in keys and in logs.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Most bytes in a plan, action or job id.
+pub const MAX_ID_BYTES: usize = 128;
+/// Most bytes in a worker id (seed 000 §2.2).
+pub const MAX_WORKER_ID_BYTES: usize = 64;
+
+/// Why a text is not an id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} '{text}' is not valid: use 1 to {max} letters, digits and {also}")]
+pub struct BadId {
+    what: &'static str,
+    text: String,
+    max: usize,
+    also: &'static str,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $max:expr, $also:literal, $extra:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks `text`; the error says what is allowed.
+            pub fn new(text: impl Into<String>) -> Result<Self, BadId> {
+                let text: String = text.into();
+                let legal = |b: u8| b.is_ascii_alphanumeric() || $extra.contains(&b);
+                if text.is_empty() || text.len() > $max || !text.bytes().all(legal) {
+                    let text = text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
+                    return Err(BadId { what: $what, text, max: $max, also: $also });
+                }
+                Ok(Self(text))
+            }
+
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadId;
+            fn try_from(text: String) -> Result<Self, BadId> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                Self::new(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A plan's id, chosen by whoever submits it (seed 001 §2).
+    PlanId, "plan_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
+);
+id!(
+    /// An action's id, chosen by whoever submits it (seed 001 §4).
+    ActionId, "action_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
+);
+id!(
+    /// A job's id, given by agq.
+    JobId, "job_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
+);
+id!(
+    /// A worker's id (seed 000 §7.2).
+    WorkerId, "worker_id", MAX_WORKER_ID_BYTES, "'-', '_'", b"-_"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::{JobId, PlanId, WorkerId};
+
+    #[test]
+    fn the_edge_is_legal_and_one_past_it_is_not() {
+        assert!(WorkerId::new("w".repeat(64)).is_ok());
+        assert!(WorkerId::new("w".repeat(65)).is_err());
+        assert!(JobId::new("j".repeat(128)).is_ok());
+        assert!(JobId::new("j".repeat(129)).is_err());
+        assert!(PlanId::new("").is_err());
+    }
+
+    #[test]
+    fn an_error_names_the_kind_and_shows_no_control_characters() {
+        let error = WorkerId::new("a\nb").expect_err("a newline is not legal").to_string();
+        assert_eq!(error, "worker_id 'a?b' is not valid: use 1 to 64 letters, digits and '-', '_'");
+    }
+}

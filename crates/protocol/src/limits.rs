@@ -1,0 +1,61 @@
+//! Every bound of the wire and of the documents in one place. All are settings of agq; 0 means "no limit".
+
+/// The bounds that agq enforces, with the defaults of seed 003 §8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes in one command, all arguments together.
+    pub max_message_bytes: usize,
+    /// Most elements in one command.
+    pub max_elements: usize,
+    /// Most bytes in a plan document.
+    pub max_plan_bytes: usize,
+    /// Most tasks in a plan.
+    pub max_tasks: usize,
+    /// Most inputs in an action.
+    pub max_inputs: usize,
+    /// Most commands of one connection that may wait for their reply.
+    pub max_pipeline: usize,
+}
+
+/// Most bytes in an inline command (as Redis has it).
+pub const MAX_INLINE_BYTES: usize = 64 * 1024;
+/// Deepest nesting of a RESP value (seed 003 §8.3).
+pub const MAX_DEPTH: usize = 7;
+/// Most bytes of a stream that a worker keeps for the result, by default.
+pub const DEFAULT_KEPT_BYTES: usize = 1024 * 1024;
+/// Largest result that a worker sends in one update, below the default message limit with room for the rest.
+pub const MAX_UPDATE_BYTES: usize = 8 * 1024 * 1024;
+/// Seconds a task may run when its plan does not say.
+pub const DEFAULT_TASK_TIMEOUT_SECS: u64 = 300;
+/// Seconds a job may run when nothing else is said (seed 000 §4.3).
+pub const DEFAULT_JOB_TIMEOUT_SECS: u64 = 3600;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 10 * 1024 * 1024,
+            max_elements: 1_000_000,
+            max_plan_bytes: 1024 * 1024,
+            max_tasks: 100,
+            max_inputs: 1_000_000,
+            max_pipeline: 1024,
+        }
+    }
+}
+
+/// Whether `amount` passes `limit`, where 0 stands for "no limit".
+pub fn exceeds(amount: usize, limit: usize) -> bool {
+    limit != 0 && amount > limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::exceeds;
+
+    #[test]
+    fn the_edge_passes_one_more_does_not_and_zero_is_no_limit() {
+        assert!(!exceeds(10, 10));
+        assert!(exceeds(11, 10));
+        assert!(!exceeds(usize::MAX, 0));
+    }
+}

@@ -1,0 +1,215 @@
+//! Bytes to commands. Never allocates what a length merely promises: a bulk string takes memory as its bytes arrive.
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio_util::codec::Decoder;
+
+use super::inline;
+use crate::limits::{Limits, MAX_INLINE_BYTES, exceeds};
+
+/// A frame that cannot be read. The stream is out of step after it: answer and close.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Larger than `max_message_bytes`.
+    #[error("ERR Message too large: max {0} bytes")]
+    TooLarge(usize),
+    /// More elements than `max_elements`.
+    #[error("ERR Message too large: max {0} elements")]
+    TooManyElements(usize),
+    /// Not RESP.
+    #[error("ERR Protocol error: {0}")]
+    Broken(&'static str),
+    /// The socket failed.
+    #[error("the connection failed: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Decodes commands: arrays of bulk strings, or inline lines. An empty command is skipped, as Redis does.
+#[derive(Debug)]
+pub struct CommandDecoder {
+    max_message_bytes: usize,
+    max_elements: usize,
+    partial: Option<Partial>,
+}
+
+/// An array of which some elements have arrived.
+#[derive(Debug)]
+struct Partial {
+    missing: usize,
+    taken_bytes: usize,
+    bulk: Option<usize>,
+    args: Vec<Bytes>,
+}
+
+impl CommandDecoder {
+    /// A decoder that refuses what passes `limits`.
+    pub fn new(limits: &Limits) -> Self {
+        Self { max_message_bytes: limits.max_message_bytes, max_elements: limits.max_elements, partial: None }
+    }
+
+    /// The header of an array (`*<count>`), or a whole inline command.
+    fn begin(&mut self, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
+        if src[0] != b'*' {
+            let Some(line) = take_line(src, MAX_INLINE_BYTES)? else { return Ok(None) };
+            return inline::split(&line).map(Some).ok_or(FrameError::Broken("unbalanced quotes in request"));
+        }
+        let Some(line) = take_line(src, 32)? else { return Ok(None) };
+        let count = number(&line[1..]).ok_or(FrameError::Broken("invalid multibulk length"))?;
+        let Ok(count) = usize::try_from(count) else { return Ok(Some(Vec::new())) };
+        if exceeds(count, self.max_elements) {
+            return Err(FrameError::TooManyElements(self.max_elements));
+        }
+        let args = Vec::with_capacity(count.min(16));
+        self.partial = Some(Partial { missing: count, taken_bytes: 0, bulk: None, args });
+        Ok(None)
+    }
+
+    /// Takes elements until the array is whole or the bytes end.
+    fn proceed(&mut self, mut partial: Partial, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
+        while partial.missing > 0 {
+            let Some(length) = (match partial.bulk {
+                Some(length) => Some(length),
+                None => self.bulk_header(&mut partial, src)?,
+            }) else {
+                break;
+            };
+            partial.bulk = Some(length);
+            if src.len() < length + 2 {
+                break;
+            }
+            let bulk = src.split_to(length).freeze();
+            if &src[..2] != b"\r\n" {
+                return Err(FrameError::Broken("a bulk string is longer than its length says"));
+            }
+            src.advance(2);
+            partial.args.push(bulk);
+            partial.bulk = None;
+            partial.missing -= 1;
+        }
+        if partial.missing == 0 {
+            return Ok(Some(partial.args));
+        }
+        self.partial = Some(partial);
+        Ok(None)
+    }
+
+    fn bulk_header(&self, partial: &mut Partial, src: &mut BytesMut) -> Result<Option<usize>, FrameError> {
+        match src.first() {
+            None => return Ok(None),
+            Some(b'$') => {}
+            Some(_) => return Err(FrameError::Broken("expected '$': a command is an array of bulk strings")),
+        }
+        let Some(line) = take_line(src, 32)? else { return Ok(None) };
+        let length = number(&line[1..]).and_then(|n| usize::try_from(n).ok());
+        let length = length.ok_or(FrameError::Broken("invalid bulk length"))?;
+        partial.taken_bytes = partial.taken_bytes.saturating_add(length);
+        if exceeds(partial.taken_bytes, self.max_message_bytes) {
+            return Err(FrameError::TooLarge(self.max_message_bytes));
+        }
+        Ok(Some(length))
+    }
+}
+
+/// Removes a line from `src`, without its line end (`\r\n` or `\n`); `None` when it has not ended yet.
+fn take_line(src: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
+    let Some(end) = src.iter().take(max + 2).position(|&b| b == b'\n') else {
+        return if src.len() > max { Err(FrameError::Broken("too big inline request")) } else { Ok(None) };
+    };
+    let mut line = src.split_to(end + 1);
+    line.truncate(end);
+    if line.last() == Some(&b'\r') {
+        line.truncate(end - 1);
+    }
+    Ok(Some(line))
+}
+
+fn number(digits: &[u8]) -> Option<i64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+impl Decoder for CommandDecoder {
+    type Item = Vec<Bytes>;
+    type Error = FrameError;
+
+    fn decode(&mut self, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
+        loop {
+            if self.partial.is_none() {
+                if src.is_empty() {
+                    return Ok(None);
+                }
+                match self.begin(src)? {
+                    Some(args) if args.is_empty() => continue,
+                    Some(args) => return Ok(Some(args)),
+                    None if self.partial.is_none() => return Ok(None),
+                    None => {}
+                }
+            }
+            let Some(partial) = self.partial.take() else { return Ok(None) };
+            match self.proceed(partial, src)? {
+                Some(args) if args.is_empty() => {}
+                other => return Ok(other),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Bytes, BytesMut};
+    use proptest::prelude::{any, prop, proptest};
+    use tokio_util::codec::Decoder;
+
+    use super::{CommandDecoder, FrameError};
+    use crate::limits::Limits;
+
+    fn decoder(max_message_bytes: usize) -> CommandDecoder {
+        CommandDecoder::new(&Limits { max_message_bytes, max_elements: 3, ..Limits::default() })
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Option<Vec<Bytes>>, FrameError> {
+        decoder(100).decode(&mut BytesMut::from(bytes))
+    }
+
+    #[test]
+    fn arrays_and_inline_lines() {
+        assert_eq!(decode(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n").unwrap().unwrap(), ["PING", "hi"]);
+        assert_eq!(decode(b"PING hi\n").unwrap().unwrap(), ["PING", "hi"]);
+        assert_eq!(decode(b"\r\n*0\r\nPING\r\n").unwrap().unwrap(), ["PING"]);
+        assert!(decode(b"*1\r\n$4\r\nPI").unwrap().is_none());
+    }
+
+    #[test]
+    fn limits_hold_at_the_edge_and_one_past_it() {
+        let message = |n: usize| format!("*1\r\n${n}\r\n{}\r\n", "x".repeat(n)).into_bytes();
+        assert!(decode(&message(100)).unwrap().is_some());
+        assert!(matches!(decode(b"*1\r\n$101\r\n"), Err(FrameError::TooLarge(100))));
+        assert!(decode(b"*3\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n").unwrap().is_some());
+        assert!(matches!(decode(b"*4\r\n"), Err(FrameError::TooManyElements(3))));
+        assert!(decoder(0).decode(&mut BytesMut::from(&message(5000)[..])).unwrap().is_some());
+    }
+
+    #[test]
+    fn broken_frames_are_named() {
+        for bytes in [&b"*x\r\n"[..], b"*1\r\n+PING\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$1\r\nab\r\n", b"SET 'a\n"] {
+            assert!(matches!(decode(bytes), Err(FrameError::Broken(_))), "{bytes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_decodes_the_same(args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..4),
+                                      cut in any::<prop::sample::Index>()) {
+            let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+            for arg in &args {
+                bytes.extend(format!("${}\r\n", arg.len()).bytes());
+                bytes.extend(arg);
+                bytes.extend(b"\r\n");
+            }
+            let cut = cut.index(bytes.len());
+            let (mut decoder, mut src) = (decoder(100), BytesMut::from(&bytes[..cut]));
+            assert_eq!(decoder.decode(&mut src).unwrap(), None);
+            src.extend_from_slice(&bytes[cut..]);
+            assert_eq!(decoder.decode(&mut src).unwrap().unwrap(), args);
+            assert!(src.is_empty());
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! A point in time, to the millisecond. On the wire it is RFC 3339 in UTC, in compact records it is a number.
+
+use std::fmt;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+
+/// Milliseconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(pub u64);
+
+impl Timestamp {
+    /// This moment plus `ms` milliseconds; the end of time where that overflows.
+    #[must_use]
+    pub fn plus_ms(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds from `earlier` to this moment; 0 when `earlier` is later.
+    pub fn ms_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// Reads RFC 3339.
+    pub fn parse(text: &str) -> Option<Self> {
+        let ms = DateTime::parse_from_rfc3339(text).ok()?.timestamp_millis();
+        u64::try_from(ms).ok().map(Self)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let time = i64::try_from(self.0).ok().and_then(DateTime::<Utc>::from_timestamp_millis);
+        match time {
+            Some(time) => f.write_str(&time.to_rfc3339_opts(SecondsFormat::Millis, true)),
+            None => write!(f, "{} ms since 1970", self.0),
+        }
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() { to.collect_str(self) } else { to.serialize_u64(self.0) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        if !from.is_human_readable() {
+            return u64::deserialize(from).map(Self);
+        }
+        let text = String::deserialize(from)?;
+        Self::parse(&text).ok_or_else(|| D::Error::custom(format!("'{text}' is not an RFC 3339 time after 1970")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timestamp;
+
+    #[test]
+    fn text_and_back() {
+        let time = Timestamp(1_763_373_605_250);
+        assert_eq!(time.to_string(), "2025-11-17T10:00:05.250Z");
+        assert_eq!(Timestamp::parse("2025-11-17T10:00:05.250Z"), Some(time));
+        assert_eq!(Timestamp::parse("2025-11-17T11:00:05.250+01:00"), Some(time));
+        assert_eq!(Timestamp::parse("yesterday"), None);
+    }
+}

@@ -1,0 +1,11 @@
+//! What is legal. Pure: no clock, no randomness, no IO; time, ids and randomness are arguments, decisions are values.
+
+#![forbid(unsafe_code)]
+
+pub mod action;
+pub mod capability;
+pub mod job;
+pub mod plan;
+pub mod rejection;
+pub mod retry;
+pub mod worker;

@@ -1,0 +1,160 @@
+//! What makes a plan legal (seed 001 §2), and what it needs of a worker (design, decision 7).
+
+use std::collections::BTreeSet;
+
+use agenix_protocol::{
+    documents::{Plan, Task},
+    limits::{Limits, exceeds},
+    template,
+};
+
+use crate::rejection::Rejection;
+
+/// Most retries a plan may ask for.
+pub const MAX_RETRIES: u32 = 1000;
+
+/// Whether the plan is legal; a rejection names the first fault and its place.
+pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
+    let invalid = |text: String| Err(Rejection::InvalidPlan(text));
+    if plan.tasks.is_empty() {
+        return invalid("tasks is empty: a plan has at least one task".into());
+    }
+    if exceeds(plan.tasks.len(), limits.max_tasks) {
+        return invalid(format!("tasks has {} tasks, max {}", plan.tasks.len(), limits.max_tasks));
+    }
+    if plan.max_retries > MAX_RETRIES {
+        return invalid(format!("max_retries is {}, max {MAX_RETRIES}", plan.max_retries));
+    }
+    plan.tasks.iter().enumerate().try_for_each(|(at, task)| {
+        check_task(plan, at, task).map_err(|reason| Rejection::InvalidPlan(format!("tasks[{at}].{reason}")))
+    })
+}
+
+fn check_task(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
+    let number = at + 1;
+    if task.task_number as usize != number {
+        return Err(format!("task_number is {}, expected {number}: tasks are numbered from 1 without gaps", task.task_number));
+    }
+    check_command(&task.command)?;
+    check_input(plan, at, task)?;
+    if task.timeout_secs == Some(0) {
+        return Err("timeout_secs is 0: give at least 1 second, or leave it out for the default of 300".into());
+    }
+    if let Some(name) = task.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+        return Err(format!("env has the name '{}', which no variable can have", name.escape_debug()));
+    }
+    for (place, text) in task.templates() {
+        if text.contains('\0') && place != "stdin" {
+            return Err(format!("{place} contains a NUL byte, which no process can be given"));
+        }
+        template::fields(text).map_err(|error| format!("{place}: {error}"))?;
+    }
+    Ok(())
+}
+
+fn check_command(command: &str) -> Result<(), String> {
+    if command.trim().is_empty() {
+        return Err("command is empty".into());
+    }
+    if command.contains('/') {
+        return Err(format!("command is '{command}', a path: give the name of a program on the workers' PATH"));
+    }
+    if command.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        let shown = command.escape_debug();
+        return Err(format!("command is '{shown}': one program name, no shell line; its arguments go into args"));
+    }
+    Ok(())
+}
+
+fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
+    let Some(from) = task.input_from_task else {
+        return if task.stream { Err("stream needs input_from_task".into()) } else { Ok(()) };
+    };
+    let (from_at, this) = (from as usize, at + 1);
+    if from_at == 0 || from_at >= this {
+        return Err(format!("input_from_task is {from}: it must name a task before task {this}"));
+    }
+    if task.stdin.is_some() {
+        return Err("stdin and input_from_task are both given: a task has one stdin".into());
+    }
+    if plan.tasks[from_at - 1].stdout.is_some() {
+        return Err(format!("input_from_task is {from}, whose stdout goes to a file"));
+    }
+    if task.stream && from_at != at {
+        return Err(format!("stream joins a task with the one before it: input_from_task must be {at}, not {from}"));
+    }
+    let streamed = |other: &&Task| other.stream && other.input_from_task == Some(from);
+    match plan.tasks.iter().take(at).find(streamed) {
+        Some(other) => Err(format!("input_from_task is {from}, whose stdout already streams into task {}", other.task_number)),
+        None => Ok(()),
+    }
+}
+
+/// The commands that a worker must have to run the plan, sorted, each once.
+pub fn needs(plan: &Plan) -> Vec<String> {
+    plan.tasks.iter().map(|task| task.command.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{
+        documents::{Plan, parse},
+        limits::Limits,
+    };
+
+    use super::{check, needs};
+
+    fn plan(tasks: &str) -> Plan {
+        parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
+    }
+
+    fn refusal(tasks: &str) -> String {
+        check(&plan(tasks), &Limits::default()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn each_fault_has_its_words() {
+        let cases = [
+            ("", "tasks is empty: a plan has at least one task"),
+            (r#"{"task_number":2,"command":"a"}"#, "tasks[0].task_number is 2, expected 1: tasks are numbered from 1 without gaps"),
+            (r#"{"task_number":1,"command":""}"#, "tasks[0].command is empty"),
+            (r#"{"task_number":1,"command":"/bin/sh"}"#, "tasks[0].command is '/bin/sh', a path: give the name of a program on the workers' PATH"),
+            (r#"{"task_number":1,"command":"sort | uniq"}"#, "tasks[0].command is 'sort | uniq': one program name, no shell line; its arguments go into args"),
+            (r#"{"task_number":1,"command":"a","input_from_task":1}"#, "tasks[0].input_from_task is 1: it must name a task before task 1"),
+            (r#"{"task_number":1,"command":"a","stream":true}"#, "tasks[0].stream needs input_from_task"),
+            (r#"{"task_number":1,"command":"a","args":["{{x"]}"#, "tasks[0].args[0]: '{{' is never closed by '}}'"),
+            (r#"{"task_number":1,"command":"a","timeout_secs":0}"#, "tasks[0].timeout_secs is 0: give at least 1 second, or leave it out for the default of 300"),
+        ];
+        for (tasks, words) in cases {
+            assert_eq!(refusal(tasks), format!("Invalid plan schema: {words}"));
+        }
+    }
+
+    #[test]
+    fn a_stream_has_one_reader_and_joins_neighbours() {
+        let three = |second: &str, third: &str| {
+            format!(r#"{{"task_number":1,"command":"a"}},{{"task_number":2,"command":"b"{second}}},{{"task_number":3,"command":"c"{third}}}"#)
+        };
+        let streamed = r#","input_from_task":1,"stream":true"#;
+        assert!(refusal(&three("", streamed)).ends_with("input_from_task must be 2, not 1"));
+        assert!(refusal(&three(streamed, r#","input_from_task":1"#)).ends_with("already streams into task 2"));
+        assert!(check(&plan(&three(streamed, r#","input_from_task":2,"stream":true"#)), &Limits::default()).is_ok());
+    }
+
+    #[test]
+    fn a_hundred_tasks_are_legal_and_one_more_is_not() {
+        let tasks = |n: usize| {
+            let task = |n| format!(r#"{{"task_number":{n},"command":"true"}}"#);
+            plan(&(1..=n).map(task).collect::<Vec<_>>().join(","))
+        };
+        assert!(check(&tasks(100), &Limits::default()).is_ok());
+        let refused = check(&tasks(101), &Limits::default()).unwrap_err().to_string();
+        assert_eq!(refused, "Invalid plan schema: tasks has 101 tasks, max 100");
+    }
+
+    #[test]
+    fn needs_are_distinct_and_sorted() {
+        let plan = plan(r#"{"task_number":1,"command":"uniq"},{"task_number":2,"command":"sort"},{"task_number":3,"command":"uniq"}"#);
+        assert_eq!(needs(&plan), ["sort", "uniq"]);
+    }
+}

@@ -1,0 +1,108 @@
+//! A rule's "no", worded as the wire words it (seeds 000, 001 and 003).
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId, WorkerId},
+};
+
+/// Why something is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// Seed 001 §2.
+    #[error("Invalid plan schema: {0}")]
+    InvalidPlan(String),
+    /// Seed 001 §2.
+    #[error("Plan already exists: {0}")]
+    PlanExists(PlanId),
+    /// Seed 001 §4.
+    #[error("Plan not found: {0}")]
+    PlanNotFound(PlanId),
+    /// Seed 001 §4.
+    #[error("Invalid action schema: {0}")]
+    InvalidAction(String),
+    /// Seed 001 §4.
+    #[error("Too many inputs: max {0}")]
+    TooManyInputs(usize),
+    /// An id that was used for something else.
+    #[error("Action already exists with other content: {0}")]
+    ActionExists(ActionId),
+    /// Seed 001 §3.
+    #[error("Job not found: {0}")]
+    JobNotFound(JobId),
+    /// Seed 001 §3.
+    #[error("Invalid status transition: {} -> {}", .from.as_str(), .to.as_str())]
+    IllegalTransition {
+        /// The status the job has.
+        from: Status,
+        /// The status that was asked for.
+        to: Status,
+    },
+    /// Seed 000 §7.4.
+    #[error("Worker {worker} cannot update job claimed by {holder}")]
+    NotHolder {
+        /// Who asked.
+        worker: String,
+        /// Who has the job.
+        holder: String,
+    },
+    /// The job was claimed again since: the fence of decision 4.
+    #[error("Stale attempt: attempt {told} of job {job_id} is over, it is at attempt {current}")]
+    StaleAttempt {
+        /// The job.
+        job_id: JobId,
+        /// The attempt the report is about.
+        told: u32,
+        /// The attempt the job is at.
+        current: u32,
+    },
+    /// An update that is not one.
+    #[error("Invalid job update: {0}")]
+    InvalidUpdate(String),
+    /// Seed 000 §2.2.
+    #[error("Worker ID already registered")]
+    WorkerIdTaken,
+    /// Seed 003 §5.3.
+    #[error("Invalid worker registration: {0}")]
+    InvalidRegistration(String),
+    /// Seed 000 §2.2: neither an array nor an object with `tools`.
+    #[error("Invalid capabilities format")]
+    CapabilitiesFormat,
+    /// Seed 001 §5.
+    #[error("Invalid capabilities: {0}")]
+    InvalidCapabilities(String),
+    /// Seed 000 §3.3.
+    #[error("Worker not registered: {0}")]
+    WorkerUnknown(WorkerId),
+    /// Seed 001 §5, WORKER.UNREGISTER.
+    #[error("Worker not registered")]
+    NotRegistered,
+    /// Heartbeat statistics that are not a JSON object.
+    #[error("Invalid stats: {0}")]
+    InvalidStats(String),
+    /// A queue that agq does not have.
+    #[error("Unknown queue '{0}': use queue:ready or queue:scheduled")]
+    UnknownQueue(String),
+    /// A key that agq keeps for itself.
+    #[error("'{key}' is kept by agq and cannot be {what}: {instead}")]
+    ReservedKey {
+        /// The key.
+        key: String,
+        /// What was tried: "written", "read".
+        what: &'static str,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// A command for another type of key; the text is Redis' own.
+    #[error("Operation against a key holding the wrong kind of value")]
+    WrongType,
+}
+
+impl Rejection {
+    /// The error line without its `-`.
+    pub fn line(&self) -> String {
+        match self {
+            Self::WrongType => format!("WRONGTYPE {self}"),
+            _ => format!("ERR {self}"),
+        }
+    }
+}

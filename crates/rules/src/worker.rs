@@ -1,0 +1,188 @@
+//! A worker's life: registered, seen, silent, dead, unregistered (seed 000 §6).
+
+use agenix_protocol::{
+    documents::{Capabilities, WorkerRegistration, WorkerStatus},
+    ids::WorkerId,
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::rejection::Rejection;
+
+/// Where a worker is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Standing {
+    /// Registered and heard of in time.
+    Active,
+    /// Silent for too long; kept for whoever looks for what happened.
+    Dead,
+}
+
+/// A worker as a store keeps it. Fields are durable and positional: append, never reorder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Worker {
+    /// The worker.
+    pub worker_id: WorkerId,
+    /// Where it is in its life.
+    pub standing: Standing,
+    /// Its registration, as JSON.
+    pub registration: String,
+    /// The last statistics it sent, as JSON.
+    pub stats: Option<String>,
+    /// When it registered.
+    pub registered_at: Timestamp,
+    /// When it was last heard of.
+    pub last_seen_at: Timestamp,
+    /// The connection on which it registered, while that is open.
+    pub connection: Option<String>,
+}
+
+impl Worker {
+    /// The registration, read back.
+    pub fn registration(&self) -> Option<WorkerRegistration> {
+        serde_json::from_str(&self.registration).ok()
+    }
+
+    /// The worker as `WORKER.LIST` shows it.
+    pub fn status(&self, active_jobs: u64) -> WorkerStatus {
+        let told = self.registration();
+        let told = told.as_ref();
+        WorkerStatus {
+            worker_id: self.worker_id.clone(),
+            state: if self.standing == Standing::Active { "active" } else { "dead" }.into(),
+            hostname: told.map(|t| t.hostname.clone()).unwrap_or_default(),
+            platform: told.map(|t| t.platform.clone()).unwrap_or_default(),
+            agw_version: told.map(|t| t.agw_version.clone()).unwrap_or_default(),
+            capabilities: told.map(|t| t.capabilities.clone()).unwrap_or_default(),
+            max_concurrent_jobs: told.map_or(1, |t| t.max_concurrent_jobs),
+            active_jobs,
+            registered_at: self.registered_at,
+            last_seen_at: self.last_seen_at,
+            stats: self.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()),
+            tags: told.map(|t| t.tags.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// Whether the capabilities are legal names.
+pub fn check_capabilities(capabilities: &Capabilities) -> Result<(), Rejection> {
+    for (kind, names) in [("tools", &capabilities.tools), ("agentic_units", &capabilities.agentic_units)] {
+        for (at, name) in names.iter().enumerate() {
+            if name.is_empty() || name.len() > 255 || name.contains(|c: char| c.is_control() || c == '/') {
+                let text = format!("{kind}[{at}] is not the name of a program");
+                return Err(Rejection::InvalidCapabilities(text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A worker registers, on `connection`.
+///
+/// An id that lives is taken, unless it is the same run of the worker that comes back (same `instance`), or the
+/// connection on which it registered is gone.
+pub fn registered(
+    known: Option<&Worker>,
+    registration: &WorkerRegistration,
+    connection: &str,
+    now: Timestamp,
+) -> Result<Worker, Rejection> {
+    check_capabilities(&registration.capabilities)?;
+    if registration.max_concurrent_jobs == 0 {
+        let text = "max_concurrent_jobs is 0: a worker runs at least one job";
+        return Err(Rejection::InvalidRegistration(text.into()));
+    }
+    if let Some(known) = known
+        && known.standing == Standing::Active
+        && known.connection.as_deref().is_some_and(|open| open != connection)
+    {
+        let before = known.registration().and_then(|r| r.instance);
+        if before.is_none() || before != registration.instance {
+            return Err(Rejection::WorkerIdTaken);
+        }
+    }
+    Ok(Worker {
+        worker_id: registration.worker_id.clone(),
+        standing: Standing::Active,
+        registration: serde_json::to_string(registration).map_err(|e| Rejection::InvalidRegistration(e.to_string()))?,
+        stats: None,
+        registered_at: now,
+        last_seen_at: now,
+        connection: Some(connection.to_owned()),
+    })
+}
+
+/// A heartbeat. A worker that was found dead has to register again.
+pub fn seen(known: &Worker, stats: Option<&str>, now: Timestamp) -> Result<Worker, Rejection> {
+    if known.standing != Standing::Active {
+        return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
+    }
+    let mut seen = known.clone();
+    seen.last_seen_at = now.max(known.last_seen_at);
+    if let Some(stats) = stats {
+        seen.stats = Some(stats.to_owned());
+    }
+    Ok(seen)
+}
+
+/// Whether a worker has been silent for longer than `timeout_ms` (seed 000 §3.2: three heartbeat intervals).
+pub fn is_silent(worker: &Worker, now: Timestamp, timeout_ms: u64) -> bool {
+    worker.standing == Standing::Active && now.ms_since(worker.last_seen_at) > timeout_ms
+}
+
+/// The worker, found dead.
+pub fn dead(worker: &Worker) -> Worker {
+    Worker { standing: Standing::Dead, connection: None, ..worker.clone() }
+}
+
+/// The worker after `connection` closed; `None` when that changes nothing.
+pub fn detached(worker: &Worker, connection: &str) -> Option<Worker> {
+    let detached = || Worker { connection: None, ..worker.clone() };
+    (worker.connection.as_deref() == Some(connection)).then(detached)
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{
+        documents::{WorkerRegistration, parse},
+        time::Timestamp,
+    };
+
+    use super::{Standing, Worker, dead, detached, is_silent, registered, seen};
+    use crate::rejection::Rejection;
+
+    const NOW: Timestamp = Timestamp(1000);
+
+    fn registration(instance: &str) -> WorkerRegistration {
+        parse(format!(r#"{{"worker_id":"w","capabilities":["sort"],"instance":"{instance}"}}"#).as_bytes()).unwrap()
+    }
+
+    fn worker() -> Worker {
+        registered(None, &registration("a"), "c1", NOW).unwrap()
+    }
+
+    #[test]
+    fn an_id_is_taken_while_its_connection_lives() {
+        let again = |known: &Worker, instance| registered(Some(known), &registration(instance), "c2", NOW);
+        assert_eq!(again(&worker(), "b"), Err(Rejection::WorkerIdTaken));
+        assert!(again(&worker(), "a").is_ok());
+        assert!(again(&detached(&worker(), "c1").unwrap(), "b").is_ok());
+        assert!(again(&dead(&worker()), "b").is_ok());
+    }
+
+    #[test]
+    fn silence_is_measured_from_the_last_sign_of_life() {
+        let worker = seen(&worker(), None, Timestamp(2000)).unwrap();
+        assert!(!is_silent(&worker, Timestamp(2000 + 90_000), 90_000));
+        assert!(is_silent(&worker, Timestamp(2000 + 90_001), 90_000));
+        assert!(!is_silent(&dead(&worker), Timestamp(1_000_000), 90_000));
+    }
+
+    #[test]
+    fn the_dead_must_register_again_and_time_never_goes_back() {
+        assert!(seen(&dead(&worker()), None, NOW).is_err());
+        assert_eq!(seen(&worker(), Some("{}"), Timestamp(1)).unwrap().last_seen_at, NOW);
+        assert_eq!(dead(&worker()).standing, Standing::Dead);
+        assert_eq!(detached(&worker(), "c9"), None);
+    }
+}
