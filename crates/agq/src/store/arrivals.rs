@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// What arrived since the last look.
+/// What a batch of writes made available.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
     /// Jobs became ready.
@@ -18,29 +18,34 @@ pub(crate) struct Arrived {
     pub(crate) lists: HashSet<Bytes>,
 }
 
-/// Collects arrivals until the matchmaker looks.
+/// Collects arrivals until the matchmakers look. What came before they look is not missed.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    arrived: Mutex<Arrived>,
-    notify: Notify,
+    jobs: Notify,
+    lists: Notify,
+    pushed: Mutex<HashSet<Bytes>>,
 }
 
 impl Arrivals {
     /// Something can be taken from now on.
     pub(crate) fn announce(&self, news: Arrived) {
-        if !news.jobs && news.lists.is_empty() {
-            return;
+        if news.jobs {
+            self.jobs.notify_one();
         }
-        let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
-        arrived.jobs |= news.jobs;
-        arrived.lists.extend(news.lists);
-        drop(arrived);
-        self.notify.notify_one();
+        if !news.lists.is_empty() {
+            self.pushed.lock().unwrap_or_else(PoisonError::into_inner).extend(news.lists);
+            self.lists.notify_one();
+        }
     }
 
-    /// Waits for the next announcement; one that came before the call is not missed.
-    pub(crate) async fn next(&self) -> Arrived {
-        self.notify.notified().await;
-        mem::take(&mut *self.arrived.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Waits until jobs became ready.
+    pub(crate) async fn jobs(&self) {
+        self.jobs.notified().await;
+    }
+
+    /// Waits until lists got elements, and names them.
+    pub(crate) async fn lists(&self) -> HashSet<Bytes> {
+        self.lists.notified().await;
+        mem::take(&mut *self.pushed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

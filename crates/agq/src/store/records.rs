@@ -137,8 +137,10 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// All workers with the number of jobs that each holds, in the order of their ids.
     fn workers(&self) -> Answer<Vec<(Worker, u64)>>;
 
-    /// Answers when every write before it is visible and on disk.
+    /// Answers when every write before it is visible.
     fn settled(&self) -> Answer<()>;
+    /// Answers when everything visible is on disk.
+    fn sync(&self) -> Answer<()>;
     /// Where the store announces that there is something to take.
     fn arrivals(&self) -> Arc<Arrivals>;
 }

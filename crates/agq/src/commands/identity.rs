@@ -1,0 +1,68 @@
+//! Who a connection is (ADR 1): the worker that registered on it, else the registered worker whose name it bears, else
+//! the connection itself.
+
+use std::sync::Arc;
+
+use agenix_protocol::ids::WorkerId;
+use agenix_rules::{
+    capability::Abilities,
+    rejection::Rejection,
+    worker::{Standing, Worker},
+};
+
+use super::CommandError;
+use crate::{
+    house::{Caller, House},
+    store::Claimant,
+};
+
+async fn active_worker(house: &House, worker_id: &WorkerId) -> Result<Option<Worker>, CommandError> {
+    Ok(house.store.worker(worker_id).await?.filter(|worker| worker.standing == Standing::Active))
+}
+
+/// The worker that the connection speaks for.
+async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, CommandError> {
+    if let Some(worker_id) = &caller.registered {
+        let worker = active_worker(house, worker_id).await?;
+        return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
+    }
+    match &caller.name {
+        Some(name) => active_worker(house, name).await,
+        None => Ok(None),
+    }
+}
+
+/// The connection as one who takes jobs.
+pub(super) async fn claimant(house: &House, caller: &Caller) -> Result<Claimant, CommandError> {
+    let Some(worker) = worker_of(house, caller).await? else {
+        return Ok(Claimant { holder: Arc::clone(&caller.connection), abilities: Arc::new(Abilities::Anything) });
+    };
+    let capabilities = worker.registration().map(|told| told.capabilities).unwrap_or_default();
+    let abilities = Abilities::Commands(capabilities.commands().cloned().collect());
+    Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities: Arc::new(abilities) })
+}
+
+/// The name under which the connection reports on jobs. A connection that is no worker may name one in its report; one
+/// that is a worker may not name another.
+pub(super) async fn reporter(
+    house: &House,
+    caller: &Caller,
+    named: Option<&WorkerId>,
+) -> Result<Arc<str>, CommandError> {
+    // A worker that was found dead may still say what it did: the job's holder and attempt decide.
+    let own = caller.registered.as_ref().or(caller.name.as_ref());
+    let known = match own {
+        Some(worker_id) => house.store.worker(worker_id).await?.map(|worker| worker.worker_id),
+        None => None,
+    };
+    let who = match (known, named) {
+        (Some(own), Some(named)) if own != *named => {
+            return Err(Rejection::InvalidUpdate(format!("worker_id is {named}, this connection is {own}")).into());
+        }
+        (Some(own), _) => own,
+        (None, Some(named)) if house.store.worker(named).await?.is_some() => named.clone(),
+        (None, Some(named)) => return Err(Rejection::WorkerUnknown(named.clone()).into()),
+        (None, None) => return Ok(Arc::clone(&caller.connection)),
+    };
+    Ok(who.as_str().into())
+}

@@ -1,0 +1,108 @@
+//! JOB.*: what workers report and what users see (seed 001 §3).
+
+use agenix_protocol::{
+    documents::{self, JobStatus, JobUpdate, Status, TaskResult},
+    ids::{ActionId, JobId},
+    resp::Reply,
+};
+use agenix_rules::{
+    job::{self, Job},
+    rejection::Rejection,
+};
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::{CommandError, Outcome, identity, json};
+use crate::{
+    house::{Caller, House},
+    store::{JobRule, Promise, StoreError, StoredJob},
+};
+
+/// JOB.UPDATE
+pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json: &[u8]) -> Outcome {
+    let mut update: JobUpdate = documents::parse(json).map_err(|error| Rejection::InvalidUpdate(error.to_string()))?;
+    let results = update.task_results.take().map(|results| String::from(Box::<str>::from(results)));
+    if results.as_ref().is_some_and(|results| !results.starts_with('[')) {
+        return Err(Rejection::InvalidUpdate("task_results is not an array".into()).into());
+    }
+    let who = identity::reporter(house, caller, update.worker_id.as_ref()).await?;
+    // What a user would miss is on disk before the answer; that a job runs is not (design, decision 4).
+    let is_end = update.status.is_some_and(Status::is_ended);
+    let promise = if is_end { Promise::Durable } else { Promise::Visible };
+    let (now, jitter, id) = (house.clock.now(), house.clock.chance(), job_id.clone());
+    let rule = move |job: Option<&Job>| {
+        let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
+        job::advanced(job, &update, &who, now, jitter)
+    };
+    house.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
+    Ok(Reply::ok())
+}
+
+/// JOB.STATUS
+pub(super) async fn status(house: &House, job_id: &JobId) -> Outcome {
+    let Some(stored) = house.store.job(job_id).await? else { return Ok(Reply::Nil) };
+    let broken = |error: serde_json::Error| StoreError(format!("job {job_id} cannot be read: {error}"));
+    Ok(json(&shown(stored).map_err(broken)?))
+}
+
+fn shown(StoredJob { job, input, results }: StoredJob) -> Result<JobStatus, serde_json::Error> {
+    let status = job.status();
+    let last = results.as_deref().and_then(last_result);
+    let last = last.as_ref();
+    let text = |kept: &documents::Kept| String::from_utf8_lossy(&kept.bytes).into_owned();
+    Ok(JobStatus {
+        status,
+        state: job.state.as_str().into(),
+        index: job.index,
+        attempt: job.attempt,
+        created_at: job.created_at,
+        started_at: job.started_at,
+        completed_at: job.ended_at,
+        worker_id: job.holder,
+        current_task: job.current_task,
+        progress_percent: job.progress_percent,
+        error: job.error,
+        inputs: RawValue::from_string(input)?,
+        exit_code: last.map(|result| result.exit_code),
+        stdout: last.filter(|_| status == Status::Completed).map(|result| text(&result.stdout)),
+        stderr: last.filter(|_| status != Status::Completed).map(|result| text(&result.stderr)),
+        task_results: results.map(RawValue::from_string).transpose()?,
+        job_id: job.job_id,
+        action_id: job.action_id,
+        plan_id: job.plan_id,
+    })
+}
+
+fn last_result(results: &str) -> Option<TaskResult> {
+    serde_json::from_str::<Vec<TaskResult>>(results).ok()?.pop()
+}
+
+/// JOB.LIST
+pub(super) async fn list(house: &House, action_id: &ActionId, status: Option<Status>) -> Outcome {
+    let jobs = house.store.jobs_of(action_id, status).await?;
+    Ok(Reply::bulks(jobs.into_iter().map(String::from)))
+}
+
+/// A claim whose reply may never have arrived: the job goes back unless it was reported since.
+pub(crate) async fn hand_back_unreported(
+    house: &House,
+    job_id: &JobId,
+    holder: &str,
+    attempt: u32,
+) -> Result<(), CommandError> {
+    let rule = back_rule(holder, Some(attempt));
+    Ok(house.store.decide(job_id, Promise::Visible, None, rule).await??)
+}
+
+/// A holder is no more: everything it has goes back.
+pub(crate) async fn hand_back_all(house: &House, holder: &str) -> Result<(), CommandError> {
+    for job_id in house.store.held_by(holder).await? {
+        house.store.decide(&job_id, Promise::Durable, None, back_rule(holder, None)).await??;
+    }
+    Ok(())
+}
+
+fn back_rule(holder: &str, attempt: Option<u32>) -> JobRule {
+    let holder = holder.to_owned();
+    Box::new(move |job| Ok(job.map_or(job::Outcome::Unchanged, |job| job::given_back(job, &holder, attempt))))
+}

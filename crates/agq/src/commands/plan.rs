@@ -1,0 +1,56 @@
+//! PLAN.*: plans are checked once, when they come in (seed 001 §2).
+
+use agenix_protocol::{
+    documents::{self, Plan},
+    ids::PlanId,
+    limits::exceeds,
+    resp::Reply,
+};
+use agenix_rules::{plan, rejection::Rejection};
+
+use super::Outcome;
+use crate::{
+    house::House,
+    store::{StoreError, StoredPlan},
+};
+
+/// PLAN.SUBMIT
+pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
+    let limits = &house.settings.limits;
+    if exceeds(json.len(), limits.max_plan_bytes) {
+        let text = format!("the plan has {} bytes, max {}", json.len(), limits.max_plan_bytes);
+        return Err(Rejection::InvalidPlan(text).into());
+    }
+    let mut plan: Plan = documents::parse(json).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
+    plan::check(&plan, limits)?;
+    let plan_id = plan.plan_id.get_or_insert_with(|| house.clock.plan_id()).clone();
+    let stored =
+        StoredPlan { plan_id: plan_id.clone(), json: documents::to_json(&plan), created_at: house.clock.now() };
+    if house.store.add_plan(stored).await? {
+        Ok(Reply::Simple(format!("OK plan_id={plan_id}")))
+    } else {
+        Err(Rejection::PlanExists(plan_id).into())
+    }
+}
+
+/// PLAN.GET
+pub(super) async fn get(house: &House, plan_id: &PlanId) -> Outcome {
+    Ok(Reply::bulk_or_nil(house.store.plan(plan_id).await?.map(|plan| plan.json)))
+}
+
+/// PLAN.LIST
+pub(super) async fn list(house: &House) -> Outcome {
+    Ok(Reply::bulks(house.store.plans().await?.into_iter().map(String::from)))
+}
+
+/// The plan, even when it was submitted just before on the same connection and is not answered yet.
+pub(super) async fn find(house: &House, plan_id: &PlanId) -> Result<Plan, super::CommandError> {
+    let mut found = house.store.plan(plan_id).await?;
+    if found.is_none() {
+        house.store.settled().await?;
+        found = house.store.plan(plan_id).await?;
+    }
+    let stored = found.ok_or_else(|| Rejection::PlanNotFound(plan_id.clone()))?;
+    Ok(documents::parse(stored.json.as_bytes())
+        .map_err(|error| StoreError(format!("plan {plan_id} cannot be read: {error}")))?)
+}

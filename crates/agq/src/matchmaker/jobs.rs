@@ -1,0 +1,79 @@
+//! Matches ready jobs with the claimants that wait: one claim for all of them, the one who waits longest first.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use agenix_rules::job;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+use super::Handed;
+use crate::{
+    clock::Clock,
+    store::{Claim, Claimant, Promise, Store, StoreError},
+};
+
+/// A claimant that waits.
+pub(super) struct Ticket {
+    pub(super) claimant: Claimant,
+    pub(super) give: oneshot::Sender<Result<Handed<Claim>, StoreError>>,
+}
+
+pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut tickets: mpsc::UnboundedReceiver<Ticket>) {
+    let arrivals = store.arrivals();
+    let (back, mut returned) = mpsc::unbounded_channel();
+    let mut waiting = VecDeque::new();
+    loop {
+        tokio::select! {
+            ticket = tickets.recv() => match ticket {
+                None => return,
+                Some(ticket) => waiting.push_back(ticket),
+            },
+            () = arrivals.jobs() => {}
+            Some(claim) = returned.recv() => give_back(&*store, &claim),
+        }
+        while let Ok(ticket) = tickets.try_recv() {
+            waiting.push_back(ticket);
+        }
+        waiting.retain(|ticket: &Ticket| !ticket.give.is_closed());
+        serve(&*store, &clock, &mut waiting, &back).await;
+    }
+}
+
+async fn serve(
+    store: &dyn Store,
+    clock: &Clock,
+    waiting: &mut VecDeque<Ticket>,
+    back: &mpsc::UnboundedSender<Claim>,
+) {
+    if waiting.is_empty() {
+        return;
+    }
+    let claimants = waiting.iter().map(|ticket| ticket.claimant.clone()).collect();
+    match store.claim(claimants, clock.now()).await {
+        Ok(claims) => {
+            for (ticket, claim) in std::mem::take(waiting).into_iter().zip(claims) {
+                match claim {
+                    None => waiting.push_back(ticket),
+                    // Gone meanwhile: what comes back in the error is dropped, and goes back.
+                    Some(claim) => drop(ticket.give.send(Ok(Handed::new(claim, back.clone())))),
+                }
+            }
+        }
+        Err(error) => {
+            for ticket in waiting.drain(..) {
+                let _gone = ticket.give.send(Err(error.clone()));
+            }
+        }
+    }
+}
+
+/// Nobody received the claim: the job goes back to where it was.
+fn give_back(store: &dyn Store, claim: &Claim) {
+    let (holder, attempt) = (claim.job.holder.clone().unwrap_or_default(), claim.job.attempt);
+    warn!(job_id = %claim.job.job_id, holder, "the claimant has gone; its job goes back");
+    let rule = move |job: Option<&job::Job>| {
+        Ok(job.map_or(job::Outcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt))))
+    };
+    // The write has its place in the order; there is nobody to tell that it was done.
+    drop(store.decide(&claim.job.job_id, Promise::Visible, None, Box::new(rule)));
+}

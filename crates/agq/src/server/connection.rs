@@ -1,0 +1,235 @@
+//! One connection: commands in, replies out in their order, with many writes on their way at once.
+//!
+//! A command starts when it is read, so that the writes of a pipeline share a group commit. A read waits for the writes
+//! before it, and what waits or changes the session runs alone.
+
+use std::{collections::VecDeque, pin::Pin, sync::Arc, task::Poll, time::Duration};
+
+use agenix_protocol::{
+    request::{Flow, Request},
+    resp::{CommandDecoder, FrameError, Reply, ReplyEncoder},
+};
+use bytes::Bytes;
+use futures_util::{FutureExt, SinkExt, StreamExt, future::ready, poll};
+use tokio::{
+    io::AsyncReadExt,
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
+    sync::watch,
+};
+use tokio_util::codec::{FramedRead, FramedWrite};
+use tracing::{debug, warn};
+
+use super::session::{Gate, Session};
+use crate::{
+    commands::{self, Done, Effect},
+    house::House,
+    key::SessionKey,
+};
+
+/// How long a connection that sent a broken or too large frame is still read, so that the error reaches it.
+const LINGER: Duration = Duration::from_secs(5);
+
+type Running = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+struct Connection {
+    house: Arc<House>,
+    session: Session,
+    reader: FramedRead<OwnedReadHalf, CommandDecoder>,
+    writer: FramedWrite<OwnedWriteHalf, ReplyEncoder>,
+    /// Commands under way, in the order of their replies.
+    running: VecDeque<Running>,
+    /// Whether what is under way runs alone.
+    is_alone: bool,
+    /// The next command, which waits until nothing is under way.
+    next: Option<Request>,
+}
+
+/// Why a connection ends.
+enum End {
+    /// The other side closed it, or it broke.
+    Closed,
+    /// A frame could not be read.
+    Broken(FrameError),
+}
+
+/// Serves one connection until it closes, or `stop` says so.
+pub(super) async fn serve(
+    socket: TcpStream,
+    name: Arc<str>,
+    house: Arc<House>,
+    key: Arc<SessionKey>,
+    mut stop: watch::Receiver<bool>,
+) {
+    if let Err(error) = socket.set_nodelay(true) {
+        debug!(%error, "TCP_NODELAY could not be set");
+    }
+    let (reader, writer) = socket.into_split();
+    let mut connection = Connection {
+        session: Session::new(name, key),
+        reader: FramedRead::new(reader, CommandDecoder::new(&house.settings.limits)),
+        writer: FramedWrite::new(writer, ReplyEncoder::default()),
+        house,
+        running: VecDeque::new(),
+        is_alone: false,
+        next: None,
+    };
+    let end = tokio::select! {
+        end = connection.converse() => end,
+        _ = stop.changed() => {
+            connection.finish_writes().await;
+            Ok(End::Closed)
+        }
+    };
+    if let Ok(End::Broken(error)) = end {
+        connection.refuse(&error).await;
+    }
+    connection.close().await;
+}
+
+impl Connection {
+    async fn converse(&mut self) -> Result<End, std::io::Error> {
+        loop {
+            self.answer_what_is_ready().await?;
+            if self.running.is_empty() {
+                self.is_alone = false;
+                if let Some(request) = self.next.take() {
+                    self.start(request).await;
+                    continue;
+                }
+            }
+            if self.may_read()
+                && let Some(frame) = self.reader.next().now_or_never()
+            {
+                match frame {
+                    None => return Ok(End::Closed),
+                    Some(Err(error)) => return Ok(End::Broken(error)),
+                    Some(Ok(args)) => self.accept(&args).await,
+                }
+                continue;
+            }
+            self.writer.flush().await?;
+            let may_read = self.may_read();
+            tokio::select! {
+                done = front(&mut self.running) => self.answer(done).await?,
+                frame = self.reader.next(), if may_read => match frame {
+                    None => return Ok(End::Closed),
+                    Some(Err(error)) => return Ok(End::Broken(error)),
+                    Some(Ok(args)) => self.accept(&args).await,
+                },
+            }
+        }
+    }
+
+    fn may_read(&self) -> bool {
+        let max = self.house.settings.limits.max_pipeline;
+        self.next.is_none() && (max == 0 || self.running.len() < max)
+    }
+
+    async fn accept(&mut self, args: &[Bytes]) {
+        if !self.is_alone {
+            // Whoever sends something has got what was sent before.
+            self.session.unproven = None;
+        }
+        match self.session.gate(args) {
+            Err(reply) => self.running.push_back(Box::pin(ready(Done { reply, effect: Effect::None }))),
+            Ok(request) => {
+                let must_wait = self.is_alone || request.flow() != Flow::Write;
+                if must_wait && !self.running.is_empty() { self.next = Some(request) } else { self.start(request).await }
+            }
+        }
+    }
+
+    async fn start(&mut self, request: Request) {
+        self.is_alone = request.flow() == Flow::Alone;
+        let mut running: Running = match self.session.admit(request) {
+            Gate::Answer(reply) => Box::pin(ready(Done { reply, effect: Effect::None })),
+            Gate::Pass(request) => {
+                Box::pin(commands::run(Arc::clone(&self.house), Arc::clone(&self.session.caller), request))
+            }
+        };
+        // The first poll puts its write in the store's order.
+        match poll!(&mut running) {
+            Poll::Ready(done) => self.running.push_back(Box::pin(ready(done))),
+            Poll::Pending => self.running.push_back(running),
+        }
+    }
+
+    async fn answer_what_is_ready(&mut self) -> Result<(), std::io::Error> {
+        while let Some(first) = self.running.front_mut() {
+            match poll!(first) {
+                Poll::Pending => break,
+                Poll::Ready(done) => self.answer(done).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, done: Done) -> Result<(), std::io::Error> {
+        self.running.pop_front();
+        self.session.apply(done.effect);
+        self.writer.encoder_mut().version = self.session.version;
+        self.writer.feed(done.reply).await
+    }
+
+    /// agq stops: what was started is finished and answered, what waits for work is not.
+    async fn finish_writes(&mut self) {
+        while !self.is_alone && !self.running.is_empty() {
+            let done = front(&mut self.running).await;
+            if self.answer(done).await.is_err() {
+                return;
+            }
+        }
+        if let Err(error) = self.writer.flush().await {
+            debug!(%error, "the last replies could not be sent");
+        }
+    }
+
+    /// Answers a frame that cannot be read, after the commands before it. The client may still be sending: it is read
+    /// for a while, for a reset would take the error away from it.
+    async fn refuse(&mut self, error: &FrameError) {
+        debug!(%error, connection = %self.session.caller.connection, "a frame was refused");
+        self.finish_writes().await;
+        if matches!(error, FrameError::Io(_)) || self.writer.send(Reply::Error(error.to_string())).await.is_err() {
+            return;
+        }
+        let linger = async {
+            tokio::io::AsyncWriteExt::shutdown(self.writer.get_mut()).await?;
+            let mut sink = vec![0; 64 * 1024];
+            while self.reader.get_mut().read(&mut sink).await? > 0 {}
+            Ok::<_, std::io::Error>(())
+        };
+        if tokio::time::timeout(LINGER, linger).await.is_err() {
+            debug!("a refused client went on sending");
+        }
+    }
+
+    /// Gives back what the connection had and nobody else can account for.
+    async fn close(mut self) {
+        // What was under way is dropped: a claim that was just handed over goes back by that.
+        self.running.clear();
+        let caller = &self.session.caller;
+        let mut outcome = Ok(());
+        if let Some(claim) = &self.session.unproven {
+            outcome = commands::hand_back_unreported(&self.house, &claim.job_id, &claim.holder, claim.attempt).await;
+        }
+        outcome = outcome.and(commands::hand_back_all(&self.house, &caller.connection).await);
+        if let Some(worker_id) = &caller.registered {
+            outcome = outcome.and(commands::detach(&self.house, worker_id, &caller.connection).await);
+        }
+        if let Err(error) = outcome {
+            warn!(%error, connection = %caller.connection, "a closed connection could not be cleared");
+        }
+        debug!(connection = %caller.connection, "closed");
+    }
+}
+
+/// The first of the commands under way, when it is done. Waits for ever where there is none.
+async fn front(running: &mut VecDeque<Running>) -> Done {
+    match running.front_mut() {
+        Some(first) => first.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,107 @@
+//! The lanes in the writer's memory: few, asked at every claim, written along with the batch that changed them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use redb::{Database, Error, ReadableDatabase, ReadableTable, Table, TableError};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    codec::{decode, encode},
+    tables::{LANE_LENGTHS, LANES, META},
+};
+
+/// What makes a lane.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct LaneKey {
+    pub(super) queue: String,
+    /// Sorted.
+    pub(super) needs: Vec<String>,
+}
+
+/// Every lane there ever was, by number.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    keys: Vec<LaneKey>,
+    numbers: HashMap<LaneKey, u32>,
+    lengths: Vec<u64>,
+    changed: BTreeSet<u32>,
+    next_seq: u64,
+}
+
+impl Lanes {
+    pub(super) fn load(database: &Database) -> Result<Self, Error> {
+        let read = database.begin_read()?;
+        let mut lanes = Self::default();
+        let keys = match read.open_table(LANES) {
+            Err(TableError::TableDoesNotExist(_)) => return Ok(lanes),
+            table => table?,
+        };
+        let lengths = read.open_table(LANE_LENGTHS)?;
+        for entry in keys.iter()? {
+            let (number, key) = entry?;
+            let length = lengths.get(number.value())?.map_or(0, |length| length.value());
+            lanes.push(decode(key.value())?, length);
+        }
+        lanes.next_seq = read.open_table(META)?.get("next_seq")?.map_or(0, |seq| seq.value());
+        Ok(lanes)
+    }
+
+    fn push(&mut self, key: LaneKey, length: u64) -> u32 {
+        let number = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(key.clone(), number);
+        self.keys.push(key);
+        self.lengths.push(length);
+        number
+    }
+
+    /// The number of a lane, which is made where it is new.
+    pub(super) fn number(&mut self, key: LaneKey) -> u32 {
+        if let Some(&number) = self.numbers.get(&key) {
+            return number;
+        }
+        let number = self.push(key, 0);
+        self.changed.insert(number);
+        number
+    }
+
+    /// The lanes that have ready jobs.
+    pub(super) fn with_jobs(&self) -> impl Iterator<Item = (u32, &LaneKey)> {
+        let numbered = (0u32..).zip(self.keys.iter().zip(&self.lengths));
+        numbered.filter(|(_, (_, length))| **length > 0).map(|(number, (key, _))| (number, key))
+    }
+
+    /// A job came into a lane, or left it.
+    pub(super) fn resize(&mut self, lane: u32, by: i64) {
+        if let Some(length) = self.lengths.get_mut(lane as usize) {
+            *length = length.saturating_add_signed(by);
+            self.changed.insert(lane);
+        }
+    }
+
+    /// The next place in the order of all jobs.
+    pub(super) fn take_seq(&mut self) -> u64 {
+        self.next_seq += 1;
+        self.next_seq
+    }
+
+    /// Writes what changed.
+    pub(super) fn save(
+        &mut self,
+        keys: &mut Table<'_, u32, &'static [u8]>,
+        lengths: &mut Table<'_, u32, u64>,
+        meta: &mut Table<'_, &'static str, u64>,
+    ) -> Result<(), Error> {
+        if self.changed.is_empty() {
+            return Ok(());
+        }
+        for number in std::mem::take(&mut self.changed) {
+            let at = number as usize;
+            if keys.get(number)?.is_none() {
+                keys.insert(number, encode(&self.keys[at])?.as_slice())?;
+            }
+            lengths.insert(number, self.lengths[at])?;
+        }
+        meta.insert("next_seq", self.next_seq)?;
+        Ok(())
+    }
+}

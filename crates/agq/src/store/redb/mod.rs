@@ -1,0 +1,292 @@
+//! The store on redb: one file, one writer, many readers.
+//!
+//! `writer` is the only one to write, `batch` is one transaction of it, `records` and `keyspace` are what can be done
+//! in one, `reads` looks at what is committed.
+
+mod batch;
+mod codec;
+mod keyspace;
+mod lanes;
+mod reads;
+mod records;
+mod tables;
+mod writer;
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId, WorkerId},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::{Action, Tally},
+    worker::Worker,
+};
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use futures_util::future::ready;
+use redb::{Database, DatabaseError, Error, ReadTransaction, ReadableDatabase, ReadableTable, backends::InMemoryBackend};
+
+use self::{
+    batch::Batch,
+    tables::{FORMAT, META},
+    writer::Inbox,
+};
+use super::{
+    Added, Answer, Arrivals, Claim, Claimant, JobRule, Keyspace, Lane, NewAction, Promise, Records, Ruled, StoreError,
+    StoredJob, StoredPlan, WorkerRule,
+};
+
+/// A redb database with its writer.
+pub(crate) struct RedbStore {
+    /// `None` once the store is closing.
+    inbox: Option<Inbox>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    database: Arc<Database>,
+    arrivals: Arc<Arrivals>,
+    /// Whether something visible is not on disk yet.
+    owes_sync: Arc<AtomicBool>,
+}
+
+impl RedbStore {
+    /// Opens the database file, or creates it.
+    pub(crate) fn open(file: &Path) -> anyhow::Result<Self> {
+        let shown = file.display();
+        let database = Database::builder().create(file).map_err(|error| match error {
+            DatabaseError::DatabaseAlreadyOpen => anyhow::anyhow!(
+                "another agq has {shown} open: stop it, or give this one another --data-dir"
+            ),
+            error => anyhow::Error::new(error).context(format!("cannot open the database {shown}")),
+        })?;
+        Self::start(database).with_context(|| format!("cannot use the database {shown}"))
+    }
+
+    /// A store that forgets everything when it is dropped.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests need no file"))]
+    pub(crate) fn in_memory() -> anyhow::Result<Self> {
+        Self::start(Database::builder().create_with_backend(InMemoryBackend::new())?)
+    }
+
+    fn start(database: Database) -> anyhow::Result<Self> {
+        prepare(&database)?;
+        let (database, arrivals) = (Arc::new(database), Arc::new(Arrivals::default()));
+        let owes_sync = Arc::new(AtomicBool::new(false));
+        let (inbox, writer) = writer::start(Arc::clone(&database), Arc::clone(&arrivals), Arc::clone(&owes_sync))?;
+        Ok(Self { inbox: Some(inbox), writer: Mutex::new(Some(writer)), database, arrivals, owes_sync })
+    }
+
+    fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
+    {
+        match &self.inbox {
+            Some(inbox) => inbox.write(promise, work),
+            None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
+        }
+    }
+
+    /// A short read, done on the spot: a few microseconds.
+    fn read<T, F>(&self, work: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&ReadTransaction) -> Result<T, Error>,
+    {
+        Box::pin(ready(run(&self.database, work)))
+    }
+
+    /// A read that may be long, done where it keeps nobody waiting.
+    fn scan<T, F>(&self, work: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&ReadTransaction) -> Result<T, Error> + Send + 'static,
+    {
+        let database = Arc::clone(&self.database);
+        let scan = tokio::task::spawn_blocking(move || run(&database, work));
+        Box::pin(async move { scan.await.map_err(|error| StoreError(error.to_string()))? })
+    }
+}
+
+fn run<T>(database: &Database, work: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, StoreError> {
+    let read = || work(&database.begin_read()?);
+    read().map_err(|error| StoreError(error.to_string()))
+}
+
+/// Creates every table, so that no read has to ask whether one exists, and checks the format.
+fn prepare(database: &Database) -> anyhow::Result<()> {
+    let transaction = database.begin_write()?;
+    let mut lanes = lanes::Lanes::default();
+    Batch::open(&transaction, &mut lanes)?.close()?;
+    {
+        let mut meta = transaction.open_table(META)?;
+        let format = meta.get("format")?.map(|format| format.value());
+        match format {
+            None => drop(meta.insert("format", FORMAT)?),
+            Some(FORMAT) => {}
+            Some(other) => bail!(
+                "it has format {other}, this agq reads format {FORMAT}: use the agq version that wrote it, or another --data-dir"
+            ),
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+impl Drop for RedbStore {
+    /// Lets the writer finish what it was given.
+    fn drop(&mut self) {
+        self.inbox = None;
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(writer) = writer
+            && writer.join().is_err()
+        {
+            tracing::error!("the writer thread panicked");
+        }
+    }
+}
+
+impl Records for RedbStore {
+    fn add_plan(&self, plan: StoredPlan) -> Answer<bool> {
+        self.write(Promise::Durable, move |batch| batch.add_plan(&plan))
+    }
+
+    fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
+        self.read(|read| reads::plan(read, plan_id))
+    }
+
+    fn plans(&self) -> Answer<Vec<PlanId>> {
+        self.scan(reads::plans)
+    }
+
+    fn add_action(&self, action: NewAction) -> Answer<Added> {
+        self.write(Promise::Durable, move |batch| batch.add_action(action))
+    }
+
+    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
+        self.read(|read| reads::action(read, action_id))
+    }
+
+    fn jobs_of(&self, action_id: &ActionId, status: Option<Status>) -> Answer<Vec<JobId>> {
+        let action_id = action_id.clone();
+        self.scan(move |read| reads::jobs_of(read, &action_id, status))
+    }
+
+    fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>> {
+        self.read(|read| reads::job(read, job_id))
+    }
+
+    fn decide(&self, job_id: &JobId, promise: Promise, results: Option<Bytes>, rule: JobRule) -> Answer<Ruled<()>> {
+        let job_id = job_id.clone();
+        self.write(promise, move |batch| {
+            let results = results.as_deref().map(std::str::from_utf8).transpose();
+            let results = results.map_err(|error| Error::Corrupted(error.to_string()))?;
+            batch.decide(&job_id, results, &rule)
+        })
+    }
+
+    fn claim(&self, claimants: Vec<Claimant>, now: Timestamp) -> Answer<Vec<Option<Claim>>> {
+        self.write(Promise::Visible, move |batch| batch.claim(&claimants, now))
+    }
+
+    fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
+        self.read(|read| reads::held_by(read, holder))
+    }
+
+    fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>> {
+        self.read(|read| reads::due(read, now, limit))
+    }
+
+    fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
+        self.read(reads::scheduled)
+    }
+
+    fn lanes(&self) -> Answer<Vec<Lane>> {
+        self.scan(reads::lanes)
+    }
+
+    fn decide_worker(&self, worker_id: &WorkerId, promise: Promise, rule: WorkerRule) -> Answer<Ruled<()>> {
+        let worker_id = worker_id.clone();
+        self.write(promise, move |batch| batch.decide_worker(&worker_id, &rule))
+    }
+
+    fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool> {
+        let worker_id = worker_id.clone();
+        self.write(Promise::Durable, move |batch| batch.remove_worker(&worker_id))
+    }
+
+    fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>> {
+        self.read(|read| reads::worker(read, worker_id))
+    }
+
+    fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
+        self.scan(reads::workers)
+    }
+
+    fn settled(&self) -> Answer<()> {
+        self.write(Promise::Visible, |_| Ok(()))
+    }
+
+    fn sync(&self) -> Answer<()> {
+        if self.owes_sync.load(Ordering::Relaxed) {
+            self.write(Promise::Durable, |_| Ok(()))
+        } else {
+            Box::pin(ready(Ok(())))
+        }
+    }
+
+    fn arrivals(&self) -> Arc<Arrivals> {
+        Arc::clone(&self.arrivals)
+    }
+}
+
+impl Keyspace for RedbStore {
+    fn set(&self, key: Bytes, value: Bytes) -> Answer<()> {
+        self.write(Promise::Durable, move |batch| batch.set(&key, &value))
+    }
+
+    fn get(&self, key: Bytes) -> Answer<Ruled<Option<Bytes>>> {
+        self.read(|read| reads::get(read, &key))
+    }
+
+    fn del(&self, keys: Vec<Bytes>) -> Answer<usize> {
+        self.write(Promise::Durable, move |batch| {
+            keys.iter().try_fold(0, |count, key| Ok(count + usize::from(batch.del(key)?)))
+        })
+    }
+
+    fn exists(&self, keys: Vec<Bytes>) -> Answer<usize> {
+        self.read(|read| reads::exists(read, &keys))
+    }
+
+    fn push_head(&self, key: Bytes, values: Vec<Bytes>) -> Answer<Ruled<usize>> {
+        self.write(Promise::Durable, move |batch| batch.push_head(&key, &values))
+    }
+
+    fn push_tail(&self, key: Bytes, value: Bytes) -> Answer<Ruled<usize>> {
+        self.write(Promise::Durable, move |batch| batch.push_tail(&key, &value))
+    }
+
+    fn pop_tail(&self, key: Bytes) -> Answer<Ruled<Option<Bytes>>> {
+        self.write(Promise::Durable, move |batch| batch.pop_tail(&key))
+    }
+
+    fn list_length(&self, key: Bytes) -> Answer<Ruled<usize>> {
+        self.read(|read| reads::list_length(read, &key))
+    }
+
+    fn add_scored(&self, key: Bytes, score: f64, member: Bytes) -> Answer<Ruled<bool>> {
+        self.write(Promise::Durable, move |batch| batch.add_scored(&key, score, &member))
+    }
+
+    fn range_by_score(&self, key: Bytes, min: f64, max: f64) -> Answer<Ruled<Vec<Bytes>>> {
+        self.read(|read| reads::range_by_score(read, &key, min, max))
+    }
+}

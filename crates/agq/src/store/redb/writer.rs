@@ -1,0 +1,150 @@
+//! The one writer: a thread that drains its inbox, applies every waiting write in one transaction, makes the batch
+//! durable once, then answers all (design, decision 3). Only this file knows how a batch becomes durable.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use redb::{Database, Durability, Error};
+use tokio::sync::oneshot;
+use tracing::error;
+
+use super::{batch::Batch, lanes::Lanes};
+use crate::store::{Answer, Arrivals, Promise, StoreError};
+
+/// Most writes that one transaction takes: what came later waits for the next.
+const MAX_BATCH: usize = 1024;
+
+/// A write on its way through the writer.
+trait Waiting: Send {
+    fn promise(&self) -> Promise;
+    fn apply(&mut self, batch: &mut Batch<'_>) -> Result<(), Error>;
+    fn answer(self: Box<Self>, fate: Result<(), StoreError>);
+}
+
+struct Write<T, F> {
+    promise: Promise,
+    /// Taken when it is applied.
+    work: Option<F>,
+    done: Option<T>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Waiting for Write<T, F>
+where
+    T: Send,
+    F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send,
+{
+    fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    fn apply(&mut self, batch: &mut Batch<'_>) -> Result<(), Error> {
+        if let Some(work) = self.work.take() {
+            self.done = Some(work(batch)?);
+        }
+        Ok(())
+    }
+
+    fn answer(self: Box<Self>, fate: Result<(), StoreError>) {
+        let Self { done, reply, .. } = *self;
+        let never = || StoreError("the write was never applied".into());
+        // Whoever asked may have gone.
+        let _gone = reply.send(fate.and_then(|()| done.ok_or_else(never)));
+    }
+}
+
+/// The way to the writer. When the last of them is dropped the writer makes everything durable and ends.
+#[derive(Clone)]
+pub(super) struct Inbox {
+    writes: mpsc::Sender<Box<dyn Waiting>>,
+}
+
+impl Inbox {
+    /// Hands a write to the writer; its place in the order is taken before this returns.
+    pub(super) fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let write = Write { promise, work: Some(work), done: None, reply };
+        let sent = self.writes.send(Box::new(write));
+        Box::pin(async move {
+            let gone = || StoreError("the store has stopped".into());
+            sent.map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        })
+    }
+}
+
+/// Starts the writer thread.
+pub(super) fn start(
+    database: Arc<Database>,
+    arrivals: Arc<Arrivals>,
+    owes_sync: Arc<AtomicBool>,
+) -> Result<(Inbox, thread::JoinHandle<()>), Error> {
+    let (writes, inbox) = mpsc::channel();
+    let lanes = Lanes::load(&database)?;
+    let mut writer = Writer { database, arrivals, lanes, owes_sync };
+    let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inbox))?;
+    Ok((Inbox { writes }, thread))
+}
+
+struct Writer {
+    database: Arc<Database>,
+    arrivals: Arc<Arrivals>,
+    lanes: Lanes,
+    /// Whether something visible is not on disk yet.
+    owes_sync: Arc<AtomicBool>,
+}
+
+impl Writer {
+    fn run(&mut self, inbox: &mpsc::Receiver<Box<dyn Waiting>>) {
+        while let Ok(first) = inbox.recv() {
+            let mut waiting = Vec::with_capacity(64);
+            waiting.push(first);
+            waiting.extend(inbox.try_iter().take(MAX_BATCH - 1));
+            self.commit(waiting);
+        }
+        if self.owes_sync.load(Ordering::Relaxed) {
+            self.commit(Vec::new());
+        }
+    }
+
+    fn commit(&mut self, mut waiting: Vec<Box<dyn Waiting>>) {
+        let fate = self.transact(&mut waiting).map_err(|error| {
+            error!(%error, writes = waiting.len(), "a batch could not be written");
+            StoreError(error.to_string())
+        });
+        if fate.is_err() {
+            match Lanes::load(&self.database) {
+                Ok(lanes) => self.lanes = lanes,
+                Err(error) => error!(%error, "the lanes could not be read again"),
+            }
+        }
+        for write in waiting {
+            write.answer(fate.clone());
+        }
+    }
+
+    fn transact(&mut self, waiting: &mut [Box<dyn Waiting>]) -> Result<(), Error> {
+        let must_sync = waiting.is_empty() || waiting.iter().any(|write| write.promise() == Promise::Durable);
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(if must_sync { Durability::Immediate } else { Durability::None })?;
+        let mut batch = Batch::open(&transaction, &mut self.lanes)?;
+        for write in waiting.iter_mut() {
+            write.apply(&mut batch)?;
+        }
+        let arrived = batch.close()?;
+        transaction.commit()?;
+        self.owes_sync.store(!must_sync, Ordering::Relaxed);
+        self.arrivals.announce(arrived);
+        Ok(())
+    }
+}
