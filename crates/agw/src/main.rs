@@ -1,2 +1,92 @@
-//! x
-fn main() {}
+//! agw, the worker on each machine.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod crew;
+mod job;
+mod joint;
+mod link;
+mod pipeline;
+mod process;
+mod session;
+mod signals;
+mod spool;
+mod stage;
+mod toolbox;
+mod vitals;
+mod worker;
+
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    time::Duration,
+};
+
+use agenix_client::ClientError;
+use anyhow::bail;
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    config::Config,
+    crew::Crew,
+    signals::Orders,
+    spool::Spool,
+    stage::Workshop,
+    toolbox::Toolbox,
+    vitals::Vitals,
+    worker::{End, Worker},
+};
+
+const REFUSED: u8 = 3;
+
+fn main() -> ExitCode {
+    let config = Config::parse();
+    start_logging();
+    let error = match run(&config) {
+        Ok(End::Drained) => return ExitCode::SUCCESS,
+        Ok(End::Forced) => return ExitCode::FAILURE,
+        Err(error) => error,
+    };
+    // Whether anyone reads stderr is not ours to judge.
+    let _unread = writeln!(std::io::stderr(), "agw: {error:#}");
+    match error.downcast_ref::<ClientError>() {
+        Some(_) => ExitCode::from(REFUSED),
+        None => ExitCode::FAILURE,
+    }
+}
+
+fn run(config: &Config) -> anyhow::Result<End> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let toolbox = Toolbox::find(&path, config.tools.as_deref());
+    if toolbox.len() == 0 {
+        bail!("there is no program to offer: PATH is '{}'; check --tools", path.display());
+    }
+    let (tools, units) = toolbox.split();
+    let spool = Spool::new(&config.spool_dir());
+    if let Err(error) = spool.file() {
+        bail!("cannot make files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
+    }
+    let workshop = Workshop {
+        toolbox,
+        spool,
+        kept_bytes: config.kept_bytes,
+        kill_grace: Duration::from_secs(config.kill_grace),
+    };
+    let (server, registration) = (config.server()?, config.registration(tools, units)?);
+    let (vitals, grace) = (Vitals::new(config.spool_dir())?, Duration::from_secs(config.grace));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let crew = Crew::new(workshop, registration.max_concurrent_jobs);
+        let worker = Worker { server, registration, crew, vitals, grace };
+        Ok(worker.run(Orders::listen()?).await?)
+    })
+}
+
+/// Logs go to stderr; `AGW_LOG` takes what `RUST_LOG` takes.
+fn start_logging() {
+    let filter = EnvFilter::try_from_env("AGW_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour).with_target(false).init();
+}

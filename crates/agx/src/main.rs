@@ -1,2 +1,33 @@
-//! x
-fn main() {}
+//! agx, the command line: submits plans and actions to agq and brings results back.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod commands;
+mod failure;
+mod output;
+mod patient;
+mod progress;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::{cli::Cli, output::Output};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output { is_json: cli.json };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(commands::run(cli, output)),
+        Err(error) => Err(error.into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.fail(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

@@ -1,1 +1,16 @@
-//! x
+//! How agw, agx and the tests speak to agq: typed calls over the `redis` crate.
+//!
+//! It knows the wire and nothing else: it never decides what a failure means for the caller, and never retries a command
+//! by itself.
+
+#![forbid(unsafe_code)]
+
+mod backoff;
+mod calls;
+mod connection;
+mod error;
+
+pub use backoff::Backoff;
+pub use calls::{Registered, Submitted};
+pub use connection::{Connection, Server};
+pub use error::ClientError;

@@ -1,0 +1,123 @@
+//! What agw is told, by flags and variables.
+
+use std::path::PathBuf;
+
+use agenix_client::Server;
+use agenix_protocol::{documents::WorkerRegistration, ids::WorkerId, limits::DEFAULT_KEPT_BYTES};
+use anyhow::{Context, bail};
+use clap::Parser;
+use secrecy::SecretString;
+use serde_json::Value;
+
+/// agw, the worker: takes jobs from agq, runs their tasks on this machine, reports what became of them.
+///
+/// It offers the programs on PATH and gets only jobs that it can run. SIGTERM or Ctrl-C drains it: it takes no more jobs,
+/// finishes those it has, and goes; a second one ends them at once.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = AFTER_HELP)]
+pub(crate) struct Config {
+    /// Where agq is
+    #[arg(long, env = "AGQ_ADDR", value_name = "HOST:PORT", default_value = "127.0.0.1:6380")]
+    agq: String,
+    /// A file that holds the session key
+    #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
+    session_key_file: Option<PathBuf>,
+    /// This worker's id, unique among the living [default: worker-<hostname>-<pid>]
+    #[arg(long, env = "AGW_WORKER_ID", value_name = "ID")]
+    worker_id: Option<WorkerId>,
+    /// How many jobs to run at once [default: the number of CPUs]
+    #[arg(long, env = "AGW_MAX_CONCURRENT_JOBS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max_concurrent_jobs: Option<u32>,
+    /// Offer only these programs, of those that are on PATH
+    #[arg(long, env = "AGW_TOOLS", value_name = "NAME,NAME…", value_delimiter = ',')]
+    pub(crate) tools: Option<Vec<String>>,
+    /// Something to know about this worker; may be given several times
+    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    tags: Vec<String>,
+    /// How long to wait for running jobs when draining, in seconds
+    #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300)]
+    pub(crate) grace: u64,
+    /// Time between SIGTERM and SIGKILL for a task that has to end, in seconds
+    #[arg(long, env = "AGW_KILL_GRACE", value_name = "SECONDS", default_value_t = 5)]
+    pub(crate) kill_grace: u64,
+    /// Most bytes of a task's stdout and of its stderr that are kept for the result
+    #[arg(long, env = "AGW_KEPT_BYTES", value_name = "N", default_value_t = DEFAULT_KEPT_BYTES)]
+    pub(crate) kept_bytes: usize,
+    /// Where output between tasks is spooled [default: the system's temporary directory]
+    #[arg(long, env = "AGW_SPOOL_DIR", value_name = "DIR")]
+    spool_dir: Option<PathBuf>,
+}
+
+const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
+Logs go to stderr; AGW_LOG=debug shows more.\n\n\
+Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 refused by agq.";
+
+impl Config {
+    /// Where agq is and how to log in.
+    pub(crate) fn server(&self) -> anyhow::Result<Server> {
+        Server::new(&self.agq, self.key()?).map_err(anyhow::Error::msg)
+    }
+
+    fn key(&self) -> anyhow::Result<SecretString> {
+        match std::env::var("AGQ_SESSION_KEY") {
+            Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
+            _ => {}
+        }
+        let Some(file) = &self.session_key_file else {
+            bail!("there is no session key: set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with");
+        };
+        let key = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read the session key file {}", file.display()))?;
+        Ok(key.trim().into())
+    }
+
+    pub(crate) fn spool_dir(&self) -> PathBuf {
+        self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// How the worker introduces itself.
+    pub(crate) fn registration(&self, tools: Vec<String>, agentic_units: Vec<String>) -> anyhow::Result<WorkerRegistration> {
+        let hostname = sysinfo::System::host_name().unwrap_or_else(|_| "unknown".into());
+        let worker_id = self.worker_id.clone().map_or_else(|| default_id(&hostname, std::process::id()), Ok)?;
+        let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
+        let tag = |text: &String| {
+            let (name, value) = text.split_once('=').with_context(|| format!("--tag '{text}': write NAME=VALUE"))?;
+            anyhow::Ok((name.to_owned(), Value::from(value)))
+        };
+        Ok(WorkerRegistration {
+            worker_id,
+            hostname,
+            platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
+            agw_version: env!("CARGO_PKG_VERSION").into(),
+            capabilities: agenix_protocol::documents::Capabilities { tools, agentic_units },
+            max_concurrent_jobs: self.max_concurrent_jobs.unwrap_or(cpus),
+            tags: self.tags.iter().map(tag).collect::<anyhow::Result<_>>()?,
+            instance: Some(uuid::Uuid::new_v4().to_string()),
+        })
+    }
+}
+
+/// `worker-<hostname>-<pid>`, with what an id may not hold replaced by `-`, and cut where the name is long.
+fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
+    let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let host: String = hostname.chars().take(40).map(legal).collect();
+    Ok(WorkerId::new(format!("worker-{host}-{pid}"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::{Config, default_id};
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Config::command().debug_assert();
+    }
+
+    #[test]
+    fn ids_are_legal_on_every_host() {
+        assert_eq!(default_id("macbook-pro.local", 7).unwrap().as_str(), "worker-macbook-pro-local-7");
+        assert!(default_id(&"x".repeat(300), u32::MAX).is_ok());
+    }
+}

@@ -1,0 +1,124 @@
+//! Runs one job: its stages one after the other, the first failing one ends it (fail-fast).
+
+use agenix_protocol::{
+    documents::{JobDocument, JobUpdate, Plan, Status, TaskResult, parse, to_json},
+    limits::MAX_UPDATE_BYTES,
+};
+use serde_json::value::RawValue;
+
+use crate::{
+    pipeline::{self, Stage},
+    stage::{self, Outputs, Workshop},
+};
+
+/// Runs the job and says what became of it. `progress` is told before each stage.
+pub(crate) async fn run(job: &JobDocument, workshop: &Workshop, progress: impl Fn(JobUpdate)) -> JobUpdate {
+    let stages = match read(job) {
+        Ok(stages) => stages,
+        Err(reason) => return finished(job, Some(reason), Vec::new()),
+    };
+    let (mut outputs, mut results) = (Outputs::new(), Vec::new());
+    for (done, stage) in stages.iter().enumerate() {
+        progress(under_way(job, stage, done, stages.len()));
+        let ran = stage::run(stage, workshop, &mut outputs).await;
+        results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
+        if let Some(reason) = results.iter().find_map(failure) {
+            return finished(job, Some(reason), results);
+        }
+    }
+    finished(job, None, results)
+}
+
+fn read(job: &JobDocument) -> Result<Vec<Stage>, String> {
+    let plan: Plan = parse(job.plan.get().as_bytes()).map_err(|error| format!("the plan cannot be read: {error}"))?;
+    let input = parse(job.inputs.get().as_bytes()).map_err(|error| format!("the input cannot be read: {error}"))?;
+    pipeline::stages(&plan, &input).map_err(|error| error.to_string())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a plan has few stages")]
+fn under_way(job: &JobDocument, stage: &Stage, done: usize, of: usize) -> JobUpdate {
+    JobUpdate {
+        status: Some(Status::Running),
+        attempt: Some(job.attempt),
+        current_task: stage.commands.first().map(|command| command.task_number),
+        progress_percent: Some(100.0 * done as f32 / of as f32),
+        ..JobUpdate::default()
+    }
+}
+
+/// Why a task failed, in a sentence; `None` when it did not.
+fn failure(result: &TaskResult) -> Option<String> {
+    let (number, command) = (result.task_number, &result.command);
+    if result.timed_out {
+        return Some(format!("Task {number} timed out"));
+    }
+    if result.exit_code == 0 {
+        return None;
+    }
+    let how = match result.signal {
+        Some(signal) => format!("was ended by signal {signal}"),
+        None => format!("exited with code {}", result.exit_code),
+    };
+    let said = String::from_utf8_lossy(&result.stderr.bytes);
+    let said = said.lines().rev().find(|line| !line.trim().is_empty());
+    let said = said.map(|line| format!(": {}", line.trim().chars().take(300).collect::<String>()));
+    Some(format!("Task {number} ({command}) {how}{}", said.unwrap_or_default()))
+}
+
+fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResult>) -> JobUpdate {
+    JobUpdate {
+        status: Some(if error.is_none() { Status::Completed } else { Status::Failed }),
+        attempt: Some(job.attempt),
+        error,
+        task_results: Some(fit(&mut results, MAX_UPDATE_BYTES)),
+        ..JobUpdate::default()
+    }
+}
+
+/// The results as JSON of at most `max` bytes: where they are larger, every stream keeps less, and says so.
+fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
+    let longest = |results: &[TaskResult]| {
+        results.iter().map(|result| result.stdout.bytes.len().max(result.stderr.bytes.len())).max().unwrap_or_default()
+    };
+    let mut json = to_json(&results);
+    while json.len() > max && longest(results) > 0 {
+        let cap = longest(results) / 2;
+        for result in results.iter_mut() {
+            result.stdout.truncate(cap);
+            result.stderr.truncate(cap);
+        }
+        json = to_json(&results);
+    }
+    RawValue::from_string(json).expect("what serde_json wrote is JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{Kept, TaskResult};
+
+    use super::{failure, fit};
+
+    fn result(exit_code: i32, stderr: &str) -> TaskResult {
+        let stderr = Kept { bytes: stderr.into(), total: stderr.len() as u64 };
+        TaskResult { task_number: 2, command: "sort".into(), exit_code, stderr, ..TaskResult::default() }
+    }
+
+    #[test]
+    fn a_failure_is_a_sentence() {
+        assert_eq!(failure(&result(0, "warning")), None);
+        assert_eq!(failure(&result(2, "a\nno such file\n\n")).unwrap(), "Task 2 (sort) exited with code 2: no such file");
+        let killed = TaskResult { signal: Some(9), ..result(137, "") };
+        assert_eq!(failure(&killed).unwrap(), "Task 2 (sort) was ended by signal 9");
+        let late = TaskResult { timed_out: true, ..result(143, "") };
+        assert_eq!(failure(&late).unwrap(), "Task 2 timed out");
+    }
+
+    #[test]
+    fn results_fit_into_an_update() {
+        let mut results = vec![result(0, &"\u{1}".repeat(1000)), result(0, "kept")];
+        let json = fit(&mut results, 2000);
+        assert!(json.get().len() <= 2000);
+        assert!(results[0].stderr.is_truncated() && results[0].stderr.total == 1000);
+        assert_eq!(results[1].stderr.bytes, b"kept");
+    }
+}

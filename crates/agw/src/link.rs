@@ -1,0 +1,54 @@
+//! The connection of the moment. Sessions come and go with agq; jobs outlive them and report over whichever is there.
+
+use agenix_client::{ClientError, Connection};
+use agenix_protocol::{
+    documents::{JobUpdate, to_json},
+    ids::JobId,
+};
+use tokio::sync::watch;
+use tracing::{debug, warn};
+
+/// Where jobs find the connection to report on.
+#[derive(Clone)]
+pub(crate) struct Link {
+    current: watch::Receiver<Option<Connection>>,
+}
+
+impl Link {
+    pub(crate) fn new(current: watch::Receiver<Option<Connection>>) -> Self {
+        Self { current }
+    }
+
+    /// Reports the end of a job, until agq has accepted or refused it.
+    pub(crate) async fn report(&mut self, job_id: &JobId, update: &JobUpdate) {
+        let json = to_json(update);
+        loop {
+            // Only a newer connection than this one is worth another try.
+            let connection = self.current.borrow_and_update().clone();
+            if let Some(mut connection) = connection {
+                match connection.update_job_json(job_id, json.clone()).await {
+                    Ok(()) => return,
+                    Err(error @ ClientError::Unreachable { .. }) => debug!(%job_id, %error, "the report has to wait"),
+                    Err(error) => {
+                        warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");
+                        return;
+                    }
+                }
+            }
+            if self.current.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Tells agq how a job is getting on, if it can be told now.
+    pub(crate) fn mention(&self, job_id: &JobId, update: JobUpdate) {
+        let Some(mut connection) = self.current.borrow().clone() else { return };
+        let job_id = job_id.clone();
+        tokio::spawn(async move {
+            if let Err(error) = connection.update_job(&job_id, &update).await {
+                debug!(%job_id, %error, "progress was not reported");
+            }
+        });
+    }
+}

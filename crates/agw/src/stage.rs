@@ -1,0 +1,167 @@
+//! Runs one stage: starts its processes from first to last, joins them, waits for all, and collects what they left.
+
+use std::{collections::HashMap, fs::File, io, path::Path, process::Stdio, time::Duration};
+
+use agenix_protocol::documents::{Kept, TaskResult};
+use futures_util::future::join_all;
+use tokio::task::JoinHandle;
+
+use crate::{
+    joint::{Joint, joint},
+    pipeline::{Command, Stage, Stdin, Stdout},
+    process::{Ended, Process},
+    spool::{Spool, kept, rewound},
+    toolbox::Toolbox,
+};
+
+/// What running needs besides the stage itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Workshop {
+    pub(crate) toolbox: Toolbox,
+    pub(crate) spool: Spool,
+    /// Most bytes of a stream that are kept for the result.
+    pub(crate) kept_bytes: usize,
+    /// Time between SIGTERM and SIGKILL.
+    pub(crate) kill_grace: Duration,
+}
+
+/// What tasks wrote, for the tasks that read it.
+pub(crate) type Outputs = HashMap<u32, File>;
+
+/// A process of the stage with what it writes to.
+struct Running {
+    process: Process,
+    stdout: Out,
+    stderr: File,
+}
+
+enum Out {
+    File(File),
+    Joint(JoinHandle<u64>),
+}
+
+/// Runs the stage; its spooled output goes to `outputs`. The error is for people: the stage could not be run.
+pub(crate) async fn run(stage: &Stage, workshop: &Workshop, outputs: &mut Outputs) -> Result<Vec<TaskResult>, TaskResult> {
+    let mut running = Vec::with_capacity(stage.commands.len());
+    let mut before = None;
+    for command in &stage.commands {
+        // Whatever runs already is killed when `running` is dropped.
+        let (started, to_next) =
+            start(command, before.take(), workshop, outputs).map_err(|error| not_started(command, &error))?;
+        running.push(started);
+        before = to_next;
+    }
+    let ended = wait(&mut running, workshop.kill_grace).await;
+    let mut results = Vec::with_capacity(running.len());
+    for ((command, running), ended) in stage.commands.iter().zip(running).zip(ended) {
+        results.push(collect(command, running, ended, workshop, outputs).await);
+    }
+    Ok(results)
+}
+
+fn start(
+    command: &Command,
+    before: Option<io::PipeReader>,
+    workshop: &Workshop,
+    outputs: &Outputs,
+) -> io::Result<(Running, Option<io::PipeReader>)> {
+    if !workshop.toolbox.has(&command.program) {
+        let text = format!("'{}' is not among the tools of this worker", command.program);
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    }
+    let stdin = match (&command.stdin, before) {
+        (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe),
+        (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
+        (Stdin::Task(from), _) => match outputs.get(from) {
+            Some(file) => rewound(file)?.into(),
+            None => Stdio::null(),
+        },
+        (Stdin::Empty | Stdin::Pipe, _) => Stdio::null(),
+    };
+    let stderr = workshop.spool.file()?;
+    let (stdout, child_stdout, to_next) = match &command.stdout {
+        Stdout::Pipe => {
+            let Joint { from_task, to_task, passed } = joint()?;
+            (Out::Joint(passed), Stdio::from(from_task), Some(to_task))
+        }
+        Stdout::File(path) => {
+            let file = File::create(Path::new(command.cwd.as_deref().unwrap_or(".")).join(path))
+                .map_err(|error| io::Error::new(error.kind(), format!("stdout '{path}': {error}")))?;
+            (Out::File(file.try_clone()?), file.into(), None)
+        }
+        Stdout::Spool => {
+            let file = workshop.spool.file()?;
+            (Out::File(file.try_clone()?), file.into(), None)
+        }
+    };
+    let process = Process::start(command, stdin, child_stdout, stderr.try_clone()?)?;
+    Ok((Running { process, stdout, stderr }, to_next))
+}
+
+/// A task that could not be started has the exit code that a shell would give it.
+fn not_started(command: &Command, error: &io::Error) -> TaskResult {
+    let text = format!("agw: task {} could not be started: {error}\n", command.task_number);
+    TaskResult {
+        task_number: command.task_number,
+        command: command.program.clone(),
+        exit_code: if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 },
+        stderr: Kept { total: text.len() as u64, bytes: text.into_bytes() },
+        ..TaskResult::default()
+    }
+}
+
+/// Waits for all. When one runs out of its time the others are ended too: they wait for each other.
+async fn wait(running: &mut [Running], grace: Duration) -> Vec<io::Result<Ended>> {
+    let (late, is_late) = tokio::sync::watch::channel(false);
+    let late = &late;
+    let waits = running.iter_mut().map(|running| {
+        let mut others_late = is_late.clone();
+        async move {
+            let ended = tokio::select! {
+                ended = running.process.wait(grace) => ended,
+                _ = others_late.changed() => running.process.end_now(grace).await,
+            };
+            if ended.as_ref().is_ok_and(|ended| ended.timed_out) {
+                late.send_replace(true);
+            }
+            ended
+        }
+    });
+    join_all(waits).await
+}
+
+async fn collect(
+    command: &Command,
+    running: Running,
+    ended: io::Result<Ended>,
+    workshop: &Workshop,
+    outputs: &mut Outputs,
+) -> TaskResult {
+    let Running { process, stdout, stderr } = running;
+    drop(process);
+    let cap = workshop.kept_bytes;
+    let ended = match ended {
+        Ok(ended) => ended,
+        Err(error) => return not_started(command, &error),
+    };
+    let unreadable = |error: &io::Error| Kept { bytes: format!("agw: unreadable: {error}").into_bytes(), total: 0 };
+    let kept_stdout = match stdout {
+        Out::Joint(passed) => Kept { bytes: Vec::new(), total: passed.await.unwrap_or_default() },
+        Out::File(file) => {
+            let is_users = matches!(command.stdout, Stdout::File(_));
+            let kept = kept(&file, if is_users { 0 } else { cap }).unwrap_or_else(|error| unreadable(&error));
+            outputs.insert(command.task_number, file);
+            kept
+        }
+    };
+    TaskResult {
+        task_number: command.task_number,
+        command: command.program.clone(),
+        exit_code: ended.exit_code(),
+        signal: ended.signal(),
+        timed_out: ended.timed_out,
+        stdout: kept_stdout,
+        stderr: kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error)),
+        duration_ms: u64::try_from(ended.after.as_millis()).unwrap_or(u64::MAX),
+    }
+}

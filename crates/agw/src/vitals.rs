@@ -1,0 +1,92 @@
+//! How the machine and the worker are: the statistics of a heartbeat (seed 000 §3.3 and §9.1, seed 001 §5).
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use sysinfo::{Disks, System};
+use tokio::time::Instant;
+
+/// What the worker has done so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) active: AtomicU64,
+    pub(crate) completed: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    busy_ms: AtomicU64,
+}
+
+impl Counters {
+    /// A job ended.
+    pub(crate) fn ended(&self, completed: bool, after: Duration) {
+        let counter = if completed { &self.completed } else { &self.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.busy_ms.fetch_add(u64::try_from(after.as_millis()).unwrap_or_default(), Ordering::Relaxed);
+    }
+}
+
+/// Looks at the machine.
+pub(crate) struct Vitals {
+    system: System,
+    started: Instant,
+    /// The disk that matters: where tasks spool.
+    spool: PathBuf,
+}
+
+impl Vitals {
+    pub(crate) fn new(spool: PathBuf) -> Result<Self, sysinfo::Error> {
+        Ok(Self { system: System::new()?, started: Instant::now(), spool })
+    }
+
+    /// The statistics now. Memory is what the machine uses, not the worker alone.
+    pub(crate) fn take(&mut self, counters: &Counters) -> Value {
+        self.system.refresh_cpu_usage();
+        self.system.refresh_memory();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (completed, failed) = (read(&counters.completed), read(&counters.failed));
+        let average = read(&counters.busy_ms).checked_div(completed + failed).unwrap_or_default();
+        json!({
+            "active_jobs": read(&counters.active),
+            "completed_jobs_total": completed,
+            "completed_jobs_since_start": completed,
+            "failed_jobs_total": failed,
+            "avg_job_duration_ms": average,
+            "uptime_seconds": self.started.elapsed().as_secs(),
+            "cpu_usage_percent": (self.system.global_cpu_usage() * 10.0).round() / 10.0,
+            "memory_mb": self.system.used_memory() / (1024 * 1024),
+            "disk_available_gb": self.disk_available() / (1024 * 1024 * 1024),
+        })
+    }
+
+    fn disk_available(&self) -> u64 {
+        let Ok(disks) = Disks::new_with_refreshed_list() else { return 0 };
+        let holding = disks.iter().filter(|disk| self.spool.starts_with(disk.mount_point()));
+        holding.max_by_key(|disk| disk.mount_point().as_os_str().len()).map_or(0, sysinfo::Disk::available_space)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Counters, Vitals};
+
+    #[test]
+    fn the_fields_of_both_seeds_are_there() {
+        let counters = Counters::default();
+        counters.ended(true, Duration::from_millis(30));
+        counters.ended(false, Duration::from_millis(10));
+        let stats = Vitals::new("/".into()).unwrap().take(&counters);
+        let is = |field: &str, value: u64| assert_eq!(stats[field], value, "{field}");
+        is("completed_jobs_total", 1);
+        is("completed_jobs_since_start", 1);
+        is("failed_jobs_total", 1);
+        is("avg_job_duration_ms", 20);
+        for field in ["active_jobs", "uptime_seconds", "cpu_usage_percent", "memory_mb", "disk_available_gb"] {
+            assert!(stats[field].is_number(), "{field}: {stats}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The command line. What stands here is the documentation.
+
+use std::path::PathBuf;
+
+use agenix_client::{Connection, Server};
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId},
+};
+use clap::{Args, Parser, Subcommand};
+use secrecy::SecretString;
+
+use crate::failure::Failure;
+
+/// agx: submit plans and actions to agq, watch them, bring their results back.
+///
+/// A plan is a pipeline of ordinary Unix tools. An action runs a plan once for each of its inputs, on whatever workers
+/// (agw) there are.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = AFTER_HELP, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print JSON documents, as docs/agx.md describes them
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "Try it:\n  agx plan submit examples/word-frequency.json\n  \
+find . -name '*.rs' | agx action submit word-frequency --lines - --field file --wait\n\n\
+The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
+Exit codes: 0 all jobs completed, 1 a job failed, 2 wrong usage, 3 cannot reach agq or log in, 4 refused by agq.";
+
+/// Where agq is.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Where agq is
+    #[arg(long, global = true, env = "AGQ_ADDR", value_name = "HOST:PORT", default_value = "127.0.0.1:6380")]
+    agq: String,
+    /// A file that holds the session key
+    #[arg(long, global = true, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
+    session_key_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Plans: pipelines that can be run again and again
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Actions: a plan, run once for each input
+    #[command(subcommand)]
+    Action(ActionCommand),
+    /// Jobs: one run of a plan on one input
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Workers: the machines that run jobs
+    #[command(subcommand)]
+    Worker(WorkerCommand),
+    /// Queues: what waits, and for what
+    #[command(subcommand)]
+    Queue(QueueCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Store a plan in agq
+    Submit {
+        /// The plan, JSON; - reads stdin
+        file: PathBuf,
+    },
+    /// Print a stored plan
+    Get { plan_id: PlanId },
+    /// List the stored plans
+    List,
+    /// Check a plan without any agq
+    Check {
+        /// The plan, JSON; - reads stdin
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ActionCommand {
+    /// Run a plan on many inputs
+    Submit(SubmitArgs),
+    /// Show how an action gets on
+    Status {
+        action_id: ActionId,
+        /// Go on showing it until it has ended; the exit code then tells whether all jobs completed
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Print what the last task of each completed job wrote; failed jobs are named on stderr
+    Results {
+        action_id: ActionId,
+        /// In the order of the inputs, rather than as they come
+        #[arg(long)]
+        ordered: bool,
+        /// Write files DIR/<input number>.out (and .err for failed jobs) instead of printing
+        #[arg(long, value_name = "DIR")]
+        output_dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("source").required(true)))]
+pub(crate) struct SubmitArgs {
+    /// The plan to run
+    pub(crate) plan_id: PlanId,
+    /// A JSON array of objects, one a job; - reads stdin
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) inputs: Option<PathBuf>,
+    /// Lines of text: each becomes {"line": …}, one a job; - reads stdin
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) lines: Option<PathBuf>,
+    /// The field that a line becomes
+    #[arg(long, value_name = "NAME", default_value = "line", requires = "lines")]
+    pub(crate) field: String,
+    /// The action's id; submitting the same again under it is harmless [default: a new one]
+    #[arg(long = "id", value_name = "ID")]
+    pub(crate) action_id: Option<ActionId>,
+    /// Wait until the action has ended; the exit code then tells whether all jobs completed
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobCommand {
+    /// Show a job and what its tasks wrote
+    Status { job_id: JobId },
+    /// List the jobs of an action
+    List {
+        action_id: ActionId,
+        /// Only those of this status: pending, running, completed, failed, dead or cancelled
+        #[arg(long, value_parser = parse_status)]
+        status: Option<Status>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkerCommand {
+    /// List the workers and what they do
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum QueueCommand {
+    /// Show what waits, and for what
+    Stats,
+}
+
+fn parse_status(word: &str) -> Result<Status, String> {
+    Status::parse(word).ok_or_else(|| "use pending, running, completed, failed, dead or cancelled".into())
+}
+
+impl ServerArgs {
+    /// Connects to agq.
+    pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
+        Ok(Connection::open(&self.server()?).await?)
+    }
+
+    /// Where agq is and how to log in.
+    pub(crate) fn server(&self) -> Result<Server, Failure> {
+        let help = "say where agq is with --agq HOST:PORT or AGQ_ADDR";
+        Server::new(&self.agq, self.key()?).map_err(|what| Failure::usage(what, help))
+    }
+
+    fn key(&self) -> Result<SecretString, Failure> {
+        match std::env::var("AGQ_SESSION_KEY") {
+            Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
+            _ => {}
+        }
+        let help = "set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with";
+        let Some(file) = &self.session_key_file else {
+            return Err(Failure::NoServer { what: "there is no session key".into(), help: help.into() });
+        };
+        let key = std::fs::read_to_string(file)
+            .map_err(|error| Failure::usage(format!("cannot read the session key file {}: {error}", file.display()), help))?;
+        Ok(key.trim().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,99 @@
+//! `agx action results`
+
+use std::{io::Write, path::Path};
+
+use agenix_client::{ClientError, Connection};
+use agenix_protocol::{
+    documents::{JobStatus, Status},
+    ids::{ActionId, JobId},
+};
+use futures_util::{Stream, StreamExt, stream};
+
+use crate::{cli::ServerArgs, failure::Failure, output::Output, progress};
+
+/// How many results are fetched at once.
+const AT_ONCE: usize = 16;
+
+pub(super) async fn run(
+    server: &ServerArgs,
+    action_id: &ActionId,
+    ordered: bool,
+    output_dir: Option<&Path>,
+    output: Output,
+) -> Result<(), Failure> {
+    let mut connection = server.connect().await?;
+    connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    if let Some(dir) = output_dir {
+        std::fs::create_dir_all(dir).map_err(|error| cannot_write(dir, &error))?;
+    }
+    let jobs = connection.jobs(action_id, None).await?;
+    let mut results = std::pin::pin!(fetch(connection, jobs, ordered));
+    let (mut unended, mut failed) = (0, 0);
+    while let Some(job) = results.next().await {
+        let Some(job) = job? else { continue };
+        match job.status {
+            Status::Pending | Status::Running => unended += 1,
+            Status::Completed => {}
+            _ => failed += 1,
+        }
+        if job.status.is_ended() {
+            deliver(&job, output_dir, output)?;
+        }
+    }
+    match (unended, failed) {
+        (0, 0) => Ok(()),
+        (0, failed) => Err(Failure::Jobs(format!("{failed} jobs did not complete"))),
+        (unended, failed) => Err(Failure::Jobs(format!("{unended} jobs have not ended yet, {failed} did not complete"))),
+    }
+}
+
+fn fetch(
+    connection: Connection,
+    jobs: Vec<JobId>,
+    ordered: bool,
+) -> impl Stream<Item = Result<Option<JobStatus>, ClientError>> {
+    let calls = stream::iter(jobs).map(move |job_id| {
+        let mut connection = connection.clone();
+        async move { connection.job(&job_id).await }
+    });
+    if ordered { calls.buffered(AT_ONCE).left_stream() } else { calls.buffer_unordered(AT_ONCE).right_stream() }
+}
+
+fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result<(), Failure> {
+    let results = job.results();
+    let last = results.last();
+    if output.is_json && output_dir.is_none() {
+        return output.show("action.result", job, |_| String::new());
+    }
+    if job.status != Status::Completed {
+        let why = job.error.as_deref().unwrap_or("no reason was given");
+        output.note(&format!("job {} (input {}) {}: {why}", job.job_id, job.index, job.status.as_str()));
+        if let (Some(dir), Some(last)) = (output_dir, last) {
+            write_whole(dir, &format!("{}.err", job.index), &last.stderr.bytes)?;
+        }
+        return Ok(());
+    }
+    let Some(last) = last else { return Ok(()) };
+    if last.stdout.is_truncated() {
+        let (kept, total) = (last.stdout.bytes.len(), last.stdout.total);
+        output.note(&format!("job {} (input {}): only {kept} of {total} bytes of its output were kept", job.job_id, job.index));
+    }
+    match output_dir {
+        Some(dir) => write_whole(dir, &format!("{}.out", job.index), &last.stdout.bytes),
+        None => output.raw(&last.stdout.bytes),
+    }
+}
+
+/// A file is there whole or not at all.
+fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        file.write_all(bytes)?;
+        file.persist(dir.join(name)).map_err(|error| error.error)
+    };
+    write().map(drop).map_err(|error| cannot_write(&dir.join(name), &error))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("cannot write {}: {error}", path.display()), "choose another --output-dir, or make room")
+}

@@ -1,0 +1,34 @@
+//! `agx action status`
+
+use agenix_protocol::{documents::ActionStatus, ids::ActionId};
+
+use super::verdict;
+use crate::{cli::ServerArgs, failure::Failure, output::Output, patient::Patient, progress};
+
+pub(super) async fn run(server: &ServerArgs, action_id: &ActionId, watch: bool, output: Output) -> Result<(), Failure> {
+    let mut connection = server.connect().await?;
+    if watch {
+        let mut agq = Patient::new(server.server()?, connection, output);
+        let status = progress::watch(&mut agq, action_id, output).await?;
+        output.show("action.status", &status, text)?;
+        return verdict(&status);
+    }
+    let status = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    output.show("action.status", &status, text)
+}
+
+fn text(status: &ActionStatus) -> String {
+    let counts = [
+        ("pending", status.pending),
+        ("running", status.running),
+        ("completed", status.completed),
+        ("failed", status.failed),
+        ("dead", status.dead),
+        ("cancelled", status.cancelled),
+    ];
+    let head = format!("action {} of plan {}: {} jobs", status.action_id, status.plan_id, status.total_jobs);
+    let counts = counts.iter().map(|(name, count)| format!("\n  {name:<10} {count}"));
+    let times = format!("\n  submitted  {}", status.created_at);
+    let ended = status.completed_jobs_at.map(|at| format!("\n  ended      {at}")).unwrap_or_default();
+    head + &counts.collect::<String>() + &times + &ended
+}

@@ -1,0 +1,46 @@
+//! `agx plan …`
+
+use std::path::Path;
+
+use agenix_protocol::{
+    documents::{Plan, parse},
+    ids::PlanId,
+    limits::{Limits, exceeds},
+};
+use agenix_rules::plan as rules;
+use serde_json::json;
+
+use super::read;
+use crate::{cli::ServerArgs, failure::Failure, output::Output};
+
+pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {
+    let json = read(file)?;
+    let plan_id = server.connect().await?.submit_plan(json).await?;
+    output.show("plan.submit", &json!({"plan_id": plan_id}), |_| format!("plan {plan_id} is stored"))
+}
+
+pub(super) async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), Failure> {
+    let plan = server.connect().await?.plan(plan_id).await?;
+    let plan = plan.ok_or_else(|| Failure::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
+    output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
+}
+
+pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+    let plans = server.connect().await?.plans().await?;
+    output.show("plan.list", &plans, |plans| plans.iter().map(|id| format!("{id}\n")).collect())
+}
+
+/// Checks what agq would check, with its default limits.
+pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
+    let json = read(file)?;
+    let limits = Limits::default();
+    let wrong = |what: String| Failure::usage(format!("{}: {what}", file.display()), "mend the plan; docs/protocol.md describes it");
+    if exceeds(json.len(), limits.max_plan_bytes) {
+        return Err(wrong(format!("the plan has {} bytes, max {}", json.len(), limits.max_plan_bytes)));
+    }
+    let plan: Plan = parse(&json).map_err(|error| wrong(error.to_string()))?;
+    rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
+    let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
+    let found = json!({"valid": true, "plan_id": plan.plan_id, "tasks": tasks, "tools": needs});
+    output.show("plan.check", &found, |_| format!("the plan is valid: {tasks} tasks; its workers need {}", needs.join(", ")))
+}

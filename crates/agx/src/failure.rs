@@ -1,0 +1,125 @@
+//! Why agx did not do what it was asked, what to do next, and the exit code that says so.
+
+use agenix_client::ClientError;
+use serde_json::{Value, json};
+
+/// A failure for a person, and for a script.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// Jobs did not complete; what they are was already shown.
+    #[error("{0}")]
+    Jobs(String),
+    /// The command line or a file is wrong.
+    #[error("{what}")]
+    Usage {
+        what: String,
+        help: String,
+    },
+    /// There is no agq, or it does not let us in.
+    #[error("{what}")]
+    NoServer {
+        what: String,
+        help: String,
+    },
+    /// agq said no.
+    #[error("agq refused: {what}")]
+    Rejected {
+        what: String,
+        help: String,
+    },
+    /// The reader of our output has gone: nothing to say, and nobody to say it to.
+    #[error("nobody reads the output")]
+    BrokenPipe,
+}
+
+impl Failure {
+    /// The exit code, as `agx --help` documents it.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Jobs(_) => 1,
+            Self::Usage { .. } => 2,
+            Self::NoServer { .. } => 3,
+            Self::Rejected { .. } => 4,
+            Self::BrokenPipe => 141,
+        }
+    }
+
+    /// One word for scripts.
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Jobs(_) => "jobs_failed",
+            Self::Usage { .. } => "usage",
+            Self::NoServer { .. } => "no_server",
+            Self::Rejected { .. } => "rejected",
+            Self::BrokenPipe => "broken_pipe",
+        }
+    }
+
+    /// What to do next.
+    pub(crate) fn help(&self) -> Option<&str> {
+        match self {
+            Self::Usage { help, .. } | Self::NoServer { help, .. } | Self::Rejected { help, .. } => Some(help),
+            Self::Jobs(_) | Self::BrokenPipe => None,
+        }
+    }
+
+    /// The failure as a document.
+    pub(crate) fn document(&self) -> Value {
+        json!({"code": self.code(), "message": self.to_string(), "help": self.help(), "exit_code": self.exit_code()})
+    }
+
+    pub(crate) fn usage(what: impl Into<String>, help: impl Into<String>) -> Self {
+        Self::Usage { what: what.into(), help: help.into() }
+    }
+
+    /// Something that was asked for is not there.
+    pub(crate) fn not_found(what: &str, id: &impl ToString, help: &str) -> Self {
+        Self::Rejected { what: format!("there is no {what} '{}'", id.to_string()), help: help.into() }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let what = error.to_string();
+        match error {
+            ClientError::Unreachable { .. } => {
+                let help = "start one with `agq`, or say where it is with --agq HOST:PORT or AGQ_ADDR";
+                Self::NoServer { what, help: help.into() }
+            }
+            ClientError::Unauthenticated { .. } => {
+                let help = "set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with";
+                Self::NoServer { what, help: help.into() }
+            }
+            ClientError::Rejected(reason) => {
+                let help = help_for(&reason).into();
+                Self::Rejected { what: reason, help }
+            }
+            ClientError::Unexpected(_) => {
+                Self::Rejected { what, help: "are agx and agq of the same version? see `agx --version`".into() }
+            }
+        }
+    }
+}
+
+fn help_for(reason: &str) -> &'static str {
+    match reason {
+        _ if reason.starts_with("Plan already exists") => "submit it under another plan_id, or use the one that is there",
+        _ if reason.starts_with("Plan not found") => "see the plans with `agx plan list`, or submit it with `agx plan submit FILE`",
+        _ if reason.starts_with("Action already exists") => "choose another --id; an id stands for one plan and its inputs",
+        _ if reason.starts_with("Invalid plan schema") => "mend the plan and try it with `agx plan check FILE`",
+        _ if reason.starts_with("Invalid action schema") => "mend the inputs: each is an object with the fields that the plan's {{input.…}} name",
+        _ if reason.starts_with("Too many inputs") => "submit them as several actions, or raise agq's --max-inputs",
+        _ if reason.starts_with("Message too large") => "submit the inputs as several actions, or raise agq's --max-message-bytes",
+        _ if reason.starts_with("the store failed") => "look at agq's log: its disk may be full or broken",
+        _ => "see docs/protocol.md for what agq accepts",
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return Self::BrokenPipe;
+        }
+        Self::usage(format!("the output could not be written: {error}"), "is the disk full?")
+    }
+}

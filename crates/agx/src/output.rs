@@ -1,0 +1,91 @@
+//! What is shown: text for people, documents for programs. Apart from the commands, which only say what there is.
+
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::failure::Failure;
+
+/// The schema of every `--json` document; docs/agx.md describes it.
+const SCHEMA: &str = "agx/1";
+
+/// Where results go. Progress and errors go to stderr.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) is_json: bool,
+}
+
+impl Output {
+    /// Shows a result: as a document, or as the text that `human` makes of it.
+    pub(crate) fn show<T: Serialize>(self, kind: &str, data: &T, human: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        if self.is_json {
+            writeln!(out, "{}", json!({"schema": SCHEMA, "kind": kind, "data": data}))?;
+        } else {
+            let text = human(data);
+            out.write_all(text.as_bytes())?;
+            if !text.is_empty() && !text.ends_with('\n') {
+                out.write_all(b"\n")?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), Failure> {
+        Ok(std::io::stdout().lock().write_all(bytes)?)
+    }
+
+    /// Says something beside the result, to people only.
+    pub(crate) fn note(self, text: &str) {
+        // Whether anyone reads stderr is not ours to judge.
+        let _unread = writeln!(std::io::stderr(), "{text}");
+    }
+
+    /// Says what went wrong.
+    pub(crate) fn fail(self, failure: &Failure) {
+        if matches!(failure, Failure::BrokenPipe) {
+            return;
+        }
+        let mut err = std::io::stderr().lock();
+        let _unread = if self.is_json {
+            writeln!(err, "{}", json!({"schema": SCHEMA, "kind": "error", "error": failure.document()}))
+        } else {
+            let help = failure.help().map(|help| format!("\n  {help}")).unwrap_or_default();
+            writeln!(err, "agx: {failure}{help}")
+        };
+    }
+
+    /// Whether a person watches stderr.
+    pub(crate) fn is_watched() -> bool {
+        std::io::stderr().is_terminal()
+    }
+}
+
+/// Rows under a heading, in columns.
+pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let widths: Vec<usize> = (0..heading.len())
+        .map(|column| {
+            let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+            cells.chain([heading[column].len()]).max().unwrap_or_default()
+        })
+        .collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded: Vec<String> = cells.zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+        padded.join("  ").trim_end().to_owned() + "\n"
+    };
+    let head = line(&mut heading.iter().copied());
+    rows.iter().fold(head, |text, row| text + &line(&mut row.iter().map(String::as_str)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table;
+
+    #[test]
+    fn columns_are_as_wide_as_they_need_to_be() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["longer".to_owned(), "22".to_owned()]];
+        assert_eq!(table(&["ID", "N"], &rows), "ID      N\na       1\nlonger  22\n");
+    }
+}

@@ -1,0 +1,116 @@
+//! One line that says how an action gets on: live on a terminal, a line now and then elsewhere.
+
+use std::time::Duration;
+
+use agenix_protocol::{documents::ActionStatus, ids::ActionId};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::time::{Instant, sleep};
+
+use crate::{failure::Failure, output::Output, patient::Patient};
+
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LONGEST_LOOK: Duration = Duration::from_millis(250);
+/// How often a line is written where nobody watches.
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// How long nothing may run before we ask why.
+const STUCK_AFTER: Duration = Duration::from_secs(2);
+
+/// Watches an action until it has ended.
+pub(crate) async fn watch(agq: &mut Patient, action_id: &ActionId, output: Output) -> Result<ActionStatus, Failure> {
+    let mut line = Line::new(output);
+    let mut look = FIRST_LOOK;
+    let mut idle_since: Option<Instant> = None;
+    loop {
+        let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
+        line.show(&status);
+        if status.ended() == status.total_jobs {
+            line.finish(&status);
+            return Ok(status);
+        }
+        if status.running > 0 {
+            idle_since = None;
+        } else if idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
+            line.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats)));
+        }
+        sleep(look).await;
+        look = (look * 2).min(LONGEST_LOOK);
+    }
+}
+
+pub(crate) fn not_found(action_id: &ActionId) -> Failure {
+    Failure::not_found("action", action_id, "its id is printed by `agx action submit`")
+}
+
+fn why_stuck(stats: &agenix_protocol::documents::QueueStats) -> Option<String> {
+    if stats.workers.active == 0 {
+        return Some("no worker is there: start one with `agw`".into());
+    }
+    let unmet = stats.ready.needs.iter().find(|demand| demand.workers == 0)?;
+    Some(format!("{} jobs wait for a worker that has: {}", unmet.length, unmet.tools.join(", ")))
+}
+
+struct Line {
+    bar: Option<ProgressBar>,
+    output: Output,
+    started: Instant,
+    /// Jobs that had ended when we began to watch: not our rate.
+    ended_before: Option<u64>,
+    last_line: Instant,
+    explained: Option<String>,
+}
+
+impl Line {
+    fn new(output: Output) -> Self {
+        let style = ProgressStyle::with_template("{bar:24} {msg}").expect("the template is well formed");
+        let bar = (Output::is_watched() && !output.is_json).then(|| ProgressBar::new(0).with_style(style));
+        let now = Instant::now();
+        Self { bar, output, started: now, ended_before: None, last_line: now, explained: None }
+    }
+
+    fn text(&mut self, status: &ActionStatus) -> String {
+        let before = *self.ended_before.get_or_insert(status.ended());
+        let seconds = self.started.elapsed().as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        let rate = (status.ended() - before) as f64 / seconds.max(0.001);
+        let left = status.total_jobs - status.ended();
+        #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
+        let eta = if left > 0 && rate > 0.0 { format!(", ETA {:.0} s", left as f64 / rate) } else { String::new() };
+        let (done, total, failed) = (status.completed, status.total_jobs, status.unsuccessful());
+        format!("{done}/{total} done, {failed} failed, {} running, {rate:.0} jobs/s{eta}", status.running)
+    }
+
+    fn show(&mut self, status: &ActionStatus) {
+        let text = self.text(status);
+        if let Some(bar) = &self.bar {
+            bar.set_length(status.total_jobs);
+            bar.set_position(status.ended());
+            bar.set_message(text);
+        } else if !self.output.is_json && self.last_line.elapsed() > LINE_EVERY {
+            self.last_line = Instant::now();
+            self.output.note(&text);
+        }
+    }
+
+    fn explain(&mut self, why: Option<String>) {
+        if why.is_none() || why == self.explained {
+            return;
+        }
+        if let Some(why) = &why {
+            match &self.bar {
+                Some(bar) => bar.println(why),
+                None => self.output.note(why),
+            }
+        }
+        self.explained = why;
+    }
+
+    fn finish(&mut self, status: &ActionStatus) {
+        let text = self.text(status);
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        if !self.output.is_json {
+            self.output.note(&format!("{text}, {:.1} s", self.started.elapsed().as_secs_f64()));
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! How long to wait before the next attempt to connect: 1 s, 2 s, 4 s … 60 s (seed 000 §5.1).
+
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// The waits of one series of attempts.
+#[derive(Debug, Clone, Default)]
+pub struct Backoff {
+    attempts: u32,
+}
+
+impl Backoff {
+    /// How long to wait now; twice as long the next time.
+    pub fn next_wait(&mut self) -> Duration {
+        let wait = FIRST.saturating_mul(1 << self.attempts.min(16)).min(LONGEST);
+        self.attempts += 1;
+        wait
+    }
+
+    /// It worked: the next series starts from the beginning.
+    pub fn reset(&mut self) {
+        self.attempts = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Backoff;
+
+    #[test]
+    fn doubles_up_to_a_minute_and_starts_again() {
+        let mut backoff = Backoff::default();
+        let waits: Vec<_> = (0..8).map(|_| backoff.next_wait().as_secs()).collect();
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        backoff.reset();
+        assert_eq!(backoff.next_wait().as_secs(), 1);
+    }
+}

@@ -1,0 +1,158 @@
+//! The commands of agq as calls with types.
+
+use agenix_protocol::{
+    documents::{self, ActionStatus, ActionSubmission, JobDocument, JobStatus, JobUpdate, Plan, QueueStats, Status,
+        WorkerRegistration, WorkerStatus},
+    ids::{ActionId, JobId, PlanId, WorkerId},
+    names::QUEUE_READY,
+    request::{Request, Wait},
+};
+use redis::{FromRedisValue, Value};
+use serde::de::DeserializeOwned;
+
+use crate::{connection::Connection, error::ClientError};
+
+/// What agq answered to an action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submitted {
+    /// The action.
+    pub action_id: ActionId,
+    /// How many jobs it has.
+    pub jobs_created: u64,
+}
+
+/// What agq answered to a registration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Registered {
+    /// How often agq wants to hear of the worker, in seconds.
+    pub heartbeat_interval_secs: f64,
+}
+
+impl Connection {
+    /// PLAN.SUBMIT; the plan as JSON.
+    pub async fn submit_plan(&mut self, json: Vec<u8>) -> Result<PlanId, ClientError> {
+        let reply = self.call(&Request::PlanSubmit { plan: json.into() }).await?;
+        field(&reply, "plan_id")
+    }
+
+    /// PLAN.GET
+    pub async fn plan(&mut self, plan_id: &PlanId) -> Result<Option<Plan>, ClientError> {
+        let reply = self.call(&Request::PlanGet { plan_id: plan_id.clone() }).await?;
+        optional_document(reply)
+    }
+
+    /// PLAN.LIST
+    pub async fn plans(&mut self) -> Result<Vec<PlanId>, ClientError> {
+        ids(self.call(&Request::PlanList).await?)
+    }
+
+    /// ACTION.SUBMIT
+    pub async fn submit_action(&mut self, action: &ActionSubmission) -> Result<Submitted, ClientError> {
+        let action = documents::to_json(action).into();
+        let reply = self.call(&Request::ActionSubmit { action }).await?;
+        Ok(Submitted { action_id: field(&reply, "action_id")?, jobs_created: field(&reply, "jobs_created")? })
+    }
+
+    /// ACTION.STATUS
+    pub async fn action(&mut self, action_id: &ActionId) -> Result<Option<ActionStatus>, ClientError> {
+        let reply = self.call(&Request::ActionStatus { action_id: action_id.clone() }).await?;
+        optional_document(reply)
+    }
+
+    /// JOB.LIST
+    pub async fn jobs(&mut self, action_id: &ActionId, status: Option<Status>) -> Result<Vec<JobId>, ClientError> {
+        ids(self.call(&Request::JobList { action_id: action_id.clone(), status }).await?)
+    }
+
+    /// JOB.STATUS
+    pub async fn job(&mut self, job_id: &JobId) -> Result<Option<JobStatus>, ClientError> {
+        let reply = self.call(&Request::JobStatus { job_id: job_id.clone() }).await?;
+        optional_document(reply)
+    }
+
+    /// JOB.UPDATE
+    pub async fn update_job(&mut self, job_id: &JobId, update: &JobUpdate) -> Result<(), ClientError> {
+        self.update_job_json(job_id, documents::to_json(update)).await
+    }
+
+    /// JOB.UPDATE, with the update as JSON.
+    pub async fn update_job_json(&mut self, job_id: &JobId, json: String) -> Result<(), ClientError> {
+        self.call(&Request::JobUpdate { job_id: job_id.clone(), update: json.into() }).await.map(drop)
+    }
+
+    /// BRPOP queue:ready, on a connection that was opened for claims.
+    pub async fn claim(&mut self, wait: Wait) -> Result<Option<JobDocument>, ClientError> {
+        let reply = self.call(&Request::BRPop { key: QUEUE_READY.into(), timeout: wait }).await?;
+        match reply {
+            Value::Array(mut pair) if pair.len() == 2 => optional_document(pair.pop().unwrap_or(Value::Nil)),
+            other => optional_document(other),
+        }
+    }
+
+    /// WORKER.REGISTER
+    pub async fn register(&mut self, registration: &WorkerRegistration) -> Result<Registered, ClientError> {
+        let worker = documents::to_json(registration).into();
+        let reply = self.call(&Request::WorkerRegister { worker }).await?;
+        Ok(Registered { heartbeat_interval_secs: field(&reply, "heartbeat_interval")? })
+    }
+
+    /// CLIENT SETNAME: the connection speaks for a worker that registered on another one.
+    pub async fn speak_for(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
+        self.call(&Request::ClientSetName { name: worker_id.as_str().to_owned().into() }).await.map(drop)
+    }
+
+    /// WORKER.HEARTBEAT; the statistics as JSON.
+    pub async fn heartbeat(&mut self, worker_id: &WorkerId, stats: String) -> Result<(), ClientError> {
+        let stats = Some(stats.into());
+        self.call(&Request::WorkerHeartbeat { worker_id: worker_id.clone(), stats }).await.map(drop)
+    }
+
+    /// WORKER.UNREGISTER
+    pub async fn unregister(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
+        self.call(&Request::WorkerUnregister { worker_id: worker_id.clone() }).await.map(drop)
+    }
+
+    /// WORKER.LIST
+    pub async fn workers(&mut self) -> Result<Vec<WorkerStatus>, ClientError> {
+        let reply = self.call(&Request::WorkerList).await?;
+        texts(reply)?.iter().map(|text| document(text)).collect()
+    }
+
+    /// QUEUE.STATS
+    pub async fn queue_stats(&mut self) -> Result<QueueStats, ClientError> {
+        let reply = self.call(&Request::QueueStats { queue: None }).await?;
+        optional_document(reply)?.ok_or_else(|| ClientError::Unexpected("no statistics".into()))
+    }
+}
+
+fn unexpected(error: &impl ToString) -> ClientError {
+    ClientError::Unexpected(error.to_string())
+}
+
+fn document<T: DeserializeOwned>(json: &str) -> Result<T, ClientError> {
+    documents::parse(json.as_bytes()).map_err(|error| unexpected(&error))
+}
+
+fn optional_document<T: DeserializeOwned>(reply: Value) -> Result<Option<T>, ClientError> {
+    let text = Option::<String>::from_redis_value(reply).map_err(|error| unexpected(&error))?;
+    text.map(|text| document(&text)).transpose()
+}
+
+fn texts(reply: Value) -> Result<Vec<String>, ClientError> {
+    Vec::<String>::from_redis_value(reply).map_err(|error| unexpected(&error))
+}
+
+fn ids<T: std::str::FromStr<Err: std::fmt::Display>>(reply: Value) -> Result<Vec<T>, ClientError> {
+    texts(reply)?.iter().map(|text| text.parse().map_err(|error: T::Err| unexpected(&error))).collect()
+}
+
+/// A field of `OK name=value name=value`.
+fn field<T: std::str::FromStr>(reply: &Value, name: &str) -> Result<T, ClientError> {
+    let text = match reply {
+        Value::SimpleString(text) => text.as_str(),
+        _ => "",
+    };
+    let found = text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let missing = || ClientError::Unexpected(format!("'{text}' has no {name}"));
+    found.and_then(|value| value.parse().ok()).ok_or_else(missing)
+}

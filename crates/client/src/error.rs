@@ -1,0 +1,53 @@
+//! What can go wrong between us and agq, told apart by what helps.
+
+/// Why a call failed.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ClientError {
+    /// There is no agq, or not any more.
+    #[error("cannot reach agq at {address}: {reason}")]
+    Unreachable {
+        /// Where it was looked for.
+        address: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// It does not know our key.
+    #[error("agq at {address} refused the session key: {reason}")]
+    Unauthenticated {
+        /// Where it was asked.
+        address: String,
+        /// What it said.
+        reason: String,
+    },
+    /// It understood and said no; the text is agq's own, without `ERR`.
+    #[error("{0}")]
+    Rejected(String),
+    /// It answered something that this version does not understand.
+    #[error("agq answered something unexpected: {0}")]
+    Unexpected(String),
+}
+
+impl ClientError {
+    /// Whether connecting again may help.
+    pub fn is_connection(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+    }
+
+    pub(crate) fn from_redis(address: &str, error: &redis::RedisError) -> Self {
+        let lost = |reason: String| Self::Unreachable { address: address.to_owned(), reason };
+        match (error.kind(), error.code()) {
+            (redis::ErrorKind::Server(_) | redis::ErrorKind::Extension, code) => {
+                let (code, detail) = (code.unwrap_or("ERR"), error.detail().unwrap_or_default());
+                let text = if code == "ERR" { detail.to_owned() } else { format!("{code} {detail}") };
+                if text.starts_with("NOAUTH") || text == "Invalid session key" {
+                    return Self::Unauthenticated { address: address.to_owned(), reason: text };
+                }
+                Self::Rejected(text)
+            }
+            _ if error.is_timeout() => lost("it did not answer in time".into()),
+            _ if error.is_connection_dropped() => lost("the connection was closed".into()),
+            (redis::ErrorKind::Io, _) => lost(error.to_string()),
+            _ => Self::Unexpected(error.to_string()),
+        }
+    }
+}
