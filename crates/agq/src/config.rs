@@ -153,7 +153,8 @@ impl Options {
 
 fn read_file(path: &Path) -> anyhow::Result<Options> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the config file {shown}"))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the config file {shown}"))?;
     toml::from_str(&text).with_context(|| format!("the config file {shown} is wrong"))
 }
 
@@ -166,7 +167,8 @@ fn given_key(options: &Options) -> anyhow::Result<Option<SessionKey>> {
 }
 
 fn default_data_dir() -> anyhow::Result<PathBuf> {
-    let home = std::env::home_dir().context("there is no home directory: say where the data goes with --data-dir")?;
+    let home = std::env::home_dir()
+        .context("there is no home directory: say where the data goes with --data-dir")?;
     Ok(home.join(".agq"))
 }
 

@@ -29,7 +29,8 @@ impl SessionKey {
     /// Reads a key file.
     pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the session key file {shown}"))?;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the session key file {shown}"))?;
         Self::new(&text, &format!("the file {shown}"))
     }
 

@@ -5,6 +5,7 @@
 mod clock;
 mod commands;
 mod config;
+mod error;
 mod house;
 mod key;
 mod matchmaker;
@@ -56,8 +57,9 @@ fn main() -> ExitCode {
 
 async fn run(config: Config) -> anyhow::Result<()> {
     let data_dir = config.data_dir.display().to_string();
-    std::fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("cannot create the data directory {data_dir}: choose another with --data-dir"))?;
+    std::fs::create_dir_all(&config.data_dir).with_context(|| {
+        format!("cannot create the data directory {data_dir}: choose another with --data-dir")
+    })?;
     let store: Arc<dyn Store> = Arc::new(RedbStore::open(&config.data_dir.join("agq.redb"))?);
     let house = Arc::new(House {
         matchmaker: Matchmaker::start(&store),
@@ -66,9 +68,9 @@ async fn run(config: Config) -> anyhow::Result<()> {
         settings: config.settings.clone(),
     });
     commands::detach_all(&house).await?;
-    let listener = TcpListener::bind(config.address)
-        .await
-        .with_context(|| format!("cannot listen on {}: choose another --port (0 takes a free one)", config.address))?;
+    let listener = TcpListener::bind(config.address).await.with_context(|| {
+        format!("cannot listen on {}: choose another --port (0 takes a free one)", config.address)
+    })?;
     greet(&config, listener.local_addr()?, &data_dir)?;
 
     let (stop, stopped) = watch::channel(false);
@@ -95,7 +97,9 @@ fn greet(config: &Config, address: std::net::SocketAddr, data_dir: &str) -> anyh
         writeln!(out, "  agw                                   # a worker on this machine")?;
         writeln!(out, "  agx plan submit plan.json             # and work for it\n")?;
     } else if config.is_key_random {
-        warn!("no session key was given and there is no terminal to print one on: nobody can log in; set AGQ_SESSION_KEY or --session-key-file");
+        warn!(
+            "no session key was given and there is no terminal to print one on: nobody can log in; set AGQ_SESSION_KEY or --session-key-file"
+        );
     }
     Ok(out.flush()?)
 }

@@ -9,7 +9,7 @@ use agenix_rules::{
 use tracing::{error, info, warn};
 
 use crate::{
-    commands::CommandError,
+    error::CommandError,
     house::House,
     store::{JobRule, Promise},
 };
@@ -86,8 +86,9 @@ async fn wake_due_jobs(house: &House) -> Result<(), CommandError> {
     let mut answers = Vec::with_capacity(due.len());
     for job_id in due {
         let jitter = house.clock.chance();
-        let rule: JobRule =
-            Box::new(move |job: Option<&Job>| Ok(job.map_or(Outcome::Unchanged, |job| job::due(job, now, jitter))));
+        let rule: JobRule = Box::new(move |job: Option<&Job>| {
+            Ok(job.map_or(Outcome::Unchanged, |job| job::due(job, now, jitter)))
+        });
         answers.push(house.store.decide(&job_id, Promise::Durable, None, rule));
     }
     for answer in answers {

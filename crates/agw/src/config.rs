@@ -64,7 +64,9 @@ impl Config {
             _ => {}
         }
         let Some(file) = &self.session_key_file else {
-            bail!("there is no session key: set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with");
+            bail!(
+                "there is no session key: set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with"
+            );
         };
         let key = std::fs::read_to_string(file)
             .with_context(|| format!("cannot read the session key file {}", file.display()))?;
@@ -76,12 +78,18 @@ impl Config {
     }
 
     /// How the worker introduces itself.
-    pub(crate) fn registration(&self, tools: Vec<String>, agentic_units: Vec<String>) -> anyhow::Result<WorkerRegistration> {
+    pub(crate) fn registration(
+        &self,
+        tools: Vec<String>,
+        agentic_units: Vec<String>,
+    ) -> anyhow::Result<WorkerRegistration> {
         let hostname = sysinfo::System::host_name().unwrap_or_else(|_| "unknown".into());
-        let worker_id = self.worker_id.clone().map_or_else(|| default_id(&hostname, std::process::id()), Ok)?;
+        let worker_id =
+            self.worker_id.clone().map_or_else(|| default_id(&hostname, std::process::id()), Ok)?;
         let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
         let tag = |text: &String| {
-            let (name, value) = text.split_once('=').with_context(|| format!("--tag '{text}': write NAME=VALUE"))?;
+            let (name, value) =
+                text.split_once('=').with_context(|| format!("--tag '{text}': write NAME=VALUE"))?;
             anyhow::Ok((name.to_owned(), Value::from(value)))
         };
         Ok(WorkerRegistration {

@@ -48,7 +48,8 @@ impl Crew {
     /// and by that agq learns that a claim on its way was not received.
     pub(crate) async fn pull(self: Arc<Self>, mut claims: Claims) -> ClientError {
         loop {
-            let permit = Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
+            let permit =
+                Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
             match claims.next().await {
                 Ok(job) => self.start(permit, job),
                 Err(error) => return error,

@@ -30,8 +30,10 @@ pub(crate) async fn run(job: &JobDocument, workshop: &Workshop, progress: impl F
 }
 
 fn read(job: &JobDocument) -> Result<Vec<Stage>, String> {
-    let plan: Plan = parse(job.plan.get().as_bytes()).map_err(|error| format!("the plan cannot be read: {error}"))?;
-    let input = parse(job.inputs.get().as_bytes()).map_err(|error| format!("the input cannot be read: {error}"))?;
+    let plan: Plan =
+        parse(job.plan.get().as_bytes()).map_err(|error| format!("the plan cannot be read: {error}"))?;
+    let input =
+        parse(job.inputs.get().as_bytes()).map_err(|error| format!("the input cannot be read: {error}"))?;
     pipeline::stages(&plan, &input).map_err(|error| error.to_string())
 }
 
@@ -78,7 +80,11 @@ fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResul
 /// The results as JSON of at most `max` bytes: where they are larger, every stream keeps less, and says so.
 fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
     let longest = |results: &[TaskResult]| {
-        results.iter().map(|result| result.stdout.bytes.len().max(result.stderr.bytes.len())).max().unwrap_or_default()
+        results
+            .iter()
+            .map(|result| result.stdout.bytes.len().max(result.stderr.bytes.len()))
+            .max()
+            .unwrap_or_default()
     };
     let mut json = to_json(&results);
     while json.len() > max && longest(results) > 0 {
@@ -106,7 +112,10 @@ mod tests {
     #[test]
     fn a_failure_is_a_sentence() {
         assert_eq!(failure(&result(0, "warning")), None);
-        assert_eq!(failure(&result(2, "a\nno such file\n\n")).unwrap(), "Task 2 (sort) exited with code 2: no such file");
+        assert_eq!(
+            failure(&result(2, "a\nno such file\n\n")).unwrap(),
+            "Task 2 (sort) exited with code 2: no such file"
+        );
         let killed = TaskResult { signal: Some(9), ..result(137, "") };
         assert_eq!(failure(&killed).unwrap(), "Task 2 (sort) was ended by signal 9");
         let late = TaskResult { timed_out: true, ..result(143, "") };

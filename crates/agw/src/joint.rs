@@ -21,7 +21,7 @@ pub(crate) fn joint() -> io::Result<Joint> {
     let (source, from_task) = io::pipe()?;
     let (to_task, sink) = io::pipe()?;
     widen(&source, &sink);
-    let passed = tokio::task::spawn_blocking(move || relay(source, sink));
+    let passed = tokio::task::spawn_blocking(move || relay(&source, &sink));
     Ok(Joint { from_task, to_task, passed })
 }
 
@@ -37,11 +37,11 @@ fn widen(_source: &PipeReader, _sink: &PipeWriter) {}
 
 /// Moves everything until the writer is done or the reader has gone; dropping the ends tells the other side.
 #[cfg(target_os = "linux")]
-fn relay(source: PipeReader, sink: PipeWriter) -> u64 {
+fn relay(source: &PipeReader, sink: &PipeWriter) -> u64 {
     use rustix::pipe::{SpliceFlags, splice};
     let mut passed = 0;
     loop {
-        match splice(&source, None, &sink, None, CHUNK, SpliceFlags::MOVE) {
+        match splice(source, None, sink, None, CHUNK, SpliceFlags::MOVE) {
             Ok(0) => return passed,
             Ok(moved) => passed += moved as u64,
             Err(rustix::io::Errno::INTR) => {}
@@ -52,7 +52,7 @@ fn relay(source: PipeReader, sink: PipeWriter) -> u64 {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn relay(mut source: PipeReader, mut sink: PipeWriter) -> u64 {
+fn relay(mut source: &PipeReader, mut sink: &PipeWriter) -> u64 {
     use std::io::{Read, Write};
     let (mut passed, mut buffer) = (0, vec![0; 64 * 1024]);
     loop {
@@ -87,9 +87,11 @@ mod tests {
     async fn a_reader_that_goes_stops_the_writer() {
         let Joint { mut from_task, to_task, passed } = joint().unwrap();
         drop(to_task);
-        let wrote = tokio::task::spawn_blocking(move || loop {
-            if let Err(error) = from_task.write_all(&[7; 65_536]) {
-                return error.kind();
+        let wrote = tokio::task::spawn_blocking(move || {
+            loop {
+                if let Err(error) = from_task.write_all(&[7; 65_536]) {
+                    return error.kind();
+                }
             }
         });
         assert_eq!(wrote.await.unwrap(), std::io::ErrorKind::BrokenPipe);

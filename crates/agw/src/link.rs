@@ -28,7 +28,9 @@ impl Link {
             if let Some(mut connection) = connection {
                 match connection.update_job_json(job_id, json.clone()).await {
                     Ok(()) => return,
-                    Err(error @ ClientError::Unreachable { .. }) => debug!(%job_id, %error, "the report has to wait"),
+                    Err(error @ ClientError::Unreachable { .. }) => {
+                        debug!(%job_id, %error, "the report has to wait");
+                    }
                     Err(error) => {
                         warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");
                         return;

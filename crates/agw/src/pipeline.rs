@@ -113,7 +113,8 @@ mod tests {
                {"task_number":3,"command":"sort","input_from_task":2}"#,
         );
         let stages = stages(&plan, &json!({"f": "a b"})).unwrap();
-        let shape: Vec<Vec<_>> = stages.iter().map(|s| s.commands.iter().map(|c| (&c.stdin, &c.stdout)).collect()).collect();
+        let shape: Vec<Vec<_>> =
+            stages.iter().map(|s| s.commands.iter().map(|c| (&c.stdin, &c.stdout)).collect()).collect();
         assert_eq!(
             shape,
             [
@@ -126,6 +127,8 @@ mod tests {
 
     #[test]
     fn a_missing_field_is_an_error() {
-        assert!(stages(&plan(r#"{"task_number":1,"command":"cat","stdin":"{{input.f}}"}"#), &json!({})).is_err());
+        assert!(
+            stages(&plan(r#"{"task_number":1,"command":"cat","stdin":"{{input.f}}"}"#), &json!({})).is_err()
+        );
     }
 }

@@ -28,7 +28,10 @@ pub(crate) struct Claims(Connection);
 
 impl Session {
     /// Connects and registers.
-    pub(crate) async fn open(server: &Server, registration: &WorkerRegistration) -> Result<(Self, Claims), ClientError> {
+    pub(crate) async fn open(
+        server: &Server,
+        registration: &WorkerRegistration,
+    ) -> Result<(Self, Claims), ClientError> {
         let mut reports = Connection::open(server).await?;
         let registered = reports.register(registration).await?;
         let mut claims = Connection::open_for_claims(server).await?;

@@ -41,7 +41,11 @@ enum Out {
 }
 
 /// Runs the stage; its spooled output goes to `outputs`. The error is for people: the stage could not be run.
-pub(crate) async fn run(stage: &Stage, workshop: &Workshop, outputs: &mut Outputs) -> Result<Vec<TaskResult>, TaskResult> {
+pub(crate) async fn run(
+    stage: &Stage,
+    workshop: &Workshop,
+    outputs: &mut Outputs,
+) -> Result<Vec<TaskResult>, TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
     let mut before = None;
     for command in &stage.commands {
@@ -144,7 +148,8 @@ async fn collect(
         Ok(ended) => ended,
         Err(error) => return not_started(command, &error),
     };
-    let unreadable = |error: &io::Error| Kept { bytes: format!("agw: unreadable: {error}").into_bytes(), total: 0 };
+    let unreadable =
+        |error: &io::Error| Kept { bytes: format!("agw: unreadable: {error}").into_bytes(), total: 0 };
     let kept_stdout = match stdout {
         Out::Joint(passed) => Kept { bytes: Vec::new(), total: passed.await.unwrap_or_default() },
         Out::File(file) => {

@@ -43,7 +43,10 @@ impl Toolbox {
 fn programs_in(directory: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let entries = entries.filter_map(Result::ok);
-    entries.filter(|entry| is_program(&entry.path())).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    entries
+        .filter(|entry| is_program(&entry.path()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
 }
 
 fn is_program(path: &PathBuf) -> bool {

@@ -64,7 +64,9 @@ impl Vitals {
     fn disk_available(&self) -> u64 {
         let Ok(disks) = Disks::new_with_refreshed_list() else { return 0 };
         let holding = disks.iter().filter(|disk| self.spool.starts_with(disk.mount_point()));
-        holding.max_by_key(|disk| disk.mount_point().as_os_str().len()).map_or(0, sysinfo::Disk::available_space)
+        holding
+            .max_by_key(|disk| disk.mount_point().as_os_str().len())
+            .map_or(0, sysinfo::Disk::available_space)
     }
 }
 
@@ -85,7 +87,8 @@ mod tests {
         is("completed_jobs_since_start", 1);
         is("failed_jobs_total", 1);
         is("avg_job_duration_ms", 20);
-        for field in ["active_jobs", "uptime_seconds", "cpu_usage_percent", "memory_mb", "disk_available_gb"] {
+        for field in ["active_jobs", "uptime_seconds", "cpu_usage_percent", "memory_mb", "disk_available_gb"]
+        {
             assert!(stats[field].is_number(), "{field}: {stats}");
         }
     }

@@ -73,7 +73,12 @@ impl Worker {
     }
 
     /// Waits before the next attempt to connect. Running jobs carry on; without any, an order to end is obeyed at once.
-    async fn pause(&self, wait: Duration, orders: &mut Orders, deadline: &mut Option<Instant>) -> Option<End> {
+    async fn pause(
+        &self,
+        wait: Duration,
+        orders: &mut Orders,
+        deadline: &mut Option<Instant>,
+    ) -> Option<End> {
         let waited = sleep(wait);
         tokio::pin!(waited);
         loop {
@@ -92,7 +97,13 @@ impl Worker {
     }
 
     /// Works as long as the session lasts.
-    async fn stay(&mut self, session: &Session, claims: Claims, orders: &mut Orders, deadline: &mut Option<Instant>) -> Left {
+    async fn stay(
+        &mut self,
+        session: &Session,
+        claims: Claims,
+        orders: &mut Orders,
+        deadline: &mut Option<Instant>,
+    ) -> Left {
         let (id, slots) = (&self.registration.worker_id, self.registration.max_concurrent_jobs);
         info!(slots, "worker {id} is registered at {}", self.server.address());
         let crew = &self.crew;

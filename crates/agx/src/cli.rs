@@ -176,8 +176,9 @@ impl ServerArgs {
         let Some(file) = &self.session_key_file else {
             return Err(Failure::NoServer { what: "there is no session key".into(), help: help.into() });
         };
-        let key = std::fs::read_to_string(file)
-            .map_err(|error| Failure::usage(format!("cannot read the session key file {}: {error}", file.display()), help))?;
+        let key = std::fs::read_to_string(file).map_err(|error| {
+            Failure::usage(format!("cannot read the session key file {}: {error}", file.display()), help)
+        })?;
         Ok(key.trim().into())
     }
 }

@@ -11,22 +11,13 @@ pub(crate) enum Failure {
     Jobs(String),
     /// The command line or a file is wrong.
     #[error("{what}")]
-    Usage {
-        what: String,
-        help: String,
-    },
+    Usage { what: String, help: String },
     /// There is no agq, or it does not let us in.
     #[error("{what}")]
-    NoServer {
-        what: String,
-        help: String,
-    },
+    NoServer { what: String, help: String },
     /// agq said no.
     #[error("agq refused: {what}")]
-    Rejected {
-        what: String,
-        help: String,
-    },
+    Rejected { what: String, help: String },
     /// The reader of our output has gone: nothing to say, and nobody to say it to.
     #[error("nobody reads the output")]
     BrokenPipe,
@@ -58,7 +49,9 @@ impl Failure {
     /// What to do next.
     pub(crate) fn help(&self) -> Option<&str> {
         match self {
-            Self::Usage { help, .. } | Self::NoServer { help, .. } | Self::Rejected { help, .. } => Some(help),
+            Self::Usage { help, .. } | Self::NoServer { help, .. } | Self::Rejected { help, .. } => {
+                Some(help)
+            }
             Self::Jobs(_) | Self::BrokenPipe => None,
         }
     }
@@ -94,22 +87,37 @@ impl From<ClientError> for Failure {
                 let help = help_for(&reason).into();
                 Self::Rejected { what: reason, help }
             }
-            ClientError::Unexpected(_) => {
-                Self::Rejected { what, help: "are agx and agq of the same version? see `agx --version`".into() }
-            }
+            ClientError::Unexpected(_) => Self::Rejected {
+                what,
+                help: "are agx and agq of the same version? see `agx --version`".into(),
+            },
         }
     }
 }
 
 fn help_for(reason: &str) -> &'static str {
     match reason {
-        _ if reason.starts_with("Plan already exists") => "submit it under another plan_id, or use the one that is there",
-        _ if reason.starts_with("Plan not found") => "see the plans with `agx plan list`, or submit it with `agx plan submit FILE`",
-        _ if reason.starts_with("Action already exists") => "choose another --id; an id stands for one plan and its inputs",
-        _ if reason.starts_with("Invalid plan schema") => "mend the plan and try it with `agx plan check FILE`",
-        _ if reason.starts_with("Invalid action schema") => "mend the inputs: each is an object with the fields that the plan's {{input.…}} name",
-        _ if reason.starts_with("Too many inputs") => "submit them as several actions, or raise agq's --max-inputs",
-        _ if reason.starts_with("Message too large") => "submit the inputs as several actions, or raise agq's --max-message-bytes",
+        _ if reason.starts_with("Plan already exists") => {
+            "submit it under another plan_id, or use the one that is there"
+        }
+        _ if reason.starts_with("Plan not found") => {
+            "see the plans with `agx plan list`, or submit it with `agx plan submit FILE`"
+        }
+        _ if reason.starts_with("Action already exists") => {
+            "choose another --id; an id stands for one plan and its inputs"
+        }
+        _ if reason.starts_with("Invalid plan schema") => {
+            "mend the plan and try it with `agx plan check FILE`"
+        }
+        _ if reason.starts_with("Invalid action schema") => {
+            "mend the inputs: each is an object with the fields that the plan's {{input.…}} name"
+        }
+        _ if reason.starts_with("Too many inputs") => {
+            "submit them as several actions, or raise agq's --max-inputs"
+        }
+        _ if reason.starts_with("Message too large") => {
+            "submit the inputs as several actions, or raise agq's --max-message-bytes"
+        }
         _ if reason.starts_with("the store failed") => "look at agq's log: its disk may be full or broken",
         _ => "see docs/protocol.md for what agq accepts",
     }

@@ -18,7 +18,12 @@ pub(crate) struct Output {
 
 impl Output {
     /// Shows a result: as a document, or as the text that `human` makes of it.
-    pub(crate) fn show<T: Serialize>(self, kind: &str, data: &T, human: impl FnOnce(&T) -> String) -> Result<(), Failure> {
+    pub(crate) fn show<T: Serialize>(
+        self,
+        kind: &str,
+        data: &T,
+        human: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
         if self.is_json {
             writeln!(out, "{}", json!({"schema": SCHEMA, "kind": kind, "data": data}))?;
@@ -72,7 +77,8 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
         })
         .collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded: Vec<String> = cells.zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
+        let padded: Vec<String> =
+            cells.zip(&widths).map(|(cell, &width)| format!("{cell:<width$}")).collect();
         padded.join("  ").trim_end().to_owned() + "\n"
     };
     let head = line(&mut heading.iter().copied());

@@ -32,7 +32,10 @@ impl Patient {
     }
 
     /// ACTION.SUBMIT. The submission bears an id, so that agq knows it when it comes again.
-    pub(crate) async fn submit(&mut self, action: &ActionSubmission) -> Result<agenix_client::Submitted, ClientError> {
+    pub(crate) async fn submit(
+        &mut self,
+        action: &ActionSubmission,
+    ) -> Result<agenix_client::Submitted, ClientError> {
         self.insist(async |connection| connection.submit_action(action).await).await
     }
 
@@ -41,7 +44,10 @@ impl Patient {
         self.insist(async |connection| connection.queue_stats().await).await
     }
 
-    async fn insist<T>(&mut self, call: impl AsyncFn(&mut Connection) -> Result<T, ClientError>) -> Result<T, ClientError> {
+    async fn insist<T>(
+        &mut self,
+        call: impl AsyncFn(&mut Connection) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
         let (mut backoff, mut since) = (Backoff::default(), None);
         loop {
             let answer = match &mut self.connection {

@@ -16,7 +16,11 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// Watches an action until it has ended.
-pub(crate) async fn watch(agq: &mut Patient, action_id: &ActionId, output: Output) -> Result<ActionStatus, Failure> {
+pub(crate) async fn watch(
+    agq: &mut Patient,
+    action_id: &ActionId,
+    output: Output,
+) -> Result<ActionStatus, Failure> {
     let mut line = Line::new(output);
     let mut look = FIRST_LOOK;
     let mut idle_since: Option<Instant> = None;
@@ -74,7 +78,8 @@ impl Line {
         let rate = (status.ended() - before) as f64 / seconds.max(0.001);
         let left = status.total_jobs - status.ended();
         #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
-        let eta = if left > 0 && rate > 0.0 { format!(", ETA {:.0} s", left as f64 / rate) } else { String::new() };
+        let eta =
+            if left > 0 && rate > 0.0 { format!(", ETA {:.0} s", left as f64 / rate) } else { String::new() };
         let (done, total, failed) = (status.completed, status.total_jobs, status.unsuccessful());
         format!("{done}/{total} done, {failed} failed, {} running, {rate:.0} jobs/s{eta}", status.running)
     }

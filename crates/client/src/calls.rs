@@ -1,8 +1,10 @@
 //! The commands of agq as calls with types.
 
 use agenix_protocol::{
-    documents::{self, ActionStatus, ActionSubmission, JobDocument, JobStatus, JobUpdate, Plan, QueueStats, Status,
-        WorkerRegistration, WorkerStatus},
+    documents::{
+        self, ActionStatus, ActionSubmission, JobDocument, JobStatus, JobUpdate, Plan, QueueStats, Status,
+        WorkerRegistration, WorkerStatus,
+    },
     ids::{ActionId, JobId, PlanId, WorkerId},
     names::QUEUE_READY,
     request::{Request, Wait},
@@ -60,7 +62,11 @@ impl Connection {
     }
 
     /// JOB.LIST
-    pub async fn jobs(&mut self, action_id: &ActionId, status: Option<Status>) -> Result<Vec<JobId>, ClientError> {
+    pub async fn jobs(
+        &mut self,
+        action_id: &ActionId,
+        status: Option<Status>,
+    ) -> Result<Vec<JobId>, ClientError> {
         ids(self.call(&Request::JobList { action_id: action_id.clone(), status }).await?)
     }
 

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use agenix_protocol::request::Request;
-use redis::{AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, Value, aio::MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, Value,
+    aio::MultiplexedConnection,
+};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::error::ClientError;
@@ -83,9 +86,11 @@ impl Connection {
         for arg in request.encode() {
             command.arg(&arg[..]);
         }
-        self.inner.send_packed_command(&command).await.and_then(Value::extract_error).map_err(|error| {
-            ClientError::from_redis(&self.address, &error)
-        })
+        self.inner
+            .send_packed_command(&command)
+            .await
+            .and_then(Value::extract_error)
+            .map_err(|error| ClientError::from_redis(&self.address, &error))
     }
 }
 

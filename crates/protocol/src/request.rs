@@ -204,13 +204,21 @@ impl Request {
     /// How the command may share its connection.
     pub fn flow(&self) -> Flow {
         match self {
-            Self::Auth { .. } | Self::Hello { .. } | Self::ClientSetName { .. } | Self::ClientSetInfo => Flow::Alone,
+            Self::Auth { .. } | Self::Hello { .. } | Self::ClientSetName { .. } | Self::ClientSetInfo => {
+                Flow::Alone
+            }
             Self::BRPop { .. } | Self::WorkerRegister { .. } | Self::WorkerUnregister { .. } => Flow::Alone,
             Self::Ping { .. } | Self::Set { .. } | Self::Del { .. } | Self::LPush { .. } => Flow::Write,
-            Self::RPop { .. } | Self::ZAdd { .. } | Self::PlanSubmit { .. } | Self::ActionSubmit { .. } => Flow::Write,
+            Self::RPop { .. } | Self::ZAdd { .. } | Self::PlanSubmit { .. } | Self::ActionSubmit { .. } => {
+                Flow::Write
+            }
             Self::JobUpdate { .. } | Self::WorkerHeartbeat { .. } => Flow::Write,
-            Self::Get { .. } | Self::Exists { .. } | Self::LLen { .. } | Self::ZRangeByScore { .. } => Flow::Read,
-            Self::PlanGet { .. } | Self::PlanList | Self::ActionStatus { .. } | Self::JobStatus { .. } => Flow::Read,
+            Self::Get { .. } | Self::Exists { .. } | Self::LLen { .. } | Self::ZRangeByScore { .. } => {
+                Flow::Read
+            }
+            Self::PlanGet { .. } | Self::PlanList | Self::ActionStatus { .. } | Self::JobStatus { .. } => {
+                Flow::Read
+            }
             Self::JobList { .. } | Self::WorkerList | Self::QueueStats { .. } => Flow::Read,
         }
     }
@@ -321,7 +329,9 @@ fn client(sub: &Bytes, rest: &[Bytes]) -> Result<Request, RequestError> {
     match (sub.to_ascii_uppercase().as_slice(), rest) {
         (b"SETNAME", [name]) => Ok(Request::ClientSetName { name: name.clone() }),
         (b"SETINFO", [_attribute, _value]) => Ok(Request::ClientSetInfo),
-        _ => Err(RequestError::Arguments("use CLIENT SETNAME <name> or CLIENT SETINFO <attribute> <value>".into())),
+        _ => Err(RequestError::Arguments(
+            "use CLIENT SETNAME <name> or CLIENT SETINFO <attribute> <value>".into(),
+        )),
     }
 }
 

@@ -50,7 +50,8 @@ impl<'de> Deserialize<'de> for Timestamp {
             return u64::deserialize(from).map(Self);
         }
         let text = String::deserialize(from)?;
-        Self::parse(&text).ok_or_else(|| D::Error::custom(format!("'{text}' is not an RFC 3339 time after 1970")))
+        Self::parse(&text)
+            .ok_or_else(|| D::Error::custom(format!("'{text}' is not an RFC 3339 time after 1970")))
     }
 }
 

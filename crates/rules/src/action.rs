@@ -139,7 +139,8 @@ mod tests {
     fn checked(inputs: &str, max_inputs: usize) -> Result<(), String> {
         let plan = r#"{"tasks":[{"task_number":1,"command":"cat","args":["{{input.file}}"]}]}"#;
         let plan: Plan = parse(plan.as_bytes()).unwrap();
-        let action: ActionSubmission = parse(format!(r#"{{"plan_id":"p","inputs":[{inputs}]}}"#).as_bytes()).unwrap();
+        let action: ActionSubmission =
+            parse(format!(r#"{{"plan_id":"p","inputs":[{inputs}]}}"#).as_bytes()).unwrap();
         let limits = Limits { max_inputs, ..Limits::default() };
         check(&action, &plan, &limits).map_err(|rejection| rejection.to_string())
     }
@@ -147,7 +148,8 @@ mod tests {
     #[test]
     fn inputs_must_have_what_the_plan_names() {
         assert_eq!(checked(r#"{"file":"a"}"#, 10), Ok(()));
-        let missing = "Invalid action schema: inputs[1] has no field 'file', which task 1 args[0] of the plan uses";
+        let missing =
+            "Invalid action schema: inputs[1] has no field 'file', which task 1 args[0] of the plan uses";
         assert_eq!(checked(r#"{"file":"a"},{"fil":"b"}"#, 10).unwrap_err(), missing);
         assert_eq!(checked("7", 10).unwrap_err(), "Invalid action schema: inputs[0] is not an object");
         let empty = "Invalid action schema: inputs is empty: an action has at least one input";

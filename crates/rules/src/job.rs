@@ -175,7 +175,13 @@ pub fn claimed(job: &Job, who: &str, now: Timestamp) -> Job {
 }
 
 /// `who` reports on a job: ownership, legal transition and retry, all here. `jitter` is a random number in 0..1.
-pub fn advanced(job: &Job, update: &JobUpdate, who: &str, now: Timestamp, jitter: f64) -> Result<Outcome, Rejection> {
+pub fn advanced(
+    job: &Job,
+    update: &JobUpdate,
+    who: &str,
+    now: Timestamp,
+    jitter: f64,
+) -> Result<Outcome, Rejection> {
     if let Some(told) = update.attempt
         && told != job.attempt
     {
@@ -214,7 +220,11 @@ fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Outc
         Status::Failed => matches!(job.state, State::Discarded | State::Retryable),
         _ => false,
     };
-    if repeats && same_end { Ok(Outcome::Unchanged) } else { Err(Rejection::IllegalTransition { from: job.status(), to }) }
+    if repeats && same_end {
+        Ok(Outcome::Unchanged)
+    } else {
+        Err(Rejection::IllegalTransition { from: job.status(), to })
+    }
 }
 
 fn failed(mut job: Job, error: &str, now: Timestamp, jitter: f64) -> Job {
@@ -346,7 +356,10 @@ mod tests {
     #[test]
     fn the_straight_way() {
         let job = running(0);
-        assert_eq!((job.status(), job.attempt, job.due_at), (Status::Running, 1, Some(T0.plus_ms(3_600_000))));
+        assert_eq!(
+            (job.status(), job.attempt, job.due_at),
+            (Status::Running, 1, Some(T0.plus_ms(3_600_000)))
+        );
         let job = after(&job, Status::Running);
         assert!(job.is_confirmed);
         let job = after(&job, Status::Completed);
@@ -357,7 +370,10 @@ mod tests {
     fn a_failure_is_failed_without_retries_and_dead_after_them() {
         assert_eq!(after(&running(0), Status::Failed).status(), Status::Failed);
         let job = after(&running(1), Status::Failed);
-        assert_eq!((job.state, job.status(), job.due_at), (State::Retryable, Status::Pending, Some(T1.plus_ms(1000))));
+        assert_eq!(
+            (job.state, job.status(), job.due_at),
+            (State::Retryable, Status::Pending, Some(T1.plus_ms(1000)))
+        );
         assert_eq!(due(&job, T1, 0.5), Outcome::Unchanged);
         let job = changed(due(&job, T1.plus_ms(1000), 0.5));
         assert_eq!(job.state, State::Available);
@@ -384,9 +400,8 @@ mod tests {
 
     #[test]
     fn a_report_whose_answer_was_lost_may_be_repeated() {
-        let again = |job: &Job, status| {
-            advanced(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", T1, 0.5)
-        };
+        let again =
+            |job: &Job, status| advanced(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", T1, 0.5);
         assert_eq!(again(&after(&running(0), Status::Completed), Status::Completed), Ok(Outcome::Unchanged));
         assert_eq!(again(&after(&running(3), Status::Failed), Status::Failed), Ok(Outcome::Unchanged));
         assert!(again(&after(&running(0), Status::Completed), Status::Failed).is_err());

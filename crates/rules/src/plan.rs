@@ -33,12 +33,17 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
 fn check_task(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
     let number = at + 1;
     if task.task_number as usize != number {
-        return Err(format!("task_number is {}, expected {number}: tasks are numbered from 1 without gaps", task.task_number));
+        return Err(format!(
+            "task_number is {}, expected {number}: tasks are numbered from 1 without gaps",
+            task.task_number
+        ));
     }
     check_command(&task.command)?;
     check_input(plan, at, task)?;
     if task.timeout_secs == Some(0) {
-        return Err("timeout_secs is 0: give at least 1 second, or leave it out for the default of 300".into());
+        return Err(
+            "timeout_secs is 0: give at least 1 second, or leave it out for the default of 300".into()
+        );
     }
     if let Some(name) = task.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
         return Err(format!("env has the name '{}', which no variable can have", name.escape_debug()));
@@ -57,11 +62,15 @@ fn check_command(command: &str) -> Result<(), String> {
         return Err("command is empty".into());
     }
     if command.contains('/') {
-        return Err(format!("command is '{command}', a path: give the name of a program on the workers' PATH"));
+        return Err(format!(
+            "command is '{command}', a path: give the name of a program on the workers' PATH"
+        ));
     }
     if command.contains(|c: char| c.is_whitespace() || c.is_control()) {
         let shown = command.escape_debug();
-        return Err(format!("command is '{shown}': one program name, no shell line; its arguments go into args"));
+        return Err(format!(
+            "command is '{shown}': one program name, no shell line; its arguments go into args"
+        ));
     }
     Ok(())
 }
@@ -81,11 +90,16 @@ fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
         return Err(format!("input_from_task is {from}, whose stdout goes to a file"));
     }
     if task.stream && from_at != at {
-        return Err(format!("stream joins a task with the one before it: input_from_task must be {at}, not {from}"));
+        return Err(format!(
+            "stream joins a task with the one before it: input_from_task must be {at}, not {from}"
+        ));
     }
     let streamed = |other: &&Task| other.stream && other.input_from_task == Some(from);
     match plan.tasks.iter().take(at).find(streamed) {
-        Some(other) => Err(format!("input_from_task is {from}, whose stdout already streams into task {}", other.task_number)),
+        Some(other) => Err(format!(
+            "input_from_task is {from}, whose stdout already streams into task {}",
+            other.task_number
+        )),
         None => Ok(()),
     }
 }
@@ -116,14 +130,32 @@ mod tests {
     fn each_fault_has_its_words() {
         let cases = [
             ("", "tasks is empty: a plan has at least one task"),
-            (r#"{"task_number":2,"command":"a"}"#, "tasks[0].task_number is 2, expected 1: tasks are numbered from 1 without gaps"),
+            (
+                r#"{"task_number":2,"command":"a"}"#,
+                "tasks[0].task_number is 2, expected 1: tasks are numbered from 1 without gaps",
+            ),
             (r#"{"task_number":1,"command":""}"#, "tasks[0].command is empty"),
-            (r#"{"task_number":1,"command":"/bin/sh"}"#, "tasks[0].command is '/bin/sh', a path: give the name of a program on the workers' PATH"),
-            (r#"{"task_number":1,"command":"sort | uniq"}"#, "tasks[0].command is 'sort | uniq': one program name, no shell line; its arguments go into args"),
-            (r#"{"task_number":1,"command":"a","input_from_task":1}"#, "tasks[0].input_from_task is 1: it must name a task before task 1"),
+            (
+                r#"{"task_number":1,"command":"/bin/sh"}"#,
+                "tasks[0].command is '/bin/sh', a path: give the name of a program on the workers' PATH",
+            ),
+            (
+                r#"{"task_number":1,"command":"sort | uniq"}"#,
+                "tasks[0].command is 'sort | uniq': one program name, no shell line; its arguments go into args",
+            ),
+            (
+                r#"{"task_number":1,"command":"a","input_from_task":1}"#,
+                "tasks[0].input_from_task is 1: it must name a task before task 1",
+            ),
             (r#"{"task_number":1,"command":"a","stream":true}"#, "tasks[0].stream needs input_from_task"),
-            (r#"{"task_number":1,"command":"a","args":["{{x"]}"#, "tasks[0].args[0]: '{{' is never closed by '}}'"),
-            (r#"{"task_number":1,"command":"a","timeout_secs":0}"#, "tasks[0].timeout_secs is 0: give at least 1 second, or leave it out for the default of 300"),
+            (
+                r#"{"task_number":1,"command":"a","args":["{{x"]}"#,
+                "tasks[0].args[0]: '{{' is never closed by '}}'",
+            ),
+            (
+                r#"{"task_number":1,"command":"a","timeout_secs":0}"#,
+                "tasks[0].timeout_secs is 0: give at least 1 second, or leave it out for the default of 300",
+            ),
         ];
         for (tasks, words) in cases {
             assert_eq!(refusal(tasks), format!("Invalid plan schema: {words}"));
@@ -133,12 +165,19 @@ mod tests {
     #[test]
     fn a_stream_has_one_reader_and_joins_neighbours() {
         let three = |second: &str, third: &str| {
-            format!(r#"{{"task_number":1,"command":"a"}},{{"task_number":2,"command":"b"{second}}},{{"task_number":3,"command":"c"{third}}}"#)
+            format!(
+                r#"{{"task_number":1,"command":"a"}},{{"task_number":2,"command":"b"{second}}},{{"task_number":3,"command":"c"{third}}}"#
+            )
         };
         let streamed = r#","input_from_task":1,"stream":true"#;
         assert!(refusal(&three("", streamed)).ends_with("input_from_task must be 2, not 1"));
-        assert!(refusal(&three(streamed, r#","input_from_task":1"#)).ends_with("already streams into task 2"));
-        assert!(check(&plan(&three(streamed, r#","input_from_task":2,"stream":true"#)), &Limits::default()).is_ok());
+        assert!(
+            refusal(&three(streamed, r#","input_from_task":1"#)).ends_with("already streams into task 2")
+        );
+        assert!(
+            check(&plan(&three(streamed, r#","input_from_task":2,"stream":true"#)), &Limits::default())
+                .is_ok()
+        );
     }
 
     #[test]
@@ -154,7 +193,9 @@ mod tests {
 
     #[test]
     fn needs_are_distinct_and_sorted() {
-        let plan = plan(r#"{"task_number":1,"command":"uniq"},{"task_number":2,"command":"sort"},{"task_number":3,"command":"uniq"}"#);
+        let plan = plan(
+            r#"{"task_number":1,"command":"uniq"},{"task_number":2,"command":"sort"},{"task_number":3,"command":"uniq"}"#,
+        );
         assert_eq!(needs(&plan), ["sort", "uniq"]);
     }
 }

@@ -22,7 +22,10 @@ mod tests {
 
     #[test]
     fn doubles_up_to_the_bound() {
-        assert_eq!([1, 2, 3, 9, 10, 1000].map(|n| delay_ms(n, 0.5)), [1000, 2000, 4000, 256_000, 300_000, 300_000]);
+        assert_eq!(
+            [1, 2, 3, 9, 10, 1000].map(|n| delay_ms(n, 0.5)),
+            [1000, 2000, 4000, 256_000, 300_000, 300_000]
+        );
         assert_eq!((delay_ms(1, 0.0), delay_ms(1, 1.0)), (500, 1500));
     }
 }

@@ -104,7 +104,8 @@ pub fn registered(
     Ok(Worker {
         worker_id: registration.worker_id.clone(),
         standing: Standing::Active,
-        registration: serde_json::to_string(registration).map_err(|e| Rejection::InvalidRegistration(e.to_string()))?,
+        registration: serde_json::to_string(registration)
+            .map_err(|e| Rejection::InvalidRegistration(e.to_string()))?,
         stats: None,
         registered_at: now,
         last_seen_at: now,
@@ -154,7 +155,8 @@ mod tests {
     const NOW: Timestamp = Timestamp(1000);
 
     fn registration(instance: &str) -> WorkerRegistration {
-        parse(format!(r#"{{"worker_id":"w","capabilities":["sort"],"instance":"{instance}"}}"#).as_bytes()).unwrap()
+        parse(format!(r#"{{"worker_id":"w","capabilities":["sort"],"instance":"{instance}"}}"#).as_bytes())
+            .unwrap()
     }
 
     fn worker() -> Worker {

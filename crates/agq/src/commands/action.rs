@@ -26,7 +26,10 @@ pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     action::check(&submission, &plan, &house.settings.limits)?;
     let action_id = submission.action_id.unwrap_or_else(|| house.clock.action_id());
     let jobs_created = submission.inputs.len();
-    let new_job = |input: Box<serde_json::value::RawValue>| NewJob { job_id: house.clock.job_id(), input: input.into() };
+    let new_job = |input: Box<serde_json::value::RawValue>| NewJob {
+        job_id: house.clock.job_id(),
+        input: input.into(),
+    };
     let new = NewAction {
         action: Action {
             action_id: action_id.clone(),
@@ -42,7 +45,9 @@ pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     };
     match house.store.add_action(new).await? {
         // The same submission again is one whose answer was lost: it is answered as the first time.
-        Added::New | Added::Same => Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}"))),
+        Added::New | Added::Same => {
+            Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}")))
+        }
         Added::Differs => Err(Rejection::ActionExists(action_id).into()),
     }
 }

@@ -10,8 +10,8 @@ use agenix_rules::{
     worker::{Standing, Worker},
 };
 
-use super::CommandError;
 use crate::{
+    error::CommandError,
     house::{Caller, House},
     store::Claimant,
 };
@@ -35,7 +35,10 @@ async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, Com
 /// The connection as one who takes jobs.
 pub(super) async fn claimant(house: &House, caller: &Caller) -> Result<Claimant, CommandError> {
     let Some(worker) = worker_of(house, caller).await? else {
-        return Ok(Claimant { holder: Arc::clone(&caller.connection), abilities: Arc::new(Abilities::Anything) });
+        return Ok(Claimant {
+            holder: Arc::clone(&caller.connection),
+            abilities: Arc::new(Abilities::Anything),
+        });
     };
     let capabilities = worker.registration().map(|told| told.capabilities).unwrap_or_default();
     let abilities = Abilities::Commands(capabilities.commands().cloned().collect());
@@ -57,7 +60,9 @@ pub(super) async fn reporter(
     };
     let who = match (known, named) {
         (Some(own), Some(named)) if own != *named => {
-            return Err(Rejection::InvalidUpdate(format!("worker_id is {named}, this connection is {own}")).into());
+            return Err(
+                Rejection::InvalidUpdate(format!("worker_id is {named}, this connection is {own}")).into()
+            );
         }
         (Some(own), _) => own,
         (None, Some(named)) if house.store.worker(named).await?.is_some() => named.clone(),

@@ -12,15 +12,17 @@ use agenix_rules::{
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{CommandError, Outcome, identity, json};
+use super::{Outcome, identity, json};
 use crate::{
+    error::CommandError,
     house::{Caller, House},
     store::{JobRule, Promise, StoreError, StoredJob},
 };
 
 /// JOB.UPDATE
 pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json: &[u8]) -> Outcome {
-    let mut update: JobUpdate = documents::parse(json).map_err(|error| Rejection::InvalidUpdate(error.to_string()))?;
+    let mut update: JobUpdate =
+        documents::parse(json).map_err(|error| Rejection::InvalidUpdate(error.to_string()))?;
     let results = update.task_results.take().map(|results| String::from(Box::<str>::from(results)));
     if results.as_ref().is_some_and(|results| !results.starts_with('[')) {
         return Err(Rejection::InvalidUpdate("task_results is not an array".into()).into());

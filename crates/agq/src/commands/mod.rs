@@ -23,8 +23,8 @@ pub(crate) use job::{hand_back_all, hand_back_unreported};
 pub(crate) use worker::{detach, detach_all};
 
 use crate::{
+    error::CommandError,
     house::{Caller, House},
-    store::StoreError,
 };
 
 /// A command that was carried out: its reply, and what it means for the connection.
@@ -43,27 +43,11 @@ pub(crate) enum Effect {
     /// This worker is no more.
     Unregistered(WorkerId),
     /// A job was given to the connection.
-    Claimed { job_id: JobId, holder: Arc<str>, attempt: u32 },
-}
-
-/// Why a command was not carried out, and so who is at fault.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CommandError {
-    /// A rule said no.
-    #[error(transparent)]
-    Rejected(#[from] Rejection),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-impl CommandError {
-    fn line(&self) -> String {
-        match self {
-            Self::Rejected(rejection) => rejection.line(),
-            Self::Store(error) => format!("ERR {error}"),
-        }
-    }
+    Claimed {
+        job_id: JobId,
+        holder: Arc<str>,
+        attempt: u32,
+    },
 }
 
 type Outcome = Result<Reply, CommandError>;
@@ -103,10 +87,16 @@ async fn plain(house: &House, caller: &Caller, request: Request) -> Outcome {
         Request::LPush { key, values } => keyspace::push(house, key, values).await,
         Request::ZAdd { key, score, member } => keyspace::add_scored(house, key, score, member).await,
         Request::ZRangeByScore { key, min, max } => keyspace::range_by_score(house, key, min, max).await,
-        Request::Auth { .. } | Request::Hello { .. } | Request::ClientSetName { .. } | Request::ClientSetInfo => {
+        Request::Auth { .. }
+        | Request::Hello { .. }
+        | Request::ClientSetName { .. }
+        | Request::ClientSetInfo => {
             unreachable!("the session answers these, they need no house")
         }
-        Request::BRPop { .. } | Request::RPop { .. } | Request::WorkerRegister { .. } | Request::WorkerUnregister { .. } => {
+        Request::BRPop { .. }
+        | Request::RPop { .. }
+        | Request::WorkerRegister { .. }
+        | Request::WorkerUnregister { .. } => {
             unreachable!("`run` takes these, they mean something for their connection")
         }
     }

@@ -10,6 +10,7 @@ use agenix_rules::{plan, rejection::Rejection};
 
 use super::Outcome;
 use crate::{
+    error::CommandError,
     house::House,
     store::{StoreError, StoredPlan},
 };
@@ -24,8 +25,11 @@ pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     let mut plan: Plan = documents::parse(json).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
     plan::check(&plan, limits)?;
     let plan_id = plan.plan_id.get_or_insert_with(|| house.clock.plan_id()).clone();
-    let stored =
-        StoredPlan { plan_id: plan_id.clone(), json: documents::to_json(&plan), created_at: house.clock.now() };
+    let stored = StoredPlan {
+        plan_id: plan_id.clone(),
+        json: documents::to_json(&plan),
+        created_at: house.clock.now(),
+    };
     if house.store.add_plan(stored).await? {
         Ok(Reply::Simple(format!("OK plan_id={plan_id}")))
     } else {
@@ -44,7 +48,7 @@ pub(super) async fn list(house: &House) -> Outcome {
 }
 
 /// The plan, even when it was submitted just before on the same connection and is not answered yet.
-pub(super) async fn find(house: &House, plan_id: &PlanId) -> Result<Plan, super::CommandError> {
+pub(super) async fn find(house: &House, plan_id: &PlanId) -> Result<Plan, CommandError> {
     let mut found = house.store.plan(plan_id).await?;
     if found.is_none() {
         house.store.settled().await?;

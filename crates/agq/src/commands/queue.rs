@@ -14,14 +14,20 @@ use agenix_rules::{
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{CommandError, Done, Effect, Outcome, identity, json, keyspace::refuse_reserved};
+use super::{Done, Effect, Outcome, identity, json, keyspace::refuse_reserved};
 use crate::{
+    error::CommandError,
     house::{Caller, House},
     store::{Claim, Lane, StoreError},
 };
 
 /// BRPOP
-pub(super) async fn blocking_pop(house: &House, caller: &Caller, key: Bytes, wait: Wait) -> Result<Done, CommandError> {
+pub(super) async fn blocking_pop(
+    house: &House,
+    caller: &Caller,
+    key: Bytes,
+    wait: Wait,
+) -> Result<Done, CommandError> {
     if &key[..] == QUEUE_READY.as_bytes() {
         let claimant = identity::claimant(house, caller).await?;
         let Some(handed) = house.matchmaker.job(claimant, wait).await? else { return Ok(nothing(caller)) };
@@ -67,7 +73,8 @@ fn nothing(caller: &Caller) -> Done {
 }
 
 fn document(claim: &Claim) -> Result<Bytes, StoreError> {
-    let raw = |text: &str| RawValue::from_string(text.to_owned()).map_err(|error| StoreError(error.to_string()));
+    let raw =
+        |text: &str| RawValue::from_string(text.to_owned()).map_err(|error| StoreError(error.to_string()));
     let document = JobDocument {
         job_id: claim.job.job_id.clone(),
         action_id: claim.job.action_id.clone(),
@@ -82,7 +89,9 @@ fn document(claim: &Claim) -> Result<Bytes, StoreError> {
 /// LLEN
 pub(super) async fn length(house: &House, key: Bytes) -> Outcome {
     let length = match &key[..] {
-        name if name == QUEUE_READY.as_bytes() => house.store.lanes().await?.iter().map(|lane| lane.length).sum(),
+        name if name == QUEUE_READY.as_bytes() => {
+            house.store.lanes().await?.iter().map(|lane| lane.length).sum()
+        }
         name if name == QUEUE_SCHEDULED.as_bytes() => house.store.scheduled().await?.0,
         name if is_reserved(name) => {
             refuse_reserved(&key, "read")?;
@@ -95,7 +104,11 @@ pub(super) async fn length(house: &House, key: Bytes) -> Outcome {
 
 /// QUEUE.STATS
 pub(super) async fn stats(house: &House, queue: Option<&str>) -> Outcome {
-    let stats = QueueStats { ready: ready(house).await?, scheduled: scheduled(house).await?, workers: workers(house).await? };
+    let stats = QueueStats {
+        ready: ready(house).await?,
+        scheduled: scheduled(house).await?,
+        workers: workers(house).await?,
+    };
     match queue {
         None => Ok(json(&stats)),
         Some(QUEUE_READY) => Ok(json(&serde_json::json!({ QUEUE_READY: stats.ready }))),

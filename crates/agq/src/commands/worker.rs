@@ -11,8 +11,9 @@ use agenix_rules::{
 };
 use bytes::Bytes;
 
-use super::{CommandError, Done, Effect, Outcome, job::hand_back_all};
+use super::{Done, Effect, Outcome, job::hand_back_all};
 use crate::{
+    error::CommandError,
     house::{Caller, House},
     store::Promise,
 };
@@ -22,7 +23,9 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
     let registration = read_registration(json)?;
     let worker_id = registration.worker_id.clone();
     if let Some(other) = caller.registered.as_ref().filter(|other| **other != worker_id) {
-        let text = format!("this connection registered worker {other} before: use another connection for {worker_id}");
+        let text = format!(
+            "this connection registered worker {other} before: use another connection for {worker_id}"
+        );
         return Err(Rejection::InvalidRegistration(text).into());
     }
     let (connection, now) = (caller.connection.clone(), house.clock.now());
@@ -93,9 +96,14 @@ pub(super) async fn list(house: &House) -> Outcome {
 }
 
 /// The connection on which a worker registered is closed.
-pub(crate) async fn detach(house: &House, worker_id: &WorkerId, connection: &str) -> Result<(), CommandError> {
+pub(crate) async fn detach(
+    house: &House,
+    worker_id: &WorkerId,
+    connection: &str,
+) -> Result<(), CommandError> {
     let connection = connection.to_owned();
-    let rule = move |known: Option<&Worker>| Ok(known.and_then(|worker| worker::detached(worker, &connection)));
+    let rule =
+        move |known: Option<&Worker>| Ok(known.and_then(|worker| worker::detached(worker, &connection)));
     Ok(house.store.decide_worker(worker_id, Promise::Visible, Box::new(rule)).await??)
 }
 

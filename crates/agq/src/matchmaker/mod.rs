@@ -38,14 +38,22 @@ impl Matchmaker {
     }
 
     /// Waits for a job that the claimant can run; `None` when the time is over.
-    pub(crate) async fn job(&self, claimant: Claimant, wait: Wait) -> Result<Option<Handed<Claim>>, StoreError> {
+    pub(crate) async fn job(
+        &self,
+        claimant: Claimant,
+        wait: Wait,
+    ) -> Result<Option<Handed<Claim>>, StoreError> {
         let (give, get) = oneshot::channel();
         self.jobs.send(jobs::Ticket { claimant, give }).map_err(|_| gone())?;
         await_turn(get, wait).await.transpose()
     }
 
     /// Waits for an element of a list; `None` when the time is over.
-    pub(crate) async fn element(&self, key: Bytes, wait: Wait) -> Result<Ruled<Option<Handed<Element>>>, StoreError> {
+    pub(crate) async fn element(
+        &self,
+        key: Bytes,
+        wait: Wait,
+    ) -> Result<Ruled<Option<Handed<Element>>>, StoreError> {
         let (give, get) = oneshot::channel();
         self.elements.send(elements::Ticket { key, give }).map_err(|_| gone())?;
         Ok(await_turn(get, wait).await.transpose()?.transpose())
@@ -89,7 +97,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::{Handed, Matchmaker};
-    use crate::store::{Keyspace, Store, redb::RedbStore};
+    use crate::store::{Store, redb::RedbStore};
 
     fn house() -> (Arc<dyn Store>, Matchmaker) {
         let store: Arc<dyn Store> = Arc::new(RedbStore::in_memory().unwrap());

@@ -18,7 +18,12 @@ use crate::{house::House, key::SessionKey};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves connections until `stop` says so.
-pub(crate) async fn serve(listener: TcpListener, house: Arc<House>, key: Arc<SessionKey>, stop: watch::Receiver<bool>) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    house: Arc<House>,
+    key: Arc<SessionKey>,
+    stop: watch::Receiver<bool>,
+) {
     let numbers = AtomicU64::new(1);
     let mut open = JoinSet::new();
     let mut stopped = stop.clone();

@@ -137,7 +137,11 @@ impl Connection {
             Err(reply) => self.running.push_back(Box::pin(ready(Done { reply, effect: Effect::None }))),
             Ok(request) => {
                 let must_wait = self.is_alone || request.flow() != Flow::Write;
-                if must_wait && !self.running.is_empty() { self.next = Some(request) } else { self.start(request).await }
+                if must_wait && !self.running.is_empty() {
+                    self.next = Some(request);
+                } else {
+                    self.start(request).await;
+                }
             }
         }
     }
@@ -192,7 +196,9 @@ impl Connection {
     async fn refuse(&mut self, error: &FrameError) {
         debug!(%error, connection = %self.session.caller.connection, "a frame was refused");
         self.finish_writes().await;
-        if matches!(error, FrameError::Io(_)) || self.writer.send(Reply::Error(error.to_string())).await.is_err() {
+        if matches!(error, FrameError::Io(_))
+            || self.writer.send(Reply::Error(error.to_string())).await.is_err()
+        {
             return;
         }
         let linger = async {
@@ -213,7 +219,9 @@ impl Connection {
         let caller = &self.session.caller;
         let mut outcome = Ok(());
         if let Some(claim) = &self.session.unproven {
-            outcome = commands::hand_back_unreported(&self.house, &claim.job_id, &claim.holder, claim.attempt).await;
+            outcome =
+                commands::hand_back_unreported(&self.house, &claim.job_id, &claim.holder, claim.attempt)
+                    .await;
         }
         outcome = outcome.and(commands::hand_back_all(&self.house, &caller.connection).await);
         if let Some(worker_id) = &caller.registered {

@@ -11,7 +11,7 @@ pub(crate) mod redb;
 
 use futures_util::future::BoxFuture;
 
-pub(crate) use arrivals::{Arrived, Arrivals};
+pub(crate) use arrivals::{Arrivals, Arrived};
 pub(crate) use keyspace::Keyspace;
 pub(crate) use records::{
     Added, Claim, Claimant, JobRule, Lane, NewAction, Records, StoredJob, StoredPlan, WorkerRule,

@@ -116,7 +116,13 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>>;
     /// Applies a rule to a job, and moves its indexes and its action's tally along. `results` are kept when the rule
     /// changed the job.
-    fn decide(&self, job_id: &JobId, promise: Promise, results: Option<Bytes>, rule: JobRule) -> Answer<Ruled<()>>;
+    fn decide(
+        &self,
+        job_id: &JobId,
+        promise: Promise,
+        results: Option<Bytes>,
+        rule: JobRule,
+    ) -> Answer<Ruled<()>>;
     /// Gives each claimant, in order, the oldest ready job that it can run. `None` where there is none.
     fn claim(&self, claimants: Vec<Claimant>, now: Timestamp) -> Answer<Vec<Option<Claim>>>;
     /// The active jobs of a holder.

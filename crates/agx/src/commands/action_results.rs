@@ -43,7 +43,9 @@ pub(super) async fn run(
     match (unended, failed) {
         (0, 0) => Ok(()),
         (0, failed) => Err(Failure::Jobs(format!("{failed} jobs did not complete"))),
-        (unended, failed) => Err(Failure::Jobs(format!("{unended} jobs have not ended yet, {failed} did not complete"))),
+        (unended, failed) => {
+            Err(Failure::Jobs(format!("{unended} jobs have not ended yet, {failed} did not complete")))
+        }
     }
 }
 
@@ -56,7 +58,11 @@ fn fetch(
         let mut connection = connection.clone();
         async move { connection.job(&job_id).await }
     });
-    if ordered { calls.buffered(AT_ONCE).left_stream() } else { calls.buffer_unordered(AT_ONCE).right_stream() }
+    if ordered {
+        calls.buffered(AT_ONCE).left_stream()
+    } else {
+        calls.buffer_unordered(AT_ONCE).right_stream()
+    }
 }
 
 fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result<(), Failure> {
@@ -76,7 +82,10 @@ fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result
     let Some(last) = last else { return Ok(()) };
     if last.stdout.is_truncated() {
         let (kept, total) = (last.stdout.bytes.len(), last.stdout.total);
-        output.note(&format!("job {} (input {}): only {kept} of {total} bytes of its output were kept", job.job_id, job.index));
+        output.note(&format!(
+            "job {} (input {}): only {kept} of {total} bytes of its output were kept",
+            job.job_id, job.index
+        ));
     }
     match output_dir {
         Some(dir) => write_whole(dir, &format!("{}.out", job.index), &last.stdout.bytes),
@@ -95,5 +104,8 @@ fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::usage(format!("cannot write {}: {error}", path.display()), "choose another --output-dir, or make room")
+    Failure::usage(
+        format!("cannot write {}: {error}", path.display()),
+        "choose another --output-dir, or make room",
+    )
 }

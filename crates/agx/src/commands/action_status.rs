@@ -5,7 +5,12 @@ use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 use super::verdict;
 use crate::{cli::ServerArgs, failure::Failure, output::Output, patient::Patient, progress};
 
-pub(super) async fn run(server: &ServerArgs, action_id: &ActionId, watch: bool, output: Output) -> Result<(), Failure> {
+pub(super) async fn run(
+    server: &ServerArgs,
+    action_id: &ActionId,
+    watch: bool,
+    output: Output,
+) -> Result<(), Failure> {
     let mut connection = server.connect().await?;
     if watch {
         let mut agq = Patient::new(server.server()?, connection, output);

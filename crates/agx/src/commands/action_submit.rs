@@ -25,16 +25,16 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     if !args.wait {
         let data = json!({"action_id": action_id, "jobs_created": jobs});
         return output.show("action.submit", &data, |_| {
-            format!("action {action_id} has {jobs} jobs; watch it with `agx action status --watch {action_id}`")
+            format!(
+                "action {action_id} has {jobs} jobs; watch it with `agx action status --watch {action_id}`"
+            )
         });
     }
     if !output.is_json {
         output.note(&format!("action {action_id} has {jobs} jobs"));
     }
     let status = progress::watch(&mut agq, &action_id, output).await?;
-    output.show("action.status", &status, |status| {
-        format!("{}", status.action_id)
-    })?;
+    output.show("action.status", &status, |status| format!("{}", status.action_id))?;
     verdict(&status)
 }
 
@@ -47,7 +47,8 @@ fn new_id() -> Result<ActionId, Failure> {
 fn inputs(args: &SubmitArgs) -> Result<Vec<Box<RawValue>>, Failure> {
     if let Some(file) = &args.inputs {
         let help = "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …]";
-        return parse(&read(file)?).map_err(|error| Failure::usage(format!("{}: {error}", file.display()), help));
+        return parse(&read(file)?)
+            .map_err(|error| Failure::usage(format!("{}: {error}", file.display()), help));
     }
     let Some(file) = &args.lines else {
         return Err(Failure::usage("there are no inputs", "give --inputs FILE or --lines FILE"));
@@ -63,6 +64,8 @@ fn inputs(args: &SubmitArgs) -> Result<Vec<Box<RawValue>>, Failure> {
 
 fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>, Failure> {
     let help = "inputs are text; for other bytes write a JSON file of inputs";
-    let line = std::str::from_utf8(line).map_err(|_| Failure::usage(format!("line {number} is not UTF-8"), help))?;
-    RawValue::from_string(json!({field: line}).to_string()).map_err(|error| Failure::usage(error.to_string(), help))
+    let line =
+        std::str::from_utf8(line).map_err(|_| Failure::usage(format!("line {number} is not UTF-8"), help))?;
+    RawValue::from_string(json!({field: line}).to_string())
+        .map_err(|error| Failure::usage(error.to_string(), help))
 }

@@ -14,7 +14,12 @@ pub(super) async fn status(server: &ServerArgs, job_id: &JobId, output: Output) 
     output.show("job.status", &job, text)
 }
 
-pub(super) async fn list(server: &ServerArgs, action_id: &ActionId, status: Option<Status>, output: Output) -> Result<(), Failure> {
+pub(super) async fn list(
+    server: &ServerArgs,
+    action_id: &ActionId,
+    status: Option<Status>,
+    output: Output,
+) -> Result<(), Failure> {
     let mut connection = server.connect().await?;
     connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     let jobs = connection.jobs(action_id, status).await?;
@@ -30,7 +35,8 @@ fn text(job: &JobStatus) -> String {
         format!("  attempt    {}", job.attempt),
         format!("  submitted  {}", job.created_at),
     ];
-    let mut more = |name: &str, value: Option<String>| lines.extend(value.map(|value| format!("  {name:<10} {value}")));
+    let mut more =
+        |name: &str, value: Option<String>| lines.extend(value.map(|value| format!("  {name:<10} {value}")));
     more("started", job.started_at.map(|at| at.to_string()));
     more("ended", job.completed_at.map(|at| at.to_string()));
     more("worker", job.worker_id.clone());
@@ -43,13 +49,25 @@ fn text(job: &JobStatus) -> String {
 
 fn task_text(result: &TaskResult) -> String {
     let stream = |name: &str, kept: &agenix_protocol::documents::Kept| {
-        let cut = if kept.is_truncated() { format!(", the first {} kept", kept.bytes.len()) } else { String::new() };
+        let cut = if kept.is_truncated() {
+            format!(", the first {} kept", kept.bytes.len())
+        } else {
+            String::new()
+        };
         let text = String::from_utf8_lossy(&kept.bytes);
         let shown: String = text.lines().take(10).map(|line| format!("\n      {line}")).collect();
         let more = text.lines().count().saturating_sub(10);
-        let more = if more > 0 { format!("\n      … {more} lines more, see --json") } else { String::new() };
-        if kept.total == 0 { String::new() } else { format!("\n    {name}: {} bytes{cut}{shown}{more}", kept.total) }
+        let more =
+            if more > 0 { format!("\n      … {more} lines more, see --json") } else { String::new() };
+        if kept.total == 0 {
+            String::new()
+        } else {
+            format!("\n    {name}: {} bytes{cut}{shown}{more}", kept.total)
+        }
     };
-    let head = format!("  task {} {}: exit code {}, {} ms", result.task_number, result.command, result.exit_code, result.duration_ms);
+    let head = format!(
+        "  task {} {}: exit code {}, {} ms",
+        result.task_number, result.command, result.exit_code, result.duration_ms
+    );
     head + &stream("stdout", &result.stdout) + &stream("stderr", &result.stderr)
 }

@@ -34,7 +34,9 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
             action_results::run(server, &action_id, ordered, output_dir.as_deref(), output).await
         }
         Command::Job(JobCommand::Status { job_id }) => job::status(server, &job_id, output).await,
-        Command::Job(JobCommand::List { action_id, status }) => job::list(server, &action_id, status, output).await,
+        Command::Job(JobCommand::List { action_id, status }) => {
+            job::list(server, &action_id, status, output).await
+        }
         Command::Worker(WorkerCommand::List) => worker::list(server, output).await,
         Command::Queue(QueueCommand::Stats) => queue::stats(server, output).await,
     }
@@ -48,7 +50,12 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
-    let failed = |error| Failure::usage(format!("cannot read {}: {error}", file.display()), "give a file that can be read, or - for stdin");
+    let failed = |error| {
+        Failure::usage(
+            format!("cannot read {}: {error}", file.display()),
+            "give a file that can be read, or - for stdin",
+        )
+    };
     read.map(|_| bytes).map_err(failed)
 }
 
@@ -58,5 +65,7 @@ fn verdict(status: &ActionStatus) -> Result<(), Failure> {
         return Ok(());
     }
     let (bad, total, id) = (status.total_jobs - status.completed, status.total_jobs, &status.action_id);
-    Err(Failure::Jobs(format!("{bad} of {total} jobs did not complete; see them with `agx action results {id}`")))
+    Err(Failure::Jobs(format!(
+        "{bad} of {total} jobs did not complete; see them with `agx action results {id}`"
+    )))
 }

@@ -21,7 +21,8 @@ pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> 
 
 pub(super) async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), Failure> {
     let plan = server.connect().await?.plan(plan_id).await?;
-    let plan = plan.ok_or_else(|| Failure::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
+    let plan =
+        plan.ok_or_else(|| Failure::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
     output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
 }
 
@@ -34,7 +35,9 @@ pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Fail
 pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
     let json = read(file)?;
     let limits = Limits::default();
-    let wrong = |what: String| Failure::usage(format!("{}: {what}", file.display()), "mend the plan; docs/protocol.md describes it");
+    let wrong = |what: String| {
+        Failure::usage(format!("{}: {what}", file.display()), "mend the plan; docs/protocol.md describes it")
+    };
     if exceeds(json.len(), limits.max_plan_bytes) {
         return Err(wrong(format!("the plan has {} bytes, max {}", json.len(), limits.max_plan_bytes)));
     }
@@ -42,5 +45,7 @@ pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
     rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
     let found = json!({"valid": true, "plan_id": plan.plan_id, "tasks": tasks, "tools": needs});
-    output.show("plan.check", &found, |_| format!("the plan is valid: {tasks} tasks; its workers need {}", needs.join(", ")))
+    output.show("plan.check", &found, |_| {
+        format!("the plan is valid: {tasks} tasks; its workers need {}", needs.join(", "))
+    })
 }

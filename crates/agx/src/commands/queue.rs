@@ -10,11 +10,20 @@ pub(super) async fn stats(server: &ServerArgs, output: Output) -> Result<(), Fai
 }
 
 fn text(stats: &QueueStats) -> String {
-    let oldest = stats.ready.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default();
-    let next = stats.scheduled.next_job_due_in_seconds.map(|due| format!(", the next in {due} s")).unwrap_or_default();
+    let oldest =
+        stats.ready.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default();
+    let next = stats
+        .scheduled
+        .next_job_due_in_seconds
+        .map(|due| format!(", the next in {due} s"))
+        .unwrap_or_default();
     let mut text = format!("ready      {} jobs{oldest}\n", stats.ready.length);
     for demand in &stats.ready.needs {
-        let who = if demand.workers == 0 { "no live worker has them".into() } else { format!("{} workers", demand.workers) };
+        let who = if demand.workers == 0 {
+            "no live worker has them".into()
+        } else {
+            format!("{} workers", demand.workers)
+        };
         text += &format!("           {} need {} ({who})\n", demand.length, demand.tools.join(", "));
     }
     text += &format!("scheduled  {} jobs{next}\n", stats.scheduled.length);

@@ -27,5 +27,8 @@ fn text(workers: &[WorkerStatus]) -> String {
             worker.last_seen_at.to_string(),
         ]
     };
-    table(&["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"], &workers.iter().map(row).collect::<Vec<_>>())
+    table(
+        &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"],
+        &workers.iter().map(row).collect::<Vec<_>>(),
+    )
 }

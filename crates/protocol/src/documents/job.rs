@@ -196,12 +196,14 @@ macro_rules! kept_fields {
             pub(super) fn serialize<S: Serializer>(kept: &Kept, to: S) -> Result<S::Ok, S::Error> {
                 let (text, encoding) = kept.to_text();
                 let encoding = encoding.map(str::to_owned);
-                Fields { text, encoding, total: Some(kept.total), truncated: kept.is_truncated() }.serialize(to)
+                Fields { text, encoding, total: Some(kept.total), truncated: kept.is_truncated() }
+                    .serialize(to)
             }
 
             pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Kept, D::Error> {
                 let fields = Fields::deserialize(from)?;
-                Kept::from_text(fields.text, fields.encoding.as_deref(), fields.total).map_err(D::Error::custom)
+                Kept::from_text(fields.text, fields.encoding.as_deref(), fields.total)
+                    .map_err(D::Error::custom)
             }
         }
     };

@@ -25,7 +25,11 @@ pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     let value = serde_path_to_error::deserialize(&mut from).map_err(|error| {
         let path = error.path().to_string();
         let reason = error.into_inner();
-        if path == "." || path == "?" { BadDocument(reason.to_string()) } else { BadDocument(format!("{path}: {reason}")) }
+        if path == "." || path == "?" {
+            BadDocument(reason.to_string())
+        } else {
+            BadDocument(format!("{path}: {reason}"))
+        }
     })?;
     from.end().map_err(|error| BadDocument(error.to_string()))?;
     Ok(value)

@@ -85,10 +85,14 @@ mod tests {
 
     #[test]
     fn errors_name_the_field_and_the_place() {
-        let unknown = error(r#"{"tasks":[{"task_number":1,"command":"sort"},{"task_number":2,"comand":"uniq"}]}"#);
+        let unknown =
+            error(r#"{"tasks":[{"task_number":1,"command":"sort"},{"task_number":2,"comand":"uniq"}]}"#);
         assert!(unknown.starts_with("tasks[1].comand: unknown field `comand`"), "{unknown}");
         let typed = error(r#"{"tasks":[{"task_number":1,"command":"sort","args":["-k",2]}]}"#);
-        assert!(typed.starts_with("tasks[0].args[1]: invalid type: integer `2`, expected a string"), "{typed}");
+        assert!(
+            typed.starts_with("tasks[0].args[1]: invalid type: integer `2`, expected a string"),
+            "{typed}"
+        );
         assert!(error(r#"{"plan_id":"a b","tasks":[]}"#).starts_with("plan_id: plan_id 'a b' is not valid"));
         assert!(error("{").starts_with("EOF while parsing"), "{}", error("{"));
         assert!(error(r#"{"tasks":[]} x"#).starts_with("trailing characters"));

@@ -109,10 +109,13 @@ mod tests {
     #[test]
     fn both_forms_of_capabilities() {
         let array = br#"{"worker_id":"w","capabilities":["sort"],"max_concurrent_jobs":4}"#;
-        let object = br#"{"worker_id":"w","hostname":"h","capabilities":{"tools":["sort"]},"max_concurrent_jobs":4}"#;
-        let (array, object) = (parse::<WorkerRegistration>(array).unwrap(), parse::<WorkerRegistration>(object).unwrap());
+        let object =
+            br#"{"worker_id":"w","hostname":"h","capabilities":{"tools":["sort"]},"max_concurrent_jobs":4}"#;
+        let (array, object) =
+            (parse::<WorkerRegistration>(array).unwrap(), parse::<WorkerRegistration>(object).unwrap());
         assert_eq!(array.capabilities, object.capabilities);
-        let wrong = parse::<WorkerRegistration>(br#"{"worker_id":"w","capabilities":7}"#).unwrap_err().to_string();
+        let wrong =
+            parse::<WorkerRegistration>(br#"{"worker_id":"w","capabilities":7}"#).unwrap_err().to_string();
         assert!(wrong.starts_with("capabilities: an array of names, or an object"), "{wrong}");
     }
 }

@@ -64,7 +64,11 @@ impl CommandDecoder {
     }
 
     /// Takes elements until the array is whole or the bytes end.
-    fn proceed(&mut self, mut partial: Partial, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
+    fn proceed(
+        &mut self,
+        mut partial: Partial,
+        src: &mut BytesMut,
+    ) -> Result<Option<Vec<Bytes>>, FrameError> {
         while partial.missing > 0 {
             let Some(length) = (match partial.bulk {
                 Some(length) => Some(length),
@@ -189,7 +193,9 @@ mod tests {
 
     #[test]
     fn broken_frames_are_named() {
-        for bytes in [&b"*x\r\n"[..], b"*1\r\n+PING\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$1\r\nab\r\n", b"SET 'a\n"] {
+        for bytes in
+            [&b"*x\r\n"[..], b"*1\r\n+PING\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$1\r\nab\r\n", b"SET 'a\n"]
+        {
             assert!(matches!(decode(bytes), Err(FrameError::Broken(_))), "{bytes:?}");
         }
     }

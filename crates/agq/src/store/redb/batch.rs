@@ -13,8 +13,8 @@ use super::{
     codec::{decode, encode},
     lanes::Lanes,
     tables::{
-        ACTION_JOBS, ACTIONS, BY_SCORE, Entry, HELD, INPUTS, JOBS, KEYS, LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META,
-        PLANS, READY, RESULTS, SCORES, TALLIES, WAITING, WORKERS,
+        ACTION_JOBS, ACTIONS, BY_SCORE, Entry, HELD, INPUTS, JOBS, KEYS, LANE_LENGTHS, LANES, LEASES,
+        LIST_ITEMS, META, PLANS, READY, RESULTS, SCORES, TALLIES, WAITING, WORKERS,
     },
 };
 use crate::store::Arrived;

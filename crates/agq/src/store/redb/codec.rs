@@ -4,9 +4,11 @@ use redb::Error;
 use serde::{Serialize, de::DeserializeOwned};
 
 pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
-    rmp_serde::to_vec(record).map_err(|error| Error::Corrupted(format!("a record cannot be written: {error}")))
+    rmp_serde::to_vec(record)
+        .map_err(|error| Error::Corrupted(format!("a record cannot be written: {error}")))
 }
 
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    rmp_serde::from_slice(bytes).map_err(|error| Error::Corrupted(format!("a record cannot be read: {error}")))
+    rmp_serde::from_slice(bytes)
+        .map_err(|error| Error::Corrupted(format!("a record cannot be read: {error}")))
 }

@@ -45,7 +45,9 @@ impl Batch<'_> {
         let Some(entry) = self.keys.remove(key)?.map(|entry| entry.value()) else { return Ok(false) };
         match entry {
             Entry::Text(_) => {}
-            Entry::List { head, tail } => self.list_items.retain_in((key, head)..(key, tail), |_, _| false)?,
+            Entry::List { head, tail } => {
+                self.list_items.retain_in((key, head)..(key, tail), |_, _| false)?;
+            }
             Entry::Sorted { .. } => self.del_sorted(key)?,
         }
         Ok(true)

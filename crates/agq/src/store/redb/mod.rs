@@ -33,7 +33,10 @@ use agenix_rules::{
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::ready;
-use redb::{Database, DatabaseError, Error, ReadTransaction, ReadableDatabase, ReadableTable, backends::InMemoryBackend};
+use redb::{
+    Database, DatabaseError, Error, ReadTransaction, ReadableDatabase, ReadableTable,
+    backends::InMemoryBackend,
+};
 
 use self::{
     batch::Batch,
@@ -41,8 +44,8 @@ use self::{
     writer::Inbox,
 };
 use super::{
-    Added, Answer, Arrivals, Claim, Claimant, JobRule, Keyspace, Lane, NewAction, Promise, Records, Ruled, StoreError,
-    StoredJob, StoredPlan, WorkerRule,
+    Added, Answer, Arrivals, Claim, Claimant, JobRule, Keyspace, Lane, NewAction, Promise, Records, Ruled,
+    StoreError, StoredJob, StoredPlan, WorkerRule,
 };
 
 /// A redb database with its writer.
@@ -61,9 +64,9 @@ impl RedbStore {
     pub(crate) fn open(file: &Path) -> anyhow::Result<Self> {
         let shown = file.display();
         let database = Database::builder().create(file).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => anyhow::anyhow!(
-                "another agq has {shown} open: stop it, or give this one another --data-dir"
-            ),
+            DatabaseError::DatabaseAlreadyOpen => {
+                anyhow::anyhow!("another agq has {shown} open: stop it, or give this one another --data-dir")
+            }
             error => anyhow::Error::new(error).context(format!("cannot open the database {shown}")),
         })?;
         Self::start(database).with_context(|| format!("cannot use the database {shown}"))
@@ -79,7 +82,8 @@ impl RedbStore {
         prepare(&database)?;
         let (database, arrivals) = (Arc::new(database), Arc::new(Arrivals::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
-        let (inbox, writer) = writer::start(Arc::clone(&database), Arc::clone(&arrivals), Arc::clone(&owes_sync))?;
+        let (inbox, writer) =
+            writer::start(Arc::clone(&database), Arc::clone(&arrivals), Arc::clone(&owes_sync))?;
         Ok(Self { inbox: Some(inbox), writer: Mutex::new(Some(writer)), database, arrivals, owes_sync })
     }
 
@@ -115,7 +119,10 @@ impl RedbStore {
     }
 }
 
-fn run<T>(database: &Database, work: impl FnOnce(&ReadTransaction) -> Result<T, Error>) -> Result<T, StoreError> {
+fn run<T>(
+    database: &Database,
+    work: impl FnOnce(&ReadTransaction) -> Result<T, Error>,
+) -> Result<T, StoreError> {
     let read = || work(&database.begin_read()?);
     read().map_err(|error| StoreError(error.to_string()))
 }
@@ -167,7 +174,7 @@ impl Records for RedbStore {
     }
 
     fn add_action(&self, action: NewAction) -> Answer<Added> {
-        self.write(Promise::Durable, move |batch| batch.add_action(action))
+        self.write(Promise::Durable, move |batch| batch.add_action(&action))
     }
 
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
@@ -183,7 +190,13 @@ impl Records for RedbStore {
         self.read(|read| reads::job(read, job_id))
     }
 
-    fn decide(&self, job_id: &JobId, promise: Promise, results: Option<Bytes>, rule: JobRule) -> Answer<Ruled<()>> {
+    fn decide(
+        &self,
+        job_id: &JobId,
+        promise: Promise,
+        results: Option<Bytes>,
+        rule: JobRule,
+    ) -> Answer<Ruled<()>> {
         let job_id = job_id.clone();
         self.write(promise, move |batch| {
             let results = results.as_deref().map(std::str::from_utf8).transpose();

@@ -19,8 +19,8 @@ use super::{
     lanes::LaneKey,
     records::is_wanted,
     tables::{
-        ACTION_JOBS, ACTIONS, BY_SCORE, Entry, HELD, INPUTS, JOBS, KEYS, LANE_LENGTHS, LANES, LEASES, PLANS, READY,
-        RESULTS, TALLIES, WAITING, WORKERS, ordered,
+        ACTION_JOBS, ACTIONS, BY_SCORE, Entry, HELD, INPUTS, JOBS, KEYS, LANE_LENGTHS, LANES, LEASES, PLANS,
+        READY, RESULTS, TALLIES, WAITING, WORKERS, ordered,
     },
 };
 use crate::store::{Lane, Ruled, StoredJob, StoredPlan};
@@ -55,7 +55,11 @@ pub(super) fn jobs_of(
         let (_, job_id) = entry?;
         let job_id = job_id.value();
         let wanted = status.is_none()
-            || jobs.get(job_id)?.map(|record| decode(record.value())).transpose()?.is_some_and(|j| is_wanted(&j, status));
+            || jobs
+                .get(job_id)?
+                .map(|record| decode(record.value()))
+                .transpose()?
+                .is_some_and(|j| is_wanted(&j, status));
         if wanted {
             found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
         }
@@ -75,7 +79,10 @@ pub(super) fn held_by(read: &ReadTransaction, holder: &str) -> Result<Vec<JobId>
     let table = read.open_table(HELD)?;
     let mut found = Vec::new();
     for entry in table.range((holder, "")..)? {
-        let (place, ()) = { let (place, unit) = entry?; (place, unit.value()) };
+        let (place, ()) = {
+            let (place, unit) = entry?;
+            (place, unit.value())
+        };
         let (of, job_id) = place.value();
         if of != holder {
             break;
@@ -168,7 +175,12 @@ pub(super) fn list_length(read: &ReadTransaction, key: &[u8]) -> Result<Ruled<us
     })
 }
 
-pub(super) fn range_by_score(read: &ReadTransaction, key: &[u8], min: f64, max: f64) -> Result<Ruled<Vec<Bytes>>, Error> {
+pub(super) fn range_by_score(
+    read: &ReadTransaction,
+    key: &[u8],
+    min: f64,
+    max: f64,
+) -> Result<Ruled<Vec<Bytes>>, Error> {
     match read.open_table(KEYS)?.get(key)?.map(|entry| entry.value()) {
         None => return Ok(Ok(Vec::new())),
         Some(Entry::Sorted { .. }) => {}

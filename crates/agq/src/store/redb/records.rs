@@ -28,10 +28,10 @@ impl Batch<'_> {
         Ok(true)
     }
 
-    pub(super) fn add_action(&mut self, new: NewAction) -> Result<Added, Error> {
+    pub(super) fn add_action(&mut self, new: &NewAction) -> Result<Added, Error> {
         let known = self.actions.get(new.action.action_id.as_str())?.map(|record| decode(record.value()));
         if let Some(known) = known.transpose()? {
-            return Ok(if self.is_same(&known, &new)? { Added::Same } else { Added::Differs });
+            return Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs });
         }
         let action_id = &new.action.action_id;
         self.actions.insert(action_id.as_str(), encode(&new.action)?.as_slice())?;
@@ -41,7 +41,7 @@ impl Batch<'_> {
             let seq = self.lanes.take_seq();
             self.action_jobs.insert((action_id.as_str(), index), job_id.as_str())?;
             self.inputs.insert(job_id.as_str(), &**input)?;
-            self.put_job(None, &fresh(&new, job_id, index, lane, seq))?;
+            self.put_job(None, &fresh(new, job_id, index, lane, seq))?;
         }
         Ok(Added::New)
     }
@@ -62,7 +62,12 @@ impl Batch<'_> {
         Ok(true)
     }
 
-    pub(super) fn decide(&mut self, job_id: &JobId, results: Option<&str>, rule: &JobRule) -> Result<Ruled<()>, Error> {
+    pub(super) fn decide(
+        &mut self,
+        job_id: &JobId,
+        results: Option<&str>,
+        rule: &JobRule,
+    ) -> Result<Ruled<()>, Error> {
         let before = self.job(job_id)?;
         let next = match rule(before.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
@@ -76,7 +81,11 @@ impl Batch<'_> {
         Ok(Ok(()))
     }
 
-    pub(super) fn claim(&mut self, claimants: &[Claimant], now: Timestamp) -> Result<Vec<Option<Claim>>, Error> {
+    pub(super) fn claim(
+        &mut self,
+        claimants: &[Claimant],
+        now: Timestamp,
+    ) -> Result<Vec<Option<Claim>>, Error> {
         claimants.iter().map(|claimant| self.claim_one(claimant, now)).collect()
     }
 
@@ -103,15 +112,24 @@ impl Batch<'_> {
             let (place, job_id) = head?;
             let (_, seq) = place.value();
             if oldest.as_ref().is_none_or(|(first, _)| seq < *first) {
-                let job_id = JobId::new(job_id.value()).map_err(|error| Error::Corrupted(error.to_string()))?;
+                let job_id =
+                    JobId::new(job_id.value()).map_err(|error| Error::Corrupted(error.to_string()))?;
                 oldest = Some((seq, job_id));
             }
         }
         Ok(oldest.map(|(_, job_id)| job_id))
     }
 
-    pub(super) fn decide_worker(&mut self, worker_id: &WorkerId, rule: &WorkerRule) -> Result<Ruled<()>, Error> {
-        let before = self.workers.get(worker_id.as_str())?.map(|record| decode::<Worker>(record.value())).transpose()?;
+    pub(super) fn decide_worker(
+        &mut self,
+        worker_id: &WorkerId,
+        rule: &WorkerRule,
+    ) -> Result<Ruled<()>, Error> {
+        let before = self
+            .workers
+            .get(worker_id.as_str())?
+            .map(|record| decode::<Worker>(record.value()))
+            .transpose()?;
         match rule(before.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(None) => {}

@@ -1,0 +1,69 @@
+//! A running worker.
+
+use std::{
+    fs::File,
+    path::PathBuf,
+    process::{Child, ExitStatus, Stdio},
+};
+
+use rustix::process::Signal;
+
+use crate::{Agq, Lab, agq::signal, eventually};
+
+/// A worker; killed when dropped.
+pub struct Agw {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Agw {
+    pub(crate) fn start(lab: &Lab, agq: &Agq, id: &str, args: &[&str]) -> Self {
+        let log = lab.path().join(format!("{id}.log"));
+        let child = lab
+            .command("agw")
+            .env("AGQ_ADDR", agq.address())
+            .args(["--worker-id", id])
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).expect("the log can be made"))
+            .spawn()
+            .expect("agw can be started");
+        let agw = Self { child, log };
+        eventually("the worker registers", || agw.log().contains("is registered").then_some(()));
+        agw
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("a child can be killed");
+        self.child.wait().expect("a child can be waited for");
+    }
+
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        signal(&self.child, Signal::TERM);
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        self.child.wait().expect("a child can be waited for")
+    }
+}
+
+impl Drop for Agw {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}

@@ -1,0 +1,157 @@
+//! The directory, the key and the binaries of one test.
+
+use std::{
+    fs::File,
+    io::Read,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::{Agq, Agw};
+
+/// A place to run the binaries in.
+pub struct Lab {
+    dir: TempDir,
+    bin: PathBuf,
+    key: String,
+}
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Its stdout.
+    pub out: String,
+    /// Its stderr.
+    pub err: String,
+}
+
+impl Default for Lab {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Lab {
+    /// A new directory and a new key, with the binaries of `AGENIX_BIN`, or else of the release build.
+    pub fn new() -> Self {
+        Self::with_binaries(std::env::var_os("AGENIX_BIN").map_or_else(release_dir, PathBuf::from))
+    }
+
+    /// A new directory and a new key, with the binaries in `bin`.
+    pub fn with_binaries(bin: PathBuf) -> Self {
+        assert!(
+            bin.join("agq").exists(),
+            "there is no agq in {}: `cargo xtask e2e` builds it",
+            bin.display()
+        );
+        let dir =
+            tempfile::Builder::new().prefix("agenix-").tempdir().expect("a temporary directory can be made");
+        let mut random = [0; 32];
+        let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut random));
+        read.expect("the system gives random bytes");
+        let key = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { dir, bin, key }
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The session key of everything in this lab.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Where the binaries are.
+    pub fn bin(&self) -> &Path {
+        &self.bin
+    }
+
+    /// Writes a file into the directory.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).expect("the lab's directory can be written");
+        path
+    }
+
+    /// A file of the repository.
+    pub fn repository(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
+    }
+
+    /// Starts agq on a free port, with its data in the directory.
+    pub fn agq(&self, args: &[&str]) -> Agq {
+        Agq::start(self, args)
+    }
+
+    /// Starts a worker and waits until it is registered.
+    pub fn agw(&self, agq: &Agq, id: &str, args: &[&str]) -> Agw {
+        Agw::start(self, agq, id, args)
+    }
+
+    /// A command of ours with the lab's key and nothing else of the environment that concerns us.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        command.current_dir(self.dir.path()).stdin(Stdio::null()).env("AGQ_SESSION_KEY", &self.key);
+        for variable in ["AGQ_ADDR", "AGQ_CONFIG", "AGQ_SESSION_KEY_FILE", "AGQ_LOG", "AGW_LOG"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// Runs agx to its end.
+    pub fn agx(&self, agq: &Agq, args: &[&str]) -> Ran {
+        let output = self.command("agx").env("AGQ_ADDR", agq.address()).args(args).output();
+        Ran::from(output.expect("agx can be started"))
+    }
+
+    /// Stores a plan.
+    pub fn submit_plan(&self, agq: &Agq, json: &str) {
+        let file = self.file("plan.json", json);
+        self.agx(agq, &["plan", "submit", &file.display().to_string()]).expect(0);
+    }
+
+    /// Submits an action with these inputs under this id.
+    pub fn submit_action(&self, agq: &Agq, plan: &str, id: &str, inputs: &str) {
+        let file = self.file("inputs.json", inputs);
+        self.agx(agq, &["action", "submit", plan, "--id", id, "--inputs", &file.display().to_string()])
+            .expect(0);
+    }
+}
+
+impl Ran {
+    /// Panics with everything that was printed unless the exit code is this one.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+
+    /// The `data` of a `--json` result.
+    #[track_caller]
+    pub fn data(&self) -> serde_json::Value {
+        let document: serde_json::Value =
+            serde_json::from_str(&self.out).expect("one JSON document is on stdout");
+        assert_eq!(document["schema"], "agx/1");
+        document["data"].clone()
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// `target/release` beside the profile that this very program was built in.
+fn release_dir() -> PathBuf {
+    let here = std::env::current_exe().expect("a program knows where it is");
+    let target = here.ancestors().find(|dir| dir.join("release").is_dir());
+    target.map_or_else(|| PathBuf::from("target/release"), |target| target.join("release"))
+}

@@ -1,0 +1,203 @@
+//! What bad input gets: a clear error, and nothing lost or half done.
+
+use std::time::Duration;
+
+use e2e::{Agq, Lab};
+use serde_json::Value;
+
+use crate::support::{Raw, action, ended, plan};
+
+const TEN_MB: usize = 10 * 1024 * 1024;
+
+fn lab() -> (Lab, Agq) {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    (lab, agq)
+}
+
+/// SET of a value so long that the whole message has `total` bytes.
+fn set_of(total: usize) -> Vec<u8> {
+    let length = total - "SET".len() - "k".len();
+    [format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${length}\r\n").as_bytes(), &vec![b'x'; length], b"\r\n"].concat()
+}
+
+#[test]
+fn ten_megabytes_are_fine_and_one_byte_more_is_refused() {
+    let (lab, agq) = lab();
+    let mut raw = Raw::open(&lab, &agq);
+    raw.send_bytes(&set_of(TEN_MB));
+    assert_eq!(raw.line(), "+OK");
+    raw.send_bytes(&set_of(TEN_MB + 1));
+    assert_eq!(raw.line(), "-ERR Message too large: max 10485760 bytes");
+    assert!(raw.is_closed());
+    let mut raw = Raw::open(&lab, &agq);
+    raw.send("GET k\n");
+    assert_eq!(raw.bulk().len(), TEN_MB - 4, "what was there before is untouched");
+}
+
+#[test]
+fn a_broken_frame_is_named_after_the_replies_before_it() {
+    let (lab, agq) = lab();
+    let mut raw = Raw::open(&lab, &agq);
+    raw.send("SET k v\n*1\r\n+PING\r\n");
+    assert_eq!(raw.line(), "+OK");
+    assert_eq!(raw.line(), "-ERR Protocol error: expected '$': a command is an array of bulk strings");
+    assert!(raw.is_closed());
+}
+
+#[test]
+fn a_promised_length_takes_no_memory_and_a_cut_frame_does_nothing() {
+    let (lab, agq) = lab();
+    let mut raw = Raw::open(&lab, &agq);
+    raw.send("*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$10485000\r\nonly this");
+    drop(raw);
+    let mut raw = Raw::open(&lab, &agq);
+    assert_eq!(raw.ask("GET half"), "$-1");
+}
+
+#[test]
+fn before_login_nothing_is_answered_and_a_wrong_key_is_refused() {
+    let (_lab, agq) = lab();
+    let mut raw = Raw::bare(&agq);
+    for command in ["PING", "GET k", "NONSENSE", "CLIENT SETNAME x"] {
+        assert_eq!(raw.ask(command), "-ERR NOAUTH Authentication required");
+    }
+    assert_eq!(raw.ask(&format!("AUTH {}", "x".repeat(64))), "-ERR Invalid session key");
+    assert_eq!(raw.ask("PING"), "-ERR NOAUTH Authentication required");
+}
+
+#[test]
+fn bad_plans_and_actions_are_refused_whole() {
+    let (lab, agq) = lab();
+    let mut raw = Raw::open(&lab, &agq);
+    let task = |n: usize| format!(r#"{{"task_number":{n},"command":"cat","args":["{{{{input.f}}}}"]}}"#);
+    let of = |tasks: Vec<String>| format!(r#"{{"plan_id":"p","tasks":[{}]}}"#, tasks.join(","));
+    let cases = [
+        (of((1..=101).map(task).collect()), "tasks has 101 tasks, max 100"),
+        (of(vec![task(1), task(3)]), "tasks[1].task_number is 3, expected 2"),
+        (of(vec![r#"{"task_number":1,"command":""}"#.into()]), "tasks[0].command is empty"),
+        (of(vec![r#"{"task_number":1,"comand":"x"}"#.into()]), "tasks[0].comand: unknown field `comand`"),
+        (
+            of(vec![r#"{"task_number":"1","command":"x"}"#.into()]),
+            "tasks[0].task_number: invalid type: string",
+        ),
+        (
+            of(vec![r#"{"task_number":1,"command":"x","input_from_task":2}"#.into()]),
+            "input_from_task is 2: it must name a task before",
+        ),
+    ];
+    for (json, words) in cases {
+        let reply = raw.ask(&format!("PLAN.SUBMIT '{json}'"));
+        assert!(reply.starts_with("-ERR Invalid plan schema: ") && reply.contains(words), "{reply}");
+    }
+    assert_eq!(raw.ask("PLAN.GET p"), "$-1");
+    assert_eq!(raw.ask(&format!("PLAN.SUBMIT '{}'", of(vec![task(1)]))), "+OK plan_id=p");
+    let lacking = r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{"f":"x"},{"g":"y"}]}'"#;
+    let reply = raw.ask(lacking);
+    assert_eq!(
+        reply,
+        "-ERR Invalid action schema: inputs[1] has no field 'f', which task 1 args[0] of the plan uses"
+    );
+    assert_eq!(raw.ask(r#"ACTION.SUBMIT '{"plan_id":"q","inputs":[{}]}'"#), "-ERR Plan not found: q");
+    assert_eq!(raw.ask("ACTION.STATUS a"), "$-1");
+    assert_eq!(raw.ask("LLEN queue:ready"), ":0");
+}
+
+/// Runs one job of this plan to its end.
+fn run(plan: &str, agw: &[&str]) -> (Lab, Agq, Value) {
+    let (lab, agq) = lab();
+    let worker = lab.agw(&agq, "w1", agw);
+    lab.submit_plan(&agq, plan);
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = ended(&lab, &agq, "a");
+    drop(worker);
+    (lab, agq, job)
+}
+
+#[test]
+fn bytes_that_are_no_text_come_back_as_they_were() {
+    let (lab, agq, job) = run(&plan("p", "printf", &["\\377\\000a"]), &[]);
+    assert_eq!(job["task_results"][0]["stdout_encoding"], "base64");
+    lab.agx(&agq, &["action", "results", "a", "--output-dir", "out"]).expect(0);
+    assert_eq!(std::fs::read(lab.path().join("out/0.out")).unwrap(), [0xff, 0, b'a']);
+}
+
+#[test]
+fn a_gigabyte_of_output_is_counted_and_cut() {
+    let (lab, agq, job) = run(&plan("p", "head", &["-c", "1000000000", "/dev/zero"]), &[]);
+    let result = &job["task_results"][0];
+    assert_eq!(
+        (result["stdout_bytes"].as_u64(), result["stdout_truncated"].as_bool()),
+        (Some(1_000_000_000), Some(true))
+    );
+    let shown = lab.agx(&agq, &["action", "results", "a"]).expect(0);
+    assert!(
+        shown.out.len() <= 1024 * 1024 && shown.err.contains("of 1000000000 bytes of its output were kept"),
+        "{}",
+        shown.err
+    );
+}
+
+#[test]
+fn a_task_that_ignores_sigterm_is_killed_with_its_whole_group() {
+    let script = "trap '' TERM; sleep 1000 & echo $!; wait; while :; do sleep 1; done";
+    let plan = format!(
+        r#"{{"plan_id":"p","tasks":[{{"task_number":1,"command":"sh","args":["-c","{script}"],"timeout_secs":1}}]}}"#
+    );
+    let (_lab, _agq, job) = run(&plan, &["--kill-grace", "1"]);
+    assert_eq!((job["status"].as_str(), job["error"].as_str()), (Some("failed"), Some("Task 1 timed out")));
+    let result = &job["task_results"][0];
+    assert_eq!(
+        (result["timed_out"].as_bool(), result["signal"].as_i64(), result["exit_code"].as_i64()),
+        (Some(true), Some(9), Some(137))
+    );
+    let child: i32 = result["stdout"].as_str().unwrap().trim().parse().unwrap();
+    let child = rustix::process::Pid::from_raw(child).unwrap();
+    let gone = e2e::within(Duration::from_secs(60), || {
+        rustix::process::test_kill_process(child).is_err().then_some(())
+    });
+    assert!(gone.is_some(), "what the task started is still there");
+}
+
+#[test]
+fn a_reader_that_stops_early_is_no_failure_between_spooled_tasks() {
+    let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"seq","args":["1000000"]},
+        {"task_number":2,"command":"head","args":["-1"],"input_from_task":1}]}"#;
+    let (_lab, _agq, job) = run(plan, &[]);
+    assert_eq!((job["status"].as_str(), job["stdout"].as_str()), (Some("completed"), Some("1\n")));
+}
+
+#[test]
+fn a_reader_that_stops_early_fails_a_stream_as_pipefail_does() {
+    let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"yes"},
+        {"task_number":2,"command":"head","args":["-1"],"input_from_task":1,"stream":true}]}"#;
+    let (_lab, _agq, job) = run(plan, &[]);
+    assert_eq!(job["error"], "Task 1 (yes) was ended by signal 13");
+    assert_eq!(job["task_results"][1]["stdout"], "y\n");
+}
+
+#[test]
+fn the_first_failing_task_ends_the_job_with_the_results_so_far() {
+    let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"echo","args":["one"]},
+        {"task_number":2,"command":"ls","args":["/nowhere"]},{"task_number":3,"command":"touch","args":["never"]}]}"#;
+    let (lab, agq, job) = run(plan, &[]);
+    assert_eq!(job["task_results"].as_array().map(Vec::len), Some(2));
+    assert!(job["error"].as_str().unwrap().starts_with("Task 2 (ls) exited with code 2: "), "{job}");
+    assert_eq!(action(&lab, &agq, "a")["failed"], 1);
+    let results = lab.agx(&agq, &["action", "results", "a"]).expect(1);
+    assert!(results.err.contains("failed: Task 2 (ls) exited with code 2"), "{}", results.err);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_a_failed_task() {
+    let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true","cwd":"/nowhere"}]}"#;
+    let (_lab, _agq, job) = run(plan, &[]);
+    assert_eq!(job["task_results"][0]["exit_code"], 127);
+    assert!(job["error"].as_str().unwrap().contains("could not be started"), "{job}");
+}
+
+#[test]
+fn the_session_key_is_not_in_the_environment_of_a_task() {
+    let (_lab, _agq, job) = run(&plan("p", "env", &[]), &[]);
+    assert!(!job["stdout"].as_str().unwrap().contains("AGQ_SESSION_KEY"), "{job}");
+}

@@ -1,0 +1,74 @@
+//! Whoever goes between the pop and the reply, or before saying that it started, loses nothing.
+
+use e2e::{Lab, eventually};
+
+use crate::support::{Raw, action, plan};
+
+fn lab_with_a_job() -> (Lab, e2e::Agq) {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    (lab, agq)
+}
+
+const REGISTER: &str = r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#;
+
+#[test]
+fn a_worker_that_disconnects_while_it_waits_gets_no_job() {
+    let (lab, agq) = lab_with_a_job();
+    let mut waiting = Raw::open(&lab, &agq);
+    assert!(waiting.ask(REGISTER).starts_with("+OK worker_id=w"));
+    waiting.send("BRPOP queue:ready 0\n");
+    drop(waiting);
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut next = Raw::open(&lab, &agq);
+    next.send("BRPOP queue:ready 0\n");
+    assert!(next.bulk().contains(r#""action_id":"a""#));
+}
+
+#[test]
+fn a_claim_that_was_never_reported_goes_back_when_the_connection_closes() {
+    let (lab, agq) = lab_with_a_job();
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut worker = Raw::open(&lab, &agq);
+    assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
+    worker.send("BRPOP queue:ready 0\n");
+    assert!(worker.bulk().contains(r#""attempt":1"#));
+    drop(worker);
+    let mut next = Raw::open(&lab, &agq);
+    next.send("BRPOP queue:ready 0\n");
+    assert!(next.bulk().contains(r#""attempt":2"#));
+}
+
+#[test]
+fn a_reported_job_stays_with_its_worker_when_a_connection_closes() {
+    let (lab, agq) = lab_with_a_job();
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut worker = Raw::open(&lab, &agq);
+    assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
+    worker.send("BRPOP queue:ready 0\n");
+    let document = worker.bulk();
+    let job = document.split('"').nth(3).unwrap().to_owned();
+    assert_eq!(worker.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"running"}}'"#)), "+OK");
+    drop(worker);
+    // It comes back under its name on another connection and goes on where it was.
+    let mut again = Raw::open(&lab, &agq);
+    eventually("its id is free again", || again.ask(REGISTER).starts_with("+OK").then_some(()));
+    assert_eq!(action(&lab, &agq, "a")["running"], 1);
+    assert_eq!(again.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"completed"}}'"#)), "+OK");
+}
+
+#[test]
+fn a_connection_that_is_no_worker_gives_its_jobs_back_when_it_closes() {
+    let (lab, agq) = lab_with_a_job();
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut nobody = Raw::open(&lab, &agq);
+    nobody.send("BRPOP queue:ready 0\n");
+    let document = nobody.bulk();
+    let job = document.split('"').nth(3).unwrap().to_owned();
+    assert_eq!(nobody.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"running"}}'"#)), "+OK");
+    drop(nobody);
+    let mut next = Raw::open(&lab, &agq);
+    next.send("BRPOP queue:ready 0\n");
+    assert!(next.bulk().contains(r#""attempt":2"#));
+}

@@ -1,0 +1,19 @@
+//! The stories: what users do with the real binaries, one file a story.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod agq_killed;
+mod agx_says_it;
+mod bad_input;
+mod capabilities;
+mod clients;
+mod drain;
+mod gigabyte;
+mod gone_claimant;
+mod pipelining;
+mod shared_action;
+mod submit_to_result;
+mod support;
+mod tour;
+mod transcripts;
+mod worker_killed;

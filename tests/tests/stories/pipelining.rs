@@ -1,0 +1,70 @@
+//! Many commands at once: their replies come in order, and what waits is served first come, first served.
+
+use e2e::Lab;
+
+use crate::support::{Raw, plan};
+
+#[test]
+fn a_hundred_commands_at_once_are_answered_in_order() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    let commands: String = (0..100).map(|n| format!("LPUSH list {n}\nPING {n}\n")).collect();
+    raw.send(&commands);
+    for n in 0..100 {
+        assert_eq!(raw.line(), format!(":{}", n + 1));
+        assert_eq!(raw.bulk(), n.to_string());
+    }
+}
+
+#[test]
+fn a_read_sees_the_writes_before_it_and_an_action_its_plan() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    let (plan, action) = (plan("p", "true", &[]), r#"{"action_id":"a","plan_id":"p","inputs":[{}]}"#);
+    raw.send(&format!("SET k v\nGET k\nPLAN.SUBMIT '{plan}'\nACTION.SUBMIT '{action}'\nLLEN queue:ready\n"));
+    assert_eq!(raw.line(), "+OK");
+    assert_eq!(raw.bulk(), "v");
+    assert_eq!(raw.line(), "+OK plan_id=p");
+    assert_eq!(raw.line(), "+OK action_id=a jobs_created=1");
+    assert_eq!(raw.line(), ":1");
+}
+
+#[test]
+fn waiters_on_a_list_are_served_in_the_order_they_came() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut waiters: Vec<Raw> = Vec::new();
+    let mut watcher = Raw::open(&lab, &agq);
+    for _ in 0..5 {
+        let mut waiter = Raw::open(&lab, &agq);
+        waiter.send("PING\nBRPOP list 0\n");
+        assert_eq!(waiter.line(), "+PONG");
+        // The next connection's first reply proves that agq has read what came before it here: both were one packet.
+        waiters.push(waiter);
+    }
+    assert_eq!(watcher.ask("LPUSH list 0 1 2 3 4"), ":5");
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        assert_eq!(waiter.bulk(), n.to_string());
+    }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    let commands: String = (0..1000).map(|n| format!("SET k{n} v{n}\n")).collect();
+    raw.send(&commands);
+    for _ in 0..1000 {
+        assert_eq!(raw.line(), "+OK");
+    }
+    agq.kill();
+    agq.start_again(&lab);
+    let mut raw = Raw::open(&lab, &agq);
+    for n in 0..1000 {
+        raw.send(&format!("GET k{n}\n"));
+        assert_eq!(raw.bulk(), format!("v{n}"));
+    }
+}

@@ -1,0 +1,32 @@
+//! From a plan and a few lines to the result, as the README shows it.
+
+use e2e::Lab;
+
+#[test]
+fn a_plan_runs_over_files_and_its_results_come_back_in_order() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let plan = Lab::repository("examples/word-frequency.json");
+    lab.agx(&agq, &["plan", "submit", plan.to_str().unwrap()]).expect(0);
+    let files: Vec<String> = (0..20)
+        .map(|n| lab.file(&format!("{n}.txt"), &format!("b a{n}x B\n")).display().to_string())
+        .collect();
+    lab.file("files", &(files.join("\n") + "\n"));
+
+    let submit =
+        ["action", "submit", "word-frequency", "--id", "a", "--lines", "files", "--field", "file", "--wait"];
+    let waited = lab.agx(&agq, &submit).expect(0);
+    assert!(waited.err.contains("20/20 done, 0 failed"), "{}", waited.err);
+
+    let results = lab.agx(&agq, &["action", "results", "a", "--ordered"]).expect(0);
+    // tr turns the digits into line ends: a, x and twice b in each file.
+    assert_eq!(results.out, "      1 a\n      2 b\n      1 x\n".repeat(20));
+    lab.agx(&agq, &["action", "results", "a", "--output-dir", "out"]).expect(0);
+    assert_eq!(
+        std::fs::read_to_string(lab.path().join("out/19.out")).unwrap(),
+        "      1 a\n      2 b\n      1 x\n"
+    );
+    let again = lab.agx(&agq, &submit).expect(0);
+    assert_eq!(again.out, waited.out, "the same submission again is answered as the first time");
+}

@@ -1,0 +1,101 @@
+//! What several stories need: a raw connection, and a plan in one line.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+use e2e::{Agq, Lab, eventually};
+use serde_json::Value;
+
+/// A connection without any client library.
+pub(crate) struct Raw {
+    stream: BufReader<TcpStream>,
+}
+
+impl Raw {
+    /// A connection that has said nothing yet.
+    pub(crate) fn bare(agq: &Agq) -> Self {
+        let stream = TcpStream::connect(agq.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// A connection that is logged in.
+    pub(crate) fn open(lab: &Lab, agq: &Agq) -> Self {
+        let mut raw = Self::bare(agq);
+        raw.send(&format!("AUTH {}\n", lab.key()));
+        assert_eq!(raw.line(), "+OK");
+        raw
+    }
+
+    pub(crate) fn send(&mut self, text: &str) {
+        self.send_bytes(text.as_bytes());
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// One line of a reply, without its end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).unwrap();
+        line.trim_end_matches("\r\n").to_owned()
+    }
+
+    /// A bulk string.
+    pub(crate) fn bulk(&mut self) -> String {
+        let head = self.line();
+        let length: usize = head
+            .strip_prefix('$')
+            .and_then(|n| n.parse().ok())
+            .unwrap_or_else(|| panic!("not a bulk: {head}"));
+        let mut bytes = vec![0; length + 2];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes.truncate(length);
+        String::from_utf8(bytes).unwrap()
+    }
+
+    /// Sends one inline command and reads a one-line reply.
+    pub(crate) fn ask(&mut self, command: &str) -> String {
+        self.send(&format!("{command}\n"));
+        self.line()
+    }
+
+    /// Whether the other side has closed the connection.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        matches!(self.stream.read(&mut [0]), Ok(0) | Err(_))
+    }
+}
+
+/// A plan of one task.
+pub(crate) fn plan(id: &str, command: &str, args: &[&str]) -> String {
+    let args = serde_json::to_string(args).unwrap();
+    format!(r#"{{"plan_id":"{id}","tasks":[{{"task_number":1,"command":"{command}","args":{args}}}]}}"#)
+}
+
+/// `[{"n":0},{"n":1},…]`
+pub(crate) fn numbered(count: usize) -> String {
+    let inputs: Vec<String> = (0..count).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
+    format!("[{}]", inputs.join(","))
+}
+
+pub(crate) fn action(lab: &Lab, agq: &Agq, id: &str) -> Value {
+    lab.agx(agq, &["action", "status", id, "--json"]).expect(0).data()
+}
+
+/// The only job of an action.
+pub(crate) fn only_job(lab: &Lab, agq: &Agq, action: &str) -> Value {
+    let jobs = lab.agx(agq, &["job", "list", action, "--json"]).expect(0).data();
+    lab.agx(agq, &["job", "status", jobs[0].as_str().unwrap(), "--json"]).expect(0).data()
+}
+
+/// Waits until the only job of an action has ended.
+pub(crate) fn ended(lab: &Lab, agq: &Agq, action: &str) -> Value {
+    eventually("the job ends", || {
+        let job = only_job(lab, agq, action);
+        (!matches!(job["status"].as_str(), Some("pending" | "running"))).then_some(job)
+    })
+}

@@ -1,0 +1,108 @@
+//! The transcripts of docs/protocol.md, each against a fresh agq.
+//!
+//! `> …` sends a line, `< …` is a line of the reply; `2> …` and `2< …` are a second connection. `…` in a reply stands
+//! for anything, `{name}` takes what is there and stands for it afterwards.
+
+use std::collections::{BTreeMap, HashMap};
+
+use e2e::{Agq, Lab};
+
+use crate::support::Raw;
+
+struct Transcript {
+    line: usize,
+    is_bare: bool,
+    lines: Vec<String>,
+}
+
+fn transcripts(text: &str) -> Vec<Transcript> {
+    let mut found = Vec::new();
+    let mut open: Option<Transcript> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        match (&mut open, line) {
+            (None, "```transcript" | "```transcript bare") => {
+                open = Some(Transcript { line: number, is_bare: line.ends_with("bare"), lines: Vec::new() });
+            }
+            (Some(_), "```") => found.extend(open.take()),
+            (Some(transcript), line) => transcript.lines.push(line.to_owned()),
+            (None, _) => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn every_transcript_of_the_protocol_page_is_true() {
+    let text = std::fs::read_to_string(Lab::repository("docs/protocol.md")).unwrap();
+    let transcripts = transcripts(&text);
+    assert!(transcripts.len() >= 25, "the page has only {} transcripts", transcripts.len());
+    let failures: Vec<String> = transcripts.iter().filter_map(|transcript| play(transcript).err()).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+fn play(transcript: &Transcript) -> Result<(), String> {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut connections: BTreeMap<char, Raw> = BTreeMap::new();
+    let mut names = HashMap::from([("key".to_owned(), lab.key().to_owned())]);
+    for (at, line) in (transcript.line + 1..).zip(&transcript.lines) {
+        let numbered = line.starts_with(|c: char| c.is_ascii_digit());
+        let (number, rest) =
+            if numbered { (line.chars().next().unwrap_or('1'), &line[1..]) } else { ('1', line.as_str()) };
+        let raw = connections.entry(number).or_insert_with(|| connect(transcript, &lab, &agq));
+        if let Some(command) = rest.strip_prefix("> ") {
+            raw.send(&format!("{}\n", filled(command, &names)));
+        } else if let Some(expected) = rest.strip_prefix("< ") {
+            let got = raw.line();
+            if !matches(&filled(expected, &names), &got, &mut names) {
+                return Err(format!("docs/protocol.md:{at}:\n  expected {expected}\n  got      {got}"));
+            }
+        } else if !line.trim().is_empty() {
+            return Err(format!("docs/protocol.md:{at}: neither '> ' nor '< ': {line}"));
+        }
+    }
+    Ok(())
+}
+
+fn connect(transcript: &Transcript, lab: &Lab, agq: &Agq) -> Raw {
+    if transcript.is_bare { Raw::bare(agq) } else { Raw::open(lab, agq) }
+}
+
+fn filled(text: &str, names: &HashMap<String, String>) -> String {
+    names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+}
+
+/// Whether `got` is what `expected` says; takes the names it defines.
+fn matches(expected: &str, got: &str, names: &mut HashMap<String, String>) -> bool {
+    let Some(start) = expected.find(['…', '{']) else { return expected == got };
+    if !got.starts_with(&expected[..start]) {
+        return false;
+    }
+    let (rest, got) = (&expected[start..], &got[start..]);
+    if let Some(after) = rest.strip_prefix('…') {
+        let ends = got.char_indices().map(|(at, _)| at).chain([got.len()]);
+        return ends
+            .into_iter()
+            .any(|at| matches(after, &got[at..], &mut names.clone()) && matches(after, &got[at..], names));
+    }
+    let name = rest[1..]
+        .split('}')
+        .next()
+        .filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase()));
+    let Some(name) = name.filter(|name| rest[1 + name.len()..].starts_with('}')) else {
+        return got.starts_with('{') && matches(&rest[1..], &got[1..], names);
+    };
+    let is_id = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let end = got.find(|c| !is_id(c)).unwrap_or(got.len());
+    names.insert(name.to_owned(), got[..end].to_owned());
+    matches(&rest[name.len() + 2..], &got[end..], names)
+}
+
+#[test]
+fn patterns_match_what_they_say() {
+    let mut names = HashMap::new();
+    assert!(matches(r#"{"job_id":"{job}",…,"n":1}"#, r#"{"job_id":"j-1","x":{},"n":1}"#, &mut names));
+    assert_eq!(names["job"], "j-1");
+    assert!(!matches("+OK", "+OK ", &mut names));
+    assert!(!matches("$…x", "$y", &mut names));
+}

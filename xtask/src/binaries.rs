@@ -1,0 +1,22 @@
+//! Builds the three binaries as they are shipped.
+
+use std::path::PathBuf;
+
+use crate::report::{cargo, must, root};
+
+/// Builds them, and says where they are.
+pub(crate) fn build() -> anyhow::Result<PathBuf> {
+    must(&mut cargo(&[
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        "agq",
+        "--package",
+        "agw",
+        "--package",
+        "agx",
+    ]))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+    Ok(std::path::absolute(target)?.join("release"))
+}

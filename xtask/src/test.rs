@@ -1,0 +1,50 @@
+//! `cargo xtask test`: everything that CI runs, in the order in which it fails fastest.
+
+use crate::{
+    e2e,
+    report::{Report, cargo, must},
+    tidy, tools,
+};
+
+pub(crate) fn run() -> anyhow::Result<()> {
+    let mut report = Report::default();
+    report.step("format", |_| must(&mut cargo(&["fmt", "--all", "--check"])))?;
+    report.step("tidy", |_| tidy::run())?;
+    report.step("clippy", |_| {
+        must(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"]))
+    })?;
+    report.step("cargo-deny", deny)?;
+    report.step("unit tests and store contract", |report| {
+        tools::cargo_tool(report, "nextest")?;
+        must(&mut cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--locked"]))
+    })?;
+    report.step("documentation", |_| {
+        must(
+            cargo(&["doc", "--workspace", "--no-deps", "--locked", "--quiet"])
+                .env("RUSTDOCFLAGS", "--deny warnings"),
+        )
+    })?;
+    report.step("stories on the real binaries", |report| e2e::stories(report, None))?;
+    report.print();
+    Ok(())
+}
+
+/// Licences, bans and sources always; advisories where their database can be had.
+fn deny(report: &mut Report) -> anyhow::Result<()> {
+    tools::cargo_tool(report, "deny")?;
+    must(&mut cargo(&[
+        "deny",
+        "--locked",
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]))?;
+    let fetched = cargo(&["deny", "fetch", "db"]).output()?;
+    if !fetched.status.success() {
+        report.skip("advisories", "the database of advisories cannot be reached from here");
+        return Ok(());
+    }
+    must(&mut cargo(&["deny", "--locked", "check", "advisories"]))
+}
