@@ -33,6 +33,16 @@ impl Settings {
     }
 }
 
+/// The name of a connection, unlike any worker's id.
+pub(crate) fn connection_name(number: u64) -> Arc<str> {
+    format!("connection:{number}").into()
+}
+
+/// Whether a holder is a connection rather than a worker.
+pub(crate) fn is_connection(holder: &str) -> bool {
+    holder.starts_with("connection:")
+}
+
 /// Who sent a command (ADR 1).
 #[derive(Debug, Clone)]
 pub(crate) struct Caller {

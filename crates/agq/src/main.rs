@@ -67,7 +67,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         clock: Clock::default(),
         settings: config.settings.clone(),
     });
-    commands::detach_all(&house).await?;
+    commands::start_over(&house).await?;
     let listener = TcpListener::bind(config.address).await.with_context(|| {
         format!("cannot listen on {}: choose another --port (0 takes a free one)", config.address)
     })?;
@@ -112,8 +112,14 @@ async fn next_signal() -> anyhow::Result<&'static str> {
     }
 }
 
-/// The session key lives in memory: it must not get into a core file (seed 003 §8.1).
+/// The session key lives in memory and in the environment: neither a core file nor another process may get at it
+/// (seed 003 §8.1).
 fn forbid_core_dumps() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+    {
+        warn!(%error, "other processes could not be kept from reading this one");
+    }
     use rustix::process::{Resource, Rlimit, setrlimit};
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }) {
         warn!(%error, "core dumps could not be forbidden");

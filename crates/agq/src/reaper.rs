@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
     job::{self, Job, Outcome},
     worker::{self, Standing, Worker},
@@ -9,8 +10,9 @@ use agenix_rules::{
 use tracing::{error, info, warn};
 
 use crate::{
+    commands::{hand_back_all, take_all},
     error::CommandError,
-    house::House,
+    house::{House, is_connection},
     store::{JobRule, Promise},
 };
 
@@ -23,18 +25,20 @@ const MAX_DUE: usize = 1000;
 /// Makes its rounds until it is dropped.
 pub(crate) async fn run(house: Arc<House>) {
     let round = LONGEST_ROUND_MS.min(house.settings.heartbeat_interval_ms / 4).max(10);
+    let listening_since = house.clock.now();
     let mut ticks = tokio::time::interval(Duration::from_millis(round));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if let Err(error) = make_round(&house).await {
+        if let Err(error) = make_round(&house, listening_since).await {
             error!(%error, "a round of the reaper failed; the next one tries again");
         }
     }
 }
 
-async fn make_round(house: &House) -> Result<(), CommandError> {
-    bury_silent_workers(house).await?;
+async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), CommandError> {
+    bury_silent_workers(house, listening_since).await?;
+    take_jobs_of_the_gone(house).await?;
     wake_due_jobs(house).await?;
     // Claims and heartbeats of the last moments reach the disk, when there were any.
     house.store.sync().await?;
@@ -42,40 +46,36 @@ async fn make_round(house: &House) -> Result<(), CommandError> {
 }
 
 /// Workers that were not heard of in time are dead; their jobs go to others (seed 000 §5.3).
-async fn bury_silent_workers(house: &House) -> Result<(), CommandError> {
+async fn bury_silent_workers(house: &House, listening_since: Timestamp) -> Result<(), CommandError> {
     let silence_ms = house.settings.silence_ms();
     for (worker, held) in house.store.workers().await? {
         let now = house.clock.now();
-        let is_silent = worker::is_silent(&worker, now, silence_ms);
-        if is_silent {
-            let silent_ms = now.ms_since(worker.last_seen_at);
-            warn!(worker_id = %worker.worker_id, silent_ms, jobs = held, "a worker fell silent and is taken for dead");
-            // It may have been heard of since it was read.
-            let rule = move |known: Option<&Worker>| {
-                Ok(known.filter(|worker| worker::is_silent(worker, now, silence_ms)).map(worker::dead))
-            };
-            house.store.decide_worker(&worker.worker_id, Promise::Durable, Box::new(rule)).await??;
+        if !worker::is_silent(&worker, now, listening_since, silence_ms) {
+            continue;
         }
-        // A crash may come between a death and what follows from it: whoever is dead and still holds jobs loses them.
-        if held > 0 && (is_silent || worker.standing == Standing::Dead) {
-            take_jobs_of_dead(house, &worker).await?;
-        }
+        let silent_ms = now.ms_since(worker.last_seen_at);
+        warn!(worker_id = %worker.worker_id, silent_ms, jobs = held, "a worker fell silent and is taken for dead");
+        // It may have been heard of since it was read.
+        let rule = move |known: Option<&Worker>| {
+            let silent = |worker: &&Worker| worker::is_silent(worker, now, listening_since, silence_ms);
+            Ok(known.filter(silent).map(worker::dead))
+        };
+        house.store.decide_worker(&worker.worker_id, Promise::Durable, Box::new(rule)).await??;
     }
     Ok(())
 }
 
-async fn take_jobs_of_dead(house: &House, worker: &Worker) -> Result<(), CommandError> {
-    let known = house.store.worker(&worker.worker_id).await?;
-    if known.is_none_or(|known| known.standing != Standing::Dead) {
-        return Ok(());
-    }
-    let holder = worker.worker_id.as_str();
-    for job_id in house.store.held_by(holder).await? {
-        let (now, from) = (house.clock.now(), holder.to_owned());
-        let rule: JobRule =
-            Box::new(move |job| Ok(job.map_or(Outcome::Unchanged, |job| job::abandoned(job, &from, now))));
-        house.store.decide(&job_id, Promise::Durable, None, rule).await??;
-        info!(%job_id, holder, "the job of a dead worker was taken from it");
+/// Jobs in the name of workers that are dead or gone go to others. A crash may have come between a death and this.
+async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
+    for holder in house.store.holders().await?.into_iter().filter(|holder| !is_connection(holder)) {
+        let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
+        match house.store.worker(&worker_id).await? {
+            Some(worker) if worker.standing == Standing::Active => continue,
+            Some(_dead) => take_all(house, &holder).await?,
+            None => hand_back_all(house, &holder).await?,
+        }
+        house.matchmaker.dismiss(&holder);
+        info!(holder, "the jobs of a worker that is gone were taken from it");
     }
     Ok(())
 }

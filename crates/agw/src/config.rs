@@ -101,6 +101,7 @@ impl Config {
             max_concurrent_jobs: self.max_concurrent_jobs.unwrap_or(cpus),
             tags: self.tags.iter().map(tag).collect::<anyhow::Result<_>>()?,
             instance: Some(uuid::Uuid::new_v4().to_string()),
+            active_job_ids: None,
         })
     }
 }

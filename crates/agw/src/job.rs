@@ -22,7 +22,8 @@ pub(crate) async fn run(job: &JobDocument, workshop: &Workshop, progress: impl F
         progress(under_way(job, stage, done, stages.len()));
         let ran = stage::run(stage, workshop, &mut outputs).await;
         results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
-        if let Some(reason) = results.iter().find_map(failure) {
+        if let Some(failed) = TaskResult::blamed(&results) {
+            let reason = reason(failed);
             return finished(job, Some(reason), results);
         }
     }
@@ -48,14 +49,11 @@ fn under_way(job: &JobDocument, stage: &Stage, done: usize, of: usize) -> JobUpd
     }
 }
 
-/// Why a task failed, in a sentence; `None` when it did not.
-fn failure(result: &TaskResult) -> Option<String> {
+/// Why a task failed, in a sentence.
+fn reason(result: &TaskResult) -> String {
     let (number, command) = (result.task_number, &result.command);
     if result.timed_out {
-        return Some(format!("Task {number} timed out"));
-    }
-    if result.exit_code == 0 {
-        return None;
+        return format!("Task {number} timed out");
     }
     let how = match result.signal {
         Some(signal) => format!("was ended by signal {signal}"),
@@ -64,7 +62,7 @@ fn failure(result: &TaskResult) -> Option<String> {
     let said = String::from_utf8_lossy(&result.stderr.bytes);
     let said = said.lines().rev().find(|line| !line.trim().is_empty());
     let said = said.map(|line| format!(": {}", line.trim().chars().take(300).collect::<String>()));
-    Some(format!("Task {number} ({command}) {how}{}", said.unwrap_or_default()))
+    format!("Task {number} ({command}) {how}{}", said.unwrap_or_default())
 }
 
 fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResult>) -> JobUpdate {
@@ -102,7 +100,7 @@ fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
 mod tests {
     use agenix_protocol::documents::{Kept, TaskResult};
 
-    use super::{failure, fit};
+    use super::{fit, reason};
 
     fn result(exit_code: i32, stderr: &str) -> TaskResult {
         let stderr = Kept { bytes: stderr.into(), total: stderr.len() as u64 };
@@ -111,15 +109,14 @@ mod tests {
 
     #[test]
     fn a_failure_is_a_sentence() {
-        assert_eq!(failure(&result(0, "warning")), None);
         assert_eq!(
-            failure(&result(2, "a\nno such file\n\n")).unwrap(),
+            reason(&result(2, "a\nno such file\n\n")),
             "Task 2 (sort) exited with code 2: no such file"
         );
         let killed = TaskResult { signal: Some(9), ..result(137, "") };
-        assert_eq!(failure(&killed).unwrap(), "Task 2 (sort) was ended by signal 9");
+        assert_eq!(reason(&killed), "Task 2 (sort) was ended by signal 9");
         let late = TaskResult { timed_out: true, ..result(143, "") };
-        assert_eq!(failure(&late).unwrap(), "Task 2 timed out");
+        assert_eq!(reason(&late), "Task 2 timed out");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The connection of the moment. Sessions come and go with agq; jobs outlive them and report over whichever is there.
 
+use std::time::Duration;
+
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
     documents::{JobUpdate, to_json},
@@ -7,6 +9,9 @@ use agenix_protocol::{
 };
 use tokio::sync::watch;
 use tracing::{debug, warn};
+
+/// How long to wait when agq's store fails: its disk may be full for a while.
+const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where jobs find the connection to report on.
 #[derive(Clone)]
@@ -30,6 +35,11 @@ impl Link {
                     Ok(()) => return,
                     Err(error @ ClientError::Unreachable { .. }) => {
                         debug!(%job_id, %error, "the report has to wait");
+                    }
+                    Err(error @ ClientError::StoreFailed(_)) => {
+                        warn!(%job_id, %error, "the report is sent again in a moment");
+                        tokio::time::sleep(STORE_PAUSE).await;
+                        continue;
                     }
                     Err(error) => {
                         warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");

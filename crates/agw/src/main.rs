@@ -44,6 +44,7 @@ const REFUSED: u8 = 3;
 fn main() -> ExitCode {
     let config = Config::parse();
     start_logging();
+    hide_environment();
     let error = match run(&config) {
         Ok(End::Drained) => return ExitCode::SUCCESS,
         Ok(End::Forced) => return ExitCode::FAILURE,
@@ -56,6 +57,19 @@ fn main() -> ExitCode {
         None => ExitCode::FAILURE,
     }
 }
+
+/// The session key is in our environment: the tasks, which run as the same user, must not read it there.
+#[cfg(target_os = "linux")]
+fn hide_environment() {
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+    {
+        tracing::warn!(%error, "tasks could not be kept from reading this worker's environment");
+    }
+}
+
+/// Elsewhere a process cannot read another's environment, or nothing can be done about it.
+#[cfg(not(target_os = "linux"))]
+fn hide_environment() {}
 
 fn run(config: &Config) -> anyhow::Result<End> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io,
     os::unix::process::ExitStatusExt,
+    path::Path,
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -45,10 +46,18 @@ impl Ended {
 }
 
 impl Process {
-    /// Starts a child. It gets no shell, none of our secrets, and a process group of its own.
-    pub(crate) fn start(command: &Command, stdin: Stdio, stdout: Stdio, stderr: File) -> io::Result<Self> {
-        let mut starting = tokio::process::Command::new(&command.program);
+    /// Starts a child. It gets no shell, none of our secrets, and a process group of its own. `program` is where its command
+    /// was found when the worker started: a plan that sets PATH does not choose another.
+    pub(crate) fn start(
+        program: &Path,
+        command: &Command,
+        stdin: Stdio,
+        stdout: Stdio,
+        stderr: File,
+    ) -> io::Result<Self> {
+        let mut starting = tokio::process::Command::new(program);
         starting
+            .arg0(&command.program)
             .args(&command.args)
             .env_remove("AGQ_SESSION_KEY")
             .envs(command.env.iter().map(|(name, value)| (name, value)))

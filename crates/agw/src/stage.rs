@@ -69,9 +69,12 @@ fn start(
     workshop: &Workshop,
     outputs: &Outputs,
 ) -> io::Result<(Running, Option<io::PipeReader>)> {
-    if !workshop.toolbox.has(&command.program) {
+    let Some(program) = workshop.toolbox.path(&command.program) else {
         let text = format!("'{}' is not among the tools of this worker", command.program);
         return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    };
+    if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(cwd).is_dir()) {
+        return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
     }
     let stdin = match (&command.stdin, before) {
         (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe),
@@ -98,7 +101,7 @@ fn start(
             (Out::File(file.try_clone()?), file.into(), None)
         }
     };
-    let process = Process::start(command, stdin, child_stdout, stderr.try_clone()?)?;
+    let process = Process::start(program, command, stdin, child_stdout, stderr.try_clone()?)?;
     Ok((Running { process, stdout, stderr }, to_next))
 }
 

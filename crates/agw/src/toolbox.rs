@@ -1,7 +1,7 @@
 //! What this machine can run: the programs on PATH, narrowed by an allow-list where one was given.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     ffi::OsStr,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -13,43 +13,46 @@ const UNIT_PREFIX: &str = "agx-";
 /// The programs that this worker offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Toolbox {
-    names: BTreeSet<String>,
+    /// Each program where PATH finds it first.
+    programs: BTreeMap<String, PathBuf>,
 }
 
 impl Toolbox {
     /// Looks through the directories of `path`, as the PATH variable lists them.
     pub(crate) fn find(path: &OsStr, allowed: Option<&[String]>) -> Self {
-        let found = std::env::split_paths(path).flat_map(|directory| programs_in(&directory));
         let is_allowed = |name: &String| allowed.is_none_or(|allowed| allowed.contains(name));
-        Self { names: found.filter(is_allowed).collect() }
+        let mut programs = BTreeMap::new();
+        for directory in std::env::split_paths(path) {
+            for (name, path) in programs_in(&directory).into_iter().filter(|(name, _)| is_allowed(name)) {
+                programs.entry(name).or_insert(path);
+            }
+        }
+        Self { programs }
     }
 
-    /// Whether a program may be run.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.names.contains(name)
+    /// Where a program is that may be run.
+    pub(crate) fn path(&self, name: &str) -> Option<&Path> {
+        self.programs.get(name).map(PathBuf::as_path)
     }
 
     /// How many programs there are.
     pub(crate) fn len(&self) -> usize {
-        self.names.len()
+        self.programs.len()
     }
 
     /// Ordinary programs and agentic units, apart.
     pub(crate) fn split(&self) -> (Vec<String>, Vec<String>) {
-        self.names.iter().cloned().partition(|name| !name.starts_with(UNIT_PREFIX))
+        self.programs.keys().cloned().partition(|name| !name.starts_with(UNIT_PREFIX))
     }
 }
 
-fn programs_in(directory: &Path) -> Vec<String> {
+fn programs_in(directory: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let entries = entries.filter_map(Result::ok);
-    entries
-        .filter(|entry| is_program(&entry.path()))
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
+    let named = |entry: std::fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
+    entries.filter_map(|entry| named(entry.ok()?)).filter(|(_, path)| is_program(path)).collect()
 }
 
-fn is_program(path: &PathBuf) -> bool {
+fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
@@ -70,6 +73,7 @@ mod tests {
         let all = Toolbox::find(dir.path().as_os_str(), None);
         assert_eq!(all.split(), (vec!["sort".to_owned()], vec!["agx-ocr".to_owned()]));
         let narrowed = Toolbox::find(dir.path().as_os_str(), Some(&["sort".to_owned(), "jq".to_owned()]));
-        assert!(narrowed.has("sort") && !narrowed.has("agx-ocr") && !narrowed.has("jq"));
+        assert_eq!(narrowed.path("sort"), Some(dir.path().join("sort").as_path()));
+        assert_eq!((narrowed.path("agx-ocr"), narrowed.path("jq")), (None, None));
     }
 }

@@ -55,7 +55,7 @@ impl Vitals {
             "failed_jobs_total": failed,
             "avg_job_duration_ms": average,
             "uptime_seconds": self.started.elapsed().as_secs(),
-            "cpu_usage_percent": (self.system.global_cpu_usage() * 10.0).round() / 10.0,
+            "cpu_usage_percent": (f64::from(self.system.global_cpu_usage()) * 10.0).round() / 10.0,
             "memory_mb": self.system.used_memory() / (1024 * 1024),
             "disk_available_gb": self.disk_available() / (1024 * 1024 * 1024),
         })

@@ -48,7 +48,9 @@ impl Worker {
         let mut was_registered = false;
         let mut deadline = None;
         loop {
-            let left = match Session::open(&self.server, &self.registration).await {
+            let has = self.crew.running().iter().cloned().collect();
+            let registration = WorkerRegistration { active_job_ids: Some(has), ..self.registration.clone() };
+            let left = match Session::open(&self.server, &registration).await {
                 Ok((session, claims)) => {
                     backoff.reset();
                     was_registered = true;

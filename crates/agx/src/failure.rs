@@ -87,6 +87,9 @@ impl From<ClientError> for Failure {
                 let help = help_for(&reason).into();
                 Self::Rejected { what: reason, help }
             }
+            ClientError::StoreFailed(_) => {
+                Self::Rejected { what, help: "look at agq's log: its disk may be full or broken".into() }
+            }
             ClientError::Unexpected(_) => Self::Rejected {
                 what,
                 help: "are agx and agq of the same version? see `agx --version`".into(),
@@ -118,7 +121,6 @@ fn help_for(reason: &str) -> &'static str {
         _ if reason.starts_with("Message too large") => {
             "submit the inputs as several actions, or raise agq's --max-message-bytes"
         }
-        _ if reason.starts_with("the store failed") => "look at agq's log: its disk may be full or broken",
         _ => "see docs/protocol.md for what agq accepts",
     }
 }

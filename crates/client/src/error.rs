@@ -22,6 +22,9 @@ pub enum ClientError {
     /// It understood and said no; the text is agq's own, without `ERR`.
     #[error("{0}")]
     Rejected(String),
+    /// It could not do it, through nobody's fault; the same may work later. The text is agq's own, without `ERR`.
+    #[error("{0}")]
+    StoreFailed(String),
     /// It answered something that this version does not understand.
     #[error("agq answered something unexpected: {0}")]
     Unexpected(String),
@@ -42,11 +45,15 @@ impl ClientError {
                 if text.starts_with("NOAUTH") || text == "Invalid session key" {
                     return Self::Unauthenticated { address: address.to_owned(), reason: text };
                 }
-                Self::Rejected(text)
+                if text.starts_with("the store failed") {
+                    Self::StoreFailed(text)
+                } else {
+                    Self::Rejected(text)
+                }
             }
             _ if error.is_timeout() => lost("it did not answer in time".into()),
-            _ if error.is_connection_dropped() => lost("the connection was closed".into()),
             (redis::ErrorKind::Io, _) => lost(error.to_string()),
+            _ if error.is_connection_dropped() => lost("the connection was closed".into()),
             _ => Self::Unexpected(error.to_string()),
         }
     }

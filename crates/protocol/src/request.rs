@@ -1,10 +1,21 @@
 //! Commands: from their arguments to a value, and back; parse beside encode.
 
+mod arguments;
+mod keyspace;
+mod session;
+
 use bytes::Bytes;
+
+use self::{
+    arguments::{id_of, status, text},
+    keyspace::keyspace,
+    session::{client, encode_hello, hello},
+};
 
 use crate::{
     documents::Status,
     ids::{ActionId, JobId, PlanId, WorkerId},
+    names::QUEUE_READY,
     resp::RespVersion,
 };
 
@@ -209,6 +220,7 @@ impl Request {
             }
             Self::BRPop { .. } | Self::WorkerRegister { .. } | Self::WorkerUnregister { .. } => Flow::Alone,
             Self::Ping { .. } | Self::Set { .. } | Self::Del { .. } | Self::LPush { .. } => Flow::Write,
+            Self::RPop { key } if &key[..] == QUEUE_READY.as_bytes() => Flow::Alone,
             Self::RPop { .. } | Self::ZAdd { .. } | Self::PlanSubmit { .. } | Self::ActionSubmit { .. } => {
                 Flow::Write
             }
@@ -242,123 +254,6 @@ impl Wait {
         let ms = (seconds * 1000.0).ceil() as u64;
         Ok(if ms == 0 { Self::Forever } else { Self::Ms(ms) })
     }
-}
-
-/// The commands that any Redis has, on keys.
-fn keyspace(name: &str, args: &[Bytes], rest: &[Bytes]) -> Result<Request, RequestError> {
-    let usage = |syntax: &str| RequestError::Arguments(format!("use {name} {syntax}"));
-    Ok(match (name, rest) {
-        ("SET", [key, value]) => Request::Set { key: key.clone(), value: value.clone() },
-        ("SET", _) => return Err(usage("<key> <value>")),
-        ("GET", [key]) => Request::Get { key: key.clone() },
-        ("GET", _) => return Err(usage("<key>")),
-        ("DEL", keys @ [_, ..]) => Request::Del { keys: keys.to_vec() },
-        ("EXISTS", keys @ [_, ..]) => Request::Exists { keys: keys.to_vec() },
-        ("DEL" | "EXISTS", []) => return Err(usage("<key> [key ...]")),
-        ("LPUSH", [key, values @ ..]) if !values.is_empty() => {
-            Request::LPush { key: key.clone(), values: values.to_vec() }
-        }
-        ("LPUSH", _) => return Err(usage("<key> <value> [value ...]")),
-        ("RPOP", [key]) => Request::RPop { key: key.clone() },
-        ("LLEN", [key]) => Request::LLen { key: key.clone() },
-        ("RPOP" | "LLEN", _) => return Err(usage("<key>")),
-        ("BRPOP", [key, timeout]) => Request::BRPop { key: key.clone(), timeout: Wait::parse(timeout)? },
-        ("BRPOP", _) => return Err(usage("<key> <timeout_seconds>")),
-        ("ZADD", [key, score, member]) => {
-            Request::ZAdd { key: key.clone(), score: score_of(score)?, member: member.clone() }
-        }
-        ("ZADD", _) => return Err(usage("<key> <score> <member>")),
-        ("ZRANGEBYSCORE", [key, min, max]) => {
-            Request::ZRangeByScore { key: key.clone(), min: score_of(min)?, max: score_of(max)? }
-        }
-        ("ZRANGEBYSCORE", _) => return Err(usage("<key> <min_score> <max_score>")),
-        _ => {
-            let shown = args.first().map(|name| String::from_utf8_lossy(name).chars().take(64).collect());
-            return Err(RequestError::Unknown(shown.unwrap_or_default()));
-        }
-    })
-}
-
-/// `HELLO [2|3 [AUTH default <key>] [SETNAME <name>]]`, as Redis has it.
-fn hello(args: &[Bytes]) -> Result<Request, RequestError> {
-    let Some((version, mut options)) = args.split_first() else {
-        return Ok(Request::Hello { version: None, auth: None, name: None });
-    };
-    let version = match &version[..] {
-        b"2" => RespVersion::Two,
-        b"3" => RespVersion::Three,
-        _ => return Err(RequestError::HelloVersion),
-    };
-    let (mut auth, mut name) = (None, None);
-    while let [option, rest @ ..] = options {
-        options = match (option.to_ascii_uppercase().as_slice(), rest) {
-            (b"AUTH", [_user, key, rest @ ..]) => {
-                auth = Some(key.clone());
-                rest
-            }
-            (b"SETNAME", [set, rest @ ..]) => {
-                name = Some(set.clone());
-                rest
-            }
-            _ => {
-                let syntax = "use HELLO [2|3 [AUTH default <session_key>] [SETNAME <name>]]";
-                return Err(RequestError::Arguments(syntax.into()));
-            }
-        };
-    }
-    Ok(Request::Hello { version: Some(version), auth, name })
-}
-
-fn encode_hello(version: Option<RespVersion>, auth: Option<&Bytes>, name: Option<&Bytes>) -> Vec<Bytes> {
-    let mut args = vec![Bytes::from_static(b"HELLO")];
-    match version {
-        None => return args,
-        Some(RespVersion::Two) => args.push(Bytes::from_static(b"2")),
-        Some(RespVersion::Three) => args.push(Bytes::from_static(b"3")),
-    }
-    if let Some(key) = auth {
-        args.extend([Bytes::from_static(b"AUTH"), Bytes::from_static(b"default"), key.clone()]);
-    }
-    if let Some(name) = name {
-        args.extend([Bytes::from_static(b"SETNAME"), name.clone()]);
-    }
-    args
-}
-
-fn client(sub: &Bytes, rest: &[Bytes]) -> Result<Request, RequestError> {
-    match (sub.to_ascii_uppercase().as_slice(), rest) {
-        (b"SETNAME", [name]) => Ok(Request::ClientSetName { name: name.clone() }),
-        (b"SETINFO", [_attribute, _value]) => Ok(Request::ClientSetInfo),
-        _ => Err(RequestError::Arguments(
-            "use CLIENT SETNAME <name> or CLIENT SETINFO <attribute> <value>".into(),
-        )),
-    }
-}
-
-fn text(arg: &Bytes) -> Result<String, RequestError> {
-    let wrong = |_| RequestError::Arguments("an argument is not UTF-8 text".into());
-    String::from_utf8(arg.to_vec()).map_err(wrong)
-}
-
-fn id_of<T: std::str::FromStr>(arg: &Bytes) -> Result<T, RequestError>
-where
-    T::Err: std::fmt::Display,
-{
-    text(arg)?.parse().map_err(|error: T::Err| RequestError::Arguments(error.to_string()))
-}
-
-fn status(arg: &Bytes) -> Result<Status, RequestError> {
-    let word = text(arg)?;
-    let wrong = || {
-        let all = "pending, running, completed, failed, dead or cancelled";
-        RequestError::Arguments(format!("'{}' is not a status: use {all}", word.escape_debug()))
-    };
-    Status::parse(&word).ok_or_else(wrong)
-}
-
-fn score_of(arg: &Bytes) -> Result<f64, RequestError> {
-    let number = text(arg)?.parse().ok().filter(|score: &f64| !score.is_nan());
-    number.ok_or_else(|| RequestError::Arguments("a score is not a number".into()))
 }
 
 #[cfg(test)]

@@ -126,9 +126,11 @@ pub fn seen(known: &Worker, stats: Option<&str>, now: Timestamp) -> Result<Worke
     Ok(seen)
 }
 
-/// Whether a worker has been silent for longer than `timeout_ms` (seed 000 §3.2: three heartbeat intervals).
-pub fn is_silent(worker: &Worker, now: Timestamp, timeout_ms: u64) -> bool {
-    worker.standing == Standing::Active && now.ms_since(worker.last_seen_at) > timeout_ms
+/// Whether a worker has been silent for longer than `timeout_ms` (seed 000 §3.2: three heartbeat intervals). Only the time
+/// since `listening_since` counts: while agq was away nobody could be heard.
+pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, timeout_ms: u64) -> bool {
+    let heard = worker.last_seen_at.max(listening_since);
+    worker.standing == Standing::Active && now.ms_since(heard) > timeout_ms
 }
 
 /// The worker, found dead.
@@ -175,9 +177,13 @@ mod tests {
     #[test]
     fn silence_is_measured_from_the_last_sign_of_life() {
         let worker = seen(&worker(), None, Timestamp(2000)).unwrap();
-        assert!(!is_silent(&worker, Timestamp(2000 + 90_000), 90_000));
-        assert!(is_silent(&worker, Timestamp(2000 + 90_001), 90_000));
-        assert!(!is_silent(&dead(&worker), Timestamp(1_000_000), 90_000));
+        assert!(!is_silent(&worker, Timestamp(2000 + 90_000), NOW, 90_000));
+        assert!(is_silent(&worker, Timestamp(2000 + 90_001), NOW, 90_000));
+        assert!(
+            !is_silent(&worker, Timestamp(2000 + 90_001), Timestamp(50_000), 90_000),
+            "agq was away until then"
+        );
+        assert!(!is_silent(&dead(&worker), Timestamp(1_000_000), NOW, 90_000));
     }
 
     #[test]

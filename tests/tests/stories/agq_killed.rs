@@ -122,7 +122,8 @@ async fn submit_all(server: &Server) {
 /// A third worker, which writes down what agq acknowledged.
 async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<String> {
     let registration: WorkerRegistration =
-        parse(br#"{"worker_id":"ledger","capabilities":["sh"],"instance":"one"}"#).unwrap();
+        parse(br#"{"worker_id":"ledger","capabilities":["sh"],"instance":"one","active_job_ids":[]}"#)
+            .unwrap();
     let done = JobUpdate { status: Some(Status::Completed), ..JobUpdate::default() };
     let mut acknowledged = BTreeSet::new();
     while !is_over.load(Ordering::Relaxed) {

@@ -35,7 +35,7 @@ fn redis_cli() {
     assert_eq!(cli(&["PING"]), "PONG");
     assert_eq!(cli(&["LPUSH", "list", "a", "b"]), "2");
     assert_eq!(cli(&["BRPOP", "list", "1"]), "a");
-    assert_eq!(cli(&["-3", "BRPOP", "list", "1"]), "1) \"list\"\n2) \"b\"");
+    assert_eq!(cli(&["-3", "BRPOP", "list", "1"]), "list\nb");
     assert_eq!(cli(&["PLAN.SUBMIT", &plan("p", "true", &[])]), "OK plan_id=p");
     assert_eq!(
         cli(&["ACTION.SUBMIT", r#"{"action_id":"a","plan_id":"p","inputs":[{}]}"#]),

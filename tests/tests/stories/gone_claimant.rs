@@ -72,3 +72,34 @@ fn a_connection_that_is_no_worker_gives_its_jobs_back_when_it_closes() {
     next.send("BRPOP queue:ready 0\n");
     assert!(next.bulk().contains(r#""attempt":2"#));
 }
+
+#[test]
+fn what_a_connection_held_goes_back_when_agq_was_killed() {
+    let (lab, mut agq) = lab_with_a_job();
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut nobody = Raw::open(&lab, &agq);
+    nobody.send("BRPOP queue:ready 0\n");
+    assert!(nobody.bulk().contains(r#""attempt":1"#));
+    // A durable write after the claim makes the claim durable too.
+    assert_eq!(nobody.ask("SET k v"), "+OK");
+    agq.kill();
+    agq.start_again(&lab);
+    let mut next = Raw::open(&lab, &agq);
+    next.send("BRPOP queue:ready 0\n");
+    assert!(next.bulk().contains(r#""attempt":2"#));
+}
+
+#[test]
+fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
+    let (lab, agq) = lab_with_a_job();
+    let mut worker = Raw::open(&lab, &agq);
+    assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
+    worker.send("BRPOP queue:ready 0\n");
+    let mut other = Raw::open(&lab, &agq);
+    assert_eq!(other.ask("WORKER.UNREGISTER w"), "+OK");
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    assert_eq!(worker.line(), "$-1", "its wait ends without a job");
+    assert_eq!(worker.ask("BRPOP queue:ready 1"), "-ERR Worker not registered: w");
+    other.send("BRPOP queue:ready 0\n");
+    assert!(other.bulk().contains(r#""action_id":"a""#));
+}

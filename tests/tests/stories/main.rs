@@ -1,6 +1,7 @@
 //! The stories: what users do with the real binaries, one file a story.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![expect(clippy::print_stdout, reason = "what a failing test printed is shown with it")]
 
 mod agq_killed;
 mod agx_says_it;

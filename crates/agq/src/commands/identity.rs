@@ -16,19 +16,18 @@ use crate::{
     store::Claimant,
 };
 
-async fn active_worker(house: &House, worker_id: &WorkerId) -> Result<Option<Worker>, CommandError> {
-    Ok(house.store.worker(worker_id).await?.filter(|worker| worker.standing == Standing::Active))
-}
-
 /// The worker that the connection speaks for.
 async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, CommandError> {
     if let Some(worker_id) = &caller.registered {
-        let worker = active_worker(house, worker_id).await?;
+        let worker =
+            house.store.worker(worker_id).await?.filter(|worker| worker.standing == Standing::Active);
         return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
     }
-    match &caller.name {
-        Some(name) => active_worker(house, name).await,
+    let Some(name) = &caller.name else { return Ok(None) };
+    match house.store.worker(name).await? {
         None => Ok(None),
+        Some(worker) if worker.standing == Standing::Active => Ok(Some(worker)),
+        Some(_dead) => Err(Rejection::WorkerUnknown(name.clone()).into()),
     }
 }
 

@@ -1,8 +1,10 @@
 //! JOB.*: what workers report and what users see (seed 001 §3).
 
+use std::sync::Arc;
+
 use agenix_protocol::{
     documents::{self, JobStatus, JobUpdate, Status, TaskResult},
-    ids::{ActionId, JobId},
+    ids::{ActionId, JobId, WorkerId},
     resp::Reply,
 };
 use agenix_rules::{
@@ -49,8 +51,8 @@ pub(super) async fn status(house: &House, job_id: &JobId) -> Outcome {
 
 fn shown(StoredJob { job, input, results }: StoredJob) -> Result<JobStatus, serde_json::Error> {
     let status = job.status();
-    let last = results.as_deref().and_then(last_result);
-    let last = last.as_ref();
+    let results_of = results.as_deref().map_or_else(Vec::new, read_results);
+    let last = TaskResult::blamed(&results_of).or(results_of.last());
     let text = |kept: &documents::Kept| String::from_utf8_lossy(&kept.bytes).into_owned();
     Ok(JobStatus {
         status,
@@ -75,8 +77,9 @@ fn shown(StoredJob { job, input, results }: StoredJob) -> Result<JobStatus, serd
     })
 }
 
-fn last_result(results: &str) -> Option<TaskResult> {
-    serde_json::from_str::<Vec<TaskResult>>(results).ok()?.pop()
+/// What a worker reported, where it has the form that agw gives it.
+fn read_results(results: &str) -> Vec<TaskResult> {
+    serde_json::from_str(results).unwrap_or_default()
 }
 
 /// JOB.LIST
@@ -98,8 +101,44 @@ pub(crate) async fn hand_back_unreported(
 
 /// A holder is no more: everything it has goes back.
 pub(crate) async fn hand_back_all(house: &House, holder: &str) -> Result<(), CommandError> {
-    for job_id in house.store.held_by(holder).await? {
-        house.store.decide(&job_id, Promise::Durable, None, back_rule(holder, None)).await??;
+    decide_all(house, holder, || back_rule(holder, None)).await
+}
+
+/// A holder is dead: everything it has goes to others, and it counts against the jobs.
+pub(crate) async fn take_all(house: &House, holder: &str) -> Result<(), CommandError> {
+    let now = house.clock.now();
+    decide_all(house, holder, || {
+        let holder = holder.to_owned();
+        Box::new(move |job| Ok(job.map_or(job::Outcome::Unchanged, |job| job::abandoned(job, &holder, now))))
+    })
+    .await
+}
+
+/// A worker has registered: what it was given and does not have goes to others.
+pub(super) async fn reclaim(
+    house: &House,
+    worker_id: &WorkerId,
+    has: Option<Vec<JobId>>,
+) -> Result<(), CommandError> {
+    let has: Option<Arc<[JobId]>> = has.map(Into::into);
+    let now = house.clock.now();
+    decide_all(house, worker_id.as_str(), || {
+        let (holder, has) = (worker_id.clone(), has.clone());
+        Box::new(move |job| {
+            let reclaimed = |job| job::reclaimed(job, holder.as_str(), has.as_deref(), now);
+            Ok(job.map_or(job::Outcome::Unchanged, reclaimed))
+        })
+    })
+    .await
+}
+
+/// Applies a rule to every job of a holder, all in one batch.
+async fn decide_all(house: &House, holder: &str, rule: impl Fn() -> JobRule) -> Result<(), CommandError> {
+    let jobs = house.store.held_by(holder).await?;
+    let answers: Vec<_> =
+        jobs.iter().map(|job_id| house.store.decide(job_id, Promise::Durable, None, rule())).collect();
+    for answer in answers {
+        answer.await??;
     }
     Ok(())
 }

@@ -19,8 +19,8 @@ use agenix_protocol::{
 };
 use agenix_rules::rejection::Rejection;
 
-pub(crate) use job::{hand_back_all, hand_back_unreported};
-pub(crate) use worker::{detach, detach_all};
+pub(crate) use job::{hand_back_all, hand_back_unreported, take_all};
+pub(crate) use worker::{detach, start_over};
 
 use crate::{
     error::CommandError,

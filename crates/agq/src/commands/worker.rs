@@ -7,20 +7,24 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     rejection::Rejection,
-    worker::{self, Standing, Worker},
+    worker::{self, Worker},
 };
 use bytes::Bytes;
 
-use super::{Done, Effect, Outcome, job::hand_back_all};
+use super::{
+    Done, Effect, Outcome,
+    job::{hand_back_all, reclaim},
+};
 use crate::{
     error::CommandError,
-    house::{Caller, House},
+    house::{Caller, House, is_connection},
     store::Promise,
 };
 
 /// WORKER.REGISTER
 pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Result<Done, CommandError> {
-    let registration = read_registration(json)?;
+    let mut registration = read_registration(json)?;
+    let has = registration.active_job_ids.take();
     let worker_id = registration.worker_id.clone();
     if let Some(other) = caller.registered.as_ref().filter(|other| **other != worker_id) {
         let text = format!(
@@ -32,6 +36,7 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
     let rule =
         move |known: Option<&Worker>| worker::registered(known, &registration, &connection, now).map(Some);
     house.store.decide_worker(&worker_id, Promise::Durable, Box::new(rule)).await??;
+    reclaim(house, &worker_id, has).await?;
     let seconds = heartbeat_seconds(house.settings.heartbeat_interval_ms);
     let reply = Reply::Simple(format!("OK worker_id={worker_id} heartbeat_interval={seconds}"));
     Ok(Done { reply, effect: Effect::Registered(worker_id) })
@@ -78,14 +83,12 @@ fn read_stats(json: &[u8]) -> Result<String, Rejection> {
 
 /// WORKER.UNREGISTER
 pub(super) async fn unregister(house: &House, worker_id: WorkerId) -> Result<Done, CommandError> {
-    // First the jobs, then the worker: a crash between leaves a worker that the reaper finds.
-    if house.store.worker(&worker_id).await?.is_none() {
-        return Err(Rejection::NotRegistered.into());
-    }
-    hand_back_all(house, worker_id.as_str()).await?;
+    // First the worker, so that it claims nothing more; a crash between leaves jobs that the reaper finds.
     if !house.store.remove_worker(&worker_id).await? {
         return Err(Rejection::NotRegistered.into());
     }
+    house.matchmaker.dismiss(worker_id.as_str());
+    hand_back_all(house, worker_id.as_str()).await?;
     Ok(Done { reply: Reply::ok(), effect: Effect::Unregistered(worker_id) })
 }
 
@@ -107,13 +110,16 @@ pub(crate) async fn detach(
     Ok(house.store.decide_worker(worker_id, Promise::Visible, Box::new(rule)).await??)
 }
 
-/// When agq starts, no connection of before is open.
-pub(crate) async fn detach_all(house: &House) -> Result<(), CommandError> {
+/// When agq starts, no connection of before is open: workers are free to register, and what connections held goes back.
+pub(crate) async fn start_over(house: &House) -> Result<(), CommandError> {
     for (worker, _) in house.store.workers().await? {
-        if worker.standing == Standing::Active
-            && let Some(connection) = &worker.connection
-        {
+        if let Some(connection) = &worker.connection {
             detach(house, &worker.worker_id, connection).await?;
+        }
+    }
+    for holder in house.store.holders().await? {
+        if is_connection(&holder) {
+            hand_back_all(house, &holder).await?;
         }
     }
     Ok(())

@@ -15,27 +15,50 @@ use crate::{
 /// A claimant that waits.
 pub(super) struct Ticket {
     pub(super) claimant: Claimant,
-    pub(super) give: oneshot::Sender<Result<Handed<Claim>, StoreError>>,
+    pub(super) give: oneshot::Sender<Result<Option<Handed<Claim>>, StoreError>>,
 }
 
-pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut tickets: mpsc::UnboundedReceiver<Ticket>) {
+/// What the matchmaker is told.
+pub(super) enum Order {
+    /// A claimant comes.
+    Park(Ticket),
+    /// Whoever waits in this name is to go.
+    Dismiss(Arc<str>),
+}
+
+pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::UnboundedReceiver<Order>) {
     let arrivals = store.arrivals();
     let (back, mut returned) = mpsc::unbounded_channel();
     let mut waiting = VecDeque::new();
     loop {
         tokio::select! {
-            ticket = tickets.recv() => match ticket {
+            order = orders.recv() => match order {
                 None => return,
-                Some(ticket) => waiting.push_back(ticket),
+                Some(order) => obey(order, &mut waiting),
             },
             () = arrivals.jobs() => {}
             Some(claim) = returned.recv() => give_back(&*store, &claim),
         }
-        while let Ok(ticket) = tickets.try_recv() {
-            waiting.push_back(ticket);
+        while let Ok(order) = orders.try_recv() {
+            obey(order, &mut waiting);
         }
         waiting.retain(|ticket: &Ticket| !ticket.give.is_closed());
         serve(&*store, &clock, &mut waiting, &back).await;
+    }
+}
+
+fn obey(order: Order, waiting: &mut VecDeque<Ticket>) {
+    match order {
+        Order::Park(ticket) => waiting.push_back(ticket),
+        Order::Dismiss(holder) => {
+            let (gone, stay) =
+                std::mem::take(waiting).into_iter().partition(|ticket| ticket.claimant.holder == holder);
+            *waiting = stay;
+            let gone: VecDeque<Ticket> = gone;
+            for ticket in gone {
+                let _gone_already = ticket.give.send(Ok(None));
+            }
+        }
     }
 }
 
@@ -55,7 +78,7 @@ async fn serve(
                 match claim {
                     None => waiting.push_back(ticket),
                     // Gone meanwhile: what comes back in the error is dropped, and goes back.
-                    Some(claim) => drop(ticket.give.send(Ok(Handed::new(claim, back.clone())))),
+                    Some(claim) => drop(ticket.give.send(Ok(Some(Handed::new(claim, back.clone()))))),
                 }
             }
         }

@@ -23,7 +23,7 @@ use crate::{
 /// The front of the matchmakers: one for jobs, one for the elements of lists.
 #[derive(Clone)]
 pub(crate) struct Matchmaker {
-    jobs: mpsc::UnboundedSender<jobs::Ticket>,
+    jobs: mpsc::UnboundedSender<jobs::Order>,
     elements: mpsc::UnboundedSender<elements::Ticket>,
 }
 
@@ -37,15 +37,21 @@ impl Matchmaker {
         Self { jobs, elements }
     }
 
-    /// Waits for a job that the claimant can run; `None` when the time is over.
+    /// Waits for a job that the claimant can run; `None` when the time is over, or the claimant was sent away.
     pub(crate) async fn job(
         &self,
         claimant: Claimant,
         wait: Wait,
     ) -> Result<Option<Handed<Claim>>, StoreError> {
         let (give, get) = oneshot::channel();
-        self.jobs.send(jobs::Ticket { claimant, give }).map_err(|_| gone())?;
-        await_turn(get, wait).await.transpose()
+        self.jobs.send(jobs::Order::Park(jobs::Ticket { claimant, give })).map_err(|_| gone())?;
+        Ok(await_turn(get, wait).await.transpose()?.flatten())
+    }
+
+    /// Sends away everyone who waits for a job in the name of a holder that is no more.
+    pub(crate) fn dismiss(&self, holder: &str) {
+        // Without a matchmaker nobody waits.
+        let _stopping = self.jobs.send(jobs::Order::Dismiss(holder.into()));
     }
 
     /// Waits for an element of a list; `None` when the time is over.

@@ -12,7 +12,10 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tracing::{debug, warn};
 
 use super::connection;
-use crate::{house::House, key::SessionKey};
+use crate::{
+    house::{House, connection_name},
+    key::SessionKey,
+};
 
 /// How long to wait before accepting again when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -33,7 +36,7 @@ pub(crate) async fn serve(
                 Ok((socket, peer)) => {
                     let number = numbers.fetch_add(1, Ordering::Relaxed);
                     debug!(%peer, number, "connected");
-                    let name = format!("connection:{number}").into();
+                    let name = connection_name(number);
                     open.spawn(connection::serve(socket, name, Arc::clone(&house), Arc::clone(&key), stop.clone()));
                 }
                 Err(error) => {

@@ -43,6 +43,8 @@ struct Connection {
     running: VecDeque<Running>,
     /// Whether what is under way runs alone.
     is_alone: bool,
+    /// Whether every reply was sent and nothing has been read since.
+    is_quiet: bool,
     /// The next command, which waits until nothing is under way.
     next: Option<Request>,
 }
@@ -74,6 +76,7 @@ pub(super) async fn serve(
         house,
         running: VecDeque::new(),
         is_alone: false,
+        is_quiet: false,
         next: None,
     };
     let end = tokio::select! {
@@ -112,6 +115,7 @@ impl Connection {
             }
             self.writer.flush().await?;
             let may_read = self.may_read();
+            self.is_quiet = self.running.is_empty();
             tokio::select! {
                 done = front(&mut self.running) => self.answer(done).await?,
                 frame = self.reader.next(), if may_read => match frame {
@@ -129,9 +133,9 @@ impl Connection {
     }
 
     async fn accept(&mut self, args: &[Bytes]) {
-        if !self.is_alone {
-            // Whoever sends something has got what was sent before.
-            self.session.unproven = None;
+        if std::mem::take(&mut self.is_quiet) {
+            // Whoever sends something after a silence has got what was sent before it.
+            self.session.unproven.clear();
         }
         match self.session.gate(args) {
             Err(reply) => self.running.push_back(Box::pin(ready(Done { reply, effect: Effect::None }))),
@@ -218,10 +222,11 @@ impl Connection {
         self.running.clear();
         let caller = &self.session.caller;
         let mut outcome = Ok(());
-        if let Some(claim) = &self.session.unproven {
-            outcome =
+        for claim in &self.session.unproven {
+            let back =
                 commands::hand_back_unreported(&self.house, &claim.job_id, &claim.holder, claim.attempt)
                     .await;
+            outcome = outcome.and(back);
         }
         outcome = outcome.and(commands::hand_back_all(&self.house, &caller.connection).await);
         if let Some(worker_id) = &caller.registered {

@@ -9,7 +9,11 @@ use agenix_protocol::{
 };
 use bytes::Bytes;
 
-use crate::{commands::Effect, house::Caller, key::SessionKey};
+use crate::{
+    commands::Effect,
+    house::{Caller, is_connection},
+    key::SessionKey,
+};
 
 const NOAUTH: &str = "ERR NOAUTH Authentication required";
 const WRONG_KEY: &str = "ERR Invalid session key";
@@ -21,8 +25,8 @@ pub(super) struct Session {
     pub(super) caller: Arc<Caller>,
     /// The RESP to answer in.
     pub(super) version: RespVersion,
-    /// The claim whose reply was the last thing sent: whether it arrived is not known yet.
-    pub(super) unproven: Option<Unproven>,
+    /// Claims of which it is not known yet whether their replies arrived.
+    pub(super) unproven: Vec<Unproven>,
 }
 
 /// A claim of which nobody knows whether it reached its claimant.
@@ -45,7 +49,7 @@ impl Session {
     pub(super) fn new(connection: Arc<str>, key: Arc<SessionKey>) -> Self {
         let caller = Caller { connection, registered: None, name: None, is_introduced: false };
         let caller = Arc::new(caller);
-        Self { key, is_authenticated: false, caller, version: RespVersion::Two, unproven: None }
+        Self { key, is_authenticated: false, caller, version: RespVersion::Two, unproven: Vec::new() }
     }
 
     /// Reads a command and decides whether this connection may give it. Before AUTH only AUTH and HELLO are answered
@@ -121,7 +125,11 @@ impl Session {
                 caller.registered = caller.registered.take().filter(|own| *own != worker_id);
             }),
             Effect::Claimed { job_id, holder, attempt } => {
-                self.unproven = Some(Unproven { job_id, holder, attempt });
+                if let Some(worker) = WorkerId::new(&*holder).ok().filter(|_| !is_connection(&holder)) {
+                    // Who has claimed as a worker never again claims as nobody.
+                    self.change(|caller| caller.registered = Some(worker));
+                }
+                self.unproven.push(Unproven { job_id, holder, attempt });
             }
         }
     }

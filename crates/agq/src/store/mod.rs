@@ -5,6 +5,8 @@
 //! method takes its place in the order of writes when it is called, not when its answer is awaited.
 
 mod arrivals;
+#[cfg(test)]
+mod contract;
 mod keyspace;
 mod records;
 pub(crate) mod redb;

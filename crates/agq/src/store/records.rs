@@ -127,6 +127,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn claim(&self, claimants: Vec<Claimant>, now: Timestamp) -> Answer<Vec<Option<Claim>>>;
     /// The active jobs of a holder.
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>>;
+    /// Everyone who holds jobs.
+    fn holders(&self) -> Answer<Vec<String>>;
     /// Jobs whose time has come, the earliest first, at most `limit`.
     fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>>;
     /// How many jobs wait for a time, and when the first of them becomes available.

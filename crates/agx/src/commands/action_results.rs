@@ -4,7 +4,7 @@ use std::{io::Write, path::Path};
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
-    documents::{JobStatus, Status},
+    documents::{JobStatus, Status, TaskResult},
     ids::{ActionId, JobId},
 };
 use futures_util::{Stream, StreamExt, stream};
@@ -42,10 +42,11 @@ pub(super) async fn run(
     }
     match (unended, failed) {
         (0, 0) => Ok(()),
-        (0, failed) => Err(Failure::Jobs(format!("{failed} jobs did not complete"))),
-        (unended, failed) => {
-            Err(Failure::Jobs(format!("{unended} jobs have not ended yet, {failed} did not complete")))
-        }
+        (0, failed) => Err(Failure::Jobs(format!("jobs that did not complete: {failed}"))),
+        (unended, 0) => Err(Failure::Jobs(format!("jobs that have not ended yet: {unended}"))),
+        (unended, failed) => Err(Failure::Jobs(format!(
+            "jobs that have not ended yet: {unended}; that did not complete: {failed}"
+        ))),
     }
 }
 
@@ -74,7 +75,7 @@ fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result
     if job.status != Status::Completed {
         let why = job.error.as_deref().unwrap_or("no reason was given");
         output.note(&format!("job {} (input {}) {}: {why}", job.job_id, job.index, job.status.as_str()));
-        if let (Some(dir), Some(last)) = (output_dir, last) {
+        if let (Some(dir), Some(last)) = (output_dir, TaskResult::blamed(&results).or(last)) {
             write_whole(dir, &format!("{}.err", job.index), &last.stderr.bytes)?;
         }
         return Ok(());

@@ -49,7 +49,9 @@ fn text(job: &JobStatus) -> String {
 
 fn task_text(result: &TaskResult) -> String {
     let stream = |name: &str, kept: &agenix_protocol::documents::Kept| {
-        let cut = if kept.is_truncated() {
+        let cut = if kept.bytes.is_empty() {
+            ", passed on".to_owned()
+        } else if kept.is_truncated() {
             format!(", the first {} kept", kept.bytes.len())
         } else {
             String::new()

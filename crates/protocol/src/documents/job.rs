@@ -126,6 +126,25 @@ pub struct TaskResult {
     pub duration_ms: u64,
 }
 
+/// SIGPIPE: the signal of a task whose reader has gone.
+const SIGPIPE: i32 = 13;
+
+impl TaskResult {
+    /// Whether the task failed.
+    pub fn is_failure(&self) -> bool {
+        self.timed_out || self.exit_code != 0
+    }
+
+    /// The result that a failed job is to be blamed on: the first failure, but not the SIGPIPE that a later failure in a
+    /// stream has caused.
+    pub fn blamed(results: &[Self]) -> Option<&Self> {
+        let failures = || results.iter().filter(|result| result.is_failure());
+        failures()
+            .find(|result| result.timed_out || result.signal != Some(SIGPIPE))
+            .or_else(|| failures().next())
+    }
+}
+
 /// A stream of a task as a result keeps it: capped, counted and flagged (design, decision 9).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Kept {
@@ -248,13 +267,13 @@ pub struct JobStatus {
     pub error: Option<String>,
     /// The input it runs on.
     pub inputs: Box<RawValue>,
-    /// Seed 003: exit code of the last task that ran.
+    /// Seed 003: exit code of the last task that ran, or of the one that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Seed 003: stdout of the last task, when the job completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
-    /// Seed 003: stderr of the last task that ran, when the job failed.
+    /// Seed 003: stderr of the task that failed, when the job failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
     /// What became of each task; null until the job ended.
@@ -289,6 +308,20 @@ mod tests {
         for result in [result("ä\n".as_bytes(), 3), result(&[0xff, 0x00], 9)] {
             assert_eq!(parse::<TaskResult>(to_json(&result).as_bytes()).unwrap(), result);
         }
+    }
+
+    #[test]
+    fn a_broken_pipe_is_not_to_blame_for_what_broke_it() {
+        let failed = |number, signal, exit_code| TaskResult {
+            task_number: number,
+            signal,
+            exit_code,
+            ..TaskResult::default()
+        };
+        let blamed = |results: &[TaskResult]| TaskResult::blamed(results).map(|result| result.task_number);
+        assert_eq!(blamed(&[failed(1, Some(13), 141), failed(2, None, 1)]), Some(2));
+        assert_eq!(blamed(&[failed(1, Some(13), 141), failed(2, None, 0)]), Some(1));
+        assert_eq!(blamed(&[failed(1, None, 0)]), None);
     }
 
     #[test]

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{ids::WorkerId, time::Timestamp};
+use crate::{
+    ids::{JobId, WorkerId},
+    time::Timestamp,
+};
 
 /// What `WORKER.REGISTER` takes. Fields that are not known are left alone: workers come in any language.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +33,9 @@ pub struct WorkerRegistration {
     /// A random name of this run of the worker: the same run may register again, another may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
+    /// The jobs that it has, when it comes back: what agq thinks that it has besides these goes to others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_job_ids: Option<Vec<JobId>>,
 }
 
 fn one() -> u32 {

@@ -213,6 +213,10 @@ impl Records for RedbStore {
         self.read(|read| reads::held_by(read, holder))
     }
 
+    fn holders(&self) -> Answer<Vec<String>> {
+        self.scan(reads::holders)
+    }
+
     fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>> {
         self.read(|read| reads::due(read, now, limit))
     }

@@ -79,10 +79,7 @@ pub(super) fn held_by(read: &ReadTransaction, holder: &str) -> Result<Vec<JobId>
     let table = read.open_table(HELD)?;
     let mut found = Vec::new();
     for entry in table.range((holder, "")..)? {
-        let (place, ()) = {
-            let (place, unit) = entry?;
-            (place, unit.value())
-        };
+        let (place, _) = entry?;
         let (of, job_id) = place.value();
         if of != holder {
             break;
@@ -90,6 +87,18 @@ pub(super) fn held_by(read: &ReadTransaction, holder: &str) -> Result<Vec<JobId>
         found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
     }
     Ok(found)
+}
+
+/// Jumps from holder to holder: the cost is theirs, not that of their jobs.
+pub(super) fn holders(read: &ReadTransaction) -> Result<Vec<String>, Error> {
+    let table = read.open_table(HELD)?;
+    let mut found: Vec<String> = Vec::new();
+    loop {
+        // No name sorts between a name and itself with a NUL.
+        let after = found.last().map(|last| format!("{last}\0")).unwrap_or_default();
+        let Some(entry) = table.range((after.as_str(), "")..)?.next() else { return Ok(found) };
+        found.push(entry?.0.value().0.to_owned());
+    }
 }
 
 pub(super) fn due(read: &ReadTransaction, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {

@@ -1,0 +1,93 @@
+//! The contract of a store, as scripts: every store runs every script and answers the same.
+//!
+//! A script is commands and what they answer. `UPDATE_GOLDENFILES=1 cargo nextest run contract` writes the answers anew;
+//! read the difference before you believe it.
+
+mod commands;
+mod keys;
+mod shown;
+
+use std::{error::Error, path::Path, sync::Arc};
+
+use futures_util::FutureExt;
+use goldenscript::{Command, Context, Runner};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use super::{Store, redb::RedbStore};
+
+type Opener = fn(&Path) -> Arc<dyn Store>;
+
+/// One script at work on one store.
+struct Contract {
+    runtime: Runtime,
+    dir: TempDir,
+    open: Opener,
+    store: Option<Arc<dyn Store>>,
+}
+
+impl Contract {
+    fn new(open: Opener) -> Self {
+        let (runtime, dir) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+        let store = Some(open(dir.path()));
+        Self { runtime, dir, open, store }
+    }
+}
+
+impl Runner for Contract {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _context: &Context) -> Result<String, Box<dyn Error>> {
+        let mut args = command.consume_args();
+        let runtime = self.runtime.handle().clone();
+        let _inside = runtime.enter();
+        if command.name == "reopen" {
+            args.reject_next()?;
+            self.store = None;
+            self.store = Some((self.open)(self.dir.path()));
+            return Ok(String::new());
+        }
+        let store = Arc::clone(self.store.as_ref().ok_or("no store")?);
+        let known = match keys::run(&*store, &command.name, &mut args)? {
+            Some(answer) => Some(answer),
+            None => commands::run(&*store, &command.name, &mut args)?,
+        };
+        let answer = known.ok_or_else(|| format!("unknown command {}", command.name))?;
+        args.reject_next()?;
+        let lines = runtime.block_on(answer)?;
+        // What the store announced is part of the answer.
+        let jobs = runtime.block_on(async { store.arrivals().jobs().now_or_never() });
+        let lists = runtime.block_on(async { store.arrivals().lists().now_or_never() });
+        let mut lines = lines;
+        if jobs.is_some() {
+            lines.push("announced: jobs".into());
+        }
+        for list in lists.into_iter().flatten() {
+            lines.push(format!("announced: {}", String::from_utf8_lossy(&list)));
+        }
+        Ok(lines.join("\n"))
+    }
+}
+
+fn run(script: &str, open: Opener) {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/contract/scripts");
+    goldenscript::run(&mut Contract::new(open), scripts.join(script)).unwrap();
+}
+
+fn redb(dir: &Path) -> Arc<dyn Store> {
+    Arc::new(RedbStore::open(&dir.join("contract.redb")).unwrap())
+}
+
+macro_rules! contract {
+    ($($script:ident)*) => {
+        /// The scripts on redb.
+        mod on_redb {
+            $(#[test]
+            fn $script() {
+                super::run(stringify!($script), super::redb);
+            })*
+        }
+    };
+}
+
+contract! { plans actions claims updates due workers strings lists sorted_sets }

@@ -1,0 +1,22 @@
+//! How a script shows what a store answered.
+
+use agenix_rules::{action::Tally, job::Job};
+
+pub(super) fn job(job: &Job) -> String {
+    let mut shown = format!("{} {} attempt={}", job.job_id, job.state.as_str(), job.attempt);
+    let mut field =
+        |name: &str, value: Option<String>| shown.extend(value.map(|value| format!(" {name}={value}")));
+    field("holder", job.holder.clone());
+    field("due", job.due_at.map(|at| at.0.to_string()));
+    field("ended", job.ended_at.map(|at| at.0.to_string()));
+    field("error", job.error.clone().map(|error| format!("{error:?}")));
+    field("losses", (job.losses > 0).then(|| job.losses.to_string()));
+    shown
+}
+
+pub(super) fn tally(tally: &Tally) -> String {
+    let [pending, running, completed, failed, dead, cancelled] = tally.jobs;
+    format!(
+        "pending={pending} running={running} completed={completed} failed={failed} dead={dead} cancelled={cancelled}"
+    )
+}

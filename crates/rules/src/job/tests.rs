@@ -1,0 +1,151 @@
+//! The lifecycle, one path a test.
+
+use agenix_protocol::{
+    documents::{JobUpdate, Status},
+    time::Timestamp,
+};
+
+use super::{Job, Outcome, State, abandoned, advanced, claimed, due, given_back, reclaimed};
+use crate::rejection::Rejection;
+
+const T0: Timestamp = Timestamp(10_000);
+const T1: Timestamp = Timestamp(20_000);
+
+fn waiting(max_retries: u32) -> Job {
+    Job {
+        job_id: "j".parse().unwrap(),
+        action_id: "a".parse().unwrap(),
+        plan_id: "p".parse().unwrap(),
+        index: 0,
+        lane: 0,
+        seq: 0,
+        state: State::Available,
+        is_dead: false,
+        attempt: 0,
+        failures: 0,
+        losses: 0,
+        max_retries,
+        timeout_ms: 3_600_000,
+        created_at: T0,
+        started_at: None,
+        ended_at: None,
+        due_at: None,
+        holder: None,
+        is_confirmed: false,
+        current_task: None,
+        progress_percent: None,
+        error: None,
+    }
+}
+
+fn running(max_retries: u32) -> Job {
+    claimed(&waiting(max_retries), "w", T0)
+}
+
+fn says(status: Status) -> JobUpdate {
+    JobUpdate { status: Some(status), ..JobUpdate::default() }
+}
+
+fn after(job: &Job, status: Status) -> Job {
+    changed(advanced(job, &says(status), "w", T1, 0.5).unwrap())
+}
+
+fn changed(outcome: Outcome) -> Job {
+    match outcome {
+        Outcome::Changed(job) => *job,
+        Outcome::Unchanged => panic!("nothing changed"),
+    }
+}
+
+#[test]
+fn the_straight_way() {
+    let job = running(0);
+    assert_eq!((job.status(), job.attempt, job.due_at), (Status::Running, 1, Some(T0.plus_ms(3_600_000))));
+    let job = after(&job, Status::Running);
+    assert!(job.is_confirmed);
+    let job = after(&job, Status::Completed);
+    assert_eq!((job.status(), job.ended_at, job.due_at), (Status::Completed, Some(T1), None));
+}
+
+#[test]
+fn a_failure_is_failed_without_retries_and_dead_after_them() {
+    assert_eq!(after(&running(0), Status::Failed).status(), Status::Failed);
+    let job = after(&running(1), Status::Failed);
+    assert_eq!(
+        (job.state, job.status(), job.due_at),
+        (State::Retryable, Status::Pending, Some(T1.plus_ms(1000)))
+    );
+    assert_eq!(due(&job, T1, 0.5), Outcome::Unchanged);
+    let job = changed(due(&job, T1.plus_ms(1000), 0.5));
+    assert_eq!(job.state, State::Available);
+    assert_eq!(after(&claimed(&job, "w", T1), Status::Failed).status(), Status::Dead);
+}
+
+#[test]
+fn only_the_holder_reports_and_only_on_its_attempt() {
+    let stranger = advanced(&running(0), &says(Status::Completed), "x", T1, 0.5).unwrap_err();
+    assert_eq!(stranger.to_string(), "Worker x cannot update job claimed by w");
+    let stale = JobUpdate { attempt: Some(7), ..says(Status::Completed) };
+    assert!(matches!(advanced(&running(0), &stale, "w", T1, 0.5), Err(Rejection::StaleAttempt { .. })));
+}
+
+#[test]
+fn illegal_transitions_have_the_words_of_the_seed() {
+    let words = |job: &Job, to| advanced(job, &says(to), "w", T1, 0.5).unwrap_err().to_string();
+    assert_eq!(words(&waiting(0), Status::Completed), "Invalid status transition: pending -> completed");
+    assert_eq!(words(&running(0), Status::Dead), "Invalid status transition: running -> dead");
+    let done = after(&running(0), Status::Completed);
+    assert_eq!(words(&done, Status::Completed), "Invalid status transition: completed -> completed");
+    assert_eq!(words(&done, Status::Failed), "Invalid status transition: completed -> failed");
+}
+
+#[test]
+fn a_report_whose_answer_was_lost_may_be_repeated() {
+    let again =
+        |job: &Job, status| advanced(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", T1, 0.5);
+    assert_eq!(again(&after(&running(0), Status::Completed), Status::Completed), Ok(Outcome::Unchanged));
+    assert_eq!(again(&after(&running(3), Status::Failed), Status::Failed), Ok(Outcome::Unchanged));
+    assert!(again(&after(&running(0), Status::Completed), Status::Failed).is_err());
+}
+
+#[test]
+fn three_lost_workers_make_a_job_dead() {
+    let mut job = waiting(5);
+    for _ in 0..2 {
+        job = changed(abandoned(&claimed(&job, "w", T0), "w", T1));
+        assert_eq!((job.state, job.failures), (State::Available, 0));
+    }
+    let job = changed(abandoned(&claimed(&job, "w", T0), "w", T1));
+    assert_eq!((job.status(), job.attempt), (Status::Dead, 3));
+    assert_eq!(abandoned(&running(0), "x", T1), Outcome::Unchanged);
+}
+
+#[test]
+fn a_claim_that_nobody_started_goes_back() {
+    let back = changed(given_back(&running(0), "w", Some(1)));
+    assert_eq!((back.state, back.attempt, back.losses), (State::Available, 1, 0));
+    let started = after(&running(0), Status::Running);
+    assert_eq!(given_back(&started, "w", Some(1)), Outcome::Unchanged);
+    assert_eq!(changed(given_back(&started, "w", None)).state, State::Available);
+}
+
+#[test]
+fn an_attempt_that_takes_too_long_fails() {
+    let late = changed(due(&running(0), T0.plus_ms(3_600_000), 0.5));
+    assert_eq!(late.error.as_deref(), Some("the job took longer than its 3600 seconds"));
+    assert_eq!(late.status(), Status::Failed);
+}
+
+#[test]
+fn a_holder_that_comes_back_keeps_what_it_has_and_loses_what_it_never_got() {
+    let (claimed, started) = (running(0), after(&running(0), Status::Running));
+    assert_eq!(reclaimed(&started, "w", None, T1), Outcome::Unchanged);
+    assert_eq!(reclaimed(&claimed, "w", Some(&["j".parse().unwrap()]), T1), Outcome::Unchanged);
+    let back = |outcome| changed(outcome).losses;
+    assert_eq!(back(reclaimed(&claimed, "w", None, T1)), 0, "a claim that never arrived costs nothing");
+    assert_eq!(
+        back(reclaimed(&started, "w", Some(&[]), T1)),
+        1,
+        "a job that its worker lost may be what killed it"
+    );
+}
