@@ -20,7 +20,7 @@ pub(crate) fn stories(report: &mut Report, filter: Option<&str>) -> anyhow::Resu
     tools::debian_program(report, "redis-cli", "redis-tools");
     let python = tools::python_with_redis(report);
     let bin = binaries::build()?;
-    let mut nextest = cargo(&["nextest", "run", "--locked", "--package", "e2e"]);
+    let mut nextest = cargo(&["nextest", "run", "--locked", "--no-fail-fast", "--package", "e2e"]);
     nextest.args(filter).env("AGENIX_BIN", bin).envs(python.map(|python| ("AGENIX_PYTHON", python)));
     must(&mut nextest)
 }

@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -21,14 +22,15 @@ use serde_json::Value;
 use crate::support::{action, plan};
 
 const KILLS: usize = 20;
-const ACTIONS: usize = 20;
+/// One for each kill.
+const ACTIONS: usize = KILLS;
 const JOBS_EACH: usize = 100;
 
 #[test]
 fn nothing_acknowledged_is_lost_when_agq_is_killed_again_and_again() {
     let lab = Lab::new();
     let mut agq = lab.agq(&["--heartbeat-interval", "1"]);
-    let script = format!("echo {{{{input.n}}}} >> {}", lab.path().join("ran").display());
+    let script = format!("sleep 0.02; echo {{{{input.n}}}} >> {}", lab.path().join("ran").display());
     lab.submit_plan(&agq, &plan("p", "sh", &["-c", &script]));
     let _workers = [lab.agw(&agq, "w1", &[]), lab.agw(&agq, "w2", &[])];
     let server = Server::new(&agq.address(), lab.key().into()).unwrap();
@@ -37,15 +39,19 @@ fn nothing_acknowledged_is_lost_when_agq_is_killed_again_and_again() {
         let (server, is_over) = (server.clone(), Arc::clone(&is_over));
         thread::spawn(move || runtime().block_on(work_by_ledger(&server, &is_over)))
     };
-    let submitter = thread::spawn(move || runtime().block_on(submit_all(&server)));
+    let (go, gone) = mpsc::channel();
+    let submitter = thread::spawn(move || runtime().block_on(submit_all(&server, &gone)));
 
     let mut moments = moments();
-    for _ in 0..KILLS {
+    for number in 0..KILLS {
+        // An action comes in with every kill, so that there is always work under way.
+        go.send(number).unwrap();
         // A random moment: not a wait for anything, the thing that is tested.
         e2e::within(moments.next().unwrap(), || None::<()>);
         agq.kill();
         agq.start_again(&lab);
     }
+    drop(go);
     submitter.join().unwrap();
     let statuses = eventually_all_ended(&lab, &agq);
     is_over.store(true, Ordering::Relaxed);
@@ -80,13 +86,13 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Random pauses between kills, up to 700 ms; the seed is printed when the test fails.
+/// Random pauses between kills, up to 1.5 s: the workers need one to come back. The seed is printed when the test fails.
 fn moments() -> impl Iterator<Item = Duration> {
     let mut state = u64::from(std::process::id()) | 1;
     println!("seed of the moments: {state}");
     std::iter::repeat_with(move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        Duration::from_millis((state >> 33) % 700)
+        Duration::from_millis((state >> 33) % 1500)
     })
 }
 
@@ -107,9 +113,9 @@ async fn insist<T>(
     }
 }
 
-/// Submits the actions one after the other, each again until it is acknowledged.
-async fn submit_all(server: &Server) {
-    for number in 0..ACTIONS {
+/// Submits an action whenever it is told to, again until it is acknowledged.
+async fn submit_all(server: &Server, gone: &mpsc::Receiver<usize>) {
+    while let Ok(number) = gone.recv() {
         let inputs: Vec<String> =
             (0..JOBS_EACH).map(|n| format!(r#"{{"n":{}}}"#, number * JOBS_EACH + n)).collect();
         let json = format!(r#"{{"action_id":"a{number}","plan_id":"p","inputs":[{}]}}"#, inputs.join(","));
@@ -139,6 +145,8 @@ async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<Strin
                 break;
             }
             if let Some(job) = claimed {
+                // Its work: long enough for a kill to come in between.
+                tokio::time::sleep(Duration::from_millis(20)).await;
                 let update = JobUpdate { attempt: Some(job.attempt), ..done.clone() };
                 if connection.update_job(&job.job_id, &update).await.is_ok() {
                     acknowledged.insert(job.job_id.to_string());

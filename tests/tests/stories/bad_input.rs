@@ -192,8 +192,9 @@ fn the_first_failing_task_ends_the_job_with_the_results_so_far() {
 fn a_directory_that_is_not_there_is_a_failed_task() {
     let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true","cwd":"/nowhere"}]}"#;
     let (_lab, _agq, job) = run(plan, &[]);
-    assert_eq!(job["task_results"][0]["exit_code"], 127);
-    assert!(job["error"].as_str().unwrap().contains("could not be started"), "{job}");
+    assert_eq!(job["task_results"][0]["exit_code"], 126);
+    let words = "could not be started: its cwd '/nowhere' is not a directory on this worker";
+    assert!(job["error"].as_str().unwrap().contains(words), "{job}");
 }
 
 #[test]

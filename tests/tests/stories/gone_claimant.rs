@@ -94,7 +94,9 @@ fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
     let (lab, agq) = lab_with_a_job();
     let mut worker = Raw::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
-    worker.send("BRPOP queue:ready 0\n");
+    // One packet: when the first is answered, the second waits.
+    worker.send("PING\nBRPOP queue:ready 0\n");
+    assert_eq!(worker.line(), "+PONG");
     let mut other = Raw::open(&lab, &agq);
     assert_eq!(other.ask("WORKER.UNREGISTER w"), "+OK");
     lab.submit_action(&agq, "p", "a", "[{}]");
