@@ -1,8 +1,12 @@
 //! What every command works with: the store, who waits, the clock, the settings.
 
-use std::sync::Arc;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
-use agenix_protocol::{ids::WorkerId, limits::Limits};
+use agenix_protocol::{ids::WorkerId, limits::Limits, time::Timestamp};
+use agenix_rules::{capability::Abilities, worker::Worker};
 
 use crate::{clock::Clock, matchmaker::Matchmaker, store::Store};
 
@@ -11,7 +15,34 @@ pub(crate) struct House {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) matchmaker: Matchmaker,
     pub(crate) clock: Clock,
+    pub(crate) abilities: AbilitiesSeen,
     pub(crate) settings: Settings,
+}
+
+/// What registered workers can run, as it was read from their registrations: read once, not at every claim, for a machine
+/// has a thousand programs. The registration's time says whether it is still the same.
+#[derive(Default)]
+pub(crate) struct AbilitiesSeen(Mutex<HashMap<WorkerId, (Timestamp, Arc<Abilities>)>>);
+
+impl AbilitiesSeen {
+    /// What the worker can run.
+    pub(crate) fn of(&self, worker: &Worker) -> Arc<Abilities> {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, abilities)) = seen.get(&worker.worker_id)
+            && *at == worker.registered_at
+        {
+            return Arc::clone(abilities);
+        }
+        let capabilities = worker.registration().map(|told| told.capabilities).unwrap_or_default();
+        let abilities = Arc::new(Abilities::Commands(capabilities.commands().cloned().collect()));
+        seen.insert(worker.worker_id.clone(), (worker.registered_at, Arc::clone(&abilities)));
+        abilities
+    }
+
+    /// Forgets a worker that is no more.
+    pub(crate) fn forget(&self, worker_id: &WorkerId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(worker_id);
+    }
 }
 
 /// What the rules are told from outside.

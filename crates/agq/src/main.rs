@@ -32,7 +32,7 @@ use tracing::{info, warn};
 use crate::{
     clock::Clock,
     config::{Cli, Config},
-    house::House,
+    house::{AbilitiesSeen, House},
     matchmaker::Matchmaker,
     store::{Store, redb::RedbStore},
 };
@@ -65,6 +65,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         matchmaker: Matchmaker::start(&store),
         store,
         clock: Clock::default(),
+        abilities: AbilitiesSeen::default(),
         settings: config.settings.clone(),
     });
     commands::start_over(&house).await?;

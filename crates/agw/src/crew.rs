@@ -11,7 +11,7 @@ use agenix_protocol::{
     ids::JobId,
 };
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
     time::Instant,
 };
 
@@ -24,6 +24,8 @@ pub(crate) struct Crew {
     slot_count: u32,
     running: Mutex<BTreeSet<JobId>>,
     link: watch::Sender<Option<Connection>>,
+    /// Told when a job could not report because the connection is dead.
+    pub(crate) lost: Arc<Notify>,
     pub(crate) counters: Counters,
 }
 
@@ -35,6 +37,7 @@ impl Crew {
             slot_count,
             running: Mutex::default(),
             link: watch::Sender::new(None),
+            lost: Arc::default(),
             counters: Counters::default(),
         })
     }
@@ -58,7 +61,7 @@ impl Crew {
     }
 
     fn start(self: &Arc<Self>, permit: OwnedSemaphorePermit, job: JobDocument) {
-        let (crew, mut link) = (Arc::clone(self), Link::new(self.link.subscribe()));
+        let (crew, mut link) = (Arc::clone(self), Link::new(self.link.subscribe(), Arc::clone(&self.lost)));
         self.running().insert(job.job_id.clone());
         tokio::spawn(async move {
             crew.counters.active.fetch_add(1, Ordering::Relaxed);

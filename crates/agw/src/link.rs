@@ -1,27 +1,29 @@
 //! The connection of the moment. Sessions come and go with agq; jobs outlive them and report over whichever is there.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
     documents::{JobUpdate, to_json},
     ids::JobId,
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::{debug, warn};
 
 /// How long to wait when agq's store fails: its disk may be full for a while.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where jobs find the connection to report on.
-#[derive(Clone)]
 pub(crate) struct Link {
     current: watch::Receiver<Option<Connection>>,
+    lost: Arc<Notify>,
 }
 
 impl Link {
-    pub(crate) fn new(current: watch::Receiver<Option<Connection>>) -> Self {
-        Self { current }
+    /// `lost` is told when the connection turns out to be dead: with all slots taken by jobs that wait to report, nobody
+    /// else would find out before the next heartbeat.
+    pub(crate) fn new(current: watch::Receiver<Option<Connection>>, lost: Arc<Notify>) -> Self {
+        Self { current, lost }
     }
 
     /// Reports the end of a job, until agq has accepted or refused it.
@@ -35,6 +37,7 @@ impl Link {
                     Ok(()) => return,
                     Err(error @ ClientError::Unreachable { .. }) => {
                         debug!(%job_id, %error, "the report has to wait");
+                        self.lost.notify_waiters();
                     }
                     Err(error @ ClientError::StoreFailed(_)) => {
                         warn!(%job_id, %error, "the report is sent again in a moment");

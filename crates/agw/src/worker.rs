@@ -109,6 +109,10 @@ impl Worker {
         let (id, slots) = (&self.registration.worker_id, self.registration.max_concurrent_jobs);
         info!(slots, "worker {id} is registered at {}", self.server.address());
         let crew = &self.crew;
+        let lost = crew.lost.notified();
+        tokio::pin!(lost);
+        // From here on no failure of a report is missed.
+        lost.as_mut().enable();
         crew.report_over(Some(session.reports.clone()));
         let beat = session.beat(&mut self.vitals, &crew.counters);
         tokio::pin!(beat);
@@ -116,6 +120,7 @@ impl Worker {
             tokio::select! {
                 error = Arc::clone(crew).pull(claims) => return Left::Lost(error),
                 error = &mut beat => return Left::Lost(error),
+                () = &mut lost => return Left::Lost(lost_at(&self.server)),
                 _ = orders.next() => {
                     info!(jobs = crew.running().len(), "draining: no more jobs are taken; a second signal ends the running ones");
                     *deadline = Some(Instant::now() + self.grace);
@@ -125,6 +130,7 @@ impl Worker {
         let end = tokio::select! {
             () = crew.idle() => End::Drained,
             error = &mut beat => return Left::Lost(error),
+            () = &mut lost => return Left::Lost(lost_at(&self.server)),
             _ = orders.next() => abandon(crew),
             () = passed(*deadline) => abandon(crew),
         };
@@ -134,6 +140,11 @@ impl Worker {
         }
         Left::Ended(end)
     }
+}
+
+/// A report found the connection dead.
+fn lost_at(server: &Server) -> ClientError {
+    ClientError::Unreachable { address: server.address(), reason: "a report could not be sent".into() }
 }
 
 /// Gives up on what runs: when this process ends, its children are killed with their groups.

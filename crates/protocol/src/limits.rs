@@ -19,8 +19,6 @@ pub struct Limits {
 
 /// Most bytes in an inline command (as Redis has it).
 pub const MAX_INLINE_BYTES: usize = 64 * 1024;
-/// Deepest nesting of a RESP value (seed 003 §8.3).
-pub const MAX_DEPTH: usize = 7;
 /// Most bytes of a stream that a worker keeps for the result, by default.
 pub const DEFAULT_KEPT_BYTES: usize = 1024 * 1024;
 /// Largest result that a worker sends in one update, below the default message limit with room for the rest.

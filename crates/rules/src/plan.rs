@@ -66,6 +66,11 @@ fn check_command(command: &str) -> Result<(), String> {
             "command is '{command}', a path: give the name of a program on the workers' PATH"
         ));
     }
+    if command.contains("{{") {
+        return Err(format!(
+            "command is '{command}': it cannot hold a placeholder, for workers are chosen by it"
+        ));
+    }
     if command.contains(|c: char| c.is_whitespace() || c.is_control()) {
         let shown = command.escape_debug();
         return Err(format!(
@@ -138,6 +143,10 @@ mod tests {
             (
                 r#"{"task_number":1,"command":"/bin/sh"}"#,
                 "tasks[0].command is '/bin/sh', a path: give the name of a program on the workers' PATH",
+            ),
+            (
+                r#"{"task_number":1,"command":"{{input.x}}"}"#,
+                "tasks[0].command is '{{input.x}}': it cannot hold a placeholder, for workers are chosen by it",
             ),
             (
                 r#"{"task_number":1,"command":"sort | uniq"}"#,

@@ -113,6 +113,13 @@ pub fn registered(
     })
 }
 
+/// Whether the worker that registers is another run of the one that is known: what that one had is lost with it. Known only of
+/// workers that name their runs.
+pub fn is_new_run(known: &Worker, registration: &WorkerRegistration) -> bool {
+    let before = known.registration().and_then(|known| known.instance);
+    before.is_some() && registration.instance.is_some() && before != registration.instance
+}
+
 /// A heartbeat. A worker that was found dead has to register again.
 pub fn seen(known: &Worker, stats: Option<&str>, now: Timestamp) -> Result<Worker, Rejection> {
     if known.standing != Standing::Active {
@@ -151,7 +158,7 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Standing, Worker, dead, detached, is_silent, registered, seen};
+    use super::{Standing, Worker, dead, detached, is_new_run, is_silent, registered, seen};
     use crate::rejection::Rejection;
 
     const NOW: Timestamp = Timestamp(1000);
@@ -172,6 +179,13 @@ mod tests {
         assert!(again(&worker(), "a").is_ok());
         assert!(again(&detached(&worker(), "c1").unwrap(), "b").is_ok());
         assert!(again(&dead(&worker()), "b").is_ok());
+    }
+
+    #[test]
+    fn runs_are_told_apart_by_their_names() {
+        assert!(is_new_run(&worker(), &registration("b")));
+        assert!(!is_new_run(&worker(), &registration("a")));
+        assert!(!is_new_run(&worker(), &WorkerRegistration { instance: None, ..registration("a") }));
     }
 
     #[test]

@@ -39,9 +39,7 @@ pub(super) async fn claimant(house: &House, caller: &Caller) -> Result<Claimant,
             abilities: Arc::new(Abilities::Anything),
         });
     };
-    let capabilities = worker.registration().map(|told| told.capabilities).unwrap_or_default();
-    let abilities = Abilities::Commands(capabilities.commands().cloned().collect());
-    Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities: Arc::new(abilities) })
+    Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities: house.abilities.of(&worker) })
 }
 
 /// The name under which the connection reports on jobs. A connection that is no worker may name one in its report; one

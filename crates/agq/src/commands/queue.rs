@@ -1,16 +1,14 @@
 //! The queue as Redis' list commands see it, and QUEUE.STATS. `queue:ready` is no list: to pop it is to claim a job.
 
+use std::sync::Arc;
+
 use agenix_protocol::{
     documents::{Demand, JobDocument, QueueStats, ReadyStats, ScheduledStats, WorkerCounts, to_json},
     names::{QUEUE_READY, QUEUE_SCHEDULED, is_reserved},
     request::Wait,
     resp::Reply,
 };
-use agenix_rules::{
-    capability::Abilities,
-    rejection::Rejection,
-    worker::{Standing, Worker},
-};
+use agenix_rules::{capability::Abilities, rejection::Rejection, worker::Standing};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
@@ -111,16 +109,22 @@ pub(super) async fn stats(house: &House, queue: Option<&str>) -> Outcome {
     };
     match queue {
         None => Ok(json(&stats)),
-        Some(QUEUE_READY) => Ok(json(&serde_json::json!({ QUEUE_READY: stats.ready }))),
-        Some(QUEUE_SCHEDULED) => Ok(json(&serde_json::json!({ QUEUE_SCHEDULED: stats.scheduled }))),
+        Some(QUEUE_READY) => Ok(only(QUEUE_READY, &stats.ready)),
+        Some(QUEUE_SCHEDULED) => Ok(only(QUEUE_SCHEDULED, &stats.scheduled)),
         Some(other) => Err(Rejection::UnknownQueue(other.escape_debug().to_string()).into()),
     }
+}
+
+/// The statistics of one queue, under its name.
+fn only(queue: &str, stats: &impl serde::Serialize) -> Reply {
+    Reply::bulk(format!(r#"{{"{queue}":{}}}"#, to_json(stats)))
 }
 
 async fn ready(house: &House) -> Result<ReadyStats, CommandError> {
     let (lanes, now) = (house.store.lanes().await?, house.clock.now());
     let workers = house.store.workers().await?;
-    let abilities: Vec<Abilities> = workers.iter().filter_map(|(worker, _)| able(worker)).collect();
+    let active = workers.iter().filter(|(worker, _)| worker.standing == Standing::Active);
+    let abilities: Vec<_> = active.map(|(worker, _)| house.abilities.of(worker)).collect();
     let spans = || lanes.iter().filter_map(|lane| lane.span);
     let age = |at: agenix_protocol::time::Timestamp| now.ms_since(at) / 1000;
     Ok(ReadyStats {
@@ -131,12 +135,7 @@ async fn ready(house: &House) -> Result<ReadyStats, CommandError> {
     })
 }
 
-fn able(worker: &Worker) -> Option<Abilities> {
-    let told = worker.registration().filter(|_| worker.standing == Standing::Active)?;
-    Some(Abilities::Commands(told.capabilities.commands().cloned().collect()))
-}
-
-fn demand(lane: &Lane, abilities: &[Abilities]) -> Demand {
+fn demand(lane: &Lane, abilities: &[Arc<Abilities>]) -> Demand {
     let workers = abilities.iter().filter(|abilities| abilities.cover(&lane.needs)).count() as u64;
     Demand { tools: lane.needs.clone(), length: lane.length, workers }
 }

@@ -24,7 +24,9 @@ use crate::{
 /// WORKER.REGISTER
 pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Result<Done, CommandError> {
     let mut registration = read_registration(json)?;
-    let has = registration.active_job_ids.take();
+    let known = house.store.worker(&registration.worker_id).await?;
+    let is_new_run = known.is_some_and(|known| worker::is_new_run(&known, &registration));
+    let has = registration.active_job_ids.take().or(is_new_run.then(Vec::new));
     let worker_id = registration.worker_id.clone();
     if let Some(other) = caller.registered.as_ref().filter(|other| **other != worker_id) {
         let text = format!(
@@ -88,6 +90,7 @@ pub(super) async fn unregister(house: &House, worker_id: WorkerId) -> Result<Don
         return Err(Rejection::NotRegistered.into());
     }
     house.matchmaker.dismiss(worker_id.as_str());
+    house.abilities.forget(&worker_id);
     hand_back_all(house, worker_id.as_str()).await?;
     Ok(Done { reply: Reply::ok(), effect: Effect::Unregistered(worker_id) })
 }

@@ -81,13 +81,13 @@ pub(super) async fn serve(
     };
     let end = tokio::select! {
         end = connection.converse() => end,
-        _ = stop.changed() => {
-            connection.finish_writes().await;
-            Ok(End::Closed)
-        }
+        _ = stop.changed() => Ok(End::Closed),
     };
-    if let Ok(End::Broken(error)) = end {
-        connection.refuse(&error).await;
+    match end {
+        Ok(End::Broken(error)) => connection.refuse(&error).await,
+        // It may have closed only its sending side, as `nc -N` does, and still read.
+        Ok(End::Closed) => connection.finish_writes().await,
+        Err(error) => debug!(%error, "a connection broke"),
     }
     connection.close().await;
 }
@@ -182,7 +182,7 @@ impl Connection {
         self.writer.feed(done.reply).await
     }
 
-    /// agq stops: what was started is finished and answered, what waits for work is not.
+    /// No more is read: what was started is finished and answered, what waits for work is not.
     async fn finish_writes(&mut self) {
         while !self.is_alone && !self.running.is_empty() {
             let done = front(&mut self.running).await;

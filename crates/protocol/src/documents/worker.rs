@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for Capabilities {
 pub struct WorkerStatus {
     /// The worker.
     pub worker_id: WorkerId,
-    /// `active`, `dead` or `unregistered`.
+    /// `active` or `dead`.
     pub state: String,
     /// The machine's name.
     pub hostname: String,

@@ -93,6 +93,10 @@ impl Batch<'_> {
         let Some(job_id) = self.oldest_for(claimant)? else { return Ok(None) };
         let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;
         let job = job::claimed(&before, &claimant.holder, now);
+        if before.attempt > 0 {
+            // What an earlier attempt left is not the result of this one.
+            self.results.remove(job_id.as_str())?;
+        }
         self.put_job(Some(&before), &job)?;
         let input = self.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
         let input = input.ok_or_else(|| missing("the input of job", job_id.as_str()))?;

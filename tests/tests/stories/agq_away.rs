@@ -1,0 +1,33 @@
+//! agq is away while a job ends: the job carries on and is reported when agq is back.
+
+use e2e::{Lab, eventually};
+
+use crate::support::{ended, plan};
+
+#[test]
+fn a_job_that_ends_while_agq_is_away_is_reported_after() {
+    let lab = Lab::new();
+    // No heartbeat comes in time to notice that agq was gone.
+    let mut agq = lab.agq(&["--heartbeat-interval", "3600"]);
+    let dir = lab.path().display();
+    let script =
+        format!("echo x >> {dir}/started; until [ -e {dir}/go ]; do sleep 0.02; done; touch {dir}/over");
+    lab.submit_plan(&agq, &plan("p", "sh", &["-c", &script]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1"]);
+    eventually("the job starts", || lab.path().join("started").exists().then_some(()));
+    // What follows is about a job that agq remembers: a durable write takes its claim to the disk.
+    lab.submit_plan(&agq, &plan("q", "true", &[]));
+    agq.kill();
+    lab.file("go", "");
+    eventually("the job is over", || lab.path().join("over").exists().then_some(()));
+    agq.start_again(&lab);
+    let job = ended(&lab, &agq, "a");
+    assert_eq!(
+        (job["status"].as_str(), job["attempt"].as_u64()),
+        (Some("completed"), Some(1)),
+        "{}",
+        agw.log()
+    );
+    assert_eq!(std::fs::read_to_string(lab.path().join("started")).unwrap(), "x\n", "it ran once");
+}
