@@ -14,7 +14,7 @@ use agenix_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{rejection::Rejection, retry};
+use crate::{action::Action, rejection::Rejection, retry};
 
 /// How many workers a job may lose before it is dead: it may be what kills them.
 pub const MAX_LOSSES: u32 = 3;
@@ -127,6 +127,34 @@ pub enum Outcome {
 }
 
 impl Job {
+    /// A job of an action as it is submitted: available at once, never tried, without retries and without a time limit.
+    pub fn new(job_id: JobId, action: &Action, index: u64, lane: u32, seq: u64) -> Self {
+        Self {
+            job_id,
+            action_id: action.action_id.clone(),
+            plan_id: action.plan_id.clone(),
+            index,
+            lane,
+            seq,
+            state: State::Available,
+            is_dead: false,
+            attempt: 0,
+            failures: 0,
+            losses: 0,
+            max_retries: 0,
+            timeout_ms: 0,
+            created_at: action.created_at,
+            started_at: None,
+            ended_at: None,
+            due_at: None,
+            holder: None,
+            is_confirmed: false,
+            current_task: None,
+            progress_percent: None,
+            error: None,
+        }
+    }
+
     /// The status that RESP shows (seed 001 §3).
     pub fn status(&self) -> Status {
         match self.state {

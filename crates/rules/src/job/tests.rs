@@ -6,36 +6,15 @@ use agenix_protocol::{
 };
 
 use super::{Job, Outcome, State, abandoned, advanced, claimed, due, given_back, reclaimed};
-use crate::rejection::Rejection;
+use crate::{action::Action, rejection::Rejection};
 
 const T0: Timestamp = Timestamp(10_000);
 const T1: Timestamp = Timestamp(20_000);
 
 fn waiting(max_retries: u32) -> Job {
-    Job {
-        job_id: "j".parse().unwrap(),
-        action_id: "a".parse().unwrap(),
-        plan_id: "p".parse().unwrap(),
-        index: 0,
-        lane: 0,
-        seq: 0,
-        state: State::Available,
-        is_dead: false,
-        attempt: 0,
-        failures: 0,
-        losses: 0,
-        max_retries,
-        timeout_ms: 3_600_000,
-        created_at: T0,
-        started_at: None,
-        ended_at: None,
-        due_at: None,
-        holder: None,
-        is_confirmed: false,
-        current_task: None,
-        progress_percent: None,
-        error: None,
-    }
+    let (action_id, plan_id) = ("a".parse().unwrap(), "p".parse().unwrap());
+    let action = Action { action_id, plan_id, total_jobs: 1, created_at: T0 };
+    Job { max_retries, timeout_ms: 3_600_000, ..Job::new("j".parse().unwrap(), &action, 0, 0, 0) }
 }
 
 fn running(max_retries: u32) -> Job {

@@ -7,7 +7,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{Action, Tally},
-    job::{self, Job, NewJob, Outcome, State},
+    job::{self, Job, NewJob, Outcome},
     worker::Worker,
 };
 use redb::{Error, ReadableTable};
@@ -41,7 +41,8 @@ impl Batch<'_> {
             let seq = self.lanes.take_seq();
             self.action_jobs.insert((action_id.as_str(), index), job_id.as_str())?;
             self.inputs.insert(job_id.as_str(), &**input)?;
-            self.put_job(None, &fresh(new, job_id, index, lane, seq))?;
+            let job = Job::new(job_id.clone(), &new.action, index, lane, seq);
+            self.put_job(None, &Job { max_retries: new.max_retries, timeout_ms: new.timeout_ms, ..job })?;
         }
         Ok(Added::New)
     }
@@ -146,33 +147,6 @@ impl Batch<'_> {
 
     pub(super) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool, Error> {
         Ok(self.workers.remove(worker_id.as_str())?.is_some())
-    }
-}
-
-fn fresh(new: &NewAction, job_id: &JobId, index: u64, lane: u32, seq: u64) -> Job {
-    Job {
-        job_id: job_id.clone(),
-        action_id: new.action.action_id.clone(),
-        plan_id: new.action.plan_id.clone(),
-        index,
-        lane,
-        seq,
-        state: State::Available,
-        is_dead: false,
-        attempt: 0,
-        failures: 0,
-        losses: 0,
-        max_retries: new.max_retries,
-        timeout_ms: new.timeout_ms,
-        created_at: new.action.created_at,
-        started_at: None,
-        ended_at: None,
-        due_at: None,
-        holder: None,
-        is_confirmed: false,
-        current_task: None,
-        progress_percent: None,
-        error: None,
     }
 }
 

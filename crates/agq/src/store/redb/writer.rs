@@ -148,3 +148,68 @@ impl Writer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io,
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering},
+            mpsc,
+        },
+    };
+
+    use bytes::Bytes;
+    use redb::{Database, StorageBackend, backends::InMemoryBackend};
+
+    use crate::store::{Keyspace, Promise, Records, redb::RedbStore};
+
+    /// Memory that counts how often it is synced.
+    #[derive(Debug, Default)]
+    struct Counting {
+        memory: InMemoryBackend,
+        syncs: Arc<AtomicU64>,
+    }
+
+    impl StorageBackend for Counting {
+        fn len(&self) -> io::Result<u64> {
+            self.memory.len()
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.memory.read(offset, out)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.memory.set_len(len)
+        }
+        fn sync_data(&self) -> io::Result<()> {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+            self.memory.sync_data()
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.memory.write(offset, data)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_hundred_writes_that_wait_share_one_sync() {
+        let backend = Counting::default();
+        let syncs = Arc::clone(&backend.syncs);
+        let store = RedbStore::start(Database::builder().create_with_backend(backend).unwrap()).unwrap();
+        let (go, gone) = mpsc::channel();
+        // The writer is kept at work while a hundred writes come in.
+        let first = store.write(Promise::Visible, move |_| Ok(gone.recv().is_ok()));
+        let waiting: Vec<_> =
+            (0..100).map(|n| store.set(Bytes::from(format!("k{n}")), Bytes::new())).collect();
+        let before = syncs.load(Ordering::Relaxed);
+        go.send(()).unwrap();
+        assert!(first.await.unwrap());
+        for write in waiting {
+            write.await.unwrap();
+        }
+        assert_eq!(syncs.load(Ordering::Relaxed) - before, 1);
+        assert_eq!(store.exists(vec![Bytes::from("k0"), Bytes::from("k99")]).await.unwrap(), 2);
+        store.sync().await.unwrap();
+        assert_eq!(syncs.load(Ordering::Relaxed) - before, 1, "there was nothing left to sync");
+    }
+}
