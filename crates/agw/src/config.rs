@@ -22,7 +22,7 @@ pub(crate) struct Config {
     /// A file that holds the session key
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
     session_key_file: Option<PathBuf>,
-    /// This worker's id, unique among the living [default: worker-<hostname>-<pid>]
+    /// This worker's id, unique among the living [default: worker-HOSTNAME-PID]
     #[arg(long, env = "AGW_WORKER_ID", value_name = "ID")]
     worker_id: Option<WorkerId>,
     /// How many jobs to run at once [default: the number of CPUs]

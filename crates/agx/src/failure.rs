@@ -1,6 +1,7 @@
 //! Why agx did not do what it was asked, what to do next, and the exit code that says so.
 
 use agenix_client::ClientError;
+use agenix_protocol::ids::ActionId;
 use serde_json::{Value, json};
 
 /// A failure for a person, and for a script.
@@ -18,6 +19,9 @@ pub(crate) enum Failure {
     /// agq said no.
     #[error("agq refused: {what}")]
     Rejected { what: String, help: String },
+    /// The person stopped waiting.
+    #[error("not waiting any more; action {0} goes on")]
+    Detached(ActionId),
     /// The reader of our output has gone: nothing to say, and nobody to say it to.
     #[error("nobody reads the output")]
     BrokenPipe,
@@ -31,6 +35,7 @@ impl Failure {
             Self::Usage { .. } => 2,
             Self::NoServer { .. } => 3,
             Self::Rejected { .. } => 4,
+            Self::Detached(_) => 130,
             Self::BrokenPipe => 141,
         }
     }
@@ -42,16 +47,18 @@ impl Failure {
             Self::Usage { .. } => "usage",
             Self::NoServer { .. } => "no_server",
             Self::Rejected { .. } => "rejected",
+            Self::Detached(_) => "detached",
             Self::BrokenPipe => "broken_pipe",
         }
     }
 
     /// What to do next.
-    pub(crate) fn help(&self) -> Option<&str> {
+    pub(crate) fn help(&self) -> Option<String> {
         match self {
             Self::Usage { help, .. } | Self::NoServer { help, .. } | Self::Rejected { help, .. } => {
-                Some(help)
+                Some(help.clone())
             }
+            Self::Detached(id) => Some(format!("watch it again with `agx action status --watch {id}`")),
             Self::Jobs(_) | Self::BrokenPipe => None,
         }
     }

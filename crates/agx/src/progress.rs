@@ -36,7 +36,13 @@ pub(crate) async fn watch(
         } else if idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
             line.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats)));
         }
-        sleep(look).await;
+        tokio::select! {
+            () = sleep(look) => {}
+            Ok(()) = tokio::signal::ctrl_c() => {
+                line.clear();
+                return Err(Failure::Detached(action_id.clone()));
+            }
+        }
         look = (look * 2).min(LONGEST_LOOK);
     }
 }
@@ -109,11 +115,15 @@ impl Line {
         self.explained = why;
     }
 
-    fn finish(&mut self, status: &ActionStatus) {
-        let text = self.text(status);
+    fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+
+    fn finish(&mut self, status: &ActionStatus) {
+        let text = self.text(status);
+        self.clear();
         if !self.output.is_json {
             self.output.note(&format!("{text}, {:.1} s", self.started.elapsed().as_secs_f64()));
         }
