@@ -20,7 +20,7 @@ use std::{
     sync::Arc,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Parser;
 use tokio::{
     net::TcpListener,
@@ -75,12 +75,21 @@ async fn run(config: Config) -> anyhow::Result<()> {
     greet(&config, listener.local_addr()?, &data_dir)?;
 
     let (stop, stopped) = watch::channel(false);
+    let failure = house.store.failure();
     let reaper = tokio::spawn(reaper::run(Arc::clone(&house)));
     let server = tokio::spawn(server::serve(listener, house, Arc::new(config.key), stopped));
-    let signal = next_signal().await?;
-    info!(signal, "stopping: commands under way are finished first");
+    let signal = tokio::select! {
+        signal = next_signal() => signal?,
+        reason = failure => bail!(
+            "the store cannot go on: {reason}; mend that and start agq again, what it acknowledged is on disk"
+        ),
+    };
+    info!(signal, "stopping: commands under way are finished first; a second signal ends agq at once");
     stop.send_replace(true);
-    server.await?;
+    tokio::select! {
+        ended = server => ended?,
+        signal = next_signal() => bail!("ended by a second {}", signal?),
+    }
     reaper.abort();
     // Whether it was aborted in time does not matter: it holds nothing that a crash would not forgive.
     let _aborted = reaper.await;

@@ -25,11 +25,22 @@ const MAX_DUE: usize = 1000;
 /// Makes its rounds until it is dropped.
 pub(crate) async fn run(house: Arc<House>) {
     let round = LONGEST_ROUND_MS.min(house.settings.heartbeat_interval_ms / 4).max(10);
-    let listening_since = house.clock.now();
+    let mut listening_since = house.clock.now();
     let mut ticks = tokio::time::interval(Duration::from_millis(round));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last_round = listening_since;
     loop {
         ticks.tick().await;
+        let now = house.clock.now();
+        if now.ms_since(last_round) > house.settings.heartbeat_interval_ms.max(LONGEST_ROUND_MS * 2) {
+            // The machine slept, or the clock was set: nobody could be heard meanwhile.
+            info!(
+                ms = now.ms_since(last_round),
+                "time has passed unseen; the silence of workers counts from now"
+            );
+            listening_since = now;
+        }
+        last_round = now;
         if let Err(error) = make_round(&house, listening_since).await {
             error!(%error, "a round of the reaper failed; the next one tries again");
         }

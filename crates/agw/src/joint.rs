@@ -1,7 +1,17 @@
 //! The joint between two tasks that stream: two pipes, and a thread that moves the bytes from one to the other and counts
 //! them. On Linux the kernel moves them (`splice`); elsewhere they are copied.
 
-use std::io::{self, PipeReader, PipeWriter};
+use std::{
+    io::{self, PipeReader, PipeWriter},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, time::timeout};
 
 /// How much is moved at once; as large as a Linux pipe may be made by anyone.
 const CHUNK: usize = 1024 * 1024;
@@ -12,8 +22,23 @@ pub(crate) struct Joint {
     pub(crate) from_task: PipeWriter,
     /// The stdin of the task after.
     pub(crate) to_task: PipeReader,
-    /// Says how many bytes passed, when they all have.
-    pub(crate) passed: tokio::task::JoinHandle<u64>,
+    pub(crate) passage: Passage,
+}
+
+/// What passes through a joint.
+pub(crate) struct Passage {
+    bytes: Arc<AtomicU64>,
+    over: oneshot::Receiver<()>,
+}
+
+impl Passage {
+    /// How many bytes passed, when they all have; or so far, when something that escaped its task keeps the pipe open for
+    /// longer than `patience`.
+    pub(crate) async fn count(self, patience: Duration) -> u64 {
+        // The thread drops its end when all is over.
+        let _over = timeout(patience, self.over).await;
+        self.bytes.load(Ordering::Relaxed)
+    }
 }
 
 /// Makes a joint and starts moving.
@@ -21,8 +46,15 @@ pub(crate) fn joint() -> io::Result<Joint> {
     let (source, from_task) = io::pipe()?;
     let (to_task, sink) = io::pipe()?;
     widen(&source, &sink);
-    let passed = tokio::task::spawn_blocking(move || relay(&source, &sink));
-    Ok(Joint { from_task, to_task, passed })
+    let (bytes, (end, over)) = (Arc::new(AtomicU64::new(0)), oneshot::channel());
+    let passed = Arc::clone(&bytes);
+    // A thread of its own: in a pool that is full, a joint would wait for those that wait for it.
+    thread::Builder::new().name("joint".into()).spawn(move || {
+        relay(&source, &sink, &passed);
+        drop((source, sink));
+        drop::<oneshot::Sender<()>>(end);
+    })?;
+    Ok(Joint { from_task, to_task, passage: Passage { bytes, over } })
 }
 
 #[cfg(target_os = "linux")]
@@ -37,30 +69,31 @@ fn widen(_source: &PipeReader, _sink: &PipeWriter) {}
 
 /// Moves everything until the writer is done or the reader has gone; dropping the ends tells the other side.
 #[cfg(target_os = "linux")]
-fn relay(source: &PipeReader, sink: &PipeWriter) -> u64 {
+fn relay(source: &PipeReader, sink: &PipeWriter, passed: &AtomicU64) {
     use rustix::pipe::{SpliceFlags, splice};
-    let mut passed = 0;
     loop {
         match splice(source, None, sink, None, CHUNK, SpliceFlags::MOVE) {
-            Ok(0) => return passed,
-            Ok(moved) => passed += moved as u64,
+            Ok(0) => return,
+            Ok(moved) => drop(passed.fetch_add(moved as u64, Ordering::Relaxed)),
             Err(rustix::io::Errno::INTR) => {}
             // The reader has gone: the writer gets SIGPIPE, as in a shell.
-            Err(_) => return passed,
+            Err(_) => return,
         }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn relay(mut source: &PipeReader, mut sink: &PipeWriter) -> u64 {
+fn relay(mut source: &PipeReader, mut sink: &PipeWriter, passed: &AtomicU64) {
     use std::io::{Read, Write};
-    let (mut passed, mut buffer) = (0, vec![0; 64 * 1024]);
+    let mut buffer = vec![0; 64 * 1024];
     loop {
         match source.read(&mut buffer) {
-            Ok(0) => return passed,
-            Ok(read) if sink.write_all(&buffer[..read]).is_ok() => passed += read as u64,
+            Ok(0) => return,
+            Ok(read) if sink.write_all(&buffer[..read]).is_ok() => {
+                drop(passed.fetch_add(read as u64, Ordering::Relaxed))
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            _ => return passed,
+            _ => return,
         }
     }
 }
@@ -71,21 +104,23 @@ mod tests {
 
     use super::{Joint, joint};
 
+    const LONG: std::time::Duration = std::time::Duration::from_secs(60);
+
     #[tokio::test]
     async fn bytes_pass_and_are_counted() {
-        let Joint { mut from_task, mut to_task, passed } = joint().unwrap();
+        let Joint { mut from_task, mut to_task, passage } = joint().unwrap();
         let writer = tokio::task::spawn_blocking(move || from_task.write_all(&vec![7; 3_000_000]));
         let read = tokio::task::spawn_blocking(move || {
             let mut all = Vec::new();
             to_task.read_to_end(&mut all).map(|_| all.len())
         });
         writer.await.unwrap().unwrap();
-        assert_eq!((read.await.unwrap().unwrap(), passed.await.unwrap()), (3_000_000, 3_000_000));
+        assert_eq!((read.await.unwrap().unwrap(), passage.count(LONG).await), (3_000_000, 3_000_000));
     }
 
     #[tokio::test]
     async fn a_reader_that_goes_stops_the_writer() {
-        let Joint { mut from_task, to_task, passed } = joint().unwrap();
+        let Joint { mut from_task, to_task, passage } = joint().unwrap();
         drop(to_task);
         let wrote = tokio::task::spawn_blocking(move || {
             loop {
@@ -95,6 +130,15 @@ mod tests {
             }
         });
         assert_eq!(wrote.await.unwrap(), std::io::ErrorKind::BrokenPipe);
-        passed.await.unwrap();
+        passage.count(LONG).await;
+    }
+
+    #[tokio::test]
+    async fn a_pipe_that_never_ends_is_not_waited_for() {
+        let Joint { mut from_task, to_task: _kept, passage } = joint().unwrap();
+        from_task.write_all(b"abc").unwrap();
+        // Whoever holds the writing end here has escaped.
+        passage.count(std::time::Duration::from_millis(1)).await;
+        drop(from_task);
     }
 }

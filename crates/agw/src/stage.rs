@@ -4,10 +4,9 @@ use std::{collections::HashMap, fs::File, io, path::Path, process::Stdio, time::
 
 use agenix_protocol::documents::{Kept, TaskResult};
 use futures_util::future::join_all;
-use tokio::task::JoinHandle;
 
 use crate::{
-    joint::{Joint, joint},
+    joint::{Joint, Passage, joint},
     pipeline::{Command, Stage, Stdin, Stdout},
     process::{Ended, Process},
     spool::{Spool, kept, rewound},
@@ -37,7 +36,7 @@ struct Running {
 
 enum Out {
     File(File),
-    Joint(JoinHandle<u64>),
+    Joint(Passage),
 }
 
 /// Runs the stage; its spooled output goes to `outputs`. The error is for people: the stage could not be run.
@@ -88,8 +87,8 @@ fn start(
     let stderr = workshop.spool.file()?;
     let (stdout, child_stdout, to_next) = match &command.stdout {
         Stdout::Pipe => {
-            let Joint { from_task, to_task, passed } = joint()?;
-            (Out::Joint(passed), Stdio::from(from_task), Some(to_task))
+            let Joint { from_task, to_task, passage } = joint()?;
+            (Out::Joint(passage), Stdio::from(from_task), Some(to_task))
         }
         Stdout::File(path) => {
             let file = File::create(Path::new(command.cwd.as_deref().unwrap_or(".")).join(path))
@@ -154,7 +153,7 @@ async fn collect(
     let unreadable =
         |error: &io::Error| Kept { bytes: format!("agw: unreadable: {error}").into_bytes(), total: 0 };
     let kept_stdout = match stdout {
-        Out::Joint(passed) => Kept { bytes: Vec::new(), total: passed.await.unwrap_or_default() },
+        Out::Joint(passage) => Kept { bytes: Vec::new(), total: passage.count(workshop.kill_grace).await },
         Out::File(file) => {
             let is_users = matches!(command.stdout, Stdout::File(_));
             let kept = kept(&file, if is_users { 0 } else { cap }).unwrap_or_else(|error| unreadable(&error));

@@ -11,6 +11,7 @@ use agenix_protocol::{
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt, StreamExt, future::ready, poll};
+use rustix::net::sockopt;
 use tokio::{
     io::AsyncReadExt,
     net::{
@@ -18,6 +19,7 @@ use tokio::{
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
     sync::watch,
+    time::timeout,
 };
 use tokio_util::codec::{FramedRead, FramedWrite};
 use tracing::{debug, warn};
@@ -32,6 +34,10 @@ use crate::{
 /// How long a connection that sent a broken or too large frame is still read, so that the error reaches it.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// How long a connection may be silent before it is asked whether it is still there.
+#[cfg(target_os = "linux")]
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
 type Running = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 struct Connection {
@@ -43,6 +49,8 @@ struct Connection {
     running: VecDeque<Running>,
     /// Whether what is under way runs alone.
     is_alone: bool,
+    /// Whether what is under way waits for something to come.
+    is_waiting: bool,
     /// Whether every reply was sent and nothing has been read since.
     is_quiet: bool,
     /// The next command, which waits until nothing is under way.
@@ -65,8 +73,8 @@ pub(super) async fn serve(
     key: Arc<SessionKey>,
     mut stop: watch::Receiver<bool>,
 ) {
-    if let Err(error) = socket.set_nodelay(true) {
-        debug!(%error, "TCP_NODELAY could not be set");
+    if let Err(error) = tune(&socket) {
+        debug!(%error, "the socket could not be tuned");
     }
     let (reader, writer) = socket.into_split();
     let mut connection = Connection {
@@ -76,25 +84,45 @@ pub(super) async fn serve(
         house,
         running: VecDeque::new(),
         is_alone: false,
+        is_waiting: false,
         is_quiet: false,
         next: None,
     };
+    let stopped = stop.clone();
     let end = tokio::select! {
-        end = connection.converse() => end,
-        _ = stop.changed() => Ok(End::Closed),
+        end = connection.converse(&mut stop) => end,
+        () = stuck(stopped) => Err(std::io::Error::other("the client does not read its replies")),
     };
-    match end {
-        Ok(End::Broken(error)) => connection.refuse(&error).await,
-        // It may have closed only its sending side, as `nc -N` does, and still read.
-        Ok(End::Closed) => connection.finish_writes().await,
-        Err(error) => debug!(%error, "a connection broke"),
+    let parting = async {
+        match end {
+            Ok(End::Broken(error)) => connection.refuse(&error).await,
+            // It may have closed only its sending side, as `nc -N` does, and still read.
+            Ok(End::Closed) => connection.finish().await,
+            // In the middle of a reply nothing more can be said.
+            Err(error) => debug!(%error, "a connection broke"),
+        }
+    };
+    if timeout(LINGER * 2, parting).await.is_err() {
+        debug!("a client did not read its last replies");
     }
     connection.close().await;
 }
 
+/// Replies go out at once, and a client that lost its power is noticed.
+fn tune(socket: &TcpStream) -> std::io::Result<()> {
+    socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    #[cfg(target_os = "linux")]
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE)?;
+    Ok(())
+}
+
 impl Connection {
-    async fn converse(&mut self) -> Result<End, std::io::Error> {
+    async fn converse(&mut self, stop: &mut watch::Receiver<bool>) -> Result<End, std::io::Error> {
         loop {
+            if *stop.borrow() {
+                return Ok(End::Closed);
+            }
             self.answer_what_is_ready().await?;
             if self.running.is_empty() {
                 self.is_alone = false;
@@ -118,6 +146,7 @@ impl Connection {
             self.is_quiet = self.running.is_empty();
             tokio::select! {
                 done = front(&mut self.running) => self.answer(done).await?,
+                _ = stop.changed() => return Ok(End::Closed),
                 frame = self.reader.next(), if may_read => match frame {
                     None => return Ok(End::Closed),
                     Some(Err(error)) => return Ok(End::Broken(error)),
@@ -152,6 +181,7 @@ impl Connection {
 
     async fn start(&mut self, request: Request) {
         self.is_alone = request.flow() == Flow::Alone;
+        self.is_waiting = matches!(request, Request::BRPop { .. });
         let mut running: Running = match self.session.admit(request) {
             Gate::Answer(reply) => Box::pin(ready(Done { reply, effect: Effect::None })),
             Gate::Pass(request) => {
@@ -183,8 +213,8 @@ impl Connection {
     }
 
     /// No more is read: what was started is finished and answered, what waits for work is not.
-    async fn finish_writes(&mut self) {
-        while !self.is_alone && !self.running.is_empty() {
+    async fn finish(&mut self) {
+        while !self.is_waiting && !self.running.is_empty() {
             let done = front(&mut self.running).await;
             if self.answer(done).await.is_err() {
                 return;
@@ -199,7 +229,7 @@ impl Connection {
     /// for a while, for a reset would take the error away from it.
     async fn refuse(&mut self, error: &FrameError) {
         debug!(%error, connection = %self.session.caller.connection, "a frame was refused");
-        self.finish_writes().await;
+        self.finish().await;
         if matches!(error, FrameError::Io(_))
             || self.writer.send(Reply::Error(error.to_string())).await.is_err()
         {
@@ -211,7 +241,7 @@ impl Connection {
             while self.reader.get_mut().read(&mut sink).await? > 0 {}
             Ok::<_, std::io::Error>(())
         };
-        if tokio::time::timeout(LINGER, linger).await.is_err() {
+        if timeout(LINGER, linger).await.is_err() {
             debug!("a refused client went on sending");
         }
     }
@@ -237,6 +267,13 @@ impl Connection {
         }
         debug!(connection = %caller.connection, "closed");
     }
+}
+
+/// agq stops and the connection does not come to an end: it is writing to someone who does not read.
+async fn stuck(mut stop: watch::Receiver<bool>) {
+    // An error means that agq has stopped already.
+    let _stopped = stop.wait_for(|stop| *stop).await.is_ok();
+    tokio::time::sleep(LINGER).await;
 }
 
 /// The first of the commands under way, when it is done. Waits for ever where there is none.

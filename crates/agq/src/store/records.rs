@@ -14,6 +14,7 @@ use agenix_rules::{
     worker::Worker,
 };
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Arrivals, Promise, Ruled};
@@ -149,6 +150,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn settled(&self) -> Answer<()>;
     /// Answers when everything visible is on disk.
     fn sync(&self) -> Answer<()>;
+    /// Answers when the store cannot go on, with the reason: only starting again can help then.
+    fn failure(&self) -> BoxFuture<'static, String>;
     /// Where the store announces that there is something to take.
     fn arrivals(&self) -> Arc<Arrivals>;
 }

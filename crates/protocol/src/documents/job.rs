@@ -135,13 +135,13 @@ impl TaskResult {
         self.timed_out || self.exit_code != 0
     }
 
-    /// The result that a failed job is to be blamed on: the first failure, but not the SIGPIPE that a later failure in a
-    /// stream has caused.
+    /// The result that a failed job is to be blamed on: a timeout, which ended the tasks that it streams with; else the
+    /// first failure, but not the SIGPIPE that a later failure in a stream has caused.
     pub fn blamed(results: &[Self]) -> Option<&Self> {
         let failures = || results.iter().filter(|result| result.is_failure());
-        failures()
-            .find(|result| result.timed_out || result.signal != Some(SIGPIPE))
-            .or_else(|| failures().next())
+        let late = failures().find(|result| result.timed_out);
+        let own = || failures().find(|result| result.signal != Some(SIGPIPE));
+        late.or_else(own).or_else(|| failures().next())
     }
 }
 
@@ -321,6 +321,8 @@ mod tests {
         let blamed = |results: &[TaskResult]| TaskResult::blamed(results).map(|result| result.task_number);
         assert_eq!(blamed(&[failed(1, Some(13), 141), failed(2, None, 1)]), Some(2));
         assert_eq!(blamed(&[failed(1, Some(13), 141), failed(2, None, 0)]), Some(1));
+        let late = TaskResult { timed_out: true, ..failed(2, Some(15), 143) };
+        assert_eq!(blamed(&[failed(1, Some(15), 143), late]), Some(2));
         assert_eq!(blamed(&[failed(1, None, 0)]), None);
     }
 

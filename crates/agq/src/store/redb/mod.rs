@@ -32,11 +32,13 @@ use agenix_rules::{
 };
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use futures_util::future::ready;
+use futures_util::future::{BoxFuture, ready};
 use redb::{
     Database, DatabaseError, Error, ReadTransaction, ReadableDatabase, ReadableTable,
     backends::InMemoryBackend,
 };
+
+use tokio::sync::watch;
 
 use self::{
     batch::Batch,
@@ -57,6 +59,8 @@ pub(crate) struct RedbStore {
     arrivals: Arc<Arrivals>,
     /// Whether something visible is not on disk yet.
     owes_sync: Arc<AtomicBool>,
+    /// Why the writer cannot go on.
+    failed: watch::Receiver<Option<String>>,
 }
 
 impl RedbStore {
@@ -82,9 +86,16 @@ impl RedbStore {
         prepare(&database)?;
         let (database, arrivals) = (Arc::new(database), Arc::new(Arrivals::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
-        let (inbox, writer) =
+        let (inbox, writer, failed) =
             writer::start(Arc::clone(&database), Arc::clone(&arrivals), Arc::clone(&owes_sync))?;
-        Ok(Self { inbox: Some(inbox), writer: Mutex::new(Some(writer)), database, arrivals, owes_sync })
+        Ok(Self {
+            inbox: Some(inbox),
+            writer: Mutex::new(Some(writer)),
+            database,
+            arrivals,
+            owes_sync,
+            failed,
+        })
     }
 
     fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
@@ -257,6 +268,14 @@ impl Records for RedbStore {
         } else {
             Box::pin(ready(Ok(())))
         }
+    }
+
+    fn failure(&self) -> BoxFuture<'static, String> {
+        let mut failed = self.failed.clone();
+        Box::pin(async move {
+            let reason = failed.wait_for(Option::is_some).await.map(|reason| reason.clone());
+            reason.ok().flatten().unwrap_or_else(|| "the writer has stopped".into())
+        })
     }
 
     fn arrivals(&self) -> Arc<Arrivals> {

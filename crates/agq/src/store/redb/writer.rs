@@ -11,7 +11,7 @@ use std::{
 };
 
 use redb::{Database, Durability, Error};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::error;
 
 use super::{batch::Batch, lanes::Lanes};
@@ -83,17 +83,26 @@ impl Inbox {
     }
 }
 
+/// The way in, the thread, and the reason why it cannot go on, once there is one.
+type Started = (Inbox, thread::JoinHandle<()>, watch::Receiver<Option<String>>);
+
 /// Starts the writer thread.
 pub(super) fn start(
     database: Arc<Database>,
     arrivals: Arc<Arrivals>,
     owes_sync: Arc<AtomicBool>,
-) -> Result<(Inbox, thread::JoinHandle<()>), Error> {
+) -> Result<Started, Error> {
     let (writes, inbox) = mpsc::channel();
+    let (failed, failure) = watch::channel(None);
     let lanes = Lanes::load(&database)?;
-    let mut writer = Writer { database, arrivals, lanes, owes_sync };
+    let mut writer = Writer { database, arrivals, lanes, owes_sync, failed };
     let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inbox))?;
-    Ok((Inbox { writes }, thread))
+    Ok((Inbox { writes }, thread, failure))
+}
+
+/// After an error of the disk redb refuses everything until the file is opened again.
+fn is_fatal(error: &Error) -> bool {
+    matches!(error, Error::Io(_) | Error::PreviousIo | Error::LockPoisoned(_))
 }
 
 struct Writer {
@@ -102,6 +111,7 @@ struct Writer {
     lanes: Lanes,
     /// Whether something visible is not on disk yet.
     owes_sync: Arc<AtomicBool>,
+    failed: watch::Sender<Option<String>>,
 }
 
 impl Writer {
@@ -120,6 +130,9 @@ impl Writer {
     fn commit(&mut self, mut waiting: Vec<Box<dyn Waiting>>) {
         let fate = self.transact(&mut waiting).map_err(|error| {
             error!(%error, writes = waiting.len(), "a batch could not be written");
+            if is_fatal(&error) {
+                self.failed.send_replace(Some(error.to_string()));
+            }
             StoreError(error.to_string())
         });
         if fate.is_err() {
@@ -155,7 +168,7 @@ mod tests {
         io,
         sync::{
             Arc,
-            atomic::{AtomicU64, Ordering},
+            atomic::{AtomicBool, AtomicU64, Ordering},
             mpsc,
         },
     };
@@ -165,11 +178,12 @@ mod tests {
 
     use crate::store::{Keyspace, Promise, Records, redb::RedbStore};
 
-    /// Memory that counts how often it is synced.
+    /// Memory that counts how often it is synced, and can be full.
     #[derive(Debug, Default)]
     struct Counting {
         memory: InMemoryBackend,
         syncs: Arc<AtomicU64>,
+        is_full: Arc<AtomicBool>,
     }
 
     impl StorageBackend for Counting {
@@ -187,6 +201,9 @@ mod tests {
             self.memory.sync_data()
         }
         fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            if self.is_full.load(Ordering::Relaxed) {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
             self.memory.write(offset, data)
         }
     }
@@ -211,5 +228,17 @@ mod tests {
         assert_eq!(store.exists(vec![Bytes::from("k0"), Bytes::from("k99")]).await.unwrap(), 2);
         store.sync().await.unwrap();
         assert_eq!(syncs.load(Ordering::Relaxed) - before, 1, "there was nothing left to sync");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_no_ok_and_the_store_says_that_it_cannot_go_on() {
+        let backend = Counting::default();
+        let is_full = Arc::clone(&backend.is_full);
+        let store = RedbStore::start(Database::builder().create_with_backend(backend).unwrap()).unwrap();
+        store.set(Bytes::from("k"), Bytes::from("v")).await.unwrap();
+        is_full.store(true, Ordering::Relaxed);
+        assert!(store.set(Bytes::from("k"), Bytes::from("w")).await.is_err());
+        let reason = store.failure().await;
+        assert!(!reason.is_empty());
     }
 }
