@@ -98,8 +98,12 @@ impl Lab {
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.current_dir(self.dir.path()).stdin(Stdio::null()).env("AGQ_SESSION_KEY", &self.key);
-        for variable in ["AGQ_ADDR", "AGQ_CONFIG", "AGQ_SESSION_KEY_FILE", "AGQ_LOG", "AGW_LOG"] {
-            command.env_remove(variable);
+        for (name, _) in std::env::vars_os() {
+            let is_ours =
+                name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"));
+            if is_ours && name != "AGQ_SESSION_KEY" {
+                command.env_remove(name);
+            }
         }
         command
     }

@@ -10,4 +10,4 @@ mod wait;
 pub use agq::Agq;
 pub use agw::Agw;
 pub use lab::{Lab, Ran};
-pub use wait::{eventually, within};
+pub use wait::{eventually, is_gone, within};

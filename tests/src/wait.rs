@@ -25,3 +25,13 @@ pub fn within<T>(bound: Duration, mut look: impl FnMut() -> Option<T>) -> Option
         std::thread::sleep(LOOK_EVERY);
     }
 }
+
+/// Whether a process is no more. One that has ended and that nobody has asked about is no more, too.
+pub fn is_gone(pid: i32) -> bool {
+    let Some(known) = rustix::process::Pid::from_raw(pid) else { return true };
+    let is_zombie = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+    };
+    rustix::process::test_kill_process(known).is_err() || is_zombie()
+}

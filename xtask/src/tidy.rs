@@ -38,6 +38,9 @@ fn files() -> anyhow::Result<Vec<(String, String)>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root());
     let listed = git.output().context("git is needed to know which files there are")?;
+    if !listed.status.success() {
+        bail!("git cannot list the files: {}", String::from_utf8_lossy(&listed.stderr).trim());
+    }
     let listed = String::from_utf8(listed.stdout)?;
     let read = |path: &str| Some((path.to_owned(), fs::read_to_string(root().join(path)).ok()?));
     Ok(listed.lines().filter_map(read).collect())

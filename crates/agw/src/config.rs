@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use agenix_client::Server;
+use agenix_client::{KEY_HELP, Server, session_key};
 use agenix_protocol::{documents::WorkerRegistration, ids::WorkerId, limits::DEFAULT_KEPT_BYTES};
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use clap::Parser;
-use secrecy::SecretString;
 use serde_json::Value;
 
 /// agw, the worker: takes jobs from agq, runs their tasks on this machine, reports what became of them.
@@ -55,22 +54,9 @@ Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 
 impl Config {
     /// Where agq is and how to log in.
     pub(crate) fn server(&self) -> anyhow::Result<Server> {
-        Server::new(&self.agq, self.key()?).map_err(anyhow::Error::msg)
-    }
-
-    fn key(&self) -> anyhow::Result<SecretString> {
-        match std::env::var("AGQ_SESSION_KEY") {
-            Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
-            _ => {}
-        }
-        let Some(file) = &self.session_key_file else {
-            bail!(
-                "there is no session key: set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with"
-            );
-        };
-        let key = std::fs::read_to_string(file)
-            .with_context(|| format!("cannot read the session key file {}", file.display()))?;
-        Ok(key.trim().into())
+        let key =
+            session_key(self.session_key_file.as_deref()).map_err(|error| anyhow!("{error}: {KEY_HELP}"))?;
+        Server::new(&self.agq, key).map_err(anyhow::Error::msg)
     }
 
     pub(crate) fn spool_dir(&self) -> PathBuf {

@@ -1,7 +1,7 @@
 //! The jobs that run. They outlive a stay at agq and report over whichever connection is there.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
 };
 
@@ -12,6 +12,7 @@ use agenix_protocol::{
 };
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
+    task::AbortHandle,
     time::Instant,
 };
 
@@ -22,11 +23,17 @@ pub(crate) struct Crew {
     workshop: Workshop,
     slots: Arc<Semaphore>,
     slot_count: u32,
-    running: Mutex<BTreeSet<JobId>>,
+    /// By the order of their starts: a job may run twice, when agq forgot a claim and made it again.
+    running: Mutex<BTreeMap<u64, Run>>,
     link: watch::Sender<Option<Connection>>,
     /// Told when a job could not report because the connection is dead.
     pub(crate) lost: Arc<Notify>,
     pub(crate) counters: Counters,
+}
+
+struct Run {
+    job_id: JobId,
+    task: AbortHandle,
 }
 
 impl Crew {
@@ -62,17 +69,21 @@ impl Crew {
 
     fn start(self: &Arc<Self>, permit: OwnedSemaphorePermit, job: JobDocument) {
         let (crew, mut link) = (Arc::clone(self), Link::new(self.link.subscribe(), Arc::clone(&self.lost)));
-        self.running().insert(job.job_id.clone());
-        tokio::spawn(async move {
+        // Locked until the run is in the list: it takes itself out when it ends.
+        let mut running = self.running();
+        let number = running.last_key_value().map_or(0, |(last, _)| last + 1);
+        let job_id = job.job_id.clone();
+        let task = tokio::spawn(async move {
             crew.counters.active.fetch_add(1, Ordering::Relaxed);
             let started = Instant::now();
             let update = job::run(&job, &crew.workshop, |update| link.mention(&job.job_id, update)).await;
             crew.counters.active.fetch_sub(1, Ordering::Relaxed);
             crew.counters.ended(update.status == Some(Status::Completed), started.elapsed());
-            link.report(&job.job_id, &update).await;
-            crew.running().remove(&job.job_id);
+            link.report(&job.job_id, update).await;
+            crew.running().remove(&number);
             drop(permit);
         });
+        running.insert(number, Run { job_id, task: task.abort_handle() });
     }
 
     /// When nothing runs any more.
@@ -80,8 +91,20 @@ impl Crew {
         drop(self.slots.acquire_many(self.slot_count).await);
     }
 
+    /// Ends what runs, with every process of it; returns when they were all told.
+    pub(crate) async fn abort(&self) {
+        for run in std::mem::take(&mut *self.running()).into_values() {
+            run.task.abort();
+        }
+        self.idle().await;
+    }
+
     /// The jobs that run or are not reported yet.
-    pub(crate) fn running(&self) -> MutexGuard<'_, BTreeSet<JobId>> {
+    pub(crate) fn job_ids(&self) -> Vec<JobId> {
+        self.running().values().map(|run| run.job_id.clone()).collect()
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<u64, Run>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

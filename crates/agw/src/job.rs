@@ -75,6 +75,13 @@ fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResul
     }
 }
 
+/// The update with results of at most `most` bytes; without any where that is 0.
+pub(crate) fn shrunk(update: JobUpdate, most: usize) -> JobUpdate {
+    let results = update.task_results.as_deref().filter(|_| most > 0);
+    let results = results.and_then(|results| parse::<Vec<TaskResult>>(results.get().as_bytes()).ok());
+    JobUpdate { task_results: results.map(|mut results| fit(&mut results, most)), ..update }
+}
+
 /// The results as JSON of at most `max` bytes: where they are larger, every stream keeps less, and says so.
 fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
     let longest = |results: &[TaskResult]| {

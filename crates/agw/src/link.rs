@@ -6,10 +6,15 @@ use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
     documents::{JobUpdate, to_json},
     ids::JobId,
+    limits::MAX_UPDATE_BYTES,
 };
 use tokio::sync::{Notify, watch};
 use tracing::{debug, warn};
 
+use crate::job;
+
+/// A report that has to be smaller than this has to do without its results.
+const LEAST_UPDATE_BYTES: usize = 4096;
 /// How long to wait when agq's store fails: its disk may be full for a while.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -27,8 +32,8 @@ impl Link {
     }
 
     /// Reports the end of a job, until agq has accepted or refused it.
-    pub(crate) async fn report(&mut self, job_id: &JobId, update: &JobUpdate) {
-        let json = to_json(update);
+    pub(crate) async fn report(&mut self, job_id: &JobId, mut update: JobUpdate) {
+        let (mut json, mut most) = (to_json(&update), MAX_UPDATE_BYTES);
         loop {
             // Only a newer connection than this one is worth another try.
             let connection = self.current.borrow_and_update().clone();
@@ -43,6 +48,15 @@ impl Link {
                         warn!(%job_id, %error, "the report is sent again in a moment");
                         tokio::time::sleep(STORE_PAUSE).await;
                         continue;
+                    }
+                    // Its limit is below ours. It closes the connection; the next one takes a smaller report.
+                    Err(ClientError::Rejected(reason))
+                        if reason.starts_with("Message too large") && most > 0 =>
+                    {
+                        most = if most > LEAST_UPDATE_BYTES { most / 4 } else { 0 };
+                        warn!(%job_id, reason, most, "the report is cut and sent again");
+                        update = job::shrunk(update, most);
+                        json = to_json(&update);
                     }
                     Err(error) => {
                         warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");

@@ -23,7 +23,8 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::ClientError;
+use agenix_client::{ClientError, Server};
+use agenix_protocol::documents::WorkerRegistration;
 use anyhow::bail;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
@@ -39,6 +40,7 @@ use crate::{
     worker::{End, Worker},
 };
 
+const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
 
 fn main() -> ExitCode {
@@ -51,10 +53,13 @@ fn main() -> ExitCode {
         Err(error) => error,
     };
     // Whether anyone reads stderr is not ours to judge.
-    let _unread = writeln!(std::io::stderr(), "agw: {error:#}");
-    match error.downcast_ref::<ClientError>() {
-        Some(_) => ExitCode::from(REFUSED),
-        None => ExitCode::FAILURE,
+    let _unread = writeln!(std::io::stderr(), "agw: {error}");
+    match error {
+        Failure::Usage(_) => ExitCode::from(USAGE),
+        Failure::Refused(ClientError::Rejected(_) | ClientError::Unauthenticated { .. }) => {
+            ExitCode::from(REFUSED)
+        }
+        Failure::Refused(_) | Failure::System(_) => ExitCode::FAILURE,
     }
 }
 
@@ -71,7 +76,36 @@ fn hide_environment() {
 #[cfg(not(target_os = "linux"))]
 fn hide_environment() {}
 
-fn run(config: &Config) -> anyhow::Result<End> {
+/// Why the worker did not work.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// It was told something that it cannot do.
+    #[error("{0:#}")]
+    Usage(anyhow::Error),
+    /// agq will not have it.
+    #[error("{0}")]
+    Refused(ClientError),
+    /// The machine does not play along.
+    #[error("{0:#}")]
+    System(anyhow::Error),
+}
+
+fn run(config: &Config) -> Result<End, Failure> {
+    let (server, registration, workshop) = prepare(config).map_err(Failure::Usage)?;
+    let vitals = Vitals::new(config.spool_dir()).map_err(|error| Failure::System(error.into()))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::System(error.into()))?;
+    runtime.block_on(async {
+        let crew = Crew::new(workshop, registration.max_concurrent_jobs);
+        let orders = Orders::listen().map_err(|error| Failure::System(error.into()))?;
+        let grace = Duration::from_secs(config.grace);
+        let worker = Worker { server, registration, crew, vitals, grace };
+        worker.run(orders).await.map_err(Failure::Refused)
+    })
+}
+
+/// Puts together what the worker works with.
+fn prepare(config: &Config) -> anyhow::Result<(Server, WorkerRegistration, Workshop)> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let toolbox = Toolbox::find(&path, config.tools.as_deref());
     if toolbox.len() == 0 {
@@ -82,20 +116,9 @@ fn run(config: &Config) -> anyhow::Result<End> {
     if let Err(error) = spool.file() {
         bail!("cannot make files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
-    let workshop = Workshop {
-        toolbox,
-        spool,
-        kept_bytes: config.kept_bytes,
-        kill_grace: Duration::from_secs(config.kill_grace),
-    };
-    let (server, registration) = (config.server()?, config.registration(tools, units)?);
-    let (vitals, grace) = (Vitals::new(config.spool_dir())?, Duration::from_secs(config.grace));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let crew = Crew::new(workshop, registration.max_concurrent_jobs);
-        let worker = Worker { server, registration, crew, vitals, grace };
-        Ok(worker.run(Orders::listen()?).await?)
-    })
+    let kill_grace = Duration::from_secs(config.kill_grace);
+    let workshop = Workshop { toolbox, spool, kept_bytes: config.kept_bytes, kill_grace };
+    Ok((config.server()?, config.registration(tools, units)?, workshop))
 }
 
 /// Logs go to stderr; `AGW_LOG` takes what `RUST_LOG` takes.

@@ -8,12 +8,14 @@ use agenix_protocol::{
     ids::WorkerId,
     request::Wait,
 };
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::vitals::{Counters, Vitals};
 
 /// How long a claim waits before it is made again: agq may have forgotten us meanwhile.
 const CLAIM_WAIT: Wait = Wait::Ms(5000);
+/// How long an answer to a claim may take.
+const CLAIM_BOUND: Duration = Duration::from_secs(60);
 
 /// A stay.
 pub(crate) struct Session {
@@ -24,7 +26,7 @@ pub(crate) struct Session {
 }
 
 /// Where jobs come from. Nothing but claims goes over this connection.
-pub(crate) struct Claims(Connection);
+pub(crate) struct Claims(Connection, String);
 
 impl Session {
     /// Connects and registers.
@@ -34,12 +36,12 @@ impl Session {
     ) -> Result<(Self, Claims), ClientError> {
         let mut reports = Connection::open(server).await?;
         let registered = reports.register(registration).await?;
-        let mut claims = Connection::open_for_claims(server).await?;
+        let mut claims = Connection::open_patiently(server).await?;
         let worker_id = registration.worker_id.clone();
         claims.speak_for(&worker_id).await?;
         let seconds = registered.heartbeat_interval_secs.clamp(0.001, 86_400.0);
         let heartbeat_interval = Duration::from_secs_f64(seconds);
-        Ok((Self { reports, worker_id, heartbeat_interval }, Claims(claims)))
+        Ok((Self { reports, worker_id, heartbeat_interval }, Claims(claims, server.address())))
     }
 
     /// Sends heartbeats until one fails.
@@ -66,7 +68,13 @@ impl Claims {
     /// Waits for a job. Not to be dropped and called again: a claim that was given up on takes its job with it.
     pub(crate) async fn next(&mut self) -> Result<JobDocument, ClientError> {
         loop {
-            if let Some(job) = self.0.claim(CLAIM_WAIT).await? {
+            // agq answers in time, with a job or without; silence means that the way there is dead. Whoever gets this error
+            // drops the connection, and a claim on its way with it.
+            let silence = |_| ClientError::Unreachable {
+                address: self.1.clone(),
+                reason: "a claim was not answered in time".into(),
+            };
+            if let Some(job) = timeout(CLAIM_BOUND, self.0.claim(CLAIM_WAIT)).await.map_err(silence)?? {
                 return Ok(job);
             }
         }

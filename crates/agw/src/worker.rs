@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use agenix_client::{Backoff, ClientError, Server};
 use agenix_protocol::{documents::WorkerRegistration, ids::JobId};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{error, info, warn};
 
 use crate::{
@@ -13,6 +13,9 @@ use crate::{
     signals::{Order, Orders},
     vitals::Vitals,
 };
+
+/// How long the last words may take.
+const PARTING: Duration = Duration::from_secs(5);
 
 /// How the worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,9 +51,15 @@ impl Worker {
         let mut was_registered = false;
         let mut deadline = None;
         loop {
-            let has = self.crew.running().iter().cloned().collect();
-            let registration = WorkerRegistration { active_job_ids: Some(has), ..self.registration.clone() };
-            let left = match Session::open(&self.server, &registration).await {
+            let registration =
+                WorkerRegistration { active_job_ids: Some(self.crew.job_ids()), ..self.registration.clone() };
+            let server = self.server.clone();
+            let opened =
+                match self.attend(Session::open(&server, &registration), &mut orders, &mut deadline).await {
+                    Ok(opened) => opened,
+                    Err(end) => return Ok(end),
+                };
+            let left = match opened {
                 Ok((session, claims)) => {
                     backoff.reset();
                     was_registered = true;
@@ -67,33 +76,33 @@ impl Worker {
             };
             let wait = backoff.next_wait();
             let seconds = wait.as_secs();
-            warn!(jobs = self.crew.running().len(), "not connected, trying again in {seconds} s: {error}");
-            if let Some(end) = self.pause(wait, &mut orders, &mut deadline).await {
+            warn!(jobs = self.crew.job_ids().len(), "not connected, trying again in {seconds} s: {error}");
+            if let Err(end) = self.attend(sleep(wait), &mut orders, &mut deadline).await {
                 return Ok(end);
             }
         }
     }
 
-    /// Waits before the next attempt to connect. Running jobs carry on; without any, an order to end is obeyed at once.
-    async fn pause(
+    /// Waits for something while there is no session. Running jobs carry on, and orders are obeyed: the error is how the
+    /// worker ends.
+    async fn attend<T>(
         &self,
-        wait: Duration,
+        work: impl Future<Output = T>,
         orders: &mut Orders,
         deadline: &mut Option<Instant>,
-    ) -> Option<End> {
-        let waited = sleep(wait);
-        tokio::pin!(waited);
+    ) -> Result<T, End> {
+        tokio::pin!(work);
         loop {
-            if deadline.is_some() && self.crew.running().is_empty() {
-                return Some(End::Drained);
+            if deadline.is_some() && self.crew.job_ids().is_empty() {
+                return Err(End::Drained);
             }
             tokio::select! {
-                () = &mut waited => return None,
+                done = &mut work => return Ok(done),
                 order = orders.next() => match order {
                     Order::Drain => *deadline = Some(Instant::now() + self.grace),
-                    Order::Force => return Some(abandon(&self.crew)),
+                    Order::Force => return Err(abandon(&self.crew).await),
                 },
-                () = passed(*deadline) => return Some(abandon(&self.crew)),
+                () = passed(*deadline) => return Err(abandon(&self.crew).await),
             }
         }
     }
@@ -122,7 +131,7 @@ impl Worker {
                 error = &mut beat => return Left::Lost(error),
                 () = &mut lost => return Left::Lost(lost_at(&self.server)),
                 _ = orders.next() => {
-                    info!(jobs = crew.running().len(), "draining: no more jobs are taken; a second signal ends the running ones");
+                    info!(jobs = crew.job_ids().len(), "draining: no more jobs are taken; a second signal ends the running ones");
                     *deadline = Some(Instant::now() + self.grace);
                 }
             }
@@ -131,12 +140,14 @@ impl Worker {
             () = crew.idle() => End::Drained,
             error = &mut beat => return Left::Lost(error),
             () = &mut lost => return Left::Lost(lost_at(&self.server)),
-            _ = orders.next() => abandon(crew),
-            () = passed(*deadline) => abandon(crew),
+            _ = orders.next() => abandon(crew).await,
+            () = passed(*deadline) => abandon(crew).await,
         };
         // agq may be gone too; then it finds out by our silence.
-        if let Err(error) = session.unregister().await {
-            warn!(%error, "could not unregister");
+        match timeout(PARTING, session.unregister()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "could not unregister"),
+            Err(_elapsed) => warn!("could not unregister: agq does not answer"),
         }
         Left::Ended(end)
     }
@@ -147,14 +158,17 @@ fn lost_at(server: &Server) -> ClientError {
     ClientError::Unreachable { address: server.address(), reason: "a report could not be sent".into() }
 }
 
-/// Gives up on what runs: when this process ends, its children are killed with their groups.
-fn abandon(crew: &Crew) -> End {
-    let jobs = crew.running();
+/// Gives up on what runs: its processes are killed before agq hears of it and gives the jobs to others.
+async fn abandon(crew: &Crew) -> End {
+    let jobs = crew.job_ids();
     if jobs.is_empty() {
         return End::Drained;
     }
     let ids: Vec<_> = jobs.iter().map(JobId::as_str).collect();
     error!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to others");
+    if timeout(PARTING, crew.abort()).await.is_err() {
+        warn!("some of their processes may still run");
+    }
     End::Forced
 }
 

@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use agenix_client::{Connection, Server};
+use agenix_client::{Connection, KEY_HELP, KeyError, Server, session_key};
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId},
 };
 use clap::{Args, Parser, Subcommand};
-use secrecy::SecretString;
 
 use crate::failure::Failure;
 
@@ -163,23 +162,12 @@ impl ServerArgs {
 
     /// Where agq is and how to log in.
     pub(crate) fn server(&self) -> Result<Server, Failure> {
-        let help = "say where agq is with --agq HOST:PORT or AGQ_ADDR";
-        Server::new(&self.agq, self.key()?).map_err(|what| Failure::usage(what, help))
-    }
-
-    fn key(&self) -> Result<SecretString, Failure> {
-        match std::env::var("AGQ_SESSION_KEY") {
-            Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
-            _ => {}
-        }
-        let help = "set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with";
-        let Some(file) = &self.session_key_file else {
-            return Err(Failure::NoServer { what: "there is no session key".into(), help: help.into() });
-        };
-        let key = std::fs::read_to_string(file).map_err(|error| {
-            Failure::usage(format!("cannot read the session key file {}: {error}", file.display()), help)
+        let key = session_key(self.session_key_file.as_deref()).map_err(|error| match error {
+            KeyError::Missing => Failure::NoServer { what: error.to_string(), help: KEY_HELP.into() },
+            KeyError::Unreadable { .. } => Failure::usage(error.to_string(), KEY_HELP),
         })?;
-        Ok(key.trim().into())
+        let help = "say where agq is with --agq HOST:PORT or AGQ_ADDR";
+        Server::new(&self.agq, key).map_err(|what| Failure::usage(what, help))
     }
 }
 

@@ -42,6 +42,11 @@ impl Output {
         Ok(std::io::stdout().lock().write_all(bytes)?)
     }
 
+    /// Makes sure that what was written has gone out.
+    pub(crate) fn flush(self) -> Result<(), Failure> {
+        Ok(std::io::stdout().lock().flush()?)
+    }
+
     /// Says something beside the result, to people only.
     pub(crate) fn note(self, text: &str) {
         // Whether anyone reads stderr is not ours to judge.

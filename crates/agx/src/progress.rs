@@ -15,13 +15,24 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// How long nothing may run before we ask why.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
-/// Watches an action until it has ended.
+/// Watches an action until it has ended, or the person has seen enough.
 pub(crate) async fn watch(
     agq: &mut Patient,
     action_id: &ActionId,
     output: Output,
 ) -> Result<ActionStatus, Failure> {
     let mut line = Line::new(output);
+    let watched = tokio::select! {
+        watched = follow(agq, action_id, &mut line) => watched,
+        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::Detached(action_id.clone())),
+    };
+    if watched.is_err() {
+        line.clear();
+    }
+    watched
+}
+
+async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Result<ActionStatus, Failure> {
     let mut look = FIRST_LOOK;
     let mut idle_since: Option<Instant> = None;
     loop {
@@ -36,13 +47,7 @@ pub(crate) async fn watch(
         } else if idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
             line.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats)));
         }
-        tokio::select! {
-            () = sleep(look) => {}
-            Ok(()) = tokio::signal::ctrl_c() => {
-                line.clear();
-                return Err(Failure::Detached(action_id.clone()));
-            }
-        }
+        sleep(look).await;
         look = (look * 2).min(LONGEST_LOOK);
     }
 }

@@ -56,9 +56,9 @@ impl Connection {
         Self::open_with(server, Some(REPLY_TIMEOUT)).await
     }
 
-    /// Connects and logs in, for claiming: it waits for a reply as long as that takes. A reply that is given up on takes
-    /// its job with it.
-    pub async fn open_for_claims(server: &Server) -> Result<Self, ClientError> {
+    /// Connects and logs in, and waits for a reply as long as that takes: for claims, where a reply that is given up on takes
+    /// its job with it, and for whoever stops reading for a while.
+    pub async fn open_patiently(server: &Server) -> Result<Self, ClientError> {
         Self::open_with(server, None).await
     }
 

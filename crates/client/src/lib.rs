@@ -9,8 +9,10 @@ mod backoff;
 mod calls;
 mod connection;
 mod error;
+mod key;
 
 pub use backoff::Backoff;
 pub use calls::{Registered, Submitted};
 pub use connection::{Connection, Server};
 pub use error::ClientError;
+pub use key::{KEY_HELP, KeyError, session_key};

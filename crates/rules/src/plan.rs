@@ -13,6 +13,17 @@ use crate::rejection::Rejection;
 /// Most retries a plan may ask for.
 pub const MAX_RETRIES: u32 = 1000;
 
+/// Whether a plan document of this many bytes is taken at all.
+pub fn check_size(bytes: usize, limits: &Limits) -> Result<(), Rejection> {
+    if exceeds(bytes, limits.max_plan_bytes) {
+        return Err(Rejection::InvalidPlan(format!(
+            "the plan has {bytes} bytes, max {}",
+            limits.max_plan_bytes
+        )));
+    }
+    Ok(())
+}
+
 /// Whether the plan is legal; a rejection names the first fault and its place.
 pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     let invalid = |text: String| Err(Rejection::InvalidPlan(text));
@@ -121,7 +132,7 @@ mod tests {
         limits::Limits,
     };
 
-    use super::{check, needs};
+    use super::{check, check_size, needs};
 
     fn plan(tasks: &str) -> Plan {
         parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
@@ -198,6 +209,13 @@ mod tests {
         assert!(check(&tasks(100), &Limits::default()).is_ok());
         let refused = check(&tasks(101), &Limits::default()).unwrap_err().to_string();
         assert_eq!(refused, "Invalid plan schema: tasks has 101 tasks, max 100");
+    }
+
+    #[test]
+    fn a_megabyte_is_legal_and_one_byte_more_is_not() {
+        assert!(check_size(1024 * 1024, &Limits::default()).is_ok());
+        let refused = check_size(1024 * 1024 + 1, &Limits::default()).unwrap_err().to_string();
+        assert_eq!(refused, "Invalid plan schema: the plan has 1048577 bytes, max 1048576");
     }
 
     #[test]

@@ -133,7 +133,7 @@ async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<Strin
     let done = JobUpdate { status: Some(Status::Completed), ..JobUpdate::default() };
     let mut acknowledged = BTreeSet::new();
     while !is_over.load(Ordering::Relaxed) {
-        let Ok(mut connection) = Connection::open_for_claims(server).await else {
+        let Ok(mut connection) = Connection::open_patiently(server).await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };

@@ -115,3 +115,26 @@ fn a_second_agq_on_the_same_data_says_who_has_it() {
     let second = Ran::from(second).expect(1);
     assert!(second.err.contains("another agq has"), "{}", second.err);
 }
+
+#[test]
+fn ctrl_c_stops_the_wait_and_not_the_action() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.file("lines", "a\n");
+    let log = lab.path().join("agx.log");
+    let mut agx = lab.command("agx");
+    agx.args(["--agq", &agq.address(), "action", "submit", "p", "--id", "a", "--lines", "lines", "--wait"]);
+    let mut child = agx.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let said = || std::fs::read_to_string(&log).unwrap();
+    e2e::eventually("it says why nothing runs", || said().contains("no worker is there").then_some(()));
+    let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(
+        said().contains("action a goes on\n  watch it again with `agx action status --watch a`"),
+        "{}",
+        said()
+    );
+    assert_eq!(crate::support::action(&lab, &agq, "a")["pending"], 1);
+}

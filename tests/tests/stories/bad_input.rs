@@ -1,7 +1,5 @@
 //! What bad input gets: a clear error, and nothing lost or half done.
 
-use std::time::Duration;
-
 use e2e::{Agq, Lab};
 use serde_json::Value;
 
@@ -142,7 +140,7 @@ fn a_gigabyte_of_output_is_counted_and_cut() {
 fn a_task_that_ignores_sigterm_is_killed_with_its_whole_group() {
     let script = "trap '' TERM; sleep 1000 & echo $!; wait; while :; do sleep 1; done";
     let plan = format!(
-        r#"{{"plan_id":"p","tasks":[{{"task_number":1,"command":"sh","args":["-c","{script}"],"timeout_secs":1}}]}}"#
+        r#"{{"plan_id":"p","tasks":[{{"task_number":1,"command":"sh","args":["-c","{script}"],"timeout_secs":5}}]}}"#
     );
     let (_lab, _agq, job) = run(&plan, &["--kill-grace", "1"]);
     assert_eq!((job["status"].as_str(), job["error"].as_str()), (Some("failed"), Some("Task 1 timed out")));
@@ -152,11 +150,7 @@ fn a_task_that_ignores_sigterm_is_killed_with_its_whole_group() {
         (Some(true), Some(9), Some(137))
     );
     let child: i32 = result["stdout"].as_str().unwrap().trim().parse().unwrap();
-    let child = rustix::process::Pid::from_raw(child).unwrap();
-    let gone = e2e::within(Duration::from_secs(60), || {
-        rustix::process::test_kill_process(child).is_err().then_some(())
-    });
-    assert!(gone.is_some(), "what the task started is still there");
+    e2e::eventually("what the task started is gone", || e2e::is_gone(child).then_some(()));
 }
 
 #[test]
@@ -182,10 +176,10 @@ fn the_first_failing_task_ends_the_job_with_the_results_so_far() {
         {"task_number":2,"command":"ls","args":["/nowhere"]},{"task_number":3,"command":"touch","args":["never"]}]}"#;
     let (lab, agq, job) = run(plan, &[]);
     assert_eq!(job["task_results"].as_array().map(Vec::len), Some(2));
-    assert!(job["error"].as_str().unwrap().starts_with("Task 2 (ls) exited with code 2: "), "{job}");
+    assert!(job["error"].as_str().unwrap().starts_with("Task 2 (ls) exited with code "), "{job}");
     assert_eq!(action(&lab, &agq, "a")["failed"], 1);
     let results = lab.agx(&agq, &["action", "results", "a"]).expect(1);
-    assert!(results.err.contains("failed: Task 2 (ls) exited with code 2"), "{}", results.err);
+    assert!(results.err.contains("failed: Task 2 (ls) exited with code "), "{}", results.err);
 }
 
 #[test]

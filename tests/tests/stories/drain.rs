@@ -44,8 +44,5 @@ fn a_second_signal_ends_the_running_jobs_and_they_go_to_others() {
     assert_eq!(agw.wait().code(), Some(1));
     assert!(agw.log().contains("unfinished"), "{}", agw.log());
     assert_eq!(action(&lab, &agq, "a")["pending"], 1, "the job waits for another worker");
-    eventually("its child is gone", || {
-        let pid = rustix::process::Pid::from_raw(pid)?;
-        rustix::process::test_kill_process(pid).is_err().then_some(())
-    });
+    eventually("its child is gone", || e2e::is_gone(pid).then_some(()));
 }

@@ -105,3 +105,14 @@ fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
     other.send("BRPOP queue:ready 0\n");
     assert!(other.bulk().contains(r#""action_id":"a""#));
 }
+
+#[test]
+fn a_claim_that_was_the_last_word_of_a_connection_goes_back() {
+    let (lab, agq) = lab_with_a_job();
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let reply = Raw::open(&lab, &agq).send_last("RPOP queue:ready\n");
+    assert!(reply.contains(r#""attempt":1"#), "{reply}");
+    let mut next = Raw::open(&lab, &agq);
+    next.send("BRPOP queue:ready 0\n");
+    assert!(next.bulk().contains(r#""attempt":2"#));
+}

@@ -68,3 +68,24 @@ fn what_was_acknowledged_is_there_after_a_kill() {
         assert_eq!(raw.bulk(), format!("v{n}"));
     }
 }
+
+#[test]
+fn a_client_that_has_said_all_still_gets_its_answers() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let said = format!("AUTH {}\nSET k v\nGET k\nPING\n", lab.key());
+    assert_eq!(Raw::bare(&agq).send_last(&said), "+OK\r\n+OK\r\n$1\r\nv\r\n+PONG\r\n");
+}
+
+#[test]
+fn agq_stops_though_a_client_does_not_read() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    let megabyte = "x".repeat(1_000_000);
+    raw.send_bytes(format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000000\r\n{megabyte}\r\n").as_bytes());
+    assert_eq!(raw.line(), "+OK");
+    // More than any socket buffer takes.
+    raw.send(&"GET k\n".repeat(100));
+    assert!(agq.stop().success());
+}

@@ -11,10 +11,11 @@ fn two_workers_share_an_action_and_no_job_runs_twice() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     let ran = lab.path().join("ran");
-    let script = format!("echo {{{{input.n}}}} >> {}; echo $AGW", ran.display());
+    let script = format!("echo {{{{input.n}}}} >> {}", ran.display());
     lab.submit_plan(&agq, &plan("p", "sh", &["-c", &script]));
+    let one_slot = ["--max-concurrent-jobs", "1"];
+    let _workers = [lab.agw(&agq, "w1", &one_slot), lab.agw(&agq, "w2", &one_slot)];
     lab.submit_action(&agq, "p", "a", &numbered(1000));
-    let _workers = [lab.agw(&agq, "w1", &[]), lab.agw(&agq, "w2", &[])];
     let status = lab.agx(&agq, &["action", "status", "a", "--watch", "--json"]).expect(0).data();
     assert_eq!(status["completed"], 1000);
 

@@ -21,12 +21,11 @@ fn a_plan_runs_over_files_and_its_results_come_back_in_order() {
 
     let results = lab.agx(&agq, &["action", "results", "a", "--ordered"]).expect(0);
     // tr turns the digits into line ends: a, x and twice b in each file.
-    assert_eq!(results.out, "      1 a\n      2 b\n      1 x\n".repeat(20));
+    let words: Vec<&str> = results.out.split_whitespace().collect();
+    assert_eq!(words, ["1", "a", "2", "b", "1", "x"].repeat(20));
     lab.agx(&agq, &["action", "results", "a", "--output-dir", "out"]).expect(0);
-    assert_eq!(
-        std::fs::read_to_string(lab.path().join("out/19.out")).unwrap(),
-        "      1 a\n      2 b\n      1 x\n"
-    );
+    let last = std::fs::read_to_string(lab.path().join("out/19.out")).unwrap();
+    assert!(results.out.ends_with(&last) && last.lines().count() == 3, "{last}");
     let again = lab.agx(&agq, &submit).expect(0);
     assert_eq!(again.out, waited.out, "the same submission again is answered as the first time");
 }

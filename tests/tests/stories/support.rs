@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    net::{Shutdown, TcpStream},
     time::Duration,
 };
 
@@ -62,6 +62,15 @@ impl Raw {
     pub(crate) fn ask(&mut self, command: &str) -> String {
         self.send(&format!("{command}\n"));
         self.line()
+    }
+
+    /// Says that nothing more will be sent, as `nc -N` does, and reads what is left.
+    pub(crate) fn send_last(mut self, text: &str) -> String {
+        self.send(text);
+        self.stream.get_mut().shutdown(Shutdown::Write).unwrap();
+        let mut rest = String::new();
+        self.stream.read_to_string(&mut rest).unwrap();
+        rest
     }
 
     /// Whether the other side has closed the connection.

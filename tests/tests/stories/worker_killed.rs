@@ -7,7 +7,7 @@ use crate::support::{ended, plan};
 #[test]
 fn the_job_of_a_killed_worker_runs_elsewhere() {
     let lab = Lab::new();
-    let agq = lab.agq(&["--heartbeat-interval", "0.2"]);
+    let agq = lab.agq(&["--heartbeat-interval", "1"]);
     let (started, go) = (lab.path().join("started"), lab.path().join("go"));
     let script = format!(
         "echo x >> {}; until [ -e {} ]; do sleep 0.02; done; echo done",

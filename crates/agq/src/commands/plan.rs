@@ -3,7 +3,6 @@
 use agenix_protocol::{
     documents::{self, Plan},
     ids::PlanId,
-    limits::exceeds,
     resp::Reply,
 };
 use agenix_rules::{plan, rejection::Rejection};
@@ -18,10 +17,7 @@ use crate::{
 /// PLAN.SUBMIT
 pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     let limits = &house.settings.limits;
-    if exceeds(json.len(), limits.max_plan_bytes) {
-        let text = format!("the plan has {} bytes, max {}", json.len(), limits.max_plan_bytes);
-        return Err(Rejection::InvalidPlan(text).into());
-    }
+    plan::check_size(json.len(), limits)?;
     let mut plan: Plan = documents::parse(json).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
     plan::check(&plan, limits)?;
     let plan_id = plan.plan_id.get_or_insert_with(|| house.clock.plan_id()).clone();

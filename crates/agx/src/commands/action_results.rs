@@ -21,7 +21,8 @@ pub(super) async fn run(
     output_dir: Option<&Path>,
     output: Output,
 ) -> Result<(), Failure> {
-    let mut connection = server.connect().await?;
+    // A pager may stop us for as long as its reader likes.
+    let mut connection = Connection::open_patiently(&server.server()?).await?;
     connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     if let Some(dir) = output_dir {
         std::fs::create_dir_all(dir).map_err(|error| cannot_write(dir, &error))?;
@@ -40,6 +41,7 @@ pub(super) async fn run(
             deliver(&job, output_dir, output)?;
         }
     }
+    output.flush()?;
     match (unended, failed) {
         (0, 0) => Ok(()),
         (0, failed) => Err(Failure::Jobs(format!("jobs that did not complete: {failed}"))),

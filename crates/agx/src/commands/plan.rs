@@ -5,7 +5,7 @@ use std::path::Path;
 use agenix_protocol::{
     documents::{Plan, parse},
     ids::PlanId,
-    limits::{Limits, exceeds},
+    limits::Limits,
 };
 use agenix_rules::plan as rules;
 use serde_json::json;
@@ -38,9 +38,7 @@ pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
     let wrong = |what: String| {
         Failure::usage(format!("{}: {what}", file.display()), "mend the plan; docs/protocol.md describes it")
     };
-    if exceeds(json.len(), limits.max_plan_bytes) {
-        return Err(wrong(format!("the plan has {} bytes, max {}", json.len(), limits.max_plan_bytes)));
-    }
+    rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let plan: Plan = parse(&json).map_err(|error| wrong(error.to_string()))?;
     rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
