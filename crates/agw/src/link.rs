@@ -57,6 +57,7 @@ impl Link {
                         warn!(%job_id, reason, most, "the report is cut and sent again");
                         update = job::shrunk(update, most);
                         json = to_json(&update);
+                        self.lost.notify_waiters();
                     }
                     Err(error) => {
                         warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");

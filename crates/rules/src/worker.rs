@@ -113,6 +113,30 @@ pub fn registered(
     })
 }
 
+/// A connection is one worker: `registered` is who registered on it before.
+pub fn check_connection(registered: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rejection> {
+    match registered.filter(|other| *other != worker_id) {
+        None => Ok(()),
+        Some(other) => Err(Rejection::InvalidRegistration(format!(
+            "this connection registered worker {other} before: use another connection for {worker_id}"
+        ))),
+    }
+}
+
+/// In whose name a report is made, of `own`, the worker that the connection is, and `named`, the one that the report names:
+/// who is no worker may name one, who is one may not name another. `None` is the connection itself.
+pub fn reporter<'w>(
+    own: Option<&'w WorkerId>,
+    named: Option<&'w WorkerId>,
+) -> Result<Option<&'w WorkerId>, Rejection> {
+    match (own, named) {
+        (Some(own), Some(named)) if own != named => {
+            Err(Rejection::InvalidUpdate(format!("worker_id is {named}, this connection is {own}")))
+        }
+        (own, named) => Ok(own.or(named)),
+    }
+}
+
 /// Whether the worker that registers is another run of the one that is known: what that one had is lost with it. Known only of
 /// workers that name their runs.
 pub fn is_new_run(known: &Worker, registration: &WorkerRegistration) -> bool {
@@ -158,7 +182,9 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Standing, Worker, dead, detached, is_new_run, is_silent, registered, seen};
+    use super::{
+        Standing, Worker, check_connection, dead, detached, is_new_run, is_silent, registered, reporter, seen,
+    };
     use crate::rejection::Rejection;
 
     const NOW: Timestamp = Timestamp(1000);
@@ -179,6 +205,19 @@ mod tests {
         assert!(again(&worker(), "a").is_ok());
         assert!(again(&detached(&worker(), "c1").unwrap(), "b").is_ok());
         assert!(again(&dead(&worker()), "b").is_ok());
+    }
+
+    #[test]
+    fn a_connection_is_one_worker_and_names_no_other() {
+        let (w, x) = (worker().worker_id, "x".parse().unwrap());
+        assert!(check_connection(None, &w).is_ok() && check_connection(Some(&w), &w).is_ok());
+        let refused = check_connection(Some(&x), &w).unwrap_err().to_string();
+        assert!(refused.ends_with("registered worker x before: use another connection for w"), "{refused}");
+        assert_eq!(reporter(None, None), Ok(None));
+        assert_eq!(reporter(None, Some(&x)), Ok(Some(&x)));
+        assert_eq!(reporter(Some(&w), None), Ok(Some(&w)));
+        let refused = reporter(Some(&w), Some(&x)).unwrap_err().to_string();
+        assert_eq!(refused, "Invalid job update: worker_id is x, this connection is w");
     }
 
     #[test]

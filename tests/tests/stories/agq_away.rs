@@ -31,3 +31,20 @@ fn a_job_that_ends_while_agq_is_away_is_reported_after() {
     );
     assert_eq!(std::fs::read_to_string(lab.path().join("started")).unwrap(), "x\n", "it ran once");
 }
+
+#[test]
+fn a_report_that_is_too_large_for_agq_is_cut_and_accepted() {
+    let lab = Lab::new();
+    // No heartbeat comes in time to notice that agq closed the connection.
+    let agq = lab.agq(&["--heartbeat-interval", "3600", "--max-message-bytes", "100000"]);
+    let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1", "--tools", "head"]);
+    lab.submit_plan(&agq, &plan("p", "head", &["-c", "1000000", "/dev/zero"]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = ended(&lab, &agq, "a");
+    assert_eq!((job["status"].as_str(), job["attempt"].as_u64()), (Some("completed"), Some(1)));
+    let result = &job["task_results"][0];
+    assert_eq!(
+        (result["stdout_bytes"].as_u64(), result["stdout_truncated"].as_bool()),
+        (Some(1_000_000), Some(true))
+    );
+}

@@ -7,7 +7,7 @@ use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
     capability::Abilities,
     rejection::Rejection,
-    worker::{Standing, Worker},
+    worker::{self, Standing, Worker},
 };
 
 use crate::{
@@ -42,29 +42,22 @@ pub(super) async fn claimant(house: &House, caller: &Caller) -> Result<Claimant,
     Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities: house.abilities.of(&worker) })
 }
 
-/// The name under which the connection reports on jobs. A connection that is no worker may name one in its report; one
-/// that is a worker may not name another.
+/// The name under which the connection reports on jobs.
 pub(super) async fn reporter(
     house: &House,
     caller: &Caller,
     named: Option<&WorkerId>,
 ) -> Result<Arc<str>, CommandError> {
     // A worker that was found dead may still say what it did: the job's holder and attempt decide.
-    let own = caller.registered.as_ref().or(caller.name.as_ref());
-    let known = match own {
+    let own = match caller.registered.as_ref().or(caller.name.as_ref()) {
         Some(worker_id) => house.store.worker(worker_id).await?.map(|worker| worker.worker_id),
         None => None,
     };
-    let who = match (known, named) {
-        (Some(own), Some(named)) if own != *named => {
-            return Err(
-                Rejection::InvalidUpdate(format!("worker_id is {named}, this connection is {own}")).into()
-            );
-        }
-        (Some(own), _) => own,
-        (None, Some(named)) if house.store.worker(named).await?.is_some() => named.clone(),
-        (None, Some(named)) => return Err(Rejection::WorkerUnknown(named.clone()).into()),
-        (None, None) => return Ok(Arc::clone(&caller.connection)),
+    let Some(who) = worker::reporter(own.as_ref(), named)? else {
+        return Ok(Arc::clone(&caller.connection));
     };
+    if own.is_none() && house.store.worker(who).await?.is_none() {
+        return Err(Rejection::WorkerUnknown(who.clone()).into());
+    }
     Ok(who.as_str().into())
 }

@@ -28,12 +28,7 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
     let is_new_run = known.is_some_and(|known| worker::is_new_run(&known, &registration));
     let has = registration.active_job_ids.take().or(is_new_run.then(Vec::new));
     let worker_id = registration.worker_id.clone();
-    if let Some(other) = caller.registered.as_ref().filter(|other| **other != worker_id) {
-        let text = format!(
-            "this connection registered worker {other} before: use another connection for {worker_id}"
-        );
-        return Err(Rejection::InvalidRegistration(text).into());
-    }
+    worker::check_connection(caller.registered.as_ref(), &worker_id)?;
     let (connection, now) = (caller.connection.clone(), house.clock.now());
     let rule =
         move |known: Option<&Worker>| worker::registered(known, &registration, &connection, now).map(Some);

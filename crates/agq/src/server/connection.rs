@@ -125,7 +125,7 @@ impl Connection {
             }
             self.answer_what_is_ready().await?;
             if self.running.is_empty() {
-                self.is_alone = false;
+                (self.is_alone, self.is_waiting) = (false, false);
                 if let Some(request) = self.next.take() {
                     self.start(request).await;
                     continue;

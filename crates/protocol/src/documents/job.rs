@@ -276,7 +276,7 @@ pub struct JobStatus {
     /// Seed 003: stderr of the task that failed, when the job failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
-    /// What became of each task; null until the job ended.
+    /// What became of each task of the attempt that ended last; null until one has, and while another is under way.
     pub task_results: Option<Box<RawValue>>,
 }
 
