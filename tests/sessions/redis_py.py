@@ -1,0 +1,15 @@
+"""A whole session of redis-py with agq, the client that blocks.
+
+    AGQ_SESSION_KEY=... python3 -B tests/sessions/redis_py.py 6380 [--protocol 3]
+"""
+
+import asyncio
+
+import redis
+
+import redis_py_steps
+from common import arguments
+
+if __name__ == "__main__":
+    given = arguments(__doc__)
+    asyncio.run(redis_py_steps.run(given, redis.Redis))
