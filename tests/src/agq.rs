@@ -24,7 +24,7 @@ impl Agq {
         Self { child, port, args }
     }
 
-    /// Where it listens.
+    /// Where it listens on TCP.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -43,6 +43,11 @@ impl Agq {
     /// Starts it again on the same data and the same port.
     pub fn start_again(&mut self, lab: &Lab) {
         (self.child, self.port) = spawn(lab, self.port, &self.args);
+    }
+
+    /// SIGHUP: it reads its keys and certificates again.
+    pub fn reload(&self) {
+        signal(&self.child, Signal::HUP);
     }
 
     /// SIGTERM, and waits for the end.
@@ -87,7 +92,9 @@ fn spawn(lab: &Lab, port: u16, args: &[String]) -> (Child, u16) {
         .split("127.0.0.1:")
         .nth(1)
         .and_then(|rest| rest.split(',').next())
-        .and_then(|port| port.parse().ok());
+        .and_then(|port| port.parse().ok())
+        // Without TCP, there is at least a Unix socket.
+        .or_else(|| line.contains("listens on unix:").then_some(0));
     let log = || std::fs::read_to_string(lab.path().join("agq.log")).unwrap_or_default();
     (child, port.unwrap_or_else(|| panic!("agq did not say where it listens: '{line}'\n{}", log())))
 }

@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     path::PathBuf,
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
 };
 
 use rustix::process::Signal;
@@ -18,12 +18,15 @@ pub struct Agw {
 
 impl Agw {
     pub(crate) fn start(lab: &Lab, agq: &Agq, id: &str, args: &[&str]) -> Self {
+        let mut command = lab.command("agw");
+        command.env("AGQ_ADDR", agq.address()).args(args);
+        Self::start_by(lab, id, command)
+    }
+
+    pub(crate) fn start_by(lab: &Lab, id: &str, mut command: Command) -> Self {
         let log = lab.path().join(format!("{id}.log"));
-        let child = lab
-            .command("agw")
-            .env("AGQ_ADDR", agq.address())
+        let child = command
             .args(["--worker-id", id])
-            .args(args)
             .stdout(Stdio::null())
             .stderr(File::create(&log).expect("the log can be made"))
             .spawn()

@@ -94,6 +94,11 @@ impl Lab {
         Agw::start(self, agq, id, args)
     }
 
+    /// Starts a worker by a command that was prepared, and waits until it is registered.
+    pub fn agw_by(&self, id: &str, command: Command) -> Agw {
+        Agw::start_by(self, id, command)
+    }
+
     /// A command of ours with the lab's key and nothing else of the environment that concerns us.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));

@@ -17,10 +17,9 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
 /// Builds, and runs the stories.
 pub(crate) fn stories(report: &mut Report, filter: Option<&str>) -> anyhow::Result<()> {
     tools::cargo_tool(report, "nextest")?;
-    tools::debian_program(report, "redis-cli", "redis-tools");
-    let python = tools::python_with_redis(report);
+    let tools = tools::real_clients(report)?;
     let bin = binaries::build()?;
     let mut nextest = cargo(&["nextest", "run", "--locked", "--no-fail-fast", "--package", "e2e"]);
-    nextest.args(filter).env("AGENIX_BIN", bin).envs(python.map(|python| ("AGENIX_PYTHON", python)));
+    nextest.args(filter).env("AGENIX_BIN", bin).env("AGENIX_TOOLS", tools);
     must(&mut nextest)
 }

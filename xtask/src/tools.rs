@@ -1,14 +1,17 @@
 //! What the checks need beside the Rust toolchain: installed where it is missing and may be, named where not.
 
+mod clients;
+
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
-use crate::report::{Report, cargo, must, root};
+pub(crate) use self::clients::real_clients;
+use crate::report::{Report, cargo, must};
 
 /// Whether a command can be run.
-fn answers(program: &str, args: &[&str]) -> bool {
+fn answers(program: &Path, args: &[&str]) -> bool {
     let run = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     run.is_ok_and(|status| status.success())
 }
@@ -26,11 +29,16 @@ pub(crate) fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> 
 }
 
 /// Makes sure that there is a program of a Debian package; whether there is one in the end.
-pub(crate) fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
-    if answers(program, &["--version"]) {
+fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
+    if answers(Path::new(program), &["--version"]) {
         return true;
     }
-    let may = rustix::process::geteuid().is_root() && answers("apt-get", &["--version"]);
+    debian_package(report, program, package)
+}
+
+/// Installs a Debian package for the sake of a program; whether that went well.
+fn debian_package(report: &mut Report, program: &str, package: &str) -> bool {
+    let may = rustix::process::geteuid().is_root() && answers(Path::new("apt-get"), &["--version"]);
     if !may {
         report
             .skip(program, &format!("it is not installed, and only root with apt-get may install {package}"));
@@ -56,36 +64,4 @@ pub(crate) fn debian_program(report: &mut Report, program: &str, package: &str) 
             false
         }
     }
-}
-
-/// A Python that has redis-py, in a directory of its own under `target`.
-pub(crate) fn python_with_redis(report: &mut Report) -> Option<PathBuf> {
-    let home = root().join("target/python");
-    let python = home.join("bin/python");
-    if has_redis(&python) {
-        return Some(python);
-    }
-    if !answers("python3", &["--version"]) {
-        report.skip("redis-py", "there is no python3");
-        return None;
-    }
-    println!("redis-py is missing: installing it into target/python");
-    let mut venv = Command::new("python3");
-    venv.args(["-m", "venv"]).arg(&home);
-    let mut pip = Command::new(&python);
-    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "redis"]);
-    match must(&mut venv).and_then(|()| must(&mut pip)) {
-        Ok(()) => {
-            report.installed("redis-py into target/python");
-            Some(python)
-        }
-        Err(error) => {
-            report.skip("redis-py", &format!("it could not be installed: {error:#}"));
-            None
-        }
-    }
-}
-
-fn has_redis(python: &Path) -> bool {
-    python.to_str().is_some_and(|python| answers(python, &["-c", "import redis"]))
 }

@@ -51,6 +51,10 @@ impl Clock {
         ActionId::new(self.ordered().to_string()).expect("a UUID is letters, digits and '-'")
     }
 
+    pub(crate) fn challenge_id(&self) -> String {
+        self.ordered().simple().to_string()
+    }
+
     pub(crate) fn job_id(&self) -> JobId {
         JobId::new(format!("job-{}", self.ordered().simple())).expect("a UUID is letters and digits")
     }

@@ -1,16 +1,26 @@
 //! What agq is told: flags, then `AGQ_*` variables, then a TOML file, then the defaults.
 
+mod file;
+mod keys;
+mod options;
+mod settings;
+
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
-use agenix_protocol::limits::{DEFAULT_JOB_TIMEOUT_SECS, Limits};
 use anyhow::{Context, bail};
-use clap::{Args, Parser};
-use serde::Deserialize;
+use clap::Parser;
 
-use crate::{house::Settings, key::SessionKey};
+pub(crate) use self::keys::KeySource;
+use self::options::Options;
+use crate::{
+    house::Settings,
+    key::RandomKey,
+    keyring::Keys,
+    server::{Places, TlsFiles},
+};
 
 /// agq, the queue: keeps plans and jobs, hands jobs to workers, and loses nothing that it acknowledged.
 ///
@@ -27,143 +37,78 @@ pub(crate) struct Cli {
 
 const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file and never from a flag, which \
 everyone on the machine could see. Make one with `openssl rand -hex 32`. Without one, agq makes a random key for this run \
-and prints it on a terminal.\n\nLogs go to stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, \
-1 could not start or go on, 2 wrong usage.";
-
-/// Every option; in the TOML file they bear the same names.
-#[derive(Debug, Default, Args, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Options {
-    /// The address to listen on [default: 127.0.0.1]
-    #[arg(long, env = "AGQ_BIND", value_name = "IP")]
-    bind: Option<IpAddr>,
-    /// The port to listen on; 0 takes a free one and says which [default: 6380]
-    #[arg(long, env = "AGQ_PORT")]
-    port: Option<u16>,
-    /// Where the database is kept; made when missing [default: ~/.agq]
-    #[arg(long, env = "AGQ_DATA_DIR", value_name = "DIR")]
-    data_dir: Option<PathBuf>,
-    /// A file that holds the session key; agq only reads it
-    #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
-    session_key_file: Option<PathBuf>,
-    /// How often a worker should be heard of, in seconds; fractions are fine [default: 30]
-    #[arg(long, env = "AGQ_HEARTBEAT_INTERVAL", value_name = "SECONDS")]
-    heartbeat_interval: Option<f64>,
-    /// After how many intervals of silence a worker is dead and its jobs go to others [default: 3]
-    #[arg(long, env = "AGQ_HEARTBEAT_FACTOR", value_name = "N")]
-    heartbeat_factor: Option<u32>,
-    /// How long one attempt of a job may take, in seconds; 0 = no limit [default: 3600]
-    #[arg(long, env = "AGQ_JOB_TIMEOUT", value_name = "SECONDS")]
-    job_timeout: Option<u64>,
-    /// Most bytes in one command; 0 = no limit [default: 10485760]
-    #[arg(long, env = "AGQ_MAX_MESSAGE_BYTES", value_name = "N")]
-    max_message_bytes: Option<usize>,
-    /// Most arguments in one command; 0 = no limit [default: 1000000]
-    #[arg(long, env = "AGQ_MAX_ELEMENTS", value_name = "N")]
-    max_elements: Option<usize>,
-    /// Most bytes in a plan; 0 = no limit [default: 1048576]
-    #[arg(long, env = "AGQ_MAX_PLAN_BYTES", value_name = "N")]
-    max_plan_bytes: Option<usize>,
-    /// Most tasks in a plan; 0 = no limit [default: 100]
-    #[arg(long, env = "AGQ_MAX_TASKS", value_name = "N")]
-    max_tasks: Option<usize>,
-    /// Most inputs in an action; 0 = no limit [default: 1000000]
-    #[arg(long, env = "AGQ_MAX_INPUTS", value_name = "N")]
-    max_inputs: Option<usize>,
-    /// Most commands of one connection that may wait for their replies; 0 = no limit [default: 1024]
-    #[arg(long, env = "AGQ_MAX_PIPELINE", value_name = "N")]
-    max_pipeline: Option<usize>,
-}
+and prints it on a terminal.\n\nKeys that may do less stand in the config file by name, as they are or as `sha256:` and \
+their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # takes jobs, as this worker\n  [clients]\n  \
+\"alice\" = \"sha256:…\"      # submits and watches\n  [admins]\n  \"root\" = \"…\"              # may do everything\n\n\
+SIGHUP makes agq read the keys and the certificates again and open the audit log anew; connections stay.\n\nLogs go to \
+stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
 
 /// What agq works with, after everything was put together.
 #[derive(Debug)]
 pub(crate) struct Config {
-    pub(crate) address: SocketAddr,
+    pub(crate) places: Places,
     pub(crate) data_dir: PathBuf,
+    pub(crate) audit_log: Option<PathBuf>,
     pub(crate) settings: Settings,
-    pub(crate) key: SessionKey,
-    /// Whether the key was made up for this run.
-    pub(crate) is_key_random: bool,
+    /// The keys to begin with.
+    pub(crate) keys: Keys,
+    /// Where to read them again.
+    pub(crate) key_source: KeySource,
+    /// The key that was made up for this run, where nobody else can do everything.
+    pub(crate) random_key: Option<RandomKey>,
 }
 
 impl Cli {
     /// Puts flags, variables, file and defaults together.
     pub(crate) fn resolve(self) -> anyhow::Result<Config> {
-        let file = self.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let mut key_source = KeySource::new(self.config.clone(), self.options.session_key_file.clone());
+        let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+        let mut keys = key_source.keys_in(&file)?;
+        let random_key = if keys.has_admin() { None } else { Some(RandomKey::new()?) };
+        if let Some(key) = &random_key {
+            key_source.stays(key.hash());
+            keys.add_session_key(key.hash())?;
+        }
         let options = self.options.or(file);
-        let given = given_key(&options)?;
-        let is_key_random = given.is_none();
         Ok(Config {
-            address: SocketAddr::new(
-                options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-                options.port.unwrap_or(6380),
-            ),
+            places: places(&options)?,
             data_dir: options.data_dir.clone().map_or_else(default_data_dir, Ok)?,
+            audit_log: options.audit_log.clone(),
             settings: options.settings()?,
-            key: given.map_or_else(SessionKey::random, Ok)?,
-            is_key_random,
+            keys,
+            key_source,
+            random_key,
         })
     }
 }
 
-impl Options {
-    /// These options, and `other` where they say nothing.
-    fn or(self, other: Self) -> Self {
-        Self {
-            bind: self.bind.or(other.bind),
-            port: self.port.or(other.port),
-            data_dir: self.data_dir.or(other.data_dir),
-            session_key_file: self.session_key_file.or(other.session_key_file),
-            heartbeat_interval: self.heartbeat_interval.or(other.heartbeat_interval),
-            heartbeat_factor: self.heartbeat_factor.or(other.heartbeat_factor),
-            job_timeout: self.job_timeout.or(other.job_timeout),
-            max_message_bytes: self.max_message_bytes.or(other.max_message_bytes),
-            max_elements: self.max_elements.or(other.max_elements),
-            max_plan_bytes: self.max_plan_bytes.or(other.max_plan_bytes),
-            max_tasks: self.max_tasks.or(other.max_tasks),
-            max_inputs: self.max_inputs.or(other.max_inputs),
-            max_pipeline: self.max_pipeline.or(other.max_pipeline),
+/// Where to listen, unless that would give the keys away.
+fn places(options: &Options) -> anyhow::Result<Places> {
+    let tls = match (&options.tls_cert, &options.tls_key, &options.tls_client_ca) {
+        (Some(cert), Some(key), client_ca) => {
+            Some(TlsFiles { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() })
         }
-    }
-
-    fn settings(&self) -> anyhow::Result<Settings> {
-        let interval = self.heartbeat_interval.unwrap_or(30.0);
-        if !(0.001..=86_400.0).contains(&interval) {
-            bail!("heartbeat-interval is {interval}: give seconds between 0.001 and 86400");
+        (None, None, None) => None,
+        (None, None, Some(_)) => bail!("tls-client-ca is given without TLS: give tls-cert and tls-key, too"),
+        (Some(_), None, _) => bail!("tls-cert is given without its private key: give tls-key, too"),
+        (None, Some(_), _) => bail!("tls-key is given without its certificate: give tls-cert, too"),
+    };
+    let socket = options.socket.clone();
+    if options.no_tcp.unwrap_or_default() {
+        if socket.is_none() {
+            bail!("no-tcp is given without socket: agq would listen nowhere, give --socket PATH");
         }
-        let factor = self.heartbeat_factor.unwrap_or(3);
-        if factor == 0 {
-            bail!("heartbeat-factor is 0: every worker would be dead at once, give at least 1");
-        }
-        let defaults = Limits::default();
-        let limits = Limits {
-            max_message_bytes: self.max_message_bytes.unwrap_or(defaults.max_message_bytes),
-            max_elements: self.max_elements.unwrap_or(defaults.max_elements),
-            max_plan_bytes: self.max_plan_bytes.unwrap_or(defaults.max_plan_bytes),
-            max_tasks: self.max_tasks.unwrap_or(defaults.max_tasks),
-            max_inputs: self.max_inputs.unwrap_or(defaults.max_inputs),
-            max_pipeline: self.max_pipeline.unwrap_or(defaults.max_pipeline),
-        };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just above")]
-        let heartbeat_interval_ms = (interval * 1000.0).round() as u64;
-        let job_timeout_ms = self.job_timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECS).saturating_mul(1000);
-        Ok(Settings { limits, heartbeat_interval_ms, heartbeat_factor: factor, job_timeout_ms })
+        return Ok(Places { tcp: None, socket, tls: None });
     }
-}
-
-fn read_file(path: &Path) -> anyhow::Result<Options> {
-    let shown = path.display();
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read the config file {shown}"))?;
-    toml::from_str(&text).with_context(|| format!("the config file {shown} is wrong"))
-}
-
-fn given_key(options: &Options) -> anyhow::Result<Option<SessionKey>> {
-    match std::env::var("AGQ_SESSION_KEY") {
-        Ok(text) if !text.is_empty() => return SessionKey::new(&text, "AGQ_SESSION_KEY").map(Some),
-        _ => {}
+    let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let is_open = !ip.to_canonical().is_loopback();
+    if is_open && tls.is_none() && !options.insecure.unwrap_or_default() {
+        bail!(
+            "refusing to listen on {ip} without TLS: whoever is on the way could read the keys and change the jobs. Give \
+             --tls-cert and --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
+        );
     }
-    options.session_key_file.as_deref().map(SessionKey::from_file).transpose()
+    Ok(Places { tcp: Some(SocketAddr::new(ip, options.port.unwrap_or(6380))), socket, tls })
 }
 
 fn default_data_dir() -> anyhow::Result<PathBuf> {
@@ -174,9 +119,13 @@ fn default_data_dir() -> anyhow::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
-    use super::{Cli, Options};
+    use super::{Cli, Options, places};
+
+    fn options(text: &str) -> Options {
+        toml::from_str(text).unwrap()
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {
@@ -184,11 +133,50 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_first_wins_and_zero_is_no_limit() {
-        let file: Options = toml::from_str("port = 1\nmax-tasks = 0").unwrap();
-        let options = Options { port: Some(2), ..Options::default() }.or(file);
-        assert_eq!((options.port, options.settings().unwrap().limits.max_tasks), (Some(2), 0));
+    fn what_is_said_first_wins() {
+        let options = Options { port: Some(2), ..Options::default() }.or(options("port = 1\nmax-tasks = 0"));
+        assert_eq!((options.port, options.max_tasks), (Some(2), Some(0)));
         let error = toml::from_str::<Options>("prot = 1").unwrap_err().to_string();
         assert!(error.contains("unknown field `prot`"), "{error}");
+    }
+
+    #[test]
+    fn a_switch_needs_no_value_and_takes_one() {
+        let given = |args: &[&str]| Cli::try_parse_from([&["agq"][..], args].concat()).unwrap().options;
+        assert_eq!(given(&["--no-tcp", "--socket", "s"]).no_tcp, Some(true));
+        assert_eq!(given(&["--insecure=false"]).insecure, Some(false));
+        assert_eq!(given(&[]).no_quarantine, None);
+        assert!(Cli::try_parse_from(["agq", "--insecure=perhaps"]).is_err());
+    }
+
+    #[test]
+    fn only_loopback_is_open_without_tls() {
+        for ip in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert!(places(&options(&format!("bind = '{ip}'"))).is_ok(), "{ip}");
+        }
+        for ip in ["0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "::ffff:10.0.0.1"] {
+            let error = places(&options(&format!("bind = '{ip}'"))).unwrap_err().to_string();
+            assert!(error.contains(&format!("refusing to listen on {ip} without TLS")), "{error}");
+            assert!(places(&options(&format!("bind = '{ip}'\ninsecure = true"))).is_ok(), "{ip}");
+            let tls = format!("bind = '{ip}'\ntls-cert = 'c'\ntls-key = 'k'");
+            assert!(places(&options(&tls)).is_ok(), "{ip}");
+        }
+    }
+
+    #[test]
+    fn half_of_a_setting_is_refused() {
+        for (text, words) in [
+            ("tls-cert = 'c'", "give tls-key, too"),
+            ("tls-key = 'k'", "give tls-cert, too"),
+            ("tls-client-ca = 'ca'", "give tls-cert and tls-key, too"),
+            ("no-tcp = true", "give --socket PATH"),
+        ] {
+            let error = places(&options(text)).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let unix = places(&options("no-tcp = true\nsocket = 's'\nbind = '0.0.0.0'")).unwrap();
+        assert!(unix.tcp.is_none() && unix.socket.is_some(), "what TCP would do does not matter");
+        let both = places(&options("socket = 's'")).unwrap();
+        assert_eq!(both.tcp.unwrap().to_string(), "127.0.0.1:6380");
     }
 }

@@ -2,13 +2,26 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use agenix_protocol::{ids::WorkerId, limits::Limits, time::Timestamp};
-use agenix_rules::{capability::Abilities, worker::Worker};
+use agenix_protocol::{documents, ids::WorkerId, limits::Limits, time::Timestamp};
+use agenix_rules::{
+    capability::Abilities,
+    quarantine::{self, Outcomes},
+    worker::{Standing, Worker},
+};
 
-use crate::{clock::Clock, matchmaker::Matchmaker, store::Store};
+use crate::{
+    audit::Audit,
+    challenges::Challenges,
+    clock::Clock,
+    directory::Directory,
+    hub::Hub,
+    keyring::{Identity, Role},
+    matchmaker::Matchmaker,
+    store::{Store, StoreError},
+};
 
 /// The inside of one agq, below the socket.
 pub(crate) struct House {
@@ -16,7 +29,14 @@ pub(crate) struct House {
     pub(crate) matchmaker: Matchmaker,
     pub(crate) clock: Clock,
     pub(crate) abilities: AbilitiesSeen,
+    pub(crate) reputation: Reputation,
+    pub(crate) hub: Hub,
+    pub(crate) challenges: Challenges,
+    pub(crate) directory: Directory,
+    pub(crate) audit: Audit,
     pub(crate) settings: Settings,
+    /// When this agq started.
+    pub(crate) started_at: Timestamp,
 }
 
 /// What registered workers can run, as it was read from their registrations: read once, not at every claim, for a machine
@@ -26,23 +46,57 @@ pub(crate) struct AbilitiesSeen(Mutex<HashMap<WorkerId, (Timestamp, Arc<Abilitie
 
 impl AbilitiesSeen {
     /// What the worker can run.
-    pub(crate) fn of(&self, worker: &Worker) -> Arc<Abilities> {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((at, abilities)) = seen.get(&worker.worker_id)
+    pub(crate) async fn of(&self, store: &dyn Store, worker: &Worker) -> Result<Arc<Abilities>, StoreError> {
+        if let Some((at, abilities)) = lock(&self.0).get(&worker.worker_id)
             && *at == worker.registered_at
         {
-            return Arc::clone(abilities);
+            return Ok(Arc::clone(abilities));
         }
-        let capabilities = worker.registration().map(|told| told.capabilities).unwrap_or_default();
-        let abilities = Arc::new(Abilities::Commands(capabilities.commands().cloned().collect()));
-        seen.insert(worker.worker_id.clone(), (worker.registered_at, Arc::clone(&abilities)));
-        abilities
+        let told = store.registration(&worker.worker_id).await?;
+        let told = told.and_then(|told| documents::parse(told.as_bytes()).ok());
+        let abilities = Arc::new(told.as_ref().map_or(Abilities::Nothing, Abilities::of));
+        lock(&self.0).insert(worker.worker_id.clone(), (worker.registered_at, Arc::clone(&abilities)));
+        Ok(abilities)
     }
 
     /// Forgets a worker that is no more.
     pub(crate) fn forget(&self, worker_id: &WorkerId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(worker_id);
+        lock(&self.0).remove(worker_id);
     }
+}
+
+/// How the latest jobs of each worker ended, since this agq started.
+#[derive(Default)]
+pub(crate) struct Reputation(Mutex<HashMap<WorkerId, Outcomes>>);
+
+impl Reputation {
+    /// A job of a worker ended.
+    pub(crate) fn note(&self, worker_id: &WorkerId, failed: bool) {
+        let mut known = lock(&self.0);
+        let outcomes = known.entry(worker_id.clone()).or_default();
+        *outcomes = outcomes.with(failed);
+    }
+
+    /// Why this worker is to be quarantined, if it is, given all workers.
+    pub(crate) fn verdict(&self, worker_id: &WorkerId, workers: &[Worker]) -> Option<String> {
+        let known = lock(&self.0);
+        let live: Vec<&Worker> =
+            workers.iter().filter(|worker| worker.standing == Standing::Active).collect();
+        let others = live.iter().filter(|worker| worker.worker_id != *worker_id);
+        let others: Vec<Outcomes> =
+            others.filter_map(|worker| known.get(&worker.worker_id).copied()).collect();
+        let quarantined = live.iter().filter(|worker| worker.quarantine.is_some()).count();
+        quarantine::reason(*known.get(worker_id)?, &others, quarantined, live.len())
+    }
+
+    /// Forgets what is known of a worker: it is no more, or gets another chance.
+    pub(crate) fn forget(&self, worker_id: &WorkerId) {
+        lock(&self.0).remove(worker_id);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the rules are told from outside.
@@ -53,8 +107,32 @@ pub(crate) struct Settings {
     pub(crate) heartbeat_interval_ms: u64,
     /// After how many intervals of silence it is dead.
     pub(crate) heartbeat_factor: u32,
-    /// How long one attempt of a job may take, in milliseconds; 0 for no bound.
+    /// How long one attempt of a job may take when its plan does not say, in milliseconds; 0 for no bound.
     pub(crate) job_timeout_ms: u64,
+    /// How long a claimed job may go unreported before it goes back, in milliseconds; 0 for no bound.
+    pub(crate) start_timeout_ms: u64,
+    /// How long jobs that ended well, failed or were cancelled are kept, in milliseconds; 0 for ever.
+    pub(crate) keep_ended_ms: u64,
+    /// How long dead jobs are kept, in milliseconds; 0 for ever.
+    pub(crate) keep_dead_ms: u64,
+    /// How many ended jobs are kept at most, the dead apart; 0 for no bound.
+    pub(crate) keep_ended_count: u64,
+    /// Whether workers that fail far more often than others are quarantined.
+    pub(crate) quarantine: bool,
+    /// The shape of BRPOP's reply.
+    pub(crate) brpop_reply: PopReply,
+}
+
+/// The shape of BRPOP's reply for one key: the seed's bare value, or Redis' pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PopReply {
+    /// The pair for clients that introduced themselves (HELLO, CLIENT), else the value.
+    #[default]
+    Auto,
+    /// Always the value.
+    Bulk,
+    /// Always the pair.
+    Pair,
 }
 
 impl Settings {
@@ -79,10 +157,24 @@ pub(crate) fn is_connection(holder: &str) -> bool {
 pub(crate) struct Caller {
     /// The connection's name, unlike any worker's id.
     pub(crate) connection: Arc<str>,
+    /// Its number.
+    pub(crate) number: u64,
+    /// Where it comes from, for people.
+    pub(crate) from: Arc<str>,
+    /// Whose key it has shown.
+    pub(crate) identity: Option<Identity>,
     /// The worker that registered on this connection.
     pub(crate) registered: Option<WorkerId>,
     /// The name that it gave itself, where that could be a worker's.
     pub(crate) name: Option<WorkerId>,
     /// Whether it sent HELLO or CLIENT, as client libraries do: it then expects the reply shapes of Redis.
     pub(crate) is_introduced: bool,
+}
+
+impl Caller {
+    /// The worker whose own key this is.
+    pub(crate) fn key_worker(&self) -> Option<WorkerId> {
+        let identity = self.identity.as_ref().filter(|identity| identity.role == Role::Worker)?;
+        WorkerId::new(&*identity.name).ok()
+    }
 }

@@ -1,50 +1,83 @@
-//! The session key: in memory only, compared in constant time, in no log (seed 003 §8.1).
+//! One key: hashed as soon as it is read, compared in constant time, in no log (seed 003 §8.1). Who it stands for is the
+//! keyring's business.
 
-use std::path::Path;
+use std::{fmt, path::Path};
 
 use anyhow::{Context, bail};
 use secrecy::{ExposeSecret, SecretString};
-use subtle::ConstantTimeEq;
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
 
-/// Fewest bytes of a session key.
-const MIN_BYTES: usize = 32;
+/// Fewest bytes of a key.
+pub(crate) const MIN_KEY_BYTES: usize = 32;
+/// What a hash begins with where a key is expected.
+const HASHED: &str = "sha256:";
 
-/// A session key. Its `Debug` shows nothing of it.
-#[derive(Debug, Clone)]
-pub(crate) struct SessionKey(SecretString);
+/// What agq keeps of a key. A plain hash is right here: keys are 32 random bytes or more, which nobody tries out, so a
+/// slow, salted hash, as weak passwords need, would only make AUTH slow.
+#[derive(Clone)]
+pub(crate) struct KeyHash([u8; 32]);
 
-impl SessionKey {
-    /// Checks a key that was given; `origin` says where it came from.
-    pub(crate) fn new(text: &str, origin: &str) -> anyhow::Result<Self> {
+impl KeyHash {
+    /// The hash of a key that somebody tells.
+    pub(crate) fn of(key: &[u8]) -> Self {
+        Self(Sha256::digest(key).into())
+    }
+
+    /// Reads a key, or `sha256:` and the hash of one in hex. `origin` says where it stands.
+    pub(crate) fn read(text: &str, origin: &str) -> anyhow::Result<Self> {
         let text = text.trim();
-        if text.len() < MIN_BYTES {
+        if let Some(hex) = text.strip_prefix(HASHED) {
+            let Some(hash) = bytes_of(hex) else {
+                bail!("the hash in {origin} is not `{HASHED}` and 64 hex digits");
+            };
+            return Ok(Self(hash));
+        }
+        if text.len() < MIN_KEY_BYTES {
             let length = text.len();
             bail!(
-                "the session key in {origin} has {length} bytes, it needs at least {MIN_BYTES}: make one with `openssl rand -hex 32`"
+                "the key in {origin} has {length} bytes, it needs at least {MIN_KEY_BYTES}: make one with `openssl rand -hex 32`"
             );
         }
-        Ok(Self(text.into()))
+        Ok(Self::of(text.as_bytes()))
     }
 
     /// Reads a key file.
     pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read the session key file {shown}"))?;
-        Self::new(&text, &format!("the file {shown}"))
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read the key file {shown}"))?;
+        Self::read(&text, &format!("the file {shown}"))
     }
 
+    /// Whether it is the same hash. Takes the same time wherever they differ.
+    pub(crate) fn matches(&self, other: &Self) -> Choice {
+        self.0.as_slice().ct_eq(other.0.as_slice())
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyHash([REDACTED])")
+    }
+}
+
+/// A key that was made up for one run. Its `Debug` shows nothing of it.
+#[derive(Debug, Clone)]
+pub(crate) struct RandomKey(SecretString);
+
+impl RandomKey {
     /// A new random key of 32 bytes, in hex.
-    pub(crate) fn random() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let mut bytes = [0u8; 32];
         getrandom::fill(&mut bytes).context("the system gave no random bytes for a session key")?;
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Self(hex.into()))
     }
 
-    /// Whether `told` is the key. Takes the same time wherever they differ.
-    pub(crate) fn matches(&self, told: &[u8]) -> bool {
-        self.0.expose_secret().as_bytes().ct_eq(told).into()
+    /// What the keyring keeps of it.
+    pub(crate) fn hash(&self) -> KeyHash {
+        KeyHash::of(self.reveal().as_bytes())
     }
 
     /// The key itself, for the one place that prints it to the person who started agq.
@@ -53,23 +86,55 @@ impl SessionKey {
     }
 }
 
+/// 32 bytes from 64 hex digits.
+fn bytes_of(hex: &str) -> Option<[u8; 32]> {
+    let digits: Option<Vec<u32>> = hex.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits?;
+    let mut bytes = [0; 32];
+    if digits.len() != bytes.len() * 2 {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::try_from(pair[0] * 16 + pair[1]).ok()?;
+    }
+    Some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::SessionKey;
+    use super::{KeyHash, RandomKey};
+
+    fn is_same(one: &KeyHash, other: &KeyHash) -> bool {
+        one.matches(other).into()
+    }
 
     #[test]
     fn a_key_is_compared_and_never_shown() {
-        let key = SessionKey::random().unwrap();
+        let key = RandomKey::new().unwrap();
         let text = key.reveal().to_owned();
         assert_eq!(text.len(), 64);
-        assert!(key.matches(text.as_bytes()) && !key.matches(b"") && !key.matches(&text.as_bytes()[1..]));
-        assert!(!format!("{key:?}").contains(&text));
+        assert!(is_same(&key.hash(), &KeyHash::of(text.as_bytes())));
+        assert!(!is_same(&key.hash(), &KeyHash::of(b"")));
+        assert!(!is_same(&key.hash(), &KeyHash::of(&text.as_bytes()[1..])));
+        assert!(!format!("{key:?} {:?}", key.hash()).contains(&text[..8]));
     }
 
     #[test]
     fn thirty_two_bytes_are_enough_and_one_less_is_not() {
-        assert!(SessionKey::new(&"k".repeat(32), "a test").is_ok());
-        let error = SessionKey::new(&"k".repeat(31), "a test").unwrap_err().to_string();
+        assert!(KeyHash::read(&"k".repeat(32), "a test").is_ok());
+        let error = KeyHash::read(&"k".repeat(31), "a test").unwrap_err().to_string();
         assert!(error.contains("has 31 bytes, it needs at least 32") && !error.contains("kkk"), "{error}");
+    }
+
+    #[test]
+    fn a_hash_stands_for_its_key() {
+        // As `printf %s KEY | sha256sum` prints it.
+        let hashed = "sha256:2CF24DBA5FB0A30E26E83B2AC5B9E29E1B161E5C1FA7425E73043362938B9824";
+        let read = KeyHash::read(&format!(" {hashed}\n"), "a test").unwrap();
+        assert!(is_same(&read, &KeyHash::of(b"hello")));
+        for wrong in [hashed[..70].to_owned(), format!("{hashed}0"), hashed.replace('F', "G")] {
+            let error = KeyHash::read(&wrong, "a test").unwrap_err().to_string();
+            assert!(error.contains("64 hex digits") && !error.contains("2CF24"), "{error}");
+        }
     }
 }

@@ -2,14 +2,22 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
+mod challenges;
 mod clock;
 mod commands;
 mod config;
+mod directory;
 mod error;
+mod herald;
 mod house;
+mod hub;
 mod key;
+mod keyring;
+mod keys;
 mod matchmaker;
 mod reaper;
+mod reload;
 mod server;
 mod store;
 mod telemetry;
@@ -23,17 +31,24 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Parser;
 use tokio::{
-    net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinSet,
 };
 use tracing::{info, warn};
 
 use crate::{
+    audit::Audit,
+    challenges::Challenges,
     clock::Clock,
     config::{Cli, Config},
-    house::{AbilitiesSeen, House},
+    directory::Directory,
+    house::{AbilitiesSeen, House, Reputation},
+    hub::Hub,
+    keyring::Keyring,
     matchmaker::Matchmaker,
+    reload::Reload,
+    server::{Door, Entrance},
     store::{Store, redb::RedbStore},
 };
 
@@ -56,30 +71,26 @@ fn main() -> ExitCode {
 }
 
 async fn run(config: Config) -> anyhow::Result<()> {
-    let data_dir = config.data_dir.display().to_string();
-    std::fs::create_dir_all(&config.data_dir).with_context(|| {
-        format!("cannot create the data directory {data_dir}: choose another with --data-dir")
-    })?;
-    let store: Arc<dyn Store> = Arc::new(RedbStore::open(&config.data_dir.join("agq.redb"))?);
-    let house = Arc::new(House {
-        matchmaker: Matchmaker::start(&store),
-        store,
-        clock: Clock::default(),
-        abilities: AbilitiesSeen::default(),
-        settings: config.settings.clone(),
-    });
+    let house = Arc::new(furnish(&config)?);
     commands::start_over(&house).await?;
-    let listener = TcpListener::bind(config.address).await.with_context(|| {
-        format!("cannot listen on {}: choose another --port (0 takes a free one)", config.address)
-    })?;
-    greet(&config, listener.local_addr()?, &data_dir)?;
+    let entrance = Entrance::open(&config.places).await?;
+    // From here on SIGHUP does not end agq.
+    let hangups = signal(SignalKind::hangup())?;
+    greet(&config, &entrance.addresses()?)?;
 
-    let (stop, stopped) = watch::channel(false);
+    let keyring = Arc::new(Keyring::new(config.keys));
+    let door = Arc::new(Door::new(Arc::clone(&keyring), &house.settings.limits));
+    let reload =
+        Reload { key_source: config.key_source, keyring, tls: entrance.tls(), house: Arc::clone(&house) };
     let failure = house.store.failure();
-    let reaper = tokio::spawn(reaper::run(Arc::clone(&house)));
-    let server = tokio::spawn(server::serve(listener, house, Arc::new(config.key), stopped));
+    let (stop, stopped) = watch::channel(false);
+    let mut aside = JoinSet::new();
+    aside.spawn(reaper::run(Arc::clone(&house)));
+    aside.spawn(herald::run(Arc::clone(&house)));
+    let server = tokio::spawn(server::serve(entrance, house, door, stopped));
     let signal = tokio::select! {
         signal = next_signal() => signal?,
+        () = reload.run(hangups) => "SIGHUP: the terminal has gone",
         reason = failure => bail!(
             "the store cannot go on: {reason}; mend that and start agq again, what it acknowledged is on disk"
         ),
@@ -90,26 +101,54 @@ async fn run(config: Config) -> anyhow::Result<()> {
         ended = server => ended?,
         signal = next_signal() => bail!("ended by a second {}", signal?),
     }
-    reaper.abort();
-    // Whether it was aborted in time does not matter: it holds nothing that a crash would not forgive.
-    let _aborted = reaper.await;
+    // Whether they are aborted in time does not matter: they hold nothing that a crash would not forgive.
+    aside.shutdown().await;
     Ok(())
 }
 
+/// Opens everything that commands work with.
+fn furnish(config: &Config) -> anyhow::Result<House> {
+    std::fs::create_dir_all(&config.data_dir).with_context(|| {
+        format!(
+            "cannot create the data directory {}: choose another with --data-dir",
+            config.data_dir.display()
+        )
+    })?;
+    let audit = Audit::open(config.audit_log.as_deref())?;
+    let clock = Clock::default();
+    let store: Arc<dyn Store> = Arc::new(RedbStore::open(&config.data_dir.join("agq.redb"))?);
+    Ok(House {
+        matchmaker: Matchmaker::start(&store, config.settings.start_timeout_ms),
+        store,
+        started_at: clock.now(),
+        clock,
+        abilities: AbilitiesSeen::default(),
+        reputation: Reputation::default(),
+        hub: Hub::default(),
+        challenges: Challenges::default(),
+        directory: Directory::default(),
+        audit,
+        settings: config.settings.clone(),
+    })
+}
+
 /// Says where agq is reached; on a terminal also how, when the key is known to nobody else.
-fn greet(config: &Config, address: std::net::SocketAddr, data_dir: &str) -> anyhow::Result<()> {
+fn greet(config: &Config, addresses: &[String]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "agq {} listens on {address}, data in {data_dir}", env!("CARGO_PKG_VERSION"))?;
-    if config.is_key_random && out.is_terminal() {
-        let key = config.key.reveal();
-        writeln!(out, "\nNo session key was given, so this run has a random one. In another shell:\n")?;
-        writeln!(out, "  export AGQ_ADDR={address} AGQ_SESSION_KEY={key}")?;
-        writeln!(out, "  agw                                   # a worker on this machine")?;
-        writeln!(out, "  agx plan submit plan.json             # and work for it\n")?;
-    } else if config.is_key_random {
-        warn!(
-            "no session key was given and there is no terminal to print one on: nobody can log in; set AGQ_SESSION_KEY or --session-key-file"
-        );
+    let (version, places) = (env!("CARGO_PKG_VERSION"), addresses.join(", "));
+    writeln!(out, "agq {version} listens on {places}, data in {}", config.data_dir.display())?;
+    if let Some(key) = &config.random_key {
+        if out.is_terminal() {
+            let (key, address) = (key.reveal(), addresses.first().map_or("", String::as_str));
+            writeln!(out, "\nNo session key was given, so this run has a random one. In another shell:\n")?;
+            writeln!(out, "  export AGQ_ADDR={address} AGQ_SESSION_KEY={key}")?;
+            writeln!(out, "  agw                                   # a worker on this machine")?;
+            writeln!(out, "  agx plan submit plan.json             # and work for it\n")?;
+        } else {
+            warn!(
+                "no session key was given and there is no terminal to print one on: only keys of the config file can log in; set AGQ_SESSION_KEY or --session-key-file"
+            );
+        }
     }
     Ok(out.flush()?)
 }

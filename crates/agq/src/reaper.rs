@@ -1,6 +1,10 @@
 //! The janitor: notices what nobody reports. Workers that fell silent, jobs whose time has come.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
@@ -10,10 +14,12 @@ use agenix_rules::{
 use tracing::{error, info, warn};
 
 use crate::{
-    commands::{hand_back_all, take_all},
+    commands::{hand_back_all, note_outcome, nudge, take_all},
     error::CommandError,
+    herald::tell_of_worker,
     house::{House, is_connection},
-    store::{JobRule, Promise},
+    keys,
+    store::{JobRule, Keep, Promise},
 };
 
 /// Longest time between two rounds: how late a retry or a lost worker may be noticed, and how much a crash may forget
@@ -21,6 +27,10 @@ use crate::{
 const LONGEST_ROUND_MS: u64 = 500;
 /// Most due jobs that one round takes, so that it never keeps the writer to itself.
 const MAX_DUE: usize = 1000;
+/// How many ended jobs are forgotten in one write: others get their turn between two.
+const PRUNE_STEP: usize = 100;
+/// How many such writes a round has at most.
+const MAX_PRUNE_STEPS: usize = 20;
 
 /// Makes its rounds until it is dropped.
 pub(crate) async fn run(house: Arc<House>) {
@@ -51,6 +61,8 @@ async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), Com
     bury_silent_workers(house, listening_since).await?;
     take_jobs_of_the_gone(house).await?;
     wake_due_jobs(house).await?;
+    forget_old_jobs(house).await?;
+    keys::expire(&*house.store, house.clock.now(), MAX_DUE).await?;
     // Claims and heartbeats of the last moments reach the disk, when there were any.
     house.store.sync().await?;
     Ok(())
@@ -71,7 +83,8 @@ async fn bury_silent_workers(house: &House, listening_since: Timestamp) -> Resul
             let silent = |worker: &&Worker| worker::is_silent(worker, now, listening_since, silence_ms);
             Ok(known.filter(silent).map(worker::dead))
         };
-        house.store.decide_worker(&worker.worker_id, Promise::Durable, Box::new(rule)).await??;
+        house.store.decide_worker(&worker.worker_id, Promise::Durable, None, Box::new(rule)).await??;
+        tell_of_worker(house, &worker.worker_id, "dead");
     }
     Ok(())
 }
@@ -95,15 +108,55 @@ async fn wake_due_jobs(house: &House) -> Result<(), CommandError> {
     let now = house.clock.now();
     let due = house.store.due(now, MAX_DUE).await?;
     let mut answers = Vec::with_capacity(due.len());
+    let late: Arc<Mutex<HashSet<String>>> = Arc::default();
     for job_id in due {
-        let jitter = house.clock.chance();
+        let (jitter, late) = (house.clock.chance(), Arc::clone(&late));
         let rule: JobRule = Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::due(job, now, jitter)))
+            let Some(job) = job else { return Ok(Outcome::Unchanged) };
+            let outcome = job::due(job, now, jitter);
+            if let (Outcome::Changed(next), Some(holder)) = (&outcome, &job.holder)
+                && next.failures > job.failures
+            {
+                late.lock().unwrap_or_else(PoisonError::into_inner).insert(holder.clone());
+            }
+            Ok(outcome)
         });
         answers.push(house.store.decide(&job_id, Promise::Durable, None, rule));
     }
     for answer in answers {
         answer.await??;
+    }
+    let late = std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner));
+    flag_workers(house, late).await
+}
+
+/// Jobs took longer than they may: their workers may hang, and learn that the jobs are not theirs any more.
+async fn flag_workers(house: &House, holders: HashSet<String>) -> Result<(), CommandError> {
+    for holder in holders.into_iter().filter(|holder| !is_connection(holder)) {
+        let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
+        warn!(%worker_id, "a job took longer than it may; its worker may hang");
+        let rule = move |known: Option<&Worker>| Ok(known.map(worker::flagged));
+        house.store.decide_worker(&worker_id, Promise::Visible, None, Box::new(rule)).await??;
+        note_outcome(house, &holder, true).await?;
+        nudge(house, &holder);
+    }
+    Ok(())
+}
+
+/// Ended jobs that need not be kept any more are forgotten, a few at a time.
+async fn forget_old_jobs(house: &House) -> Result<(), CommandError> {
+    let (now, settings) = (house.clock.now(), &house.settings);
+    let before =
+        |keep_ms: u64| if keep_ms == 0 { Timestamp(0) } else { Timestamp(now.0.saturating_sub(keep_ms)) };
+    let keep = Keep {
+        ended_since: before(settings.keep_ended_ms),
+        dead_since: before(settings.keep_dead_ms),
+        count: settings.keep_ended_count,
+    };
+    for _step in 0..MAX_PRUNE_STEPS {
+        if house.store.prune(keep, PRUNE_STEP).await? < PRUNE_STEP {
+            break;
+        }
     }
     Ok(())
 }

@@ -1,9 +1,14 @@
 //! What agw is told, by flags and variables.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
-use agenix_client::{KEY_HELP, Server, session_key};
-use agenix_protocol::{documents::WorkerRegistration, ids::WorkerId, limits::DEFAULT_KEPT_BYTES};
+use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, session_key};
+use agenix_protocol::{
+    documents::WorkerRegistration,
+    ids::{QueueName, WorkerId},
+    limits::DEFAULT_KEPT_BYTES,
+    names::READY,
+};
 use anyhow::{Context, anyhow};
 use clap::Parser;
 use serde_json::Value;
@@ -11,16 +16,26 @@ use serde_json::Value;
 /// agw, the worker: takes jobs from agq, runs their tasks on this machine, reports what became of them.
 ///
 /// It offers the programs on PATH and gets only jobs that it can run. SIGTERM or Ctrl-C drains it: it takes no more jobs,
-/// finishes those it has, and goes; a second one ends them at once.
+/// finishes those it has, and goes; a second one ends them at once. SIGTSTP: it takes no more jobs until SIGCONT. SIGHUP: it
+/// looks at PATH again.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Config {
-    /// Where agq is
-    #[arg(long, env = "AGQ_ADDR", value_name = "HOST:PORT", default_value = "127.0.0.1:6380")]
+    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH
+    #[arg(long, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     agq: String,
     /// A file that holds the session key
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
     session_key_file: Option<PathBuf>,
+    /// The CA of agq's certificate, PEM [default: those of the system]
+    #[arg(long, env = "AGQ_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// A certificate of ours, where agq asks for one, PEM; one with the worker's id as its DNS name may do without a key
+    #[arg(long, env = "AGQ_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert, PEM
+    #[arg(long, env = "AGQ_KEY_FILE", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// This worker's id, unique among the living [default: worker-HOSTNAME-PID]
     #[arg(long, env = "AGW_WORKER_ID", value_name = "ID")]
     worker_id: Option<WorkerId>,
@@ -30,6 +45,9 @@ pub(crate) struct Config {
     /// Offer only these programs, of those that are on PATH
     #[arg(long, env = "AGW_TOOLS", value_name = "NAME,NAME…", value_delimiter = ',')]
     pub(crate) tools: Option<Vec<String>>,
+    /// Take jobs from these queues: each time from the first of them that has one
+    #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', default_value = READY)]
+    pub(crate) queues: Vec<QueueName>,
     /// Something to know about this worker; may be given several times
     #[arg(long = "tag", value_name = "NAME=VALUE")]
     tags: Vec<String>,
@@ -54,9 +72,15 @@ Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 
 impl Config {
     /// Where agq is and how to log in.
     pub(crate) fn server(&self) -> anyhow::Result<Server> {
-        let key =
-            session_key(self.session_key_file.as_deref()).map_err(|error| anyhow!("{error}: {KEY_HELP}"))?;
-        Server::new(&self.agq, key).map_err(anyhow::Error::msg)
+        let key = match session_key(self.session_key_file.as_deref()) {
+            Ok(key) => Some(key),
+            // The certificate may say who we are.
+            Err(KeyError::Missing) if self.tls_cert.is_some() => None,
+            Err(error) => return Err(anyhow!("{error}: {KEY_HELP}")),
+        };
+        let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
+        let address = Address::parse(&self.agq).map_err(anyhow::Error::msg)?;
+        Server::with_tls(address, tls, key).map_err(anyhow::Error::msg)
     }
 
     pub(crate) fn spool_dir(&self) -> PathBuf {
@@ -86,6 +110,8 @@ impl Config {
             capabilities: agenix_protocol::documents::Capabilities { tools, agentic_units },
             max_concurrent_jobs: self.max_concurrent_jobs.unwrap_or(cpus),
             tags: self.tags.iter().map(tag).collect::<anyhow::Result<_>>()?,
+            // The agentic units are asked when everything else is ready.
+            descriptions: BTreeMap::new(),
             instance: Some(uuid::Uuid::new_v4().to_string()),
             active_job_ids: None,
         })

@@ -7,20 +7,32 @@ use agenix_protocol::{
 use serde_json::value::RawValue;
 
 use crate::{
-    pipeline::{self, Stage},
+    pipeline::{self, Progress, Stage},
     stage::{self, Outputs, Workshop},
+    stop::Stop,
 };
 
-/// Runs the job and says what became of it. `progress` is told before each stage.
-pub(crate) async fn run(job: &JobDocument, workshop: &Workshop, progress: impl Fn(JobUpdate)) -> JobUpdate {
+/// Runs the job and says what became of it; after `stop` was called, nobody wants to hear that. `progress` is told before
+/// each stage.
+pub(crate) async fn run(
+    job: &JobDocument,
+    workshop: &Workshop,
+    stop: &Stop,
+    progress: impl Fn(Progress),
+) -> JobUpdate {
     let stages = match read(job) {
         Ok(stages) => stages,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
     let (mut outputs, mut results) = (Outputs::new(), Vec::new());
-    for (done, stage) in stages.iter().enumerate() {
-        progress(under_way(job, stage, done, stages.len()));
-        let ran = stage::run(stage, workshop, &mut outputs).await;
+    for (at, stage) in stages.iter().enumerate() {
+        if stop.is_called() {
+            return finished(job, Some("the job was stopped".into()), results);
+        }
+        if let Some(now) = Progress::at(&stages, at) {
+            progress(now);
+        }
+        let ran = stage::run(stage, workshop, &mut outputs, stop).await;
         results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
         if let Some(failed) = TaskResult::blamed(&results) {
             let reason = reason(failed);
@@ -36,17 +48,6 @@ fn read(job: &JobDocument) -> Result<Vec<Stage>, String> {
     let input =
         parse(job.inputs.get().as_bytes()).map_err(|error| format!("the input cannot be read: {error}"))?;
     pipeline::stages(&plan, &input).map_err(|error| error.to_string())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a plan has few stages")]
-fn under_way(job: &JobDocument, stage: &Stage, done: usize, of: usize) -> JobUpdate {
-    JobUpdate {
-        status: Some(Status::Running),
-        attempt: Some(job.attempt),
-        current_task: stage.commands.first().map(|command| command.task_number),
-        progress_percent: Some(100.0 * done as f32 / of as f32),
-        ..JobUpdate::default()
-    }
 }
 
 /// Why a task failed, in a sentence.

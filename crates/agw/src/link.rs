@@ -1,22 +1,27 @@
 //! The connection of the moment. Sessions come and go with agq; jobs outlive them and report over whichever is there.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
-    documents::{JobUpdate, to_json},
+    documents::{JobDocument, JobUpdate, Status, to_json},
     ids::JobId,
     limits::MAX_UPDATE_BYTES,
 };
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::sleep,
+};
 use tracing::{debug, warn};
 
-use crate::job;
+use crate::{job, pipeline::Progress, stop::Stop};
 
 /// A report that has to be smaller than this has to do without its results.
 const LEAST_UPDATE_BYTES: usize = 4096;
 /// How long to wait when agq's store fails: its disk may be full for a while.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait between two reports of progress.
+const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where jobs find the connection to report on.
 pub(crate) struct Link {
@@ -46,7 +51,7 @@ impl Link {
                     }
                     Err(error @ ClientError::StoreFailed(_)) => {
                         warn!(%job_id, %error, "the report is sent again in a moment");
-                        tokio::time::sleep(STORE_PAUSE).await;
+                        sleep(STORE_PAUSE).await;
                         continue;
                     }
                     // Its limit is below ours. It closes the connection; the next one takes a smaller report.
@@ -71,14 +76,61 @@ impl Link {
         }
     }
 
-    /// Tells agq how a job is getting on, if it can be told now.
-    pub(crate) fn mention(&self, job_id: &JobId, update: JobUpdate) {
-        let Some(mut connection) = self.current.borrow().clone() else { return };
-        let job_id = job_id.clone();
-        tokio::spawn(async move {
-            if let Err(error) = connection.update_job(&job_id, &update).await {
-                debug!(%job_id, %error, "progress was not reported");
+    /// Tells agq that a job runs and, now and then, how far it is; never ends. What cannot be told now is left out. When
+    /// agq answers that the job is not ours, `stop` is called.
+    pub(crate) async fn accompany(
+        &self,
+        job: &JobDocument,
+        mut progress: watch::Receiver<Option<Progress>>,
+        stop: &Stop,
+    ) -> Infallible {
+        let job_id = &job.job_id;
+        // Said until it was heard once.
+        let mut status = Some(Status::Running);
+        loop {
+            if progress.changed().await.is_err() {
+                return std::future::pending().await;
             }
-        });
+            let now = *progress.borrow_and_update();
+            let connection = self.current.borrow().clone();
+            let (Some(now), Some(mut connection)) = (now, connection) else { continue };
+            let update = JobUpdate {
+                status,
+                attempt: Some(job.attempt),
+                current_task: Some(now.current_task),
+                progress_percent: Some(now.percent),
+                ..JobUpdate::default()
+            };
+            match connection.update_job(job_id, &update).await {
+                Ok(()) => status = None,
+                Err(ClientError::Rejected(reason)) if is_not_ours(&reason) => {
+                    warn!(%job_id, "the job is not ours any more, its processes are ended: {reason}");
+                    stop.call();
+                }
+                Err(error) => debug!(%job_id, %error, "progress was not reported"),
+            }
+            sleep(PROGRESS_PAUSE).await;
+        }
+    }
+}
+
+/// Whether a refusal means that the job was ended, or belongs to another claim.
+fn is_not_ours(reason: &str) -> bool {
+    let ended = ["Invalid status transition: ", "Stale attempt: ", "Job not found: "];
+    ended.iter().any(|start| reason.starts_with(start)) || reason.contains(" cannot update job claimed by ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_not_ours;
+
+    #[test]
+    fn a_refusal_that_is_about_the_job_is_told_from_one_about_the_report() {
+        assert!(is_not_ours("Invalid status transition: cancelled -> running"));
+        assert!(is_not_ours("Stale attempt: attempt 1 of job job-1 is over, it is at attempt 2"));
+        assert!(is_not_ours("Worker w1 cannot update job claimed by w2"));
+        assert!(is_not_ours("Job not found: job-1"));
+        assert!(!is_not_ours("Invalid job update: task_results is not an array"));
+        assert!(!is_not_ours("Worker not registered: w1"));
     }
 }

@@ -2,17 +2,23 @@
 
 #![forbid(unsafe_code)]
 
+mod challenge;
 mod config;
 mod crew;
+mod errand;
+mod heartbeat;
+mod helm;
 mod job;
 mod joint;
 mod link;
+mod outfit;
 mod pipeline;
 mod process;
 mod session;
 mod signals;
 mod spool;
 mod stage;
+mod stop;
 mod toolbox;
 mod vitals;
 mod worker;
@@ -24,7 +30,7 @@ use std::{
 };
 
 use agenix_client::{ClientError, Server};
-use agenix_protocol::documents::WorkerRegistration;
+use agenix_protocol::{documents::WorkerRegistration, names::SCHEDULED};
 use anyhow::bail;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
@@ -32,7 +38,9 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     config::Config,
     crew::Crew,
-    signals::Orders,
+    helm::Helm,
+    outfit::Search,
+    signals::Signals,
     spool::Spool,
     stage::Workshop,
     toolbox::Toolbox,
@@ -91,34 +99,52 @@ enum Failure {
 }
 
 fn run(config: &Config) -> Result<End, Failure> {
-    let (server, registration, workshop) = prepare(config).map_err(Failure::Usage)?;
+    let Prepared { server, registration, workshop, search } = prepare(config).map_err(Failure::Usage)?;
     let vitals = Vitals::new(config.spool_dir()).map_err(|error| Failure::System(error.into()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::System(error.into()))?;
     runtime.block_on(async {
         let crew = Crew::new(workshop, registration.max_concurrent_jobs);
-        let orders = Orders::listen().map_err(|error| Failure::System(error.into()))?;
-        let grace = Duration::from_secs(config.grace);
-        let worker = Worker { server, registration, crew, vitals, grace };
-        worker.run(orders).await.map_err(Failure::Refused)
+        let signals = Signals::listen().map_err(|error| Failure::System(error.into()))?;
+        let helm = Helm::new(signals, search, Duration::from_secs(config.grace));
+        let queues = config.queues.clone();
+        let worker = Worker { server, registration, queues, crew, vitals, helm, outfits: 0 };
+        worker.run().await.map_err(Failure::Refused)
     })
 }
 
-/// Puts together what the worker works with.
-fn prepare(config: &Config) -> anyhow::Result<(Server, WorkerRegistration, Workshop)> {
+/// What the worker works with.
+struct Prepared {
+    server: Server,
+    registration: WorkerRegistration,
+    workshop: Workshop,
+    search: Search,
+}
+
+/// Puts it together, and finds mistakes before anything is begun.
+fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let toolbox = Toolbox::find(&path, config.tools.as_deref());
     if toolbox.len() == 0 {
         bail!("there is no program to offer: PATH is '{}'; check --tools", path.display());
+    }
+    if let Some(wrong) = config.queues.iter().find(|queue| queue.as_str() == SCHEDULED) {
+        bail!("'{wrong}' is no queue that jobs are taken from; check --queues");
     }
     let (tools, units) = toolbox.split();
     let spool = Spool::new(&config.spool_dir());
     if let Err(error) = spool.file() {
         bail!("cannot make files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
+    let search = Search { path, allowed: config.tools.clone(), spool: spool.clone() };
     let kill_grace = Duration::from_secs(config.kill_grace);
     let workshop = Workshop { toolbox, spool, kept_bytes: config.kept_bytes, kill_grace };
-    Ok((config.server()?, config.registration(tools, units)?, workshop))
+    Ok(Prepared {
+        server: config.server()?,
+        registration: config.registration(tools, units)?,
+        workshop,
+        search,
+    })
 }
 
 /// Logs go to stderr; `AGW_LOG` takes what `RUST_LOG` takes.

@@ -54,6 +54,26 @@ pub(crate) enum Stdout {
     Pipe,
 }
 
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Progress {
+    /// The task that runs, the first of those that run at once.
+    pub(crate) current_task: u32,
+    /// Tasks that are done, of all: 0 to 100.
+    pub(crate) percent: f32,
+}
+
+impl Progress {
+    /// Where a job is when its stage number `at`, from 0, starts.
+    #[expect(clippy::cast_precision_loss, reason = "a plan has few tasks")]
+    pub(crate) fn at(stages: &[Stage], at: usize) -> Option<Self> {
+        let tasks = |stages: &[Stage]| stages.iter().map(|stage| stage.commands.len()).sum::<usize>();
+        let current_task = stages.get(at)?.commands.first()?.task_number;
+        let percent = 100.0 * tasks(&stages[..at]) as f32 / tasks(stages) as f32;
+        Some(Self { current_task, percent })
+    }
+}
+
 /// What has to be run for a plan on an input. A placeholder without its field is an error: agq checked the action, so
 /// this means that plan and input do not belong together.
 pub(crate) fn stages(plan: &Plan, input: &Value) -> Result<Vec<Stage>, TemplateError> {
@@ -99,7 +119,7 @@ mod tests {
     use agenix_protocol::documents::{Plan, parse};
     use serde_json::json;
 
-    use super::{Stdin, Stdout, stages};
+    use super::{Progress, Stdin, Stdout, stages};
 
     fn plan(tasks: &str) -> Plan {
         parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
@@ -123,6 +143,20 @@ mod tests {
             ]
         );
         assert_eq!(stages[0].commands[0].args, ["a b"]);
+    }
+
+    #[test]
+    fn progress_counts_tasks_and_names_the_first_that_runs() {
+        let plan = plan(
+            r#"{"task_number":1,"command":"cat"},
+               {"task_number":2,"command":"tr","input_from_task":1},
+               {"task_number":3,"command":"tr","input_from_task":2,"stream":true},
+               {"task_number":4,"command":"sort","input_from_task":3}"#,
+        );
+        let stages = stages(&plan, &json!({})).unwrap();
+        let at = |stage| Progress::at(&stages, stage).map(|now| (now.current_task, now.percent));
+        assert_eq!([at(0), at(1), at(2)], [Some((1, 0.0)), Some((2, 25.0)), Some((4, 75.0))]);
+        assert_eq!(at(3), None);
     }
 
     #[test]

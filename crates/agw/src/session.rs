@@ -1,16 +1,18 @@
-//! One stay at agq: registered, with a connection for reports and heartbeats and one for claims.
+//! One stay at agq: registered, with a connection for reports and heartbeats, one for claims, and one on which agq calls.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
-use agenix_client::{ClientError, Connection, Server};
+use agenix_client::{Backoff, ClientError, Connection, OrderCalls, Server};
 use agenix_protocol::{
     documents::{JobDocument, WorkerRegistration},
-    ids::WorkerId,
+    ids::{QueueName, WorkerId},
     request::Wait,
 };
-use tokio::time::{MissedTickBehavior, interval, timeout};
-
-use crate::vitals::{Counters, Vitals};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
+use tracing::debug;
 
 /// How long a claim waits before it is made again: agq may have forgotten us meanwhile.
 const CLAIM_WAIT: Wait = Wait::Ms(5000);
@@ -21,40 +23,66 @@ const CLAIM_BOUND: Duration = Duration::from_secs(60);
 pub(crate) struct Session {
     /// For reports and heartbeats.
     pub(crate) reports: Connection,
-    worker_id: WorkerId,
-    heartbeat_interval: Duration,
+    pub(crate) worker_id: WorkerId,
+    pub(crate) heartbeat_interval: Duration,
+    server: Server,
+    queues: Vec<QueueName>,
 }
 
-/// Where jobs come from. Nothing but claims goes over this connection.
-pub(crate) struct Claims(Connection, String);
+/// Where jobs come from. Nothing but claims goes over its connection.
+pub(crate) struct Claims {
+    connection: Connection,
+    queues: Vec<QueueName>,
+    address: String,
+}
 
 impl Session {
-    /// Connects and registers.
+    /// Connects and registers; jobs come from these queues, the first one with a job each time.
     pub(crate) async fn open(
         server: &Server,
         registration: &WorkerRegistration,
+        queues: &[QueueName],
     ) -> Result<(Self, Claims), ClientError> {
         let mut reports = Connection::open(server).await?;
         let registered = reports.register(registration).await?;
-        let mut claims = Connection::open_patiently(server).await?;
-        let worker_id = registration.worker_id.clone();
-        claims.speak_for(&worker_id).await?;
         let seconds = registered.heartbeat_interval_secs.clamp(0.001, 86_400.0);
-        let heartbeat_interval = Duration::from_secs_f64(seconds);
-        Ok((Self { reports, worker_id, heartbeat_interval }, Claims(claims, server.address())))
+        let session = Self {
+            reports,
+            worker_id: registration.worker_id.clone(),
+            heartbeat_interval: Duration::from_secs_f64(seconds),
+            server: server.clone(),
+            queues: queues.to_vec(),
+        };
+        let claims = session.claims().await?;
+        Ok((session, claims))
     }
 
-    /// Sends heartbeats until one fails.
-    pub(crate) async fn beat(&self, vitals: &mut Vitals, counters: &Counters) -> ClientError {
-        let mut reports = self.reports.clone();
-        let mut beats = interval(self.heartbeat_interval);
-        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// Connects for claims.
+    pub(crate) async fn claims(&self) -> Result<Claims, ClientError> {
+        let mut connection = Connection::open_patiently(&self.server).await?;
+        connection.speak_for(&self.worker_id).await?;
+        Ok(Claims { connection, queues: self.queues.clone(), address: self.server.address() })
+    }
+
+    /// Tells `nudge` whenever agq has orders. A mere convenience: without it they come with the next heartbeat.
+    pub(crate) async fn listen(&self, nudge: &Notify) -> Infallible {
+        let mut backoff = Backoff::default();
         loop {
-            beats.tick().await;
-            let stats = vitals.take(counters).to_string();
-            if let Err(error) = reports.heartbeat(&self.worker_id, stats).await {
-                return error;
-            }
+            let error = match OrderCalls::open(&self.server, &self.worker_id).await {
+                Ok(mut calls) => {
+                    backoff.reset();
+                    loop {
+                        // The first time too: what was called before was not heard.
+                        nudge.notify_one();
+                        if let Err(error) = calls.next().await {
+                            break error;
+                        }
+                    }
+                }
+                Err(error) => error,
+            };
+            debug!(%error, "agq's calls are not heard for a while");
+            sleep(backoff.next_wait()).await;
         }
     }
 
@@ -71,10 +99,11 @@ impl Claims {
             // agq answers in time, with a job or without; silence means that the way there is dead. Whoever gets this error
             // drops the connection, and a claim on its way with it.
             let silence = |_| ClientError::Unreachable {
-                address: self.1.clone(),
+                address: self.address.clone(),
                 reason: "a claim was not answered in time".into(),
             };
-            if let Some(job) = timeout(CLAIM_BOUND, self.0.claim(CLAIM_WAIT)).await.map_err(silence)?? {
+            let claim = self.connection.claim_from(&self.queues, CLAIM_WAIT);
+            if let Some(job) = timeout(CLAIM_BOUND, claim).await.map_err(silence)?? {
                 return Ok(job);
             }
         }

@@ -1,35 +1,58 @@
-//! What the outside tells the worker to do.
+//! What the signals of this process ask of the worker.
 
+use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// An order.
+/// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Take no more jobs, finish those that run.
+pub(crate) enum Wish {
+    /// Take no more jobs, finish those that run, end.
     Drain,
     /// End now.
     Force,
+    /// Take no more jobs, and stay.
+    Quiet,
+    /// Take jobs again.
+    Resume,
+    /// Look at PATH again.
+    Reload,
 }
 
-/// SIGTERM and SIGINT: the first drains, the next force.
-pub(crate) struct Orders {
+/// SIGTERM and SIGINT: the first drains, the next force. SIGTSTP and SIGCONT: quiet and resume. SIGHUP: reload.
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    pause: Signal,
+    resume: Signal,
+    hangup: Signal,
     is_draining: bool,
 }
 
-impl Orders {
+impl Signals {
+    /// From now on these signals do nothing but this.
     pub(crate) fn listen() -> std::io::Result<Self> {
-        let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        Ok(Self { terminate, interrupt, is_draining: false })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            pause: signal(SignalKind::from_raw(Number::TSTP.as_raw()))?,
+            resume: signal(SignalKind::from_raw(Number::CONT.as_raw()))?,
+            hangup: signal(SignalKind::hangup())?,
+            is_draining: false,
+        })
     }
 
-    /// The next order.
-    pub(crate) async fn next(&mut self) -> Order {
+    /// The next wish. Dropped before it is there, it is not lost.
+    pub(crate) async fn next(&mut self) -> Wish {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => self.end(),
+            _ = self.interrupt.recv() => self.end(),
+            _ = self.pause.recv() => Wish::Quiet,
+            _ = self.resume.recv() => Wish::Resume,
+            _ = self.hangup.recv() => Wish::Reload,
         }
-        if std::mem::replace(&mut self.is_draining, true) { Order::Force } else { Order::Drain }
+    }
+
+    fn end(&mut self) -> Wish {
+        if std::mem::replace(&mut self.is_draining, true) { Wish::Force } else { Wish::Drain }
     }
 }

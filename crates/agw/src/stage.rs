@@ -10,6 +10,7 @@ use crate::{
     pipeline::{Command, Stage, Stdin, Stdout},
     process::{Ended, Process},
     spool::{Spool, kept, rewound},
+    stop::Stop,
     toolbox::Toolbox,
 };
 
@@ -39,11 +40,13 @@ enum Out {
     Joint(Passage),
 }
 
-/// Runs the stage; its spooled output goes to `outputs`. The error is for people: the stage could not be run.
+/// Runs the stage; its spooled output goes to `outputs`. When `stop` is called its processes are told to end. The error is
+/// for people: the stage could not be run.
 pub(crate) async fn run(
     stage: &Stage,
     workshop: &Workshop,
     outputs: &mut Outputs,
+    stop: &Stop,
 ) -> Result<Vec<TaskResult>, TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
     let mut before = None;
@@ -54,7 +57,7 @@ pub(crate) async fn run(
         running.push(started);
         before = to_next;
     }
-    let ended = wait(&mut running, workshop.kill_grace).await;
+    let ended = wait(&mut running, workshop.kill_grace, stop).await;
     let mut results = Vec::with_capacity(running.len());
     for ((command, running), ended) in stage.commands.iter().zip(running).zip(ended) {
         results.push(collect(command, running, ended, workshop, outputs).await);
@@ -117,7 +120,7 @@ fn not_started(command: &Command, error: &io::Error) -> TaskResult {
 }
 
 /// Waits for all. When one runs out of its time the others are ended too: they wait for each other.
-async fn wait(running: &mut [Running], grace: Duration) -> Vec<io::Result<Ended>> {
+async fn wait(running: &mut [Running], grace: Duration, stop: &Stop) -> Vec<io::Result<Ended>> {
     let (late, is_late) = tokio::sync::watch::channel(false);
     let late = &late;
     let waits = running.iter_mut().map(|running| {
@@ -126,6 +129,7 @@ async fn wait(running: &mut [Running], grace: Duration) -> Vec<io::Result<Ended>
             let ended = tokio::select! {
                 ended = running.process.wait(grace) => ended,
                 _ = others_late.changed() => running.process.end_now(grace).await,
+                () = stop.called() => running.process.end_now(grace).await,
             };
             if ended.as_ref().is_ok_and(|ended| ended.timed_out) {
                 late.send_replace(true);

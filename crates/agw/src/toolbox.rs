@@ -11,7 +11,7 @@ use std::{
 const UNIT_PREFIX: &str = "agx-";
 
 /// The programs that this worker offers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Toolbox {
     /// Each program where PATH finds it first.
     programs: BTreeMap<String, PathBuf>,
@@ -44,6 +44,12 @@ impl Toolbox {
     pub(crate) fn split(&self) -> (Vec<String>, Vec<String>) {
         self.programs.keys().cloned().partition(|name| !name.starts_with(UNIT_PREFIX))
     }
+
+    /// The agentic units, and where they are.
+    pub(crate) fn units(&self) -> Vec<(String, PathBuf)> {
+        let units = self.programs.iter().filter(|(name, _)| name.starts_with(UNIT_PREFIX));
+        units.map(|(name, path)| (name.clone(), path.clone())).collect()
+    }
 }
 
 fn programs_in(directory: &Path) -> Vec<(String, PathBuf)> {
@@ -72,6 +78,7 @@ mod tests {
         fs::create_dir(dir.path().join("folder")).unwrap();
         let all = Toolbox::find(dir.path().as_os_str(), None);
         assert_eq!(all.split(), (vec!["sort".to_owned()], vec!["agx-ocr".to_owned()]));
+        assert_eq!(all.units(), [("agx-ocr".to_owned(), dir.path().join("agx-ocr"))]);
         let narrowed = Toolbox::find(dir.path().as_os_str(), Some(&["sort".to_owned(), "jq".to_owned()]));
         assert_eq!(narrowed.path("sort"), Some(dir.path().join("sort").as_path()));
         assert_eq!((narrowed.path("agx-ocr"), narrowed.path("jq")), (None, None));

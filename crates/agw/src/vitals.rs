@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use agenix_protocol::ids::JobId;
 use serde_json::{Value, json};
 use sysinfo::{Disks, System};
 use tokio::time::Instant;
@@ -13,7 +14,6 @@ use tokio::time::Instant;
 /// What the worker has done so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) active: AtomicU64,
     pub(crate) completed: AtomicU64,
     pub(crate) failed: AtomicU64,
     busy_ms: AtomicU64,
@@ -41,15 +41,16 @@ impl Vitals {
         Ok(Self { system: System::new()?, started: Instant::now(), spool })
     }
 
-    /// The statistics now. Memory is what the machine uses, not the worker alone.
-    pub(crate) fn take(&mut self, counters: &Counters) -> Value {
+    /// The statistics now, of a worker that has these jobs. Memory is what the machine uses, not the worker alone.
+    pub(crate) fn take(&mut self, counters: &Counters, jobs: &[JobId]) -> Value {
         self.system.refresh_cpu_usage();
         self.system.refresh_memory();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (completed, failed) = (read(&counters.completed), read(&counters.failed));
         let average = read(&counters.busy_ms).checked_div(completed + failed).unwrap_or_default();
         json!({
-            "active_jobs": read(&counters.active),
+            "active_jobs": jobs.len(),
+            "active_job_ids": jobs,
             "completed_jobs_total": completed,
             "completed_jobs_since_start": completed,
             "failed_jobs_total": failed,
@@ -81,14 +82,15 @@ mod tests {
         let counters = Counters::default();
         counters.ended(true, Duration::from_millis(30));
         counters.ended(false, Duration::from_millis(10));
-        let stats = Vitals::new("/".into()).unwrap().take(&counters);
+        let stats = Vitals::new("/".into()).unwrap().take(&counters, &["job-1".parse().unwrap()]);
+        assert_eq!(stats["active_job_ids"][0], "job-1");
         let is = |field: &str, value: u64| assert_eq!(stats[field], value, "{field}");
+        is("active_jobs", 1);
         is("completed_jobs_total", 1);
         is("completed_jobs_since_start", 1);
         is("failed_jobs_total", 1);
         is("avg_job_duration_ms", 20);
-        for field in ["active_jobs", "uptime_seconds", "cpu_usage_percent", "memory_mb", "disk_available_gb"]
-        {
+        for field in ["uptime_seconds", "cpu_usage_percent", "memory_mb", "disk_available_gb"] {
             assert!(stats[field].is_number(), "{field}: {stats}");
         }
     }

@@ -1,16 +1,24 @@
-//! The worker: register → claim → run → report → drain, through as many stays at agq as it takes.
+//! The worker: look → register → claim → run → report → drain, through as many stays at agq as it takes.
 
 use std::{sync::Arc, time::Duration};
 
 use agenix_client::{Backoff, ClientError, Server};
-use agenix_protocol::{documents::WorkerRegistration, ids::JobId};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tracing::{error, info, warn};
+use agenix_protocol::{
+    documents::{Capabilities, Orders, WorkerRegistration},
+    ids::{JobId, QueueName},
+};
+use tokio::{
+    sync::{Notify, watch},
+    time::{sleep, timeout},
+};
+use tracing::{info, warn};
 
 use crate::{
     crew::Crew,
+    heartbeat,
+    helm::{Helm, Turn},
+    outfit::Outfit,
     session::{Claims, Session},
-    signals::{Order, Orders},
     vitals::Vitals,
 };
 
@@ -30,46 +38,60 @@ pub(crate) enum End {
 pub(crate) struct Worker {
     pub(crate) server: Server,
     pub(crate) registration: WorkerRegistration,
+    /// Where its jobs come from: the first one that has a job, each time.
+    pub(crate) queues: Vec<QueueName>,
     pub(crate) crew: Arc<Crew>,
     pub(crate) vitals: Vitals,
-    /// How long to wait for running jobs when draining.
-    pub(crate) grace: Duration,
+    pub(crate) helm: Helm,
+    /// How often it was equipped: agq knows of it when it registers.
+    pub(crate) outfits: u64,
 }
 
 /// Why a stay at agq ended.
 enum Left {
     /// The connection is lost, or agq does not know us any more.
     Lost(ClientError),
+    /// agq has to know of another outfit.
+    Equipped(Outfit),
     /// The worker is to end.
     Ended(End),
 }
 
 impl Worker {
     /// Works until it is told to end. The error means that agq will not have this worker at all.
-    pub(crate) async fn run(mut self, mut orders: Orders) -> Result<End, ClientError> {
+    pub(crate) async fn run(mut self) -> Result<End, ClientError> {
+        let look = self.helm.search().look();
+        match self.attend(look).await {
+            Ok(outfit) => self.equip(outfit),
+            Err(end) => return Ok(end),
+        }
         let mut backoff = Backoff::default();
         let mut was_registered = false;
-        let mut deadline = None;
         loop {
             let registration =
                 WorkerRegistration { active_job_ids: Some(self.crew.job_ids()), ..self.registration.clone() };
-            let server = self.server.clone();
-            let opened =
-                match self.attend(Session::open(&server, &registration), &mut orders, &mut deadline).await {
-                    Ok(opened) => opened,
-                    Err(end) => return Ok(end),
-                };
+            let (server, queues, outfits) = (self.server.clone(), self.queues.clone(), self.outfits);
+            let opened = match self.attend(Session::open(&server, &registration, &queues)).await {
+                Ok(opened) => opened,
+                Err(end) => return Ok(end),
+            };
             let left = match opened {
+                // What it registered with has changed meanwhile.
+                Ok(_) if outfits != self.outfits => continue,
                 Ok((session, claims)) => {
                     backoff.reset();
                     was_registered = true;
-                    self.stay(&session, claims, &mut orders, &mut deadline).await
+                    self.stay(&session, claims).await
                 }
                 Err(error) => Left::Lost(error),
             };
             self.crew.report_over(None);
             let error = match left {
                 Left::Ended(end) => return Ok(end),
+                Left::Equipped(outfit) => {
+                    self.equip(outfit);
+                    continue;
+                }
                 // Before it ever worked, a refusal is a mistake of whoever started us; later it passes.
                 Left::Lost(error) if !was_registered && !error.is_connection() => return Err(error),
                 Left::Lost(error) => error,
@@ -77,85 +99,112 @@ impl Worker {
             let wait = backoff.next_wait();
             let seconds = wait.as_secs();
             warn!(jobs = self.crew.job_ids().len(), "not connected, trying again in {seconds} s: {error}");
-            if let Err(end) = self.attend(sleep(wait), &mut orders, &mut deadline).await {
+            if let Err(end) = self.attend(sleep(wait)).await {
                 return Ok(end);
             }
         }
     }
 
-    /// Waits for something while there is no session. Running jobs carry on, and orders are obeyed: the error is how the
+    /// What agq hears of when the worker registers next.
+    fn equip(&mut self, outfit: Outfit) {
+        if outfit.toolbox.len() == 0 {
+            warn!("there is no program to offer any more; check PATH. Nothing is changed");
+            return;
+        }
+        let (tools, agentic_units) = outfit.toolbox.split();
+        self.registration.capabilities = Capabilities { tools, agentic_units };
+        self.registration.descriptions = outfit.descriptions;
+        self.crew.equip(outfit.toolbox);
+        self.outfits += 1;
+    }
+
+    /// Waits for something while there is no session. Running jobs carry on, and the helm is followed: the error is how the
     /// worker ends.
-    async fn attend<T>(
-        &self,
-        work: impl Future<Output = T>,
-        orders: &mut Orders,
-        deadline: &mut Option<Instant>,
-    ) -> Result<T, End> {
+    async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
         tokio::pin!(work);
         loop {
-            if deadline.is_some() && self.crew.job_ids().is_empty() {
+            if self.helm.is_ending() && self.crew.job_ids().is_empty() {
                 return Err(End::Drained);
             }
             tokio::select! {
                 done = &mut work => return Ok(done),
-                order = orders.next() => match order {
-                    Order::Drain => *deadline = Some(Instant::now() + self.grace),
-                    Order::Force => return Err(abandon(&self.crew).await),
+                turn = self.helm.next() => match turn {
+                    Turn::Heard => {}
+                    Turn::Equipped(outfit) => self.equip(outfit),
+                    Turn::Force => return Err(abandon(&self.crew).await),
                 },
-                () = passed(*deadline) => return Err(abandon(&self.crew).await),
             }
         }
     }
 
     /// Works as long as the session lasts.
-    async fn stay(
-        &mut self,
-        session: &Session,
-        claims: Claims,
-        orders: &mut Orders,
-        deadline: &mut Option<Instant>,
-    ) -> Left {
+    async fn stay(&mut self, session: &Session, claims: Claims) -> Left {
         let (id, slots) = (&self.registration.worker_id, self.registration.max_concurrent_jobs);
         info!(slots, "worker {id} is registered at {}", self.server.address());
-        let crew = &self.crew;
+        let crew = Arc::clone(&self.crew);
         let lost = crew.lost.notified();
         tokio::pin!(lost);
         // From here on no failure of a report is missed.
         lost.as_mut().enable();
         crew.report_over(Some(session.reports.clone()));
-        let beat = session.beat(&mut self.vitals, &crew.counters);
-        tokio::pin!(beat);
-        if deadline.is_none() {
-            tokio::select! {
-                error = Arc::clone(crew).pull(claims) => return Left::Lost(error),
-                error = &mut beat => return Left::Lost(error),
-                () = &mut lost => return Left::Lost(lost_at(&self.server)),
-                _ = orders.next() => {
-                    info!(jobs = crew.job_ids().len(), "draining: no more jobs are taken; a second signal ends the running ones");
-                    *deadline = Some(Instant::now() + self.grace);
+        let (nudge, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
+        let beat = heartbeat::beat(session, &mut self.vitals, &crew, &nudge, &tell);
+        let calls = session.listen(&nudge);
+        tokio::pin!(beat, calls);
+        let mut claims = Some(claims);
+        loop {
+            let (takes, ends) = (self.helm.takes_jobs(), self.helm.is_ending());
+            let pulled = pull(&crew, session, claims.take(), takes);
+            tokio::pin!(pulled);
+            while (self.helm.takes_jobs(), self.helm.is_ending()) == (takes, ends) {
+                tokio::select! {
+                    error = &mut pulled => return Left::Lost(error),
+                    error = &mut beat => return Left::Lost(error),
+                    never = &mut calls => match never {},
+                    () = &mut lost => return Left::Lost(lost_at(&self.server)),
+                    () = crew.idle(), if ends => return part(session, End::Drained).await,
+                    _ = told.changed() => self.helm.obey(&told.borrow_and_update()),
+                    turn = self.helm.next() => match turn {
+                        Turn::Heard => {}
+                        Turn::Equipped(outfit) => return Left::Equipped(outfit),
+                        Turn::Force => return part(session, abandon(&crew).await).await,
+                    },
                 }
             }
         }
-        let end = tokio::select! {
-            () = crew.idle() => End::Drained,
-            error = &mut beat => return Left::Lost(error),
-            () = &mut lost => return Left::Lost(lost_at(&self.server)),
-            _ = orders.next() => abandon(crew).await,
-            () = passed(*deadline) => abandon(crew).await,
-        };
-        // agq may be gone too; then it finds out by our silence.
-        match timeout(PARTING, session.unregister()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => warn!(%error, "could not unregister"),
-            Err(_elapsed) => warn!("could not unregister: agq does not answer"),
-        }
-        Left::Ended(end)
     }
+}
+
+/// Claims jobs while they are taken, over `claims` or a new connection. Dropping this closes it.
+async fn pull(crew: &Arc<Crew>, session: &Session, claims: Option<Claims>, takes: bool) -> ClientError {
+    if !takes {
+        drop(claims);
+        return std::future::pending().await;
+    }
+    let claims = match claims {
+        Some(claims) => claims,
+        None => match session.claims().await {
+            Ok(claims) => claims,
+            Err(error) => return error,
+        },
+    };
+    Arc::clone(crew).pull(claims).await
 }
 
 /// A report found the connection dead.
 fn lost_at(server: &Server) -> ClientError {
     ClientError::Unreachable { address: server.address(), reason: "a report could not be sent".into() }
+}
+
+/// Says goodbye.
+async fn part(session: &Session, end: End) -> Left {
+    // agq may be gone too; then it finds out by our silence.
+    match timeout(PARTING, session.unregister()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!(%error, "could not unregister"),
+        Err(_elapsed) => warn!("could not unregister: agq does not answer"),
+    }
+    Left::Ended(end)
 }
 
 /// Gives up on what runs: its processes are killed before agq hears of it and gives the jobs to others.
@@ -165,16 +214,9 @@ async fn abandon(crew: &Crew) -> End {
         return End::Drained;
     }
     let ids: Vec<_> = jobs.iter().map(JobId::as_str).collect();
-    error!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to others");
+    warn!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to others");
     if timeout(PARTING, crew.abort()).await.is_err() {
         warn!("some of their processes may still run");
     }
     End::Forced
-}
-
-async fn passed(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use agenix_client::{Connection, KEY_HELP, KeyError, Server, session_key};
+use agenix_client::{Address, Connection, KEY_HELP, KeyError, Server, Tls, session_key};
 use agenix_protocol::{
     documents::Status,
-    ids::{ActionId, JobId, PlanId},
+    ids::{ActionId, JobId, PlanId, QueueName},
+    time::Timestamp,
 };
 use clap::{Args, Parser, Subcommand};
 
@@ -35,12 +36,21 @@ Exit codes: 0 all jobs completed, 1 a job failed, 2 wrong usage, 3 cannot reach 
 /// Where agq is.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Where agq is
-    #[arg(long, global = true, env = "AGQ_ADDR", value_name = "HOST:PORT", default_value = "127.0.0.1:6380")]
+    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH
+    #[arg(long, global = true, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     agq: String,
     /// A file that holds the session key
     #[arg(long, global = true, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
     session_key_file: Option<PathBuf>,
+    /// The CA of agq's certificate, PEM [default: those of the system]
+    #[arg(long, global = true, env = "AGQ_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// A certificate of ours, where agq asks for one, PEM; one that names a client may do without a key
+    #[arg(long, global = true, env = "AGQ_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert, PEM
+    #[arg(long, global = true, env = "AGQ_KEY_FILE", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -120,6 +130,18 @@ pub(crate) struct SubmitArgs {
     /// The action's id; submitting the same again under it is harmless [default: a new one]
     #[arg(long = "id", value_name = "ID")]
     pub(crate) action_id: Option<ActionId>,
+    /// The queue its jobs wait in; a worker takes jobs of the queues it was started with [default: ready]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<QueueName>,
+    /// -100 to 100: jobs of a higher one run first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+    /// Run its jobs at this time or later, as 2026-01-31T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
+    pub(crate) run_at: Option<Timestamp>,
+    /// Run its jobs this many seconds from now or later; fractions are fine
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) delay: Option<f64>,
     /// Wait until the action has ended; the exit code then tells whether all jobs completed
     #[arg(long)]
     pub(crate) wait: bool,
@@ -150,6 +172,10 @@ pub(crate) enum QueueCommand {
     Stats,
 }
 
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(text).ok_or_else(|| "give an RFC 3339 time, as 2026-01-31T08:00:00Z".into())
+}
+
 fn parse_status(word: &str) -> Result<Status, String> {
     Status::parse(word).ok_or_else(|| "use pending, running, completed, failed, dead or cancelled".into())
 }
@@ -162,12 +188,21 @@ impl ServerArgs {
 
     /// Where agq is and how to log in.
     pub(crate) fn server(&self) -> Result<Server, Failure> {
-        let key = session_key(self.session_key_file.as_deref()).map_err(|error| match error {
-            KeyError::Missing => Failure::NoServer { what: error.to_string(), help: KEY_HELP.into() },
-            KeyError::Unreadable { .. } => Failure::usage(error.to_string(), KEY_HELP),
-        })?;
-        let help = "say where agq is with --agq HOST:PORT or AGQ_ADDR";
-        Server::new(&self.agq, key).map_err(|what| Failure::usage(what, help))
+        let key = match session_key(self.session_key_file.as_deref()) {
+            Ok(key) => Some(key),
+            // The certificate may say who we are.
+            Err(KeyError::Missing) if self.tls_cert.is_some() => None,
+            Err(error @ KeyError::Missing) => {
+                return Err(Failure::NoServer { what: error.to_string(), help: KEY_HELP.into() });
+            }
+            Err(error) => return Err(Failure::usage(error.to_string(), KEY_HELP)),
+        };
+        let help = "say where agq is with --agq or AGQ_ADDR, and for TLS which certificates with --tls-ca, \
+                    --tls-cert and --tls-key";
+        let wrong = |what| Failure::usage(what, help);
+        let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
+        let address = Address::parse(&self.agq).map_err(wrong)?;
+        Server::with_tls(address, tls, key).map_err(wrong)
     }
 }
 

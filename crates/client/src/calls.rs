@@ -2,12 +2,12 @@
 
 use agenix_protocol::{
     documents::{
-        self, ActionStatus, ActionSubmission, JobDocument, JobStatus, JobUpdate, Plan, QueueStats, Status,
-        WorkerRegistration, WorkerStatus,
+        self, ActionStatus, ActionSubmission, Answer, JobDocument, JobStatus, JobUpdate, Orders, Plan,
+        QueueStats, Status, WorkerRegistration, WorkerStatus,
     },
-    ids::{ActionId, JobId, PlanId, WorkerId},
+    ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
     names::QUEUE_READY,
-    request::{Request, Wait},
+    request::{BlockingPop, ClientCommand, End, Page, Request, Wait},
 };
 use redis::{FromRedisValue, Value};
 use serde::de::DeserializeOwned;
@@ -43,9 +43,10 @@ impl Connection {
         optional_document(reply)
     }
 
-    /// PLAN.LIST
+    /// PLAN.LIST: all of them.
     pub async fn plans(&mut self) -> Result<Vec<PlanId>, ClientError> {
-        ids(self.call(&Request::PlanList).await?)
+        let page = Page { limit: usize::MAX, ..Page::default() };
+        ids(self.call(&Request::PlanList { page }).await?)
     }
 
     /// ACTION.SUBMIT
@@ -88,7 +89,22 @@ impl Connection {
 
     /// BRPOP queue:ready, on a connection that was opened for claims.
     pub async fn claim(&mut self, wait: Wait) -> Result<Option<JobDocument>, ClientError> {
-        let reply = self.call(&Request::BRPop { key: QUEUE_READY.into(), timeout: wait }).await?;
+        self.claim_at(vec![QUEUE_READY.into()], wait).await
+    }
+
+    /// BRPOP of these queues, on a connection that was opened for claims: a job of the first that has one.
+    pub async fn claim_from(
+        &mut self,
+        queues: &[QueueName],
+        wait: Wait,
+    ) -> Result<Option<JobDocument>, ClientError> {
+        self.claim_at(queues.iter().map(|queue| format!("queue:{queue}")).collect(), wait).await
+    }
+
+    async fn claim_at(&mut self, keys: Vec<String>, wait: Wait) -> Result<Option<JobDocument>, ClientError> {
+        let keys = keys.into_iter().map(Into::into).collect();
+        let pop = BlockingPop { keys, from: End::Tail, to: None, timeout: wait };
+        let reply = self.call(&Request::BlockingPop(pop)).await?;
         match reply {
             Value::Array(mut pair) if pair.len() == 2 => optional_document(pair.pop().unwrap_or(Value::Nil)),
             other => optional_document(other),
@@ -104,13 +120,22 @@ impl Connection {
 
     /// CLIENT SETNAME: the connection speaks for a worker that registered on another one.
     pub async fn speak_for(&mut self, worker_id: &WorkerId) -> Result<(), ClientError> {
-        self.call(&Request::ClientSetName { name: worker_id.as_str().to_owned().into() }).await.map(drop)
+        let name = worker_id.as_str().to_owned().into();
+        self.call(&Request::Client(ClientCommand::SetName(name))).await.map(drop)
     }
 
-    /// WORKER.HEARTBEAT; the statistics as JSON.
-    pub async fn heartbeat(&mut self, worker_id: &WorkerId, stats: String) -> Result<(), ClientError> {
+    /// WORKER.HEARTBEAT; the statistics as JSON. The answer is what agq wants of the worker.
+    pub async fn heartbeat(&mut self, worker_id: &WorkerId, stats: String) -> Result<Orders, ClientError> {
         let stats = Some(stats.into());
-        self.call(&Request::WorkerHeartbeat { worker_id: worker_id.clone(), stats }).await.map(drop)
+        let reply = self.call(&Request::WorkerHeartbeat { worker_id: worker_id.clone(), stats }).await?;
+        orders(&reply)
+    }
+
+    /// WORKER.ANSWER: what came of a challenge.
+    pub async fn answer_challenge(&mut self, challenge_id: &str, answer: &Answer) -> Result<(), ClientError> {
+        let challenge_id = challenge_id.to_owned().into();
+        let answer = documents::to_json(answer).into();
+        self.call(&Request::WorkerAnswer { challenge_id, answer }).await.map(drop)
     }
 
     /// WORKER.UNREGISTER
@@ -161,4 +186,29 @@ fn field<T: std::str::FromStr>(reply: &Value, name: &str) -> Result<T, ClientErr
     let found = text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     let missing = || ClientError::Unexpected(format!("'{text}' has no {name}"));
     found.and_then(|value| value.parse().ok()).ok_or_else(missing)
+}
+
+/// The orders in `OK orders={…}`; a mere `OK` is none.
+fn orders(reply: &Value) -> Result<Orders, ClientError> {
+    match reply {
+        Value::SimpleString(text) => text.strip_prefix("OK orders=").map_or(Ok(Orders::default()), document),
+        _ => Ok(Orders::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::orders;
+
+    #[test]
+    fn orders_come_with_the_answer_to_a_heartbeat() {
+        let of = |text: &str| orders(&Value::SimpleString(text.into()));
+        assert!(orders(&Value::Okay).unwrap().is_empty());
+        assert!(of("OK").unwrap().is_empty());
+        let wanted = of(r#"OK orders={"verify":[{"challenge_id":"c","command":"echo","args":["a b"]}]}"#);
+        assert_eq!(wanted.unwrap().verify[0].args, ["a b"]);
+        assert!(of("OK orders={").is_err());
+    }
 }

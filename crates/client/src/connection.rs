@@ -1,6 +1,6 @@
 //! One connection to agq, logged in.
 
-use std::time::Duration;
+use std::{sync::Once, time::Duration};
 
 use agenix_protocol::request::Request;
 use redis::{
@@ -9,7 +9,10 @@ use redis::{
 };
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::error::ClientError;
+use crate::{
+    address::{Address, Tls},
+    error::ClientError,
+};
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,28 +22,77 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where agq is and how to log in.
 #[derive(Debug, Clone)]
 pub struct Server {
-    host: String,
-    port: u16,
-    key: SecretString,
+    address: Address,
+    tls: Tls,
+    /// None where a certificate says who we are.
+    key: Option<SecretString>,
 }
 
 impl Server {
-    /// Reads an address `host:port`.
+    /// A server that asks for a key and for no certificate. The address is one of those that [`Address::parse`] reads.
     pub fn new(address: &str, key: SecretString) -> Result<Self, String> {
-        let wrong = || format!("'{address}' is not an address: write host:port, as 127.0.0.1:6380");
-        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let port = port.parse().map_err(|_| wrong())?;
-        if host.is_empty() {
-            return Err(wrong());
+        Self::with_tls(Address::parse(address)?, Tls::default(), Some(key))
+    }
+
+    /// A server with certificates for TLS. Without a key, our certificate has to say who we are. The files are looked at
+    /// once here, so that a wrong one is told at once.
+    pub fn with_tls(address: Address, tls: Tls, key: Option<SecretString>) -> Result<Self, String> {
+        if !address.is_tls() && !tls.is_default() {
+            return Err(format!(
+                "certificates are given, but {address} is not TLS: write rediss://host:port"
+            ));
         }
-        Ok(Self { host: host.to_owned(), port, key })
+        let server = Self { address, tls, key };
+        if server.address.is_tls() {
+            server.tls.read()?;
+            server.client().map_err(|error| error.to_string())?;
+        }
+        Ok(server)
     }
 
     /// The address as it is shown.
     pub fn address(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        self.address.to_string()
     }
+
+    /// A client of the `redis` crate whose connections log in by themselves.
+    pub(crate) fn client(&self) -> Result<redis::Client, ClientError> {
+        let settings = RedisConnectionInfo::default();
+        self.client_with(match &self.key {
+            Some(key) => settings.set_password(key.expose_secret()),
+            None => settings,
+        })
+    }
+
+    fn client_with(&self, settings: RedisConnectionInfo) -> Result<redis::Client, ClientError> {
+        let address = match &self.address {
+            Address::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+            Address::Tls { host, port } => {
+                ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
+            }
+            Address::Unix(path) => ConnectionAddr::Unix(path.clone()),
+        };
+        let failed = |error: redis::RedisError| ClientError::from_redis(&self.address(), &error);
+        let info = address
+            .into_connection_info()
+            .map_err(failed)?
+            .set_redis_settings(settings.set_skip_set_lib_name());
+        if !self.address.is_tls() {
+            return redis::Client::open(info).map_err(failed);
+        }
+        choose_cryptography();
+        let unreadable = |reason| ClientError::Unreachable { address: self.address(), reason };
+        redis::Client::build_with_tls(info, self.tls.read().map_err(unreadable)?).map_err(failed)
+    }
+}
+
+/// rustls asks once in a process which cryptography to use.
+fn choose_cryptography() {
+    static CHOSEN: Once = Once::new();
+    CHOSEN.call_once(|| {
+        // An error says that the process has chosen already, which is as good.
+        let _chosen = rustls::crypto::ring::default_provider().install_default();
+    });
 }
 
 /// A connection. Clones share it; calls on it are pipelined.
@@ -65,18 +117,16 @@ impl Connection {
     async fn open_with(server: &Server, reply_timeout: Option<Duration>) -> Result<Self, ClientError> {
         let address = server.address();
         let failed = |error: redis::RedisError| ClientError::from_redis(&address, &error);
-        let info = ConnectionAddr::Tcp(server.host.clone(), server.port)
-            .into_connection_info()
-            .map_err(failed)?
-            .set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name());
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(reply_timeout);
-        let client = redis::Client::open(info).map_err(failed)?;
+        let client = server.client_with(RedisConnectionInfo::default())?;
         let inner = client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
         let mut connection = Self { address: address.clone(), inner };
-        let key = server.key.expose_secret().as_bytes().to_vec().into();
-        connection.call(&Request::Auth { key }).await?;
+        if let Some(key) = &server.key {
+            let key = key.expose_secret().as_bytes().to_vec().into();
+            connection.call(&Request::Auth { key }).await?;
+        }
         Ok(connection)
     }
 
@@ -96,15 +146,24 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use super::Server;
+    use super::{Address, Server, Tls};
 
     #[test]
-    fn addresses_are_host_and_port() {
+    fn addresses_are_shown_as_they_are_written() {
         let address = |text| Server::new(text, "k".into()).map(|server| server.address());
         assert_eq!(address("localhost:6380").unwrap(), "localhost:6380");
-        assert_eq!(address("[::1]:6380").unwrap(), "::1:6380");
-        for wrong in ["localhost", ":6380", "h:x", "h:99999", ""] {
-            assert!(address(wrong).unwrap_err().contains("write host:port"), "{wrong}");
-        }
+        assert_eq!(address("rediss://localhost").unwrap(), "rediss://localhost:6380");
+        assert!(address("localhost").unwrap_err().contains("write host:port"));
+    }
+
+    #[test]
+    fn certificates_for_a_plain_address_are_a_mistake() {
+        let tls = Tls { ca: Some("ca.pem".into()), ..Tls::default() };
+        let plain = Address::parse("localhost:6380").unwrap();
+        let error = Server::with_tls(plain, tls.clone(), None).unwrap_err();
+        assert!(error.contains("localhost:6380 is not TLS: write rediss://"), "{error}");
+        let encrypted = Address::parse("rediss://localhost:6380").unwrap();
+        let error = Server::with_tls(encrypted, tls, None).unwrap_err();
+        assert!(error.contains("cannot read the CA certificate in ca.pem"), "{error}");
     }
 }

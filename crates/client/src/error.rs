@@ -45,11 +45,17 @@ impl ClientError {
                 if text.starts_with("NOAUTH") || text == "Invalid session key" {
                     return Self::Unauthenticated { address: address.to_owned(), reason: text };
                 }
+                if text.starts_with("Too many connections") {
+                    return lost(text);
+                }
                 if text.starts_with("the store failed") {
                     Self::StoreFailed(text)
                 } else {
                     Self::Rejected(text)
                 }
+            }
+            (redis::ErrorKind::AuthenticationFailed, _) => {
+                Self::Unauthenticated { address: address.to_owned(), reason: error.to_string() }
             }
             _ if error.is_timeout() => lost("it did not answer in time".into()),
             (redis::ErrorKind::Io, _) => lost(error.to_string()),

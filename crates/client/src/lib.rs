@@ -5,14 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod backoff;
 mod calls;
 mod connection;
 mod error;
 mod key;
+mod orders;
 
+pub use address::{Address, Tls};
 pub use backoff::Backoff;
 pub use calls::{Registered, Submitted};
 pub use connection::{Connection, Server};
 pub use error::ClientError;
 pub use key::{KEY_HELP, KeyError, session_key};
+pub use orders::OrderCalls;

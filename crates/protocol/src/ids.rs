@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Most bytes in a plan, action or job id.
 pub const MAX_ID_BYTES: usize = 128;
-/// Most bytes in a worker id (seed 000 §2.2).
+/// Most bytes in a worker id (seed 000 §2.2) and in a queue's name.
 pub const MAX_WORKER_ID_BYTES: usize = 64;
 
 /// Why a text is not an id.
@@ -93,6 +93,11 @@ id!(
 id!(
     /// A worker's id (seed 000 §7.2).
     WorkerId, "worker_id", MAX_WORKER_ID_BYTES, "'-', '_'", b"-_"
+);
+
+id!(
+    /// A queue's name: the part of its key after `queue:`.
+    QueueName, "queue", MAX_WORKER_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 
 #[cfg(test)]

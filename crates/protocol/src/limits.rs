@@ -15,6 +15,12 @@ pub struct Limits {
     pub max_inputs: usize,
     /// Most commands of one connection that may wait for their reply.
     pub max_pipeline: usize,
+    /// Most connections from one IP address at a time.
+    pub max_connections_per_ip: usize,
+    /// Most commands a second on one connection: more are delayed, and refused where that goes on.
+    pub max_commands_per_sec: usize,
+    /// Wrong session keys that one IP address may send in a minute before their answers are delayed.
+    pub max_auth_failures: usize,
 }
 
 /// Most bytes in an inline command (as Redis has it).
@@ -37,6 +43,9 @@ impl Default for Limits {
             max_tasks: 100,
             max_inputs: 1_000_000,
             max_pipeline: 1024,
+            max_connections_per_ip: 100,
+            max_commands_per_sec: 10_000,
+            max_auth_failures: 5,
         }
     }
 }

@@ -1,21 +1,27 @@
 //! Commands: from their arguments to a value, and back; parse beside encode.
+//!
+//! `table` has a row for every command, `command` says what a row is, `keys` are the commands on users' keys.
 
 mod arguments;
-mod keyspace;
+mod command;
+mod encode;
+mod keys;
+mod options;
 mod session;
+mod table;
 
 use bytes::Bytes;
 
-use self::{
-    arguments::{id_of, status, text},
-    keyspace::keyspace,
-    session::{client, encode_hello, hello},
+use self::arguments::text;
+pub use self::{
+    command::{Access, Command, Kind},
+    keys::{BlockingPop, Conditions, End, Expiry, KeyCommand, SetOptions, Span, ZAddOptions, integer_of},
+    options::{DEFAULT_LIMIT, Page, Search},
+    session::ClientCommand,
 };
-
 use crate::{
     documents::Status,
-    ids::{ActionId, JobId, PlanId, WorkerId},
-    names::QUEUE_READY,
+    ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
     resp::RespVersion,
 };
 
@@ -26,32 +32,60 @@ use crate::{
 pub enum Request {
     Auth { key: Bytes },
     Hello { version: Option<RespVersion>, auth: Option<Bytes>, name: Option<Bytes> },
-    ClientSetName { name: Bytes },
-    ClientSetInfo,
+    Client(ClientCommand),
     Ping { message: Option<Bytes> },
-    Set { key: Bytes, value: Bytes },
-    Get { key: Bytes },
-    Del { keys: Vec<Bytes> },
-    Exists { keys: Vec<Bytes> },
-    LPush { key: Bytes, values: Vec<Bytes> },
-    RPop { key: Bytes },
-    LLen { key: Bytes },
-    BRPop { key: Bytes, timeout: Wait },
-    ZAdd { key: Bytes, score: f64, member: Bytes },
-    ZRangeByScore { key: Bytes, min: f64, max: f64 },
+    Echo { message: Bytes },
+    Select,
+    Reset,
+    Quit,
+    CommandInfo { names: Option<Vec<String>> },
+    CommandCount,
+    CommandDocs { names: Vec<String> },
+    Info { sections: Vec<String> },
+    Multi,
+    Exec,
+    Discard,
+    Subscribe { channels: Vec<Bytes> },
+    PSubscribe { patterns: Vec<Bytes> },
+    Unsubscribe { channels: Vec<Bytes> },
+    PUnsubscribe { patterns: Vec<Bytes> },
+    Publish { channel: Bytes, message: Bytes },
+    Key(KeyCommand),
+    BlockingPop(BlockingPop),
     PlanSubmit { plan: Bytes },
     PlanGet { plan_id: PlanId },
-    PlanList,
+    PlanList { page: Page },
+    PlanDelete { plan_id: PlanId },
     ActionSubmit { action: Bytes },
     ActionStatus { action_id: ActionId },
+    ActionList { page: Page },
+    ActionAdd { action_id: ActionId, inputs: Bytes, at: Option<u64> },
+    ActionClose { action_id: ActionId },
+    ActionCancel { action_id: ActionId },
+    ActionRetry { action_id: ActionId },
     JobStatus { job_id: JobId },
     JobUpdate { job_id: JobId, update: Bytes },
     JobList { action_id: ActionId, status: Option<Status> },
+    JobRetry { job_id: JobId, force: bool },
+    JobCancel { job_id: JobId },
+    JobExplain { job_id: JobId },
+    JobsSearch { search: Search },
     WorkerRegister { worker: Bytes },
     WorkerHeartbeat { worker_id: WorkerId, stats: Option<Bytes> },
     WorkerUnregister { worker_id: WorkerId },
     WorkerList,
+    WorkerGet { worker_id: WorkerId },
+    WorkerDrain { worker_id: WorkerId },
+    WorkerTerminate { worker_id: WorkerId },
+    WorkerResume { worker_id: WorkerId },
+    WorkerVerify { capability: String, challenge: Bytes, worker_id: Option<WorkerId> },
+    WorkerAnswer { challenge_id: Bytes, answer: Bytes },
+    CapabilitySearch { words: Vec<String>, limit: usize },
     QueueStats { queue: Option<String> },
+    QueuePeek { queue: QueueName, count: usize },
+    QueuePause { queue: QueueName },
+    QueueResume { queue: QueueName },
+    Metrics { prometheus: bool },
 }
 
 /// How long a blocking command waits, in milliseconds.
@@ -89,9 +123,15 @@ pub enum RequestError {
     /// HELLO with a version that does not exist; the text is Redis' own.
     #[error("unsupported protocol version")]
     HelloVersion,
-    /// Too few, too many or ill-formed arguments.
+    /// Too few, too many or ill-formed arguments; whoever knows the command says how it is used.
+    #[error("Invalid arguments")]
+    Syntax,
+    /// Arguments that cannot be what they stand for.
     #[error("Invalid arguments: {0}")]
     Arguments(String),
+    /// What the semantics of a Redis command refuse, in Redis' own text.
+    #[error("{0}")]
+    Refused(&'static str),
 }
 
 impl RequestError {
@@ -111,127 +151,44 @@ pub fn name_of(args: &[Bytes]) -> String {
 }
 
 impl Request {
-    /// Reads a command.
-    pub fn parse(args: &[Bytes]) -> Result<Self, RequestError> {
-        let (name, rest) = (name_of(args), args.get(1..).unwrap_or_default());
-        let usage = |syntax: &str| RequestError::Arguments(format!("use {name} {syntax}"));
-        Ok(match (name.as_str(), rest) {
-            ("AUTH", [key]) if key.is_empty() => return Err(RequestError::AuthEmpty),
-            ("AUTH", [key]) => Self::Auth { key: key.clone() },
-            ("AUTH", [user, key]) if &user[..] == b"default" => Self::Auth { key: key.clone() },
-            ("AUTH", _) => return Err(RequestError::AuthArguments),
-            ("HELLO", options) => hello(options)?,
-            ("CLIENT", [sub, rest @ ..]) => client(sub, rest)?,
-            ("CLIENT", []) => return Err(usage("SETNAME|SETINFO …")),
-            ("PING", []) => Self::Ping { message: None },
-            ("PING", [message]) => Self::Ping { message: Some(message.clone()) },
-            ("PING", _) => return Err(usage("[message]")),
-            ("PLAN.SUBMIT", [plan]) => Self::PlanSubmit { plan: plan.clone() },
-            ("PLAN.SUBMIT", _) => return Err(usage("<plan_json>")),
-            ("PLAN.GET", [id]) => Self::PlanGet { plan_id: id_of(id)? },
-            ("PLAN.GET", _) => return Err(usage("<plan_id>")),
-            ("PLAN.LIST", []) => Self::PlanList,
-            ("PLAN.LIST", _) => return Err(usage("without arguments")),
-            ("ACTION.SUBMIT", [action]) => Self::ActionSubmit { action: action.clone() },
-            ("ACTION.SUBMIT", _) => return Err(usage("<action_json>")),
-            ("ACTION.STATUS", [id]) => Self::ActionStatus { action_id: id_of(id)? },
-            ("ACTION.STATUS", _) => return Err(usage("<action_id>")),
-            ("JOB.STATUS", [id]) => Self::JobStatus { job_id: id_of(id)? },
-            ("JOB.STATUS", _) => return Err(usage("<job_id>")),
-            ("JOB.UPDATE", [id, update]) => Self::JobUpdate { job_id: id_of(id)?, update: update.clone() },
-            ("JOB.UPDATE", _) => return Err(usage("<job_id> <update_json>")),
-            ("JOB.LIST", [id]) => Self::JobList { action_id: id_of(id)?, status: None },
-            ("JOB.LIST", [id, word]) => Self::JobList { action_id: id_of(id)?, status: Some(status(word)?) },
-            ("JOB.LIST", _) => return Err(usage("<action_id> [status]")),
-            ("WORKER.REGISTER", [worker]) => Self::WorkerRegister { worker: worker.clone() },
-            ("WORKER.REGISTER", _) => return Err(usage("<worker_json>")),
-            ("WORKER.HEARTBEAT", [id]) => Self::WorkerHeartbeat { worker_id: id_of(id)?, stats: None },
-            ("WORKER.HEARTBEAT", [id, stats]) => {
-                Self::WorkerHeartbeat { worker_id: id_of(id)?, stats: Some(stats.clone()) }
-            }
-            ("WORKER.HEARTBEAT", _) => return Err(usage("<worker_id> [stats_json]")),
-            ("WORKER.UNREGISTER", [id]) => Self::WorkerUnregister { worker_id: id_of(id)? },
-            ("WORKER.UNREGISTER", _) => return Err(usage("<worker_id>")),
-            ("WORKER.LIST", []) => Self::WorkerList,
-            ("WORKER.LIST", _) => return Err(usage("without arguments")),
-            ("QUEUE.STATS", []) => Self::QueueStats { queue: None },
-            ("QUEUE.STATS", [queue]) => Self::QueueStats { queue: Some(text(queue)?) },
-            ("QUEUE.STATS", _) => return Err(usage("[queue_name]")),
-            _ => return keyspace(&name, args, rest),
-        })
-    }
-
-    /// The arguments that [`Request::parse`] reads back.
-    pub fn encode(&self) -> Vec<Bytes> {
-        fn words<const N: usize>(words: [&str; N]) -> Vec<Bytes> {
-            words.into_iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+    /// Reads a command, and finds its row in the table.
+    pub fn parse(args: &[Bytes]) -> Result<(&'static Command, Self), RequestError> {
+        let Some(command) = Command::find(&name_of(args)) else {
+            let shown = args.first().map(|name| String::from_utf8_lossy(name).chars().take(64).collect());
+            return Err(RequestError::Unknown(shown.unwrap_or_default()));
+        };
+        let syntax = if command.syntax.is_empty() { "without arguments" } else { command.syntax };
+        let usage = || RequestError::Arguments(format!("use {} {syntax}", command.name));
+        if command.name == "AUTH" && !(2..=3).contains(&args.len()) {
+            return Err(RequestError::AuthArguments);
         }
-        fn command<'a>(name: &'static str, args: impl IntoIterator<Item = &'a Bytes>) -> Vec<Bytes> {
-            std::iter::once(Bytes::from_static(name.as_bytes())).chain(args.into_iter().cloned()).collect()
+        if !command.takes(args.len()) {
+            return Err(usage());
         }
-        match self {
-            Self::Auth { key } => command("AUTH", [key]),
-            Self::Hello { version, auth, name } => encode_hello(*version, auth.as_ref(), name.as_ref()),
-            Self::ClientSetName { name } => command("CLIENT", [&Bytes::from_static(b"SETNAME"), name]),
-            Self::ClientSetInfo => words(["CLIENT", "SETINFO", "lib-name", "agenix"]),
-            Self::Ping { message } => command("PING", message),
-            Self::Set { key, value } => command("SET", [key, value]),
-            Self::Get { key } => command("GET", [key]),
-            Self::Del { keys } => command("DEL", keys),
-            Self::Exists { keys } => command("EXISTS", keys),
-            Self::LPush { key, values } => command("LPUSH", std::iter::once(key).chain(values)),
-            Self::RPop { key } => command("RPOP", [key]),
-            Self::LLen { key } => command("LLEN", [key]),
-            Self::BRPop { key, timeout } => command("BRPOP", [key, &timeout.encode()]),
-            Self::ZAdd { key, score, member } => command("ZADD", [key, &score.to_string().into(), member]),
-            Self::ZRangeByScore { key, min, max } => {
-                command("ZRANGEBYSCORE", [key, &min.to_string().into(), &max.to_string().into()])
-            }
-            Self::PlanSubmit { plan } => command("PLAN.SUBMIT", [plan]),
-            Self::PlanGet { plan_id } => words(["PLAN.GET", plan_id.as_str()]),
-            Self::PlanList => words(["PLAN.LIST"]),
-            Self::ActionSubmit { action } => command("ACTION.SUBMIT", [action]),
-            Self::ActionStatus { action_id } => words(["ACTION.STATUS", action_id.as_str()]),
-            Self::JobStatus { job_id } => words(["JOB.STATUS", job_id.as_str()]),
-            Self::JobUpdate { job_id, update } => {
-                command("JOB.UPDATE", [&Bytes::copy_from_slice(job_id.as_str().as_bytes()), update])
-            }
-            Self::JobList { action_id, status: None } => words(["JOB.LIST", action_id.as_str()]),
-            Self::JobList { action_id, status: Some(status) } => {
-                words(["JOB.LIST", action_id.as_str(), status.as_str()])
-            }
-            Self::WorkerRegister { worker } => command("WORKER.REGISTER", [worker]),
-            Self::WorkerHeartbeat { worker_id, stats } => {
-                let id = Bytes::copy_from_slice(worker_id.as_str().as_bytes());
-                command("WORKER.HEARTBEAT", std::iter::once(&id).chain(stats))
-            }
-            Self::WorkerUnregister { worker_id } => words(["WORKER.UNREGISTER", worker_id.as_str()]),
-            Self::WorkerList => words(["WORKER.LIST"]),
-            Self::QueueStats { queue: None } => words(["QUEUE.STATS"]),
-            Self::QueueStats { queue: Some(queue) } => words(["QUEUE.STATS", queue]),
+        match (command.parse)(args.get(1..).unwrap_or_default()) {
+            Err(RequestError::Syntax) => Err(usage()),
+            parsed => parsed.map(|request| (command, request)),
         }
     }
 
     /// How the command may share its connection.
-    pub fn flow(&self) -> Flow {
+    pub fn flow(&self, command: &Command) -> Flow {
+        match command.kind {
+            Kind::Session | Kind::Blocking | Kind::Steps => Flow::Alone,
+            // A pop of a queue is a claim: what it means for the connection must be known before the next command.
+            Kind::Write if self.is_claim() => Flow::Alone,
+            Kind::Write => Flow::Write,
+            Kind::Read => Flow::Read,
+        }
+    }
+
+    /// Whether it takes a job from a queue.
+    pub fn is_claim(&self) -> bool {
+        let is_queue = |key: &Bytes| crate::names::claimed_queue(key).is_some();
         match self {
-            Self::Auth { .. } | Self::Hello { .. } | Self::ClientSetName { .. } | Self::ClientSetInfo => {
-                Flow::Alone
-            }
-            Self::BRPop { .. } | Self::WorkerRegister { .. } | Self::WorkerUnregister { .. } => Flow::Alone,
-            Self::Ping { .. } | Self::Set { .. } | Self::Del { .. } | Self::LPush { .. } => Flow::Write,
-            Self::RPop { key } if &key[..] == QUEUE_READY.as_bytes() => Flow::Alone,
-            Self::RPop { .. } | Self::ZAdd { .. } | Self::PlanSubmit { .. } | Self::ActionSubmit { .. } => {
-                Flow::Write
-            }
-            Self::JobUpdate { .. } | Self::WorkerHeartbeat { .. } => Flow::Write,
-            Self::Get { .. } | Self::Exists { .. } | Self::LLen { .. } | Self::ZRangeByScore { .. } => {
-                Flow::Read
-            }
-            Self::PlanGet { .. } | Self::PlanList | Self::ActionStatus { .. } | Self::JobStatus { .. } => {
-                Flow::Read
-            }
-            Self::JobList { .. } | Self::WorkerList | Self::QueueStats { .. } => Flow::Read,
+            Self::BlockingPop(pop) => pop.keys.iter().any(is_queue),
+            Self::Key(KeyCommand::Pop { key, .. }) => is_queue(key),
+            _ => false,
         }
     }
 }
@@ -245,10 +202,12 @@ impl Wait {
     }
 
     fn parse(arg: &Bytes) -> Result<Self, RequestError> {
-        let wrong = || RequestError::Arguments("timeout is not a number of seconds, 0 or more".into());
-        let seconds: f64 = text(arg)?.parse().map_err(|_| wrong())?;
-        if !(0.0..=1e12).contains(&seconds) {
-            return Err(wrong());
+        let wrong = RequestError::Refused("timeout is not a float or out of range");
+        let Some(seconds) = text(arg)?.parse().ok().filter(|seconds: &f64| seconds.abs() <= 1e12) else {
+            return Err(wrong);
+        };
+        if seconds < 0.0 {
+            return Err(RequestError::Refused("timeout is negative"));
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just above")]
         let ms = (seconds * 1000.0).ceil() as u64;
@@ -257,57 +216,4 @@ impl Wait {
 }
 
 #[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::{Request, Wait};
-    use crate::{documents::Status, ids::WorkerId, resp::RespVersion};
-
-    fn parse(line: &str) -> Result<Request, String> {
-        let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        Request::parse(&args).map_err(|error| error.line())
-    }
-
-    #[test]
-    fn what_is_encoded_is_parsed_back() {
-        let b = |text: &'static str| Bytes::from_static(text.as_bytes());
-        let requests = [
-            Request::Auth { key: b("k") },
-            Request::Hello { version: Some(RespVersion::Three), auth: Some(b("k")), name: Some(b("n")) },
-            Request::ClientSetName { name: b("w") },
-            Request::ClientSetInfo,
-            Request::Ping { message: Some(b("m")) },
-            Request::LPush { key: b("l"), values: vec![b("1"), b("2")] },
-            Request::BRPop { key: b("l"), timeout: Wait::Ms(1500) },
-            Request::BRPop { key: b("l"), timeout: Wait::Forever },
-            Request::ZAdd { key: b("z"), score: 1.5, member: b("m") },
-            Request::ZRangeByScore { key: b("z"), min: f64::NEG_INFINITY, max: 1e9 },
-            Request::JobUpdate { job_id: "j".parse().unwrap(), update: b("{}") },
-            Request::JobList { action_id: "a".parse().unwrap(), status: Some(Status::Failed) },
-            Request::WorkerHeartbeat { worker_id: WorkerId::new("w").unwrap(), stats: Some(b("{}")) },
-            Request::QueueStats { queue: Some("queue:ready".into()) },
-        ];
-        for request in requests {
-            assert_eq!(Request::parse(&request.encode()), Ok(request));
-        }
-    }
-
-    #[test]
-    fn errors_have_the_words_of_the_seed() {
-        assert_eq!(parse("INVALID").unwrap_err(), "ERR Unknown command 'INVALID'");
-        assert_eq!(parse("AUTH").unwrap_err(), "ERR AUTH requires exactly one argument");
-        assert_eq!(parse("AUTH a b").unwrap_err(), "ERR AUTH requires exactly one argument");
-        assert_eq!(parse("AUTH ").unwrap_err(), "ERR AUTH key cannot be empty");
-        assert_eq!(parse("GET").unwrap_err(), "ERR Invalid arguments: use GET <key>");
-        assert_eq!(parse("HELLO 4").unwrap_err(), "NOPROTO unsupported protocol version");
-    }
-
-    #[test]
-    fn names_match_in_any_case_and_timeouts_may_be_fractions() {
-        assert_eq!(parse("ping").unwrap(), Request::Ping { message: None });
-        let key = Bytes::from_static(b"l");
-        assert_eq!(parse("brpop l 0.0001").unwrap(), Request::BRPop { key, timeout: Wait::Ms(1) });
-        assert!(parse("brpop l -1").is_err());
-        assert!(parse("brpop l nan").is_err());
-    }
-}
+mod tests;

@@ -6,23 +6,57 @@ use agenix_protocol::{
     documents::{ActionStatus, ActionSubmission, Plan, Status, is_object},
     ids::{ActionId, PlanId},
     limits::{Limits, exceeds},
+    names::{READY, SCHEDULED},
     template,
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::rejection::Rejection;
 
-/// Whether every input of the action is an object and has the fields that the plan's placeholders name.
+/// The bounds of a priority, both included.
+pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
+/// Longest delay, in seconds: a hundred years.
+pub const MAX_DELAY_SECS: f64 = 100.0 * 365.25 * 86_400.0;
+
+/// Whether the action is legal: what it says of its jobs, and every input.
 pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
-    if action.inputs.is_empty() {
-        return Err(Rejection::InvalidAction("inputs is empty: an action has at least one input".into()));
+    let invalid = |text: String| Err(Rejection::InvalidAction(text));
+    if action.inputs.is_empty() && !action.open {
+        return invalid("inputs is empty: an action has at least one input, or is open".into());
     }
-    if exceeds(action.inputs.len(), limits.max_inputs) {
+    if !PRIORITIES.contains(&action.priority) {
+        return invalid(format!("priority is {}: use -100 to 100", action.priority));
+    }
+    if action.queue.as_ref().is_some_and(|queue| queue.as_str() == SCHEDULED) {
+        return invalid(
+            "queue is scheduled, where no job is claimed: use another name, and run_at for a time".into(),
+        );
+    }
+    if action.run_at.is_some() && action.delay_secs.is_some() {
+        return invalid("run_at and delay_secs are both given: an action has one time".into());
+    }
+    if action.delay_secs.is_some_and(|delay| !(0.0..=MAX_DELAY_SECS).contains(&delay)) {
+        return invalid("delay_secs is not a number of seconds between 0 and a hundred years".into());
+    }
+    check_inputs(&action.inputs, plan, limits)
+}
+
+/// When the jobs of an action that is submitted at `now` may run at the earliest.
+pub fn run_at(action: &ActionSubmission, now: Timestamp) -> Option<Timestamp> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
+    let delayed = action.delay_secs.map(|delay| now.plus_ms((delay * 1000.0).ceil() as u64));
+    action.run_at.or(delayed)
+}
+
+/// Whether every input is an object and has the fields that the plan's placeholders name.
+pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
+    if exceeds(inputs.len(), limits.max_inputs) {
         return Err(Rejection::TooManyInputs(limits.max_inputs));
     }
     let fields = named_fields(plan);
-    for (at, input) in action.inputs.iter().enumerate() {
+    for (at, input) in inputs.iter().enumerate() {
         if !is_object(input.get()) {
             return Err(Rejection::InvalidAction(format!("inputs[{at}] is not an object")));
         }
@@ -75,6 +109,31 @@ pub struct Action {
     pub total_jobs: u64,
     /// When it was submitted.
     pub created_at: Timestamp,
+    /// The queue its jobs wait in.
+    pub queue: String,
+    /// -100 to 100; jobs of a higher one are claimed first.
+    pub priority: i32,
+    /// When its jobs may run at the earliest.
+    pub run_at: Option<Timestamp>,
+    /// Whether inputs may be added.
+    pub is_open: bool,
+}
+
+impl Action {
+    /// An action without jobs and wishes.
+    pub fn new(action_id: ActionId, plan_id: PlanId, now: Timestamp) -> Self {
+        let queue = READY.to_owned();
+        Self {
+            action_id,
+            plan_id,
+            total_jobs: 0,
+            created_at: now,
+            queue,
+            priority: 0,
+            run_at: None,
+            is_open: false,
+        }
+    }
 }
 
 /// How many jobs of an action are where. A store moves it along with every job it writes.
@@ -87,11 +146,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// `count` new jobs that wait.
-    pub fn of_new(count: u64) -> Self {
-        let mut tally = Self::default();
-        tally.jobs[Status::Pending as usize] = count;
-        tally
+    /// The tally with `count` more jobs that wait.
+    #[must_use]
+    pub fn with_new(mut self, count: u64) -> Self {
+        self.jobs[Status::Pending as usize] += count;
+        self
     }
 
     /// The tally after one job went from one status to another.
@@ -117,10 +176,13 @@ pub fn status(action: &Action, tally: &Tally) -> ActionStatus {
         failed: count(Status::Failed),
         dead: count(Status::Dead),
         cancelled: count(Status::Cancelled),
+        queue: action.queue.clone(),
+        priority: action.priority,
+        open: action.is_open,
         created_at: action.created_at,
         completed_jobs_at: None,
     };
-    if shown.ended() == shown.total_jobs {
+    if shown.ended() == shown.total_jobs && !shown.open {
         shown.completed_jobs_at = tally.last_ended_at;
     }
     shown
@@ -152,7 +214,7 @@ mod tests {
             "Invalid action schema: inputs[1] has no field 'file', which task 1 args[0] of the plan uses";
         assert_eq!(checked(r#"{"file":"a"},{"fil":"b"}"#, 10).unwrap_err(), missing);
         assert_eq!(checked("7", 10).unwrap_err(), "Invalid action schema: inputs[0] is not an object");
-        let empty = "Invalid action schema: inputs is empty: an action has at least one input";
+        let empty = "Invalid action schema: inputs is empty: an action has at least one input, or is open";
         assert_eq!(checked("", 10).unwrap_err(), empty);
         let nul = "Invalid action schema: inputs[0].file contains a NUL byte, which no process can be given";
         assert_eq!(checked(r#"{"file":"a\u0000"}"#, 10).unwrap_err(), nul);
@@ -166,8 +228,26 @@ mod tests {
 
     #[test]
     fn a_tally_follows_its_jobs() {
-        let tally = Tally::of_new(2).moved(Status::Pending, Status::Running, None);
+        let tally = Tally::default().with_new(2).moved(Status::Pending, Status::Running, None);
         let tally = tally.moved(Status::Running, Status::Completed, Some(Timestamp(7)));
         assert_eq!((tally.jobs, tally.last_ended_at), ([1, 0, 1, 0, 0, 0], Some(Timestamp(7))));
+    }
+
+    #[test]
+    fn wishes_are_bounded() {
+        let refused = |wish: &str| {
+            let json = format!(r#"{{"plan_id":"p","inputs":[{{}}],{wish}}}"#);
+            let plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"true"}]}"#).unwrap();
+            check(&parse(json.as_bytes()).unwrap(), &plan, &Limits::default()).map_err(|no| no.to_string())
+        };
+        for fine in [r#""priority":100"#, r#""priority":-100"#, r#""delay_secs":0.5"#, r#""queue":"gpu""#] {
+            assert_eq!(refused(fine), Ok(()), "{fine}");
+        }
+        let words = |wish| refused(wish).unwrap_err();
+        assert_eq!(words(r#""priority":101"#), "Invalid action schema: priority is 101: use -100 to 100");
+        assert!(words(r#""queue":"scheduled""#).contains("where no job is claimed"));
+        assert!(words(r#""delay_secs":-1"#).contains("delay_secs is not a number"));
+        let both = words(r#""delay_secs":1,"run_at":"2026-01-01T00:00:00Z""#);
+        assert!(both.contains("an action has one time"), "{both}");
     }
 }

@@ -3,24 +3,33 @@
 //! ```text
 //! staged → available ⇄ scheduled        available → active → completed
 //!                                       active → retryable → available      (a task failed, retries remain)
+//!                                       active → scheduled → available      (a task said: later)
 //!                                       active → discarded                  (failed, or dead)
 //!                                       active → available                  (worker lost, claim given back)
+//! any that has not ended → cancelled     failed, dead, cancelled → available (asked for)
 //! ```
+//!
+//! `holding` is who has it and for how long, `report` is what its holder says of it, `asked` is what people ask for.
+
+mod asked;
+mod holding;
+mod report;
 
 use agenix_protocol::{
-    documents::{JobUpdate, Status},
+    documents::{Plan, Status},
     ids::{ActionId, JobId, PlanId},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{action::Action, rejection::Rejection, retry};
+pub use asked::{cancelled, orphaned, retried};
+pub use holding::{abandoned, claimed, due, given_back, reclaimed, renewed};
+pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, advanced, verdict};
+
+use crate::action::Action;
 
 /// How many workers a job may lose before it is dead: it may be what kills them.
 pub const MAX_LOSSES: u32 = 3;
-/// Most bytes of a worker's error text that a job keeps.
-pub const MAX_ERROR_BYTES: usize = 4096;
-
 /// The stored states; RESP and OJS show projections of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum State {
@@ -106,6 +115,35 @@ pub struct Job {
     pub progress_percent: Option<f32>,
     /// Why it failed.
     pub error: Option<String>,
+    /// -100 to 100; jobs of a higher one are claimed first.
+    pub priority: i32,
+    /// How often a task of it asked for a later time.
+    pub snoozes: u32,
+}
+
+/// What an action and its plan say about each of its jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Terms {
+    /// How often it may be tried again after a failure.
+    pub max_retries: u32,
+    /// How long one attempt may take, in milliseconds; 0 for no bound.
+    pub timeout_ms: u64,
+    /// -100 to 100; jobs of a higher one are claimed first.
+    pub priority: i32,
+    /// When it may run at the earliest.
+    pub run_at: Option<Timestamp>,
+}
+
+impl Terms {
+    /// What an action and its plan say; `job_timeout_ms` is the bound of an attempt where the plan has none of its own.
+    pub fn of(action: &Action, plan: &Plan, job_timeout_ms: u64) -> Self {
+        Self {
+            max_retries: plan.max_retries,
+            timeout_ms: plan.timeout_secs.map_or(job_timeout_ms, |seconds| seconds.saturating_mul(1000)),
+            priority: action.priority,
+            run_at: action.run_at,
+        }
+    }
 }
 
 /// A job that is about to be stored: what an action knows of it.
@@ -115,6 +153,15 @@ pub struct NewJob {
     pub job_id: JobId,
     /// Its input, as JSON.
     pub input: Box<str>,
+}
+
+/// Where a job waits: the store's numbers for its lane and its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The lane: one for each queue and needs.
+    pub lane: u32,
+    /// The order of all jobs.
+    pub seq: u64,
 }
 
 /// What a rule makes of a job.
@@ -127,31 +174,41 @@ pub enum Outcome {
 }
 
 impl Job {
-    /// A job of an action as it is submitted: available at once, never tried, without retries and without a time limit.
-    pub fn new(job_id: JobId, action: &Action, index: u64, lane: u32, seq: u64) -> Self {
+    /// A job of an action as it is submitted at `now`: never tried, available at once or when its time comes.
+    pub fn new(
+        job_id: JobId,
+        action: &Action,
+        index: u64,
+        place: Place,
+        terms: &Terms,
+        now: Timestamp,
+    ) -> Self {
+        let run_at = terms.run_at.filter(|at| *at > now);
         Self {
             job_id,
             action_id: action.action_id.clone(),
             plan_id: action.plan_id.clone(),
             index,
-            lane,
-            seq,
-            state: State::Available,
+            lane: place.lane,
+            seq: place.seq,
+            state: if run_at.is_some() { State::Scheduled } else { State::Available },
             is_dead: false,
             attempt: 0,
             failures: 0,
             losses: 0,
-            max_retries: 0,
-            timeout_ms: 0,
-            created_at: action.created_at,
+            max_retries: terms.max_retries,
+            timeout_ms: terms.timeout_ms,
+            created_at: now,
             started_at: None,
             ended_at: None,
-            due_at: None,
+            due_at: run_at,
             holder: None,
             is_confirmed: false,
             current_task: None,
             progress_percent: None,
             error: None,
+            priority: terms.priority,
+            snoozes: 0,
         }
     }
 
@@ -167,8 +224,20 @@ impl Job {
         }
     }
 
-    fn is_held_by(&self, who: &str) -> bool {
-        self.holder.as_deref() == Some(who)
+    /// Whether `who` has it now.
+    pub fn is_held_by(&self, who: &str) -> bool {
+        self.state == State::Active && self.holder.as_deref() == Some(who)
+    }
+
+    /// Whether it will not run again by itself.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.state, State::Completed | State::Cancelled | State::Discarded)
+    }
+
+    /// When its attempt has taken too long; `None` without a bound.
+    fn attempt_over_at(&self) -> Option<Timestamp> {
+        let started_at = self.started_at.filter(|_| self.timeout_ms > 0)?;
+        Some(started_at.plus_ms(self.timeout_ms))
     }
 
     fn end(&mut self, state: State, now: Timestamp) {
@@ -179,6 +248,12 @@ impl Job {
         self.progress_percent = (state == State::Completed).then_some(100.0);
     }
 
+    /// Its holder has reported it: only the attempt's own time counts from now on.
+    fn confirm(&mut self) {
+        self.is_confirmed = true;
+        self.due_at = self.attempt_over_at();
+    }
+
     fn offer_again(&mut self) {
         self.state = State::Available;
         self.due_at = None;
@@ -186,153 +261,6 @@ impl Job {
         self.current_task = None;
         self.progress_percent = None;
     }
-}
-
-/// `who` takes an available job.
-#[must_use]
-pub fn claimed(job: &Job, who: &str, now: Timestamp) -> Job {
-    let due_at = (job.timeout_ms > 0).then(|| now.plus_ms(job.timeout_ms));
-    Job {
-        state: State::Active,
-        attempt: job.attempt + 1,
-        holder: Some(who.to_owned()),
-        is_confirmed: false,
-        started_at: Some(now),
-        due_at,
-        error: None,
-        ..job.clone()
-    }
-}
-
-/// `who` reports on a job: ownership, legal transition and retry, all here. `jitter` is a random number in 0..1.
-pub fn advanced(
-    job: &Job,
-    update: &JobUpdate,
-    who: &str,
-    now: Timestamp,
-    jitter: f64,
-) -> Result<Outcome, Rejection> {
-    if let Some(told) = update.attempt
-        && told != job.attempt
-    {
-        return Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current: job.attempt });
-    }
-    if job.state != State::Active {
-        return report_after_the_end(job, update, who);
-    }
-    if !job.is_held_by(who) {
-        let holder = job.holder.clone().unwrap_or_default();
-        return Err(Rejection::NotHolder { worker: who.to_owned(), holder });
-    }
-    let mut next = job.clone();
-    next.is_confirmed = true;
-    next.current_task = update.current_task.or(next.current_task);
-    next.progress_percent = update.progress_percent.map(|p| p.clamp(0.0, 100.0)).or(next.progress_percent);
-    match update.status {
-        None | Some(Status::Running) => {}
-        Some(Status::Completed) => next.end(State::Completed, now),
-        Some(Status::Failed) => {
-            let error = update.error.as_deref().unwrap_or("the worker gave no reason");
-            next = failed(next, error, now, jitter);
-        }
-        Some(to) => return Err(Rejection::IllegalTransition { from: job.status(), to }),
-    }
-    Ok(Outcome::Changed(Box::new(next)))
-}
-
-/// A report on a job that is not active: fine when it repeats what its holder already said of this very attempt (the
-/// answer was lost on the way), refused otherwise.
-fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Outcome, Rejection> {
-    let to = update.status.unwrap_or(Status::Running);
-    let repeats = update.attempt == Some(job.attempt) && job.is_held_by(who);
-    let same_end = match to {
-        Status::Completed => job.state == State::Completed,
-        Status::Failed => matches!(job.state, State::Discarded | State::Retryable),
-        _ => false,
-    };
-    if repeats && same_end {
-        Ok(Outcome::Unchanged)
-    } else {
-        Err(Rejection::IllegalTransition { from: job.status(), to })
-    }
-}
-
-fn failed(mut job: Job, error: &str, now: Timestamp, jitter: f64) -> Job {
-    job.error = Some(cut(error).to_owned());
-    job.failures += 1;
-    if job.failures <= job.max_retries {
-        job.state = State::Retryable;
-        job.due_at = Some(now.plus_ms(retry::delay_ms(job.failures, jitter)));
-    } else {
-        job.is_dead = job.max_retries > 0;
-        job.end(State::Discarded, now);
-    }
-    job
-}
-
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(MAX_ERROR_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
-/// The holder of an active job is dead: back to available, until it has cost [`MAX_LOSSES`] workers (a poison job).
-pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> Outcome {
-    if job.state != State::Active || !job.is_held_by(holder) {
-        return Outcome::Unchanged;
-    }
-    let mut next = job.clone();
-    next.losses += 1;
-    next.error = Some(format!("worker {holder} was lost while it ran the job"));
-    if next.losses >= MAX_LOSSES {
-        next.is_dead = true;
-        next.end(State::Discarded, now);
-    } else {
-        next.offer_again();
-    }
-    Outcome::Changed(Box::new(next))
-}
-
-/// A holder gives a job back unfinished, at no cost to the job: it unregisters, its connection closes, or the claim
-/// never reached it. With `attempt`, only that very claim is given back, and only while nothing was reported of it.
-pub fn given_back(job: &Job, holder: &str, attempt: Option<u32>) -> Outcome {
-    let reported = attempt.is_some_and(|attempt| job.is_confirmed || attempt != job.attempt);
-    if job.state != State::Active || !job.is_held_by(holder) || reported {
-        return Outcome::Unchanged;
-    }
-    let mut next = job.clone();
-    next.offer_again();
-    Outcome::Changed(Box::new(next))
-}
-
-/// A holder comes back and says which jobs it has; without a list it is taken to have those that it has reported. Any
-/// other job of its goes to others: lost with an earlier run of the worker where it was reported, else never received.
-pub fn reclaimed(job: &Job, holder: &str, has: Option<&[JobId]>, now: Timestamp) -> Outcome {
-    let has_it = has.map_or(job.is_confirmed, |has| has.contains(&job.job_id));
-    match (has_it, job.is_confirmed) {
-        (true, _) => Outcome::Unchanged,
-        (false, true) => abandoned(job, holder, now),
-        (false, false) => given_back(job, holder, None),
-    }
-}
-
-/// The time of a job has come: it becomes available, or its attempt has taken too long.
-pub fn due(job: &Job, now: Timestamp, jitter: f64) -> Outcome {
-    if job.due_at.is_none_or(|due| due > now) {
-        return Outcome::Unchanged;
-    }
-    let mut next = job.clone();
-    match job.state {
-        State::Scheduled | State::Retryable => next.offer_again(),
-        State::Active => {
-            let seconds = job.timeout_ms / 1000;
-            next = failed(next, &format!("the job took longer than its {seconds} seconds"), now, jitter);
-        }
-        _ => return Outcome::Unchanged,
-    }
-    Outcome::Changed(Box::new(next))
 }
 
 #[cfg(test)]

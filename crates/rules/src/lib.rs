@@ -4,8 +4,10 @@
 
 pub mod action;
 pub mod capability;
+pub mod explain;
 pub mod job;
 pub mod plan;
+pub mod quarantine;
 pub mod rejection;
 pub mod retry;
 pub mod worker;

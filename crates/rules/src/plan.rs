@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use agenix_protocol::{
-    documents::{Plan, Task},
+    documents::{Plan, Requires, Task},
     limits::{Limits, exceeds},
     template,
 };
 
-use crate::rejection::Rejection;
+use crate::{capability::Needs, rejection::Rejection};
 
 /// Most retries a plan may ask for.
 pub const MAX_RETRIES: u32 = 1000;
@@ -36,9 +36,23 @@ pub fn check(plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     if plan.max_retries > MAX_RETRIES {
         return invalid(format!("max_retries is {}, max {MAX_RETRIES}", plan.max_retries));
     }
+    check_requires(&plan.requires).map_err(|reason| Rejection::InvalidPlan(format!("requires.{reason}")))?;
     plan.tasks.iter().enumerate().try_for_each(|(at, task)| {
         check_task(plan, at, task).map_err(|reason| Rejection::InvalidPlan(format!("tasks[{at}].{reason}")))
     })
+}
+
+fn check_requires(requires: &Requires) -> Result<(), String> {
+    for (at, tool) in requires.tools.iter().enumerate() {
+        check_command(tool).map_err(|reason| format!("tools[{at}]: {reason}"))?;
+    }
+    if let Some(at) = requires.tags.iter().position(String::is_empty) {
+        return Err(format!("tags[{at}] is empty"));
+    }
+    if requires.labels.contains_key("") {
+        return Err("labels has an empty name".into());
+    }
+    Ok(())
 }
 
 fn check_task(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
@@ -120,9 +134,15 @@ fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
     }
 }
 
-/// The commands that a worker must have to run the plan, sorted, each once.
-pub fn needs(plan: &Plan) -> Vec<String> {
-    plan.tasks.iter().map(|task| task.command.clone()).collect::<BTreeSet<_>>().into_iter().collect()
+/// What a worker must have to run the plan.
+pub fn needs(plan: &Plan) -> Needs {
+    let sorted = |names: BTreeSet<&String>| names.into_iter().cloned().collect();
+    let commands = plan.tasks.iter().map(|task| &task.command);
+    Needs {
+        tools: sorted(commands.chain(&plan.requires.tools).collect()),
+        tags: sorted(plan.requires.tags.iter().collect()),
+        labels: plan.requires.labels.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -223,6 +243,6 @@ mod tests {
         let plan = plan(
             r#"{"task_number":1,"command":"uniq"},{"task_number":2,"command":"sort"},{"task_number":3,"command":"uniq"}"#,
         );
-        assert_eq!(needs(&plan), ["sort", "uniq"]);
+        assert_eq!(needs(&plan).tools, ["sort", "uniq"]);
     }
 }

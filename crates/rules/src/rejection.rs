@@ -55,6 +55,24 @@ pub enum Rejection {
         /// The attempt the job is at.
         current: u32,
     },
+    /// Seed 001 §2, PLAN.DELETE.
+    #[error("Cannot delete plan with active jobs")]
+    PlanInUse,
+    /// An action that is not there.
+    #[error("Action not found: {0}")]
+    ActionNotFound(ActionId),
+    /// An action that takes no more inputs.
+    #[error("Action is not open: {0}")]
+    ActionNotOpen(ActionId),
+    /// Seed 001 §3, JOB.RETRY.
+    #[error("Job not in failed status")]
+    JobNotFailed,
+    /// Seed 001 §3, JOB.RETRY.
+    #[error("Max retries exceeded")]
+    RetriesExceeded,
+    /// A job that cannot be cancelled any more.
+    #[error("Job already ended: {}", .0.as_str())]
+    JobEnded(Status),
     /// An update that is not one.
     #[error("Invalid job update: {0}")]
     InvalidUpdate(String),
@@ -79,9 +97,48 @@ pub enum Rejection {
     /// Heartbeat statistics that are not a JSON object.
     #[error("Invalid stats: {0}")]
     InvalidStats(String),
-    /// A queue that agq does not have.
-    #[error("Unknown queue '{0}': use queue:ready or queue:scheduled")]
+    /// A queue that cannot be one.
+    #[error("Unknown queue '{0}': use queue:ready or the name of another queue")]
     UnknownQueue(String),
+    /// A pop of a queue that asks for several jobs.
+    #[error("Invalid arguments: {0}")]
+    QueueCount(&'static str),
+    /// Queues are claimed from, lists are popped: one command does one of both.
+    #[error("Invalid arguments: queues and lists cannot be waited for in one command")]
+    MixedKeys,
+    /// Seed 000 §7.3.
+    #[error("No worker has capability: {0}")]
+    NoCapableWorker(String),
+    /// Seed 000 §7.3.
+    #[error("Invalid challenge: {0}")]
+    InvalidChallenge(String),
+    /// The challenged worker ran the command, and it did not end well.
+    #[error("Verification failed: worker {worker} ended with exit code {exit_code}: {output}")]
+    VerificationFailed {
+        /// The worker.
+        worker: WorkerId,
+        /// Its answer.
+        exit_code: i32,
+        /// What the command said, on one line.
+        output: String,
+    },
+    /// The challenged worker said nothing.
+    #[error("Verification timed out: worker {worker} did not answer within {seconds} seconds")]
+    VerificationTimedOut {
+        /// The worker.
+        worker: WorkerId,
+        /// How long agq waited.
+        seconds: u64,
+    },
+    /// An answer to no challenge.
+    #[error("Challenge not found: {0}")]
+    ChallengeNotFound(String),
+    /// A key that may not do this.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// What the semantics of a Redis command refuse, in Redis' own text.
+    #[error("{0}")]
+    Redis(&'static str),
     /// A key that agq keeps for itself.
     #[error("'{key}' is kept by agq and cannot be {what}: {instead}")]
     ReservedKey {
@@ -102,6 +159,7 @@ impl Rejection {
     pub fn line(&self) -> String {
         match self {
             Self::WrongType => format!("WRONGTYPE {self}"),
+            Self::NotPermitted(_) => format!("NOPERM {self}"),
             _ => format!("ERR {self}"),
         }
     }

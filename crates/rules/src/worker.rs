@@ -18,48 +18,78 @@ pub enum Standing {
     Dead,
 }
 
-/// A worker as a store keeps it. Fields are durable and positional: append, never reorder.
+/// What a worker was told by someone who may (WORKER.DRAIN, WORKER.TERMINATE).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// Take no more jobs.
+    Drain,
+    /// Take no more jobs, finish those under way, and end.
+    Terminate,
+}
+
+/// A worker as a store keeps it; its registration, which is large, is kept apart. Fields are durable and positional:
+/// append, never reorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
     /// The worker.
     pub worker_id: WorkerId,
     /// Where it is in its life.
     pub standing: Standing,
-    /// Its registration, as JSON.
-    pub registration: String,
+    /// The random name of this run of the worker, where it gave one.
+    pub instance: Option<String>,
     /// The last statistics it sent, as JSON.
     pub stats: Option<String>,
-    /// When it registered.
+    /// When it registered; every registration has another time.
     pub registered_at: Timestamp,
     /// When it was last heard of.
     pub last_seen_at: Timestamp,
     /// The connection on which it registered, while that is open.
     pub connection: Option<String>,
+    /// What it was told.
+    pub told: Option<Told>,
+    /// Why it gets no jobs, where it is quarantined.
+    pub quarantine: Option<String>,
+    /// Jobs of its that took longer than they may.
+    pub timed_out_jobs: u64,
+    /// How many jobs it runs at once.
+    pub max_concurrent_jobs: u32,
 }
 
 impl Worker {
-    /// The registration, read back.
-    pub fn registration(&self) -> Option<WorkerRegistration> {
-        serde_json::from_str(&self.registration).ok()
+    /// Whether it may take jobs.
+    pub fn takes_jobs(&self) -> bool {
+        self.standing == Standing::Active && self.told.is_none() && self.quarantine.is_none()
+    }
+
+    /// The word for how it stands.
+    pub fn state(&self) -> &'static str {
+        match (self.standing, self.told) {
+            (Standing::Dead, _) => "dead",
+            (_, Some(Told::Terminate)) => "terminating",
+            (_, Some(Told::Drain)) => "draining",
+            _ if self.quarantine.is_some() => "quarantined",
+            _ => "active",
+        }
     }
 
     /// The worker as `WORKER.LIST` shows it.
-    pub fn status(&self, active_jobs: u64) -> WorkerStatus {
-        let told = self.registration();
-        let told = told.as_ref();
+    pub fn status(&self, registration: Option<WorkerRegistration>, active_jobs: u64) -> WorkerStatus {
+        let told = registration.unwrap_or_else(|| WorkerRegistration::of(self.worker_id.clone()));
         WorkerStatus {
             worker_id: self.worker_id.clone(),
-            state: if self.standing == Standing::Active { "active" } else { "dead" }.into(),
-            hostname: told.map(|t| t.hostname.clone()).unwrap_or_default(),
-            platform: told.map(|t| t.platform.clone()).unwrap_or_default(),
-            agw_version: told.map(|t| t.agw_version.clone()).unwrap_or_default(),
-            capabilities: told.map(|t| t.capabilities.clone()).unwrap_or_default(),
-            max_concurrent_jobs: told.map_or(1, |t| t.max_concurrent_jobs),
+            state: self.state().into(),
+            hostname: told.hostname,
+            platform: told.platform,
+            agw_version: told.agw_version,
+            capabilities: told.capabilities,
+            max_concurrent_jobs: self.max_concurrent_jobs,
             active_jobs,
+            timed_out_jobs: self.timed_out_jobs,
+            quarantine_reason: self.quarantine.clone(),
             registered_at: self.registered_at,
             last_seen_at: self.last_seen_at,
             stats: self.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()),
-            tags: told.map(|t| t.tags.clone()).unwrap_or_default(),
+            tags: told.tags,
         }
     }
 }
@@ -95,21 +125,25 @@ pub fn registered(
     if let Some(known) = known
         && known.standing == Standing::Active
         && known.connection.as_deref().is_some_and(|open| open != connection)
+        && (known.instance.is_none() || known.instance != registration.instance)
     {
-        let before = known.registration().and_then(|r| r.instance);
-        if before.is_none() || before != registration.instance {
-            return Err(Rejection::WorkerIdTaken);
-        }
+        return Err(Rejection::WorkerIdTaken);
     }
+    // What it was told and found guilty of stays with a run of the worker; another run is another chance.
+    let same_run = known.filter(|known| known.instance.is_some() && known.instance == registration.instance);
+    let registered_at = known.map_or(now, |known| now.max(known.registered_at.plus_ms(1)));
     Ok(Worker {
         worker_id: registration.worker_id.clone(),
         standing: Standing::Active,
-        registration: serde_json::to_string(registration)
-            .map_err(|e| Rejection::InvalidRegistration(e.to_string()))?,
-        stats: None,
-        registered_at: now,
+        instance: registration.instance.clone(),
+        stats: same_run.and_then(|known| known.stats.clone()),
+        registered_at,
         last_seen_at: now,
         connection: Some(connection.to_owned()),
+        told: same_run.and_then(|known| known.told),
+        quarantine: same_run.and_then(|known| known.quarantine.clone()),
+        timed_out_jobs: known.map_or(0, |known| known.timed_out_jobs),
+        max_concurrent_jobs: registration.max_concurrent_jobs,
     })
 }
 
@@ -119,6 +153,16 @@ pub fn check_connection(registered: Option<&WorkerId>, worker_id: &WorkerId) -> 
         None => Ok(()),
         Some(other) => Err(Rejection::InvalidRegistration(format!(
             "this connection registered worker {other} before: use another connection for {worker_id}"
+        ))),
+    }
+}
+
+/// A connection that has shown a worker's own key (`own`) speaks for that worker alone.
+pub fn check_key(own: Option<&WorkerId>, worker_id: &WorkerId) -> Result<(), Rejection> {
+    match own.filter(|own| *own != worker_id) {
+        None => Ok(()),
+        Some(own) => Err(Rejection::NotPermitted(format!(
+            "This key is worker {own}'s and may not speak for {worker_id}"
         ))),
     }
 }
@@ -140,8 +184,7 @@ pub fn reporter<'w>(
 /// Whether the worker that registers is another run of the one that is known: what that one had is lost with it. Known only of
 /// workers that name their runs.
 pub fn is_new_run(known: &Worker, registration: &WorkerRegistration) -> bool {
-    let before = known.registration().and_then(|known| known.instance);
-    before.is_some() && registration.instance.is_some() && before != registration.instance
+    known.instance.is_some() && registration.instance.is_some() && known.instance != registration.instance
 }
 
 /// A heartbeat. A worker that was found dead has to register again.
@@ -155,6 +198,27 @@ pub fn seen(known: &Worker, stats: Option<&str>, now: Timestamp) -> Result<Worke
         seen.stats = Some(stats.to_owned());
     }
     Ok(seen)
+}
+
+/// A worker is told to drain or to terminate, or (`None`) to go on; going on ends its quarantine too.
+pub fn told(known: &Worker, told: Option<Told>) -> Result<Worker, Rejection> {
+    if known.standing != Standing::Active {
+        return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
+    }
+    let quarantine = known.quarantine.clone().filter(|_| told.is_some());
+    Ok(Worker { told, quarantine, ..known.clone() })
+}
+
+/// A worker gets no more jobs because it fails far more often than others.
+#[must_use]
+pub fn quarantined(known: &Worker, reason: &str) -> Worker {
+    Worker { quarantine: Some(reason.to_owned()), ..known.clone() }
+}
+
+/// A job of a worker took longer than it may: the worker may hang (seed 000 §5.2).
+#[must_use]
+pub fn flagged(known: &Worker) -> Worker {
+    Worker { timed_out_jobs: known.timed_out_jobs + 1, ..known.clone() }
 }
 
 /// Whether a worker has been silent for longer than `timeout_ms` (seed 000 §3.2: three heartbeat intervals). Only the time
@@ -183,7 +247,8 @@ mod tests {
     };
 
     use super::{
-        Standing, Worker, check_connection, dead, detached, is_new_run, is_silent, registered, reporter, seen,
+        Standing, Told, Worker, check_connection, dead, detached, is_new_run, is_silent, quarantined,
+        registered, reporter, seen, told,
     };
     use crate::rejection::Rejection;
 
@@ -245,5 +310,22 @@ mod tests {
         assert_eq!(seen(&worker(), Some("{}"), Timestamp(1)).unwrap().last_seen_at, NOW);
         assert_eq!(dead(&worker()).standing, Standing::Dead);
         assert_eq!(detached(&worker(), "c9"), None);
+    }
+
+    #[test]
+    fn what_a_worker_was_told_stays_with_its_run() {
+        let draining = told(&worker(), Some(Told::Drain)).unwrap();
+        assert_eq!((draining.state(), draining.takes_jobs()), ("draining", false));
+        let again =
+            |known: &Worker, instance| registered(Some(known), &registration(instance), "c1", NOW).unwrap();
+        assert_eq!(again(&draining, "a").state(), "draining");
+        assert_eq!(again(&draining, "b").state(), "active");
+        assert!(again(&draining, "a").registered_at > draining.registered_at);
+        assert_eq!(told(&quarantined(&worker(), "it fails"), None).unwrap().state(), "active");
+        assert_eq!(
+            told(&quarantined(&worker(), "it fails"), Some(Told::Drain)).unwrap().quarantine.as_deref(),
+            Some("it fails")
+        );
+        assert!(told(&dead(&worker()), None).is_err());
     }
 }

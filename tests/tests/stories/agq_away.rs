@@ -37,11 +37,16 @@ fn a_report_that_is_too_large_for_agq_is_cut_and_accepted() {
     let lab = Lab::new();
     // No heartbeat comes in time to notice that agq closed the connection.
     let agq = lab.agq(&["--heartbeat-interval", "3600", "--max-message-bytes", "100000"]);
-    let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1", "--tools", "head"]);
+    let agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "1", "--tools", "head"]);
     lab.submit_plan(&agq, &plan("p", "head", &["-c", "1000000", "/dev/zero"]));
     lab.submit_action(&agq, "p", "a", "[{}]");
     let job = ended(&lab, &agq, "a");
-    assert_eq!((job["status"].as_str(), job["attempt"].as_u64()), (Some("completed"), Some(1)));
+    assert_eq!(
+        (job["status"].as_str(), job["attempt"].as_u64()),
+        (Some("completed"), Some(1)),
+        "{}",
+        agw.log()
+    );
     let result = &job["task_results"][0];
     assert_eq!(
         (result["stdout_bytes"].as_u64(), result["stdout_truncated"].as_bool()),

@@ -1,49 +1,52 @@
 //! ACTION.*: one plan, N inputs, N jobs, all of them or none (seed 001 §4).
 
 use agenix_protocol::{
-    documents::{self, ActionSubmission},
-    ids::ActionId,
-    names::QUEUE_READY,
+    documents::{self, ActionSubmission, Status},
+    ids::{ActionId, JobId},
+    names::READY,
+    request::Page,
     resp::Reply,
 };
 use agenix_rules::{
     action::{self, Action},
-    job::NewJob,
+    job::{self, Job, NewJob, Terms},
     plan,
     rejection::Rejection,
 };
+use serde_json::value::RawValue;
 
-use super::{Outcome, invalid_action, json};
+use super::{Outcome, json};
 use crate::{
+    error::CommandError,
     house::House,
-    store::{Added, NewAction},
+    store::{ActionRule, Added, JobRule, MoreJobs, NewAction, Promise},
 };
+
+/// How many jobs of an action are cancelled or tried again in one step: others get their turn between two.
+const STEP: usize = 500;
 
 /// ACTION.SUBMIT
 pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
-    let submission: ActionSubmission = documents::parse(json).map_err(|error| invalid_action(&error))?;
+    let submission: ActionSubmission = documents::parse(json).map_err(|error| invalid(&error))?;
     let plan = super::plan::find(house, &submission.plan_id).await?;
     action::check(&submission, &plan, &house.settings.limits)?;
-    let action_id = submission.action_id.unwrap_or_else(|| house.clock.action_id());
+    let now = house.clock.now();
+    let action_id = submission.action_id.clone().unwrap_or_else(|| house.clock.action_id());
     let jobs_created = submission.inputs.len();
-    let new_job = |input: Box<serde_json::value::RawValue>| NewJob {
-        job_id: house.clock.job_id(),
-        input: input.into(),
+    let action = Action {
+        queue: submission.queue.as_ref().map_or(READY, |queue| queue.as_str()).into(),
+        priority: submission.priority,
+        run_at: action::run_at(&submission, now),
+        is_open: submission.open,
+        ..Action::new(action_id.clone(), submission.plan_id, now)
     };
     let new = NewAction {
-        action: Action {
-            action_id: action_id.clone(),
-            plan_id: submission.plan_id,
-            total_jobs: jobs_created as u64,
-            created_at: house.clock.now(),
-        },
-        queue: QUEUE_READY.into(),
         needs: plan::needs(&plan),
-        max_retries: plan.max_retries,
-        timeout_ms: house.settings.job_timeout_ms,
-        jobs: submission.inputs.into_iter().map(new_job).collect(),
+        terms: Terms::of(&action, &plan, house.settings.job_timeout_ms),
+        jobs: new_jobs(house, submission.inputs),
+        action,
     };
-    match house.store.add_action(new).await? {
+    match house.store.add_action(new).await?? {
         // The same submission again is one whose answer was lost: it is answered as the first time.
         Added::New | Added::Same => {
             Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}")))
@@ -52,8 +55,110 @@ pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     }
 }
 
+fn new_jobs(house: &House, inputs: Vec<Box<RawValue>>) -> Vec<NewJob> {
+    let new = |input: Box<RawValue>| NewJob { job_id: house.clock.job_id(), input: input.into() };
+    inputs.into_iter().map(new).collect()
+}
+
+fn invalid(error: &documents::BadDocument) -> Rejection {
+    Rejection::InvalidAction(error.to_string())
+}
+
+/// ACTION.ADD
+pub(super) async fn add(house: &House, action_id: ActionId, json: &[u8], at: Option<u64>) -> Outcome {
+    let inputs: Vec<Box<RawValue>> = documents::parse(json).map_err(|error| invalid(&error))?;
+    let (action, _) = find(house, &action_id).await?;
+    let plan = super::plan::find(house, &action.plan_id).await?;
+    action::check_inputs(&inputs, &plan, &house.settings.limits)?;
+    let jobs_created = inputs.len();
+    let more = MoreJobs {
+        at,
+        needs: plan::needs(&plan),
+        terms: Terms::of(&action, &plan, house.settings.job_timeout_ms),
+        jobs: new_jobs(house, inputs),
+        now: house.clock.now(),
+        action_id: action_id.clone(),
+    };
+    let total_jobs = house.store.add_jobs(more).await??;
+    Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created} total_jobs={total_jobs}")))
+}
+
+/// ACTION.CLOSE
+pub(super) async fn close(house: &House, action_id: &ActionId) -> Outcome {
+    close_for_good(house, action_id).await?;
+    Ok(Reply::ok())
+}
+
+async fn close_for_good(house: &House, action_id: &ActionId) -> Result<(), CommandError> {
+    let id = action_id.clone();
+    let rule: ActionRule = Box::new(move |action: Option<&Action>| {
+        let action = action.ok_or_else(|| Rejection::ActionNotFound(id.clone()))?;
+        Ok(action.is_open.then(|| Action { is_open: false, ..action.clone() }))
+    });
+    Ok(house.store.decide_action(action_id, rule).await??)
+}
+
 /// ACTION.STATUS
 pub(super) async fn status(house: &House, action_id: &ActionId) -> Outcome {
     let found = house.store.action(action_id).await?;
     Ok(found.map_or(Reply::Nil, |(action, tally)| json(&action::status(&action, &tally))))
+}
+
+/// ACTION.LIST
+pub(super) async fn list(house: &House, page: Page) -> Outcome {
+    Ok(Reply::bulks(house.store.actions(page).await?.into_iter().map(String::from)))
+}
+
+async fn find(house: &House, action_id: &ActionId) -> Result<(Action, action::Tally), CommandError> {
+    let found = house.store.action(action_id).await?;
+    Ok(found.ok_or_else(|| Rejection::ActionNotFound(action_id.clone()))?)
+}
+
+/// ACTION.CANCEL
+pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
+    // First it is closed, so that nothing comes in behind.
+    close_for_good(house, action_id).await?;
+    let now = house.clock.now();
+    let cancelled = decide_jobs(house, action_id, &[Status::Pending, Status::Running], || {
+        Box::new(move |job: Option<&Job>| {
+            job.map_or(Ok(job::Outcome::Unchanged), |job| job::cancelled(job, now))
+        })
+    })
+    .await?;
+    Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
+}
+
+/// ACTION.RETRY
+pub(super) async fn retry(house: &House, action_id: &ActionId) -> Outcome {
+    let (action, _) = find(house, action_id).await?;
+    super::plan::find(house, &action.plan_id).await?;
+    let retried = decide_jobs(house, action_id, &[Status::Failed, Status::Dead], || {
+        Box::new(|job: Option<&Job>| job.map_or(Ok(job::Outcome::Unchanged), |job| job::retried(job, true)))
+    })
+    .await?;
+    Ok(Reply::Simple(format!("OK retried={retried}")))
+}
+
+/// Applies a rule to the jobs of an action that have one of the statuses; to how many. One that changed its status
+/// meanwhile, so that the rule refuses it, is passed by. Who holds one of them is told.
+async fn decide_jobs(
+    house: &House,
+    action_id: &ActionId,
+    statuses: &[Status],
+    rule: impl Fn() -> JobRule,
+) -> Result<usize, CommandError> {
+    let mut jobs: Vec<JobId> = Vec::new();
+    for status in statuses {
+        jobs.extend(house.store.jobs_of(action_id, Some(*status)).await?);
+    }
+    let mut changed = 0;
+    for step in jobs.chunks(STEP) {
+        let answers: Vec<_> =
+            step.iter().map(|job_id| house.store.decide(job_id, Promise::Durable, None, rule())).collect();
+        for answer in answers {
+            changed += usize::from(answer.await?.is_ok());
+        }
+    }
+    super::worker::nudge_holders(house, &jobs).await?;
+    Ok(changed)
 }

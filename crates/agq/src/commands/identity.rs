@@ -1,5 +1,5 @@
-//! Who a connection is (ADR 1): the worker that registered on it, else the registered worker whose name it bears, else
-//! the connection itself.
+//! Who a connection is (ADR 1): the worker whose own key it has shown, else the worker that registered on it, else the
+//! registered worker whose name it bears, else the connection itself.
 
 use std::sync::Arc;
 
@@ -16,11 +16,16 @@ use crate::{
     store::Claimant,
 };
 
+/// A connection with a worker's own key speaks for that worker alone.
+pub(super) fn check_own(caller: &Caller, worker_id: &WorkerId) -> Result<(), Rejection> {
+    worker::check_key(caller.key_worker().as_ref(), worker_id)
+}
+
 /// The worker that the connection speaks for.
 async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, CommandError> {
-    if let Some(worker_id) = &caller.registered {
+    if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered.clone()) {
         let worker =
-            house.store.worker(worker_id).await?.filter(|worker| worker.standing == Standing::Active);
+            house.store.worker(&worker_id).await?.filter(|worker| worker.standing == Standing::Active);
         return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
     }
     let Some(name) = &caller.name else { return Ok(None) };
@@ -31,15 +36,34 @@ async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, Com
     }
 }
 
-/// The connection as one who takes jobs.
-pub(super) async fn claimant(house: &House, caller: &Caller) -> Result<Claimant, CommandError> {
+/// The connection as one who takes jobs of these queues.
+pub(super) async fn claimant(
+    house: &House,
+    caller: &Caller,
+    queues: Arc<[String]>,
+) -> Result<Claimant, CommandError> {
     let Some(worker) = worker_of(house, caller).await? else {
-        return Ok(Claimant {
-            holder: Arc::clone(&caller.connection),
-            abilities: Arc::new(Abilities::Anything),
-        });
+        let holder = Arc::clone(&caller.connection);
+        return Ok(Claimant { holder, abilities: Arc::new(Abilities::Anything), queues });
     };
-    Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities: house.abilities.of(&worker) })
+    let abilities = if worker.takes_jobs() {
+        house.abilities.of(&*house.store, &worker).await?
+    } else {
+        Arc::new(Abilities::Nothing)
+    };
+    Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities, queues })
+}
+
+/// The worker in whose name the connection reports.
+pub(super) async fn reporter_id(house: &House, caller: &Caller) -> Result<Option<WorkerId>, CommandError> {
+    if let Some(worker_id) = caller.key_worker() {
+        return Ok(Some(worker_id));
+    }
+    // A worker that was found dead may still say what it did: the job's holder and attempt decide.
+    match caller.registered.as_ref().or(caller.name.as_ref()) {
+        Some(worker_id) => Ok(house.store.worker(worker_id).await?.map(|worker| worker.worker_id)),
+        None => Ok(None),
+    }
 }
 
 /// The name under which the connection reports on jobs.
@@ -48,11 +72,7 @@ pub(super) async fn reporter(
     caller: &Caller,
     named: Option<&WorkerId>,
 ) -> Result<Arc<str>, CommandError> {
-    // A worker that was found dead may still say what it did: the job's holder and attempt decide.
-    let own = match caller.registered.as_ref().or(caller.name.as_ref()) {
-        Some(worker_id) => house.store.worker(worker_id).await?.map(|worker| worker.worker_id),
-        None => None,
-    };
+    let own = reporter_id(house, caller).await?;
     let Some(who) = worker::reporter(own.as_ref(), named)? else {
         return Ok(Arc::clone(&caller.connection));
     };

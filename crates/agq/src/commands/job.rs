@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::{self, JobStatus, JobUpdate, Status, TaskResult},
     ids::{ActionId, JobId, WorkerId},
+    request::Search,
     resp::Reply,
 };
 use agenix_rules::{
@@ -30,16 +31,52 @@ pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json:
         return Err(Rejection::InvalidUpdate("task_results is not an array".into()).into());
     }
     let who = identity::reporter(house, caller, update.worker_id.as_ref()).await?;
+    let status = update.status;
+    let blamed = results.as_deref().filter(|_| status == Some(Status::Failed)).map(read_results);
+    let exit_code = blamed.and_then(|results| TaskResult::blamed(&results).map(|result| result.exit_code));
     // What a user would miss is on disk before the answer; that a job runs is not (design, decision 4).
     let is_end = update.status.is_some_and(Status::is_ended);
     let promise = if is_end { Promise::Durable } else { Promise::Visible };
     let (now, jitter, id) = (house.clock.now(), house.clock.chance(), job_id.clone());
+    let holder = Arc::clone(&who);
     let rule = move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::advanced(job, &update, &who, now, jitter)
+        job::advanced(job, &update, &holder, exit_code, now, jitter)
     };
     house.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
+    if let Some(status) = status.filter(|status| status.is_ended()) {
+        super::worker::note_outcome(house, &who, status == Status::Failed).await?;
+    }
     Ok(Reply::ok())
+}
+
+/// JOB.CANCEL
+pub(super) async fn cancel(house: &House, job_id: &JobId) -> Outcome {
+    let (now, id) = (house.clock.now(), job_id.clone());
+    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+        job::cancelled(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, now)
+    });
+    house.store.decide(job_id, Promise::Durable, None, rule).await??;
+    super::worker::nudge_holders(house, std::slice::from_ref(job_id)).await?;
+    Ok(Reply::Simple("OK job cancelled".into()))
+}
+
+/// JOB.RETRY
+pub(super) async fn retry(house: &House, job_id: &JobId, force: bool) -> Outcome {
+    let stored = house.store.job(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
+    job::retried(&stored.job, force)?;
+    super::plan::find(house, &stored.job.plan_id).await?;
+    let id = job_id.clone();
+    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+        job::retried(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, force)
+    });
+    house.store.decide(job_id, Promise::Durable, None, rule).await??;
+    Ok(Reply::Simple("OK job re-queued".into()))
+}
+
+/// JOBS.SEARCH
+pub(super) async fn search(house: &House, search: Search) -> Outcome {
+    Ok(Reply::bulks(house.store.search(search).await?.into_iter().map(String::from)))
 }
 
 /// JOB.STATUS
@@ -49,7 +86,8 @@ pub(super) async fn status(house: &House, job_id: &JobId) -> Outcome {
     Ok(json(&shown(stored).map_err(broken)?))
 }
 
-fn shown(StoredJob { job, input, results }: StoredJob) -> Result<JobStatus, serde_json::Error> {
+pub(super) fn shown(stored: StoredJob) -> Result<JobStatus, serde_json::Error> {
+    let StoredJob { job, queue, input, results, .. } = stored;
     let status = job.status();
     let results_of = results.as_deref().map_or_else(Vec::new, read_results);
     let last = TaskResult::blamed(&results_of).or(results_of.last());
@@ -59,6 +97,9 @@ fn shown(StoredJob { job, input, results }: StoredJob) -> Result<JobStatus, serd
         state: job.state.as_str().into(),
         index: job.index,
         attempt: job.attempt,
+        queue,
+        priority: job.priority,
+        run_at: job.due_at.filter(|_| status == Status::Pending),
         created_at: job.created_at,
         started_at: job.started_at,
         completed_at: job.ended_at,

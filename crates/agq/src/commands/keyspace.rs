@@ -1,11 +1,22 @@
-//! The users' keys: strings, lists, sorted sets, as in Redis (seed 003 §5.2).
+//! The users' keys: strings, lists, sorted sets, as in Redis (seed 003 §5.2). What agq keeps for itself is shown in
+//! windows.
 
-use agenix_protocol::{names::is_reserved, resp::Reply};
+use agenix_protocol::{
+    names::is_reserved,
+    request::{BlockingPop, KeyCommand},
+    resp::Reply,
+    time::Timestamp,
+};
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::Outcome;
-use crate::house::House;
+use super::{Outcome, windows};
+use crate::{
+    error::CommandError,
+    house::House,
+    keys,
+    store::{Keys, Ruled, StoreError, change, look, scan},
+};
 
 /// Refuses a key that agq keeps for itself.
 pub(super) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Rejection> {
@@ -17,45 +28,96 @@ pub(super) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Reje
     Err(Rejection::ReservedKey { key, what, instead })
 }
 
-/// SET
-pub(super) async fn set(house: &House, key: Bytes, value: Bytes) -> Outcome {
-    refuse_reserved(&key, "written")?;
-    house.store.set(key, value).await?;
-    Ok(Reply::ok())
+/// The names that a command gives: of keys, or how those begin that it lists.
+fn names(command: &KeyCommand) -> Vec<&Bytes> {
+    match command {
+        KeyCommand::Keys { pattern } | KeyCommand::Scan { pattern: Some(pattern), .. } => vec![pattern],
+        _ => command.keys(),
+    }
 }
 
-/// GET
-pub(super) async fn get(house: &House, key: Bytes) -> Outcome {
-    refuse_reserved(&key, "read")?;
-    Ok(Reply::bulk_or_nil(house.store.get(key).await??))
+/// A command on keys.
+pub(super) async fn run(house: &House, command: KeyCommand) -> Outcome {
+    if names(&command).into_iter().any(|name| is_reserved(name)) {
+        windows::answer(house, &command).await
+    } else {
+        users(house, command).await
+    }
 }
 
-/// DEL
-pub(super) async fn del(house: &House, keys: Vec<Bytes>) -> Outcome {
-    keys.iter().try_for_each(|key| refuse_reserved(key, "deleted"))?;
-    Ok(Reply::count(house.store.del(keys).await?))
+/// A command on users' keys.
+pub(super) async fn users(house: &House, command: KeyCommand) -> Outcome {
+    let (is_write, is_long) = (command.is_write(), is_long(&command));
+    let (store, work) = (&*house.store, one(command, house.clock.now()));
+    let reply = match (is_write, is_long) {
+        (true, _) => change(store, work),
+        (false, true) => scan(store, work),
+        (false, false) => look(store, work),
+    };
+    Ok(reply.await??)
 }
 
-/// EXISTS
-pub(super) async fn exists(house: &House, keys: Vec<Bytes>) -> Outcome {
-    keys.iter().try_for_each(|key| refuse_reserved(key, "read"))?;
-    Ok(Reply::count(house.store.exists(keys).await?))
+fn one(
+    command: KeyCommand,
+    now: Timestamp,
+) -> impl Fn(&mut dyn Keys) -> Result<Ruled<Reply>, StoreError> + Send + Sync + 'static {
+    move |all| keys::ruled(keys::apply(all, &command, now))
 }
 
-/// LPUSH
-pub(super) async fn push(house: &House, key: Bytes, values: Vec<Bytes>) -> Outcome {
-    refuse_reserved(&key, "written")?;
-    Ok(Reply::count(house.store.push_head(key, values).await??))
+/// Whether a read may take so long that it is not done on the spot.
+fn is_long(command: &KeyCommand) -> bool {
+    matches!(
+        command,
+        KeyCommand::Keys { .. }
+            | KeyCommand::Scan { .. }
+            | KeyCommand::LRange { .. }
+            | KeyCommand::ZRange { .. }
+            | KeyCommand::MGet { .. }
+    )
 }
 
-/// ZADD
-pub(super) async fn add_scored(house: &House, key: Bytes, score: f64, member: Bytes) -> Outcome {
-    refuse_reserved(&key, "written")?;
-    Ok(Reply::Integer(house.store.add_scored(key, score, member).await??.into()))
+/// How many keys users have.
+pub(super) async fn count(house: &House) -> Result<u64, CommandError> {
+    let now = house.clock.now();
+    Ok(look(&*house.store, move |all| all.count(now)).await?)
 }
 
-/// ZRANGEBYSCORE
-pub(super) async fn range_by_score(house: &House, key: Bytes, min: f64, max: f64) -> Outcome {
-    refuse_reserved(&key, "read")?;
-    Ok(Reply::bulks(house.store.range_by_score(key, min, max).await??))
+/// EXEC: all commands in one transaction, one reply each.
+pub(super) async fn transaction(
+    house: &House,
+    commands: Vec<KeyCommand>,
+) -> Result<Vec<Reply>, CommandError> {
+    for command in &commands {
+        let what = if command.is_write() { "written in a transaction" } else { "read in a transaction" };
+        names(command).into_iter().try_for_each(|name| refuse_reserved(name, what))?;
+    }
+    let (only_reads, now) = (!commands.iter().any(KeyCommand::is_write), house.clock.now());
+    let (store, work) = (&*house.store, every(commands, now));
+    let replies = if only_reads { scan(store, work) } else { change(store, work) };
+    Ok(replies.await?)
+}
+
+fn every(
+    commands: Vec<KeyCommand>,
+    now: Timestamp,
+) -> impl Fn(&mut dyn Keys) -> Result<Vec<Reply>, StoreError> + Send + Sync + 'static {
+    move |all| keys::apply_all(all, &commands, now)
+}
+
+/// BRPOP, BLPOP and BLMOVE of users' lists. A move answers the element alone, whoever asks.
+pub(super) async fn blocking_pop(house: &House, pop: BlockingPop, is_pair: bool) -> Outcome {
+    pop.keys.iter().try_for_each(|key| refuse_reserved(key, "popped"))?;
+    if let Some((target, _)) = &pop.to {
+        refuse_reserved(target, "written")?;
+    }
+    let is_move = pop.to.is_some();
+    let Some(handed) = house.matchmaker.element(pop).await?? else {
+        return Ok(if is_pair || is_move { Reply::NilArray } else { Reply::Nil });
+    };
+    let element = handed.take();
+    Ok(if is_pair && !is_move {
+        Reply::bulks([element.key, element.value])
+    } else {
+        Reply::Bulk(element.value)
+    })
 }

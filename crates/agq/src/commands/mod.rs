@@ -2,25 +2,34 @@
 //! lives here.
 
 mod action;
+mod capability;
+mod challenge;
+mod explain;
 mod identity;
+mod info;
 mod job;
 mod keyspace;
+mod metrics;
 mod plan;
 mod queue;
+mod recorded;
+mod stats;
+mod windows;
 mod worker;
 
 use std::sync::Arc;
 
 use agenix_protocol::{
-    documents::BadDocument,
     ids::{JobId, WorkerId},
-    request::Request,
+    names::{claimed_queue, is_reserved},
+    request::{Command, KeyCommand, Request},
     resp::Reply,
 };
-use agenix_rules::rejection::Rejection;
+use agenix_rules::{rejection::Rejection, worker::Told};
+use bytes::Bytes;
 
 pub(crate) use job::{hand_back_all, hand_back_unreported, take_all};
-pub(crate) use worker::{detach, start_over};
+pub(crate) use worker::{detach, note_outcome, nudge, start_over};
 
 use crate::{
     error::CommandError,
@@ -34,10 +43,19 @@ pub(crate) struct Done {
     pub(crate) effect: Effect,
 }
 
+impl Done {
+    /// A reply that means nothing for the connection.
+    pub(crate) fn plain(reply: Reply) -> Self {
+        Self { reply, effect: Effect::None }
+    }
+}
+
 /// What a command means for its connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     None,
+    /// It ends.
+    Quit,
     /// The connection speaks for this worker from now on.
     Registered(WorkerId),
     /// This worker is no more.
@@ -50,63 +68,142 @@ pub(crate) enum Effect {
     },
 }
 
+/// A command in a transaction.
+#[derive(Debug)]
+pub(crate) enum Queued {
+    Key(KeyCommand),
+    Ping(Option<Bytes>),
+    Echo(Bytes),
+    /// One that is refused, with this line, when its turn comes.
+    Refused(String),
+}
+
 type Outcome = Result<Reply, CommandError>;
 
 /// Carries a command out. Writes take their place in the order when this is first polled.
-pub(crate) async fn run(house: Arc<House>, caller: Arc<Caller>, request: Request) -> Done {
+pub(crate) async fn run(
+    house: Arc<House>,
+    caller: Arc<Caller>,
+    command: &'static Command,
+    request: Request,
+) -> Done {
+    let record = recorded::Record::of(&house, command, &request);
     let outcome = match request {
-        Request::BRPop { key, timeout } => queue::blocking_pop(&house, &caller, key, timeout).await,
-        Request::RPop { key } => queue::pop(&house, &caller, key).await,
+        Request::BlockingPop(pop) => queue::blocking_pop(&house, &caller, pop).await,
+        Request::Key(KeyCommand::Pop { key, from, count }) => match claimed_queue(&key) {
+            Some(name) => queue::pop(&house, &caller, &name, count).await,
+            None => keyspace::run(&house, KeyCommand::Pop { key, from, count }).await.map(Done::plain),
+        },
         Request::WorkerRegister { worker } => worker::register(&house, &caller, &worker).await,
-        Request::WorkerUnregister { worker_id } => worker::unregister(&house, worker_id).await,
-        other => plain(&house, &caller, other).await.map(|reply| Done { reply, effect: Effect::None }),
+        Request::WorkerUnregister { worker_id } => worker::unregister(&house, &caller, worker_id).await,
+        other => plain(&house, &caller, other).await.map(Done::plain),
     };
-    outcome.unwrap_or_else(|error| Done { reply: Reply::Error(error.line()), effect: Effect::None })
+    let done = outcome.unwrap_or_else(|error| Done::plain(Reply::Error(error.line())));
+    if let Some(record) = record {
+        record.write(&house, &caller, &done.reply);
+    }
+    done
+}
+
+/// Carries out a transaction: all of its commands on keys in one, whatever each of them answers.
+pub(crate) async fn transact(house: Arc<House>, queued: Vec<Queued>) -> Done {
+    let keys = queued.iter().filter_map(|queued| match queued {
+        Queued::Key(command) => Some(command.clone()),
+        _ => None,
+    });
+    let reply = match keyspace::transaction(&house, keys.collect()).await {
+        Err(error) => Reply::Error(error.line()),
+        Ok(replies) => {
+            let mut replies = replies.into_iter();
+            let answer = |queued| match queued {
+                Queued::Key(_) => replies.next().unwrap_or(Reply::Nil),
+                Queued::Ping(message) => pong(message),
+                Queued::Echo(message) => Reply::Bulk(message),
+                Queued::Refused(line) => Reply::Error(line),
+            };
+            Reply::Array(queued.into_iter().map(answer).collect())
+        }
+    };
+    Done::plain(reply)
+}
+
+fn pong(message: Option<Bytes>) -> Reply {
+    message.map_or_else(|| Reply::Simple("PONG".into()), Reply::Bulk)
 }
 
 /// The commands that mean nothing for their connection.
 async fn plain(house: &House, caller: &Caller, request: Request) -> Outcome {
     match request {
-        Request::Ping { message } => Ok(message.map_or_else(|| Reply::Simple("PONG".into()), Reply::Bulk)),
+        Request::Ping { message } => Ok(pong(message)),
+        Request::Echo { message } => Ok(Reply::Bulk(message)),
+        Request::CommandInfo { names } => Ok(info::commands(names.as_deref())),
+        Request::CommandCount => Ok(Reply::count(Command::all().count())),
+        Request::CommandDocs { names } => Ok(info::docs(&names)),
+        Request::Info { sections } => info::info(house, &sections).await,
+        Request::Publish { channel, message } => publish(house, &channel, &message),
+        Request::Key(command) => keyspace::run(house, command).await,
         Request::PlanSubmit { plan } => plan::submit(house, &plan).await,
         Request::PlanGet { plan_id } => plan::get(house, &plan_id).await,
-        Request::PlanList => plan::list(house).await,
+        Request::PlanList { page } => plan::list(house, page).await,
+        Request::PlanDelete { plan_id } => plan::delete(house, &plan_id).await,
         Request::ActionSubmit { action } => action::submit(house, &action).await,
         Request::ActionStatus { action_id } => action::status(house, &action_id).await,
+        Request::ActionList { page } => action::list(house, page).await,
+        Request::ActionAdd { action_id, inputs, at } => action::add(house, action_id, &inputs, at).await,
+        Request::ActionClose { action_id } => action::close(house, &action_id).await,
+        Request::ActionCancel { action_id } => action::cancel(house, &action_id).await,
+        Request::ActionRetry { action_id } => action::retry(house, &action_id).await,
         Request::JobStatus { job_id } => job::status(house, &job_id).await,
         Request::JobUpdate { job_id, update } => job::update(house, caller, &job_id, &update).await,
         Request::JobList { action_id, status } => job::list(house, &action_id, status).await,
-        Request::WorkerHeartbeat { worker_id, stats } => worker::heartbeat(house, &worker_id, stats).await,
-        Request::WorkerList => worker::list(house).await,
-        Request::QueueStats { queue } => queue::stats(house, queue.as_deref()).await,
-        Request::LLen { key } => queue::length(house, key).await,
-        Request::Set { key, value } => keyspace::set(house, key, value).await,
-        Request::Get { key } => keyspace::get(house, key).await,
-        Request::Del { keys } => keyspace::del(house, keys).await,
-        Request::Exists { keys } => keyspace::exists(house, keys).await,
-        Request::LPush { key, values } => keyspace::push(house, key, values).await,
-        Request::ZAdd { key, score, member } => keyspace::add_scored(house, key, score, member).await,
-        Request::ZRangeByScore { key, min, max } => keyspace::range_by_score(house, key, min, max).await,
-        Request::Auth { .. }
-        | Request::Hello { .. }
-        | Request::ClientSetName { .. }
-        | Request::ClientSetInfo => {
-            unreachable!("the session answers these, they need no house")
-        }
-        Request::BRPop { .. }
-        | Request::RPop { .. }
-        | Request::WorkerRegister { .. }
-        | Request::WorkerUnregister { .. } => {
-            unreachable!("`run` takes these, they mean something for their connection")
-        }
+        Request::JobRetry { job_id, force } => job::retry(house, &job_id, force).await,
+        Request::JobCancel { job_id } => job::cancel(house, &job_id).await,
+        Request::JobExplain { job_id } => explain::explain(house, &job_id).await,
+        Request::JobsSearch { search } => job::search(house, search).await,
+        other => workers(house, caller, other).await,
     }
+}
+
+/// The commands about workers, queues and figures.
+async fn workers(house: &House, caller: &Caller, request: Request) -> Outcome {
+    match request {
+        Request::WorkerHeartbeat { worker_id, stats } => {
+            worker::heartbeat(house, caller, &worker_id, stats).await
+        }
+        Request::WorkerList => worker::list(house).await,
+        Request::WorkerGet { worker_id } => worker::get(house, &worker_id).await,
+        Request::WorkerDrain { worker_id } => worker::tell(house, &worker_id, Some(Told::Drain)).await,
+        Request::WorkerTerminate { worker_id } => {
+            worker::tell(house, &worker_id, Some(Told::Terminate)).await
+        }
+        Request::WorkerResume { worker_id } => worker::tell(house, &worker_id, None).await,
+        Request::WorkerVerify { capability, challenge, worker_id } => {
+            challenge::verify(house, &capability, &challenge, worker_id.as_ref()).await
+        }
+        Request::WorkerAnswer { challenge_id, answer } => {
+            challenge::answer(house, caller, &challenge_id, &answer).await
+        }
+        Request::CapabilitySearch { words, limit } => capability::search(house, &words, limit).await,
+        Request::QueueStats { queue } => stats::stats(house, queue.as_deref()).await,
+        Request::QueuePeek { queue, count } => queue::peek(house, &queue, count).await,
+        Request::QueuePause { queue } => queue::pause(house, &queue, true).await,
+        Request::QueueResume { queue } => queue::pause(house, &queue, false).await,
+        Request::Metrics { prometheus } => metrics::metrics(house, prometheus).await,
+        _ => unreachable!("`run` and the session take the rest: they mean something for their connection"),
+    }
+}
+
+/// PUBLISH
+fn publish(house: &House, channel: &Bytes, message: &Bytes) -> Outcome {
+    if is_reserved(channel) {
+        let key = String::from_utf8_lossy(channel).escape_debug().to_string();
+        let instead = "its events come from what happens";
+        return Err(Rejection::ReservedKey { key, what: "published to", instead }.into());
+    }
+    Ok(Reply::count(house.hub.publish(channel, message)))
 }
 
 /// A document as a bulk string.
 fn json<T: serde::Serialize>(document: &T) -> Reply {
     Reply::bulk(agenix_protocol::documents::to_json(document))
-}
-
-fn invalid_action(error: &BadDocument) -> Rejection {
-    Rejection::InvalidAction(error.to_string())
 }

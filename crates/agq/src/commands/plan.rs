@@ -3,6 +3,7 @@
 use agenix_protocol::{
     documents::{self, Plan},
     ids::PlanId,
+    request::Page,
     resp::Reply,
 };
 use agenix_rules::{plan, rejection::Rejection};
@@ -39,8 +40,13 @@ pub(super) async fn get(house: &House, plan_id: &PlanId) -> Outcome {
 }
 
 /// PLAN.LIST
-pub(super) async fn list(house: &House) -> Outcome {
-    Ok(Reply::bulks(house.store.plans().await?.into_iter().map(String::from)))
+pub(super) async fn list(house: &House, page: Page) -> Outcome {
+    Ok(Reply::bulks(house.store.plans(page).await?.into_iter().map(String::from)))
+}
+
+/// PLAN.DELETE
+pub(super) async fn delete(house: &House, plan_id: &PlanId) -> Outcome {
+    Ok(Reply::Integer(house.store.delete_plan(plan_id).await??.into()))
 }
 
 /// The plan, even when it was submitted just before on the same connection and is not answered yet.

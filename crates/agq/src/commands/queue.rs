@@ -1,73 +1,96 @@
-//! The queue as Redis' list commands see it, and QUEUE.STATS. `queue:ready` is no list: to pop it is to claim a job.
+//! Queues as Redis' list commands see them: no lists, to pop one is to claim a job.
 
 use std::sync::Arc;
 
 use agenix_protocol::{
-    documents::{Demand, JobDocument, QueueStats, ReadyStats, ScheduledStats, WorkerCounts, to_json},
-    names::{QUEUE_READY, QUEUE_SCHEDULED, is_reserved},
-    request::Wait,
+    documents::{JobDocument, to_json},
+    ids::QueueName,
+    names::{QUEUE_SCHEDULED, SCHEDULED, claimed_queue},
+    request::{BlockingPop, Wait},
     resp::Reply,
 };
-use agenix_rules::{capability::Abilities, rejection::Rejection, worker::Standing};
+use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{Done, Effect, Outcome, identity, json, keyspace::refuse_reserved};
+use super::{Done, Effect, Outcome, identity, keyspace};
 use crate::{
     error::CommandError,
-    house::{Caller, House},
-    store::{Claim, Lane, StoreError},
+    house::{Caller, House, PopReply},
+    store::{Claim, StoreError},
 };
 
-/// BRPOP
+/// BRPOP, BLPOP, BLMOVE
 pub(super) async fn blocking_pop(
     house: &House,
     caller: &Caller,
-    key: Bytes,
-    wait: Wait,
+    pop: BlockingPop,
 ) -> Result<Done, CommandError> {
-    if &key[..] == QUEUE_READY.as_bytes() {
-        let claimant = identity::claimant(house, caller).await?;
-        let Some(handed) = house.matchmaker.job(claimant, wait).await? else { return Ok(nothing(caller)) };
-        let value = document(handed.get())?;
-        return Ok(given(handed.take(), in_shape(caller, key, value)));
+    let is_pair = shows_pair(house, caller, &pop);
+    let queues: Vec<QueueName> = pop.keys.iter().filter_map(|key| claimed_queue(key)).collect();
+    if queues.is_empty() {
+        return Ok(Done::plain(keyspace::blocking_pop(house, pop, is_pair).await?));
     }
-    refuse_reserved(&key, "popped")?;
-    match house.matchmaker.element(key.clone(), wait).await?? {
-        None => Ok(nothing(caller)),
-        Some(handed) => Ok(plain(in_shape(caller, key, handed.take().value))),
+    if queues.len() != pop.keys.len() || pop.to.is_some() {
+        return Err(Rejection::MixedKeys.into());
     }
+    let Some(handed) = wait_for_job(house, caller, &queues, pop.timeout).await? else {
+        return Ok(Done::plain(if is_pair { Reply::NilArray } else { Reply::Nil }));
+    };
+    let value = document(handed.get())?;
+    let key = queue_key(&handed.get().queue);
+    let reply = if is_pair { Reply::bulks([key, value]) } else { Reply::Bulk(value) };
+    Ok(given(handed.take(), reply))
 }
 
-/// RPOP
-pub(super) async fn pop(house: &House, caller: &Caller, key: Bytes) -> Result<Done, CommandError> {
-    if &key[..] == QUEUE_READY.as_bytes() {
-        let claimant = identity::claimant(house, caller).await?;
-        let claim = house.store.claim(vec![claimant], house.clock.now()).await?.pop().flatten();
-        let Some(claim) = claim else { return Ok(plain(Reply::Nil)) };
-        let value = document(&claim)?;
-        return Ok(given(claim, Reply::Bulk(value)));
-    }
-    refuse_reserved(&key, "popped")?;
-    Ok(plain(Reply::bulk_or_nil(house.store.pop_tail(key).await??)))
+async fn wait_for_job(
+    house: &House,
+    caller: &Caller,
+    queues: &[QueueName],
+    wait: Wait,
+) -> Result<Option<crate::matchmaker::Handed<Claim>>, CommandError> {
+    let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
+    let claimant = identity::claimant(house, caller, names).await?;
+    Ok(house.matchmaker.job(claimant, wait).await?)
 }
 
-fn plain(reply: Reply) -> Done {
-    Done { reply, effect: Effect::None }
+fn queue_key(queue: &str) -> Bytes {
+    format!("queue:{queue}").into()
+}
+
+/// The seed's bare value, or Redis' pair: for those who introduced themselves as Redis clients do, and for who waits for
+/// several keys and has to know which it was.
+fn shows_pair(house: &House, caller: &Caller, pop: &BlockingPop) -> bool {
+    pop.keys.len() > 1
+        || match house.settings.brpop_reply {
+            PopReply::Auto => caller.is_introduced,
+            PopReply::Bulk => false,
+            PopReply::Pair => true,
+        }
+}
+
+/// RPOP and LPOP of a queue: a claim that does not wait.
+pub(super) async fn pop(
+    house: &House,
+    caller: &Caller,
+    queue: &QueueName,
+    count: Option<usize>,
+) -> Result<Done, CommandError> {
+    if count.is_some() {
+        let text = "a queue is popped without a count: each job is claimed for itself";
+        return Err(Rejection::QueueCount(text).into());
+    }
+    let claimant = identity::claimant(house, caller, Arc::new([queue.as_str().to_owned()])).await?;
+    let start_timeout_ms = house.settings.start_timeout_ms;
+    let claim = house.store.claim(vec![claimant], house.clock.now(), start_timeout_ms).await?.pop().flatten();
+    let Some(claim) = claim else { return Ok(Done::plain(Reply::Nil)) };
+    let value = document(&claim)?;
+    Ok(given(claim, Reply::Bulk(value)))
 }
 
 fn given(claim: Claim, reply: Reply) -> Done {
     let holder = claim.job.holder.as_deref().unwrap_or_default().into();
     Done { reply, effect: Effect::Claimed { job_id: claim.job.job_id, holder, attempt: claim.job.attempt } }
-}
-
-/// The seed's bare value, or Redis' pair for those who introduced themselves as Redis clients do.
-fn in_shape(caller: &Caller, key: Bytes, value: Bytes) -> Reply {
-    if caller.is_introduced { Reply::bulks([key, value]) } else { Reply::Bulk(value) }
-}
-
-fn nothing(caller: &Caller) -> Done {
-    plain(if caller.is_introduced { Reply::NilArray } else { Reply::Nil })
 }
 
 fn document(claim: &Claim) -> Result<Bytes, StoreError> {
@@ -84,74 +107,36 @@ fn document(claim: &Claim) -> Result<Bytes, StoreError> {
     Ok(to_json(&document).into())
 }
 
-/// LLEN
-pub(super) async fn length(house: &House, key: Bytes) -> Outcome {
-    let length = match &key[..] {
-        name if name == QUEUE_READY.as_bytes() => {
-            house.store.lanes().await?.iter().map(|lane| lane.length).sum()
-        }
-        name if name == QUEUE_SCHEDULED.as_bytes() => house.store.scheduled().await?.0,
-        name if is_reserved(name) => {
-            refuse_reserved(&key, "read")?;
-            0
-        }
-        _ => house.store.list_length(key).await?? as u64,
+/// LLEN of a queue.
+pub(super) async fn length(house: &House, key: &[u8]) -> Outcome {
+    let length = if key == QUEUE_SCHEDULED.as_bytes() {
+        house.store.scheduled().await?.0
+    } else {
+        let queue = claimed_queue(key);
+        let is_own =
+            |lane: &&crate::store::Lane| queue.as_ref().is_some_and(|queue| queue.as_str() == lane.queue);
+        house.store.lanes().await?.iter().filter(is_own).map(|lane| lane.length).sum()
     };
     Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-/// QUEUE.STATS
-pub(super) async fn stats(house: &House, queue: Option<&str>) -> Outcome {
-    let stats = QueueStats {
-        ready: ready(house).await?,
-        scheduled: scheduled(house).await?,
-        workers: workers(house).await?,
-    };
-    match queue {
-        None => Ok(json(&stats)),
-        Some(QUEUE_READY) => Ok(only(QUEUE_READY, &stats.ready)),
-        Some(QUEUE_SCHEDULED) => Ok(only(QUEUE_SCHEDULED, &stats.scheduled)),
-        Some(other) => Err(Rejection::UnknownQueue(other.escape_debug().to_string()).into()),
+/// `scheduled` counts jobs that wait for a time; it is no queue that could be looked into or paused.
+fn check_name(queue: &QueueName) -> Result<(), Rejection> {
+    match queue.as_str() {
+        SCHEDULED => Err(Rejection::UnknownQueue(SCHEDULED.into())),
+        _ => Ok(()),
     }
 }
 
-/// The statistics of one queue, under its name.
-fn only(queue: &str, stats: &impl serde::Serialize) -> Reply {
-    Reply::bulk(format!(r#"{{"{queue}":{}}}"#, to_json(stats)))
+/// QUEUE.PEEK
+pub(super) async fn peek(house: &House, queue: &QueueName, count: usize) -> Outcome {
+    check_name(queue)?;
+    Ok(Reply::bulks(house.store.peek(queue.as_str(), count).await?.into_iter().map(String::from)))
 }
 
-async fn ready(house: &House) -> Result<ReadyStats, CommandError> {
-    let (lanes, now) = (house.store.lanes().await?, house.clock.now());
-    let workers = house.store.workers().await?;
-    let active = workers.iter().filter(|(worker, _)| worker.standing == Standing::Active);
-    let abilities: Vec<_> = active.map(|(worker, _)| house.abilities.of(worker)).collect();
-    let spans = || lanes.iter().filter_map(|lane| lane.span);
-    let age = |at: agenix_protocol::time::Timestamp| now.ms_since(at) / 1000;
-    Ok(ReadyStats {
-        length: lanes.iter().map(|lane| lane.length).sum(),
-        oldest_job_age_seconds: spans().map(|(first, _)| first).min().map(age),
-        newest_job_age_seconds: spans().map(|(_, last)| last).max().map(age),
-        needs: lanes.iter().map(|lane| demand(lane, &abilities)).collect(),
-    })
-}
-
-fn demand(lane: &Lane, abilities: &[Arc<Abilities>]) -> Demand {
-    let workers = abilities.iter().filter(|abilities| abilities.cover(&lane.needs)).count() as u64;
-    Demand { tools: lane.needs.clone(), length: lane.length, workers }
-}
-
-async fn scheduled(house: &House) -> Result<ScheduledStats, CommandError> {
-    let (length, first) = house.store.scheduled().await?;
-    let now = house.clock.now();
-    Ok(ScheduledStats { length, next_job_due_in_seconds: first.map(|at| at.ms_since(now) / 1000) })
-}
-
-async fn workers(house: &House) -> Result<WorkerCounts, CommandError> {
-    let workers = house.store.workers().await?;
-    let active = || workers.iter().filter(|(worker, _)| worker.standing == Standing::Active);
-    Ok(WorkerCounts {
-        total: workers.len() as u64,
-        active: active().count() as u64,
-        idle: active().filter(|(_, jobs)| *jobs == 0).count() as u64,
-    })
+/// QUEUE.PAUSE, QUEUE.RESUME
+pub(super) async fn pause(house: &House, queue: &QueueName, paused: bool) -> Outcome {
+    check_name(queue)?;
+    house.store.set_paused(queue.as_str(), paused).await?;
+    Ok(Reply::ok())
 }

@@ -1,39 +1,53 @@
 //! WORKER.*: who works for us, and whether it still lives (seed 000).
 
+use std::collections::HashSet;
+
 use agenix_protocol::{
-    documents::{self, WorkerRegistration},
-    ids::WorkerId,
+    documents::{self, Orders, WorkerRegistration},
+    ids::{JobId, WorkerId},
+    names::orders_channel,
     resp::Reply,
 };
 use agenix_rules::{
+    job::{self, Job},
     rejection::Rejection,
-    worker::{self, Worker},
+    worker::{self, Standing, Told, Worker},
 };
 use bytes::Bytes;
+use serde_json::{Map, Value};
+use tracing::warn;
 
 use super::{
-    Done, Effect, Outcome,
+    Done, Effect, Outcome, identity,
     job::{hand_back_all, reclaim},
+    json,
 };
 use crate::{
     error::CommandError,
+    herald::tell_of_worker,
     house::{Caller, House, is_connection},
-    store::Promise,
+    store::{Promise, StoreError},
 };
 
 /// WORKER.REGISTER
 pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Result<Done, CommandError> {
     let mut registration = read_registration(json)?;
-    let known = house.store.worker(&registration.worker_id).await?;
+    let worker_id = registration.worker_id.clone();
+    identity::check_own(caller, &worker_id)?;
+    let known = house.store.worker(&worker_id).await?;
     let is_new_run = known.is_some_and(|known| worker::is_new_run(&known, &registration));
     let has = registration.active_job_ids.take().or(is_new_run.then(Vec::new));
-    let worker_id = registration.worker_id.clone();
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
-    let (connection, now) = (caller.connection.clone(), house.clock.now());
+    if is_new_run {
+        house.reputation.forget(&worker_id);
+    }
+    let (connection, now, text) =
+        (caller.connection.clone(), house.clock.now(), documents::to_json(&registration));
     let rule =
         move |known: Option<&Worker>| worker::registered(known, &registration, &connection, now).map(Some);
-    house.store.decide_worker(&worker_id, Promise::Durable, Box::new(rule)).await??;
+    house.store.decide_worker(&worker_id, Promise::Durable, Some(text), Box::new(rule)).await??;
     reclaim(house, &worker_id, has).await?;
+    tell_of_worker(house, &worker_id, "registered");
     let seconds = heartbeat_seconds(house.settings.heartbeat_interval_ms);
     let reply = Reply::Simple(format!("OK worker_id={worker_id} heartbeat_interval={seconds}"));
     Ok(Done { reply, effect: Effect::Registered(worker_id) })
@@ -60,40 +74,171 @@ fn heartbeat_seconds(ms: u64) -> String {
 }
 
 /// WORKER.HEARTBEAT
-pub(super) async fn heartbeat(house: &House, worker_id: &WorkerId, stats: Option<Bytes>) -> Outcome {
+pub(super) async fn heartbeat(
+    house: &House,
+    caller: &Caller,
+    worker_id: &WorkerId,
+    stats: Option<Bytes>,
+) -> Outcome {
+    identity::check_own(caller, worker_id)?;
     let stats = stats.map(|stats| read_stats(&stats)).transpose()?;
+    let active = stats.as_ref().map(active_job_ids).transpose()?.unwrap_or_default();
+    let text = stats.as_ref().map(documents::to_json);
     let (now, id) = (house.clock.now(), worker_id.clone());
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
-        worker::seen(known, stats.as_deref(), now).map(Some)
+        worker::seen(known, text.as_deref(), now).map(Some)
     };
-    house.store.decide_worker(worker_id, Promise::Visible, Box::new(rule)).await??;
-    Ok(Reply::ok())
+    house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
+    let orders = orders(house, worker_id, &active).await?;
+    if orders.is_empty() {
+        return Ok(Reply::ok());
+    }
+    Ok(Reply::Simple(format!("OK orders={}", documents::to_json(&orders))))
 }
 
 /// The statistics of both seeds, and whatever else a worker counts: any JSON object.
-fn read_stats(json: &[u8]) -> Result<String, Rejection> {
-    let invalid = |error: documents::BadDocument| Rejection::InvalidStats(error.to_string());
-    let stats: serde_json::Map<String, serde_json::Value> = documents::parse(json).map_err(invalid)?;
-    Ok(documents::to_json(&stats))
+fn read_stats(json: &[u8]) -> Result<Map<String, Value>, Rejection> {
+    documents::parse(json).map_err(|error| Rejection::InvalidStats(error.to_string()))
+}
+
+/// The jobs that a worker says it runs: `active_job_ids`, or `active_jobs` where that is a list and not a number.
+fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
+    let listed = ["active_job_ids", "active_jobs"].into_iter().find_map(|field| stats.get(field)?.as_array());
+    let ids = listed.into_iter().flatten().map(|id| {
+        let text = id.as_str().ok_or("an id that is no text".to_owned());
+        text.and_then(|text| JobId::new(text).map_err(|error| error.to_string()))
+    });
+    ids.collect::<Result<_, _>>().map_err(|error| Rejection::InvalidStats(format!("active_job_ids: {error}")))
+}
+
+/// What a worker is to do; the claims of the jobs that it says it runs are renewed.
+async fn orders(house: &House, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders, CommandError> {
+    let mut cancel = Vec::new();
+    for job_id in active {
+        let job = house.store.job(job_id).await?.map(|stored| stored.job);
+        match job.filter(|job| job.is_held_by(worker_id.as_str())) {
+            None => cancel.push(job_id.clone()),
+            Some(job) if job.is_confirmed => {}
+            Some(_unstarted) => {
+                let holder = worker_id.clone();
+                let rule = move |job: Option<&Job>| {
+                    Ok(job.map_or(job::Outcome::Unchanged, |job| job::renewed(job, holder.as_str())))
+                };
+                house.store.decide(job_id, Promise::Visible, None, Box::new(rule)).await??;
+            }
+        }
+    }
+    let told = house.store.worker(worker_id).await?.and_then(|worker| worker.told);
+    Ok(Orders {
+        drain: told == Some(Told::Drain),
+        terminate: told == Some(Told::Terminate),
+        cancel,
+        verify: house.challenges.of(worker_id),
+    })
 }
 
 /// WORKER.UNREGISTER
-pub(super) async fn unregister(house: &House, worker_id: WorkerId) -> Result<Done, CommandError> {
+pub(super) async fn unregister(
+    house: &House,
+    caller: &Caller,
+    worker_id: WorkerId,
+) -> Result<Done, CommandError> {
+    identity::check_own(caller, &worker_id)?;
     // First the worker, so that it claims nothing more; a crash between leaves jobs that the reaper finds.
     if !house.store.remove_worker(&worker_id).await? {
         return Err(Rejection::NotRegistered.into());
     }
     house.matchmaker.dismiss(worker_id.as_str());
     house.abilities.forget(&worker_id);
+    house.reputation.forget(&worker_id);
     hand_back_all(house, worker_id.as_str()).await?;
+    tell_of_worker(house, &worker_id, "unregistered");
     Ok(Done { reply: Reply::ok(), effect: Effect::Unregistered(worker_id) })
 }
 
 /// WORKER.LIST
 pub(super) async fn list(house: &House) -> Outcome {
-    let workers = house.store.workers().await?;
-    Ok(Reply::bulks(workers.iter().map(|(worker, jobs)| documents::to_json(&worker.status(*jobs)))))
+    let mut shown = Vec::new();
+    for (worker, jobs) in house.store.workers().await? {
+        shown.push(documents::to_json(&worker.status(registration(house, &worker.worker_id).await?, jobs)));
+    }
+    Ok(Reply::bulks(shown))
+}
+
+/// WORKER.GET
+pub(super) async fn get(house: &House, worker_id: &WorkerId) -> Outcome {
+    let Some(worker) = house.store.worker(worker_id).await? else { return Ok(Reply::Nil) };
+    let jobs = house.store.held_by(worker_id.as_str()).await?.len() as u64;
+    Ok(json(&worker.status(registration(house, worker_id).await?, jobs)))
+}
+
+/// What a worker registered.
+pub(super) async fn registration(
+    house: &House,
+    worker_id: &WorkerId,
+) -> Result<Option<WorkerRegistration>, StoreError> {
+    let text = house.store.registration(worker_id).await?;
+    Ok(text.and_then(|text| documents::parse(text.as_bytes()).ok()))
+}
+
+/// WORKER.DRAIN, WORKER.TERMINATE, WORKER.RESUME
+pub(super) async fn tell(house: &House, worker_id: &WorkerId, told: Option<Told>) -> Outcome {
+    let id = worker_id.clone();
+    let rule = move |known: Option<&Worker>| {
+        let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
+        worker::told(known, told).map(Some)
+    };
+    house.store.decide_worker(worker_id, Promise::Durable, None, Box::new(rule)).await??;
+    if told.is_none() {
+        house.reputation.forget(worker_id);
+    }
+    // Whoever waits in its name comes again, and is then seen as what it is now.
+    house.matchmaker.dismiss(worker_id.as_str());
+    let event = match told {
+        None => "resumed",
+        Some(Told::Drain) => "draining",
+        Some(Told::Terminate) => "terminating",
+    };
+    tell_of_worker(house, worker_id, event);
+    nudge(house, worker_id.as_str());
+    Ok(Reply::ok())
+}
+
+/// Lets a worker know that it should ask for orders now. One that does not listen asks with its next heartbeat.
+pub(crate) fn nudge(house: &House, worker_id: &str) {
+    house.hub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
+}
+
+/// Lets the workers know that had these jobs, where they are workers.
+pub(super) async fn nudge_holders(house: &House, jobs: &[JobId]) -> Result<(), CommandError> {
+    let mut holders = HashSet::new();
+    for job_id in jobs {
+        let stored = house.store.job(job_id).await?;
+        holders.extend(stored.and_then(|stored| stored.job.holder).filter(|holder| !is_connection(holder)));
+    }
+    holders.iter().for_each(|holder| nudge(house, holder));
+    Ok(())
+}
+
+/// A job of a holder ended: a worker that fails far more often than the others gets no more.
+pub(crate) async fn note_outcome(house: &House, holder: &str, failed: bool) -> Result<(), CommandError> {
+    let Ok(worker_id) = WorkerId::new(holder) else { return Ok(()) };
+    house.reputation.note(&worker_id, failed);
+    if !failed || !house.settings.quarantine {
+        return Ok(());
+    }
+    let workers: Vec<Worker> = house.store.workers().await?.into_iter().map(|(worker, _)| worker).collect();
+    let Some(reason) = house.reputation.verdict(&worker_id, &workers) else { return Ok(()) };
+    warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again");
+    let rule = move |known: Option<&Worker>| {
+        let takes = known.filter(|known| known.standing == Standing::Active && known.quarantine.is_none());
+        Ok(takes.map(|known| worker::quarantined(known, &reason)))
+    };
+    house.store.decide_worker(&worker_id, Promise::Durable, None, Box::new(rule)).await??;
+    house.matchmaker.dismiss(worker_id.as_str());
+    tell_of_worker(house, &worker_id, "quarantined");
+    Ok(())
 }
 
 /// The connection on which a worker registered is closed.
@@ -105,7 +250,7 @@ pub(crate) async fn detach(
     let connection = connection.to_owned();
     let rule =
         move |known: Option<&Worker>| Ok(known.and_then(|worker| worker::detached(worker, &connection)));
-    Ok(house.store.decide_worker(worker_id, Promise::Visible, Box::new(rule)).await??)
+    Ok(house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??)
 }
 
 /// When agq starts, no connection of before is open: workers are free to register, and what connections held goes back.
@@ -125,10 +270,19 @@ pub(crate) async fn start_over(house: &House) -> Result<(), CommandError> {
 
 #[cfg(test)]
 mod tests {
-    use super::heartbeat_seconds;
+    use super::{active_job_ids, heartbeat_seconds};
 
     #[test]
     fn whole_seconds_have_no_point() {
         assert_eq!([30_000, 500, 1250].map(heartbeat_seconds), ["30", "0.5", "1.25"]);
+    }
+
+    #[test]
+    fn active_jobs_may_be_a_number_or_a_list() {
+        let ids = |json: &str| active_job_ids(&serde_json::from_str(json).unwrap()).map(|ids| ids.len());
+        assert_eq!(ids(r#"{"active_jobs":2}"#), Ok(0));
+        assert_eq!(ids(r#"{"active_jobs":["j1","j2"]}"#), Ok(2));
+        assert_eq!(ids(r#"{"active_jobs":2,"active_job_ids":["j1"]}"#), Ok(1));
+        assert!(ids(r#"{"active_job_ids":[7]}"#).is_err() && ids(r#"{"active_job_ids":["a b"]}"#).is_err());
     }
 }

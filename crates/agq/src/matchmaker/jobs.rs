@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use agenix_protocol::time::Timestamp;
 use agenix_rules::job;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
@@ -26,7 +27,12 @@ pub(super) enum Order {
     Dismiss(Arc<str>),
 }
 
-pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::UnboundedReceiver<Order>) {
+pub(super) async fn run(
+    store: Arc<dyn Store>,
+    clock: Clock,
+    start_timeout_ms: u64,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) {
     let arrivals = store.arrivals();
     let (back, mut returned) = mpsc::unbounded_channel();
     let mut waiting = VecDeque::new();
@@ -43,7 +49,7 @@ pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::U
             obey(order, &mut waiting);
         }
         waiting.retain(|ticket: &Ticket| !ticket.give.is_closed());
-        serve(&*store, &clock, &mut waiting, &back).await;
+        serve(&*store, clock.now(), start_timeout_ms, &mut waiting, &back).await;
     }
 }
 
@@ -64,7 +70,8 @@ fn obey(order: Order, waiting: &mut VecDeque<Ticket>) {
 
 async fn serve(
     store: &dyn Store,
-    clock: &Clock,
+    now: Timestamp,
+    start_timeout_ms: u64,
     waiting: &mut VecDeque<Ticket>,
     back: &mpsc::UnboundedSender<Claim>,
 ) {
@@ -72,7 +79,7 @@ async fn serve(
         return;
     }
     let claimants = waiting.iter().map(|ticket| ticket.claimant.clone()).collect();
-    match store.claim(claimants, clock.now()).await {
+    match store.claim(claimants, now, start_timeout_ms).await {
         Ok(claims) => {
             for (ticket, claim) in std::mem::take(waiting).into_iter().zip(claims) {
                 match claim {

@@ -9,7 +9,7 @@ mod jobs;
 
 use std::sync::Arc;
 
-use agenix_protocol::request::Wait;
+use agenix_protocol::request::{BlockingPop, End, Wait};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,11 +29,11 @@ pub(crate) struct Matchmaker {
 
 impl Matchmaker {
     /// Starts the matchmakers; they end when the last `Matchmaker` is dropped.
-    pub(crate) fn start(store: &Arc<dyn Store>) -> Self {
+    pub(crate) fn start(store: &Arc<dyn Store>, start_timeout_ms: u64) -> Self {
         let (jobs, job_tickets) = mpsc::unbounded_channel();
         let (elements, element_tickets) = mpsc::unbounded_channel();
-        tokio::spawn(jobs::run(Arc::clone(store), Clock::default(), job_tickets));
-        tokio::spawn(elements::run(Arc::clone(store), element_tickets));
+        tokio::spawn(jobs::run(Arc::clone(store), Clock::default(), start_timeout_ms, job_tickets));
+        tokio::spawn(elements::run(Arc::clone(store), Clock::default(), element_tickets));
         Self { jobs, elements }
     }
 
@@ -54,14 +54,13 @@ impl Matchmaker {
         let _stopping = self.jobs.send(jobs::Order::Dismiss(holder.into()));
     }
 
-    /// Waits for an element of a list; `None` when the time is over.
+    /// Waits for an element of a list, and moves it where it is to be moved; `None` when the time is over.
     pub(crate) async fn element(
         &self,
-        key: Bytes,
-        wait: Wait,
+        pop: BlockingPop,
     ) -> Result<Ruled<Option<Handed<Element>>>, StoreError> {
-        let (give, get) = oneshot::channel();
-        self.elements.send(elements::Ticket { key, give }).map_err(|_| gone())?;
+        let (wait, (give, get)) = (pop.timeout, oneshot::channel());
+        self.elements.send(elements::Ticket { pop, give }).map_err(|_| gone())?;
         Ok(await_turn(get, wait).await.transpose()?.transpose())
     }
 }
@@ -71,6 +70,8 @@ impl Matchmaker {
 pub(crate) struct Element {
     pub(crate) key: Bytes,
     pub(crate) value: Bytes,
+    /// The end of the list that it goes back to when nobody receives it; none where it was moved to another list.
+    pub(crate) back_to: Option<End>,
 }
 
 fn gone() -> StoreError {
@@ -97,57 +98,22 @@ async fn await_turn<T>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use agenix_protocol::request::Wait;
-    use bytes::Bytes;
+    use tokio::sync::oneshot;
 
-    use super::{Handed, Matchmaker};
-    use crate::store::{Store, redb::RedbStore};
-
-    fn house() -> (Arc<dyn Store>, Matchmaker) {
-        let store: Arc<dyn Store> = Arc::new(RedbStore::in_memory().unwrap());
-        let matchmaker = Matchmaker::start(&store);
-        (store, matchmaker)
-    }
-
-    fn key() -> Bytes {
-        Bytes::from_static(b"list")
-    }
-
-    async fn pop(matchmaker: &Matchmaker, wait: Wait) -> Option<Bytes> {
-        matchmaker.element(key(), wait).await.unwrap().unwrap().map(|handed| handed.take().value)
-    }
-
-    #[tokio::test]
-    async fn waiters_are_served_first_come_first_served() {
-        let (store, matchmaker) = house();
-        let mut waiters = Vec::new();
-        for _ in 0..5 {
-            let mut waiter = Box::pin(matchmaker.element(key(), Wait::Forever));
-            assert!(futures_util::poll!(&mut waiter).is_pending());
-            waiters.push(waiter);
-        }
-        let values = (0..5).map(|n| Bytes::from(n.to_string())).collect();
-        store.push_head(key(), values).await.unwrap().unwrap();
-        for (n, waiter) in waiters.into_iter().enumerate() {
-            let value = waiter.await.unwrap().unwrap().unwrap().take().value;
-            assert_eq!(value, n.to_string());
-        }
-    }
+    use super::await_turn;
+    use crate::store::StoreError;
 
     #[tokio::test]
     async fn a_wait_ends_without_anything_after_its_time() {
-        let (_store, matchmaker) = house();
-        assert_eq!(pop(&matchmaker, Wait::Ms(1)).await, None);
+        let (_give, get) = oneshot::channel::<Result<(), StoreError>>();
+        assert!(await_turn(get, Wait::Ms(1)).await.is_none());
     }
 
     #[tokio::test]
-    async fn what_nobody_takes_goes_back() {
-        let (store, matchmaker) = house();
-        store.push_head(key(), vec![Bytes::from_static(b"v")]).await.unwrap().unwrap();
-        let handed: Handed<_> = matchmaker.element(key(), Wait::Forever).await.unwrap().unwrap().unwrap();
-        drop(handed);
-        assert_eq!(pop(&matchmaker, Wait::Forever).await.unwrap(), "v");
+    async fn what_is_handed_over_in_time_is_received() {
+        let (give, get) = oneshot::channel::<Result<u8, StoreError>>();
+        assert!(give.send(Ok(7)).is_ok());
+        assert_eq!(await_turn(get, Wait::Ms(1000)).await.unwrap().unwrap(), 7);
     }
 }

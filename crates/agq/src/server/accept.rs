@@ -1,43 +1,46 @@
 //! Takes connections until it is told to stop, then lets the commands under way finish.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tracing::{debug, warn};
-
-use super::connection;
-use crate::{
-    house::{House, connection_name},
-    key::SessionKey,
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    sync::watch,
+    task::JoinSet,
+    time::timeout,
 };
+use tracing::{debug, info, warn};
+
+use super::{
+    connection,
+    door::Door,
+    listen::{Accepted, Arrival, Entrance, tune},
+    tls::TlsDoor,
+};
+use crate::house::House;
 
 /// How long to wait before accepting again when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long someone who has no place here is still read, so that the reason arrives.
+const TURN_AWAY_WITHIN: Duration = Duration::from_secs(1);
 
 /// Serves connections until `stop` says so.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    entrance: Entrance,
     house: Arc<House>,
-    key: Arc<SessionKey>,
+    door: Arc<Door>,
     stop: watch::Receiver<bool>,
 ) {
-    let numbers = AtomicU64::new(1);
+    let host = Arc::new(Host { tls: entrance.tls(), socket_shown: entrance.socket_shown(), house, door });
+    let mut number = 0;
     let mut open = JoinSet::new();
     let mut stopped = stop.clone();
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((socket, peer)) => {
-                    let number = numbers.fetch_add(1, Ordering::Relaxed);
-                    debug!(%peer, number, "connected");
-                    let name = connection_name(number);
-                    open.spawn(connection::serve(socket, name, Arc::clone(&house), Arc::clone(&key), stop.clone()));
+            arrival = entrance.accept() => match arrival {
+                Ok(arrival) => {
+                    number += 1;
+                    open.spawn(Arc::clone(&host).attend(arrival, number, stop.clone()));
                 }
                 Err(error) => {
                     warn!(%error, "a connection could not be accepted");
@@ -48,6 +51,81 @@ pub(crate) async fn serve(
             _ = stopped.changed() => break,
         }
     }
-    drop(listener);
+    drop(entrance);
     while open.join_next().await.is_some() {}
+}
+
+/// What every connection is met with.
+struct Host {
+    tls: Option<Arc<TlsDoor>>,
+    socket_shown: String,
+    house: Arc<House>,
+    door: Arc<Door>,
+}
+
+impl Host {
+    /// Serves one connection to its end.
+    async fn attend(self: Arc<Self>, arrival: Arrival, number: u64, stop: watch::Receiver<bool>) {
+        let mut stopped = stop.clone();
+        let accepted = tokio::select! {
+            accepted = self.welcome(arrival) => accepted,
+            _ = stopped.changed() => return,
+        };
+        if let Some(accepted) = accepted {
+            debug!(peer = accepted.shown, number, "connected");
+            let (house, door) = (Arc::clone(&self.house), Arc::clone(&self.door));
+            connection::serve(accepted, number, house, door, stop).await;
+        }
+    }
+
+    /// Finds a place for a connection, and shakes hands where that is asked for.
+    async fn welcome(&self, arrival: Arrival) -> Option<Accepted> {
+        let (socket, mut peer) = match arrival {
+            Arrival::Unix(socket) => return Some(Accepted::unix(socket, self.socket_shown.clone())),
+            Arrival::Tcp(socket, peer) => (socket, peer),
+        };
+        // One address is one guest, whether it came over IPv4 or over IPv6 that holds IPv4.
+        peer.set_ip(peer.ip().to_canonical());
+        if let Err(error) = tune(&socket) {
+            debug!(%error, "the socket could not be tuned");
+        }
+        let Some(guest) = self.door.guests.admit(peer.ip()) else {
+            let reason = self.door.guests.refusal(peer.ip());
+            debug!(%peer, reason, "turned away");
+            // Without a handshake, which would be the guest's to ask for, nothing can be said over TLS.
+            if self.tls.is_none() {
+                turn_away(socket, &reason).await;
+            }
+            return None;
+        };
+        let Some(tls) = &self.tls else { return Some(Accepted::tcp(socket, peer, guest)) };
+        match tls.shake_hands(socket).await {
+            Ok((stream, names)) => {
+                let certified = self.door.keyring.of_certificate(&names);
+                if let Some(identity) = &certified {
+                    debug!(%peer, role = %identity.role, name = %identity.name, "known by a certificate");
+                }
+                Some(Accepted::tls(stream, peer, guest, certified))
+            }
+            Err(error) => {
+                info!(%peer, %error, "a TLS handshake failed");
+                None
+            }
+        }
+    }
+}
+
+/// Says why there is no place. The client may have sent something already: it is read for a moment, for a reset would take
+/// the reason away from it.
+async fn turn_away(mut socket: TcpStream, reason: &str) {
+    let parting = async {
+        socket.write_all(format!("-{reason}\r\n").as_bytes()).await?;
+        socket.shutdown().await?;
+        let mut sink = [0; 1024];
+        while socket.read(&mut sink).await? > 0 {}
+        Ok::<_, std::io::Error>(())
+    };
+    if timeout(TURN_AWAY_WITHIN, parting).await.is_err() {
+        debug!("someone who was turned away went on sending");
+    }
 }

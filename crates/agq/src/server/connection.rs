@@ -1,50 +1,56 @@
 //! One connection: commands in, replies out in their order, with many writes on their way at once.
 //!
-//! A command starts when it is read, so that the writes of a pipeline share a group commit. A read waits for the writes
-//! before it, and what waits or changes the session runs alone.
+//! A command starts as soon as it may, so that the writes of a pipeline share a group commit. A read waits for the writes
+//! before it, and what waits or changes the session runs alone; what comes behind is read ahead, so that a client that goes
+//! away is noticed. `parting` is how it ends.
 
-use std::{collections::VecDeque, pin::Pin, sync::Arc, task::Poll, time::Duration};
+mod parting;
+
+use std::{collections::VecDeque, pin::Pin, sync::Arc, task::Poll};
 
 use agenix_protocol::{
-    request::{Flow, Request},
+    request::{Command, Flow, Kind, Request},
     resp::{CommandDecoder, FrameError, Reply, ReplyEncoder},
 };
 use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt, StreamExt, future::ready, poll};
-use rustix::net::sockopt;
 use tokio::{
-    io::AsyncReadExt,
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncRead, AsyncWrite},
     sync::watch,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_util::codec::{FramedRead, FramedWrite};
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::session::{Gate, Session};
+use self::parting::LINGER;
+use super::{
+    door::Door,
+    guests::Guest,
+    listen::Accepted,
+    session::{Gate, Session},
+    subscriptions::delivery,
+    throttle::{CommandRate, Overdue, Pace, Patience},
+};
 use crate::{
     commands::{self, Done, Effect},
     house::House,
-    key::SessionKey,
 };
 
-/// How long a connection that sent a broken or too large frame is still read, so that the error reaches it.
-const LINGER: Duration = Duration::from_secs(5);
-
-/// How long a connection may be silent before it is asked whether it is still there.
-#[cfg(target_os = "linux")]
-const KEEPALIVE: Duration = Duration::from_secs(60);
+/// Most bytes that are read ahead of a command that is not started yet; one command may pass it.
+const READ_AHEAD: usize = 1024 * 1024;
 
 type Running = Pin<Box<dyn Future<Output = Done> + Send>>;
 
 struct Connection {
     house: Arc<House>,
     session: Session,
-    reader: FramedRead<OwnedReadHalf, CommandDecoder>,
-    writer: FramedWrite<OwnedWriteHalf, ReplyEncoder>,
+    reader: FramedRead<Box<dyn AsyncRead + Send + Unpin>, CommandDecoder>,
+    writer: FramedWrite<Box<dyn AsyncWrite + Send + Unpin>, ReplyEncoder>,
+    /// Commands that were read and not started, or why they are refused.
+    ahead: VecDeque<Result<Vec<Bytes>, Reply>>,
+    ahead_bytes: usize,
+    /// The next of them, which may be given and waits until nothing is under way.
+    held: Option<(&'static Command, Request)>,
     /// Commands under way, in the order of their replies.
     running: VecDeque<Running>,
     /// Whether what is under way runs alone.
@@ -53,68 +59,62 @@ struct Connection {
     is_waiting: bool,
     /// Whether every reply was sent and nothing has been read since.
     is_quiet: bool,
-    /// The next command, which waits until nothing is under way.
-    next: Option<Request>,
+    patience: Patience,
+    rate: CommandRate,
+    /// Until then nothing is read: the client is faster than it may be.
+    slowed_until: Option<Instant>,
+    /// Its place among the connections of its address.
+    _guest: Option<Guest>,
 }
 
 /// Why a connection ends.
 enum End {
     /// The other side closed it, or it broke.
     Closed,
+    /// The client said QUIT, and has its answer.
+    Quit,
     /// A frame could not be read.
     Broken(FrameError),
+    /// The client was waited for too long.
+    Overdue(Overdue),
 }
 
 /// Serves one connection until it closes, or `stop` says so.
 pub(super) async fn serve(
-    socket: TcpStream,
-    name: Arc<str>,
+    mut accepted: Accepted,
+    number: u64,
     house: Arc<House>,
-    key: Arc<SessionKey>,
+    door: Arc<Door>,
     mut stop: watch::Receiver<bool>,
 ) {
-    if let Err(error) = tune(&socket) {
-        debug!(%error, "the socket could not be tuned");
-    }
-    let (reader, writer) = socket.into_split();
+    let (now, limits) = (house.clock.now(), house.settings.limits);
+    let session = Session::new(&mut accepted, number, Arc::clone(&house), door);
     let mut connection = Connection {
-        session: Session::new(name, key),
-        reader: FramedRead::new(reader, CommandDecoder::new(&house.settings.limits)),
-        writer: FramedWrite::new(writer, ReplyEncoder::default()),
+        patience: Patience::new(now, session.is_authenticated()),
+        rate: CommandRate::new(limits.max_commands_per_sec, now),
+        session,
+        reader: FramedRead::new(accepted.reader, CommandDecoder::new(&limits)),
+        writer: FramedWrite::new(accepted.writer, ReplyEncoder::default()),
         house,
+        ahead: VecDeque::new(),
+        ahead_bytes: 0,
+        held: None,
         running: VecDeque::new(),
         is_alone: false,
         is_waiting: false,
         is_quiet: false,
-        next: None,
+        slowed_until: None,
+        _guest: accepted.guest,
     };
     let stopped = stop.clone();
     let end = tokio::select! {
         end = connection.converse(&mut stop) => end,
         () = stuck(stopped) => Err(std::io::Error::other("the client does not read its replies")),
     };
-    let parting = async {
-        match end {
-            Ok(End::Broken(error)) => connection.refuse(&error).await,
-            // It may have closed only its sending side, as `nc -N` does, and still read.
-            Ok(End::Closed) => connection.finish().await,
-            // In the middle of a reply nothing more can be said.
-            Err(error) => debug!(%error, "a connection broke"),
-        }
-    };
-    if timeout(LINGER * 2, parting).await.is_err() {
+    if timeout(LINGER * 2, connection.part(end)).await.is_err() {
         debug!("a client did not read its last replies");
     }
     connection.close().await;
-}
-
-/// Replies go out at once, and a client that lost its power is noticed.
-fn tune(socket: &TcpStream) -> std::io::Result<()> {
-    socket.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    #[cfg(target_os = "linux")]
-    sockopt::set_tcp_keepidle(socket, KEEPALIVE)?;
-    Ok(())
 }
 
 impl Connection {
@@ -123,13 +123,12 @@ impl Connection {
             if *stop.borrow() {
                 return Ok(End::Closed);
             }
-            self.answer_what_is_ready().await?;
-            if self.running.is_empty() {
-                (self.is_alone, self.is_waiting) = (false, false);
-                if let Some(request) = self.next.take() {
-                    self.start(request).await;
-                    continue;
-                }
+            if self.answer_what_is_ready().await? {
+                self.writer.flush().await?;
+                return Ok(End::Quit);
+            }
+            if self.start_what_may().await {
+                continue;
             }
             if self.may_read()
                 && let Some(frame) = self.reader.next().now_or_never()
@@ -137,136 +136,175 @@ impl Connection {
                 match frame {
                     None => return Ok(End::Closed),
                     Some(Err(error)) => return Ok(End::Broken(error)),
-                    Some(Ok(args)) => self.accept(&args).await,
+                    Some(Ok(args)) => self.accept(args),
                 }
                 continue;
             }
             self.writer.flush().await?;
-            let may_read = self.may_read();
             self.is_quiet = self.running.is_empty();
-            tokio::select! {
-                done = front(&mut self.running) => self.answer(done).await?,
-                _ = stop.changed() => return Ok(End::Closed),
-                frame = self.reader.next(), if may_read => match frame {
-                    None => return Ok(End::Closed),
-                    Some(Err(error)) => return Ok(End::Broken(error)),
-                    Some(Ok(args)) => self.accept(&args).await,
-                },
+            if let Some(end) = self.wait(stop).await? {
+                return Ok(end);
             }
         }
+    }
+
+    /// Waits until something happens; the end of the connection, where that is what happened.
+    async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<Option<End>, std::io::Error> {
+        let (may_read, now) = (self.may_read(), self.house.clock.now());
+        if may_read && !self.reader.read_buffer().is_empty() {
+            self.patience.frame_began(now);
+        } else {
+            self.patience.frame_ended();
+        }
+        let patience = self.patience.left(now);
+        tokio::select! {
+            done = front(&mut self.running) => drop(self.answer(done).await?),
+            _ = stop.changed() => return Ok(Some(End::Closed)),
+            frame = self.reader.next(), if may_read => match frame {
+                None => return Ok(Some(End::Closed)),
+                Some(Err(error)) => return Ok(Some(End::Broken(error))),
+                Some(Ok(args)) => self.accept(args),
+            },
+            message = self.session.subscriptions.next() => match message {
+                Some(message) => self.reply(delivery(message)).await?,
+                None => return Err(std::io::Error::other("the client does not read its messages")),
+            },
+            () = until(self.slowed_until) => self.slowed_until = None,
+            () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {
+                return Ok(self.patience.overdue(self.house.clock.now()).map(End::Overdue));
+            }
+        }
+        Ok(None)
     }
 
     fn may_read(&self) -> bool {
         let max = self.house.settings.limits.max_pipeline;
-        self.next.is_none() && (max == 0 || self.running.len() < max)
+        let count = self.running.len() + self.ahead.len();
+        self.slowed_until.is_none() && self.ahead_bytes < READ_AHEAD && (max == 0 || count < max)
     }
 
-    async fn accept(&mut self, args: &[Bytes]) {
+    /// Takes a command that was read; its turn comes.
+    fn accept(&mut self, args: Vec<Bytes>) {
         if std::mem::take(&mut self.is_quiet) {
             // Whoever sends something after a silence has got what was sent before it.
             self.session.unproven.clear();
         }
-        match self.session.gate(args) {
-            Err(reply) => self.running.push_back(Box::pin(ready(Done { reply, effect: Effect::None }))),
-            Ok(request) => {
-                let must_wait = self.is_alone || request.flow() != Flow::Write;
-                if must_wait && !self.running.is_empty() {
-                    self.next = Some(request);
-                } else {
-                    self.start(request).await;
-                }
+        match self.rate.take(self.house.clock.now()) {
+            Pace::Now => {}
+            Pace::After(delay) => self.slowed_until = Some(Instant::now() + delay),
+            Pace::Refused => {
+                let max = self.house.settings.limits.max_commands_per_sec;
+                let text = format!("ERR Too many commands: max {max} a second");
+                return self.ahead.push_back(Err(Reply::Error(text)));
+            }
+        }
+        self.ahead_bytes += size_of_command(&args);
+        self.ahead.push_back(Ok(args));
+    }
+
+    /// Starts every command that may start now; whether any did.
+    async fn start_what_may(&mut self) -> bool {
+        let mut has_started = false;
+        loop {
+            if self.running.is_empty() {
+                (self.is_alone, self.is_waiting) = (false, false);
+            }
+            if self.is_alone {
+                return has_started;
+            }
+            let Some((command, request)) = self.next_command() else { return has_started };
+            has_started = true;
+            if request.flow(command) != Flow::Write && !self.running.is_empty() {
+                self.held = Some((command, request));
+                return self.running.is_empty();
+            }
+            self.start(command, request).await;
+        }
+    }
+
+    /// The next command that the session lets pass; what it refuses is answered.
+    fn next_command(&mut self) -> Option<(&'static Command, Request)> {
+        if let Some(held) = self.held.take() {
+            return Some(held);
+        }
+        loop {
+            let passed = self.ahead.pop_front()?.and_then(|args| {
+                self.ahead_bytes = self.ahead_bytes.saturating_sub(size_of_command(&args));
+                self.session.gate(&args)
+            });
+            match passed {
+                Ok(passed) => return Some(passed),
+                Err(reply) => self.put(Box::pin(ready(Done::plain(reply)))),
             }
         }
     }
 
-    async fn start(&mut self, request: Request) {
-        self.is_alone = request.flow() == Flow::Alone;
-        self.is_waiting = matches!(request, Request::BRPop { .. });
-        let mut running: Running = match self.session.admit(request) {
-            Gate::Answer(reply) => Box::pin(ready(Done { reply, effect: Effect::None })),
-            Gate::Pass(request) => {
-                Box::pin(commands::run(Arc::clone(&self.house), Arc::clone(&self.session.caller), request))
-            }
+    async fn start(&mut self, command: &'static Command, request: Request) {
+        self.is_alone = request.flow(command) == Flow::Alone;
+        self.is_waiting = command.kind == Kind::Blocking;
+        let was_authenticated = self.session.is_authenticated();
+        let gate = self.session.admit(command, request);
+        let (house, caller) = (Arc::clone(&self.house), Arc::clone(&self.session.caller));
+        match (was_authenticated, self.session.is_authenticated()) {
+            (false, true) => self.patience.logged_in(),
+            // RESET: it has to log in again, in time.
+            (true, false) => self.patience = Patience::new(self.house.clock.now(), false),
+            _ => {}
+        }
+        let mut running: Running = match gate {
+            Gate::Answer(reply) => Box::pin(ready(Done::plain(reply))),
+            Gate::Quit(reply) => Box::pin(ready(Done { reply, effect: Effect::Quit })),
+            Gate::Delay(reply, delay) if delay.is_zero() => Box::pin(ready(Done::plain(reply))),
+            Gate::Delay(reply, delay) => Box::pin(async move {
+                tokio::time::sleep(delay).await;
+                Done::plain(reply)
+            }),
+            Gate::Pass(command, request) => Box::pin(commands::run(house, caller, command, request)),
+            Gate::Transaction(queued) => Box::pin(commands::transact(house, queued)),
         };
         // The first poll puts its write in the store's order.
         match poll!(&mut running) {
-            Poll::Ready(done) => self.running.push_back(Box::pin(ready(done))),
-            Poll::Pending => self.running.push_back(running),
+            Poll::Ready(done) => self.put(Box::pin(ready(done))),
+            Poll::Pending => self.put(running),
         }
     }
 
-    async fn answer_what_is_ready(&mut self) -> Result<(), std::io::Error> {
+    fn put(&mut self, running: Running) {
+        self.running.push_back(running);
+    }
+
+    /// Sends every reply whose turn it is; whether the client said QUIT.
+    async fn answer_what_is_ready(&mut self) -> Result<bool, std::io::Error> {
         while let Some(first) = self.running.front_mut() {
             match poll!(first) {
                 Poll::Pending => break,
-                Poll::Ready(done) => self.answer(done).await?,
+                Poll::Ready(done) => {
+                    if self.answer(done).await? {
+                        return Ok(true);
+                    }
+                }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
-    async fn answer(&mut self, done: Done) -> Result<(), std::io::Error> {
+    /// Sends the reply of the first command; whether that was QUIT.
+    async fn answer(&mut self, done: Done) -> Result<bool, std::io::Error> {
         self.running.pop_front();
+        let is_quit = done.effect == Effect::Quit;
         self.session.apply(done.effect);
+        self.reply(done.reply).await?;
+        Ok(is_quit)
+    }
+
+    async fn reply(&mut self, reply: Reply) -> Result<(), std::io::Error> {
         self.writer.encoder_mut().version = self.session.version;
-        self.writer.feed(done.reply).await
+        self.writer.feed(reply).await
     }
+}
 
-    /// No more is read: what was started is finished and answered, what waits for work is not.
-    async fn finish(&mut self) {
-        while !self.is_waiting && !self.running.is_empty() {
-            let done = front(&mut self.running).await;
-            if self.answer(done).await.is_err() {
-                return;
-            }
-        }
-        if let Err(error) = self.writer.flush().await {
-            debug!(%error, "the last replies could not be sent");
-        }
-    }
-
-    /// Answers a frame that cannot be read, after the commands before it. The client may still be sending: it is read
-    /// for a while, for a reset would take the error away from it.
-    async fn refuse(&mut self, error: &FrameError) {
-        debug!(%error, connection = %self.session.caller.connection, "a frame was refused");
-        self.finish().await;
-        if matches!(error, FrameError::Io(_))
-            || self.writer.send(Reply::Error(error.to_string())).await.is_err()
-        {
-            return;
-        }
-        let linger = async {
-            tokio::io::AsyncWriteExt::shutdown(self.writer.get_mut()).await?;
-            let mut sink = vec![0; 64 * 1024];
-            while self.reader.get_mut().read(&mut sink).await? > 0 {}
-            Ok::<_, std::io::Error>(())
-        };
-        if timeout(LINGER, linger).await.is_err() {
-            debug!("a refused client went on sending");
-        }
-    }
-
-    /// Gives back what the connection had and nobody else can account for.
-    async fn close(mut self) {
-        // What was under way is dropped: a claim that was just handed over goes back by that.
-        self.running.clear();
-        let caller = &self.session.caller;
-        let mut outcome = Ok(());
-        for claim in &self.session.unproven {
-            let back =
-                commands::hand_back_unreported(&self.house, &claim.job_id, &claim.holder, claim.attempt)
-                    .await;
-            outcome = outcome.and(back);
-        }
-        outcome = outcome.and(commands::hand_back_all(&self.house, &caller.connection).await);
-        if let Some(worker_id) = &caller.registered {
-            outcome = outcome.and(commands::detach(&self.house, worker_id, &caller.connection).await);
-        }
-        if let Err(error) = outcome {
-            warn!(%error, connection = %caller.connection, "a closed connection could not be cleared");
-        }
-        debug!(connection = %caller.connection, "closed");
-    }
+fn size_of_command(args: &[Bytes]) -> usize {
+    args.iter().map(Bytes::len).sum()
 }
 
 /// agq stops and the connection does not come to an end: it is writing to someone who does not read.
@@ -274,6 +312,13 @@ async fn stuck(mut stop: watch::Receiver<bool>) {
     // An error means that agq has stopped already.
     let _stopped = stop.wait_for(|stop| *stop).await.is_ok();
     tokio::time::sleep(LINGER).await;
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The first of the commands under way, when it is done. Waits for ever where there is none.

@@ -2,6 +2,16 @@
 
 mod accept;
 mod connection;
+mod door;
+mod guests;
+mod listen;
 mod session;
+mod subscriptions;
+mod throttle;
+mod tls;
+mod transaction;
 
 pub(crate) use accept::serve;
+pub(crate) use door::Door;
+pub(crate) use listen::{Entrance, Places};
+pub(crate) use tls::{TlsDoor, TlsFiles};

@@ -1,18 +1,23 @@
-//! What a connection has said about itself, and the commands that only concern that: AUTH, HELLO, CLIENT.
+//! What a connection has said about itself, and the commands that only concern that: AUTH, HELLO, CLIENT, MULTI, SUBSCRIBE.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     ids::{JobId, WorkerId},
-    request::{Request, RequestError, name_of},
+    names::is_reserved,
+    request::{ClientCommand, Command, Request, RequestError, name_of},
     resp::{Reply, RespVersion},
 };
 use bytes::Bytes;
+use tracing::warn;
 
+use super::{door::Door, listen::Accepted, subscriptions::Subscriptions, transaction::Transaction};
 use crate::{
-    commands::Effect,
-    house::{Caller, is_connection},
-    key::SessionKey,
+    audit,
+    commands::{Effect, Queued},
+    directory,
+    house::{Caller, House, connection_name, is_connection},
+    keyring::{Identity, Role},
 };
 
 const NOAUTH: &str = "ERR NOAUTH Authentication required";
@@ -20,13 +25,17 @@ const WRONG_KEY: &str = "ERR Invalid session key";
 
 /// The state of one connection.
 pub(super) struct Session {
-    key: Arc<SessionKey>,
-    is_authenticated: bool,
+    house: Arc<House>,
+    door: Arc<Door>,
+    ip: Option<IpAddr>,
     pub(super) caller: Arc<Caller>,
     /// The RESP to answer in.
     pub(super) version: RespVersion,
     /// Claims of which it is not known yet whether their replies arrived.
     pub(super) unproven: Vec<Unproven>,
+    pub(super) subscriptions: Subscriptions,
+    transaction: Option<Transaction>,
+    name: Bytes,
 }
 
 /// A claim of which nobody knows whether it reached its claimant.
@@ -41,85 +50,265 @@ pub(super) struct Unproven {
 pub(super) enum Gate {
     /// This is its reply.
     Answer(Reply),
+    /// This is its reply, after a while.
+    Delay(Reply, Duration),
+    /// This is the last reply.
+    Quit(Reply),
     /// Carry it out.
-    Pass(Request),
+    Pass(&'static Command, Request),
+    /// Carry all of these out as one.
+    Transaction(Vec<Queued>),
 }
 
 impl Session {
-    pub(super) fn new(connection: Arc<str>, key: Arc<SessionKey>) -> Self {
-        let caller = Caller { connection, registered: None, name: None, is_introduced: false };
-        let caller = Arc::new(caller);
-        Self { key, is_authenticated: false, caller, version: RespVersion::Two, unproven: Vec::new() }
+    pub(super) fn new(accepted: &mut Accepted, number: u64, house: Arc<House>, door: Arc<Door>) -> Self {
+        let caller = Caller {
+            connection: connection_name(number),
+            number,
+            from: accepted.shown.as_str().into(),
+            identity: accepted.certified.take(),
+            registered: None,
+            name: None,
+            is_introduced: false,
+        };
+        let user = caller.identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
+        let from = Arc::clone(&caller.from);
+        let entry = directory::Entry { from, user, resp: 2, since: house.clock.now(), ..Default::default() };
+        house.directory.enter(number, entry);
+        Self {
+            subscriptions: Subscriptions::new(number),
+            house,
+            door,
+            ip: accepted.ip,
+            caller: Arc::new(caller),
+            version: RespVersion::Two,
+            unproven: Vec::new(),
+            transaction: None,
+            name: Bytes::new(),
+        }
+    }
+
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.caller.identity.is_some()
     }
 
     /// Reads a command and decides whether this connection may give it. Before AUTH only AUTH and HELLO are answered
     /// (seed 003 §4).
-    pub(super) fn gate(&mut self, args: &[Bytes]) -> Result<Request, Reply> {
+    pub(super) fn gate(&mut self, args: &[Bytes]) -> Result<(&'static Command, Request), Reply> {
         let name = name_of(args);
+        self.house.directory.count_command();
         if name == "HELLO" || name == "CLIENT" {
             // Client libraries introduce themselves, whatever becomes of it; from then on they get Redis' shapes.
             self.change(|caller| caller.is_introduced = true);
         }
-        if !self.is_authenticated && name != "AUTH" && name != "HELLO" {
+        if !self.is_authenticated() && !matches!(name.as_str(), "AUTH" | "HELLO" | "QUIT" | "RESET") {
             return Err(Reply::Error(NOAUTH.into()));
         }
-        Request::parse(args).map_err(|error: RequestError| Reply::Error(error.line()))
-    }
-
-    /// Answers the commands that concern the session alone.
-    pub(super) fn admit(&mut self, request: Request) -> Gate {
-        Gate::Answer(match request {
-            Request::Auth { key } => self.authenticate(&key),
-            Request::Hello { version, auth, name } => self.hello(version, auth.as_ref(), name.as_ref()),
-            Request::ClientSetName { name } => {
-                self.take_name(&name);
-                Reply::ok()
-            }
-            Request::ClientSetInfo => Reply::ok(),
-            other => return Gate::Pass(other),
+        let parsed = Request::parse(args).map_err(|error: RequestError| error.line());
+        let allowed =
+            parsed.and_then(|(command, request)| self.allow(command, &request).map(|()| (command, request)));
+        allowed.map_err(|line| match &mut self.transaction {
+            Some(transaction) => transaction.refuse(Command::find(&name), args.len(), line),
+            None => Reply::Error(line),
         })
     }
 
-    fn authenticate(&mut self, key: &[u8]) -> Reply {
-        if !self.key.matches(key) {
-            return Reply::Error(WRONG_KEY.into());
+    /// Whether this key may use this command, and may do so now.
+    fn allow(&self, command: &Command, request: &Request) -> Result<(), String> {
+        if let Some(identity) = &self.caller.identity
+            && !identity.role.allows(command.access)
+        {
+            let whose = word_of(identity.role);
+            return Err(format!("NOPERM This key is {whose}'s and may not use {}", command.name));
         }
-        self.is_authenticated = true;
-        Reply::ok()
+        if let Some(key) = users_key(request)
+            && self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Worker)
+        {
+            let key = String::from_utf8_lossy(key).escape_debug().to_string();
+            return Err(format!("NOPERM This key is a worker's and may not use {} on {key}", command.name));
+        }
+        if self.version == RespVersion::Two
+            && self.subscriptions.is_listening()
+            && !is_fit_for_listener(command.name)
+        {
+            let name = command.name.to_ascii_lowercase();
+            return Err(format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            ));
+        }
+        Ok(())
     }
 
-    fn hello(&mut self, version: Option<RespVersion>, auth: Option<&Bytes>, name: Option<&Bytes>) -> Reply {
-        if let Some(key) = auth
-            && let refused @ Reply::Error(_) = self.authenticate(key)
+    /// Answers the commands that concern the session alone.
+    pub(super) fn admit(&mut self, command: &'static Command, request: Request) -> Gate {
+        if let Some(transaction) = &mut self.transaction
+            && let Some(reply) = transaction.take(command, &request)
         {
-            return refused;
+            return Gate::Answer(reply);
         }
-        if let Some(name) = name {
-            self.take_name(name);
+        match request {
+            Request::Auth { key } => {
+                self.authenticate(&key).map_or_else(wrong_key, |()| Gate::Answer(Reply::ok()))
+            }
+            Request::Hello { version, auth, name } => self.hello(version, auth.as_ref(), name.as_ref()),
+            Request::Client(client) => Gate::Answer(self.client(client)),
+            Request::Select => Gate::Answer(Reply::ok()),
+            Request::Quit => Gate::Quit(Reply::ok()),
+            Request::Reset => Gate::Answer(self.reset()),
+            Request::Multi => Gate::Answer(self.begin_transaction()),
+            Request::Discard => Gate::Answer(match self.transaction.take() {
+                Some(_) => Reply::ok(),
+                None => Reply::Error("ERR DISCARD without MULTI".into()),
+            }),
+            Request::Exec => match self.transaction.take().map(Transaction::end) {
+                None => Gate::Answer(Reply::Error("ERR EXEC without MULTI".into())),
+                Some(Err(line)) => Gate::Answer(Reply::Error(line)),
+                Some(Ok(queued)) => Gate::Transaction(queued),
+            },
+            Request::Ping { message }
+                if self.version == RespVersion::Two && self.subscriptions.is_listening() =>
+            {
+                Gate::Answer(Reply::bulks([Bytes::from("pong"), message.unwrap_or_default()]))
+            }
+            other => match self.subscriptions.change(&self.house, other) {
+                Ok(reply) => Gate::Answer(reply),
+                Err(other) => Gate::Pass(command, *other),
+            },
+        }
+    }
+
+    /// Proves who the client is; on a wrong key, how long its answer waits. A right key passes at once, whatever was tried
+    /// before: one misconfigured client must not lock out every worker of its machine.
+    fn authenticate(&mut self, key: &[u8]) -> Result<(), Duration> {
+        let Some(identity) = self.door.keyring.identify(key) else {
+            let now = self.house.clock.now();
+            let delay = self.door.auth_guard.wrong_key(self.ip, now);
+            if !delay.is_zero() {
+                warn!(from = %self.caller.from, delay_ms = delay.as_millis(), "many wrong session keys come from here");
+            }
+            self.house.audit.record(&audit::Entry {
+                at: now,
+                who: None,
+                role: None,
+                from: &self.caller.from,
+                command: "AUTH",
+                target: None,
+                outcome: WRONG_KEY,
+            });
+            return Err(delay);
+        };
+        self.identify(Some(identity));
+        Ok(())
+    }
+
+    fn identify(&mut self, identity: Option<Identity>) {
+        let user = identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
+        self.house.directory.note(self.caller.number, |entry| entry.user = user);
+        self.change(|caller| caller.identity = identity);
+    }
+
+    fn hello(&mut self, version: Option<RespVersion>, auth: Option<&Bytes>, name: Option<&Bytes>) -> Gate {
+        if let Some(key) = auth
+            && let Err(delay) = self.authenticate(key)
+        {
+            return wrong_key(delay);
+        }
+        if let Some(name) = name
+            && let Err(reply) = self.take_name(name)
+        {
+            return Gate::Answer(reply);
         }
         self.version = version.unwrap_or(self.version);
         let proto = if self.version == RespVersion::Three { 3 } else { 2 };
+        self.house.directory.note(self.caller.number, |entry| entry.resp = proto);
         let field = |name: &'static str, value| (Reply::bulk(name), value);
-        Reply::Map(vec![
+        Gate::Answer(Reply::Map(vec![
             field("server", Reply::bulk("agq")),
             field("version", Reply::bulk(env!("CARGO_PKG_VERSION"))),
-            field("proto", Reply::Integer(proto)),
+            field("proto", Reply::Integer(proto.into())),
+            field("id", Reply::Integer(self.caller.number.cast_signed())),
             field("mode", Reply::bulk("standalone")),
             field("role", Reply::bulk("master")),
             field("modules", Reply::Array(Vec::new())),
-        ])
+        ]))
+    }
+
+    fn client(&mut self, client: ClientCommand) -> Reply {
+        let (number, now) = (self.caller.number, self.house.clock.now());
+        match client {
+            ClientCommand::SetName(name) => match self.take_name(&name) {
+                Ok(()) => Reply::ok(),
+                Err(refusal) => refusal,
+            },
+            ClientCommand::GetName if self.name.is_empty() => Reply::Nil,
+            ClientCommand::GetName => Reply::Bulk(self.name.clone()),
+            ClientCommand::Id => Reply::Integer(number.cast_signed()),
+            ClientCommand::Info => Reply::bulk(self.house.directory.lines(Some(number), now)),
+            ClientCommand::List => {
+                let is_admin =
+                    self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin);
+                // Who else is there is the business of those who may do everything.
+                Reply::bulk(self.house.directory.lines((!is_admin).then_some(number), now))
+            }
+            ClientCommand::SetInfo { attribute, value } => self.set_info(&attribute, &value),
+        }
+    }
+
+    fn set_info(&self, attribute: &[u8], value: &[u8]) -> Reply {
+        let Some(value) = printable(value) else {
+            return Reply::Error(
+                "ERR lib-name cannot contain spaces, newlines or special characters.".into(),
+            );
+        };
+        self.house.directory.note(self.caller.number, |entry| {
+            match attribute.to_ascii_lowercase().as_slice() {
+                b"lib-name" => entry.library = value,
+                b"lib-ver" => entry.library_version = value,
+                _ => {}
+            }
+        });
+        Reply::ok()
     }
 
     /// A name that could be a worker's makes the connection speak for that worker (ADR 1); any other is just a name.
-    fn take_name(&mut self, name: &[u8]) {
-        let worker = std::str::from_utf8(name).ok().and_then(|name| WorkerId::new(name).ok());
+    fn take_name(&mut self, name: &Bytes) -> Result<(), Reply> {
+        let Some(shown) = printable(name) else {
+            let text = "ERR Client names cannot contain spaces, newlines or special characters.";
+            return Err(Reply::Error(text.into()));
+        };
+        self.name = name.clone();
+        let worker = WorkerId::new(shown.as_str()).ok();
+        self.house.directory.note(self.caller.number, |entry| entry.name = shown);
         self.change(|caller| caller.name = worker);
+        Ok(())
+    }
+
+    fn begin_transaction(&mut self) -> Reply {
+        if self.transaction.is_some() {
+            return Reply::Error("ERR MULTI calls can not be nested".into());
+        }
+        self.transaction = Some(Transaction::new(self.house.settings.limits.max_message_bytes));
+        Reply::ok()
+    }
+
+    /// RESET: as new, but for the worker that registered here.
+    fn reset(&mut self) -> Reply {
+        self.transaction = None;
+        self.subscriptions.leave(&self.house);
+        self.version = RespVersion::Two;
+        self.name = Bytes::new();
+        self.identify(None);
+        self.house.directory.note(self.caller.number, |entry| {
+            (entry.name, entry.resp) = (String::new(), 2);
+        });
+        self.change(|caller| (caller.name, caller.is_introduced) = (None, false));
+        Reply::Simple("RESET".into())
     }
 
     /// What a command that was carried out means for the session.
     pub(super) fn apply(&mut self, effect: Effect) {
         match effect {
-            Effect::None => {}
+            Effect::None | Effect::Quit => {}
             Effect::Registered(worker_id) => self.change(|caller| caller.registered = Some(worker_id)),
             Effect::Unregistered(worker_id) => self.change(|caller| {
                 caller.registered = caller.registered.take().filter(|own| *own != worker_id);
@@ -134,7 +323,48 @@ impl Session {
         }
     }
 
+    /// The connection is closed.
+    pub(super) fn close(&mut self) {
+        self.subscriptions.leave(&self.house);
+        self.house.directory.leave(self.caller.number);
+    }
+
     fn change(&mut self, how: impl FnOnce(&mut Caller)) {
         how(Arc::make_mut(&mut self.caller));
     }
+}
+
+/// The first key of users that a request names: a worker has no business there.
+fn users_key(request: &Request) -> Option<&Bytes> {
+    let keys = match request {
+        Request::Key(command) => command.keys(),
+        Request::BlockingPop(pop) => pop.keys.iter().collect(),
+        _ => return None,
+    };
+    keys.into_iter().find(|key| !is_reserved(key))
+}
+
+fn wrong_key(delay: Duration) -> Gate {
+    Gate::Delay(Reply::Error(WRONG_KEY.into()), delay)
+}
+
+fn word_of(role: Role) -> &'static str {
+    match role {
+        Role::Admin => "an admin",
+        Role::Client => "a client",
+        Role::Worker => "a worker",
+    }
+}
+
+/// What a connection may do in RESP2 while it listens: there, nothing would tell a reply from a message.
+fn is_fit_for_listener(name: &str) -> bool {
+    const FIT: [&str; 7] =
+        ["SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "PING", "QUIT", "RESET"];
+    FIT.contains(&name)
+}
+
+/// A name as Redis allows it: printable, without spaces.
+fn printable(name: &[u8]) -> Option<String> {
+    let is_fine = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
+    is_fine.then(|| String::from_utf8_lossy(name).into_owned())
 }

@@ -1,21 +1,42 @@
-//! What a store tells those who wait: that there is something to take. Never what it is: they come and look.
+//! What a store tells those who wait: that there is something to take, and, where someone listens, what changed.
 
 use std::{
     collections::HashSet,
     mem,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use agenix_rules::{
+    action::{Action, Tally},
+    job::Job,
+};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// What a batch of writes made available.
+/// Most news that wait to be told; more are forgotten, the oldest first.
+const MAX_NEWS: usize = 100_000;
+
+/// What a batch of writes made available, and changed.
 #[derive(Debug, Default)]
 pub(crate) struct Arrived {
     /// Jobs became ready.
     pub(crate) jobs: bool,
     /// Lists that got elements.
     pub(crate) lists: HashSet<Bytes>,
+    /// What changed; empty where nobody listens.
+    pub(crate) news: Vec<News>,
+}
+
+/// Something that changed.
+#[derive(Debug, Clone)]
+pub(crate) enum News {
+    /// A job, as it is now.
+    Job(Box<Job>),
+    /// An action, as it is now.
+    Action(Box<Action>, Tally),
 }
 
 /// Collects arrivals until the matchmakers look. What came before they look is not missed.
@@ -24,17 +45,27 @@ pub(crate) struct Arrivals {
     jobs: Notify,
     lists: Notify,
     pushed: Mutex<HashSet<Bytes>>,
+    told: Notify,
+    news: Mutex<Vec<News>>,
+    is_heard: AtomicBool,
 }
 
 impl Arrivals {
     /// Something can be taken from now on.
-    pub(crate) fn announce(&self, news: Arrived) {
-        if news.jobs {
+    pub(crate) fn announce(&self, mut arrived: Arrived) {
+        if arrived.jobs {
             self.jobs.notify_one();
         }
-        if !news.lists.is_empty() {
-            self.pushed.lock().unwrap_or_else(PoisonError::into_inner).extend(news.lists);
+        if !arrived.lists.is_empty() {
+            lock(&self.pushed).extend(arrived.lists);
             self.lists.notify_one();
+        }
+        if !arrived.news.is_empty() {
+            let mut news = lock(&self.news);
+            news.append(&mut arrived.news);
+            let excess = news.len().saturating_sub(MAX_NEWS);
+            news.drain(..excess);
+            self.told.notify_one();
         }
     }
 
@@ -46,6 +77,26 @@ impl Arrivals {
     /// Waits until lists got elements, and names them.
     pub(crate) async fn lists(&self) -> HashSet<Bytes> {
         self.lists.notified().await;
-        mem::take(&mut *self.pushed.lock().unwrap_or_else(PoisonError::into_inner))
+        mem::take(&mut *lock(&self.pushed))
     }
+
+    /// Waits until something changed, in the order in which it did.
+    pub(crate) async fn news(&self) -> Vec<News> {
+        self.told.notified().await;
+        mem::take(&mut *lock(&self.news))
+    }
+
+    /// Whether anyone wants the news: they cost something to collect.
+    pub(crate) fn set_heard(&self, is_heard: bool) {
+        self.is_heard.store(is_heard, Ordering::Relaxed);
+    }
+
+    /// Whether anyone wants the news.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.is_heard.load(Ordering::Relaxed)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

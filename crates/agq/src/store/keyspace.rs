@@ -1,29 +1,145 @@
-//! The keys of users: strings, lists and sorted sets, as Redis has them. Every write is durable when it is answered.
+//! The keys of users, as a store has them: what can be done with them in one transaction. What a command of Redis makes
+//! of that is no concern of a store.
 
+use std::{
+    ops::{Bound, Range},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
 
-use super::{Answer, Ruled};
+use super::{Answer, StoreError};
 
-/// Strings, lists and sorted sets. A key of another type is refused with [`agenix_rules::rejection::Rejection::WrongType`].
+/// What a key holds, and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) content: Content,
+    /// From when on the key counts as absent. It stays in the store until it is removed.
+    pub(crate) expires_at: Option<Timestamp>,
+}
+
+/// What a key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A string, in place.
+    Text(Bytes),
+    /// A list: its elements are at the places `head..tail`, of which there is at least one.
+    List { head: i64, tail: i64 },
+    /// A sorted set: how many members it has, at least one.
+    Sorted { members: u64 },
+}
+
+/// A part of what is in order: from which end, how many are left out there, how many there are at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) is_reversed: bool,
+    pub(crate) skip: usize,
+    pub(crate) take: usize,
+}
+
+type Stored<T> = Result<T, StoreError>;
+
+/// The keys inside one transaction. They are as the transaction has left them so far; expired ones are still there.
+pub(crate) trait Keys {
+    /// What a key holds.
+    fn entry(&self, key: &[u8]) -> Stored<Option<Entry>>;
+    /// Sets what a key holds. Elements or members of another type that it held are gone by that.
+    fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Stored<()>;
+    /// Removes a key with everything it holds; whether there was one.
+    fn remove(&mut self, key: &[u8]) -> Stored<bool>;
+    /// How many keys there are that have not expired.
+    fn count(&self, now: Timestamp) -> Stored<u64>;
+    /// Keys with their numbers, which are above 0 and below `below`, the greatest first. A key keeps its number as long
+    /// as it is there, and a new one gets a number above all others: who goes down sees every key that stays.
+    fn newest(&self, below: u64, limit: usize) -> Stored<Vec<(u64, Bytes)>>;
+
+    /// The elements at these places.
+    fn items(&self, key: &[u8], places: Range<i64>) -> Stored<Vec<Bytes>>;
+    /// Puts an element at a place.
+    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Stored<()>;
+    /// Takes the element at a place.
+    fn take_item(&mut self, key: &[u8], place: i64) -> Stored<Option<Bytes>>;
+    /// Those who wait for elements of this list may come and look, once this is committed.
+    fn announce_list(&mut self, key: &Bytes);
+
+    /// The score of a member.
+    fn score(&self, key: &[u8], member: &[u8]) -> Stored<Option<f64>>;
+    /// Gives a member its score, and its place in the order.
+    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Stored<()>;
+    /// Removes a member; whether there was one.
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Stored<bool>;
+    /// Members with scores in these bounds, by score, then by name.
+    fn members(&self, key: &[u8], scores: (Bound<f64>, Bound<f64>), part: Part) -> Stored<Vec<(Bytes, f64)>>;
+}
+
+/// What is done in one transaction; it may be done more than once. An error leaves nothing of it.
+pub(crate) type KeyWork = Box<dyn Fn(&mut dyn Keys) -> Stored<()> + Send + Sync>;
+
+/// The keys of users. See the module above for what a call promises.
 pub(crate) trait Keyspace: Send + Sync + 'static {
-    /// Sets a string, whatever was there.
-    fn set(&self, key: Bytes, value: Bytes) -> Answer<()>;
-    /// Reads a string.
-    fn get(&self, key: Bytes) -> Answer<Ruled<Option<Bytes>>>;
-    /// Removes keys of any type; how many there were.
-    fn del(&self, keys: Vec<Bytes>) -> Answer<usize>;
-    /// How many of the keys are there; a key named twice counts twice.
-    fn exists(&self, keys: Vec<Bytes>) -> Answer<usize>;
-    /// Puts values at the head of a list, one after the other; its new length.
-    fn push_head(&self, key: Bytes, values: Vec<Bytes>) -> Answer<Ruled<usize>>;
-    /// Puts a value back at the tail, where it was taken from.
-    fn push_tail(&self, key: Bytes, value: Bytes) -> Answer<Ruled<usize>>;
-    /// Takes the tail of a list.
-    fn pop_tail(&self, key: Bytes) -> Answer<Ruled<Option<Bytes>>>;
-    /// A list's length.
-    fn list_length(&self, key: Bytes) -> Answer<Ruled<usize>>;
-    /// Adds a member to a sorted set, or moves it; whether it is new.
-    fn add_scored(&self, key: Bytes, score: f64, member: Bytes) -> Answer<Ruled<bool>>;
-    /// Members with `min` <= score <= `max`, by score, then by name.
-    fn range_by_score(&self, key: Bytes, min: f64, max: f64) -> Answer<Ruled<Vec<Bytes>>>;
+    /// Does work that may write; durable when it is answered.
+    fn change(&self, work: KeyWork) -> Answer<()>;
+    /// Does work that only reads, on the spot.
+    fn look(&self, work: KeyWork) -> Answer<()>;
+    /// Does work that only reads and may be long, where it keeps nobody waiting.
+    fn scan(&self, work: KeyWork) -> Answer<()>;
+    /// Keys that have expired, the earliest first.
+    fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>>;
+}
+
+/// Carries the outcome of work out of the store.
+struct Slot<T>(Arc<Mutex<Option<T>>>);
+
+impl<T: Send + 'static> Slot<T> {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(None)))
+    }
+
+    fn filled_by(&self, work: impl Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static) -> KeyWork {
+        let slot = Arc::clone(&self.0);
+        Box::new(move |keys: &mut dyn Keys| {
+            let outcome = work(keys)?;
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+            Ok(())
+        })
+    }
+
+    fn emptied_after(self, done: Answer<()>) -> Answer<T> {
+        Box::pin(async move {
+            done.await?;
+            let outcome = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+            outcome.ok_or_else(|| StoreError("the work on keys was never done".into()))
+        })
+    }
+}
+
+/// [`Keyspace::change`] with an outcome. The write takes its place in the order when this is called.
+pub(crate) fn change<T: Send + 'static>(
+    store: &(impl Keyspace + ?Sized),
+    work: impl Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
+) -> Answer<T> {
+    let slot = Slot::new();
+    let done = store.change(slot.filled_by(work));
+    slot.emptied_after(done)
+}
+
+/// [`Keyspace::look`] with an outcome.
+pub(crate) fn look<T: Send + 'static>(
+    store: &(impl Keyspace + ?Sized),
+    work: impl Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
+) -> Answer<T> {
+    let slot = Slot::new();
+    let done = store.look(slot.filled_by(work));
+    slot.emptied_after(done)
+}
+
+/// [`Keyspace::scan`] with an outcome.
+pub(crate) fn scan<T: Send + 'static>(
+    store: &(impl Keyspace + ?Sized),
+    work: impl Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
+) -> Answer<T> {
+    let slot = Slot::new();
+    let done = store.scan(slot.filled_by(work));
+    slot.emptied_after(done)
 }

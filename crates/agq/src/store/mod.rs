@@ -13,10 +13,11 @@ pub(crate) mod redb;
 
 use futures_util::future::BoxFuture;
 
-pub(crate) use arrivals::{Arrivals, Arrived};
-pub(crate) use keyspace::Keyspace;
+pub(crate) use arrivals::{Arrivals, Arrived, News};
+pub(crate) use keyspace::{Content, Entry, KeyWork, Keys, Keyspace, Part, change, look, scan};
 pub(crate) use records::{
-    Added, Claim, Claimant, JobRule, Lane, NewAction, Records, StoredJob, StoredPlan, WorkerRule,
+    ActionRule, Added, Claim, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, Records, StoredJob,
+    StoredPlan, Totals, WorkerRule,
 };
 
 use agenix_rules::rejection::Rejection;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId, WorkerId},
+    request::{Page, Search},
     time::Timestamp,
 };
 use agenix_rules::{
     action::{Action, Tally},
-    capability::Abilities,
-    job::{Job, NewJob, Outcome},
+    capability::{Abilities, Needs},
+    job::{Job, NewJob, Outcome, Terms},
     worker::Worker,
 };
 use bytes::Bytes;
@@ -23,6 +24,9 @@ use super::{Answer, Arrivals, Promise, Ruled};
 pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> Ruled<Outcome> + Send + Sync>;
 /// Decides what becomes of a worker: `None` leaves the record as it is. May be asked more than once.
 pub(crate) type WorkerRule = Box<dyn Fn(Option<&Worker>) -> Ruled<Option<Worker>> + Send + Sync>;
+
+/// Decides what becomes of an action: `None` leaves the record as it is. May be asked more than once.
+pub(crate) type ActionRule = Box<dyn Fn(Option<&Action>) -> Ruled<Option<Action>> + Send + Sync>;
 
 /// A plan as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,14 +41,24 @@ pub(crate) struct StoredPlan {
 #[derive(Debug)]
 pub(crate) struct NewAction {
     pub(crate) action: Action,
-    /// The queue its jobs wait in.
-    pub(crate) queue: String,
-    /// The commands that a worker must have for its jobs, sorted.
-    pub(crate) needs: Vec<String>,
-    pub(crate) max_retries: u32,
-    pub(crate) timeout_ms: u64,
+    /// What a worker must have for its jobs.
+    pub(crate) needs: Needs,
+    pub(crate) terms: Terms,
     /// In the order of the inputs.
     pub(crate) jobs: Vec<NewJob>,
+}
+
+/// Jobs to add to an open action, all or none.
+#[derive(Debug)]
+pub(crate) struct MoreJobs {
+    pub(crate) action_id: ActionId,
+    /// The place of the first of them among the action's inputs, where the submitter said: what is there already must be
+    /// the same.
+    pub(crate) at: Option<u64>,
+    pub(crate) needs: Needs,
+    pub(crate) terms: Terms,
+    pub(crate) jobs: Vec<NewJob>,
+    pub(crate) now: Timestamp,
 }
 
 /// What became of something that was to be added.
@@ -62,6 +76,10 @@ pub(crate) enum Added {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StoredJob {
     pub(crate) job: Job,
+    /// The queue it waits in.
+    pub(crate) queue: String,
+    /// What a worker must have for it.
+    pub(crate) needs: Needs,
     /// Its input, as JSON.
     pub(crate) input: String,
     /// What its worker reported of its tasks, as JSON.
@@ -74,23 +92,47 @@ pub(crate) struct Claimant {
     /// A worker's id or a connection's name.
     pub(crate) holder: Arc<str>,
     pub(crate) abilities: Arc<Abilities>,
+    /// The queues it takes jobs of, the first of them first.
+    pub(crate) queues: Arc<[String]>,
 }
 
 /// A job that was just given to a claimant.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Claim {
     pub(crate) job: Job,
+    /// The queue it waited in.
+    pub(crate) queue: String,
     /// Its input, as JSON.
     pub(crate) input: String,
     /// Its plan, as JSON.
     pub(crate) plan: String,
 }
 
-/// The ready jobs of one queue that need the same commands.
+/// What is pruned: ended jobs that nobody needs any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keep {
+    /// Jobs that ended before this go, the dead apart.
+    pub(crate) ended_since: Timestamp,
+    /// Dead jobs that ended before this go.
+    pub(crate) dead_since: Timestamp,
+    /// Most ended jobs that stay, the dead apart; 0 for no bound.
+    pub(crate) count: u64,
+}
+
+/// How many jobs there are and were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Totals {
+    /// Jobs that are kept now, by status in the order of [`Status`].
+    pub(crate) now: [u64; 6],
+    /// How often a job came into a status, ever; for `pending`, how many were submitted.
+    pub(crate) ever: [u64; 6],
+}
+
+/// The ready jobs of one queue that need the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lane {
     pub(crate) queue: String,
-    pub(crate) needs: Vec<String>,
+    pub(crate) needs: Needs,
     /// How many jobs wait in it.
     pub(crate) length: u64,
     /// When the first and the last of them were submitted.
@@ -103,11 +145,19 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn add_plan(&self, plan: StoredPlan) -> Answer<bool>;
     /// Reads a plan.
     fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>>;
-    /// All plans, in the order of their ids.
-    fn plans(&self) -> Answer<Vec<PlanId>>;
+    /// A page of the plans, in the order of their ids.
+    fn plans(&self, page: Page) -> Answer<Vec<PlanId>>;
+    /// Removes a plan that no job needs which has not ended; whether there was one.
+    fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>>;
 
     /// Adds an action with all its jobs, ready to be claimed; or nothing.
-    fn add_action(&self, action: NewAction) -> Answer<Added>;
+    fn add_action(&self, action: NewAction) -> Answer<Ruled<Added>>;
+    /// Adds jobs to an open action; how many it has then.
+    fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>>;
+    /// Applies a rule to an action.
+    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>>;
+    /// A page of the actions, in the order of their ids.
+    fn actions(&self, page: Page) -> Answer<Vec<ActionId>>;
     /// Reads an action and where its jobs are.
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>>;
     /// The jobs of an action in the order of its inputs, all or those of one status.
@@ -124,8 +174,28 @@ pub(crate) trait Records: Send + Sync + 'static {
         results: Option<Bytes>,
         rule: JobRule,
     ) -> Answer<Ruled<()>>;
-    /// Gives each claimant, in order, the oldest ready job that it can run. `None` where there is none.
-    fn claim(&self, claimants: Vec<Claimant>, now: Timestamp) -> Answer<Vec<Option<Claim>>>;
+    /// Gives each claimant, in order, the oldest ready job of the highest priority that it can run, in the first of its
+    /// queues that has one. `None` where there is none. A claim must be reported within `start_timeout_ms` (0 for no bound).
+    fn claim(
+        &self,
+        claimants: Vec<Claimant>,
+        now: Timestamp,
+        start_timeout_ms: u64,
+    ) -> Answer<Vec<Option<Claim>>>;
+    /// Jobs that meet every condition, the newest first.
+    fn search(&self, search: Search) -> Answer<Vec<JobId>>;
+    /// The jobs of a queue in the order in which they would be claimed by someone who can run anything.
+    fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>>;
+    /// How many ready jobs with the same needs are claimed before this one, counted up to `limit`.
+    fn ahead(&self, job: &Job, limit: usize) -> Answer<u64>;
+    /// Lets a queue give no jobs, or give them again.
+    fn set_paused(&self, queue: &str, paused: bool) -> Answer<()>;
+    /// The queues that give no jobs.
+    fn paused(&self) -> Answer<Vec<String>>;
+    /// Removes at most `limit` ended jobs that need not be kept, and actions of which nothing is left; how many jobs.
+    fn prune(&self, keep: Keep, limit: usize) -> Answer<usize>;
+    /// How many jobs there are and were.
+    fn totals(&self) -> Answer<Totals>;
     /// The active jobs of a holder.
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>>;
     /// Everyone who holds jobs.
@@ -137,8 +207,16 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// The lanes that have jobs.
     fn lanes(&self) -> Answer<Vec<Lane>>;
 
-    /// Applies a rule to a worker.
-    fn decide_worker(&self, worker_id: &WorkerId, promise: Promise, rule: WorkerRule) -> Answer<Ruled<()>>;
+    /// Applies a rule to a worker. A `registration`, as JSON, is kept when the rule changed the worker.
+    fn decide_worker(
+        &self,
+        worker_id: &WorkerId,
+        promise: Promise,
+        registration: Option<String>,
+        rule: WorkerRule,
+    ) -> Answer<Ruled<()>>;
+    /// What a worker registered, as JSON.
+    fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>>;
     /// Removes a worker; whether there was one.
     fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool>;
     /// Reads a worker.

@@ -18,7 +18,14 @@ use crate::{
 pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), Failure> {
     let inputs = inputs(&args)?;
     let action_id = args.action_id.map_or_else(new_id, Ok)?;
-    let action = ActionSubmission { action_id: Some(action_id), plan_id: args.plan_id, inputs };
+    let action = ActionSubmission {
+        action_id: Some(action_id),
+        queue: args.queue,
+        priority: args.priority,
+        run_at: args.run_at,
+        delay_secs: args.delay,
+        ..ActionSubmission::new(args.plan_id, inputs)
+    };
     let mut agq = Patient::new(server.server()?, server.connect().await?, output);
     let submitted = agq.submit(&action).await?;
     let (action_id, jobs) = (submitted.action_id, submitted.jobs_created);

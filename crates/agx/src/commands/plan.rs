@@ -42,8 +42,11 @@ pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
     let plan: Plan = parse(&json).map_err(|error| wrong(error.to_string()))?;
     rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
-    let found = json!({"valid": true, "plan_id": plan.plan_id, "tasks": tasks, "tools": needs});
+    let found = json!({"valid": true, "plan_id": plan.plan_id, "tasks": tasks, "tools": needs.tools, "tags": needs.tags, "labels": needs.labels});
+    let tags = needs.tags.iter().map(|tag| format!("the tag {tag}"));
+    let labels = needs.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
+    let all: Vec<String> = needs.tools.iter().cloned().chain(tags).chain(labels).collect();
     output.show("plan.check", &found, |_| {
-        format!("the plan is valid: {tasks} tasks; its workers need {}", needs.join(", "))
+        format!("the plan is valid: {tasks} tasks; its workers need {}", all.join(", "))
     })
 }

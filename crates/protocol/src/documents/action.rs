@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    ids::{ActionId, PlanId},
+    ids::{ActionId, PlanId, QueueName},
     time::Timestamp,
 };
 
@@ -18,7 +18,36 @@ pub struct ActionSubmission {
     /// The plan to run.
     pub plan_id: PlanId,
     /// One JSON object a job.
+    #[serde(default)]
     pub inputs: Vec<Box<RawValue>>,
+    /// The queue its jobs wait in (default `ready`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueName>,
+    /// -100 to 100; jobs of a higher one are claimed first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub priority: i32,
+    /// When its jobs may run at the earliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+    /// The same, in seconds from its submission.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_secs: Option<f64>,
+    /// Whether more inputs may be added until it is closed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open: bool,
+}
+
+impl ActionSubmission {
+    /// An action without wishes: agq names it, and its jobs run as soon as they can.
+    pub fn new(plan_id: PlanId, inputs: Vec<Box<RawValue>>) -> Self {
+        let (action_id, queue, run_at, delay_secs) = (None, None, None, None);
+        Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open: false }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }
 
 /// What `ACTION.STATUS` answers: how many jobs of the action are where.
@@ -42,6 +71,12 @@ pub struct ActionStatus {
     pub dead: u64,
     /// Cancelled.
     pub cancelled: u64,
+    /// The queue its jobs wait in.
+    pub queue: String,
+    /// -100 to 100; jobs of a higher one are claimed first.
+    pub priority: i32,
+    /// Whether more inputs may be added.
+    pub open: bool,
     /// When it was submitted.
     pub created_at: Timestamp,
     /// When its last job ended; null until then.

@@ -248,8 +248,15 @@ pub struct JobStatus {
     pub index: u64,
     /// How often it was claimed.
     pub attempt: u32,
+    /// The queue it waits in.
+    pub queue: String,
+    /// -100 to 100; jobs of a higher one are claimed first.
+    pub priority: i32,
     /// When it was submitted.
     pub created_at: Timestamp,
+    /// When it becomes available by itself, where it waits for a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
     /// When it was last claimed; null until then.
     pub started_at: Option<Timestamp>,
     /// When it ended; null until then.

@@ -1,7 +1,10 @@
 //! The JSON documents that travel: what a submitter sends, what a worker gets and reports, what a reader sees.
 
 mod action;
+mod events;
+mod explain;
 mod job;
+mod orders;
 mod plan;
 mod queue;
 mod worker;
@@ -9,8 +12,11 @@ mod worker;
 use serde::de::DeserializeOwned;
 
 pub use action::{ActionStatus, ActionSubmission};
+pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
+pub use explain::{Explanation, Nearest, WaitsFor};
 pub use job::{JobDocument, JobStatus, JobUpdate, Kept, Status, TaskResult};
-pub use plan::{Plan, Task};
+pub use orders::{Answer, Challenge, Orders};
+pub use plan::{Plan, Requires, Task};
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 

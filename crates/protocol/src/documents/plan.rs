@@ -22,6 +22,34 @@ pub struct Plan {
     /// How often a job is tried again after a task of it failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_retries: u32,
+    /// Seconds one attempt of a job may take (default 3600, a setting of agq); 0 for no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_secs: Option<u64>,
+    /// What a worker must have beside the commands of the tasks.
+    #[serde(default, skip_serializing_if = "Requires::is_empty")]
+    pub requires: Requires,
+}
+
+/// What a plan asks of a worker beside the commands of its tasks (seed 000 §10, worker pools).
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Requires {
+    /// Programs that the tasks use without naming them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// Pools: tags that the worker must have, with any value but false or null.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Tags that the worker must have with exactly this value.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Requires {
+    /// Whether nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        self.tools.is_empty() && self.tags.is_empty() && self.labels.is_empty()
+    }
 }
 
 /// One process of a plan. `{{input.field}}` may stand in `args`, `stdin`, `stdout`, `cwd` and the values of `env`.

@@ -1,5 +1,7 @@
 //! What `QUEUE.STATS` answers (seed 001 §6).
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// All queues and the workers.
@@ -13,6 +15,9 @@ pub struct QueueStats {
     pub scheduled: ScheduledStats,
     /// The workers.
     pub workers: WorkerCounts,
+    /// Every other queue that has jobs or is paused, by its key.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, ReadyStats>,
 }
 
 /// Jobs that could run now.
@@ -24,6 +29,9 @@ pub struct ReadyStats {
     pub oldest_job_age_seconds: Option<u64>,
     /// Age of the newest; null when there is none.
     pub newest_job_age_seconds: Option<u64>,
+    /// Whether it gives no jobs until QUEUE.RESUME.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
     /// The same jobs by what they need.
     pub needs: Vec<Demand>,
 }
@@ -33,6 +41,12 @@ pub struct ReadyStats {
 pub struct Demand {
     /// The commands that a worker must have.
     pub tools: Vec<String>,
+    /// The pools it must be in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// The labels it must bear.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Ready jobs that need them.
     pub length: u64,
     /// Live workers that have them all.
@@ -55,6 +69,6 @@ pub struct WorkerCounts {
     pub total: u64,
     /// Those that live.
     pub active: u64,
-    /// Those that live and hold no job.
+    /// Those that live, may take jobs and hold none.
     pub idle: u64,
 }

@@ -1,5 +1,7 @@
 //! A worker: how it introduces itself, and how it is shown (seed 000 §2 and §3, seed 001 §5).
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -30,12 +32,33 @@ pub struct WorkerRegistration {
     /// Anything else about it.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub tags: Map<String, Value>,
+    /// What its agentic units say of themselves (`--describe`), by their names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub descriptions: BTreeMap<String, String>,
     /// A random name of this run of the worker: the same run may register again, another may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
     /// The jobs that it has, when it comes back: what agq thinks that it has besides these goes to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_job_ids: Option<Vec<JobId>>,
+}
+
+impl WorkerRegistration {
+    /// A worker of which nothing but its id is known.
+    pub fn of(worker_id: WorkerId) -> Self {
+        Self {
+            worker_id,
+            hostname: String::new(),
+            platform: String::new(),
+            agw_version: String::new(),
+            capabilities: Capabilities::default(),
+            max_concurrent_jobs: 1,
+            tags: Map::new(),
+            descriptions: BTreeMap::new(),
+            instance: None,
+            active_job_ids: None,
+        }
+    }
 }
 
 fn one() -> u32 {
@@ -82,7 +105,7 @@ impl<'de> Deserialize<'de> for Capabilities {
 pub struct WorkerStatus {
     /// The worker.
     pub worker_id: WorkerId,
-    /// `active` or `dead`.
+    /// `active`, `draining`, `terminating`, `quarantined` or `dead`.
     pub state: String,
     /// The machine's name.
     pub hostname: String,
@@ -96,6 +119,12 @@ pub struct WorkerStatus {
     pub max_concurrent_jobs: u32,
     /// Jobs that it holds now.
     pub active_jobs: u64,
+    /// Jobs of its that took longer than they may: it may hang.
+    #[serde(default)]
+    pub timed_out_jobs: u64,
+    /// Why it gets no jobs, where it is quarantined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine_reason: Option<String>,
     /// When it registered.
     pub registered_at: Timestamp,
     /// When it was last heard of.

@@ -3,11 +3,15 @@
 use bytes::Bytes;
 
 use super::RequestError;
-use crate::documents::Status;
+use crate::{documents::Status, ids::QueueName, names::queue_of, time::Timestamp};
 
 pub(super) fn text(arg: &Bytes) -> Result<String, RequestError> {
     let wrong = |_| RequestError::Arguments("an argument is not UTF-8 text".into());
     String::from_utf8(arg.to_vec()).map_err(wrong)
+}
+
+pub(super) fn texts(args: &[Bytes]) -> Result<Vec<String>, RequestError> {
+    args.iter().map(text).collect()
 }
 
 pub(super) fn id_of<T: std::str::FromStr>(arg: &Bytes) -> Result<T, RequestError>
@@ -15,6 +19,22 @@ where
     T::Err: std::fmt::Display,
 {
     text(arg)?.parse().map_err(|error: T::Err| RequestError::Arguments(error.to_string()))
+}
+
+pub(super) fn queue(arg: &Bytes) -> Result<QueueName, RequestError> {
+    let name = text(arg)?;
+    QueueName::new(queue_of(&name)).map_err(|error| RequestError::Arguments(error.to_string()))
+}
+
+pub(super) fn count(arg: &Bytes) -> Result<usize, RequestError> {
+    let wrong = || RequestError::Arguments("a count is not a whole number, 0 or more".into());
+    text(arg)?.parse().map_err(|_| wrong())
+}
+
+pub(super) fn time(arg: &Bytes) -> Result<Timestamp, RequestError> {
+    let word = text(arg)?;
+    let wrong = || RequestError::Arguments(format!("'{}' is not an RFC 3339 time", word.escape_debug()));
+    Timestamp::parse(&word).ok_or_else(wrong)
 }
 
 pub(super) fn status(arg: &Bytes) -> Result<Status, RequestError> {
@@ -26,7 +46,7 @@ pub(super) fn status(arg: &Bytes) -> Result<Status, RequestError> {
     Status::parse(&word).ok_or_else(wrong)
 }
 
-pub(super) fn score_of(arg: &Bytes) -> Result<f64, RequestError> {
-    let number = text(arg)?.parse().ok().filter(|score: &f64| !score.is_nan());
-    number.ok_or_else(|| RequestError::Arguments("a score is not a number".into()))
+/// Whether an argument is this word, in any case.
+pub(super) fn is_word(arg: &Bytes, word: &str) -> bool {
+    arg.eq_ignore_ascii_case(word.as_bytes())
 }

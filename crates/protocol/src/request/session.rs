@@ -1,8 +1,8 @@
-//! The commands by which a client introduces itself: HELLO and CLIENT.
+//! The commands about the connection and about the commands: HELLO, CLIENT, COMMAND.
 
 use bytes::Bytes;
 
-use super::{Request, RequestError};
+use super::{Request, RequestError, arguments::texts};
 use crate::resp::RespVersion;
 
 /// `HELLO [2|3 [AUTH default <key>] [SETNAME <name>]]`, as Redis has it.
@@ -35,32 +35,51 @@ pub(super) fn hello(args: &[Bytes]) -> Result<Request, RequestError> {
     Ok(Request::Hello { version: Some(version), auth, name })
 }
 
-pub(super) fn encode_hello(
-    version: Option<RespVersion>,
-    auth: Option<&Bytes>,
-    name: Option<&Bytes>,
-) -> Vec<Bytes> {
-    let mut args = vec![Bytes::from_static(b"HELLO")];
-    match version {
-        None => return args,
-        Some(RespVersion::Two) => args.push(Bytes::from_static(b"2")),
-        Some(RespVersion::Three) => args.push(Bytes::from_static(b"3")),
-    }
-    if let Some(key) = auth {
-        args.extend([Bytes::from_static(b"AUTH"), Bytes::from_static(b"default"), key.clone()]);
-    }
-    if let Some(name) = name {
-        args.extend([Bytes::from_static(b"SETNAME"), name.clone()]);
-    }
-    args
+/// CLIENT and its subcommands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientCommand {
+    /// A name for the connection; a registered worker's id makes the connection speak for it.
+    SetName(Bytes),
+    /// The name that was given.
+    GetName,
+    /// The number of the connection.
+    Id,
+    /// All connections.
+    List,
+    /// This connection, as CLIENT LIST shows it.
+    Info,
+    /// What a client library says of itself.
+    SetInfo {
+        /// `lib-name` or `lib-ver`.
+        attribute: Bytes,
+        /// Its value.
+        value: Bytes,
+    },
 }
 
-pub(super) fn client(sub: &Bytes, rest: &[Bytes]) -> Result<Request, RequestError> {
-    match (sub.to_ascii_uppercase().as_slice(), rest) {
-        (b"SETNAME", [name]) => Ok(Request::ClientSetName { name: name.clone() }),
-        (b"SETINFO", [_attribute, _value]) => Ok(Request::ClientSetInfo),
-        _ => Err(RequestError::Arguments(
-            "use CLIENT SETNAME <name> or CLIENT SETINFO <attribute> <value>".into(),
-        )),
+pub(super) fn client(args: &[Bytes]) -> Result<Request, RequestError> {
+    let Some((sub, rest)) = args.split_first() else { return Err(RequestError::Syntax) };
+    let command = match (sub.to_ascii_uppercase().as_slice(), rest) {
+        (b"SETNAME", [name]) => ClientCommand::SetName(name.clone()),
+        (b"GETNAME", []) => ClientCommand::GetName,
+        (b"ID", []) => ClientCommand::Id,
+        (b"LIST", []) => ClientCommand::List,
+        (b"INFO", []) => ClientCommand::Info,
+        (b"SETINFO", [attribute, value]) => {
+            ClientCommand::SetInfo { attribute: attribute.clone(), value: value.clone() }
+        }
+        _ => return Err(RequestError::Syntax),
+    };
+    Ok(Request::Client(command))
+}
+
+/// COMMAND and its subcommands.
+pub(super) fn command(args: &[Bytes]) -> Result<Request, RequestError> {
+    let Some((sub, names)) = args.split_first() else { return Ok(Request::CommandInfo { names: None }) };
+    match sub.to_ascii_uppercase().as_slice() {
+        b"DOCS" => Ok(Request::CommandDocs { names: texts(names)? }),
+        b"INFO" => Ok(Request::CommandInfo { names: Some(texts(names)?).filter(|names| !names.is_empty()) }),
+        b"COUNT" if names.is_empty() => Ok(Request::CommandCount),
+        _ => Err(RequestError::Syntax),
     }
 }

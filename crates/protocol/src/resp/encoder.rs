@@ -32,6 +32,16 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// A map in RESP3, a flat array in RESP2.
     Map(Vec<(Reply, Reply)>),
+    /// A set in RESP3, an array in RESP2.
+    Set(Vec<Reply>),
+    /// What comes unasked, as messages of channels do: `>count` in RESP3, an array in RESP2.
+    Push(Vec<Reply>),
+    /// A double in RESP3, its text in RESP2.
+    Double(f64),
+    /// Members with their scores: pairs in RESP3, a flat array in RESP2.
+    Scored(Vec<(Bytes, f64)>),
+    /// Several replies, one after the other: SUBSCRIBE answers once for each channel.
+    Several(Vec<Reply>),
 }
 
 impl Reply {
@@ -82,18 +92,28 @@ fn put(reply: &Reply, version: RespVersion, dst: &mut BytesMut) {
         (Reply::Simple(text), _) => put_line(b'+', text, dst),
         (Reply::Error(text), _) => put_line(b'-', text, dst),
         (Reply::Integer(number), _) => put_number(b':', *number, dst),
-        (Reply::Bulk(bytes), _) => {
-            put_count(b'$', bytes.len(), dst);
-            dst.reserve(bytes.len() + 2);
-            dst.put_slice(bytes);
-            dst.put_slice(b"\r\n");
-        }
+        (Reply::Bulk(bytes), _) => put_bulk(bytes, dst),
         (Reply::Nil | Reply::NilArray, RespVersion::Three) => dst.put_slice(b"_\r\n"),
         (Reply::Nil, RespVersion::Two) => dst.put_slice(b"$-1\r\n"),
         (Reply::NilArray, RespVersion::Two) => dst.put_slice(b"*-1\r\n"),
-        (Reply::Array(items), _) => {
-            put_count(b'*', items.len(), dst);
-            items.iter().for_each(|item| put(item, version, dst));
+        (Reply::Array(items), _) | (Reply::Set(items) | Reply::Push(items), RespVersion::Two) => {
+            put_all(b'*', items, version, dst);
+        }
+        (Reply::Several(replies), _) => replies.iter().for_each(|reply| put(reply, version, dst)),
+        (Reply::Set(items), RespVersion::Three) => put_all(b'~', items, version, dst),
+        (Reply::Push(items), RespVersion::Three) => put_all(b'>', items, version, dst),
+        (Reply::Double(number), RespVersion::Two) => put_bulk(double(*number).as_bytes(), dst),
+        (Reply::Double(number), RespVersion::Three) => put_line(b',', &double(*number), dst),
+        (Reply::Scored(members), _) => {
+            let is_flat = version == RespVersion::Two;
+            put_count(b'*', if is_flat { members.len() * 2 } else { members.len() }, dst);
+            for (member, score) in members {
+                if !is_flat {
+                    put_count(b'*', 2, dst);
+                }
+                put_bulk(member, dst);
+                put(&Reply::Double(*score), version, dst);
+            }
         }
         (Reply::Map(pairs), _) => {
             match version {
@@ -106,6 +126,38 @@ fn put(reply: &Reply, version: RespVersion, dst: &mut BytesMut) {
             }
         }
     }
+}
+
+fn put_all(kind: u8, items: &[Reply], version: RespVersion, dst: &mut BytesMut) {
+    put_count(kind, items.len(), dst);
+    items.iter().for_each(|item| put(item, version, dst));
+}
+
+fn put_bulk(bytes: &[u8], dst: &mut BytesMut) {
+    put_count(b'$', bytes.len(), dst);
+    dst.reserve(bytes.len() + 2);
+    dst.put_slice(bytes);
+    dst.put_slice(b"\r\n");
+}
+
+/// A number as Redis writes it, which is C's `%.17g`: 17 significant digits, and no zeros behind the point.
+fn double(number: f64) -> String {
+    if number.is_infinite() {
+        return if number > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    let scientific = format!("{number:.16e}");
+    let (digits, exponent) = scientific.split_once('e').unwrap_or((scientific.as_str(), "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if !(-4..17).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{}e{sign}{:02}", without_zeros(digits), exponent.unsigned_abs());
+    }
+    let decimals = usize::try_from(16 - exponent).unwrap_or_default();
+    without_zeros(&format!("{number:.decimals$}")).to_owned()
+}
+
+fn without_zeros(digits: &str) -> &str {
+    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
 }
 
 /// A line must stay one line: what a user typed may be quoted in it.
@@ -130,7 +182,7 @@ mod tests {
     use bytes::BytesMut;
     use tokio_util::codec::Encoder;
 
-    use super::{Reply, ReplyEncoder, RespVersion};
+    use super::{Reply, ReplyEncoder, RespVersion, double};
 
     fn encoded(version: RespVersion, reply: Reply) -> String {
         let mut dst = BytesMut::new();
@@ -145,6 +197,39 @@ mod tests {
         assert_eq!(encoded(RespVersion::Three, map()), "%1\r\n$1\r\na\r\n_\r\n");
         assert_eq!(encoded(RespVersion::Two, Reply::NilArray), "*-1\r\n");
         assert_eq!(encoded(RespVersion::Two, Reply::Integer(-3)), ":-3\r\n");
+    }
+
+    #[test]
+    fn what_redis_has_in_resp3_only() {
+        let both =
+            |reply: Reply| (encoded(RespVersion::Two, reply.clone()), encoded(RespVersion::Three, reply));
+        let pair = |two: &str, three: &str| (two.to_owned(), three.to_owned());
+        assert_eq!(both(Reply::Set(vec![Reply::bulk("a")])), pair("*1\r\n$1\r\na\r\n", "~1\r\n$1\r\na\r\n"));
+        assert_eq!(both(Reply::Push(vec![Reply::Integer(1)])), pair("*1\r\n:1\r\n", ">1\r\n:1\r\n"));
+        assert_eq!(both(Reply::Double(1.5)), pair("$3\r\n1.5\r\n", ",1.5\r\n"));
+        let scored = Reply::Scored(vec![("a".into(), 2.0)]);
+        let expected = pair("*2\r\n$1\r\na\r\n$1\r\n2\r\n", "*1\r\n*2\r\n$1\r\na\r\n,2\r\n");
+        assert_eq!(both(scored), expected);
+    }
+
+    #[test]
+    fn doubles_have_the_text_that_redis_gives_them() {
+        let texts = [
+            (0.0, "0"),
+            (-3.0, "-3"),
+            (1.5, "1.5"),
+            (0.1, "0.10000000000000001"),
+            (1_700_000_000.0, "1700000000"),
+            (1e16, "10000000000000000"),
+            (1e17, "1e+17"),
+            (0.00001, "1.0000000000000001e-05"),
+            (1e100, "1e+100"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+        ];
+        for (number, text) in texts {
+            assert_eq!(double(number), text);
+        }
     }
 
     #[test]

@@ -5,20 +5,25 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::{Job, Outcome, State, abandoned, advanced, claimed, due, given_back, reclaimed};
+use super::{
+    Job, MAX_SNOOZES, Outcome, Place, State, Terms, abandoned, advanced, cancelled, claimed, due, given_back,
+    reclaimed, renewed, retried,
+};
 use crate::{action::Action, rejection::Rejection};
 
 const T0: Timestamp = Timestamp(10_000);
 const T1: Timestamp = Timestamp(20_000);
+const START: u64 = 60_000;
 
 fn waiting(max_retries: u32) -> Job {
     let (action_id, plan_id) = ("a".parse().unwrap(), "p".parse().unwrap());
-    let action = Action { action_id, plan_id, total_jobs: 1, created_at: T0 };
-    Job { max_retries, timeout_ms: 3_600_000, ..Job::new("j".parse().unwrap(), &action, 0, 0, 0) }
+    let action = Action::new(action_id, plan_id, T0);
+    let terms = Terms { max_retries, timeout_ms: 3_600_000, ..Terms::default() };
+    Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, T0)
 }
 
 fn running(max_retries: u32) -> Job {
-    claimed(&waiting(max_retries), "w", T0)
+    claimed(&waiting(max_retries), "w", T0, START)
 }
 
 fn says(status: Status) -> JobUpdate {
@@ -26,7 +31,7 @@ fn says(status: Status) -> JobUpdate {
 }
 
 fn after(job: &Job, status: Status) -> Job {
-    changed(advanced(job, &says(status), "w", T1, 0.5).unwrap())
+    changed(advanced(job, &says(status), "w", None, T1, 0.5).unwrap())
 }
 
 fn changed(outcome: Outcome) -> Job {
@@ -39,9 +44,9 @@ fn changed(outcome: Outcome) -> Job {
 #[test]
 fn the_straight_way() {
     let job = running(0);
-    assert_eq!((job.status(), job.attempt, job.due_at), (Status::Running, 1, Some(T0.plus_ms(3_600_000))));
+    assert_eq!((job.status(), job.attempt, job.due_at), (Status::Running, 1, Some(T0.plus_ms(START))));
     let job = after(&job, Status::Running);
-    assert!(job.is_confirmed);
+    assert!(job.is_confirmed && job.due_at == Some(T0.plus_ms(3_600_000)));
     let job = after(&job, Status::Completed);
     assert_eq!((job.status(), job.ended_at, job.due_at), (Status::Completed, Some(T1), None));
 }
@@ -57,20 +62,20 @@ fn a_failure_is_failed_without_retries_and_dead_after_them() {
     assert_eq!(due(&job, T1, 0.5), Outcome::Unchanged);
     let job = changed(due(&job, T1.plus_ms(1000), 0.5));
     assert_eq!(job.state, State::Available);
-    assert_eq!(after(&claimed(&job, "w", T1), Status::Failed).status(), Status::Dead);
+    assert_eq!(after(&claimed(&job, "w", T1, START), Status::Failed).status(), Status::Dead);
 }
 
 #[test]
 fn only_the_holder_reports_and_only_on_its_attempt() {
-    let stranger = advanced(&running(0), &says(Status::Completed), "x", T1, 0.5).unwrap_err();
+    let stranger = advanced(&running(0), &says(Status::Completed), "x", None, T1, 0.5).unwrap_err();
     assert_eq!(stranger.to_string(), "Worker x cannot update job claimed by w");
     let stale = JobUpdate { attempt: Some(7), ..says(Status::Completed) };
-    assert!(matches!(advanced(&running(0), &stale, "w", T1, 0.5), Err(Rejection::StaleAttempt { .. })));
+    assert!(matches!(advanced(&running(0), &stale, "w", None, T1, 0.5), Err(Rejection::StaleAttempt { .. })));
 }
 
 #[test]
 fn illegal_transitions_have_the_words_of_the_seed() {
-    let words = |job: &Job, to| advanced(job, &says(to), "w", T1, 0.5).unwrap_err().to_string();
+    let words = |job: &Job, to| advanced(job, &says(to), "w", None, T1, 0.5).unwrap_err().to_string();
     assert_eq!(words(&waiting(0), Status::Completed), "Invalid status transition: pending -> completed");
     assert_eq!(words(&running(0), Status::Dead), "Invalid status transition: running -> dead");
     let done = after(&running(0), Status::Completed);
@@ -80,8 +85,9 @@ fn illegal_transitions_have_the_words_of_the_seed() {
 
 #[test]
 fn a_report_whose_answer_was_lost_may_be_repeated() {
-    let again =
-        |job: &Job, status| advanced(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", T1, 0.5);
+    let again = |job: &Job, status| {
+        advanced(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", None, T1, 0.5)
+    };
     assert_eq!(again(&after(&running(0), Status::Completed), Status::Completed), Ok(Outcome::Unchanged));
     assert_eq!(again(&after(&running(3), Status::Failed), Status::Failed), Ok(Outcome::Unchanged));
     assert!(again(&after(&running(0), Status::Completed), Status::Failed).is_err());
@@ -91,10 +97,10 @@ fn a_report_whose_answer_was_lost_may_be_repeated() {
 fn three_lost_workers_make_a_job_dead() {
     let mut job = waiting(5);
     for _ in 0..2 {
-        job = changed(abandoned(&claimed(&job, "w", T0), "w", T1));
+        job = changed(abandoned(&claimed(&job, "w", T0, START), "w", T1));
         assert_eq!((job.state, job.failures), (State::Available, 0));
     }
-    let job = changed(abandoned(&claimed(&job, "w", T0), "w", T1));
+    let job = changed(abandoned(&claimed(&job, "w", T0, START), "w", T1));
     assert_eq!((job.status(), job.attempt), (Status::Dead, 3));
     assert_eq!(abandoned(&running(0), "x", T1), Outcome::Unchanged);
 }
@@ -110,7 +116,7 @@ fn a_claim_that_nobody_started_goes_back() {
 
 #[test]
 fn an_attempt_that_takes_too_long_fails() {
-    let late = changed(due(&running(0), T0.plus_ms(3_600_000), 0.5));
+    let late = changed(due(&after(&running(0), Status::Running), T0.plus_ms(3_600_000), 0.5));
     assert_eq!(late.error.as_deref(), Some("the job took longer than its 3600 seconds"));
     assert_eq!(late.status(), Status::Failed);
 }
@@ -119,7 +125,7 @@ fn an_attempt_that_takes_too_long_fails() {
 fn a_holder_that_comes_back_keeps_what_it_has_and_loses_what_it_never_got() {
     let (claimed, started) = (running(0), after(&running(0), Status::Running));
     assert_eq!(reclaimed(&started, "w", None, T1), Outcome::Unchanged);
-    assert_eq!(reclaimed(&claimed, "w", Some(&["j".parse().unwrap()]), T1), Outcome::Unchanged);
+    assert!(changed(reclaimed(&claimed, "w", Some(&["j".parse().unwrap()]), T1)).is_confirmed);
     let back = |outcome| changed(outcome).losses;
     assert_eq!(back(reclaimed(&claimed, "w", None, T1)), 0, "a claim that never arrived costs nothing");
     assert_eq!(
@@ -127,4 +133,68 @@ fn a_holder_that_comes_back_keeps_what_it_has_and_loses_what_it_never_got() {
         1,
         "a job that its worker lost may be what killed it"
     );
+}
+
+#[test]
+fn a_claimed_job_that_nobody_reports_goes_back_at_no_cost() {
+    assert_eq!(due(&running(0), T0.plus_ms(START - 1), 0.5), Outcome::Unchanged);
+    let back = changed(due(&running(0), T0.plus_ms(START), 0.5));
+    assert_eq!((back.state, back.failures, back.losses), (State::Available, 0, 0));
+    let renewed = changed(renewed(&running(0), "w"));
+    assert_eq!(due(&renewed, T0.plus_ms(START), 0.5), Outcome::Unchanged);
+    assert_eq!(super::renewed(&running(0), "x"), Outcome::Unchanged);
+    let unbounded = Job { timeout_ms: 0, ..waiting(0) };
+    assert_eq!(changed(super::renewed(&claimed(&unbounded, "w", T0, START), "w")).due_at, None);
+}
+
+#[test]
+fn exit_codes_ask_for_more_than_failure() {
+    let ended =
+        |job: &Job, code| changed(advanced(job, &says(Status::Failed), "w", Some(code), T1, 0.5).unwrap());
+    let snoozed = ended(&running(0), 75);
+    assert_eq!(
+        (snoozed.state, snoozed.failures, snoozed.due_at),
+        (State::Scheduled, 0, Some(T1.plus_ms(30_000)))
+    );
+    let tired = Job { snoozes: MAX_SNOOZES, ..running(0) };
+    assert_eq!(ended(&tired, 75).status(), Status::Failed);
+    assert_eq!([64, 65, 78].map(|code| ended(&running(5), code).status()), [Status::Failed; 3]);
+    assert_eq!(ended(&running(5), 1).state, State::Retryable);
+}
+
+#[test]
+fn what_has_not_ended_can_be_cancelled() {
+    for job in [waiting(0), running(0), after(&running(1), Status::Failed)] {
+        let gone = changed(cancelled(&job, T1).unwrap());
+        assert_eq!((gone.status(), gone.ended_at, gone.due_at), (Status::Cancelled, Some(T1), None));
+        assert_eq!(cancelled(&gone, T1), Ok(Outcome::Unchanged));
+    }
+    let done = after(&running(0), Status::Completed);
+    assert_eq!(cancelled(&done, T1).unwrap_err().to_string(), "Job already ended: completed");
+}
+
+#[test]
+fn what_failed_can_be_tried_again_and_what_is_dead_by_force() {
+    let again = changed(retried(&after(&running(0), Status::Failed), false).unwrap());
+    assert_eq!((again.status(), again.ended_at, again.attempt), (Status::Pending, None, 1));
+    let dead = after(&Job { failures: 1, ..running(1) }, Status::Failed);
+    assert_eq!(retried(&dead, false).unwrap_err().to_string(), "Max retries exceeded");
+    assert_eq!(changed(retried(&dead, true).unwrap()).failures, 0);
+    for job in [waiting(0), running(0), after(&running(0), Status::Completed)] {
+        assert_eq!(retried(&job, true).unwrap_err().to_string(), "Job not in failed status");
+    }
+    let gone = changed(cancelled(&waiting(0), T1).unwrap());
+    assert!(retried(&gone, false).is_err() && retried(&gone, true).is_ok());
+}
+
+#[test]
+fn a_job_for_later_waits_for_its_time() {
+    let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
+    let at = |run_at| {
+        let terms = Terms { run_at, ..Terms::default() };
+        Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, T0)
+    };
+    assert_eq!((at(Some(T1)).state, at(Some(T1)).due_at), (State::Scheduled, Some(T1)));
+    assert_eq!((at(Some(T0)).state, at(None).due_at), (State::Available, None));
+    assert_eq!(changed(due(&at(Some(T1)), T1, 0.5)).state, State::Available);
 }

@@ -5,12 +5,13 @@ use std::{error::Error, sync::Arc};
 use agenix_protocol::{
     documents::{JobUpdate, Status, WorkerRegistration, parse},
     ids::{ActionId, JobId, PlanId, WorkerId},
+    request::{Page, Search},
     time::Timestamp,
 };
 use agenix_rules::{
     action::Action,
-    capability::Abilities,
-    job::{self, Job, NewJob, Outcome},
+    capability::{Abilities, Needs},
+    job::{self, Job, NewJob, Outcome, Terms},
     rejection::Rejection,
     worker::{self, Worker},
 };
@@ -19,7 +20,10 @@ use futures_util::future::BoxFuture;
 use goldenscript::ArgumentConsumer;
 
 use super::shown;
-use crate::store::{Answer, Claimant, JobRule, NewAction, Promise, Ruled, Store, StoredPlan, WorkerRule};
+use crate::store::{
+    ActionRule, Answer, Claimant, JobRule, Keep, MoreJobs, NewAction, Promise, Ruled, Store, StoredPlan,
+    WorkerRule,
+};
 
 pub(super) type Lines = BoxFuture<'static, Result<Vec<String>, Box<dyn Error>>>;
 type Known = Result<Option<Lines>, Box<dyn Error>>;
@@ -50,8 +54,22 @@ fn words(list: Option<&str>) -> Vec<String> {
 
 pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Known {
     Ok(Some(match name {
-        "add-plan" | "plan" | "plans" => plan(store, name, args)?,
+        "add-plan" | "plan" | "plans" | "delete-plan" => plan(store, name, args)?,
         "add-action" => add_action(store, args)?,
+        "add-jobs" => add_jobs(store, args)?,
+        "close" => close(store, &id(args)?),
+        "actions" => show(store.actions(page(args)?), ids),
+        "search" => search(store, args)?,
+        "peek" => {
+            show(store.peek(args.next_pos().unwrap_or("ready"), number(args, "count")?.unwrap_or(10)), ids)
+        }
+        "pause" => show(store.set_paused(args.next_pos().unwrap_or("ready"), true), |()| vec!["ok".into()]),
+        "resume" => show(store.set_paused(args.next_pos().unwrap_or("ready"), false), |()| vec!["ok".into()]),
+        "paused" => show(store.paused(), ids),
+        "prune" => prune(store, args)?,
+        "totals" => show(store.totals(), |totals| {
+            vec![format!("now {:?}", totals.now), format!("ever {:?}", totals.ever)]
+        }),
         "action" => show(store.action(&id(args)?), |found| {
             found.map_or(vec!["none".into()], |(action, tally)| {
                 vec![
@@ -74,7 +92,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
             })
         }),
         "claim" => claim(store, args)?,
-        "update" | "abandon" | "give-back" | "wake" => decide(store, name, args)?,
+        "update" | "abandon" | "give-back" | "wake" | "cancel" | "retry" => decide(store, name, args)?,
         "held" => show(store.held_by(args.next_pos().ok_or("who?")?), ids),
         "holders" => show(store.holders(), ids),
         "due" => {
@@ -87,7 +105,9 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
         "lanes" => show(store.lanes(), |lanes| {
             lanes
                 .iter()
-                .map(|lane| format!("{} needs={} length={}", lane.queue, lane.needs.join(","), lane.length))
+                .map(|lane| {
+                    format!("{} needs={} length={}", lane.queue, lane.needs.tools.join(","), lane.length)
+                })
                 .collect()
         }),
         "register" | "beat" | "bury" | "remove" | "workers" => worker_command(store, name, args)?,
@@ -125,8 +145,49 @@ fn plan(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Resul
             show(store.add_plan(plan), |added| vec![if added { "added" } else { "there already" }.into()])
         }
         "plan" => show(store.plan(&id(args)?), |found| vec![found.map_or("none".into(), |plan| plan.json)]),
-        _ => show(store.plans(), ids),
+        "delete-plan" => {
+            show(store.delete_plan(&id(args)?), |answer| ruled(answer, |deleted| vec![deleted.to_string()]))
+        }
+        _ => show(store.plans(page(args)?), ids),
     })
+}
+
+fn page(args: &mut ArgumentConsumer<'_>) -> Result<Page, Box<dyn Error>> {
+    let pattern = args.next_pos().map(|pattern| Bytes::from(pattern.to_owned()));
+    let (limit, offset) = (number(args, "limit")?.unwrap_or(100), number(args, "offset")?.unwrap_or(0));
+    Ok(Page { pattern, limit, offset })
+}
+
+fn search(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+    let search = Search {
+        status: args.take_key("status").and_then(Status::parse),
+        plan_id: args.take_key("plan").map(str::parse).transpose()?,
+        action_id: args.take_key("action").map(str::parse).transpose()?,
+        worker: args.take_key("worker").map(str::to_owned),
+        since: number(args, "since")?.map(Timestamp),
+        until: number(args, "until")?.map(Timestamp),
+        limit: number(args, "limit")?.unwrap_or(100),
+    };
+    Ok(show(store.search(search), ids))
+}
+
+fn prune(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+    let keep = Keep {
+        ended_since: Timestamp(number(args, "ended")?.unwrap_or(0)),
+        dead_since: Timestamp(number(args, "dead")?.unwrap_or(0)),
+        count: number(args, "count")?.unwrap_or(0),
+    };
+    let limit = number(args, "limit")?.unwrap_or(100);
+    Ok(show(store.prune(keep, limit), |count| vec![count.to_string()]))
+}
+
+fn close(store: &dyn Store, action_id: &ActionId) -> Lines {
+    let missing = Rejection::ActionNotFound(action_id.clone());
+    let rule: ActionRule = Box::new(move |action: Option<&Action>| {
+        let action = action.ok_or_else(|| missing.clone())?;
+        Ok(Some(Action { is_open: false, ..action.clone() }))
+    });
+    show(store.decide_action(action_id, rule), |answer| ruled(answer, |()| vec!["ok".into()]))
 }
 
 /// Jobs are named after their action: a-0, a-1, …
@@ -135,35 +196,69 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
     let plan_id = PlanId::new(args.take_key("plan").unwrap_or("p"))?;
     let count: u64 = number(args, "jobs")?.unwrap_or(1);
     let first: u64 = number(args, "first")?.unwrap_or(0);
-    let new_job = |n: u64| {
-        let job_id = JobId::new(format!("{action_id}-{n}"))?;
-        Ok::<_, Box<dyn Error>>(NewJob { job_id, input: format!(r#"{{"n":{}}}"#, n + first).into() })
+    let now = at(args)?;
+    let action = Action {
+        queue: args.take_key("queue").unwrap_or("ready").into(),
+        priority: number(args, "priority")?.unwrap_or(0),
+        run_at: number(args, "run-at")?.map(Timestamp),
+        is_open: args.take_key("open").is_some(),
+        ..Action::new(action_id.clone(), plan_id, now)
     };
-    let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;
-    let new = NewAction {
-        action: Action { action_id, plan_id, total_jobs: count, created_at: at(args)? },
-        queue: "queue:ready".into(),
-        needs: words(args.take_key("needs")),
+    let terms = Terms {
         max_retries: number(args, "retries")?.unwrap_or(0),
         timeout_ms: number(args, "timeout")?.unwrap_or(0),
-        jobs,
+        priority: action.priority,
+        run_at: action.run_at,
     };
-    Ok(show(store.add_action(new), |added| vec![format!("{added:?}").to_lowercase()]))
+    let jobs = new_jobs(&action_id, 0, first, count)?;
+    let new = NewAction { action, needs: needs(args), terms, jobs };
+    Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
 }
 
-/// `claim w1 w2 can=sort,uniq`: both wait, w1 longer.
+fn needs(args: &mut ArgumentConsumer<'_>) -> Needs {
+    Needs { tools: words(args.take_key("needs")), ..Needs::default() }
+}
+
+/// Jobs with the inputs first, first + 1, …
+fn new_jobs(action_id: &ActionId, place: u64, first: u64, count: u64) -> Result<Vec<NewJob>, Box<dyn Error>> {
+    let new_job = |n: u64| {
+        let job_id = JobId::new(format!("{action_id}-{}", n + place))?;
+        Ok::<_, Box<dyn Error>>(NewJob { job_id, input: format!(r#"{{"n":{}}}"#, n + first).into() })
+    };
+    (0..count).map(new_job).collect()
+}
+
+/// `add-jobs a place=2 first=7 jobs=2`: jobs a-2 and a-3 with the inputs 7 and 8, said to begin `from=2` where that is given.
+fn add_jobs(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+    let action_id: ActionId = id(args)?;
+    let (place, first) = (number(args, "place")?.unwrap_or(0), number(args, "first")?.unwrap_or(0));
+    let jobs = new_jobs(&action_id, place, first, number(args, "jobs")?.unwrap_or(1))?;
+    let (at, now) = (number(args, "from")?, at(args)?);
+    let more = MoreJobs { action_id, at, needs: needs(args), terms: Terms::default(), jobs, now };
+    Ok(show(store.add_jobs(more), |answer| ruled(answer, |total| vec![format!("total {total}")])))
+}
+
+/// `claim w1 w2 can=sort,uniq queues=fast,ready start=5`: both wait, w1 longer.
 fn claim(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
     let now = at(args)?;
     let can = args.take_key("can");
     let abilities = match can {
-        Some(can) => Abilities::Commands(words(Some(can)).into_iter().collect()),
+        Some(can) => Abilities::Worker {
+            commands: words(Some(can)).into_iter().collect(),
+            tags: serde_json::Map::new(),
+        },
         None => Abilities::Anything,
     };
     let abilities = Arc::new(abilities);
     let holders: Vec<String> = std::iter::from_fn(|| args.next_pos()).map(str::to_owned).collect();
-    let claimant =
-        |holder: &String| Claimant { holder: holder.as_str().into(), abilities: Arc::clone(&abilities) };
-    let claims = store.claim(holders.iter().map(claimant).collect(), now);
+    let queues: Arc<[String]> = words(Some(args.take_key("queues").unwrap_or("ready"))).into();
+    let start_timeout_ms = number(args, "start")?.unwrap_or(0);
+    let claimant = |holder: &String| Claimant {
+        holder: holder.as_str().into(),
+        abilities: Arc::clone(&abilities),
+        queues: Arc::clone(&queues),
+    };
+    let claims = store.claim(holders.iter().map(claimant).collect(), now, start_timeout_ms);
     Ok(show(claims, move |claims| {
         let line = |(holder, claim): (&String, &Option<crate::store::Claim>)| match claim {
             None => format!("{holder}: nothing"),
@@ -186,12 +281,16 @@ fn decide(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Res
             let json = args.next_pos().ok_or("an update is missing")?.to_owned();
             let update: JobUpdate = parse(json.as_bytes())?;
             Box::new(move |job: Option<&Job>| {
-                job::advanced(job.ok_or_else(|| missing.clone())?, &update, &who, now, 0.5)
+                job::advanced(job.ok_or_else(|| missing.clone())?, &update, &who, None, now, 0.5)
             })
         }
         "abandon" => Box::new(move |job: Option<&Job>| {
             Ok(job.map_or(Outcome::Unchanged, |job| job::abandoned(job, &who, now)))
         }),
+        "cancel" => {
+            Box::new(move |job: Option<&Job>| job::cancelled(job.ok_or_else(|| missing.clone())?, now))
+        }
+        "retry" => Box::new(move |job: Option<&Job>| job::retried(job.ok_or_else(|| missing.clone())?, true)),
         "give-back" => Box::new(move |job: Option<&Job>| {
             Ok(job.map_or(Outcome::Unchanged, |job| job::given_back(job, &who, None)))
         }),
@@ -239,6 +338,6 @@ fn worker_command(
         }),
         _ => Box::new(|known: Option<&Worker>| Ok(known.map(worker::dead))),
     };
-    let answer = store.decide_worker(&worker_id, Promise::Durable, rule);
+    let answer = store.decide_worker(&worker_id, Promise::Durable, None, rule);
     Ok(show(answer, |answer| ruled(answer, |()| vec!["ok".into()])))
 }

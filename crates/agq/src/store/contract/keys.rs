@@ -1,44 +1,68 @@
-//! The users' keys in a script, by the names that Redis has for what is done.
+//! The users' keys in a script: whole commands as Redis has them, `at=5` for the time, and what expired.
 
 use std::error::Error;
 
+use agenix_protocol::{
+    request::{Request, RequestError},
+    resp::Reply,
+    time::Timestamp,
+};
 use bytes::Bytes;
 use goldenscript::ArgumentConsumer;
 
-use super::commands::{Lines, ruled, show};
-use crate::store::Store;
+use super::commands::{Lines, show};
+use crate::{
+    keys,
+    store::{Store, change},
+};
 
 pub(super) fn run(
     store: &dyn Store,
     name: &str,
     args: &mut ArgumentConsumer<'_>,
 ) -> Result<Option<Lines>, Box<dyn Error>> {
-    const NAMES: [&str; 10] =
-        ["set", "get", "del", "exists", "lpush", "rpush", "rpop", "llen", "zadd", "zrangebyscore"];
-    if !NAMES.contains(&name) {
+    let mut words = vec![Bytes::from(name.to_owned())];
+    let is_unknown = matches!(Request::parse(&words), Err(RequestError::Unknown(_)));
+    if is_unknown && name != "overdue" {
         return Ok(None);
     }
-    let words: Vec<Bytes> =
-        std::iter::from_fn(|| args.next_pos()).map(|arg| Bytes::from(arg.to_owned())).collect();
-    let word = |at: usize| words.get(at).cloned().ok_or("an argument is missing");
-    let score = |at: usize| Ok::<f64, Box<dyn Error>>(std::str::from_utf8(&word(at)?)?.parse()?);
-    let text = |value: Bytes| String::from_utf8_lossy(&value).into_owned();
-    let value = move |value: Option<Bytes>| vec![value.map_or("none".into(), text)];
-    let number = |number: usize| vec![number.to_string()];
-    Ok(Some(match name {
-        "set" => show(store.set(word(0)?, word(1)?), |()| vec!["ok".into()]),
-        "get" => show(store.get(word(0)?), move |answer| ruled(answer, value)),
-        "del" => show(store.del(words), number),
-        "exists" => show(store.exists(words), number),
-        "lpush" => show(store.push_head(word(0)?, words[1..].to_vec()), move |answer| ruled(answer, number)),
-        "rpush" => show(store.push_tail(word(0)?, word(1)?), move |answer| ruled(answer, number)),
-        "rpop" => show(store.pop_tail(word(0)?), move |answer| ruled(answer, value)),
-        "llen" => show(store.list_length(word(0)?), move |answer| ruled(answer, number)),
-        "zadd" => show(store.add_scored(word(0)?, score(1)?, word(2)?), |answer| {
-            ruled(answer, |new| vec![new.to_string()])
-        }),
-        _ => show(store.range_by_score(word(0)?, score(1)?, score(2)?), move |answer| {
-            ruled(answer, |members| members.into_iter().map(text).collect())
-        }),
-    }))
+    let now = Timestamp(args.take_key("at").map(str::parse::<u64>).transpose()?.unwrap_or_default());
+    words.extend(std::iter::from_fn(|| args.next_pos()).map(|arg| Bytes::from(arg.to_owned())));
+    if is_unknown {
+        return Ok(Some(show(store.overdue_keys(now, 100), |keys| keys.iter().map(text).collect())));
+    }
+    let command = match Request::parse(&words) {
+        Ok((_, Request::Key(command))) => command,
+        Ok(_) => return Err(format!("{name} is no command on keys").into()),
+        Err(error) => return Err(error.line().into()),
+    };
+    let reply = change(store, move |all| keys::ruled(keys::apply(all, &command, now)));
+    Ok(Some(show(reply, |reply| vec![reply.map_or_else(|refusal| refusal.line(), |reply| shown(&reply))])))
+}
+
+fn text(bytes: &Bytes) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A reply on one line: texts and numbers as they are, what holds others in brackets.
+fn shown(reply: &Reply) -> String {
+    let all = |items: &[Reply]| items.iter().map(shown).collect::<Vec<_>>().join(" ");
+    match reply {
+        Reply::Simple(text) | Reply::Error(text) => text.clone(),
+        Reply::Integer(number) => number.to_string(),
+        Reply::Bulk(bytes) => format!("{:?}", text(bytes)),
+        Reply::Nil => "nil".into(),
+        Reply::NilArray => "no array".into(),
+        Reply::Double(number) => format!("{number:?}"),
+        Reply::Array(items) | Reply::Several(items) => format!("[{}]", all(items)),
+        Reply::Set(items) | Reply::Push(items) => format!("{{{}}}", all(items)),
+        Reply::Map(pairs) => {
+            let pair = |(key, value): &(Reply, Reply)| format!("{}: {}", shown(key), shown(value));
+            format!("{{{}}}", pairs.iter().map(pair).collect::<Vec<_>>().join(", "))
+        }
+        Reply::Scored(members) => {
+            let pair = |(member, score): &(Bytes, f64)| format!("{:?}: {score:?}", text(member));
+            format!("[{}]", members.iter().map(pair).collect::<Vec<_>>().join(", "))
+        }
+    }
 }

@@ -90,4 +90,4 @@ macro_rules! contract {
     };
 }
 
-contract! { plans actions claims updates due workers strings lists sorted_sets }
+contract! { plans actions open_actions retention queues claims updates due workers strings lists sorted_sets }

@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
-use agenix_protocol::ids::{ActionId, JobId};
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId},
+};
 use agenix_rules::{
-    action::Tally,
+    action::{Action, PRIORITIES, Tally},
     job::{Job, State},
 };
 use redb::{Error, ReadableTable, Table, WriteTransaction};
@@ -13,11 +16,12 @@ use super::{
     codec::{decode, encode},
     lanes::Lanes,
     tables::{
-        ACTION_JOBS, ACTIONS, BY_SCORE, Entry, HELD, INPUTS, JOBS, KEYS, LANE_LENGTHS, LANES, LEASES,
-        LIST_ITEMS, META, PLANS, READY, RESULTS, SCORES, TALLIES, WAITING, WORKERS,
+        ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, KeyRecord,
+        LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, PAUSED, PLAN_LOADS, PLANS, READY, REGISTRATIONS,
+        RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
     },
 };
-use crate::store::Arrived;
+use crate::store::{Arrived, News, Totals};
 
 type Bytes = &'static [u8];
 type Text = &'static str;
@@ -29,15 +33,24 @@ pub(super) struct Batch<'t> {
     pub(super) jobs: Table<'t, Text, Bytes>,
     pub(super) inputs: Table<'t, Text, Text>,
     pub(super) results: Table<'t, Text, Text>,
-    pub(super) ready: Table<'t, (u32, u64), Text>,
+    pub(super) ready: Table<'t, (u32, u8, u64), Text>,
+    pub(super) ended: Table<'t, (u8, u64, Text), ()>,
     pub(super) workers: Table<'t, Text, Bytes>,
-    pub(super) keys: Table<'t, Bytes, Entry>,
+    pub(super) registrations: Table<'t, Text, Text>,
+    pub(super) paused: Table<'t, Text, ()>,
+    pub(super) keys: Table<'t, Bytes, KeyRecord>,
+    pub(super) key_numbers: Table<'t, u64, Bytes>,
+    pub(super) expiries: Table<'t, (u64, Bytes), ()>,
     pub(super) list_items: Table<'t, (Bytes, i64), Bytes>,
     pub(super) scores: Table<'t, (Bytes, Bytes), u64>,
     pub(super) by_score: Table<'t, (Bytes, u64, Bytes), ()>,
     pub(super) lanes: &'t mut Lanes,
     pub(super) arrived: Arrived,
-    tallies: Table<'t, Text, Bytes>,
+    /// Whether someone wants to know what changed.
+    is_heard: bool,
+    pub(super) tallies: Table<'t, Text, Bytes>,
+    plan_loads: Table<'t, Text, u64>,
+    totals: Table<'t, Text, Bytes>,
     waiting: Table<'t, (u64, Text), ()>,
     leases: Table<'t, (u64, Text), ()>,
     held: Table<'t, (Text, Text), ()>,
@@ -45,10 +58,16 @@ pub(super) struct Batch<'t> {
     lane_lengths: Table<'t, u32, u64>,
     meta: Table<'t, Text, u64>,
     changed_tallies: HashMap<ActionId, Tally>,
+    changed_loads: HashMap<PlanId, i64>,
+    changed_totals: Option<Totals>,
 }
 
 impl<'t> Batch<'t> {
-    pub(super) fn open(transaction: &'t WriteTransaction, lanes: &'t mut Lanes) -> Result<Self, Error> {
+    pub(super) fn open(
+        transaction: &'t WriteTransaction,
+        lanes: &'t mut Lanes,
+        is_heard: bool,
+    ) -> Result<Self, Error> {
         Ok(Self {
             plans: transaction.open_table(PLANS)?,
             actions: transaction.open_table(ACTIONS)?,
@@ -57,12 +76,20 @@ impl<'t> Batch<'t> {
             inputs: transaction.open_table(INPUTS)?,
             results: transaction.open_table(RESULTS)?,
             ready: transaction.open_table(READY)?,
+            ended: transaction.open_table(ENDED)?,
             workers: transaction.open_table(WORKERS)?,
+            registrations: transaction.open_table(REGISTRATIONS)?,
+            paused: transaction.open_table(PAUSED)?,
             keys: transaction.open_table(KEYS)?,
+            key_numbers: transaction.open_table(KEY_NUMBERS)?,
+            expiries: transaction.open_table(EXPIRIES)?,
             list_items: transaction.open_table(LIST_ITEMS)?,
             scores: transaction.open_table(SCORES)?,
             by_score: transaction.open_table(BY_SCORE)?,
             tallies: transaction.open_table(TALLIES)?,
+            plan_loads: transaction.open_table(PLAN_LOADS)?,
+            totals: transaction.open_table(TOTALS)?,
+            is_heard,
             waiting: transaction.open_table(WAITING)?,
             leases: transaction.open_table(LEASES)?,
             held: transaction.open_table(HELD)?,
@@ -72,6 +99,8 @@ impl<'t> Batch<'t> {
             lanes,
             arrived: Arrived::default(),
             changed_tallies: HashMap::new(),
+            changed_loads: HashMap::new(),
+            changed_totals: None,
         })
     }
 
@@ -79,6 +108,20 @@ impl<'t> Batch<'t> {
     pub(super) fn close(mut self) -> Result<Arrived, Error> {
         for (action_id, tally) in &self.changed_tallies {
             self.tallies.insert(action_id.as_str(), encode(tally)?.as_slice())?;
+            let action = self.actions.get(action_id.as_str())?.filter(|_| self.is_heard);
+            if let Some(action) = action {
+                self.arrived.news.push(News::Action(Box::new(decode(action.value())?), *tally));
+            }
+        }
+        for (plan_id, by) in &self.changed_loads {
+            let load = self.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
+            match load.saturating_add_signed(*by) {
+                0 => drop(self.plan_loads.remove(plan_id.as_str())?),
+                load => drop(self.plan_loads.insert(plan_id.as_str(), load)?),
+            }
+        }
+        if let Some(totals) = &self.changed_totals {
+            self.totals.insert("totals", encode(totals)?.as_slice())?;
         }
         self.lanes.save(&mut self.lane_keys, &mut self.lane_lengths, &mut self.meta)?;
         Ok(self.arrived)
@@ -95,6 +138,14 @@ impl<'t> Batch<'t> {
         }
         self.index(before, job)?;
         self.jobs.insert(job.job_id.as_str(), encode(job)?.as_slice())?;
+        self.count(before.map(Job::status), job.status())?;
+        let load = i64::from(!job.is_ended()) - i64::from(before.is_some_and(|before| !before.is_ended()));
+        if load != 0 {
+            *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;
+        }
+        if self.is_heard {
+            self.arrived.news.push(News::Job(Box::new(job.clone())));
+        }
         let Some(before) = before else { return Ok(()) };
         if before.status() != job.status() {
             let tally = self.tally(&job.action_id)?.moved(before.status(), job.status(), job.ended_at);
@@ -103,7 +154,52 @@ impl<'t> Batch<'t> {
         Ok(())
     }
 
-    fn tally(&self, action_id: &ActionId) -> Result<Tally, Error> {
+    /// Counts a job that comes into a status, and out of another.
+    fn count(&mut self, from: Option<Status>, to: Status) -> Result<(), Error> {
+        if from == Some(to) {
+            return Ok(());
+        }
+        let totals = self.totals_mut()?;
+        if let Some(from) = from {
+            totals.now[from as usize] = totals.now[from as usize].saturating_sub(1);
+        }
+        totals.now[to as usize] += 1;
+        totals.ever[to as usize] += 1;
+        Ok(())
+    }
+
+    pub(super) fn totals_mut(&mut self) -> Result<&mut Totals, Error> {
+        if self.changed_totals.is_none() {
+            let stored = self.totals.get("totals")?.map(|record| decode(record.value())).transpose()?;
+            self.changed_totals = Some(stored.unwrap_or_default());
+        }
+        Ok(self.changed_totals.get_or_insert_default())
+    }
+
+    /// Jobs of a plan that have not ended.
+    pub(super) fn load_of(&self, plan_id: &PlanId) -> Result<u64, Error> {
+        let load = self.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
+        Ok(load.saturating_add_signed(self.changed_loads.get(plan_id).copied().unwrap_or_default()))
+    }
+
+    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
+        self.actions.get(action_id.as_str())?.map(|record| decode(record.value())).transpose()
+    }
+
+    pub(super) fn put_action(&mut self, action: &Action) -> Result<(), Error> {
+        self.actions.insert(action.action_id.as_str(), encode(action)?.as_slice())?;
+        Ok(())
+    }
+
+    /// Forgets an action of which no job is left.
+    pub(super) fn remove_action(&mut self, action_id: &ActionId) -> Result<(), Error> {
+        self.changed_tallies.remove(action_id);
+        self.tallies.remove(action_id.as_str())?;
+        self.actions.remove(action_id.as_str())?;
+        Ok(())
+    }
+
+    pub(super) fn tally(&self, action_id: &ActionId) -> Result<Tally, Error> {
         if let Some(tally) = self.changed_tallies.get(action_id) {
             return Ok(*tally);
         }
@@ -118,13 +214,16 @@ impl<'t> Batch<'t> {
     fn unindex(&mut self, before: &Job, job: &Job) -> Result<(), Error> {
         let id = before.job_id.as_str();
         if before.state == State::Available && job.state != State::Available {
-            self.ready.remove((before.lane, before.seq))?;
+            self.ready.remove(turn(before))?;
             self.lanes.resize(before.lane, -1);
         }
         if let Some(due) = before.due_at
             && (before.due_at, before.state) != (job.due_at, job.state)
         {
             self.due_table(before.state).remove((due.0, id))?;
+        }
+        if let Some((status, at)) = ended(before) {
+            self.ended.remove((status, at, id))?;
         }
         if before.state == State::Active
             && job.state != State::Active
@@ -139,7 +238,7 @@ impl<'t> Batch<'t> {
         let id = job.job_id.as_str();
         let was = before.map(|before| before.state);
         if job.state == State::Available && was != Some(State::Available) {
-            self.ready.insert((job.lane, job.seq), id)?;
+            self.ready.insert(turn(job), id)?;
             self.lanes.resize(job.lane, 1);
             self.arrived.jobs = true;
         }
@@ -147,6 +246,9 @@ impl<'t> Batch<'t> {
             && before.map(|b| (b.due_at, b.state)) != Some((job.due_at, job.state))
         {
             self.due_table(job.state).insert((due.0, id), ())?;
+        }
+        if let Some((status, at)) = ended(job) {
+            self.ended.insert((status, at, id), ())?;
         }
         if job.state == State::Active
             && was != Some(State::Active)
@@ -160,4 +262,18 @@ impl<'t> Batch<'t> {
     fn due_table(&mut self, state: State) -> &mut Table<'t, (u64, Text), ()> {
         if state == State::Active { &mut self.leases } else { &mut self.waiting }
     }
+}
+
+/// A job's place in the ready index: the higher its priority, the earlier.
+pub(super) fn turn(job: &Job) -> (u32, u8, u64) {
+    (job.lane, rank(job.priority), job.seq)
+}
+
+fn rank(priority: i32) -> u8 {
+    u8::try_from(*PRIORITIES.end() - priority).unwrap_or_default()
+}
+
+/// A job's place in the index of ended jobs.
+fn ended(job: &Job) -> Option<(u8, u64)> {
+    job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
 }

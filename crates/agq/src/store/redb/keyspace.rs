@@ -1,123 +1,297 @@
-//! Writes on the users' keys, inside a batch.
+//! Users' keys: what a transaction of the writer can do with them, and what a reading one can.
 
-use agenix_rules::rejection::Rejection;
+use std::{
+    cell::RefCell,
+    mem::discriminant,
+    ops::{Bound, Range},
+    sync::Arc,
+};
+
+use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use redb::{Error, ReadableTable};
+use futures_util::future::ready;
+use redb::{
+    Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
+    Value,
+};
 
 use super::{
+    RedbStore,
     batch::Batch,
-    tables::{Entry, ordered},
+    key_reads::{self, FIRST},
+    tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
 };
-use crate::store::Ruled;
+use crate::store::{Answer, Content, Entry, KeyWork, Keys, Keyspace, Part, Promise, StoreError};
 
-impl Batch<'_> {
-    fn entry(&self, key: &[u8]) -> Result<Option<Entry>, Error> {
-        Ok(self.keys.get(key)?.map(|entry| entry.value()))
-    }
-
-    /// The places `head..tail` of a list; an empty range for a key that is not there.
-    fn list(&self, key: &[u8]) -> Result<Ruled<(i64, i64)>, Error> {
-        Ok(match self.entry(key)? {
-            None => Ok((0, 0)),
-            Some(Entry::List { head, tail }) => Ok((head, tail)),
-            Some(_) => Err(Rejection::WrongType),
+impl Keyspace for RedbStore {
+    fn change(&self, work: KeyWork) -> Answer<()> {
+        self.write(Promise::Durable, move |batch| {
+            let mut keys = Writing { batch, fault: RefCell::default() };
+            let outcome = work(&mut keys);
+            let fault = keys.fault.into_inner();
+            outcome.map_err(|error| fault.unwrap_or_else(|| Error::Corrupted(error.0)))
         })
     }
 
-    fn put_list(&mut self, key: &[u8], head: i64, tail: i64) -> Result<usize, Error> {
-        if head == tail {
-            self.keys.remove(key)?;
-        } else {
-            self.keys.insert(key, Entry::List { head, tail })?;
-        }
-        Ok(usize::try_from(tail - head).unwrap_or_default())
+    fn look(&self, work: KeyWork) -> Answer<()> {
+        Box::pin(ready(read(&self.database, &work)))
     }
 
-    pub(super) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        if matches!(self.entry(key)?, Some(Entry::List { .. } | Entry::Sorted { .. })) {
-            self.del(key)?;
+    fn scan(&self, work: KeyWork) -> Answer<()> {
+        let database = Arc::clone(&self.database);
+        let scan = tokio::task::spawn_blocking(move || read(&database, &work));
+        Box::pin(async move { scan.await.map_err(|error| StoreError(error.to_string()))? })
+    }
+
+    fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
+        self.read(|read| key_reads::overdue(&read.open_table(EXPIRIES)?, now, limit))
+    }
+}
+
+fn read(database: &Database, work: &KeyWork) -> Result<(), StoreError> {
+    let transaction = database.begin_read().map_err(|error| StoreError(error.to_string()))?;
+    work(&mut Reading(&transaction))
+}
+
+/// A batch. The writer has to know an error of redb as it was: `fault` keeps it.
+struct Writing<'b, 't> {
+    batch: &'b mut Batch<'t>,
+    fault: RefCell<Option<Error>>,
+}
+
+impl Writing<'_, '_> {
+    fn noted<T>(&self, outcome: Result<T, Error>) -> Result<T, StoreError> {
+        outcome.map_err(|error| {
+            let shown = StoreError(error.to_string());
+            self.fault.replace(Some(error));
+            shown
+        })
+    }
+}
+
+impl Keys for Writing<'_, '_> {
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+        self.noted(key_reads::entry(&self.batch.keys, key))
+    }
+
+    fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Result<(), StoreError> {
+        let done = self.batch.put_key(key, entry);
+        self.noted(done)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        let done = self.batch.remove_key(key);
+        self.noted(done)
+    }
+
+    fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.noted(key_reads::count(&self.batch.keys, &self.batch.expiries, now))
+    }
+
+    fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        self.noted(key_reads::newest(&self.batch.key_numbers, below, limit))
+    }
+
+    fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
+        self.noted(key_reads::items(&self.batch.list_items, key, places))
+    }
+
+    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
+        let done = self.batch.put_item(key, place, item);
+        self.noted(done)
+    }
+
+    fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
+        let done = self.batch.take_item(key, place);
+        self.noted(done)
+    }
+
+    fn announce_list(&mut self, key: &Bytes) {
+        self.batch.arrived.lists.insert(key.clone());
+    }
+
+    fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
+        self.noted(key_reads::score(&self.batch.scores, key, member))
+    }
+
+    fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
+        let done = self.batch.put_score(key, member, ordered(score));
+        self.noted(done)
+    }
+
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, StoreError> {
+        let done = self.batch.remove_score(key, member);
+        self.noted(done)
+    }
+
+    fn members(
+        &self,
+        key: &[u8],
+        scores: (Bound<f64>, Bound<f64>),
+        part: Part,
+    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
+        self.noted(key_reads::members(&self.batch.by_score, key, scores, part))
+    }
+}
+
+impl Batch<'_> {
+    fn put_key(&mut self, key: &[u8], entry: &Entry) -> Result<(), Error> {
+        let before = self.keys.get(key)?.map(|record| record.value());
+        let number = match &before {
+            Some(before) => before.number,
+            None => self.number_key(key)?,
+        };
+        let before = before.map(|record| record.entry);
+        if let Some(before) = &before
+            && discriminant(&before.content) != discriminant(&entry.content)
+        {
+            self.clear_key(key, &before.content)?;
         }
-        self.keys.insert(key, Entry::Text(value.to_vec()))?;
+        let was = before.and_then(|before| before.expires_at);
+        if was != entry.expires_at {
+            if let Some(at) = was {
+                self.expiries.remove((at.0, key))?;
+            }
+            if let Some(at) = entry.expires_at {
+                self.expiries.insert((at.0, key), ())?;
+            }
+        }
+        self.keys.insert(key, KeyRecord { number, entry: entry.clone() })?;
         Ok(())
     }
 
-    pub(super) fn del(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let Some(entry) = self.keys.remove(key)?.map(|entry| entry.value()) else { return Ok(false) };
-        match entry {
-            Entry::Text(_) => {}
-            Entry::List { head, tail } => {
-                self.list_items.retain_in((key, head)..(key, tail), |_, _| false)?;
-            }
-            Entry::Sorted { .. } => self.del_sorted(key)?,
+    /// Gives a new key a number above all others.
+    fn number_key(&mut self, key: &[u8]) -> Result<u64, Error> {
+        let number = self.key_numbers.last()?.map_or(1, |(last, _)| last.value() + 1);
+        self.key_numbers.insert(number, key)?;
+        Ok(number)
+    }
+
+    fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {
+        let Some(record) = self.keys.remove(key)?.map(|record| record.value()) else { return Ok(false) };
+        self.key_numbers.remove(record.number)?;
+        if let Some(at) = record.entry.expires_at {
+            self.expiries.remove((at.0, key))?;
         }
+        self.clear_key(key, &record.entry.content)?;
         Ok(true)
     }
 
-    fn del_sorted(&mut self, key: &[u8]) -> Result<(), Error> {
-        let mut members = Vec::new();
-        for entry in self.scores.range((key, &[][..])..)? {
-            let (place, score) = entry?;
-            let (of, member) = place.value();
-            if of != key {
-                break;
+    /// Removes what a key holds outside of its entry.
+    fn clear_key(&mut self, key: &[u8], content: &Content) -> Result<(), Error> {
+        match content {
+            Content::Text(_) => {}
+            Content::List { head, tail } => {
+                self.list_items.retain_in((key, *head)..(key, *tail), |_, _| false)?;
             }
-            members.push((score.value(), member.to_vec()));
-        }
-        for (score, member) in members {
-            self.scores.remove((key, member.as_slice()))?;
-            self.by_score.remove((key, score, member.as_slice()))?;
+            Content::Sorted { .. } => {
+                self.by_score.retain_in((key, 0, FIRST)..(key, u64::MAX, FIRST), |_, _| false)?;
+                // No key sorts between a key and itself with a NUL.
+                let next = [key, &b"\0"[..]].concat();
+                self.scores.retain_in((key, FIRST)..(next.as_slice(), FIRST), |_, _| false)?;
+            }
         }
         Ok(())
     }
 
-    pub(super) fn push_head(&mut self, key: &Bytes, values: &[Bytes]) -> Result<Ruled<usize>, Error> {
-        let (mut head, tail) = match self.list(key)? {
-            Ok(range) => range,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
-        for value in values {
-            head -= 1;
-            self.list_items.insert((&key[..], head), &value[..])?;
-        }
-        self.arrived.lists.insert(key.clone());
-        self.put_list(key, head, tail).map(Ok)
+    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), Error> {
+        self.list_items.insert((key, place), item)?;
+        Ok(())
     }
 
-    pub(super) fn push_tail(&mut self, key: &Bytes, value: &[u8]) -> Result<Ruled<usize>, Error> {
-        let (head, tail) = match self.list(key)? {
-            Ok(range) => range,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
-        self.list_items.insert((&key[..], tail), value)?;
-        self.arrived.lists.insert(key.clone());
-        self.put_list(key, head, tail + 1).map(Ok)
+    fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
+        Ok(self.list_items.remove((key, place))?.map(|item| Bytes::copy_from_slice(item.value())))
     }
 
-    pub(super) fn pop_tail(&mut self, key: &[u8]) -> Result<Ruled<Option<Bytes>>, Error> {
-        let (head, tail) = match self.list(key)? {
-            Ok(range) if range.0 == range.1 => return Ok(Ok(None)),
-            Ok(range) => range,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
-        let item = self.list_items.remove((key, tail - 1))?.map(|item| Bytes::copy_from_slice(item.value()));
-        self.put_list(key, head, tail - 1)?;
-        Ok(Ok(item))
-    }
-
-    pub(super) fn add_scored(&mut self, key: &[u8], score: f64, member: &[u8]) -> Result<Ruled<bool>, Error> {
-        let members = match self.entry(key)? {
-            None => 0,
-            Some(Entry::Sorted { members }) => members,
-            Some(_) => return Ok(Err(Rejection::WrongType)),
-        };
-        let score = ordered(score);
+    fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {
         let before = self.scores.insert((key, member), score)?.map(|before| before.value());
         if let Some(before) = before {
             self.by_score.remove((key, before, member))?;
-        } else {
-            self.keys.insert(key, Entry::Sorted { members: members + 1 })?;
         }
         self.by_score.insert((key, score, member), ())?;
-        Ok(Ok(before.is_none()))
+        Ok(())
+    }
+
+    fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, Error> {
+        let score = self.scores.remove((key, member))?.map(|score| score.value());
+        if let Some(score) = score {
+            self.by_score.remove((key, score, member))?;
+        }
+        Ok(score.is_some())
+    }
+}
+
+/// A transaction that only reads.
+struct Reading<'r>(&'r ReadTransaction);
+
+impl Reading<'_> {
+    fn of<K: Key + 'static, V: Value + 'static, T>(
+        &self,
+        table: TableDefinition<'_, K, V>,
+        read: impl FnOnce(&ReadOnlyTable<K, V>) -> Result<T, Error>,
+    ) -> Result<T, StoreError> {
+        let table = self.0.open_table(table).map_err(|error| StoreError(error.to_string()))?;
+        read(&table).map_err(|error| StoreError(error.to_string()))
+    }
+}
+
+fn read_only() -> StoreError {
+    StoreError("a command that only reads was about to write".into())
+}
+
+impl Keys for Reading<'_> {
+    fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+        self.of(KEYS, |keys| key_reads::entry(keys, key))
+    }
+
+    fn put_entry(&mut self, _key: &[u8], _entry: &Entry) -> Result<(), StoreError> {
+        Err(read_only())
+    }
+
+    fn remove(&mut self, _key: &[u8]) -> Result<bool, StoreError> {
+        Err(read_only())
+    }
+
+    fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.of(EXPIRIES, |expiries| key_reads::count(&self.0.open_table(KEYS)?, expiries, now))
+    }
+
+    fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        self.of(KEY_NUMBERS, |numbers| key_reads::newest(numbers, below, limit))
+    }
+
+    fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
+        self.of(LIST_ITEMS, |items| key_reads::items(items, key, places))
+    }
+
+    fn put_item(&mut self, _key: &[u8], _place: i64, _item: &[u8]) -> Result<(), StoreError> {
+        Err(read_only())
+    }
+
+    fn take_item(&mut self, _key: &[u8], _place: i64) -> Result<Option<Bytes>, StoreError> {
+        Err(read_only())
+    }
+
+    fn announce_list(&mut self, _key: &Bytes) {}
+
+    fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
+        self.of(SCORES, |scores| key_reads::score(scores, key, member))
+    }
+
+    fn put_score(&mut self, _key: &[u8], _member: &[u8], _score: f64) -> Result<(), StoreError> {
+        Err(read_only())
+    }
+
+    fn remove_score(&mut self, _key: &[u8], _member: &[u8]) -> Result<bool, StoreError> {
+        Err(read_only())
+    }
+
+    fn members(
+        &self,
+        key: &[u8],
+        scores: (Bound<f64>, Bound<f64>),
+        part: Part,
+    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
+        self.of(BY_SCORE, |members| key_reads::members(members, key, scores, part))
     }
 }

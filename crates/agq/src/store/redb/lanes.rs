@@ -1,21 +1,22 @@
 //! The lanes in the writer's memory: few, asked at every claim, written along with the batch that changed them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use agenix_rules::capability::Needs;
 
 use redb::{Database, Error, ReadableDatabase, ReadableTable, Table, TableError};
 use serde::{Deserialize, Serialize};
 
 use super::{
     codec::{decode, encode},
-    tables::{LANE_LENGTHS, LANES, META},
+    tables::{LANE_LENGTHS, LANES, META, PAUSED},
 };
 
 /// What makes a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct LaneKey {
     pub(super) queue: String,
-    /// Sorted.
-    pub(super) needs: Vec<String>,
+    pub(super) needs: Needs,
 }
 
 /// Every lane there ever was, by number.
@@ -25,6 +26,8 @@ pub(super) struct Lanes {
     numbers: HashMap<LaneKey, u32>,
     lengths: Vec<u64>,
     changed: BTreeSet<u32>,
+    /// Queues that give no jobs.
+    paused: HashSet<String>,
     next_seq: u64,
 }
 
@@ -41,6 +44,9 @@ impl Lanes {
             let (number, key) = entry?;
             let length = lengths.get(number.value())?.map_or(0, |length| length.value());
             lanes.push(decode(key.value())?, length);
+        }
+        for entry in read.open_table(PAUSED)?.iter()? {
+            lanes.paused.insert(entry?.0.value().to_owned());
         }
         lanes.next_seq = read.open_table(META)?.get("next_seq")?.map_or(0, |seq| seq.value());
         Ok(lanes)
@@ -68,6 +74,19 @@ impl Lanes {
     pub(super) fn with_jobs(&self) -> impl Iterator<Item = (u32, &LaneKey)> {
         let numbered = (0u32..).zip(self.keys.iter().zip(&self.lengths));
         numbered.filter(|(_, (_, length))| **length > 0).map(|(number, (key, _))| (number, key))
+    }
+
+    /// Whether a queue gives no jobs.
+    pub(super) fn is_paused(&self, queue: &str) -> bool {
+        self.paused.contains(queue)
+    }
+
+    pub(super) fn set_paused(&mut self, queue: &str, paused: bool) {
+        if paused {
+            self.paused.insert(queue.to_owned());
+        } else {
+            self.paused.remove(queue);
+        }
     }
 
     /// A job came into a lane, or left it.

@@ -1,15 +1,19 @@
 //! The store on redb: one file, one writer, many readers.
 //!
-//! `writer` is the only one to write, `batch` is one transaction of it, `records` and `keyspace` are what can be done
-//! in one, `reads` looks at what is committed.
+//! `writer` is the only one to write, `batch` is one transaction of it; `actions`, `claims`, `workers`, `pruning` and
+//! `keyspace` are what can be done in one, `reads` looks at what is committed, `key_reads` at either.
 
+mod actions;
 mod batch;
+mod claims;
 mod codec;
+mod key_reads;
 mod keyspace;
 mod lanes;
+mod pruning;
 mod reads;
-mod records;
 mod tables;
+mod workers;
 mod writer;
 
 use std::{
@@ -24,10 +28,12 @@ use std::{
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId, WorkerId},
+    request::{Page, Search},
     time::Timestamp,
 };
 use agenix_rules::{
     action::{Action, Tally},
+    job::Job,
     worker::Worker,
 };
 use anyhow::{Context, bail};
@@ -46,8 +52,8 @@ use self::{
     writer::Inbox,
 };
 use super::{
-    Added, Answer, Arrivals, Claim, Claimant, JobRule, Keyspace, Lane, NewAction, Promise, Records, Ruled,
-    StoreError, StoredJob, StoredPlan, WorkerRule,
+    ActionRule, Added, Answer, Arrivals, Claim, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, Promise,
+    Records, Ruled, StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
 };
 
 /// A redb database with its writer.
@@ -142,7 +148,7 @@ fn run<T>(
 fn prepare(database: &Database) -> anyhow::Result<()> {
     let transaction = database.begin_write()?;
     let mut lanes = lanes::Lanes::default();
-    Batch::open(&transaction, &mut lanes)?.close()?;
+    Batch::open(&transaction, &mut lanes, false)?.close()?;
     {
         let mut meta = transaction.open_table(META)?;
         let format = meta.get("format")?.map(|format| format.value());
@@ -180,12 +186,30 @@ impl Records for RedbStore {
         self.read(|read| reads::plan(read, plan_id))
     }
 
-    fn plans(&self) -> Answer<Vec<PlanId>> {
-        self.scan(reads::plans)
+    fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
+        self.scan(move |read| reads::plans(read, &page))
     }
 
-    fn add_action(&self, action: NewAction) -> Answer<Added> {
+    fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
+        let plan_id = plan_id.clone();
+        self.write(Promise::Durable, move |batch| batch.delete_plan(&plan_id))
+    }
+
+    fn add_action(&self, action: NewAction) -> Answer<Ruled<Added>> {
         self.write(Promise::Durable, move |batch| batch.add_action(&action))
+    }
+
+    fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>> {
+        self.write(Promise::Durable, move |batch| batch.add_jobs(&more))
+    }
+
+    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>> {
+        let action_id = action_id.clone();
+        self.write(Promise::Durable, move |batch| batch.decide_action(&action_id, &rule))
+    }
+
+    fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
+        self.scan(move |read| reads::actions(read, &page))
     }
 
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
@@ -216,8 +240,44 @@ impl Records for RedbStore {
         })
     }
 
-    fn claim(&self, claimants: Vec<Claimant>, now: Timestamp) -> Answer<Vec<Option<Claim>>> {
-        self.write(Promise::Visible, move |batch| batch.claim(&claimants, now))
+    fn claim(
+        &self,
+        claimants: Vec<Claimant>,
+        now: Timestamp,
+        start_timeout_ms: u64,
+    ) -> Answer<Vec<Option<Claim>>> {
+        self.write(Promise::Visible, move |batch| batch.claim(&claimants, now, start_timeout_ms))
+    }
+
+    fn search(&self, search: Search) -> Answer<Vec<JobId>> {
+        self.scan(move |read| reads::search(read, &search))
+    }
+
+    fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>> {
+        let queue = queue.to_owned();
+        self.scan(move |read| reads::peek(read, &queue, count))
+    }
+
+    fn ahead(&self, job: &Job, limit: usize) -> Answer<u64> {
+        let job = job.clone();
+        self.scan(move |read| reads::ahead(read, &job, limit))
+    }
+
+    fn set_paused(&self, queue: &str, paused: bool) -> Answer<()> {
+        let queue = queue.to_owned();
+        self.write(Promise::Durable, move |batch| batch.set_paused(&queue, paused))
+    }
+
+    fn paused(&self) -> Answer<Vec<String>> {
+        self.read(reads::paused)
+    }
+
+    fn prune(&self, keep: Keep, limit: usize) -> Answer<usize> {
+        self.write(Promise::Visible, move |batch| batch.prune(keep, limit))
+    }
+
+    fn totals(&self) -> Answer<Totals> {
+        self.read(reads::totals)
     }
 
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
@@ -240,9 +300,19 @@ impl Records for RedbStore {
         self.scan(reads::lanes)
     }
 
-    fn decide_worker(&self, worker_id: &WorkerId, promise: Promise, rule: WorkerRule) -> Answer<Ruled<()>> {
+    fn decide_worker(
+        &self,
+        worker_id: &WorkerId,
+        promise: Promise,
+        registration: Option<String>,
+        rule: WorkerRule,
+    ) -> Answer<Ruled<()>> {
         let worker_id = worker_id.clone();
-        self.write(promise, move |batch| batch.decide_worker(&worker_id, &rule))
+        self.write(promise, move |batch| batch.decide_worker(&worker_id, registration.as_deref(), &rule))
+    }
+
+    fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
+        self.read(|read| reads::registration(read, worker_id))
     }
 
     fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool> {
@@ -280,49 +350,5 @@ impl Records for RedbStore {
 
     fn arrivals(&self) -> Arc<Arrivals> {
         Arc::clone(&self.arrivals)
-    }
-}
-
-impl Keyspace for RedbStore {
-    fn set(&self, key: Bytes, value: Bytes) -> Answer<()> {
-        self.write(Promise::Durable, move |batch| batch.set(&key, &value))
-    }
-
-    fn get(&self, key: Bytes) -> Answer<Ruled<Option<Bytes>>> {
-        self.read(|read| reads::get(read, &key))
-    }
-
-    fn del(&self, keys: Vec<Bytes>) -> Answer<usize> {
-        self.write(Promise::Durable, move |batch| {
-            keys.iter().try_fold(0, |count, key| Ok(count + usize::from(batch.del(key)?)))
-        })
-    }
-
-    fn exists(&self, keys: Vec<Bytes>) -> Answer<usize> {
-        self.read(|read| reads::exists(read, &keys))
-    }
-
-    fn push_head(&self, key: Bytes, values: Vec<Bytes>) -> Answer<Ruled<usize>> {
-        self.write(Promise::Durable, move |batch| batch.push_head(&key, &values))
-    }
-
-    fn push_tail(&self, key: Bytes, value: Bytes) -> Answer<Ruled<usize>> {
-        self.write(Promise::Durable, move |batch| batch.push_tail(&key, &value))
-    }
-
-    fn pop_tail(&self, key: Bytes) -> Answer<Ruled<Option<Bytes>>> {
-        self.write(Promise::Durable, move |batch| batch.pop_tail(&key))
-    }
-
-    fn list_length(&self, key: Bytes) -> Answer<Ruled<usize>> {
-        self.read(|read| reads::list_length(read, &key))
-    }
-
-    fn add_scored(&self, key: Bytes, score: f64, member: Bytes) -> Answer<Ruled<bool>> {
-        self.write(Promise::Durable, move |batch| batch.add_scored(&key, score, &member))
-    }
-
-    fn range_by_score(&self, key: Bytes, min: f64, max: f64) -> Answer<Ruled<Vec<Bytes>>> {
-        self.read(|read| reads::range_by_score(read, &key, min, max))
     }
 }

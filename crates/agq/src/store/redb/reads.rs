@@ -2,28 +2,28 @@
 
 use agenix_protocol::{
     documents::Status,
+    glob,
     ids::{ActionId, JobId, PlanId, WorkerId},
+    request::{Page, Search},
     time::Timestamp,
 };
 use agenix_rules::{
     action::{Action, Tally},
     job::Job,
-    rejection::Rejection,
     worker::Worker,
 };
-use bytes::Bytes;
-use redb::{Error, ReadTransaction, ReadableTable, ReadableTableMetadata};
+use redb::{Error, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
 
 use super::{
+    batch::turn,
     codec::decode,
     lanes::LaneKey,
-    records::is_wanted,
     tables::{
-        ACTION_JOBS, ACTIONS, BY_SCORE, Entry, HELD, INPUTS, JOBS, KEYS, LANE_LENGTHS, LANES, LEASES, PLANS,
-        READY, RESULTS, TALLIES, WAITING, WORKERS, ordered,
+        ACTION_JOBS, ACTIONS, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, PAUSED, PLANS, READY,
+        REGISTRATIONS, RESULTS, TALLIES, TOTALS, WAITING, WORKERS,
     },
 };
-use crate::store::{Lane, Ruled, StoredJob, StoredPlan};
+use crate::store::{Lane, StoredJob, StoredPlan, Totals};
 
 fn corrupted(error: &impl ToString) -> Error {
     Error::Corrupted(error.to_string())
@@ -33,9 +33,38 @@ pub(super) fn plan(read: &ReadTransaction, plan_id: &PlanId) -> Result<Option<St
     read.open_table(PLANS)?.get(plan_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
-pub(super) fn plans(read: &ReadTransaction) -> Result<Vec<PlanId>, Error> {
-    let table = read.open_table(PLANS)?;
-    table.iter()?.map(|entry| PlanId::new(entry?.0.value()).map_err(|error| corrupted(&error))).collect()
+pub(super) fn plans(read: &ReadTransaction, page: &Page) -> Result<Vec<PlanId>, Error> {
+    page_of(&read.open_table(PLANS)?, page, PlanId::new)
+}
+
+pub(super) fn actions(read: &ReadTransaction, page: &Page) -> Result<Vec<ActionId>, Error> {
+    page_of(&read.open_table(ACTIONS)?, page, ActionId::new)
+}
+
+/// The ids of a table that match a page's pattern, those of the page.
+fn page_of<T, E: ToString>(
+    table: &ReadOnlyTable<&'static str, &'static [u8]>,
+    page: &Page,
+    id: fn(String) -> Result<T, E>,
+) -> Result<Vec<T>, Error> {
+    let mut found = Vec::new();
+    let mut skip = page.offset;
+    for entry in table.iter()? {
+        let (key, _) = entry?;
+        let text = key.value();
+        if page.pattern.as_ref().is_some_and(|pattern| !glob::matches(pattern, text.as_bytes())) {
+            continue;
+        }
+        if skip > 0 {
+            skip -= 1;
+            continue;
+        }
+        if found.len() == page.limit {
+            break;
+        }
+        found.push(id(text.to_owned()).map_err(|error| corrupted(&error))?);
+    }
+    Ok(found)
 }
 
 pub(super) fn action(read: &ReadTransaction, action_id: &ActionId) -> Result<Option<(Action, Tally)>, Error> {
@@ -59,7 +88,7 @@ pub(super) fn jobs_of(
                 .get(job_id)?
                 .map(|record| decode(record.value()))
                 .transpose()?
-                .is_some_and(|j| is_wanted(&j, status));
+                .is_some_and(|job: Job| status.is_none_or(|status| job.status() == status));
         if wanted {
             found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
         }
@@ -72,7 +101,89 @@ pub(super) fn job(read: &ReadTransaction, job_id: &JobId) -> Result<Option<Store
     let Some(job) = read.open_table(JOBS)?.get(id)? else { return Ok(None) };
     let input = read.open_table(INPUTS)?.get(id)?.map_or_else(String::new, |input| input.value().to_owned());
     let results = read.open_table(RESULTS)?.get(id)?.map(|results| results.value().to_owned());
-    Ok(Some(StoredJob { job: decode(job.value())?, input, results }))
+    let job: Job = decode(job.value())?;
+    let lane = read.open_table(LANES)?.get(job.lane)?.map(|key| decode(key.value())).transpose()?;
+    let LaneKey { queue, needs } = lane.ok_or_else(|| corrupted(&format!("job {id} has no lane")))?;
+    Ok(Some(StoredJob { job, queue, needs, input, results }))
+}
+
+/// Jobs that meet every condition, the newest first. Ids of jobs are in the order of their submission; an index is used
+/// where a condition has one.
+pub(super) fn search(read: &ReadTransaction, search: &Search) -> Result<Vec<JobId>, Error> {
+    let jobs = read.open_table(JOBS)?;
+    let mut found = Vec::new();
+    let mut consider = |job: &Job| -> Result<bool, Error> {
+        if is_sought(job, search) {
+            found.push(job.job_id.clone());
+        }
+        Ok(found.len() < search.limit)
+    };
+    if search.limit == 0 {
+        return Ok(found);
+    }
+    if let Some(action_id) = &search.action_id {
+        let list = read.open_table(ACTION_JOBS)?;
+        for entry in list.range((action_id.as_str(), 0)..=(action_id.as_str(), u64::MAX))?.rev() {
+            let (_, job_id) = entry?;
+            let Some(job) = jobs.get(job_id.value())? else { continue };
+            if !consider(&decode(job.value())?)? {
+                break;
+            }
+        }
+        return Ok(found);
+    }
+    for entry in jobs.iter()?.rev() {
+        let job: Job = decode(entry?.1.value())?;
+        if search.since.is_some_and(|since| job.created_at < since) || !consider(&job)? {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn is_sought(job: &Job, search: &Search) -> bool {
+    search.status.is_none_or(|status| job.status() == status)
+        && search.plan_id.as_ref().is_none_or(|plan_id| job.plan_id == *plan_id)
+        && search.action_id.as_ref().is_none_or(|action_id| job.action_id == *action_id)
+        && search.worker.as_ref().is_none_or(|worker| job.holder.as_ref() == Some(worker))
+        && search.since.is_none_or(|since| job.created_at >= since)
+        && search.until.is_none_or(|until| job.created_at < until)
+}
+
+/// The next jobs of a queue, whoever may run them.
+pub(super) fn peek(read: &ReadTransaction, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
+    let (keys, ready) = (read.open_table(LANES)?, read.open_table(READY)?);
+    let mut next = Vec::new();
+    for entry in keys.iter()? {
+        let (lane, key) = entry?;
+        let (lane, key): (u32, LaneKey) = (lane.value(), decode(key.value())?);
+        if key.queue != queue {
+            continue;
+        }
+        for entry in ready.range((lane, 0, 0)..=(lane, u8::MAX, u64::MAX))?.take(count) {
+            let (place, job_id) = entry?;
+            let (_, rank, seq) = place.value();
+            next.push((rank, seq, job_id.value().to_owned()));
+        }
+    }
+    next.sort();
+    let ids = next.into_iter().take(count).map(|(_, _, job_id)| JobId::new(job_id));
+    ids.map(|job_id| job_id.map_err(|error| corrupted(&error))).collect()
+}
+
+pub(super) fn ahead(read: &ReadTransaction, job: &Job, limit: usize) -> Result<u64, Error> {
+    let ready = read.open_table(READY)?;
+    let count = ready.range((job.lane, 0, 0)..turn(job))?.take(limit).count();
+    Ok(count as u64)
+}
+
+pub(super) fn paused(read: &ReadTransaction) -> Result<Vec<String>, Error> {
+    read.open_table(PAUSED)?.iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
+}
+
+pub(super) fn totals(read: &ReadTransaction) -> Result<Totals, Error> {
+    let totals = read.open_table(TOTALS)?.get("totals")?.map(|record| decode(record.value()));
+    Ok(totals.transpose()?.unwrap_or_default())
 }
 
 pub(super) fn held_by(read: &ReadTransaction, holder: &str) -> Result<Vec<JobId>, Error> {
@@ -136,7 +247,7 @@ pub(super) fn lanes(read: &ReadTransaction) -> Result<Vec<Lane>, Error> {
     for entry in lengths.iter()? {
         let (number, length) = entry?;
         let number = number.value();
-        let mut waiting = ready.range((number, 0)..=(number, u64::MAX))?;
+        let mut waiting = ready.range((number, 0, 0)..=(number, u8::MAX, u64::MAX))?;
         let Some(first) = waiting.next().transpose()? else { continue };
         let last = waiting.next_back().transpose()?;
         let first = submitted(first.1.value())?;
@@ -152,6 +263,10 @@ pub(super) fn worker(read: &ReadTransaction, worker_id: &WorkerId) -> Result<Opt
     read.open_table(WORKERS)?.get(worker_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
+pub(super) fn registration(read: &ReadTransaction, worker_id: &WorkerId) -> Result<Option<String>, Error> {
+    Ok(read.open_table(REGISTRATIONS)?.get(worker_id.as_str())?.map(|told| told.value().to_owned()))
+}
+
 pub(super) fn workers(read: &ReadTransaction) -> Result<Vec<(Worker, u64)>, Error> {
     let table = read.open_table(WORKERS)?;
     let mut found = Vec::new();
@@ -161,49 +276,4 @@ pub(super) fn workers(read: &ReadTransaction) -> Result<Vec<(Worker, u64)>, Erro
         found.push((worker, held));
     }
     Ok(found)
-}
-
-pub(super) fn get(read: &ReadTransaction, key: &[u8]) -> Result<Ruled<Option<Bytes>>, Error> {
-    Ok(match read.open_table(KEYS)?.get(key)?.map(|entry| entry.value()) {
-        None => Ok(None),
-        Some(Entry::Text(text)) => Ok(Some(text.into())),
-        Some(_) => Err(Rejection::WrongType),
-    })
-}
-
-pub(super) fn exists(read: &ReadTransaction, keys: &[Bytes]) -> Result<usize, Error> {
-    let table = read.open_table(KEYS)?;
-    keys.iter().try_fold(0, |count, key| Ok(count + usize::from(table.get(&key[..])?.is_some())))
-}
-
-pub(super) fn list_length(read: &ReadTransaction, key: &[u8]) -> Result<Ruled<usize>, Error> {
-    Ok(match read.open_table(KEYS)?.get(key)?.map(|entry| entry.value()) {
-        None => Ok(0),
-        Some(Entry::List { head, tail }) => Ok(usize::try_from(tail - head).unwrap_or_default()),
-        Some(_) => Err(Rejection::WrongType),
-    })
-}
-
-pub(super) fn range_by_score(
-    read: &ReadTransaction,
-    key: &[u8],
-    min: f64,
-    max: f64,
-) -> Result<Ruled<Vec<Bytes>>, Error> {
-    match read.open_table(KEYS)?.get(key)?.map(|entry| entry.value()) {
-        None => return Ok(Ok(Vec::new())),
-        Some(Entry::Sorted { .. }) => {}
-        Some(_) => return Ok(Err(Rejection::WrongType)),
-    }
-    let table = read.open_table(BY_SCORE)?;
-    let mut found = Vec::new();
-    for entry in table.range((key, ordered(min), &[][..])..)? {
-        let (place, _) = entry?;
-        let (of, score, member) = place.value();
-        if of != key || score > ordered(max) {
-            break;
-        }
-        found.push(Bytes::copy_from_slice(member));
-    }
-    Ok(Ok(found))
 }

@@ -1,9 +1,13 @@
 //! The tables of the database file. A change of any of them is a new [`FORMAT`].
 
+use agenix_protocol::time::Timestamp;
+use bytes::Bytes;
 use redb::{TableDefinition, TypeName, Value};
 
+use crate::store::{Content, Entry};
+
 /// The format of the file, kept under `format` in [`META`].
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
 
 /// Numbers of the file itself: `format`, `next_seq`.
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -17,6 +21,9 @@ pub(super) const TALLIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::ne
 /// action, place among its inputs → job.
 pub(super) const ACTION_JOBS: TableDefinition<'_, (&str, u64), &str> = TableDefinition::new("action_jobs");
 
+/// plan → how many jobs need it that have not ended.
+pub(super) const PLAN_LOADS: TableDefinition<'_, &str, u64> = TableDefinition::new("plan_loads");
+
 /// job → its record. Small: input and results are kept apart, so that a change of state does not write them again.
 pub(super) const JOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("jobs");
 /// job → its input, JSON.
@@ -28,8 +35,10 @@ pub(super) const RESULTS: TableDefinition<'_, &str, &str> = TableDefinition::new
 pub(super) const LANES: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("lanes");
 /// lane → how many jobs are ready in it.
 pub(super) const LANE_LENGTHS: TableDefinition<'_, u32, u64> = TableDefinition::new("lane_lengths");
-/// Index ready: lane, order of arrival → job.
-pub(super) const READY: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
+/// Queues that give no jobs.
+pub(super) const PAUSED: TableDefinition<'_, &str, ()> = TableDefinition::new("paused");
+/// Index ready: lane, rank (100 - priority), order of arrival → job.
+pub(super) const READY: TableDefinition<'_, (u32, u8, u64), &str> = TableDefinition::new("ready");
 /// Index due, of jobs that wait for a time: when, job.
 pub(super) const WAITING: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("waiting");
 /// Index due, of active jobs: when the attempt is over, job.
@@ -37,11 +46,22 @@ pub(super) const LEASES: TableDefinition<'_, (u64, &str), ()> = TableDefinition:
 /// Index held: holder, active job.
 pub(super) const HELD: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("held");
 
-/// worker → its record.
-pub(super) const WORKERS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("workers");
+/// Index ended: status, when, job.
+pub(super) const ENDED: TableDefinition<'_, (u8, u64, &str), ()> = TableDefinition::new("ended");
+/// `totals` → how many jobs there are and were.
+pub(super) const TOTALS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("totals");
 
-/// A user's key → [`Entry`].
-pub(super) const KEYS: TableDefinition<'_, &[u8], Entry> = TableDefinition::new("keys");
+/// worker → its record. Small: it is written at every heartbeat.
+pub(super) const WORKERS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("workers");
+/// worker → what it registered, JSON.
+pub(super) const REGISTRATIONS: TableDefinition<'_, &str, &str> = TableDefinition::new("registrations");
+
+/// A user's key → [`KeyRecord`].
+pub(super) const KEYS: TableDefinition<'_, &[u8], KeyRecord> = TableDefinition::new("keys");
+/// The number of a user's key → the key: the keys in the order in which they came.
+pub(super) const KEY_NUMBERS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("key_numbers");
+/// Index expiries: when, key.
+pub(super) const EXPIRIES: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("expiries");
 /// key, place → element of a list.
 pub(super) const LIST_ITEMS: TableDefinition<'_, (&[u8], i64), &[u8]> = TableDefinition::new("list_items");
 /// key, member → score (see [`ordered`]).
@@ -49,18 +69,15 @@ pub(super) const SCORES: TableDefinition<'_, (&[u8], &[u8]), u64> = TableDefinit
 /// key, score, member: a sorted set in its order.
 pub(super) const BY_SCORE: TableDefinition<'_, (&[u8], u64, &[u8]), ()> = TableDefinition::new("by_score");
 
-/// What a user's key holds.
+/// What is kept of a user's key in one place. As bytes: the type, the number, the expiry (0 for none), what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Entry {
-    /// A string, in place.
-    Text(Vec<u8>),
-    /// A list: the places `head..tail` of [`LIST_ITEMS`].
-    List { head: i64, tail: i64 },
-    /// A sorted set: how many members it has.
-    Sorted { members: u64 },
+pub(super) struct KeyRecord {
+    /// Its place in [`KEY_NUMBERS`].
+    pub(super) number: u64,
+    pub(super) entry: Entry,
 }
 
-impl Value for Entry {
+impl Value for KeyRecord {
     type SelfType<'a> = Self;
     type AsBytes<'a> = Vec<u8>;
 
@@ -76,26 +93,33 @@ impl Value for Entry {
             let bytes = bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok());
             u64::from_le_bytes(bytes.unwrap_or_default())
         };
-        match bytes.first() {
-            Some(b'l') => Self::List { head: number(1).cast_signed(), tail: number(9).cast_signed() },
-            Some(b'z') => Self::Sorted { members: number(1) },
-            _ => Self::Text(bytes.get(1..).unwrap_or_default().to_vec()),
-        }
+        let content = match bytes.first() {
+            Some(b'l') => Content::List { head: number(17).cast_signed(), tail: number(25).cast_signed() },
+            Some(b'z') => Content::Sorted { members: number(17) },
+            _ => Content::Text(Bytes::copy_from_slice(bytes.get(17..).unwrap_or_default())),
+        };
+        let expires_at = Some(number(9)).filter(|at| *at > 0).map(Timestamp);
+        Self { number: number(1), entry: Entry { content, expires_at } }
     }
 
-    fn as_bytes<'a, 'b: 'a>(value: &'a Self) -> Vec<u8>
+    fn as_bytes<'a, 'b: 'a>(record: &'a Self) -> Vec<u8>
     where
         Self: 'b,
     {
-        match value {
-            Self::Text(text) => [b"t", text.as_slice()].concat(),
-            Self::List { head, tail } => [&b"l"[..], &head.to_le_bytes(), &tail.to_le_bytes()].concat(),
-            Self::Sorted { members } => [&b"z"[..], &members.to_le_bytes()].concat(),
+        let expires_at = record.entry.expires_at.map_or(0, |at| at.0);
+        let with = |kind: &[u8], content: &[&[u8]]| {
+            let head = [kind, &record.number.to_le_bytes(), &expires_at.to_le_bytes()].concat();
+            [head, content.concat()].concat()
+        };
+        match &record.entry.content {
+            Content::Text(text) => with(b"t", &[&text[..]]),
+            Content::List { head, tail } => with(b"l", &[&head.to_le_bytes(), &tail.to_le_bytes()]),
+            Content::Sorted { members } => with(b"z", &[&members.to_le_bytes()]),
         }
     }
 
     fn type_name() -> TypeName {
-        TypeName::new("agq::entry")
+        TypeName::new("agq::key")
     }
 }
 
@@ -105,23 +129,36 @@ pub(super) fn ordered(score: f64) -> u64 {
     if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
+/// The score that [`ordered`] made a number of.
+pub(super) fn score_of(ordered: u64) -> f64 {
+    f64::from_bits(if ordered >> 63 == 1 { ordered & !(1_u64 << 63) } else { !ordered })
+}
+
 #[cfg(test)]
 mod tests {
+    use agenix_protocol::time::Timestamp;
+    use bytes::Bytes;
     use redb::Value;
 
-    use super::{Entry, ordered};
+    use super::{Content, Entry, KeyRecord, ordered, score_of};
 
     #[test]
-    fn scores_keep_their_order() {
+    fn scores_keep_their_order_and_come_back() {
         let scores = [f64::NEG_INFINITY, -2.5, -0.5, 0.0, 1e-9, 3.0, f64::INFINITY];
         assert!(scores.windows(2).all(|pair| ordered(pair[0]) < ordered(pair[1])));
+        assert!(scores.iter().all(|score| score_of(ordered(*score)).to_bits() == score.to_bits()));
         assert_eq!(ordered(-0.0), ordered(0.0));
     }
 
     #[test]
-    fn entries_come_back() {
-        for entry in [Entry::Text(vec![]), Entry::List { head: -3, tail: 9 }, Entry::Sorted { members: 7 }] {
-            assert_eq!(Entry::from_bytes(&Entry::as_bytes(&entry)), entry);
+    fn records_of_keys_come_back() {
+        let texts = [Content::Text(Bytes::new()), Content::Text(Bytes::from_static(b"text"))];
+        let others = [Content::List { head: -3, tail: 9 }, Content::Sorted { members: 7 }];
+        for content in texts.into_iter().chain(others) {
+            for expires_at in [None, Some(Timestamp(5))] {
+                let record = KeyRecord { number: 3, entry: Entry { content: content.clone(), expires_at } };
+                assert_eq!(KeyRecord::from_bytes(&KeyRecord::as_bytes(&record)), record);
+            }
         }
     }
 }

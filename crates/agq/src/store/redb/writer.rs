@@ -150,7 +150,7 @@ impl Writer {
         let must_sync = waiting.is_empty() || waiting.iter().any(|write| write.promise() == Promise::Durable);
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(if must_sync { Durability::Immediate } else { Durability::None })?;
-        let mut batch = Batch::open(&transaction, &mut self.lanes)?;
+        let mut batch = Batch::open(&transaction, &mut self.lanes, self.arrivals.is_heard())?;
         for write in waiting.iter_mut() {
             write.apply(&mut batch)?;
         }
@@ -176,7 +176,7 @@ mod tests {
     use bytes::Bytes;
     use redb::{Database, StorageBackend, backends::InMemoryBackend};
 
-    use crate::store::{Keyspace, Promise, Records, redb::RedbStore};
+    use crate::store::{Answer, Content, Entry, Keyspace, Promise, Records, look, redb::RedbStore};
 
     /// Memory that counts how often it is synced, and can be full.
     #[derive(Debug, Default)]
@@ -208,16 +208,22 @@ mod tests {
         }
     }
 
+    /// Sets a string.
+    fn set(store: &RedbStore, key: String, value: &'static str) -> Answer<()> {
+        let entry = Entry { content: Content::Text(Bytes::from(value)), expires_at: None };
+        store.change(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
+    }
+
     #[tokio::test]
     async fn a_hundred_writes_that_wait_share_one_sync() {
         let backend = Counting::default();
         let syncs = Arc::clone(&backend.syncs);
         let store = RedbStore::start(Database::builder().create_with_backend(backend).unwrap()).unwrap();
-        let (go, gone) = mpsc::channel();
+        let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
         // The writer is kept at work while a hundred writes come in.
-        let first = store.write(Promise::Visible, move |_| Ok(gone.recv().is_ok()));
-        let waiting: Vec<_> =
-            (0..100).map(|n| store.set(Bytes::from(format!("k{n}")), Bytes::new())).collect();
+        let first = store.write(Promise::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+        begun.recv().unwrap();
+        let waiting: Vec<_> = (0..100).map(|n| set(&store, format!("k{n}"), "")).collect();
         let before = syncs.load(Ordering::Relaxed);
         go.send(()).unwrap();
         assert!(first.await.unwrap());
@@ -225,7 +231,8 @@ mod tests {
             write.await.unwrap();
         }
         assert_eq!(syncs.load(Ordering::Relaxed) - before, 1);
-        assert_eq!(store.exists(vec![Bytes::from("k0"), Bytes::from("k99")]).await.unwrap(), 2);
+        let is_there = look(&store, |keys| Ok(keys.entry(b"k0")?.is_some() && keys.entry(b"k99")?.is_some()));
+        assert!(is_there.await.unwrap());
         store.sync().await.unwrap();
         assert_eq!(syncs.load(Ordering::Relaxed) - before, 1, "there was nothing left to sync");
     }
@@ -235,9 +242,9 @@ mod tests {
         let backend = Counting::default();
         let is_full = Arc::clone(&backend.is_full);
         let store = RedbStore::start(Database::builder().create_with_backend(backend).unwrap()).unwrap();
-        store.set(Bytes::from("k"), Bytes::from("v")).await.unwrap();
+        set(&store, "k".into(), "v").await.unwrap();
         is_full.store(true, Ordering::Relaxed);
-        assert!(store.set(Bytes::from("k"), Bytes::from("w")).await.is_err());
+        assert!(set(&store, "k".into(), "w").await.is_err());
         let reason = store.failure().await;
         assert!(!reason.is_empty());
     }

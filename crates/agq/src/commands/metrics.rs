@@ -1,0 +1,156 @@
+//! METRICS: the figures of the queue, for Prometheus or as JSON (seed 001 §7).
+
+use std::{collections::BTreeMap, fmt::Write};
+
+use agenix_protocol::{documents::Status, resp::Reply};
+use agenix_rules::worker::Worker;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Outcome, json, stats};
+use crate::{error::CommandError, house::House};
+
+const STATUSES: [Status; 6] =
+    [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
+
+/// What a worker's heartbeats say, and under which name that is shown.
+const WORKER_FIGURES: [(&str, &str); 7] = [
+    ("completed_jobs_total", "agq_worker_completed_jobs_total"),
+    ("failed_jobs_total", "agq_worker_failed_jobs_total"),
+    ("avg_job_duration_ms", "agq_worker_avg_job_duration_ms"),
+    ("cpu_usage_percent", "agq_worker_cpu_usage_percent"),
+    ("memory_mb", "agq_worker_memory_mb"),
+    ("disk_available_gb", "agq_worker_disk_available_gb"),
+    ("uptime_seconds", "agq_worker_uptime_seconds"),
+];
+
+/// METRICS
+pub(super) async fn metrics(house: &House, prometheus: bool) -> Outcome {
+    let figures = figures(house).await?;
+    if prometheus { Ok(Reply::bulk(figures.text())) } else { Ok(json(&figures)) }
+}
+
+/// The figures, as JSON shows them.
+#[derive(Debug, Serialize)]
+struct Figures {
+    /// How often a job came into a status, ever; `pending` are those submitted.
+    jobs_total: BTreeMap<&'static str, u64>,
+    /// Jobs that are kept now.
+    jobs: BTreeMap<&'static str, u64>,
+    workers_active: u64,
+    workers_idle: u64,
+    workers_total: u64,
+    queue_length: BTreeMap<String, u64>,
+    connections: u64,
+    connections_total: u64,
+    commands_total: u64,
+    uptime_seconds: u64,
+    /// What each worker's last heartbeat said.
+    workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
+}
+
+async fn figures(house: &House) -> Result<Figures, CommandError> {
+    let (totals, queues) = (house.store.totals().await?, stats::all(house).await?);
+    let by_status = |counts: [u64; 6]| STATUSES.map(Status::as_str).into_iter().zip(counts).collect();
+    let name = |key: &str| key.trim_start_matches("queue:").to_owned();
+    let mut queue_length: BTreeMap<String, u64> =
+        queues.others.iter().map(|(key, stats)| (name(key), stats.length)).collect();
+    queue_length.insert("ready".into(), queues.ready.length);
+    queue_length.insert("scheduled".into(), queues.scheduled.length);
+    let (connections, connections_total, commands_total) = house.directory.counts();
+    let workers = house.store.workers().await?;
+    Ok(Figures {
+        jobs_total: by_status(totals.ever),
+        jobs: by_status(totals.now),
+        workers_active: queues.workers.active,
+        workers_idle: queues.workers.idle,
+        workers_total: queues.workers.total,
+        queue_length,
+        connections: connections as u64,
+        connections_total,
+        commands_total,
+        uptime_seconds: house.clock.now().ms_since(house.started_at) / 1000,
+        workers: workers.iter().map(|(worker, _)| (worker.worker_id.to_string(), told(worker))).collect(),
+    })
+}
+
+/// The figures of a worker's last heartbeat.
+fn told(worker: &Worker) -> BTreeMap<&'static str, f64> {
+    let stats: Value =
+        worker.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()).unwrap_or_default();
+    WORKER_FIGURES.iter().filter_map(|(field, _)| Some((*field, stats.get(field)?.as_f64()?))).collect()
+}
+
+impl Figures {
+    /// The text format of Prometheus, version 0.0.4.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let labelled = |label: &'static str| {
+            move |(name, value): (&str, u64)| (format!("{{{label}=\"{name}\"}}"), value)
+        };
+        let of = |counts: &BTreeMap<&'static str, u64>| -> Vec<(String, u64)> {
+            counts.iter().map(|(name, value)| (*name, *value)).map(labelled("status")).collect()
+        };
+        family(
+            &mut text,
+            "agq_jobs_total",
+            "counter",
+            "Jobs that came into a status, ever.",
+            of(&self.jobs_total),
+        );
+        family(&mut text, "agq_jobs", "gauge", "Jobs that are kept, by status.", of(&self.jobs));
+        let one = |value: u64| vec![(String::new(), value)];
+        family(&mut text, "agq_workers_active", "gauge", "Workers that live.", one(self.workers_active));
+        family(
+            &mut text,
+            "agq_workers_idle",
+            "gauge",
+            "Workers that live and hold no job.",
+            one(self.workers_idle),
+        );
+        family(
+            &mut text,
+            "agq_workers",
+            "gauge",
+            "Workers that are known, the dead too.",
+            one(self.workers_total),
+        );
+        let lengths = self.queue_length.iter().map(|(name, value)| (name.as_str(), *value));
+        let lengths = lengths.map(labelled("queue")).collect();
+        family(&mut text, "agq_queue_length", "gauge", "Jobs that wait in a queue.", lengths);
+        family(&mut text, "agq_connections", "gauge", "Connections that are open.", one(self.connections));
+        let help = "Connections that were taken.";
+        family(&mut text, "agq_connections_total", "counter", help, one(self.connections_total));
+        family(&mut text, "agq_commands_total", "counter", "Commands that came.", one(self.commands_total));
+        family(
+            &mut text,
+            "agq_uptime_seconds",
+            "gauge",
+            "Seconds since agq started.",
+            one(self.uptime_seconds),
+        );
+        for (field, metric) in WORKER_FIGURES {
+            let own = self.workers.iter().filter_map(|(id, told)| Some((id, *told.get(field)?)));
+            let own: Vec<_> = own.map(|(id, value)| (format!("{{worker=\"{id}\"}}"), value)).collect();
+            let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
+            if !own.is_empty() {
+                family(&mut text, metric, kind, "As the worker's last heartbeat says.", own);
+            }
+        }
+        text
+    }
+}
+
+fn family<T: std::fmt::Display>(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    samples: Vec<(String, T)>,
+) {
+    // Writing to a String cannot fail.
+    let _infallible = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (labels, value) in samples {
+        let _infallible = writeln!(text, "{name}{labels} {value}");
+    }
+}

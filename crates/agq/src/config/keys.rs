@@ -1,0 +1,123 @@
+//! Where the keys of agq stand: the session key in a variable or a file of its own, all others in the config file.
+
+use std::path::PathBuf;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::{file, options::Options};
+use crate::{
+    key::KeyHash,
+    keyring::{Keys, Role},
+};
+
+/// Where the keys stand, to read them at the start and again at SIGHUP.
+#[derive(Debug)]
+pub(crate) struct KeySource {
+    config: Option<PathBuf>,
+    /// The session key file that a flag or a variable names.
+    key_file: Option<PathBuf>,
+    /// `AGQ_SESSION_KEY`.
+    variable: Option<SecretString>,
+    /// The key that was made up for this run.
+    random: Option<KeyHash>,
+}
+
+impl KeySource {
+    pub(super) fn new(config: Option<PathBuf>, key_file: Option<PathBuf>) -> Self {
+        let variable = std::env::var("AGQ_SESSION_KEY").ok().filter(|text| !text.trim().is_empty());
+        Self { config, key_file, variable: variable.map(Into::into), random: None }
+    }
+
+    /// The key that was made up for this run is among the keys whenever they are read again.
+    pub(super) fn stays(&mut self, random: KeyHash) {
+        self.random = Some(random);
+    }
+
+    /// Reads the keys again.
+    pub(crate) fn read(&self) -> anyhow::Result<Keys> {
+        let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+        self.keys_in(&file)
+    }
+
+    /// The keys, with those of a config file that was just read.
+    pub(super) fn keys_in(&self, file: &Options) -> anyhow::Result<Keys> {
+        let mut keys = Keys::default();
+        if let Some(hash) = self.session_key(file)? {
+            keys.add_session_key(hash)?;
+        }
+        if let Some(hash) = &self.random {
+            keys.add_session_key(hash.clone())?;
+        }
+        for (role, table) in
+            [(Role::Admin, &file.admins), (Role::Client, &file.clients), (Role::Worker, &file.workers)]
+        {
+            for (name, key) in table {
+                keys.add(role, name, key.expose_secret())?;
+            }
+        }
+        Ok(keys)
+    }
+
+    fn session_key(&self, file: &Options) -> anyhow::Result<Option<KeyHash>> {
+        if let Some(text) = &self.variable {
+            return KeyHash::read(text.expose_secret(), "AGQ_SESSION_KEY").map(Some);
+        }
+        let path = self.key_file.as_deref().or(file.session_key_file.as_deref());
+        path.map(KeyHash::from_file).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::KeySource;
+    use crate::{
+        key::KeyHash,
+        keyring::{Keyring, Role},
+    };
+
+    fn source(config: &Path) -> KeySource {
+        KeySource { config: Some(config.to_owned()), key_file: None, variable: None, random: None }
+    }
+
+    #[test]
+    fn the_tables_become_keys_and_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, key_file) = (dir.path().join("agq.toml"), dir.path().join("key"));
+        std::fs::write(&key_file, format!("{}\n", "s".repeat(64))).unwrap();
+        let write = |worker: &str| {
+            let key_file = key_file.display();
+            let text = format!("session-key-file = '{key_file}'\n[workers]\nw1 = '{worker}'\n");
+            std::fs::write(&config, text).unwrap();
+        };
+        write(&"1".repeat(32));
+        let source = source(&config);
+        let keyring = Keyring::new(source.read().unwrap());
+        assert_eq!(keyring.identify("s".repeat(64).as_bytes()).unwrap().role, Role::Admin);
+        assert_eq!(&*keyring.identify("1".repeat(32).as_bytes()).unwrap().name, "w1");
+        write(&"2".repeat(32));
+        keyring.replace(source.read().unwrap());
+        assert!(keyring.identify("1".repeat(32).as_bytes()).is_none());
+        assert_eq!(&*keyring.identify("2".repeat(32).as_bytes()).unwrap().name, "w1");
+        write(&"3".repeat(31));
+        let error = format!("{:#}", source.read().unwrap_err());
+        assert!(error.contains("[workers] 'w1' has 31 bytes") && !error.contains("333"), "{error}");
+    }
+
+    #[test]
+    fn the_key_of_the_run_stays_and_the_variable_wins_over_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("agq.toml");
+        std::fs::write(&config, "session-key-file = '/nowhere/key'\n").unwrap();
+        let mut source = source(&config);
+        source.variable = Some("v".repeat(32).into());
+        source.stays(KeyHash::of(b"random"));
+        let keyring = Keyring::new(source.read().unwrap());
+        assert!(keyring.identify(b"random").is_some());
+        assert!(keyring.identify("v".repeat(32).as_bytes()).is_some());
+        source.variable = None;
+        let error = format!("{:#}", source.read().unwrap_err());
+        assert!(error.contains("cannot read the key file /nowhere/key"), "{error}");
+    }
+}

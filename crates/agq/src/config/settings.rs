@@ -1,0 +1,127 @@
+//! From the options to what the rules are told: defaults filled in, bounds checked, seconds made milliseconds.
+
+use std::time::Duration;
+
+use agenix_protocol::limits::{DEFAULT_JOB_TIMEOUT_SECS, Limits};
+use anyhow::bail;
+
+use super::options::{Options, ReplyShape};
+use crate::house::{PopReply, Settings};
+
+/// The longest time that may be set, a hundred years, in seconds.
+const LONGEST_SECS: f64 = 3_153_600_000.0;
+const DAY_SECS: f64 = 86_400.0;
+
+impl Options {
+    /// What the rules are told.
+    pub(super) fn settings(&self) -> anyhow::Result<Settings> {
+        let interval = self.heartbeat_interval.unwrap_or(30.0);
+        if !(0.001..=DAY_SECS).contains(&interval) {
+            bail!("heartbeat-interval is {interval}: give seconds between 0.001 and 86400");
+        }
+        let factor = self.heartbeat_factor.unwrap_or(3);
+        if factor == 0 {
+            bail!("heartbeat-factor is 0: every worker would be dead at once, give at least 1");
+        }
+        Ok(Settings {
+            limits: self.limits(),
+            heartbeat_interval_ms: millis(interval),
+            heartbeat_factor: factor,
+            job_timeout_ms: self.job_timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECS).saturating_mul(1000),
+            start_timeout_ms: bound("start-timeout", self.start_timeout.unwrap_or(60.0))?,
+            keep_ended_ms: bound("keep-ended", self.keep_ended.unwrap_or(7.0 * DAY_SECS))?,
+            keep_dead_ms: bound("keep-dead", self.keep_dead.unwrap_or(30.0 * DAY_SECS))?,
+            keep_ended_count: self.keep_ended_count.unwrap_or(1_000_000),
+            quarantine: !self.no_quarantine.unwrap_or_default(),
+            brpop_reply: self.brpop_reply.map_or(PopReply::Auto, |shape| match shape {
+                ReplyShape::Auto => PopReply::Auto,
+                ReplyShape::Bulk => PopReply::Bulk,
+                ReplyShape::Pair => PopReply::Pair,
+            }),
+        })
+    }
+
+    fn limits(&self) -> Limits {
+        let defaults = Limits::default();
+        Limits {
+            max_message_bytes: self.max_message_bytes.unwrap_or(defaults.max_message_bytes),
+            max_elements: self.max_elements.unwrap_or(defaults.max_elements),
+            max_plan_bytes: self.max_plan_bytes.unwrap_or(defaults.max_plan_bytes),
+            max_tasks: self.max_tasks.unwrap_or(defaults.max_tasks),
+            max_inputs: self.max_inputs.unwrap_or(defaults.max_inputs),
+            max_pipeline: self.max_pipeline.unwrap_or(defaults.max_pipeline),
+            max_connections_per_ip: self.max_connections_per_ip.unwrap_or(defaults.max_connections_per_ip),
+            max_commands_per_sec: self.max_commands_per_second.unwrap_or(defaults.max_commands_per_sec),
+            max_auth_failures: self.max_auth_failures.unwrap_or(defaults.max_auth_failures),
+        }
+    }
+}
+
+/// A time after which something ends, in milliseconds; 0 for no end.
+fn bound(name: &str, secs: f64) -> anyhow::Result<u64> {
+    if secs != 0.0 && !(0.001..=LONGEST_SECS).contains(&secs) {
+        bail!("{name} is {secs}: give seconds between 0.001 and {LONGEST_SECS}, or 0 for no bound");
+    }
+    Ok(millis(secs))
+}
+
+/// Seconds as milliseconds. They were checked: neither negative nor too large.
+fn millis(secs: f64) -> u64 {
+    u64::try_from(Duration::from_secs_f64(secs).as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Options;
+    use crate::house::{PopReply, Settings};
+
+    fn settings(text: &str) -> anyhow::Result<Settings> {
+        toml::from_str::<Options>(text).unwrap().settings()
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_documented() {
+        let settings = settings("").unwrap();
+        assert_eq!((settings.heartbeat_interval_ms, settings.heartbeat_factor), (30_000, 3));
+        assert_eq!((settings.job_timeout_ms, settings.start_timeout_ms), (3_600_000, 60_000));
+        assert_eq!((settings.keep_ended_ms, settings.keep_dead_ms), (604_800_000, 2_592_000_000));
+        assert_eq!((settings.keep_ended_count, settings.quarantine), (1_000_000, true));
+        assert_eq!(settings.brpop_reply, PopReply::Auto);
+        assert_eq!(settings.limits, agenix_protocol::limits::Limits::default());
+    }
+
+    #[test]
+    fn what_is_said_counts_and_zero_is_no_limit() {
+        let text = "start-timeout = 0.3\nkeep-ended = 0\nkeep-dead = 1\nkeep-ended-count = 5\nno-quarantine = true\n\
+                    brpop-reply = 'bulk'\nmax-tasks = 0\nmax-commands-per-second = 7\nmax-connections-per-ip = 8\n\
+                    max-auth-failures = 9\njob-timeout = 2";
+        let settings = settings(text).unwrap();
+        assert_eq!((settings.start_timeout_ms, settings.job_timeout_ms), (300, 2000));
+        assert_eq!((settings.keep_ended_ms, settings.keep_dead_ms), (0, 1000));
+        assert_eq!((settings.keep_ended_count, settings.quarantine), (5, false));
+        assert_eq!(settings.brpop_reply, PopReply::Bulk);
+        let limits = settings.limits;
+        assert_eq!((limits.max_tasks, limits.max_commands_per_sec), (0, 7));
+        assert_eq!((limits.max_connections_per_ip, limits.max_auth_failures), (8, 9));
+    }
+
+    #[test]
+    fn times_are_checked_at_the_edge_and_one_past_it() {
+        assert_eq!(settings("heartbeat-interval = 0.001").unwrap().heartbeat_interval_ms, 1);
+        assert_eq!(settings("heartbeat-interval = 86400").unwrap().heartbeat_interval_ms, 86_400_000);
+        assert_eq!(settings("start-timeout = 0.001").unwrap().start_timeout_ms, 1);
+        assert_eq!(settings("keep-dead = 3153600000").unwrap().keep_dead_ms, 3_153_600_000_000);
+        for (text, words) in [
+            ("heartbeat-interval = 0.0009", "heartbeat-interval is 0.0009"),
+            ("heartbeat-interval = 86401", "between 0.001 and 86400"),
+            ("heartbeat-factor = 0", "heartbeat-factor is 0"),
+            ("start-timeout = 0.0009", "or 0 for no bound"),
+            ("start-timeout = -1", "start-timeout is -1"),
+            ("keep-ended = nan", "keep-ended is NaN"),
+            ("keep-dead = 3153600001", "keep-dead is 3153600001"),
+        ] {
+            let error = settings(text).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Who is connected, for CLIENT LIST and INFO.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use agenix_protocol::time::Timestamp;
+
+/// A connection as people see it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Entry {
+    /// Where it comes from.
+    pub(crate) from: Arc<str>,
+    /// The name that it gave itself.
+    pub(crate) name: String,
+    /// Whose key it has shown.
+    pub(crate) user: Arc<str>,
+    /// What its library says of itself.
+    pub(crate) library: String,
+    pub(crate) library_version: String,
+    /// 2 or 3.
+    pub(crate) resp: u8,
+    pub(crate) since: Timestamp,
+}
+
+/// The connections that are open, by number, and how many there ever were.
+#[derive(Default)]
+pub(crate) struct Directory {
+    open: Mutex<BTreeMap<u64, Entry>>,
+    accepted: AtomicU64,
+    commands: AtomicU64,
+}
+
+impl Directory {
+    pub(crate) fn enter(&self, number: u64, entry: Entry) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        self.lock().insert(number, entry);
+    }
+
+    pub(crate) fn leave(&self, number: u64) {
+        self.lock().remove(&number);
+    }
+
+    /// Changes what is known of a connection.
+    pub(crate) fn note(&self, number: u64, how: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.lock().get_mut(&number) {
+            how(entry);
+        }
+    }
+
+    /// Counts a command.
+    pub(crate) fn count_command(&self) {
+        self.commands.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Connections open now, connections ever, commands ever.
+    pub(crate) fn counts(&self) -> (usize, u64, u64) {
+        (self.lock().len(), self.accepted.load(Ordering::Relaxed), self.commands.load(Ordering::Relaxed))
+    }
+
+    /// The lines of CLIENT LIST, or the one of a connection, in the fields of Redis.
+    pub(crate) fn lines(&self, only: Option<u64>, now: Timestamp) -> String {
+        let open = self.lock();
+        let shown = open.iter().filter(|(number, _)| only.is_none_or(|only| only == **number));
+        shown.map(|(number, entry)| line(*number, entry, now)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn line(number: u64, entry: &Entry, now: Timestamp) -> String {
+    let age = now.ms_since(entry.since) / 1000;
+    let Entry { from, name, user, library, library_version, resp, .. } = entry;
+    let user = if user.is_empty() { "(none)" } else { user };
+    format!(
+        "id={number} addr={from} name={name} age={age} db=0 user={user} lib-name={library} lib-ver={library_version} resp={resp}\n"
+    )
+}

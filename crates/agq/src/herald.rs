@@ -1,0 +1,59 @@
+//! Tells those who listen what the store has changed: jobs on `job:updates`, actions on `action:updates:<id>`.
+
+use std::{collections::HashMap, sync::Arc};
+
+use agenix_protocol::{
+    documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, to_json},
+    ids::WorkerId,
+    time::Timestamp,
+};
+use agenix_rules::{action, job::Job};
+use bytes::Bytes;
+
+use crate::{house::House, store::News};
+
+/// Tells the news until it is dropped.
+pub(crate) async fn run(house: Arc<House>) {
+    let arrivals = house.store.arrivals();
+    loop {
+        let news = arrivals.news().await;
+        let mut actions = HashMap::new();
+        for news in news {
+            match news {
+                News::Job(job) => {
+                    house.hub.publish(&JOB_UPDATES.into(), &job_event(&job, house.clock.now()));
+                }
+                // Only how it stands in the end: an action changes with each of its jobs.
+                News::Action(action, tally) => {
+                    actions.insert(action.action_id.clone(), (action, tally));
+                }
+            }
+        }
+        for (action_id, (action, tally)) in actions {
+            let status = to_json(&action::status(&action, &tally));
+            house.hub.publish(&action_updates(&action_id).into(), &status.into());
+        }
+    }
+}
+
+fn job_event(job: &Job, at: Timestamp) -> Bytes {
+    let event = JobEvent {
+        job_id: job.job_id.clone(),
+        action_id: job.action_id.clone(),
+        plan_id: job.plan_id.clone(),
+        status: job.status(),
+        state: job.state.as_str().into(),
+        attempt: job.attempt,
+        worker_id: job.holder.clone(),
+        at,
+        current_task: job.current_task,
+        progress_percent: job.progress_percent,
+    };
+    to_json(&event).into()
+}
+
+/// Tells that something happened to a worker.
+pub(crate) fn tell_of_worker(house: &House, worker_id: &WorkerId, event: &str) {
+    let event = WorkerEvent { worker_id: worker_id.clone(), event: event.into(), at: house.clock.now() };
+    house.hub.publish(&Bytes::from_static(WORKER_UPDATES.as_bytes()), &to_json(&event).into());
+}

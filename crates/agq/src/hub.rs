@@ -1,0 +1,166 @@
+//! Who listens to which channel, and what they are told. Messages are not kept: who does not listen misses them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use agenix_protocol::glob;
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+/// Most messages that wait for one listener: one that falls behind further is cut off, as Redis does.
+const MAX_WAITING: usize = 10_000;
+
+/// A message on its way to a listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    /// The pattern that it came by, where it came by one.
+    pub(crate) pattern: Option<Bytes>,
+    pub(crate) channel: Bytes,
+    pub(crate) payload: Bytes,
+}
+
+/// Listeners and their channels.
+#[derive(Default)]
+pub(crate) struct Hub(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    listeners: HashMap<u64, mpsc::Sender<Message>>,
+    channels: HashMap<Bytes, HashSet<u64>>,
+    patterns: HashMap<Bytes, HashSet<u64>>,
+}
+
+/// A channel by its name, or all that match a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    Name,
+    Pattern,
+}
+
+impl Hub {
+    /// A connection begins to listen. The receiver ends when it was cut off for being too slow.
+    pub(crate) fn join(&self, number: u64) -> mpsc::Receiver<Message> {
+        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        self.lock().listeners.insert(number, sender);
+        receiver
+    }
+
+    /// A connection listens to a channel or pattern too.
+    pub(crate) fn subscribe(&self, number: u64, by: By, name: Bytes) {
+        self.lock().table(by).entry(name).or_default().insert(number);
+    }
+
+    /// A connection listens to a channel or pattern no more.
+    pub(crate) fn unsubscribe(&self, number: u64, by: By, name: &Bytes) {
+        let mut inner = self.lock();
+        let table = inner.table(by);
+        if let Some(listeners) = table.get_mut(name) {
+            listeners.remove(&number);
+            if listeners.is_empty() {
+                table.remove(name);
+            }
+        }
+    }
+
+    /// A connection listens no more.
+    pub(crate) fn leave(&self, number: u64) {
+        self.lock().leave(number);
+    }
+
+    /// Tells everyone who listens to the channel; how many were told.
+    pub(crate) fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
+        let mut inner = self.lock();
+        let told = |pattern: Option<&Bytes>| Message {
+            pattern: pattern.cloned(),
+            channel: channel.clone(),
+            payload: payload.clone(),
+        };
+        let by_name = inner.channels.get(channel).into_iter().flatten().map(|number| (*number, told(None)));
+        let matching = inner.patterns.iter().filter(|(pattern, _)| glob::matches(pattern, channel));
+        let by_pattern = matching
+            .flat_map(|(pattern, numbers)| numbers.iter().map(move |number| (*number, told(Some(pattern)))));
+        let messages: Vec<(u64, Message)> = by_name.chain(by_pattern).collect();
+        let count = messages.len();
+        for (number, message) in messages {
+            let is_slow =
+                inner.listeners.get(&number).is_some_and(|listener| listener.try_send(message).is_err());
+            if is_slow {
+                inner.leave(number);
+            }
+        }
+        count
+    }
+
+    /// Whether anyone may be told of what happens to jobs and actions.
+    pub(crate) fn wants_news(&self) -> bool {
+        let inner = self.lock();
+        let is_news = |channel: &Bytes| channel.starts_with(b"job:") || channel.starts_with(b"action:");
+        !inner.patterns.is_empty() || inner.channels.keys().any(is_news)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn table(&mut self, by: By) -> &mut HashMap<Bytes, HashSet<u64>> {
+        match by {
+            By::Name => &mut self.channels,
+            By::Pattern => &mut self.patterns,
+        }
+    }
+
+    fn leave(&mut self, number: u64) {
+        self.listeners.remove(&number);
+        for table in [&mut self.channels, &mut self.patterns] {
+            table.retain(|_, listeners| {
+                listeners.remove(&number);
+                !listeners.is_empty()
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::{By, Hub, MAX_WAITING};
+
+    fn text(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn who_listens_is_told_once_for_each_way_of_listening() {
+        let hub = Hub::default();
+        let mut one = hub.join(1);
+        hub.subscribe(1, By::Name, text("job:updates"));
+        hub.subscribe(1, By::Pattern, text("job:*"));
+        assert!(hub.wants_news());
+        assert_eq!(hub.publish(&text("job:updates"), &text("x")), 2);
+        let told = [one.try_recv().unwrap(), one.try_recv().unwrap()].map(|message| message.pattern);
+        assert_eq!(told, [None, Some(text("job:*"))]);
+        hub.unsubscribe(1, By::Name, &text("job:updates"));
+        assert_eq!(hub.publish(&text("job:updates"), &text("x")), 1);
+        hub.leave(1);
+        assert_eq!(hub.publish(&text("job:updates"), &text("x")), 0);
+        assert!(!hub.wants_news());
+    }
+
+    #[test]
+    fn who_is_too_slow_is_cut_off() {
+        let hub = Hub::default();
+        let mut slow = hub.join(1);
+        hub.subscribe(1, By::Name, text("c"));
+        for _ in 0..=MAX_WAITING {
+            hub.publish(&text("c"), &text("x"));
+        }
+        assert_eq!(hub.publish(&text("c"), &text("x")), 0);
+        let received = std::iter::from_fn(|| slow.try_recv().ok()).count();
+        assert_eq!((received, slow.is_closed()), (MAX_WAITING, true));
+    }
+}

@@ -1,0 +1,158 @@
+//! What can be done with keys of any type, and the ways to list them.
+
+use agenix_protocol::{glob, request::Conditions, resp::Reply, time::Timestamp};
+use agenix_rules::rejection::Rejection;
+use bytes::Bytes;
+
+use super::{KeyError, is_there, live};
+use crate::store::{Content, Entry, Keys, StoreError};
+
+/// Most keys that are looked at in one step, whatever SCAN asks for.
+const MAX_PAGE: usize = 10_000;
+
+/// DEL
+pub(super) fn remove(keys: &mut dyn Keys, names: &[Bytes]) -> Result<Reply, KeyError> {
+    let mut count = 0;
+    for name in names {
+        count += usize::from(keys.remove(name)?);
+    }
+    Ok(Reply::count(count))
+}
+
+/// EXISTS: a key that is named twice counts twice.
+pub(super) fn count(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyError> {
+    let mut count = 0;
+    for name in names {
+        count += usize::from(is_there(keys, name, now)?);
+    }
+    Ok(Reply::count(count))
+}
+
+/// EXPIRE, PEXPIRE. A key without an end lasts longer than any other: GT leaves it alone, LT does not.
+pub(super) fn expire(
+    keys: &mut dyn Keys,
+    key: &[u8],
+    after_ms: i64,
+    only: Conditions,
+    now: Timestamp,
+) -> Result<Reply, KeyError> {
+    let Some(entry) = live(keys, key, now)? else { return Ok(Reply::Integer(0)) };
+    let at = Timestamp(now.0.saturating_add_signed(after_ms));
+    let is_met = match entry.expires_at {
+        None => !only.xx && !only.gt,
+        Some(before) => !only.nx && (!only.gt || at > before) && (!only.lt || at < before),
+    };
+    if is_met && at <= now {
+        keys.remove(key)?;
+    } else if is_met {
+        keys.put_entry(key, &Entry { expires_at: Some(at), ..entry })?;
+    }
+    Ok(Reply::Integer(is_met.into()))
+}
+
+/// TTL, PTTL
+pub(super) fn time_to_live(
+    keys: &dyn Keys,
+    key: &[u8],
+    unit_ms: u64,
+    now: Timestamp,
+) -> Result<Reply, KeyError> {
+    Ok(Reply::Integer(match live(keys, key, now)?.map(|entry| entry.expires_at) {
+        None => -2,
+        Some(None) => -1,
+        Some(Some(at)) => {
+            let rounded = at.ms_since(now).saturating_add(unit_ms / 2) / unit_ms;
+            i64::try_from(rounded).unwrap_or(i64::MAX)
+        }
+    }))
+}
+
+/// PERSIST
+pub(super) fn persist(keys: &mut dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
+    let ends = live(keys, key, now)?.filter(|entry| entry.expires_at.is_some());
+    let Some(entry) = ends else { return Ok(Reply::Integer(0)) };
+    keys.put_entry(key, &Entry { expires_at: None, ..entry })?;
+    Ok(Reply::Integer(1))
+}
+
+/// TYPE
+pub(super) fn type_of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
+    Ok(Reply::Simple(live(keys, key, now)?.map_or("none", |entry| kind_of(&entry)).into()))
+}
+
+fn kind_of(entry: &Entry) -> &'static str {
+    match entry.content {
+        Content::Text(_) => "string",
+        Content::List { .. } => "list",
+        Content::Sorted { .. } => "zset",
+    }
+}
+
+/// SMEMBERS and others of types that users' keys cannot have: what they answer where there is no key.
+pub(super) fn absent(keys: &dyn Keys, key: &[u8], reply: Reply, now: Timestamp) -> Result<Reply, KeyError> {
+    if is_there(keys, key, now)? { Err(Rejection::WrongType.into()) } else { Ok(reply) }
+}
+
+/// DBSIZE
+pub(super) fn size(keys: &dyn Keys, now: Timestamp) -> Result<Reply, KeyError> {
+    Ok(Reply::Integer(i64::try_from(keys.count(now)?).unwrap_or(i64::MAX)))
+}
+
+/// Which keys are listed.
+struct Wanted<'c> {
+    pattern: Option<&'c [u8]>,
+    kind: Option<&'c [u8]>,
+    now: Timestamp,
+}
+
+impl Wanted<'_> {
+    /// The names in a page that are wanted.
+    fn among(&self, keys: &dyn Keys, page: Vec<(u64, Bytes)>) -> Result<Vec<Bytes>, StoreError> {
+        let mut names = Vec::new();
+        for (_, name) in page {
+            let is_named = self.pattern.is_none_or(|pattern| glob::matches(pattern, &name));
+            if !is_named {
+                continue;
+            }
+            let Some(entry) = live(keys, &name, self.now)? else { continue };
+            if self.kind.is_none_or(|kind| kind.eq_ignore_ascii_case(kind_of(&entry).as_bytes())) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// KEYS, in the order of their names.
+pub(super) fn names(keys: &dyn Keys, pattern: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
+    let wanted = Wanted { pattern: Some(pattern), kind: None, now };
+    let (mut names, mut below) = (Vec::new(), u64::MAX);
+    loop {
+        let page = keys.newest(below, MAX_PAGE)?;
+        let Some((last, _)) = page.last() else { break };
+        below = *last;
+        names.extend(wanted.among(keys, page)?);
+    }
+    names.sort_unstable();
+    Ok(Reply::bulks(names))
+}
+
+/// SCAN. The cursor is the number of the last key that was looked at, and the way is down from the newest key: numbers
+/// stay with their keys, so a key that is there all the time is seen once, and keys that come meanwhile have numbers
+/// that are behind us. There is nothing to keep between two calls, and a cursor is good for ever, after restarts too.
+pub(super) fn scan(
+    keys: &dyn Keys,
+    cursor: u64,
+    count: usize,
+    pattern: Option<&[u8]>,
+    kind: Option<&[u8]>,
+    now: Timestamp,
+) -> Result<Reply, KeyError> {
+    let below = if cursor == 0 { u64::MAX } else { cursor };
+    let limit = count.min(MAX_PAGE);
+    let page = keys.newest(below, limit)?;
+    let is_last = page.len() < limit;
+    let next = page.last().filter(|_| !is_last).map_or(0, |(number, _)| *number);
+    let names = Wanted { pattern, kind, now }.among(keys, page)?;
+    Ok(Reply::Array(vec![Reply::bulk(next.to_string()), Reply::bulks(names)]))
+}

@@ -1,0 +1,236 @@
+//! Lists. Their elements lie at consecutive places, and the list moves along as it grows and shrinks at its ends.
+
+use std::{ops::Range, slice};
+
+use agenix_protocol::{request::End, resp::Reply, time::Timestamp};
+use agenix_rules::rejection::Rejection;
+use bytes::Bytes;
+
+use super::{KeyError, live};
+use crate::store::{Content, Entry, Keys, StoreError};
+
+/// A list while it is worked on; empty where there is no key.
+struct List {
+    places: Range<i64>,
+    expires_at: Option<Timestamp>,
+}
+
+impl List {
+    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyError> {
+        match live(keys, key, now)? {
+            None => Ok(Self { places: 0..0, expires_at: None }),
+            Some(Entry { content: Content::List { head, tail }, expires_at }) => {
+                Ok(Self { places: head..tail, expires_at })
+            }
+            Some(_) => Err(Rejection::WrongType.into()),
+        }
+    }
+
+    fn length(&self) -> i64 {
+        self.places.end - self.places.start
+    }
+
+    fn count(&self) -> usize {
+        usize::try_from(self.length()).unwrap_or_default()
+    }
+
+    fn push(&mut self, keys: &mut dyn Keys, key: &[u8], item: &[u8], to: End) -> Result<(), StoreError> {
+        let place = match to {
+            End::Head => {
+                self.places.start -= 1;
+                self.places.start
+            }
+            End::Tail => {
+                self.places.end += 1;
+                self.places.end - 1
+            }
+        };
+        keys.put_item(key, place, item)
+    }
+
+    fn pop(&mut self, keys: &mut dyn Keys, key: &[u8], from: End) -> Result<Option<Bytes>, StoreError> {
+        if self.places.is_empty() {
+            return Ok(None);
+        }
+        let place = match from {
+            End::Head => {
+                self.places.start += 1;
+                self.places.start - 1
+            }
+            End::Tail => {
+                self.places.end -= 1;
+                self.places.end
+            }
+        };
+        keys.take_item(key, place)
+    }
+
+    /// A list without elements is not there.
+    fn save(&self, keys: &mut dyn Keys, key: &[u8]) -> Result<(), StoreError> {
+        if self.places.is_empty() {
+            keys.remove(key)?;
+            return Ok(());
+        }
+        let content = Content::List { head: self.places.start, tail: self.places.end };
+        keys.put_entry(key, &Entry { content, expires_at: self.expires_at })
+    }
+}
+
+/// The part from `start` to `stop`, both included, of what has `length` elements; negative ones count from the end.
+pub(super) fn part(start: i64, stop: i64, length: i64) -> Range<i64> {
+    let first = if start < 0 { (length + start).max(0) } else { start };
+    let last = if stop < 0 { length + stop } else { stop.min(length - 1) };
+    first..(last + 1).max(first)
+}
+
+/// LPUSH, RPUSH; the new length.
+pub(super) fn push(
+    keys: &mut dyn Keys,
+    key: &Bytes,
+    values: &[Bytes],
+    to: End,
+    now: Timestamp,
+) -> Result<usize, KeyError> {
+    let mut list = List::of(keys, key, now)?;
+    for value in values {
+        list.push(keys, key, value, to)?;
+    }
+    list.save(keys, key)?;
+    keys.announce_list(key);
+    Ok(list.count())
+}
+
+/// Takes one element.
+pub(super) fn take(
+    keys: &mut dyn Keys,
+    key: &[u8],
+    from: End,
+    now: Timestamp,
+) -> Result<Option<Bytes>, KeyError> {
+    let mut list = List::of(keys, key, now)?;
+    let item = list.pop(keys, key, from)?;
+    if item.is_some() {
+        list.save(keys, key)?;
+    }
+    Ok(item)
+}
+
+/// LPOP, RPOP
+pub(super) fn pop(
+    keys: &mut dyn Keys,
+    key: &[u8],
+    from: End,
+    count: Option<usize>,
+    now: Timestamp,
+) -> Result<Reply, KeyError> {
+    let Some(count) = count else { return Ok(Reply::bulk_or_nil(take(keys, key, from, now)?)) };
+    let mut list = List::of(keys, key, now)?;
+    if list.places.is_empty() {
+        return Ok(Reply::NilArray);
+    }
+    let mut items = Vec::new();
+    while items.len() < count
+        && let Some(item) = list.pop(keys, key, from)?
+    {
+        items.push(item);
+    }
+    list.save(keys, key)?;
+    Ok(Reply::bulks(items))
+}
+
+/// LLEN
+pub(super) fn length(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<usize, KeyError> {
+    Ok(List::of(keys, key, now)?.count())
+}
+
+/// LRANGE
+pub(super) fn range(
+    keys: &dyn Keys,
+    key: &[u8],
+    start: i64,
+    stop: i64,
+    now: Timestamp,
+) -> Result<Reply, KeyError> {
+    let list = List::of(keys, key, now)?;
+    let part = part(start, stop, list.length());
+    if part.is_empty() {
+        return Ok(Reply::Array(Vec::new()));
+    }
+    let head = list.places.start;
+    Ok(Reply::bulks(keys.items(key, head + part.start..head + part.end)?))
+}
+
+/// LREM: `count` from the head, or from the tail where it is negative, or all where it is 0.
+pub(super) fn remove(
+    keys: &mut dyn Keys,
+    key: &[u8],
+    count: i64,
+    value: &Bytes,
+    now: Timestamp,
+) -> Result<Reply, KeyError> {
+    let mut list = List::of(keys, key, now)?;
+    let items = keys.items(key, list.places.clone())?;
+    let most =
+        if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
+    let mut hits: Vec<usize> = (0..items.len()).filter(|at| items[*at] == *value).collect();
+    let excess = hits.len().saturating_sub(most);
+    if count < 0 {
+        hits.drain(..excess);
+    } else {
+        hits.truncate(most);
+    }
+    let Some(first) = hits.first() else { return Ok(Reply::Integer(0)) };
+    let kept = (0..items.len()).filter(|at| hits.binary_search(at).is_err());
+    // What lies before the first hit stays where it is.
+    let mut place = list.places.start + i64::try_from(*first).unwrap_or(i64::MAX);
+    for at in kept.skip(*first) {
+        keys.put_item(key, place, &items[at])?;
+        place += 1;
+    }
+    for gone in place..list.places.end {
+        keys.take_item(key, gone)?;
+    }
+    list.places.end = place;
+    list.save(keys, key)?;
+    Ok(Reply::count(hits.len()))
+}
+
+/// LMOVE: an element goes from an end of a list to an end of another, or of the same; `None` where there is none.
+pub(super) fn shift(
+    keys: &mut dyn Keys,
+    key: &Bytes,
+    from: End,
+    (target, to): &(Bytes, End),
+    now: Timestamp,
+) -> Result<Option<Bytes>, KeyError> {
+    let mut list = List::of(keys, key, now)?;
+    if list.places.is_empty() {
+        return Ok(None);
+    }
+    // A target of another type refuses before anything is taken.
+    List::of(keys, target, now)?;
+    let Some(item) = list.pop(keys, key, from)? else { return Ok(None) };
+    if key == target {
+        list.push(keys, key, &item, *to)?;
+        list.save(keys, key)?;
+        keys.announce_list(key);
+    } else {
+        list.save(keys, key)?;
+        push(keys, target, slice::from_ref(&item), *to, now)?;
+    }
+    Ok(Some(item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn places_count_from_either_end() {
+        assert_eq!(part(0, -1, 3), 0..3);
+        assert_eq!(part(-2, 9, 3), 1..3);
+        assert_eq!(part(i64::MIN, i64::MAX, 3), 0..3);
+        assert!(part(2, 1, 3).is_empty() && part(5, 9, 3).is_empty() && part(0, i64::MIN, 3).is_empty());
+        assert!(part(0, -1, 0).is_empty());
+    }
+}

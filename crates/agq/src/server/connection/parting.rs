@@ -1,0 +1,95 @@
+//! How a connection ends: what was sent is answered, what it held goes back.
+
+use std::time::Duration;
+
+use agenix_protocol::resp::{FrameError, Reply};
+use futures_util::SinkExt;
+use tokio::{io::AsyncReadExt, time::timeout};
+use tracing::{debug, warn};
+
+use super::{Connection, End, front};
+use crate::commands;
+
+/// How long a connection that sent a broken or too large frame is still read, so that the error reaches it.
+pub(super) const LINGER: Duration = Duration::from_secs(5);
+
+impl Connection {
+    /// Says what is left to be said.
+    pub(super) async fn part(&mut self, end: Result<End, std::io::Error>) {
+        match end {
+            Ok(End::Broken(error)) => self.refuse(&error).await,
+            // It may have closed only its sending side, as `nc -N` does, and still read.
+            Ok(End::Closed) => self.finish().await,
+            Ok(End::Quit) => debug!("a client said QUIT"),
+            Ok(End::Overdue(overdue)) => {
+                debug!(%overdue, from = %self.session.caller.from, "a connection is closed");
+                let _closed_anyway = self.writer.send(Reply::Error(format!("ERR {overdue}"))).await;
+            }
+            // In the middle of a reply nothing more can be said.
+            Err(error) => debug!(%error, "a connection broke"),
+        }
+    }
+
+    /// No more is read: what was sent is carried out and answered, what waits for work is not.
+    async fn finish(&mut self) {
+        loop {
+            self.start_what_may().await;
+            if self.running.is_empty() || self.is_waiting {
+                break;
+            }
+            let done = front(&mut self.running).await;
+            match self.answer(done).await {
+                Ok(false) => {}
+                Ok(true) => break,
+                Err(_gone) => return,
+            }
+        }
+        if let Err(error) = self.writer.flush().await {
+            debug!(%error, "the last replies could not be sent");
+        }
+    }
+
+    /// Answers a frame that cannot be read, after the commands before it. The client may still be sending: it is read
+    /// for a while, for a reset would take the error away from it.
+    async fn refuse(&mut self, error: &FrameError) {
+        debug!(%error, connection = %self.session.caller.connection, "a frame was refused");
+        self.finish().await;
+        if matches!(error, FrameError::Io(_))
+            || self.writer.send(Reply::Error(error.to_string())).await.is_err()
+        {
+            return;
+        }
+        let linger = async {
+            tokio::io::AsyncWriteExt::shutdown(self.writer.get_mut()).await?;
+            let mut sink = vec![0; 64 * 1024];
+            while self.reader.get_mut().read(&mut sink).await? > 0 {}
+            Ok::<_, std::io::Error>(())
+        };
+        if timeout(LINGER, linger).await.is_err() {
+            debug!("a refused client went on sending");
+        }
+    }
+
+    /// Gives back what the connection had and nobody else can account for.
+    pub(super) async fn close(mut self) {
+        // What was under way is dropped: a claim that was just handed over goes back by that.
+        self.running.clear();
+        self.session.close();
+        let caller = &self.session.caller;
+        let mut outcome = Ok(());
+        for claim in &self.session.unproven {
+            let back =
+                commands::hand_back_unreported(&self.house, &claim.job_id, &claim.holder, claim.attempt)
+                    .await;
+            outcome = outcome.and(back);
+        }
+        outcome = outcome.and(commands::hand_back_all(&self.house, &caller.connection).await);
+        if let Some(worker_id) = &caller.registered {
+            outcome = outcome.and(commands::detach(&self.house, worker_id, &caller.connection).await);
+        }
+        if let Err(error) = outcome {
+            warn!(%error, connection = %caller.connection, "a closed connection could not be cleared");
+        }
+        debug!(connection = %caller.connection, "closed");
+    }
+}

@@ -1,0 +1,10 @@
+//! How much one connection or one address may ask of agq. Pure: the time is an argument, and waiting is the caller's
+//! business.
+
+mod auth_guard;
+mod command_rate;
+mod patience;
+
+pub(super) use auth_guard::AuthGuard;
+pub(super) use command_rate::{CommandRate, Pace};
+pub(super) use patience::{Overdue, Patience};

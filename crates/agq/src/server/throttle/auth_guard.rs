@@ -1,0 +1,150 @@
+//! Wrong keys, counted by address: the first few in a minute are answered at once, the next ones later and later.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use agenix_protocol::{limits::exceeds, time::Timestamp};
+
+/// How long wrong keys are counted together, in milliseconds.
+const WINDOW_MS: u64 = 60_000;
+/// How long the answer to the first wrong key too many takes; each next one takes twice as long.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+/// The longest that an answer takes.
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// Most addresses that are remembered; the one that was quiet for the longest time makes room.
+const MAX_ADDRESSES: usize = 10_000;
+
+/// Slows down whoever tries keys. A right key is never asked about here, so it never waits, and it forgives nothing.
+#[derive(Debug)]
+pub(crate) struct AuthGuard {
+    /// Wrong keys in a minute that are answered at once; 0 for all.
+    max: usize,
+    /// By address; Unix sockets together.
+    seen: Mutex<HashMap<Option<IpAddr>, Failures>>,
+}
+
+/// The wrong keys of one address.
+#[derive(Debug)]
+struct Failures {
+    /// The first of this minute.
+    since: Timestamp,
+    /// How many in this minute.
+    count: usize,
+    /// How many were delayed, one after the other, over any number of minutes.
+    delayed: u32,
+}
+
+impl AuthGuard {
+    /// A guard that answers `max` wrong keys a minute at once; 0 for all.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, seen: Mutex::default() }
+    }
+
+    /// Counts a wrong key; how long its answer has to wait. Zero is "at once".
+    pub(crate) fn wrong_key(&self, ip: Option<IpAddr>, now: Timestamp) -> Duration {
+        if self.max == 0 {
+            return Duration::ZERO;
+        }
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.len() >= MAX_ADDRESSES && !seen.contains_key(&ip) {
+            make_room(&mut seen, now);
+        }
+        let failures = seen.entry(ip).or_insert(Failures { since: now, count: 0, delayed: 0 });
+        failures.turn_the_minute(now, self.max);
+        failures.count += 1;
+        if !exceeds(failures.count, self.max) {
+            return Duration::ZERO;
+        }
+        let doubled = FIRST_DELAY.saturating_mul(1 << failures.delayed.min(16));
+        failures.delayed = failures.delayed.saturating_add(1);
+        doubled.min(LONGEST_DELAY)
+    }
+}
+
+impl Failures {
+    /// Begins a new minute when the last is over. Delays go on where they were unless a minute has passed without any.
+    fn turn_the_minute(&mut self, now: Timestamp, max: usize) {
+        let passed_ms = now.ms_since(self.since);
+        if passed_ms < WINDOW_MS {
+            return;
+        }
+        if self.count <= max || passed_ms >= 2 * WINDOW_MS {
+            self.delayed = 0;
+        }
+        (self.since, self.count) = (now, 0);
+    }
+}
+
+/// Forgets who has been quiet for two minutes, or else the one that has been quiet for the longest time.
+fn make_room(seen: &mut HashMap<Option<IpAddr>, Failures>, now: Timestamp) {
+    seen.retain(|_, failures| now.ms_since(failures.since) < 2 * WINDOW_MS);
+    if seen.len() >= MAX_ADDRESSES {
+        let oldest = seen.iter().min_by_key(|(_, failures)| failures.since).map(|(ip, _)| *ip);
+        if let Some(ip) = oldest {
+            seen.remove(&ip);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use agenix_protocol::time::Timestamp;
+
+    use super::{AuthGuard, MAX_ADDRESSES};
+
+    fn ip(last: u32) -> Option<IpAddr> {
+        Some(IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + last)))
+    }
+
+    /// How long the answers to this many wrong keys at one moment take, in seconds.
+    fn delays(guard: &AuthGuard, from: Option<IpAddr>, at_ms: u64, count: usize) -> Vec<u64> {
+        (0..count).map(|_| guard.wrong_key(from, Timestamp(at_ms)).as_secs()).collect()
+    }
+
+    #[test]
+    fn five_a_minute_are_answered_at_once_and_later_ones_twice_as_late_each() {
+        let guard = AuthGuard::new(5);
+        assert_eq!(delays(&guard, ip(1), 0, 12), [0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 30, 30]);
+        assert_eq!(delays(&guard, ip(2), 0, 1), [0], "another address has its own count");
+        assert_eq!(delays(&guard, None, 0, 6), [0, 0, 0, 0, 0, 1], "so have Unix sockets");
+        assert_eq!(delays(&AuthGuard::new(0), ip(1), 0, 100), [0; 100], "0 is no limit");
+    }
+
+    #[test]
+    fn a_minute_is_over_at_its_edge_and_not_before() {
+        let guard = AuthGuard::new(2);
+        assert_eq!(delays(&guard, ip(1), 0, 2), [0, 0]);
+        assert_eq!(delays(&guard, ip(1), 59_999, 1), [1]);
+        assert_eq!(delays(&guard, ip(1), 60_000, 3), [0, 0, 2], "who goes on is delayed where it was");
+        assert_eq!(delays(&guard, ip(1), 120_000, 2), [0, 0]);
+        assert_eq!(delays(&guard, ip(1), 180_000, 3), [0, 0, 1], "a minute without delays forgives");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_breaks_nothing() {
+        let guard = AuthGuard::new(1);
+        assert_eq!(delays(&guard, ip(1), 1_000_000, 2), [0, 1]);
+        assert_eq!(delays(&guard, ip(1), 0, 1), [2]);
+    }
+
+    #[test]
+    fn no_more_addresses_are_remembered_than_fit() {
+        let guard = AuthGuard::new(1);
+        let many = u32::try_from(MAX_ADDRESSES).unwrap();
+        assert_eq!(delays(&guard, ip(0), 0, 1), [0]);
+        for n in 1..=many {
+            assert_eq!(delays(&guard, ip(n), u64::from(n), 1), [0]);
+        }
+        assert_eq!(guard.seen.lock().unwrap().len(), MAX_ADDRESSES);
+        assert_eq!(delays(&guard, ip(0), 20_000, 1), [0], "the oldest made room");
+        assert_eq!(delays(&guard, ip(many), 20_000, 1), [1], "the newest did not");
+        guard.wrong_key(ip(many + 1), Timestamp(500_000));
+        assert_eq!(guard.seen.lock().unwrap().len(), 1, "all the others have been quiet for long");
+    }
+}

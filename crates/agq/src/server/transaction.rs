@@ -1,0 +1,76 @@
+//! MULTI … EXEC: commands on keys are queued, and carried out as one (seed 003 §10).
+
+use agenix_protocol::{
+    limits::exceeds,
+    names::is_reserved,
+    request::{Command, Request},
+    resp::Reply,
+};
+
+use bytes::Bytes;
+
+use crate::commands::Queued;
+
+/// A transaction under way.
+#[derive(Debug)]
+pub(super) struct Transaction {
+    queued: Vec<Queued>,
+    /// How many bytes are queued, and may be; 0 for no limit.
+    bytes: usize,
+    max_bytes: usize,
+    /// Whether a command was refused while it was queued: EXEC then does nothing.
+    is_spoiled: bool,
+}
+
+impl Transaction {
+    /// A transaction of which at most `max_bytes` are queued; 0 for no limit.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { queued: Vec::new(), bytes: 0, max_bytes, is_spoiled: false }
+    }
+
+    /// Queues a command. `None` for those that are about the transaction or the connection, which are carried out now.
+    pub(super) fn take(&mut self, command: &Command, request: &Request) -> Option<Reply> {
+        let queued = match request {
+            Request::Multi | Request::Exec | Request::Discard | Request::Reset | Request::Quit => {
+                return None;
+            }
+            Request::Key(key) if !key.keys().iter().any(|key| is_reserved(key)) => Queued::Key(key.clone()),
+            Request::Ping { message } => Queued::Ping(message.clone()),
+            Request::Echo { message } => Queued::Echo(message.clone()),
+            _ => {
+                self.is_spoiled = true;
+                return Some(Reply::Error(format!(
+                    "ERR '{}' cannot be part of a transaction: only commands on users' keys can",
+                    command.name
+                )));
+            }
+        };
+        self.bytes += request.encode().iter().map(Bytes::len).sum::<usize>();
+        if exceeds(self.bytes, self.max_bytes) {
+            self.is_spoiled = true;
+            self.queued.clear();
+            return Some(Reply::Error(format!("ERR Message too large: max {} bytes", self.max_bytes)));
+        }
+        self.queued.push(queued);
+        Some(Reply::Simple("QUEUED".into()))
+    }
+
+    /// A command was refused. As in Redis, one that is unknown or has the wrong number of arguments spoils the transaction;
+    /// what is wrong with an argument is said in its turn, and the other commands are carried out.
+    pub(super) fn refuse(&mut self, command: Option<&Command>, words: usize, line: String) -> Reply {
+        if command.is_some_and(|command| command.takes(words) && !line.starts_with("NOPERM")) {
+            self.queued.push(Queued::Refused(line));
+            return Reply::Simple("QUEUED".into());
+        }
+        self.is_spoiled = true;
+        Reply::Error(line)
+    }
+
+    /// What is to be carried out, or the error line.
+    pub(super) fn end(self) -> Result<Vec<Queued>, String> {
+        if self.is_spoiled {
+            return Err("EXECABORT Transaction discarded because of previous errors.".into());
+        }
+        Ok(self.queued)
+    }
+}

@@ -1,0 +1,151 @@
+//! Writes on plans and actions, inside a batch.
+
+use agenix_protocol::{
+    ids::{ActionId, PlanId},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::Action,
+    capability::Needs,
+    job::{Job, NewJob, Place, Terms},
+    rejection::Rejection,
+};
+use redb::{Error, ReadableTable};
+
+use super::{batch::Batch, codec::encode, lanes::LaneKey};
+use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan};
+
+impl Batch<'_> {
+    pub(super) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
+        if self.plans.get(plan.plan_id.as_str())?.is_some() {
+            return Ok(false);
+        }
+        self.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice())?;
+        Ok(true)
+    }
+
+    pub(super) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<Ruled<bool>, Error> {
+        if self.load_of(plan_id)? > 0 {
+            return Ok(Err(Rejection::PlanInUse));
+        }
+        Ok(Ok(self.plans.remove(plan_id.as_str())?.is_some()))
+    }
+
+    pub(super) fn add_action(&mut self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+        if let Some(known) = self.action(&new.action.action_id)? {
+            return Ok(Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs }));
+        }
+        if self.plans.get(new.action.plan_id.as_str())?.is_none() {
+            // It was deleted since the command looked.
+            return Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())));
+        }
+        self.append(&new.action, &new.needs, &new.terms, &new.jobs, new.action.created_at)?;
+        Ok(Ok(Added::New))
+    }
+
+    pub(super) fn add_jobs(&mut self, more: &MoreJobs) -> Result<Ruled<u64>, Error> {
+        let Some(action) = self.action(&more.action_id)? else {
+            return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
+        };
+        let known = match self.known_from(&action, more.at, &more.jobs)? {
+            Ok(known) => known,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        if known == more.jobs.len() && known > 0 {
+            return Ok(Ok(action.total_jobs));
+        }
+        if !action.is_open {
+            return Ok(Err(Rejection::ActionNotOpen(more.action_id.clone())));
+        }
+        if self.plans.get(action.plan_id.as_str())?.is_none() {
+            return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
+        }
+        self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
+    }
+
+    /// How many of the jobs are there already, of jobs that begin at a place of the action.
+    fn known_from(&self, action: &Action, at: Option<u64>, jobs: &[NewJob]) -> Result<Ruled<usize>, Error> {
+        let Some(at) = at else { return Ok(Ok(0)) };
+        if at > action.total_jobs {
+            let text =
+                format!("AT is {at}, but the action has {} inputs: none may be left out", action.total_jobs);
+            return Ok(Err(Rejection::InvalidAction(text)));
+        }
+        let mut known = 0;
+        for (index, job) in (at..action.total_jobs).zip(jobs) {
+            if !self.has_input(action, index, &job.input)? {
+                let text = format!("input {index} is there already and is another one");
+                return Ok(Err(Rejection::InvalidAction(text)));
+            }
+            known += 1;
+        }
+        Ok(Ok(known))
+    }
+
+    /// Puts jobs at the end of an action; how many it has then.
+    fn append(
+        &mut self,
+        action: &Action,
+        needs: &Needs,
+        terms: &Terms,
+        jobs: &[NewJob],
+        now: Timestamp,
+    ) -> Result<u64, Error> {
+        let lane = self.lanes.number(LaneKey { queue: action.queue.clone(), needs: needs.clone() });
+        for (index, NewJob { job_id, input }) in (action.total_jobs..).zip(jobs) {
+            let place = Place { lane, seq: self.lanes.take_seq() };
+            self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str())?;
+            self.inputs.insert(job_id.as_str(), &**input)?;
+            self.put_job(None, &Job::new(job_id.clone(), action, index, place, terms, now))?;
+        }
+        let count = jobs.len() as u64;
+        let tally = self.tally(&action.action_id)?.with_new(count);
+        self.put_tally(&action.action_id, tally);
+        let total_jobs = action.total_jobs + count;
+        self.put_action(&Action { total_jobs, ..action.clone() })?;
+        Ok(total_jobs)
+    }
+
+    pub(super) fn decide_action(
+        &mut self,
+        action_id: &ActionId,
+        rule: &ActionRule,
+    ) -> Result<Ruled<()>, Error> {
+        match rule(self.action(action_id)?.as_ref()) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(None) => {}
+            Ok(Some(action)) => {
+                self.put_action(&action)?;
+                let tally = self.tally(action_id)?;
+                self.put_tally(action_id, tally);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether the action that is there came from the same submission.
+    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
+        let wishes = |action: &Action| {
+            (action.plan_id.clone(), action.queue.clone(), action.priority, action.run_at.is_some())
+        };
+        // An open action may have grown since, and be closed.
+        let fits = known.total_jobs >= new.jobs.len() as u64
+            && (new.action.is_open || known.total_jobs == new.jobs.len() as u64);
+        if wishes(known) != wishes(&new.action) || !fits {
+            return Ok(false);
+        }
+        for (index, job) in (0u64..).zip(&new.jobs) {
+            if !self.has_input(known, index, &job.input)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool, Error> {
+        let Some(job_id) = self.action_jobs.get((action.action_id.as_str(), index))? else {
+            return Ok(false);
+        };
+        Ok(self.inputs.get(job_id.value())?.is_some_and(|known| known.value() == input))
+    }
+}

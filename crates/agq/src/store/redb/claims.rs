@@ -1,0 +1,111 @@
+//! Jobs inside a batch: what a rule makes of one, and who gets which.
+
+use agenix_protocol::{ids::JobId, time::Timestamp};
+use agenix_rules::job::{self, Job, Outcome};
+use redb::{Error, ReadableTable};
+
+use super::{batch::Batch, codec::decode};
+use crate::store::{Claim, Claimant, JobRule, Ruled, StoredPlan};
+
+impl Batch<'_> {
+    pub(super) fn decide(
+        &mut self,
+        job_id: &JobId,
+        results: Option<&str>,
+        rule: &JobRule,
+    ) -> Result<Ruled<()>, Error> {
+        let before = self.job(job_id)?;
+        let next = match rule(before.as_ref()) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(Outcome::Unchanged) => return Ok(Ok(())),
+            Ok(Outcome::Changed(next)) => next,
+        };
+        self.put_job(before.as_ref(), &next)?;
+        if let Some(results) = results {
+            self.results.insert(job_id.as_str(), results)?;
+        }
+        Ok(Ok(()))
+    }
+
+    pub(super) fn claim(
+        &mut self,
+        claimants: &[Claimant],
+        now: Timestamp,
+        start_timeout_ms: u64,
+    ) -> Result<Vec<Option<Claim>>, Error> {
+        claimants.iter().map(|claimant| self.claim_one(claimant, now, start_timeout_ms)).collect()
+    }
+
+    fn claim_one(
+        &mut self,
+        claimant: &Claimant,
+        now: Timestamp,
+        start_timeout_ms: u64,
+    ) -> Result<Option<Claim>, Error> {
+        while let Some((queue, job_id)) = self.next_for(claimant)? {
+            let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;
+            let plan =
+                self.plans.get(before.plan_id.as_str())?.map(|plan| decode::<StoredPlan>(plan.value()));
+            let Some(plan) = plan.transpose()? else {
+                // Its plan was deleted between its retry's check and this.
+                self.put_job(Some(&before), &job::orphaned(&before, now))?;
+                continue;
+            };
+            let job = job::claimed(&before, &claimant.holder, now, start_timeout_ms);
+            if before.attempt > 0 {
+                // What an earlier attempt left is not the result of this one.
+                self.results.remove(job_id.as_str())?;
+            }
+            self.put_job(Some(&before), &job)?;
+            let input = self.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
+            let input = input.ok_or_else(|| missing("the input of job", job_id.as_str()))?;
+            let queue = queue.to_owned();
+            return Ok(Some(Claim { job, queue, input, plan: plan.json }));
+        }
+        Ok(None)
+    }
+
+    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
+    fn next_for<'c>(&self, claimant: &'c Claimant) -> Result<Option<(&'c str, JobId)>, Error> {
+        for queue in &*claimant.queues {
+            let mut next: Option<((u8, u64), String)> = None;
+            for (lane, key) in self.lanes.with_jobs() {
+                if key.queue != *queue || self.lanes.is_paused(queue) || !claimant.abilities.cover(&key.needs)
+                {
+                    continue;
+                }
+                let Some(head) = self.ready.range((lane, 0, 0)..=(lane, u8::MAX, u64::MAX))?.next() else {
+                    continue;
+                };
+                let (place, job_id) = head?;
+                let (_, rank, seq) = place.value();
+                if next.as_ref().is_none_or(|(first, _)| (rank, seq) < *first) {
+                    next = Some(((rank, seq), job_id.value().to_owned()));
+                }
+            }
+            if let Some((_, job_id)) = next {
+                let job_id = JobId::new(job_id).map_err(|error| Error::Corrupted(error.to_string()))?;
+                return Ok(Some((queue, job_id)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes a job that ended, and what is kept beside it.
+    pub(super) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
+        let id = job.job_id.as_str();
+        self.jobs.remove(id)?;
+        self.inputs.remove(id)?;
+        self.results.remove(id)?;
+        self.action_jobs.remove((job.action_id.as_str(), job.index))?;
+        self.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id))?;
+        let totals = self.totals_mut()?;
+        let now = &mut totals.now[job.status() as usize];
+        *now = now.saturating_sub(1);
+        Ok(())
+    }
+}
+
+fn missing(what: &str, id: &str) -> Error {
+    Error::Corrupted(format!("{what} {id} is in an index but not in its table"))
+}

@@ -1,0 +1,109 @@
+//! Reads of users' keys, the same in a batch as in a transaction that only reads.
+
+use std::ops::{Bound, Range};
+
+use agenix_protocol::time::Timestamp;
+use bytes::Bytes;
+use redb::{Error, ReadableTable, ReadableTableMetadata};
+
+use super::tables::{KeyRecord, ordered, score_of};
+use crate::store::{Entry, Part};
+
+/// The least of all keys and members.
+pub(super) const FIRST: &[u8] = b"";
+
+pub(super) fn entry(
+    keys: &impl ReadableTable<&'static [u8], KeyRecord>,
+    key: &[u8],
+) -> Result<Option<Entry>, Error> {
+    Ok(keys.get(key)?.map(|record| record.value().entry))
+}
+
+pub(super) fn count(
+    keys: &impl ReadableTableMetadata,
+    expiries: &impl ReadableTable<(u64, &'static [u8]), ()>,
+    now: Timestamp,
+) -> Result<u64, Error> {
+    let expired = expiries.range(..(now.0.saturating_add(1), FIRST))?.count() as u64;
+    Ok(keys.len()?.saturating_sub(expired))
+}
+
+pub(super) fn newest(
+    numbers: &impl ReadableTable<u64, &'static [u8]>,
+    below: u64,
+    limit: usize,
+) -> Result<Vec<(u64, Bytes)>, Error> {
+    let mut found = Vec::new();
+    for entry in numbers.range(..below)?.rev().take(limit) {
+        let (number, key) = entry?;
+        found.push((number.value(), Bytes::copy_from_slice(key.value())));
+    }
+    Ok(found)
+}
+
+pub(super) fn overdue(
+    expiries: &impl ReadableTable<(u64, &'static [u8]), ()>,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<Bytes>, Error> {
+    let mut found = Vec::new();
+    for entry in expiries.range(..(now.0.saturating_add(1), FIRST))?.take(limit) {
+        let (place, _) = entry?;
+        found.push(Bytes::copy_from_slice(place.value().1));
+    }
+    Ok(found)
+}
+
+pub(super) fn items(
+    items: &impl ReadableTable<(&'static [u8], i64), &'static [u8]>,
+    key: &[u8],
+    places: Range<i64>,
+) -> Result<Vec<Bytes>, Error> {
+    let mut found = Vec::new();
+    if places.is_empty() {
+        return Ok(found);
+    }
+    for entry in items.range((key, places.start)..(key, places.end))? {
+        let (_, item) = entry?;
+        found.push(Bytes::copy_from_slice(item.value()));
+    }
+    Ok(found)
+}
+
+pub(super) fn score(
+    scores: &impl ReadableTable<(&'static [u8], &'static [u8]), u64>,
+    key: &[u8],
+    member: &[u8],
+) -> Result<Option<f64>, Error> {
+    Ok(scores.get((key, member))?.map(|score| score_of(score.value())))
+}
+
+pub(super) fn members(
+    by_score: &impl ReadableTable<(&'static [u8], u64, &'static [u8]), ()>,
+    key: &[u8],
+    (min, max): (Bound<f64>, Bound<f64>),
+    part: Part,
+) -> Result<Vec<(Bytes, f64)>, Error> {
+    let first = match min {
+        Bound::Included(score) => ordered(score),
+        Bound::Excluded(score) => ordered(score) + 1,
+        Bound::Unbounded => 0,
+    };
+    let end = match max {
+        Bound::Included(score) => ordered(score) + 1,
+        Bound::Excluded(score) => ordered(score),
+        Bound::Unbounded => u64::MAX,
+    };
+    let mut found = Vec::new();
+    if first >= end {
+        return Ok(found);
+    }
+    let mut members = by_score.range((key, first, FIRST)..(key, end, FIRST))?;
+    let next = || if part.is_reversed { members.next_back() } else { members.next() };
+    for entry in std::iter::from_fn(next).skip(part.skip).take(part.take) {
+        let (place, _) = entry?;
+        let (_, score, member) = place.value();
+        found.push((Bytes::copy_from_slice(member), score_of(score)));
+    }
+    Ok(found)
+}

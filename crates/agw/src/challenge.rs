@@ -1,0 +1,123 @@
+//! agq asks for a proof of a capability: the command is run, and what it said is sent (seed 000 §7.3).
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use agenix_client::Connection;
+use agenix_protocol::documents::{Answer, Challenge};
+use tokio::sync::Semaphore;
+use tracing::{debug, info};
+
+use crate::{errand, stage::Workshop};
+
+/// How long a command may take: agq waits for ten seconds in all.
+const BOUND: Duration = Duration::from_secs(8);
+/// How many run at once.
+const AT_ONCE: usize = 4;
+
+const OUT_OF_TIME: i32 = 124;
+const NOT_RUNNABLE: i32 = 126;
+const NOT_OURS: i32 = 127;
+
+/// The challenges that agq repeats with every heartbeat until they are answered.
+pub(crate) struct Challenges {
+    taken: BTreeSet<String>,
+    slots: Arc<Semaphore>,
+}
+
+impl Default for Challenges {
+    fn default() -> Self {
+        Self { taken: BTreeSet::new(), slots: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
+
+impl Challenges {
+    /// Takes on those that are new; their answers go over `connection`.
+    pub(crate) fn take(&mut self, wanted: &[Challenge], workshop: &Arc<Workshop>, connection: &Connection) {
+        for challenge in self.new_among(wanted) {
+            let (slots, workshop) = (Arc::clone(&self.slots), Arc::clone(workshop));
+            let mut connection = connection.clone();
+            tokio::spawn(async move {
+                let _slot = slots.acquire().await;
+                let answer = answer(&challenge, &workshop).await;
+                let Challenge { challenge_id, command, .. } = &challenge;
+                info!(exit_code = answer.exit_code, "agq wanted to know whether '{command}' works");
+                if let Err(error) = connection.answer_challenge(challenge_id, &answer).await {
+                    debug!(%error, "the answer to a challenge was lost");
+                }
+            });
+        }
+    }
+
+    /// Those that were not taken on before. What agq does not repeat is forgotten.
+    fn new_among(&mut self, wanted: &[Challenge]) -> Vec<Challenge> {
+        self.taken.retain(|id| wanted.iter().any(|challenge| challenge.challenge_id == *id));
+        let is_new = |challenge: &&Challenge| self.taken.insert(challenge.challenge_id.clone());
+        wanted.iter().filter(is_new).cloned().collect()
+    }
+}
+
+async fn answer(challenge: &Challenge, workshop: &Workshop) -> Answer {
+    let name = &challenge.command;
+    let Some(program) = workshop.toolbox.path(name) else {
+        let output = format!("'{name}' is not among the tools of this worker");
+        return Answer { exit_code: NOT_OURS, output };
+    };
+    match errand::run(program, name, &challenge.args, &workshop.spool, BOUND).await {
+        Ok(said) if said.timed_out => {
+            let output = format!("'{name}' did not end within {} seconds", BOUND.as_secs());
+            Answer { exit_code: OUT_OF_TIME, output }
+        }
+        Ok(said) => {
+            let output = if said.stdout.is_empty() { said.stderr } else { said.stdout };
+            Answer { exit_code: said.exit_code, output }
+        }
+        Err(error) => {
+            let output = format!("'{name}' could not be run: {error}");
+            Answer { exit_code: NOT_RUNNABLE, output }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, time::Duration};
+
+    use agenix_protocol::documents::{Answer, Challenge};
+
+    use super::{Challenges, answer};
+    use crate::{spool::Spool, stage::Workshop, toolbox::Toolbox};
+
+    fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
+        let args = args.iter().map(|&arg| arg.to_owned()).collect();
+        Challenge { challenge_id: id.into(), command: command.into(), args }
+    }
+
+    #[test]
+    fn a_challenge_is_taken_once_however_often_it_is_repeated() {
+        let mut challenges = Challenges::default();
+        let mut taken = |ids: &[&str]| {
+            let wanted: Vec<_> = ids.iter().map(|id| challenge(id, "sort", &[])).collect();
+            let new = challenges.new_among(&wanted).into_iter().map(|challenge| challenge.challenge_id);
+            new.collect::<Vec<_>>()
+        };
+        assert_eq!(taken(&["a"]), ["a"]);
+        assert_eq!(taken(&["a", "b"]), ["b"]);
+        assert_eq!(taken(&["b"]), [""; 0]);
+        assert_eq!(taken(&["a"]), ["a"], "it was forgotten");
+    }
+
+    #[tokio::test]
+    async fn only_tools_are_run_and_what_they_say_is_the_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let toolbox = Toolbox::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
+        let spool = Spool::new(dir.path());
+        let workshop = Workshop { toolbox, spool, kept_bytes: 1, kill_grace: Duration::from_secs(1) };
+        let said = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &workshop).await;
+        assert_eq!(said, Answer { exit_code: 0, output: "1.0\n".into() });
+        let said = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &workshop).await;
+        assert_eq!(said, Answer { exit_code: 3, output: "broken\n".into() });
+        let said = answer(&challenge("a", "cat", &["x"]), &workshop).await;
+        assert_eq!(said.exit_code, 127);
+        assert_eq!(said.output, "'cat' is not among the tools of this worker");
+    }
+}

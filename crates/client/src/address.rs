@@ -1,0 +1,198 @@
+//! Where agq is: an address as people write it, and the certificates for getting there over TLS.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use redis::{ClientTlsConfig, TlsCertificates};
+
+/// The port of agq where an address names none.
+const DEFAULT_PORT: u16 = 6380;
+
+/// Where agq listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// `HOST:PORT` or `redis://HOST:PORT`
+    Tcp {
+        /// A name or an IP address, without brackets.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// `rediss://HOST:PORT`
+    Tls {
+        /// A name or an IP address, without brackets; the server's certificate must be for it.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// `unix:/PATH` or `unix:///PATH`
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// Reads an address; the error says how to write one.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text.contains('@') {
+            // What stands before it may be a key: it is not shown.
+            return Err("an address holds no key: set AGQ_SESSION_KEY or --session-key-file instead".into());
+        }
+        let wrong = || {
+            format!(
+                "'{text}' is not an address: write host:port, as 127.0.0.1:6380, or rediss://host:port for TLS, or \
+                 unix:/path"
+            )
+        };
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            let is_path = path.starts_with('/') && path.len() > 1;
+            return if is_path { Ok(Self::Unix(path.into())) } else { Err(wrong()) };
+        }
+        if let Some(rest) = text.strip_prefix("rediss://") {
+            let (host, port) =
+                host_and_port(rest.trim_end_matches('/'), Some(DEFAULT_PORT)).ok_or_else(wrong)?;
+            return Ok(Self::Tls { host, port });
+        }
+        let (rest, default) = match text.strip_prefix("redis://") {
+            Some(rest) => (rest.trim_end_matches('/'), Some(DEFAULT_PORT)),
+            None => (text, None),
+        };
+        let (host, port) = host_and_port(rest, default).ok_or_else(wrong)?;
+        Ok(Self::Tcp { host, port })
+    }
+
+    /// Whether what goes there is encrypted, and the server proves who it is.
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls { .. })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, host, port) = match self {
+            Self::Tcp { host, port } => ("", host, port),
+            Self::Tls { host, port } => ("rediss://", host, port),
+            Self::Unix(path) => return write!(f, "unix:{}", path.display()),
+        };
+        if host.contains(':') {
+            write!(f, "{scheme}[{host}]:{port}")
+        } else {
+            write!(f, "{scheme}{host}:{port}")
+        }
+    }
+}
+
+/// `HOST:PORT`, `[V6]:PORT`, and with a default port also without one.
+fn host_and_port(text: &str, default: Option<u16>) -> Option<(String, u16)> {
+    let is_bracketed = text.starts_with('[') && text.ends_with(']');
+    let (host, port) = match text.rsplit_once(':').filter(|_| !is_bracketed) {
+        Some((host, port)) => (host, port.parse().ok()?),
+        None => (text, default?),
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || "-._:%".contains(c);
+    (!host.is_empty() && host.chars().all(is_legal)).then(|| (host.to_owned(), port))
+}
+
+/// The certificates for a connection over TLS; all are PEM files, read anew for each connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// The CAs that the server's certificate may be of; without it, those of the system.
+    pub ca: Option<PathBuf>,
+    /// Our own certificate, where agq asks for one; with it goes `key`.
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+}
+
+impl Tls {
+    /// Whether nothing is said.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Reads the files.
+    pub(crate) fn read(&self) -> Result<TlsCertificates, String> {
+        let client_tls = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => Some(ClientTlsConfig {
+                client_cert: pem("certificate", cert)?,
+                client_key: pem("private key", key)?,
+            }),
+            (None, None) => None,
+            (Some(_), None) => return Err("a certificate needs its private key: give --tls-key, too".into()),
+            (None, Some(_)) => return Err("a private key needs its certificate: give --tls-cert, too".into()),
+        };
+        let root_cert = self.ca.as_deref().map(|ca| pem("CA certificate", ca)).transpose()?;
+        Ok(TlsCertificates { client_tls, root_cert })
+    }
+}
+
+fn pem(what: &str, path: &Path) -> Result<Vec<u8>, String> {
+    let shown = path.display();
+    let text = std::fs::read(path).map_err(|error| format!("cannot read the {what} in {shown}: {error}"))?;
+    if !text.windows(11).any(|window| window == b"-----BEGIN ") {
+        return Err(format!("there is no {what} in {shown}: give a PEM file"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Tls};
+
+    #[test]
+    fn every_way_to_write_an_address() {
+        for (text, shown) in [
+            ("localhost:6380", "localhost:6380"),
+            ("redis://agq.example:1", "agq.example:1"),
+            ("redis://agq.example", "agq.example:6380"),
+            ("rediss://agq.example:6380/", "rediss://agq.example:6380"),
+            ("rediss://agq.example", "rediss://agq.example:6380"),
+            ("[::1]:6380", "[::1]:6380"),
+            ("rediss://[::1]", "rediss://[::1]:6380"),
+            ("unix:/run/agq.sock", "unix:/run/agq.sock"),
+            ("unix:///run/agq.sock", "unix:/run/agq.sock"),
+        ] {
+            let address = Address::parse(text).unwrap();
+            assert_eq!(address.to_string(), shown, "{text}");
+            assert_eq!(Address::parse(shown).unwrap(), address, "what is shown can be said again");
+            assert_eq!(address.is_tls(), shown.starts_with("rediss"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_and_a_key_in_it_is_not_shown() {
+        for wrong in [
+            "localhost",
+            ":6380",
+            "h:x",
+            "h:65536",
+            "",
+            "http://h:1",
+            "unix:",
+            "unix:rel",
+            "unix://",
+            "a b:1",
+        ] {
+            assert!(Address::parse(wrong).unwrap_err().contains("write host:port"), "{wrong}");
+        }
+        assert!(Address::parse("h:65535").is_ok());
+        let keyed = Address::parse("redis://:secret@h:1").unwrap_err();
+        assert!(keyed.contains("holds no key") && !keyed.contains("secret"), "{keyed}");
+    }
+
+    #[test]
+    fn half_a_pair_and_files_that_are_no_pem_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.pem");
+        std::fs::write(&file, "nothing").unwrap();
+        let error = |tls: Tls| tls.read().unwrap_err();
+        assert!(error(Tls { cert: Some(file.clone()), ..Tls::default() }).contains("--tls-key"));
+        assert!(error(Tls { key: Some(file.clone()), ..Tls::default() }).contains("--tls-cert"));
+        assert!(error(Tls { ca: Some(file), ..Tls::default() }).contains("there is no CA certificate in"));
+        let missing = Tls { ca: Some(dir.path().join("missing")), ..Tls::default() };
+        assert!(error(missing).contains("cannot read the CA certificate in"));
+        assert!(Tls::default().is_default() && Tls::default().read().is_ok());
+    }
+}

@@ -1,0 +1,92 @@
+//! Patterns of names, as Redis matches them: `*`, `?`, `[abc]`, `[^a]`, `[a-z]`, and `\` before what stands for itself.
+
+/// Whether the whole of `text` matches `pattern`. Takes at most the product of their lengths in steps, whatever they are.
+pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut at, mut read) = (0, 0);
+    // The last star: the pattern goes on after it, and it has swallowed the text before this place.
+    let mut star: Option<(usize, usize)> = None;
+    while let Some(byte) = text.get(read) {
+        if pattern.get(at) == Some(&b'*') {
+            at += 1;
+            star = Some((at, read));
+        } else if let Some(next) = one(pattern, at, *byte) {
+            (at, read) = (next, read + 1);
+        } else {
+            let Some((after, swallowed)) = star else { return false };
+            star = Some((after, swallowed + 1));
+            (at, read) = (after, swallowed + 1);
+        }
+    }
+    pattern[at..].iter().all(|byte| *byte == b'*')
+}
+
+/// Where the pattern goes on after its element at `at`, when that matches `byte`. A star is no element.
+fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
+    match &pattern[at..] {
+        [] => None,
+        [b'?', ..] => Some(at + 1),
+        [b'[', ..] => class(pattern, at + 1, byte),
+        [b'\\', literal, ..] => (*literal == byte).then_some(at + 2),
+        [literal, ..] => (*literal == byte).then_some(at + 1),
+    }
+}
+
+/// A class goes on to its `]`; one that is never closed, to the end of the pattern.
+fn class(pattern: &[u8], mut at: usize, byte: u8) -> Option<usize> {
+    let is_negated = pattern.get(at) == Some(&b'^');
+    at += usize::from(is_negated);
+    let mut is_in = false;
+    loop {
+        let (hit, length) = match &pattern[at..] {
+            [] => break,
+            [b']', ..] => {
+                at += 1;
+                break;
+            }
+            [b'\\', literal, ..] => (*literal == byte, 2),
+            [one, b'-', other, ..] => ((*one.min(other)..=*one.max(other)).contains(&byte), 3),
+            [literal, ..] => (*literal == byte, 1),
+        };
+        is_in |= hit;
+        at += length;
+    }
+    (is_in != is_negated).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    fn hits(pattern: &str, texts: &[&str]) -> Vec<bool> {
+        texts.iter().map(|text| matches(pattern.as_bytes(), text.as_bytes())).collect()
+    }
+
+    #[test]
+    fn stars_and_single_bytes() {
+        assert_eq!(hits("*", &["", "a", "worker:1"]), [true, true, true]);
+        assert_eq!(hits("h?llo", &["hello", "hllo", "heello"]), [true, false, false]);
+        assert_eq!(
+            hits("job:*:worker", &["job:1:worker", "job:1:2:worker", "job:1:workers"]),
+            [true, true, false]
+        );
+        assert_eq!(hits("a*b*c**", &["abc", "aXbXc", "acb", "abbcc"]), [true, true, false, true]);
+        assert_eq!(hits("", &["", "a"]), [true, false]);
+    }
+
+    #[test]
+    fn classes_and_escapes() {
+        assert_eq!(hits("h[ae]llo", &["hello", "hallo", "hillo"]), [true, true, false]);
+        assert_eq!(hits("h[^e]llo", &["hello", "hallo"]), [false, true]);
+        assert_eq!(hits("[z-a0]", &["m", "0", "1", "A"]), [true, true, false, false]);
+        assert_eq!(hits(r"[\]]x", &["]x", "ax"]), [true, false]);
+        assert_eq!(hits(r"\*\", &[r"*\", "a"]), [true, false]);
+        assert_eq!(hits("[ab", &["a", "c"]), [true, false]);
+        assert_eq!(hits("[]", &["", "]"]), [false, false]);
+    }
+
+    #[test]
+    fn many_stars_stay_cheap() {
+        let (pattern, text) = ("a*".repeat(200) + "b", "a".repeat(5000));
+        assert!(!matches(pattern.as_bytes(), text.as_bytes()));
+    }
+}

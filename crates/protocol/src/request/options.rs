@@ -1,0 +1,139 @@
+//! Options that several commands share, and those of JOBS.SEARCH.
+
+use bytes::Bytes;
+
+use super::{
+    RequestError,
+    arguments::{count, id_of, is_word, status, text, time},
+};
+use crate::{
+    documents::Status,
+    ids::{ActionId, PlanId},
+    time::Timestamp,
+};
+
+/// How many results a listing has when it does not say.
+pub const DEFAULT_LIMIT: usize = 100;
+
+/// Which part of a list: `[pattern] [LIMIT n] [OFFSET n]` (seed 001 §2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// A glob that the ids must match.
+    pub pattern: Option<Bytes>,
+    /// Most results.
+    pub limit: usize,
+    /// How many of the matching ids are skipped.
+    pub offset: usize,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { pattern: None, limit: DEFAULT_LIMIT, offset: 0 }
+    }
+}
+
+impl Page {
+    pub(super) fn parse(args: &[Bytes]) -> Result<Self, RequestError> {
+        let mut page = Self::default();
+        let mut rest = args;
+        if let [pattern, after @ ..] = rest
+            && !is_word(pattern, "LIMIT")
+            && !is_word(pattern, "OFFSET")
+        {
+            page.pattern = Some(pattern.clone());
+            rest = after;
+        }
+        while let [option, value, after @ ..] = rest {
+            match option.to_ascii_uppercase().as_slice() {
+                b"LIMIT" => page.limit = count(value)?,
+                b"OFFSET" => page.offset = count(value)?,
+                _ => return Err(RequestError::Syntax),
+            }
+            rest = after;
+        }
+        if rest.is_empty() { Ok(page) } else { Err(RequestError::Syntax) }
+    }
+
+    pub(super) fn encode(&self) -> Vec<Bytes> {
+        let number = |number: usize| Bytes::from(number.to_string());
+        let mut words: Vec<Bytes> = self.pattern.iter().cloned().collect();
+        words.extend(["LIMIT".into(), number(self.limit), "OFFSET".into(), number(self.offset)]);
+        words
+    }
+}
+
+/// What JOBS.SEARCH looks for: jobs that meet every condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Search {
+    /// Jobs of this status.
+    pub status: Option<Status>,
+    /// Jobs of this plan.
+    pub plan_id: Option<PlanId>,
+    /// Jobs of this action.
+    pub action_id: Option<ActionId>,
+    /// Jobs that this worker has, or had last.
+    pub worker: Option<String>,
+    /// Submitted at this time or later.
+    pub since: Option<Timestamp>,
+    /// Submitted before this time.
+    pub until: Option<Timestamp>,
+    /// Most results.
+    pub limit: usize,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        let (status, plan_id, action_id, worker, since, until) = (None, None, None, None, None, None);
+        Self { status, plan_id, action_id, worker, since, until, limit: DEFAULT_LIMIT }
+    }
+}
+
+impl Search {
+    /// `[status] [plan_id]` first, as seed 001 §7 has it, then options with names.
+    pub(super) fn parse(args: &[Bytes]) -> Result<Self, RequestError> {
+        const OPTIONS: [&str; 7] = ["STATUS", "PLAN", "ACTION", "WORKER", "SINCE", "UNTIL", "LIMIT"];
+        let is_option = |arg: &Bytes| OPTIONS.iter().any(|option| is_word(arg, option));
+        let mut search = Self::default();
+        let mut rest = args;
+        if let [word, after @ ..] = rest
+            && let Some(status) = std::str::from_utf8(word).ok().and_then(Status::parse)
+        {
+            search.status = Some(status);
+            rest = after;
+        }
+        if let [plan_id, after @ ..] = rest
+            && !is_option(plan_id)
+        {
+            search.plan_id = Some(id_of(plan_id)?);
+            rest = after;
+        }
+        while let [option, value, after @ ..] = rest {
+            match option.to_ascii_uppercase().as_slice() {
+                b"STATUS" => search.status = Some(status(value)?),
+                b"PLAN" => search.plan_id = Some(id_of(value)?),
+                b"ACTION" => search.action_id = Some(id_of(value)?),
+                b"WORKER" => search.worker = Some(text(value)?),
+                b"SINCE" => search.since = Some(time(value)?),
+                b"UNTIL" => search.until = Some(time(value)?),
+                b"LIMIT" => search.limit = count(value)?,
+                _ => return Err(RequestError::Syntax),
+            }
+            rest = after;
+        }
+        if rest.is_empty() { Ok(search) } else { Err(RequestError::Syntax) }
+    }
+
+    pub(super) fn encode(&self) -> Vec<Bytes> {
+        let named = [
+            ("STATUS", self.status.map(|status| status.as_str().to_owned())),
+            ("PLAN", self.plan_id.clone().map(String::from)),
+            ("ACTION", self.action_id.clone().map(String::from)),
+            ("WORKER", self.worker.clone()),
+            ("SINCE", self.since.map(|time| time.to_string())),
+            ("UNTIL", self.until.map(|time| time.to_string())),
+            ("LIMIT", Some(self.limit.to_string())),
+        ];
+        let given = named.into_iter().filter_map(|(name, value)| Some([Bytes::from(name), value?.into()]));
+        given.flatten().collect()
+    }
+}

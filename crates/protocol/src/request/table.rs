@@ -1,0 +1,201 @@
+//! The table of commands, those on users' keys apart: one row each.
+
+use bytes::Bytes;
+
+use super::{
+    Request, RequestError,
+    arguments::{count, id_of, is_word, queue, status, text, texts},
+    command::{Access, Command, Kind},
+    keys::integer_of,
+    options::{Page, Search},
+    session,
+};
+
+/// A row without keys.
+const fn row(
+    name: &'static str,
+    arity: i8,
+    kind: Kind,
+    access: Access,
+    syntax: &'static str,
+    summary: &'static str,
+    parse: fn(&[Bytes]) -> Result<Request, RequestError>,
+) -> Command {
+    Command { name, arity, kind, access, keys: (0, 0, 0), syntax, summary, parse }
+}
+
+use Access::{Admin, Client, Everyone, Worker};
+use Kind::{Read, Session, Steps, Write};
+
+/// How many jobs QUEUE.PEEK shows when it does not say.
+const DEFAULT_PEEK: usize = 10;
+/// How many results CAPABILITY.SEARCH has when it does not say.
+const DEFAULT_FOUND: usize = 10;
+
+#[rustfmt::skip]
+pub(super) static COMMANDS: &[Command] = &[
+    row("AUTH", -2, Session, Everyone, "<session_key>", "Proves who the client is.", auth),
+    row("HELLO", -1, Session, Everyone, "[2|3 [AUTH default <session_key>] [SETNAME <name>]]",
+        "Chooses the version of RESP, and may authenticate.", session::hello),
+    row("CLIENT", -2, Session, Everyone, "SETNAME <name>|GETNAME|ID|LIST|INFO|SETINFO <attribute> <value>",
+        "Names and shows connections.", session::client),
+    row("PING", -1, Write, Everyone, "[message]", "Answers PONG, or the message.", |args| match args {
+        [] => Ok(Request::Ping { message: None }),
+        [message] => Ok(Request::Ping { message: Some(message.clone()) }),
+        _ => Err(RequestError::Syntax),
+    }),
+    row("ECHO", 2, Write, Everyone, "<message>", "Answers the message.",
+        |args| Ok(Request::Echo { message: args[0].clone() })),
+    row("SELECT", 2, Session, Everyone, "0", "Chooses the one database there is.", |args| match &args[0][..] {
+        b"0" => Ok(Request::Select),
+        index => Err(RequestError::Refused(match integer_of(index) {
+            Some(_) => "DB index is out of range",
+            None => "value is not an integer or out of range",
+        })),
+    }),
+    row("RESET", 1, Session, Everyone, "", "Makes the connection as new.", |_| Ok(Request::Reset)),
+    row("QUIT", -1, Session, Everyone, "", "Closes the connection.", |_| Ok(Request::Quit)),
+    row("COMMAND", -1, Read, Everyone, "[COUNT|INFO [name ...]|DOCS [name ...]]", "Describes the commands.",
+        session::command),
+    row("INFO", -1, Read, Everyone, "[section ...]", "Describes the server.",
+        |args| Ok(Request::Info { sections: texts(args)? })),
+    row("MULTI", 1, Session, Client, "", "Begins a transaction.", |_| Ok(Request::Multi)),
+    row("EXEC", 1, Session, Client, "", "Carries a transaction out.", |_| Ok(Request::Exec)),
+    row("DISCARD", 1, Session, Client, "", "Forgets a transaction.", |_| Ok(Request::Discard)),
+    row("SUBSCRIBE", -2, Session, Everyone, "<channel> [channel ...]", "Listens to channels.",
+        |args| Ok(Request::Subscribe { channels: args.to_vec() })),
+    row("PSUBSCRIBE", -2, Session, Everyone, "<pattern> [pattern ...]", "Listens to channels that match a pattern.",
+        |args| Ok(Request::PSubscribe { patterns: args.to_vec() })),
+    row("UNSUBSCRIBE", -1, Session, Everyone, "[channel ...]", "Stops listening to channels.",
+        |args| Ok(Request::Unsubscribe { channels: args.to_vec() })),
+    row("PUNSUBSCRIBE", -1, Session, Everyone, "[pattern ...]", "Stops listening to patterns.",
+        |args| Ok(Request::PUnsubscribe { patterns: args.to_vec() })),
+    row("PUBLISH", 3, Read, Client, "<channel> <message>", "Sends a message to those who listen.",
+        |args| Ok(Request::Publish { channel: args[0].clone(), message: args[1].clone() })),
+
+    row("PLAN.SUBMIT", 2, Write, Client, "<plan_json>", "Stores a plan.",
+        |args| Ok(Request::PlanSubmit { plan: args[0].clone() })),
+    row("PLAN.GET", 2, Read, Everyone, "<plan_id>", "Shows a plan.",
+        |args| Ok(Request::PlanGet { plan_id: id_of(&args[0])? })),
+    row("PLAN.LIST", -1, Read, Client, "[pattern] [LIMIT <count>] [OFFSET <start>]", "Lists plans.",
+        |args| Ok(Request::PlanList { page: Page::parse(args)? })),
+    row("PLAN.DELETE", 2, Write, Client, "<plan_id>", "Removes a plan that no active job needs.",
+        |args| Ok(Request::PlanDelete { plan_id: id_of(&args[0])? })),
+    row("ACTION.SUBMIT", 2, Write, Client, "<action_json>", "Creates a job for each input of a plan.",
+        |args| Ok(Request::ActionSubmit { action: args[0].clone() })),
+    row("ACTION.STATUS", 2, Read, Client, "<action_id>", "Counts the jobs of an action by status.",
+        |args| Ok(Request::ActionStatus { action_id: id_of(&args[0])? })),
+    row("ACTION.LIST", -1, Read, Client, "[pattern] [LIMIT <count>] [OFFSET <start>]", "Lists actions.",
+        |args| Ok(Request::ActionList { page: Page::parse(args)? })),
+    row("ACTION.ADD", -3, Steps, Client, "<action_id> <inputs_json> [AT <index>]", "Adds inputs to an open action.",
+        |args| Ok(Request::ActionAdd { action_id: id_of(&args[0])?, inputs: args[1].clone(), at: at(&args[2..])? })),
+    row("ACTION.CLOSE", 2, Write, Client, "<action_id>", "Ends the adding of inputs to an action.",
+        |args| Ok(Request::ActionClose { action_id: id_of(&args[0])? })),
+    row("ACTION.CANCEL", 2, Steps, Client, "<action_id>", "Cancels every job of an action that has not ended.",
+        |args| Ok(Request::ActionCancel { action_id: id_of(&args[0])? })),
+    row("ACTION.RETRY", 2, Steps, Client, "<action_id>", "Tries the failed and dead jobs of an action again.",
+        |args| Ok(Request::ActionRetry { action_id: id_of(&args[0])? })),
+    row("JOB.STATUS", 2, Read, Everyone, "<job_id>", "Shows a job and its results.",
+        |args| Ok(Request::JobStatus { job_id: id_of(&args[0])? })),
+    row("JOB.UPDATE", 3, Write, Worker, "<job_id> <update_json>", "Reports on a job.",
+        |args| Ok(Request::JobUpdate { job_id: id_of(&args[0])?, update: args[1].clone() })),
+    row("JOB.LIST", -2, Read, Client, "<action_id> [status]", "Lists the jobs of an action.", |args| match args {
+        [id] => Ok(Request::JobList { action_id: id_of(id)?, status: None }),
+        [id, word] => Ok(Request::JobList { action_id: id_of(id)?, status: Some(status(word)?) }),
+        _ => Err(RequestError::Syntax),
+    }),
+    row("JOB.RETRY", -2, Steps, Client, "<job_id> [FORCE]", "Tries a failed job again.", |args| match args {
+        [id] => Ok(Request::JobRetry { job_id: id_of(id)?, force: false }),
+        [id, force] if is_word(force, "FORCE") => Ok(Request::JobRetry { job_id: id_of(id)?, force: true }),
+        _ => Err(RequestError::Syntax),
+    }),
+    row("JOB.CANCEL", 2, Write, Client, "<job_id>", "Cancels a job.",
+        |args| Ok(Request::JobCancel { job_id: id_of(&args[0])? })),
+    row("JOB.EXPLAIN", 2, Read, Client, "<job_id>", "Says why a job is not running.",
+        |args| Ok(Request::JobExplain { job_id: id_of(&args[0])? })),
+    row("JOBS.SEARCH", -1, Read, Client,
+        "[status] [plan_id] [STATUS <status>] [PLAN <id>] [ACTION <id>] [WORKER <id>] [SINCE <time>] [UNTIL <time>] [LIMIT <n>]",
+        "Finds jobs, the newest first.", |args| Ok(Request::JobsSearch { search: Search::parse(args)? })),
+    row("WORKER.REGISTER", 2, Steps, Worker, "<worker_json>", "Introduces a worker.",
+        |args| Ok(Request::WorkerRegister { worker: args[0].clone() })),
+    row("WORKER.HEARTBEAT", -2, Write, Worker, "<worker_id> [stats_json]", "Says that a worker lives.", |args| match args {
+        [id] => Ok(Request::WorkerHeartbeat { worker_id: id_of(id)?, stats: None }),
+        [id, stats] => Ok(Request::WorkerHeartbeat { worker_id: id_of(id)?, stats: Some(stats.clone()) }),
+        _ => Err(RequestError::Syntax),
+    }),
+    row("WORKER.UNREGISTER", 2, Steps, Worker, "<worker_id>", "Says goodbye for a worker.",
+        |args| Ok(Request::WorkerUnregister { worker_id: id_of(&args[0])? })),
+    row("WORKER.ANSWER", 3, Write, Worker, "<challenge_id> <answer_json>", "Answers a challenge.",
+        |args| Ok(Request::WorkerAnswer { challenge_id: args[0].clone(), answer: args[1].clone() })),
+    row("WORKER.LIST", 1, Read, Client, "", "Shows all workers.", |_| Ok(Request::WorkerList)),
+    row("WORKER.GET", 2, Read, Client, "<worker_id>", "Shows a worker.",
+        |args| Ok(Request::WorkerGet { worker_id: id_of(&args[0])? })),
+    row("WORKER.DRAIN", 2, Steps, Admin, "<worker_id>", "Lets a worker take no more jobs.",
+        |args| Ok(Request::WorkerDrain { worker_id: id_of(&args[0])? })),
+    row("WORKER.TERMINATE", 2, Steps, Admin, "<worker_id>", "Lets a worker finish its jobs and end.",
+        |args| Ok(Request::WorkerTerminate { worker_id: id_of(&args[0])? })),
+    row("WORKER.RESUME", 2, Steps, Admin, "<worker_id>", "Lets a worker take jobs again.",
+        |args| Ok(Request::WorkerResume { worker_id: id_of(&args[0])? })),
+    row("WORKER.VERIFY", -3, Kind::Blocking, Admin, "<capability> <challenge_json> [WORKER <worker_id>]",
+        "Lets a worker prove a capability.", verify),
+    row("CAPABILITY.SEARCH", -2, Read, Client, "<word> [word ...] [LIMIT <n>]",
+        "Finds agentic units by what they say of themselves.", capability_search),
+    row("QUEUE.STATS", -1, Read, Everyone, "[queue_name]", "Counts jobs and workers.", |args| match args {
+        [] => Ok(Request::QueueStats { queue: None }),
+        [queue] => Ok(Request::QueueStats { queue: Some(text(queue)?) }),
+        _ => Err(RequestError::Syntax),
+    }),
+    row("QUEUE.PEEK", -2, Read, Client, "<queue_name> [count]", "Shows the jobs that are next.", |args| match args {
+        [name] => Ok(Request::QueuePeek { queue: queue(name)?, count: DEFAULT_PEEK }),
+        [name, most] => Ok(Request::QueuePeek { queue: queue(name)?, count: count(most)? }),
+        _ => Err(RequestError::Syntax),
+    }),
+    row("QUEUE.PAUSE", 2, Write, Admin, "<queue_name>", "Lets a queue give no jobs.",
+        |args| Ok(Request::QueuePause { queue: queue(&args[0])? })),
+    row("QUEUE.RESUME", 2, Write, Admin, "<queue_name>", "Lets a queue give jobs again.",
+        |args| Ok(Request::QueueResume { queue: queue(&args[0])? })),
+    row("METRICS", -1, Read, Client, "[prometheus|json]", "Shows the figures of the queue.", |args| match args {
+        [] => Ok(Request::Metrics { prometheus: true }),
+        [format] if is_word(format, "prometheus") => Ok(Request::Metrics { prometheus: true }),
+        [format] if is_word(format, "json") => Ok(Request::Metrics { prometheus: false }),
+        _ => Err(RequestError::Syntax),
+    }),
+];
+
+/// AUTH has texts of its own (seed 003 §4).
+fn auth(args: &[Bytes]) -> Result<Request, RequestError> {
+    match args {
+        [key] if key.is_empty() => Err(RequestError::AuthEmpty),
+        [key] => Ok(Request::Auth { key: key.clone() }),
+        [user, key] if &user[..] == b"default" => Ok(Request::Auth { key: key.clone() }),
+        _ => Err(RequestError::AuthArguments),
+    }
+}
+
+fn at(args: &[Bytes]) -> Result<Option<u64>, RequestError> {
+    match args {
+        [] => Ok(None),
+        [word, index] if is_word(word, "AT") => Ok(Some(count(index)? as u64)),
+        _ => Err(RequestError::Syntax),
+    }
+}
+
+fn verify(args: &[Bytes]) -> Result<Request, RequestError> {
+    let worker_id = match &args[2..] {
+        [] => None,
+        [word, id] if is_word(word, "WORKER") => Some(id_of(id)?),
+        _ => return Err(RequestError::Syntax),
+    };
+    Ok(Request::WorkerVerify { capability: text(&args[0])?, challenge: args[1].clone(), worker_id })
+}
+
+fn capability_search(args: &[Bytes]) -> Result<Request, RequestError> {
+    let (words, limit) = match args {
+        [words @ .., word, most] if is_word(word, "LIMIT") => (words, count(most)?),
+        words => (words, DEFAULT_FOUND),
+    };
+    if words.is_empty() {
+        return Err(RequestError::Syntax);
+    }
+    Ok(Request::CapabilitySearch { words: texts(words)?, limit })
+}

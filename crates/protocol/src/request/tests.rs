@@ -1,0 +1,73 @@
+//! The table as a whole, and the commands that are not about keys.
+
+use bytes::Bytes;
+
+use super::{Command, Request, Wait};
+
+fn parse(line: &str) -> Result<Request, String> {
+    let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+    Request::parse(&args).map(|(_, request)| request).map_err(|error| error.line())
+}
+
+#[test]
+fn what_is_encoded_is_parsed_back() {
+    let lines = "AUTH k|HELLO|HELLO 3 AUTH default k SETNAME n|CLIENT SETNAME w|CLIENT GETNAME|CLIENT ID|CLIENT LIST\
+        |CLIENT INFO|CLIENT SETINFO lib-name x|PING|PING m|ECHO m|SELECT 0|RESET|QUIT|COMMAND|COMMAND COUNT\
+        |COMMAND INFO get|COMMAND DOCS get set|INFO server|MULTI|EXEC|DISCARD|SUBSCRIBE a b|PSUBSCRIBE a*\
+        |UNSUBSCRIBE|PUNSUBSCRIBE a*|PUBLISH c m|PLAN.SUBMIT {}|PLAN.GET p|PLAN.LIST|PLAN.LIST a* LIMIT 3 OFFSET 4\
+        |PLAN.DELETE p|ACTION.SUBMIT {}|ACTION.STATUS a|ACTION.LIST OFFSET 1|ACTION.ADD a [] AT 7|ACTION.ADD a []\
+        |ACTION.CLOSE a|ACTION.CANCEL a|ACTION.RETRY a|JOB.STATUS j|JOB.UPDATE j {}|JOB.LIST a failed|JOB.RETRY j\
+        |JOB.RETRY j FORCE|JOB.CANCEL j|JOB.EXPLAIN j|JOBS.SEARCH|JOBS.SEARCH failed p LIMIT 5\
+        |JOBS.SEARCH ACTION a WORKER w SINCE 2026-01-01T00:00:00.000Z UNTIL 2026-01-02T00:00:00.000Z\
+        |WORKER.REGISTER {}|WORKER.HEARTBEAT w {}|WORKER.UNREGISTER w|WORKER.ANSWER c {}|WORKER.LIST|WORKER.GET w\
+        |WORKER.DRAIN w|WORKER.TERMINATE w|WORKER.RESUME w|WORKER.VERIFY sort {} WORKER w\
+        |CAPABILITY.SEARCH read text LIMIT 3|QUEUE.STATS queue:ready|QUEUE.PEEK gpu 5|QUEUE.PAUSE queue:gpu\
+        |QUEUE.RESUME gpu|METRICS|METRICS json";
+    for line in lines.split('|') {
+        let request = parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let encoded = request.encode();
+        assert_eq!(Request::parse(&encoded).map(|(_, again)| again), Ok(request), "{line}: {encoded:?}");
+    }
+}
+
+#[test]
+fn every_command_is_in_the_table_once_and_says_what_it_does() {
+    let names: Vec<&str> = Command::all().map(|command| command.name).collect();
+    let once: std::collections::HashSet<&str> = names.iter().copied().collect();
+    assert_eq!(names.len(), once.len());
+    for command in Command::all() {
+        assert!(command.summary.ends_with('.') && command.arity != 0, "{}", command.name);
+        assert!(!command.takes(0), "{}", command.name);
+    }
+}
+
+#[test]
+fn errors_have_the_words_of_the_seed() {
+    assert_eq!(parse("INVALID").unwrap_err(), "ERR Unknown command 'INVALID'");
+    for wrong in ["AUTH", "AUTH a b", "AUTH default b c"] {
+        assert_eq!(parse(wrong).unwrap_err(), "ERR AUTH requires exactly one argument");
+    }
+    assert_eq!(parse("AUTH ").unwrap_err(), "ERR AUTH key cannot be empty");
+    assert_eq!(parse("GET").unwrap_err(), "ERR Invalid arguments: use GET <key>");
+    assert_eq!(parse("HELLO 4").unwrap_err(), "NOPROTO unsupported protocol version");
+    assert_eq!(parse("SELECT 1").unwrap_err(), "ERR DB index is out of range");
+    assert_eq!(
+        parse("WORKER.LIST x").unwrap_err(),
+        "ERR Invalid arguments: use WORKER.LIST without arguments"
+    );
+    assert!(
+        parse("JOBS.SEARCH SINCE yesterday").unwrap_err().contains("'yesterday' is not an RFC 3339 time")
+    );
+    assert!(
+        parse("PLAN.LIST a b").unwrap_err().starts_with("ERR Invalid arguments: use PLAN.LIST [pattern]")
+    );
+}
+
+#[test]
+fn names_match_in_any_case_and_timeouts_may_be_fractions() {
+    assert_eq!(parse("ping").unwrap(), Request::Ping { message: None });
+    let Request::BlockingPop(pop) = parse("brpop l 0.0001").unwrap() else { panic!("not a pop") };
+    assert_eq!(pop.timeout, Wait::Ms(1));
+    assert_eq!(parse("brpop l -1").unwrap_err(), "ERR timeout is negative");
+    assert_eq!(parse("brpop l nan").unwrap_err(), "ERR timeout is not a float or out of range");
+}

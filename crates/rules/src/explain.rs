@@ -1,0 +1,153 @@
+//! Why a job is not running, in a sentence, and which workers come nearest to running it.
+
+use agenix_protocol::time::Timestamp;
+
+use crate::{
+    job::{Job, State},
+    worker::{Standing, Worker},
+};
+
+/// How many workers are named.
+pub const NEAREST: usize = 5;
+
+/// A worker, looked at for a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// The worker.
+    pub worker: Worker,
+    /// What it lacks for the job.
+    pub missing: Vec<String>,
+    /// Jobs that it holds now.
+    pub active_jobs: u64,
+}
+
+impl Candidate {
+    fn could_run(&self) -> bool {
+        self.missing.is_empty() && self.worker.takes_jobs()
+    }
+
+    fn has_room(&self) -> bool {
+        self.active_jobs < u64::from(self.worker.max_concurrent_jobs)
+    }
+}
+
+/// The workers that come nearest, at most [`NEAREST`]: those that live first, then those that lack the least.
+pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+    candidates.sort_by_key(|candidate| {
+        let is_dead = candidate.worker.standing == Standing::Dead;
+        (is_dead, candidate.missing.len(), !candidate.worker.takes_jobs(), !candidate.has_room())
+    });
+    candidates.truncate(NEAREST);
+    candidates
+}
+
+/// Why the job is not running, in a sentence.
+pub fn reason(
+    job: &Job,
+    queue: &str,
+    paused: bool,
+    ahead: u64,
+    nearest: &[Candidate],
+    now: Timestamp,
+) -> String {
+    let holder = || job.holder.as_deref().unwrap_or("a worker");
+    match job.state {
+        State::Active if job.is_confirmed => format!("It is running on {}.", holder()),
+        State::Active => format!("It was given to {}, which has not reported it yet.", holder()),
+        State::Completed => "It has completed.".into(),
+        State::Cancelled => "It was cancelled.".into(),
+        State::Discarded if job.is_dead => "It is dead: JOB.RETRY with FORCE tries it again.".into(),
+        State::Discarded => "It has failed: JOB.RETRY tries it again.".into(),
+        State::Staged => "It has not been released yet.".into(),
+        State::Scheduled | State::Retryable => {
+            let seconds = job.due_at.map_or(0, |due| due.ms_since(now).div_ceil(1000));
+            let why =
+                if job.state == State::Retryable { "It failed and is tried again" } else { "It may run" };
+            format!("{why} in {seconds} s.")
+        }
+        State::Available if paused => {
+            format!("Its queue '{queue}' is paused: QUEUE.RESUME {queue} lets it go on.")
+        }
+        State::Available => available(queue, ahead, nearest),
+    }
+}
+
+fn available(queue: &str, ahead: u64, nearest: &[Candidate]) -> String {
+    let live = || nearest.iter().filter(|candidate| candidate.worker.standing == Standing::Active);
+    let able = || live().filter(|candidate| candidate.could_run());
+    if live().next().is_none() {
+        return "No worker is there.".into();
+    }
+    if able().next().is_none() {
+        let all = live().min_by_key(|candidate| candidate.missing.len());
+        let best = all.map(|best| (best.worker.worker_id.as_str(), best.missing.join(", ")));
+        return match best {
+            Some((worker_id, missing)) if missing.is_empty() => {
+                format!("No worker that could run it takes jobs now; {worker_id} comes nearest.")
+            }
+            Some((worker_id, missing)) => {
+                format!("No worker has all that it needs; {worker_id} comes nearest and lacks {missing}.")
+            }
+            None => "No worker is there.".into(),
+        };
+    }
+    if able().all(|candidate| !candidate.has_room()) {
+        return format!("Every worker that could run it is busy; {ahead} jobs like it are before it.");
+    }
+    format!(
+        "It is ready; {ahead} jobs like it are before it, and a worker must ask for jobs of the queue '{queue}'."
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{documents::parse, time::Timestamp};
+
+    use super::{Candidate, nearest, reason};
+    use crate::{
+        action::Action,
+        job::{Job, Place, State, Terms},
+        worker::{dead, registered},
+    };
+
+    const NOW: Timestamp = Timestamp(1000);
+
+    fn candidate(worker_id: &str, missing: &[&str], active_jobs: u64) -> Candidate {
+        let told = format!(r#"{{"worker_id":"{worker_id}","capabilities":[]}}"#);
+        let worker = registered(None, &parse(told.as_bytes()).unwrap(), "c", NOW).unwrap();
+        Candidate { worker, missing: missing.iter().map(|text| (*text).to_owned()).collect(), active_jobs }
+    }
+
+    fn job() -> Job {
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), NOW);
+        Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &Terms::default(), NOW)
+    }
+
+    #[test]
+    fn the_nearest_lack_the_least_and_the_dead_come_last() {
+        let gone = Candidate { worker: dead(&candidate("gone", &[], 0).worker), ..candidate("gone", &[], 0) };
+        let all = vec![gone, candidate("far", &["tool a", "tool b"], 0), candidate("near", &["tool a"], 0)];
+        let names: Vec<String> =
+            nearest(all).into_iter().map(|near| near.worker.worker_id.to_string()).collect();
+        assert_eq!(names, ["near", "far", "gone"]);
+    }
+
+    #[test]
+    fn each_reason_is_a_sentence() {
+        let of = |job: &Job, paused, near: &[Candidate]| reason(job, "ready", paused, 3, near, NOW);
+        assert_eq!(of(&job(), false, &[]), "No worker is there.");
+        let lacking = [candidate("w", &["tool jq"], 0)];
+        assert_eq!(
+            of(&job(), false, &lacking),
+            "No worker has all that it needs; w comes nearest and lacks tool jq."
+        );
+        assert!(of(&job(), true, &lacking).starts_with("Its queue 'ready' is paused"));
+        assert!(
+            of(&job(), false, &[candidate("w", &[], 1)])
+                .starts_with("Every worker that could run it is busy; 3")
+        );
+        assert!(of(&job(), false, &[candidate("w", &[], 0)]).starts_with("It is ready; 3 jobs"));
+        let later = Job { state: State::Scheduled, due_at: Some(Timestamp(3500)), ..job() };
+        assert_eq!(of(&later, false, &[]), "It may run in 3 s.");
+    }
+}

@@ -1,0 +1,43 @@
+//! What people ask of a job: to be cancelled, to be tried again.
+
+use agenix_protocol::time::Timestamp;
+
+use super::{Job, Outcome, State};
+use crate::rejection::Rejection;
+
+/// A job is cancelled: at once, wherever it stands. Its worker, if it has one, hears of it at its next contact.
+pub fn cancelled(job: &Job, now: Timestamp) -> Result<Outcome, Rejection> {
+    match job.state {
+        State::Cancelled => Ok(Outcome::Unchanged),
+        State::Completed | State::Discarded => Err(Rejection::JobEnded(job.status())),
+        _ => {
+            let mut next = job.clone();
+            next.end(State::Cancelled, now);
+            Ok(Outcome::Changed(Box::new(next)))
+        }
+    }
+}
+
+/// A failed job is tried again, as if it never had been; with `force` a dead or cancelled one too (seed 001 §3).
+pub fn retried(job: &Job, force: bool) -> Result<Outcome, Rejection> {
+    match job.state {
+        State::Discarded if job.is_dead && !force => return Err(Rejection::RetriesExceeded),
+        State::Discarded => {}
+        State::Cancelled if force => {}
+        _ => return Err(Rejection::JobNotFailed),
+    }
+    let mut next = job.clone();
+    (next.failures, next.losses, next.snoozes) = (0, 0, 0);
+    (next.is_dead, next.ended_at, next.error) = (false, None, None);
+    next.offer_again();
+    Ok(Outcome::Changed(Box::new(next)))
+}
+
+/// A job whose plan is no more: nobody can run it.
+#[must_use]
+pub fn orphaned(job: &Job, now: Timestamp) -> Job {
+    let mut next = job.clone();
+    next.error = Some(format!("plan {} was deleted", job.plan_id));
+    next.end(State::Discarded, now);
+    next
+}

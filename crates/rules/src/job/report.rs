@@ -1,0 +1,136 @@
+//! What a holder says of its job, and what its exit code asks for.
+
+use agenix_protocol::{
+    documents::{JobUpdate, Status},
+    time::Timestamp,
+};
+
+use super::{Job, Outcome, State};
+use crate::{rejection::Rejection, retry};
+
+/// Most bytes of a worker's error text that a job keeps.
+pub const MAX_ERROR_BYTES: usize = 4096;
+/// How often a task may say "later" before that is a failure.
+pub const MAX_SNOOZES: u32 = 100;
+
+const EX_USAGE: i32 = 64;
+const EX_DATAERR: i32 = 65;
+const EX_TEMPFAIL: i32 = 75;
+const EX_CONFIG: i32 = 78;
+
+/// `who` reports on a job: ownership, legal transition and retry, all here. `exit_code` is that of the task that a failure is
+/// blamed on, `jitter` a random number in 0..1.
+pub fn advanced(
+    job: &Job,
+    update: &JobUpdate,
+    who: &str,
+    exit_code: Option<i32>,
+    now: Timestamp,
+    jitter: f64,
+) -> Result<Outcome, Rejection> {
+    if let Some(told) = update.attempt
+        && told != job.attempt
+    {
+        return Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current: job.attempt });
+    }
+    if job.state != State::Active {
+        return report_after_the_end(job, update, who);
+    }
+    if !job.is_held_by(who) {
+        let holder = job.holder.clone().unwrap_or_default();
+        return Err(Rejection::NotHolder { worker: who.to_owned(), holder });
+    }
+    let mut next = job.clone();
+    next.confirm();
+    next.current_task = update.current_task.or(next.current_task);
+    next.progress_percent = update.progress_percent.map(|p| p.clamp(0.0, 100.0)).or(next.progress_percent);
+    match update.status {
+        None | Some(Status::Running) => {}
+        Some(Status::Completed) => next.end(State::Completed, now),
+        Some(Status::Failed) => {
+            let error = update.error.as_deref().unwrap_or("the worker gave no reason");
+            next = match verdict(exit_code, &next) {
+                Verdict::Retry => failed(next, error, now, jitter),
+                Verdict::Snooze => snoozed(next, error, now, jitter),
+                Verdict::Discard => discarded(next, error, now),
+            };
+        }
+        Some(to) => return Err(Rejection::IllegalTransition { from: job.status(), to }),
+    }
+    Ok(Outcome::Changed(Box::new(next)))
+}
+
+/// A report on a job that is not active: fine when it repeats what its holder already said of this very attempt (the
+/// answer was lost on the way), refused otherwise.
+fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Outcome, Rejection> {
+    let to = update.status.unwrap_or(Status::Running);
+    let repeats = update.attempt == Some(job.attempt) && job.holder.as_deref() == Some(who);
+    let same_end = match to {
+        Status::Completed => job.state == State::Completed,
+        Status::Failed => matches!(job.state, State::Discarded | State::Retryable | State::Scheduled),
+        _ => false,
+    };
+    if repeats && same_end {
+        Ok(Outcome::Unchanged)
+    } else {
+        Err(Rejection::IllegalTransition { from: job.status(), to })
+    }
+}
+
+/// What a task's exit code asks for (design, decision 6; the codes are those of sysexits.h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// An ordinary failure: again, as often as the plan says.
+    Retry,
+    /// Not now: again later, and no failure is counted.
+    Snooze,
+    /// It can never go well: no retry.
+    Discard,
+}
+
+/// The verdict on a failed job, given the exit code of the task that is to blame.
+pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
+    match exit_code {
+        Some(EX_TEMPFAIL) if job.snoozes < MAX_SNOOZES => Verdict::Snooze,
+        Some(EX_USAGE | EX_DATAERR | EX_CONFIG) => Verdict::Discard,
+        _ => Verdict::Retry,
+    }
+}
+
+fn snoozed(mut job: Job, error: &str, now: Timestamp, jitter: f64) -> Job {
+    job.error = Some(cut(error).to_owned());
+    job.snoozes += 1;
+    job.state = State::Scheduled;
+    job.due_at = Some(now.plus_ms(retry::snooze_ms(jitter)));
+    job.current_task = None;
+    job.progress_percent = None;
+    job
+}
+
+fn discarded(mut job: Job, error: &str, now: Timestamp) -> Job {
+    job.error = Some(cut(error).to_owned());
+    job.failures += 1;
+    job.end(State::Discarded, now);
+    job
+}
+
+pub(super) fn failed(mut job: Job, error: &str, now: Timestamp, jitter: f64) -> Job {
+    job.error = Some(cut(error).to_owned());
+    job.failures += 1;
+    if job.failures <= job.max_retries {
+        job.state = State::Retryable;
+        job.due_at = Some(now.plus_ms(retry::delay_ms(job.failures, jitter)));
+    } else {
+        job.is_dead = job.max_retries > 0;
+        job.end(State::Discarded, now);
+    }
+    job
+}
+
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(MAX_ERROR_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

@@ -1,0 +1,210 @@
+//! The doors of agq: who may open which, how often, and what is written down about it.
+
+use std::{
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use e2e::{Agq, Lab, eventually};
+use serde_json::Value;
+
+use crate::support::{Raw, plan};
+
+/// Waits until agq has said this in its log.
+fn said(lab: &Lab, words: &str) {
+    let log = lab.path().join("agq.log");
+    eventually(words, || std::fs::read_to_string(&log).unwrap().contains(words).then_some(()));
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_unix_socket_is_a_door_for_its_owner() {
+    let lab = Lab::new();
+    let socket = lab.path().join("agq.sock");
+    let mut agq = lab.agq(&["--no-tcp", "--socket", "agq.sock"]);
+    assert_eq!(mode(&socket), 0o600);
+    let address = format!("unix:{}", socket.display());
+    let agw = lab.agw(&agq, "w1", &["--agq", &address]);
+    let agx = |args: &[&str]| lab.agx(&agq, &[&["--agq", address.as_str()][..], args].concat());
+    lab.file("plan.json", &plan("p", "echo", &["{{input.line}}"]));
+    lab.file("lines", "one\n");
+    agx(&["plan", "submit", "plan.json"]).expect(0);
+    agx(&["action", "submit", "p", "--id", "a", "--lines", "lines", "--wait"]).expect(0);
+    assert_eq!(agx(&["action", "results", "a"]).expect(0).out, "one\n");
+    drop(agw);
+    // One that was killed leaves its socket behind; the next one takes its place.
+    agq.kill();
+    assert!(socket.exists());
+    agq.start_again(&lab);
+    let second = lab
+        .command("agq")
+        .args(["--no-tcp", "--socket", "agq.sock", "--data-dir", "other"])
+        .output()
+        .unwrap();
+    let second = e2e::Ran::from(second).expect(1);
+    assert!(second.err.contains("something already listens on agq.sock"), "{}", second.err);
+    assert!(agq.stop().success());
+    assert!(!socket.exists(), "one that ends takes it away");
+}
+
+#[test]
+fn the_network_is_no_place_without_tls() {
+    let lab = Lab::new();
+    for ip in ["0.0.0.0", "::"] {
+        let refused = lab.command("agq").args(["--port", "0", "--bind", ip, "--data-dir", "data"]).output();
+        let refused = e2e::Ran::from(refused.unwrap()).expect(1);
+        let words = format!("refusing to listen on {ip} without TLS");
+        assert!(refused.err.contains(&words) && refused.err.contains("--insecure"), "{}", refused.err);
+    }
+    assert!(!lab.path().join("data").exists(), "nothing was begun");
+}
+
+fn config(lab: &Lab, text: &str) -> String {
+    lab.file("agq.toml", text).display().to_string()
+}
+
+/// What agq says to this key on a connection of its own.
+fn told(agq: &Agq, key: &str) -> String {
+    Raw::bare(agq).ask(&format!("AUTH {key}"))
+}
+
+#[test]
+fn keys_change_without_a_connection_being_lost() {
+    let lab = Lab::new();
+    let keys = ["1".repeat(64), "2".repeat(64), "3".repeat(64)];
+    let write = |key: &str| config(&lab, &format!("[clients]\nalice = '{key}'\n"));
+    let agq = lab.agq(&["--config", &write(&keys[0]), "--max-auth-failures", "0"]);
+    let mut alice = Raw::bare(&agq);
+    assert_eq!(alice.ask(&format!("AUTH {}", keys[0])), "+OK");
+
+    write(&keys[1]);
+    agq.reload();
+    said(&lab, "SIGHUP, keys: read again");
+    assert_eq!(told(&agq, &keys[1]), "+OK");
+    assert_eq!(told(&agq, &keys[0]), "-ERR Invalid session key");
+    assert_eq!(alice.ask("PING"), "+PONG", "who is in stays");
+
+    config(&lab, &format!("[clients]\nalice = '{}", keys[2]));
+    agq.reload();
+    said(&lab, "SIGHUP, keys: all stays as it was");
+    assert_eq!(told(&agq, &keys[1]), "+OK");
+    assert_eq!(told(&agq, &keys[2]), "-ERR Invalid session key");
+    assert_eq!(told(&agq, lab.key()), "+OK", "so does the session key");
+    let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap();
+    assert!(keys.iter().all(|key| !log.contains(key.as_str())), "no key is in the log");
+}
+
+#[test]
+fn a_key_may_stand_there_as_its_hash() {
+    let lab = Lab::new();
+    // As `printf %s KEY | sha256sum` prints it.
+    let hash = "2519b49bcf69feac270ac3c8631539e8caed4c7e6a62c6cc5511228a61780745";
+    let text = format!("[clients]\nalice = 'sha256:{hash}'\n");
+    let agq = lab.agq(&["--config", &config(&lab, &text)]);
+    assert_eq!(told(&agq, &"k".repeat(64)), "+OK");
+    assert_eq!(told(&agq, &format!("sha256:{hash}")), "-ERR Invalid session key", "a hash is no key");
+}
+
+#[test]
+fn wrong_keys_wait_and_right_ones_do_not() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-auth-failures", "2"]);
+    let wrong = "x".repeat(64);
+    assert_eq!(told(&agq, &wrong), "-ERR Invalid session key");
+    assert_eq!(told(&agq, &wrong), "-ERR Invalid session key");
+    let begun = Instant::now();
+    assert_eq!(told(&agq, &wrong), "-ERR Invalid session key");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "the third waits");
+    // The next ones wait for 2, 4, 8, 16 and 30 seconds.
+    let waiting: Vec<TcpStream> = (0..5)
+        .map(|_| {
+            let mut stream = TcpStream::connect(agq.address()).unwrap();
+            stream.write_all(format!("AUTH {wrong}\n").as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    said(&lab, "delay_ms=30000");
+    assert_eq!(told(&agq, lab.key()), "+OK");
+    let unanswered = waiting.iter().filter(|stream| {
+        stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut reader: &TcpStream = stream;
+        let read = reader.read(&mut [0]);
+        read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+    });
+    assert!(unanswered.count() > 0, "a right key did not wait for the wrong ones");
+}
+
+#[test]
+fn an_address_has_so_many_connections_and_not_one_more() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-connections-per-ip", "3", "--socket", "agq.sock"]);
+    let mut inside: Vec<Raw> = (0..3).map(|_| Raw::open(&lab, &agq)).collect();
+    let mut outside = Raw::bare(&agq);
+    assert_eq!(outside.line(), "-ERR Too many connections from 127.0.0.1: max 3");
+    assert!(outside.is_closed());
+    for raw in &mut inside {
+        assert_eq!(raw.ask("PING"), "+PONG");
+    }
+    let address = format!("unix:{}", lab.path().join("agq.sock").display());
+    lab.agx(&agq, &["--agq", &address, "queue", "stats"]).expect(0);
+    inside.pop();
+    eventually("a place becomes free", || is_let_in(&lab, &agq).then_some(()));
+}
+
+/// Whether one more connection is served.
+fn is_let_in(lab: &Lab, agq: &Agq) -> bool {
+    let mut stream = TcpStream::connect(agq.address()).unwrap();
+    let mut reply = String::new();
+    // One that is turned away may be reset while it speaks.
+    let spoken = stream.write_all(format!("AUTH {}\n", lab.key()).as_bytes());
+    let heard = BufReader::new(stream).read_line(&mut reply);
+    spoken.is_ok() && heard.is_ok() && reply == "+OK\r\n"
+}
+
+#[test]
+fn what_was_changed_is_written_down_and_what_was_asked_is_not() {
+    let lab = Lab::new();
+    let alice = "a".repeat(64);
+    let file = config(&lab, &format!("[clients]\nalice = '{alice}'\n"));
+    let agq = lab.agq(&["--config", &file, "--audit-log", "audit.log"]);
+    let log = lab.path().join("audit.log");
+    let lines = |path: &Path| -> Vec<Value> {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let mut raw = Raw::bare(&agq);
+    assert_eq!(raw.ask(&format!("AUTH {}", "x".repeat(64))), "-ERR Invalid session key");
+    assert_eq!(raw.ask(&format!("AUTH {alice}")), "+OK");
+    let submit = format!("PLAN.SUBMIT '{}'", plan("p", "true", &[]));
+    assert_eq!(raw.ask(&submit), "+OK plan_id=p");
+    assert!(raw.ask(&submit).starts_with("-ERR Plan already exists"));
+    assert_eq!((raw.ask("PLAN.LIST").as_str(), raw.bulk().as_str()), ("*1", "p"));
+    assert_eq!(mode(&log), 0o600);
+    let told: Vec<_> = lines(&log);
+    let shown: Vec<_> = told.iter().map(|line| (line["command"].as_str(), line["who"].as_str())).collect();
+    assert_eq!(
+        shown,
+        [(Some("AUTH"), None), (Some("PLAN.SUBMIT"), Some("alice")), (Some("PLAN.SUBMIT"), Some("alice"))]
+    );
+    let outcomes: Vec<_> = told.iter().map(|line| line["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes[0], "ERR Invalid session key");
+    assert!(outcomes[1].starts_with("OK") && outcomes[2].contains("Plan already exists"), "{outcomes:?}");
+    assert_eq!(told[1]["role"], "client");
+    assert!(told[1]["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{}", told[1]);
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(!text.contains(&alice) && !text.contains("xxx"), "no key is written down");
+
+    // logrotate moves it away and sends SIGHUP.
+    let moved = lab.path().join("audit.log.1");
+    std::fs::rename(&log, &moved).unwrap();
+    agq.reload();
+    said(&lab, "SIGHUP, audit log:");
+    assert_eq!(raw.ask("PLAN.DELETE p"), ":1");
+    assert_eq!((lines(&moved).len(), lines(&log).len()), (3, 1));
+}

@@ -1,0 +1,258 @@
+//! What may become of a job: exit codes that ask for more, timeouts, pools, queues, quarantine, retention.
+
+use e2e::{Agq, Lab, eventually};
+use serde_json::Value;
+
+use crate::support::{Raw, action, ended, only_job};
+
+/// Asks a command whose reply is JSON.
+fn json(raw: &mut Raw, command: &str) -> Value {
+    raw.send(&format!("{command}\n"));
+    serde_json::from_str(&raw.bulk()).unwrap()
+}
+
+/// A plan of one shell script, with more fields.
+fn script(id: &str, script: &str, more: &str) -> String {
+    let task = format!(r#"{{"task_number":1,"command":"sh","args":["-c","{script}"]}}"#);
+    format!(r#"{{"plan_id":"{id}","tasks":[{task}]{more}}}"#)
+}
+
+fn submit(lab: &Lab, agq: &Agq, plan: &str, action: &str) {
+    lab.submit_plan(agq, plan);
+    let mut raw = Raw::open(lab, agq);
+    let reply = raw.ask(&format!("ACTION.SUBMIT '{action}'"));
+    assert!(reply.starts_with("+OK"), "{reply}");
+}
+
+#[test]
+fn exit_codes_ask_for_a_retry_for_later_or_for_none() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w", &[]);
+    let retries = r#","max_retries":5"#;
+    submit(
+        &lab,
+        &agq,
+        &script("usage", "exit 64", retries),
+        r#"{"plan_id":"usage","action_id":"usage","inputs":[{}]}"#,
+    );
+    submit(
+        &lab,
+        &agq,
+        &script("later", "exit 75", ""),
+        r#"{"plan_id":"later","action_id":"later","inputs":[{}]}"#,
+    );
+    let job = ended(&lab, &agq, "usage");
+    assert_eq!((job["status"].as_str(), job["attempt"].as_u64()), (Some("failed"), Some(1)));
+    let job = eventually("the task says later", || {
+        Some(only_job(&lab, &agq, "later")).filter(|job| job["state"] == "scheduled")
+    });
+    assert_eq!((job["status"].as_str(), job["attempt"].as_u64()), (Some("pending"), Some(1)));
+    assert!(job["run_at"].is_string());
+}
+
+#[test]
+fn a_job_that_takes_too_long_fails_is_killed_and_its_worker_is_flagged() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w", &["--max-concurrent-jobs", "1"]);
+    let plan = script("long", "sleep 1000", r#","timeout_secs":1"#);
+    submit(&lab, &agq, &plan, r#"{"plan_id":"long","action_id":"long","inputs":[{}]}"#);
+    let job = ended(&lab, &agq, "long");
+    assert_eq!(job["error"], "the job took longer than its 1 seconds");
+    let mut raw = Raw::open(&lab, &agq);
+    eventually("the worker is flagged", || {
+        (json(&mut raw, "WORKER.GET w")["timed_out_jobs"] == 1).then_some(())
+    });
+    // Its only slot is free again: the process was killed.
+    submit(&lab, &agq, &script("next", "true", ""), r#"{"plan_id":"next","action_id":"next","inputs":[{}]}"#);
+    assert_eq!(ended(&lab, &agq, "next")["status"], "completed");
+}
+
+#[test]
+fn a_popped_job_that_nobody_starts_goes_to_another() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--start-timeout", "0.2"]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    // A client that gave up on the reply, and kept the connection.
+    let mut forgetful = Raw::open(&lab, &agq);
+    forgetful.send("BRPOP queue:ready 0\n");
+    assert!(forgetful.bulk().contains(r#""attempt":1"#));
+    let mut other = Raw::open(&lab, &agq);
+    other.send("BRPOP queue:ready 0\n");
+    assert!(other.bulk().contains(r#""attempt":2"#));
+}
+
+#[test]
+fn a_heartbeat_that_names_its_jobs_keeps_them() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--start-timeout", "0.2"]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    lab.submit_action(&agq, "p", "b", "[{}]");
+    let mut worker = Raw::open(&lab, &agq);
+    assert!(worker.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["sh"]}'"#).starts_with("+OK"));
+    worker.send("RPOP queue:ready\n");
+    let kept = worker.bulk().split('"').nth(3).unwrap().to_owned();
+    assert_eq!(worker.ask(&format!(r#"WORKER.HEARTBEAT w '{{"active_job_ids":["{kept}"]}}'"#)), "+OK");
+    worker.send("RPOP queue:ready\n");
+    let dropped = worker.bulk().split('"').nth(3).unwrap().to_owned();
+    eventually("the other goes back", || (action(&lab, &agq, "b")["pending"] == 1).then_some(()));
+    assert_eq!(action(&lab, &agq, "a")["running"], 1);
+    // The worker still thinks that it has it: it is told to let go.
+    let beat = format!(r#"WORKER.HEARTBEAT w '{{"active_job_ids":["{kept}","{dropped}"]}}'"#);
+    assert_eq!(worker.ask(&beat), format!(r#"+OK orders={{"cancel":["{dropped}"]}}"#));
+}
+
+#[test]
+fn pools_and_queues_choose_the_worker() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _plain = lab.agw(&agq, "plain", &[]);
+    let _gpu = lab.agw(&agq, "gpu", &["--tag", "gpu=true", "--tag", "zone=eu"]);
+    let _side = lab.agw(&agq, "side", &["--queues", "side"]);
+    let requires = r#","requires":{"tags":["gpu"],"labels":{"zone":"eu"}}"#;
+    for n in 0..3 {
+        let (pool, queue) = (format!("pool-{n}"), format!("queue-{n}"));
+        let act = |id: &str, more: &str| {
+            format!(r#"{{"plan_id":"{id}","action_id":"{id}","inputs":[{{}}]{more}}}"#)
+        };
+        submit(&lab, &agq, &script(&pool, "true", requires), &act(&pool, ""));
+        submit(&lab, &agq, &script(&queue, "true", ""), &act(&queue, r#","queue":"side""#));
+        assert_eq!(ended(&lab, &agq, &pool)["worker_id"], "gpu");
+        assert_eq!(ended(&lab, &agq, &queue)["worker_id"], "side");
+    }
+    let act = r#"{"plan_id":"nowhere","action_id":"nowhere","inputs":[{}]}"#;
+    submit(&lab, &agq, &script("nowhere", "true", r#","requires":{"labels":{"zone":"us"}}"#), act);
+    let job = only_job(&lab, &agq, "nowhere");
+    let explained =
+        json(&mut Raw::open(&lab, &agq), &format!("JOB.EXPLAIN {}", job["job_id"].as_str().unwrap()));
+    let reason = explained["reason"].as_str().unwrap();
+    assert!(
+        reason.starts_with("No worker has all that it needs; ") && reason.ends_with("lacks label zone=us."),
+        "{reason}"
+    );
+    assert_eq!(explained["waits_for"]["labels"]["zone"], "us");
+}
+
+#[test]
+fn the_higher_priority_runs_first_and_what_is_for_later_waits() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    let mut raw = Raw::open(&lab, &agq);
+    for (id, more) in
+        [("low", r#""priority":-7"#), ("high", r#""priority":7"#), ("soon", r#""delay_secs":0.1"#)]
+    {
+        let reply = raw
+            .ask(&format!(r#"ACTION.SUBMIT '{{"action_id":"{id}","plan_id":"p","inputs":[{{}}],{more}}}'"#));
+        assert!(reply.starts_with("+OK"), "{reply}");
+    }
+    for expected in ["high", "soon", "low"] {
+        if expected == "soon" {
+            eventually("its time comes", || (raw.ask("LLEN queue:ready") == ":2").then_some(()));
+        }
+        raw.send("RPOP queue:ready\n");
+        assert!(raw.bulk().contains(&format!(r#""action_id":"{expected}""#)), "{expected}");
+    }
+}
+
+/// A worker on a bare connection, that ends each of its jobs as it is told.
+struct Hand {
+    raw: Raw,
+}
+
+impl Hand {
+    fn register(lab: &Lab, agq: &Agq, id: &str) -> Self {
+        let mut raw = Raw::open(lab, agq);
+        let reply = raw.ask(&format!(
+            r#"WORKER.REGISTER '{{"worker_id":"{id}","capabilities":["sh"],"instance":"{id}"}}'"#
+        ));
+        assert!(reply.starts_with("+OK"), "{reply}");
+        Self { raw }
+    }
+
+    /// Takes a job and ends it; whether it got one.
+    fn work(&mut self, status: &str) -> bool {
+        self.raw.send("RPOP queue:ready\n");
+        let head = self.raw.line();
+        if head == "$-1" {
+            return false;
+        }
+        let job = self.raw.line().split('"').nth(3).unwrap().to_owned();
+        assert_eq!(self.raw.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"{status}"}}'"#)), "+OK");
+        true
+    }
+}
+
+#[test]
+fn a_worker_that_fails_far_more_often_than_others_gets_no_more_jobs_until_it_is_resumed() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    lab.submit_action(&agq, "p", "a", &crate::support::numbered(100));
+    let (mut good, mut bad) = (Hand::register(&lab, &agq, "good"), Hand::register(&lab, &agq, "bad"));
+    assert!((0..20).all(|_| good.work("completed")));
+    assert!((0..20).all(|_| bad.work("failed")));
+    assert!(!bad.work("failed"), "it gets no more");
+    assert!(good.work("completed"));
+    let mut raw = Raw::open(&lab, &agq);
+    let shown = json(&mut raw, "WORKER.GET bad");
+    assert_eq!(shown["state"], "quarantined");
+    assert_eq!(shown["quarantine_reason"], "20 of its last 20 jobs failed, 0 of 20 on the other workers");
+    assert_eq!(raw.ask("WORKER.RESUME bad"), "+OK");
+    assert!(bad.work("completed"));
+}
+
+#[test]
+fn ended_jobs_are_forgotten_after_a_time_and_beyond_a_count() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--keep-ended-count", "3"]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    lab.submit_action(&agq, "p", "a", &crate::support::numbered(10));
+    let mut hand = Hand::register(&lab, &agq, "w");
+    assert!((0..10).all(|_| hand.work("completed")));
+    eventually("only three are kept", || (hand.raw.ask("JOB.LIST a") == "*3").then_some(()));
+}
+
+#[test]
+fn old_actions_are_forgotten_with_their_last_job() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--keep-ended", "0.05"]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut hand = Hand::register(&lab, &agq, "w");
+    assert!(hand.work("completed"));
+    eventually("nothing is left", || (hand.raw.ask("EXISTS action:a") == ":0").then_some(()));
+    assert_eq!(hand.raw.ask("JOB.LIST a"), "*0");
+}
+
+#[test]
+fn the_shape_of_brpop_can_be_set_for_clients_that_never_introduce_themselves() {
+    let lab = Lab::new();
+    for (shape, expected) in [("pair", "*2"), ("bulk", "$1")] {
+        let agq = lab.agq(&["--brpop-reply", shape]);
+        let mut raw = Raw::open(&lab, &agq);
+        assert_eq!(raw.ask("LPUSH list v"), ":1");
+        assert_eq!(raw.ask("BRPOP list 1"), expected, "{shape}");
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_behind_a_waiting_pop_loses_nothing() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut gone = Raw::open(&lab, &agq);
+    gone.send("BRPOP list 0\nPING\nPING\n");
+    let mut other = Raw::open(&lab, &agq);
+    eventually("it waits", || (other.ask("CLIENT ID") == ":2").then_some(()));
+    drop(gone);
+    let mut watcher = Raw::open(&lab, &agq);
+    eventually("agq has noticed", || {
+        watcher.send("CLIENT LIST\n");
+        (!watcher.bulk().contains("id=1 ")).then_some(())
+    });
+    assert_eq!(other.ask("LPUSH list v"), ":1");
+    assert_eq!(other.ask("LLEN list"), ":1");
+}

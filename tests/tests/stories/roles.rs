@@ -1,0 +1,151 @@
+//! Who may use which command: every command, with every kind of key and with none, one check a cell.
+
+use agenix_protocol::request::{Access, Command};
+use e2e::{Agq, Lab};
+
+use crate::support::Raw;
+
+/// What must never change by accident: commands that would let a worker do more than work…
+const NOT_FOR_WORKERS: [&str; 14] = [
+    "PLAN.SUBMIT",
+    "PLAN.DELETE",
+    "ACTION.SUBMIT",
+    "ACTION.ADD",
+    "ACTION.CANCEL",
+    "ACTION.RETRY",
+    "JOB.CANCEL",
+    "JOB.RETRY",
+    "SET",
+    "DEL",
+    "LPUSH",
+    "PUBLISH",
+    "WORKER.VERIFY",
+    "QUEUE.PAUSE",
+];
+/// …let a client pass for a worker, or let it stop the work of others…
+const NOT_FOR_CLIENTS: [&str; 10] = [
+    "WORKER.REGISTER",
+    "WORKER.HEARTBEAT",
+    "WORKER.UNREGISTER",
+    "WORKER.ANSWER",
+    "JOB.UPDATE",
+    "WORKER.DRAIN",
+    "WORKER.TERMINATE",
+    "WORKER.RESUME",
+    "WORKER.VERIFY",
+    "QUEUE.PAUSE",
+];
+/// …and all that is answered before AUTH.
+const BEFORE_AUTH: [&str; 4] = ["AUTH", "HELLO", "QUIT", "RESET"];
+
+/// A legal line of this command: it is refused for who asks, never for how.
+fn line(command: &Command) -> String {
+    let args = match command.name {
+        "CLIENT" => "ID",
+        "SELECT" => "0",
+        "GET" | "EXISTS" | "TTL" | "PTTL" | "TYPE" => "worker:w1:alive",
+        "SMEMBERS" => "capability:cat:workers",
+        "SISMEMBER" => "capability:cat:workers w1",
+        "HGETALL" => "worker:w1",
+        "HGET" => "worker:w1 status",
+        "LLEN" | "RPOP" | "LPOP" => "queue:ready",
+        "BRPOP" | "BLPOP" => "queue:ready 0.01",
+        "INCRBY" | "DECRBY" | "EXPIRE" | "PEXPIRE" => "x 1",
+        "SCAN" => "0",
+        "LRANGE" | "ZRANGE" | "ZRANGEBYSCORE" => "x 0 1",
+        "LREM" => "x 1 x",
+        "LMOVE" => "x y LEFT RIGHT",
+        "BLMOVE" => "x y LEFT RIGHT 0.01",
+        "ZADD" => "x 1 x",
+        _ => {
+            let words = usize::from(command.arity.unsigned_abs()) - 1;
+            return format!("{}{}", command.name, " x".repeat(words));
+        }
+    };
+    format!("{} {args}", command.name)
+}
+
+struct Who {
+    name: &'static str,
+    key: String,
+    may: fn(Access) -> bool,
+}
+
+fn everyone(lab: &Lab) -> [Who; 3] {
+    [
+        Who { name: "an admin", key: lab.key().to_owned(), may: |_| true },
+        Who {
+            name: "a client",
+            key: "c".repeat(64),
+            may: |access| matches!(access, Access::Everyone | Access::Client),
+        },
+        Who {
+            name: "a worker",
+            key: "w".repeat(64),
+            may: |access| matches!(access, Access::Everyone | Access::Worker),
+        },
+    ]
+}
+
+fn start(lab: &Lab) -> Agq {
+    let (client, worker) = ("c".repeat(64), "w".repeat(64));
+    let text = format!("[clients]\nalice = '{client}'\n[workers]\nw1 = '{worker}'\n");
+    let file = lab.file("agq.toml", &text).display().to_string();
+    // Each cell has a connection of its own, and AUTH is a cell too.
+    lab.agq(&["--config", &file, "--max-connections-per-ip", "0", "--max-auth-failures", "0"])
+}
+
+#[test]
+fn every_command_with_every_kind_of_key() {
+    let lab = Lab::new();
+    let agq = start(&lab);
+    let mut cells = 0;
+    for who in everyone(&lab) {
+        for command in Command::all() {
+            let mut raw = Raw::bare(&agq);
+            assert_eq!(raw.ask(&format!("AUTH {}", who.key)), "+OK");
+            let (reply, shown) = (raw.ask(&line(command)), who.name);
+            let refusal = format!("-NOPERM This key is {shown}'s and may not use {}", command.name);
+            let key =
+                line(command).split(' ').nth(usize::try_from(command.keys.0).unwrap()).map(str::to_owned);
+            let names_a_users_key = command.keys.0 > 0
+                && command.access == Access::Everyone
+                && key.is_some_and(|key| !key.contains(':'));
+            if shown == "a worker" && names_a_users_key {
+                assert!(reply.starts_with(&format!("{refusal} on ")), "{}: {reply}", command.name);
+            } else if (who.may)(command.access) {
+                assert!(!reply.starts_with("-NOPERM This key is a"), "{shown}, {}: {reply}", command.name);
+                assert!(!reply.starts_with("-ERR Invalid arguments: use"), "{}: {reply}", command.name);
+            } else {
+                assert_eq!(reply, refusal);
+            }
+            cells += 1;
+        }
+    }
+    assert_eq!(cells, 3 * Command::all().count());
+}
+
+#[test]
+fn before_auth_nothing_is_answered() {
+    let lab = Lab::new();
+    let agq = start(&lab);
+    for command in Command::all() {
+        let reply = Raw::bare(&agq).ask(&line(command));
+        if BEFORE_AUTH.contains(&command.name) {
+            assert!(!reply.contains("NOAUTH"), "{}: {reply}", command.name);
+        } else {
+            assert_eq!(reply, "-ERR NOAUTH Authentication required", "{}", command.name);
+        }
+    }
+}
+
+#[test]
+fn what_must_never_change_by_accident() {
+    let access = |name: &str| Command::find(name).unwrap_or_else(|| panic!("there is no {name}")).access;
+    for name in NOT_FOR_WORKERS {
+        assert!(matches!(access(name), Access::Client | Access::Admin), "{name}");
+    }
+    for name in NOT_FOR_CLIENTS {
+        assert!(matches!(access(name), Access::Worker | Access::Admin), "{name}");
+    }
+}

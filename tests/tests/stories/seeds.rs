@@ -1,0 +1,57 @@
+//! Every reply and every error line of the seeds 000, 001 and 003, by name, on a real agq over TCP. Each test is a
+//! conversation of a bare connection: `> ` is sent, `< ` is expected; `…` stands for anything on the line.
+
+mod actions_and_jobs;
+mod core;
+mod plans_and_queues;
+mod workers;
+
+use e2e::Lab;
+
+use crate::support::Raw;
+
+/// Holds a conversation on a new agq, logged in.
+fn converse(args: &[&str], script: &str) {
+    let lab = Lab::new();
+    let agq = lab.agq(args);
+    let mut raw = Raw::open(&lab, &agq);
+    hold(&mut raw, script);
+}
+
+/// Holds a conversation on a connection.
+fn hold(raw: &mut Raw, script: &str) {
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        match line.split_at_checked(2) {
+            Some(("> ", command)) => raw.send(&format!("{command}\r\n")),
+            Some(("< ", expected)) => {
+                let got = raw.line();
+                assert!(fits(expected, &got), "expected {expected}\n     got {got}\nin {script}");
+            }
+            _ => panic!("a line is neither sent nor expected: {line}"),
+        }
+    }
+}
+
+/// Whether a line is what was expected, where `…` stands for anything.
+fn fits(expected: &str, got: &str) -> bool {
+    let mut parts = expected.split('…');
+    let Some(mut rest) = parts.next().and_then(|first| got.strip_prefix(first)) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Names a conversation: its test bears the name.
+macro_rules! says {
+    ($($(#[$doc:meta])* $name:ident: $script:literal)*) => {
+        $($(#[$doc])* #[test]
+        fn $name() {
+            super::converse(&[], $script);
+        })*
+    };
+}
+pub(crate) use says;

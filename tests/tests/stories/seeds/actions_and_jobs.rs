@@ -1,0 +1,201 @@
+//! Seed 001 §3 and §4: actions and jobs.
+
+use e2e::{Agq, Lab};
+
+use super::{converse, hold, says};
+use crate::support::Raw;
+
+const PLAN: &str = r#"> PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+    < +OK plan_id=p"#;
+
+/// A connection that holds the only job of an action, and the job.
+fn with_a_claim(lab: &Lab, agq: &Agq) -> (Raw, String) {
+    let mut raw = Raw::open(lab, agq);
+    hold(&mut raw, PLAN);
+    hold(
+        &mut raw,
+        "> ACTION.SUBMIT '{\"action_id\":\"a\",\"plan_id\":\"p\",\"inputs\":[{}]}'\n< +OK action_id=a jobs_created=1",
+    );
+    raw.send("RPOP queue:ready\n");
+    let document = raw.bulk();
+    let job = document.split('"').nth(3).unwrap().to_owned();
+    (raw, job)
+}
+
+/// A conversation about a job that the connection holds; `JOB` stands for it.
+fn about_a_claim(script: &str) {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let (mut raw, job) = with_a_claim(&lab, &agq);
+    // The names of commands have a point behind it.
+    let script = script.replace("JOB.", "job.").replace("JOB", &job).replace("job.", "JOB.");
+    hold(&mut raw, &script);
+}
+
+says! {
+    action_submit_without_its_plan: r#"
+        > ACTION.SUBMIT '{"plan_id":"nothing","inputs":[{}]}'
+        < -ERR Plan not found: nothing"#
+    action_submit_invalid_schema: r#"
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort","args":["{{input.file}}"]}]}'
+        < +OK plan_id=p
+        > ACTION.SUBMIT '{"plan_id":"p","inputs":[]}'
+        < -ERR Invalid action schema: inputs is empty: …
+        > ACTION.SUBMIT '{"plan_id":"p","inputs":[{"fil":"a"}]}'
+        < -ERR Invalid action schema: inputs[0] has no field 'file', which task 1 args[0] of the plan uses
+        > ACTION.SUBMIT '{"plan_id":"p","inputs":[{"file":"a"}],"priority":101}'
+        < -ERR Invalid action schema: priority is 101: use -100 to 100"#
+    job_status_of_nothing: "
+        > JOB.STATUS job-nothing
+        < $-1"
+    job_list_of_nothing: "
+        > JOB.LIST action-nothing
+        < *0"
+    job_update_of_nothing: r#"
+        > JOB.UPDATE job-nothing '{"status":"running"}'
+        < -ERR Job not found: job-nothing"#
+    action_status_of_nothing: "
+        > ACTION.STATUS action-nothing
+        < $-1"
+}
+
+#[test]
+fn action_submit_ok_and_its_idempotency() {
+    let script = format!(
+        r#"{PLAN}
+        > ACTION.SUBMIT '{{"action_id":"action-001","plan_id":"p","inputs":[{{"file":"data1.txt"}},{{"file":"data2.txt"}},{{"file":"data3.txt"}}]}}'
+        < +OK action_id=action-001 jobs_created=3
+        > ACTION.SUBMIT '{{"action_id":"action-001","plan_id":"p","inputs":[{{"file":"data1.txt"}},{{"file":"data2.txt"}},{{"file":"data3.txt"}}]}}'
+        < +OK action_id=action-001 jobs_created=3
+        > ACTION.SUBMIT '{{"action_id":"action-001","plan_id":"p","inputs":[{{"file":"other.txt"}}]}}'
+        < -ERR Action already exists with other content: action-001
+        > JOB.LIST action-001
+        < *3
+        < $…
+        < job-…
+        < $…
+        < job-…
+        < $…
+        < job-…
+        > JOB.LIST action-001 failed
+        < *0
+        > ACTION.STATUS action-001
+        < $…
+        < {{"action_id":"action-001","plan_id":"p","total_jobs":3,"pending":3,"running":0,"completed":0,"failed":0,"dead":0,…"completed_jobs_at":null}}"#
+    );
+    converse(&[], &script);
+}
+
+#[test]
+fn action_submit_too_many_inputs() {
+    let action =
+        |inputs: &str| format!(r#"> ACTION.SUBMIT '{{"action_id":"a","plan_id":"p","inputs":[{inputs}]}}'"#);
+    let (edge, past) = (action("{},{}"), action("{},{},{}"));
+    let script =
+        format!("{PLAN}\n{past}\n< -ERR Too many inputs: max 2\n{edge}\n< +OK action_id=a jobs_created=2");
+    converse(&["--max-inputs", "2"], &script);
+}
+
+#[test]
+fn job_update_from_running_to_completed_and_what_status_shows() {
+    about_a_claim(
+        r#"
+        > JOB.UPDATE JOB '{"status":"running","started_at":"2025-11-17T10:00:05Z","current_task":1}'
+        < +OK
+        > JOB.UPDATE JOB '{"current_task":1,"progress_percent":40}'
+        < +OK
+        > JOB.UPDATE JOB '{"status":"completed","completed_at":"2025-11-17T10:00:15Z","task_results":[{"task_number":1,"command":"sort","exit_code":0,"stdout":"line1\nline2\n","stderr":"","duration_ms":120}]}'
+        < +OK
+        > JOB.UPDATE JOB '{"status":"running"}'
+        < -ERR Invalid status transition: completed -> running
+        > JOB.STATUS JOB
+        < $…
+        < {"job_id":"JOB","action_id":"a","plan_id":"p","status":"completed",…"created_at":"…","started_at":"…","completed_at":"…",…"exit_code":0,"stdout":"line1\nline2\n",…"task_results":[{"task_number":1,"command":"sort","exit_code":0,"stdout":"line1\nline2\n","stderr":"","duration_ms":120}]}
+        "#,
+    );
+}
+
+#[test]
+fn job_update_is_for_its_worker_alone() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let (_holder, job) = with_a_claim(&lab, &agq);
+    let mut other = Raw::open(&lab, &agq);
+    let refused = other.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"completed"}}'"#));
+    assert!(
+        refused.starts_with("-ERR Worker connection:") && refused.contains(" cannot update job claimed by "),
+        "{refused}"
+    );
+}
+
+#[test]
+fn job_retry_and_its_errors() {
+    about_a_claim(
+        r#"
+        > JOB.RETRY JOB
+        < -ERR Job not in failed status
+        > JOB.UPDATE JOB '{"status":"failed","failed_at":"2025-11-17T10:00:10Z","error":"Task 2 timed out","task_results":[]}'
+        < +OK
+        > JOB.LIST a failed
+        < *1
+        < $…
+        < job-…
+        > JOB.RETRY JOB
+        < +OK job re-queued
+        > JOB.RETRY nothing
+        < -ERR Job not found: nothing
+        "#,
+    );
+}
+
+#[test]
+fn job_retry_of_a_dead_job_needs_force() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    hold(
+        &mut raw,
+        r#"
+        > PLAN.SUBMIT '{"plan_id":"p","max_retries":1,"tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{}]}'
+        < +OK action_id=a jobs_created=1
+        "#,
+    );
+    let mut job = String::new();
+    for _attempt in 0..2 {
+        raw.send("BRPOP queue:ready 60\n");
+        job = raw.bulk().split('"').nth(3).unwrap().to_owned();
+        assert_eq!(raw.ask(&format!(r#"JOB.UPDATE {job} '{{"status":"failed"}}'"#)), "+OK");
+    }
+    assert_eq!(raw.ask(&format!("JOB.RETRY {job}")), "-ERR Max retries exceeded");
+    assert_eq!(raw.ask(&format!("JOB.RETRY {job} FORCE")), "+OK job re-queued");
+}
+
+#[test]
+fn job_cancel_and_action_cancel_and_retry() {
+    about_a_claim(
+        r#"
+        > JOB.CANCEL JOB
+        < +OK job cancelled
+        > JOB.CANCEL JOB
+        < +OK job cancelled
+        > JOB.UPDATE JOB '{"status":"completed"}'
+        < -ERR Invalid status transition: cancelled -> completed
+        > JOB.CANCEL nothing
+        < -ERR Job not found: nothing
+        > ACTION.CANCEL nothing
+        < -ERR Action not found: nothing
+        > ACTION.CANCEL a
+        < +OK cancelled=0
+        > ACTION.RETRY a
+        < +OK retried=0
+        > ACTION.LIST
+        < *1
+        < $1
+        < a
+        > ACTION.ADD a '[{}]'
+        < -ERR Action is not open: a
+        "#,
+    );
+}

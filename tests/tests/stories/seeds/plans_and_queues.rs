@@ -1,0 +1,129 @@
+//! Seed 001 §2, §6, §7: plans, queues, figures.
+
+use super::{converse, says};
+
+says! {
+    plan_submit_ok: r#"
+        > PLAN.SUBMIT '{"plan_id":"uuid-5678","plan_description":"Sort and deduplicate data","tasks":[{"task_number":1,"command":"sort","args":["-r"],"timeout_secs":30},{"task_number":2,"command":"uniq","args":[],"input_from_task":1,"timeout_secs":30}]}'
+        < +OK plan_id=uuid-5678"#
+    plan_submit_invalid_schema: r#"
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[]}'
+        < -ERR Invalid plan schema: tasks is empty: a plan has at least one task
+        > PLAN.SUBMIT nonsense
+        < -ERR Invalid plan schema: …
+        > PLAN.SUBMIT '{"tasks":[{"task_number":2,"command":"sort"}]}'
+        < -ERR Invalid plan schema: tasks[0].task_number is 2, expected 1: …
+        > PLAN.SUBMIT '{"tasks":[{"task_number":1,"command":"sort","input_from_task":3}]}'
+        < -ERR Invalid plan schema: tasks[0].input_from_task is 3: …
+        > PLAN.SUBMIT '{"tasks":[{"task_number":1,"command":""}]}'
+        < -ERR Invalid plan schema: tasks[0].command is empty"#
+    plan_submit_exists: r#"
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < -ERR Plan already exists: p"#
+    plan_get: r#"
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > PLAN.GET p
+        < $…
+        < {"plan_id":"p","tasks":[…]}
+        > PLAN.GET nothing
+        < $-1"#
+    plan_list: r#"
+        > PLAN.LIST
+        < *0
+        > PLAN.SUBMIT '{"plan_id":"ocr-1","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=ocr-1
+        > PLAN.SUBMIT '{"plan_id":"other","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=other
+        > PLAN.LIST ocr-*
+        < *1
+        < $5
+        < ocr-1
+        > PLAN.LIST LIMIT 1 OFFSET 1
+        < *1
+        < $5
+        < other"#
+    plan_delete: r#"
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{}]}'
+        < +OK action_id=a jobs_created=1
+        > PLAN.DELETE p
+        < -ERR Cannot delete plan with active jobs
+        > ACTION.CANCEL a
+        < +OK cancelled=1
+        > PLAN.DELETE p
+        < :1
+        > PLAN.DELETE p
+        < :0"#
+    queue_stats: r#"
+        > QUEUE.STATS
+        < $…
+        < {"queue:ready":{"length":0,"oldest_job_age_seconds":null,"newest_job_age_seconds":null,…},"queue:scheduled":{"length":0,"next_job_due_in_seconds":null},"workers":{"total":0,"active":0,"idle":0}}
+        > QUEUE.STATS queue:ready
+        < $…
+        < {"queue:ready":{"length":0,…}}"#
+    queue_peek: r#"
+        > QUEUE.PEEK queue:ready
+        < *0
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{},{},{}]}'
+        < +OK action_id=a jobs_created=3
+        > QUEUE.PEEK queue:ready 1
+        < *1
+        < $…
+        < job-…"#
+    jobs_search: r#"
+        > JOBS.SEARCH
+        < *0
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{},{}]}'
+        < +OK action_id=a jobs_created=2
+        > JOBS.SEARCH pending p LIMIT 1
+        < *1
+        < $…
+        < job-…
+        > JOBS.SEARCH failed
+        < *0
+        > JOBS.SEARCH pending other
+        < *0"#
+    metrics: r#"
+        > METRICS json
+        < $…
+        < {"jobs_total":{"cancelled":0,"completed":0,…"queue_length":{"ready":0,"scheduled":0},…}"#
+}
+
+#[test]
+fn metrics_for_prometheus() {
+    let lab = e2e::Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = crate::support::Raw::open(&lab, &agq);
+    raw.send("METRICS\n");
+    let text = raw.bulk();
+    for line in [
+        "# TYPE agq_jobs_total counter",
+        "agq_jobs_total{status=\"completed\"} 0",
+        "agq_jobs_total{status=\"failed\"} 0",
+        "# TYPE agq_workers_active gauge",
+        "agq_workers_active 0",
+        "# TYPE agq_queue_length gauge",
+        "agq_queue_length{queue=\"ready\"} 0",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn more_than_a_hundred_tasks_or_a_megabyte_is_refused() {
+    let tasks: Vec<String> =
+        (1..=101).map(|n| format!(r#"{{"task_number":{n},"command":"true"}}"#)).collect();
+    let plan = format!(r#"{{"tasks":[{}]}}"#, tasks.join(","));
+    converse(
+        &[],
+        &format!("> PLAN.SUBMIT '{plan}'\n< -ERR Invalid plan schema: tasks has 101 tasks, max 100"),
+    );
+}

@@ -1,0 +1,153 @@
+//! What a worker does when it is signalled, and what it says of itself.
+
+use std::{
+    fs::{self, File},
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Child, Stdio},
+};
+
+use e2e::{Agq, Agw, Lab, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Raw, action, ended, only_job, plan};
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}
+
+/// A script that says that it runs, and does so until the file `go` is there.
+fn waiting(lab: &Lab) -> String {
+    let dir = lab.path().display();
+    format!("echo x >> {dir}/started; until [ -e {dir}/go ]; do sleep 0.02; done")
+}
+
+fn has_started(lab: &Lab) -> Option<()> {
+    lab.path().join("started").exists().then_some(())
+}
+
+/// A worker whose PATH begins with the directory `bin` of the lab; killed when dropped.
+struct Equipped {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Equipped {
+    fn start(lab: &Lab, agq: &Agq) -> Self {
+        let log = lab.path().join("equipped.log");
+        let path = format!("{}:{}", lab.path().join("bin").display(), std::env::var("PATH").unwrap());
+        let child = lab
+            .command("agw")
+            .env("PATH", path)
+            .args(["--agq", &agq.address(), "--worker-id", "w1"])
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let worker = Self { child, log };
+        eventually("the worker registers", || worker.log().contains("is registered").then_some(()));
+        worker
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Equipped {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+/// Puts a program into the directory `bin` of the lab.
+fn program(lab: &Lab, name: &str, script: &str) {
+    let bin = lab.path().join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    // It is there at once and whole: a worker may look at any time.
+    let (new, place) = (lab.file("new", &format!("#!/bin/sh\n{script}\n")), bin.join(name));
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(new, place).unwrap();
+}
+
+fn heard(agw: &Agw, what: &str) {
+    eventually(what, || agw.log().contains(what).then_some(()));
+}
+
+#[test]
+fn a_quiet_worker_finishes_what_it_has_and_goes_on_when_it_is_told() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let agw = lab.agw(&agq, "w1", &[]);
+    lab.submit_plan(&agq, &plan("wait", "sh", &["-c", &waiting(&lab)]));
+    lab.submit_plan(&agq, &plan("short", "true", &[]));
+    lab.submit_action(&agq, "wait", "a", "[{}]");
+    eventually("the job starts", || has_started(&lab));
+    signal(agw.pid(), Signal::TSTP);
+    heard(&agw, "quiet: no more jobs are taken");
+    lab.submit_action(&agq, "short", "b", "[{}]");
+    lab.file("go", "");
+    assert_eq!(ended(&lab, &agq, "a")["status"], "completed", "agw itself does not stop");
+    assert_eq!(only_job(&lab, &agq, "b")["status"], "pending");
+    signal(agw.pid(), Signal::CONT);
+    heard(&agw, "quiet no more");
+    assert_eq!(ended(&lab, &agq, "b")["status"], "completed");
+}
+
+#[test]
+fn a_worker_that_is_hung_up_finds_new_programs_and_keeps_its_jobs() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    program(&lab, "agx-old", "true");
+    let worker = Equipped::start(&lab, &agq);
+    lab.submit_plan(&agq, &plan("wait", "sh", &["-c", &waiting(&lab)]));
+    lab.submit_plan(&agq, &plan("new", "agx-new", &[]));
+    lab.submit_action(&agq, "wait", "a", "[{}]");
+    lab.submit_action(&agq, "new", "b", "[{}]");
+    eventually("the job starts", || has_started(&lab));
+    program(&lab, "agx-new", "echo new");
+    signal(worker.child.id(), Signal::HUP);
+    let job = ended(&lab, &agq, "b");
+    assert_eq!((job["status"].as_str(), job["stdout"].as_str()), (Some("completed"), Some("new\n")));
+    assert_eq!(action(&lab, &agq, "a")["running"], 1, "{}", worker.log());
+    lab.file("go", "");
+    let job = ended(&lab, &agq, "a");
+    assert_eq!((job["status"].as_str(), job["attempt"].as_u64()), (Some("completed"), Some(1)));
+    assert_eq!(fs::read_to_string(lab.path().join("started")).unwrap(), "x\n", "it ran once");
+}
+
+#[test]
+fn a_worker_that_has_to_end_names_the_jobs_that_it_gives_up_and_unregisters() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("wait", "sh", &["-c", &waiting(&lab)]));
+    lab.submit_action(&agq, "wait", "a", "[{}]");
+    let mut agw = lab.agw(&agq, "w1", &["--grace", "1"]);
+    eventually("the job starts", || has_started(&lab));
+    let job = only_job(&lab, &agq, "a");
+    agw.terminate();
+    assert_eq!(agw.wait().code(), Some(1));
+    let log = agw.log();
+    let warning = log.lines().find(|line| line.contains("WARN") && line.contains("unfinished"));
+    assert!(warning.is_some_and(|line| line.contains(job["job_id"].as_str().unwrap())), "{log}");
+    let workers = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
+    assert_eq!(workers.as_array().map(Vec::len), Some(0), "it unregistered");
+    assert_eq!(only_job(&lab, &agq, "a")["status"], "pending");
+}
+
+#[test]
+fn an_agentic_unit_is_found_by_what_it_says_of_itself() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    program(&lab, "agx-ocr", "test \"$1\" = --describe && echo 'Reads text from scanned images.'");
+    program(&lab, "agx-mute", "exit 1");
+    let worker = Equipped::start(&lab, &agq);
+    let mut raw = Raw::open(&lab, &agq);
+    assert_eq!(raw.ask("CAPABILITY.SEARCH scanned"), "*1", "{}", worker.log());
+    let found: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
+    assert_eq!((found["name"].as_str(), found["workers"][0].as_str()), (Some("agx-ocr"), Some("w1")));
+    assert_eq!(found["description"], "Reads text from scanned images.");
+    assert_eq!(raw.ask("CAPABILITY.SEARCH weather"), "*0");
+}

@@ -1,0 +1,160 @@
+//! TLS: nobody reads along, the server proves who it is, and a certificate may say who a client is.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+};
+
+use e2e::{Agq, Lab, Ran, eventually};
+
+use crate::{
+    certificates::{Authority, Pair},
+    support::plan,
+};
+
+/// A lab with an agq that speaks TLS, and the flags by which clients reach it.
+struct Encrypted {
+    lab: Lab,
+    agq: Agq,
+    authority: Authority,
+    flags: Vec<String>,
+}
+
+impl Encrypted {
+    /// `more` are further arguments of agq, made with the lab and the CA.
+    fn start(more: impl FnOnce(&Lab, &Authority) -> Vec<String>) -> Self {
+        let lab = Lab::new();
+        let authority = Authority::new(&lab, "ca");
+        let server = authority.certify(&lab, "server", &["127.0.0.1"]);
+        let mut args = vec!["--tls-cert".to_owned(), server.cert, "--tls-key".to_owned(), server.key];
+        args.extend(more(&lab, &authority));
+        let agq = lab.agq(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let url = format!("rediss://{}", agq.address());
+        let flags = vec!["--agq".to_owned(), url, "--tls-ca".to_owned(), authority.file.clone()];
+        Self { lab, agq, authority, flags }
+    }
+
+    /// An agx or agw that reaches this agq, with the session key.
+    fn command(&self, program: &str) -> Command {
+        let mut command = self.lab.command(program);
+        command.args(&self.flags);
+        command
+    }
+
+    /// One that has a certificate and no key.
+    fn certified(&self, program: &str, pair: &Pair) -> Command {
+        let mut command = self.command(program);
+        command.env_remove("AGQ_SESSION_KEY").args(["--tls-cert", &pair.cert, "--tls-key", &pair.key]);
+        command
+    }
+}
+
+fn run(mut command: Command, args: &[&str]) -> Ran {
+    Ran::from(command.args(args).output().unwrap())
+}
+
+const SUBMIT: [&str; 8] = ["action", "submit", "p", "--id", "a", "--lines", "lines", "--wait"];
+
+#[test]
+fn a_job_goes_there_and_back_over_tls() {
+    let tls = Encrypted::start(|_, _| Vec::new());
+    let _agw = tls.lab.agw_by("w1", tls.command("agw"));
+    tls.lab.file("plan.json", &plan("p", "echo", &["{{input.line}}"]));
+    tls.lab.file("lines", "one\ntwo\n");
+    run(tls.command("agx"), &["plan", "submit", "plan.json"]).expect(0);
+    run(tls.command("agx"), &SUBMIT).expect(0);
+    let results = run(tls.command("agx"), &["action", "results", "a", "--ordered"]).expect(0);
+    assert_eq!(results.out, "one\ntwo\n");
+}
+
+#[test]
+fn a_server_that_cannot_prove_who_it_is_gets_no_key() {
+    let tls = Encrypted::start(|_, _| Vec::new());
+    let stranger = Authority::new(&tls.lab, "stranger");
+    let url = tls.flags[1].as_str();
+    let mut agx = tls.lab.command("agx");
+    agx.args(["--agq", url, "--tls-ca", &stranger.file]);
+    let doubted = run(agx, &["queue", "stats"]).expect(3);
+    let words = "cannot reach agq at rediss://";
+    assert!(doubted.err.contains(words) && doubted.err.contains("certificate"), "{doubted:?}");
+    // For another name it proves nothing, either.
+    let named = url.replace("127.0.0.1", "localhost");
+    let mut agx = tls.lab.command("agx");
+    agx.args(["--agq", &named, "--tls-ca", &tls.authority.file]);
+    run(agx, &["queue", "stats"]).expect(3);
+    // Who speaks no TLS is not answered, and certificates for a plain address are a mistake that is told.
+    let mut plain = TcpStream::connect(tls.agq.address()).unwrap();
+    plain.write_all(b"PING\r\n").unwrap();
+    let mut reply = Vec::new();
+    // It ends, be it by a reset.
+    let _ended = plain.read_to_end(&mut reply);
+    assert!(!reply.starts_with(b"+") && !reply.starts_with(b"-"), "{reply:?}");
+    let mut agx = tls.lab.command("agx");
+    agx.args(["--agq", &tls.agq.address(), "--tls-ca", &tls.authority.file]);
+    assert!(run(agx, &["queue", "stats"]).expect(2).err.contains("is not TLS: write rediss://"));
+}
+
+/// An agq that asks for certificates, and knows one worker and one client.
+fn mutual() -> Encrypted {
+    Encrypted::start(|lab, authority| {
+        let (worker, client) = ("1".repeat(64), "2".repeat(64));
+        let text = format!("[workers]\nw1 = '{worker}'\n[clients]\nalice = '{client}'\n");
+        let config = lab.file("agq.toml", &text).display().to_string();
+        vec!["--config".into(), config, "--tls-client-ca".into(), authority.file.clone()]
+    })
+}
+
+#[test]
+fn a_certificate_says_which_worker_or_client_it_is() {
+    let tls = mutual();
+    let worker = tls.authority.certify(&tls.lab, "worker", &["host.example", "w1"]);
+    let client = tls.authority.certify(&tls.lab, "client", &["alice"]);
+    let _agw = tls.lab.agw_by("w1", tls.certified("agw", &worker));
+    tls.lab.file("plan.json", &plan("p", "echo", &["{{input.line}}"]));
+    tls.lab.file("lines", "one\n");
+    let refused = run(tls.certified("agx", &worker), &["plan", "submit", "plan.json"]).expect(4);
+    let words = "NOPERM This key is a worker's and may not use PLAN.SUBMIT";
+    assert!(refused.err.contains(words), "{}", refused.err);
+    run(tls.certified("agx", &client), &["plan", "submit", "plan.json"]).expect(0);
+    run(tls.certified("agx", &client), &SUBMIT).expect(0);
+}
+
+#[test]
+fn a_certificate_that_names_nobody_opens_the_door_and_no_more() {
+    let tls = mutual();
+    let nobody = tls.authority.certify(&tls.lab, "nobody", &["w2"]);
+    let keyless = run(tls.certified("agx", &nobody), &["queue", "stats"]).expect(3);
+    assert!(keyless.err.contains("NOAUTH"), "{}", keyless.err);
+    let mut with_key = tls.certified("agx", &nobody);
+    with_key.env("AGQ_SESSION_KEY", tls.lab.key());
+    run(with_key, &["queue", "stats"]).expect(0);
+    // The session key alone is not enough, nor is a certificate of another CA.
+    run(tls.command("agx"), &["queue", "stats"]).expect(3);
+    let stranger = Authority::new(&tls.lab, "stranger").certify(&tls.lab, "forged", &["w1"]);
+    run(tls.certified("agx", &stranger), &["queue", "stats"]).expect(3);
+}
+
+#[test]
+fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
+    let tls = Encrypted::start(|_, _| Vec::new());
+    let said = |words: &str| {
+        let log = std::fs::read_to_string(tls.lab.path().join("agq.log")).unwrap();
+        log.contains(words).then_some(())
+    };
+    let stats = |ca: &str| {
+        let mut agx = tls.lab.command("agx");
+        agx.args(["--agq", &tls.flags[1], "--tls-ca", ca]);
+        run(agx, &["queue", "stats"])
+    };
+    let next = Authority::new(&tls.lab, "next");
+    next.certify(&tls.lab, "server", &["127.0.0.1"]);
+    tls.agq.reload();
+    eventually("the certificates are read again", || said("SIGHUP, certificates: read again"));
+    stats(&next.file).expect(0);
+    stats(&tls.authority.file).expect(3);
+    tls.lab.file("server.crt", "broken");
+    tls.agq.reload();
+    eventually("the broken one is named", || said("SIGHUP, certificates: all stays as it was"));
+    stats(&next.file).expect(0);
+}
