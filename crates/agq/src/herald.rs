@@ -1,6 +1,6 @@
 //! Tells those who listen what the store has changed: jobs on `job:updates`, actions on `action:updates:<id>`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, to_json},
@@ -12,13 +12,22 @@ use bytes::Bytes;
 
 use crate::{house::House, store::News};
 
+/// How many events are told before it is looked whether the listeners keep up.
+const PACE: usize = 1000;
+/// How long to wait for those who do not, and how often.
+const PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSES: usize = 100;
+
 /// Tells the news until it is dropped.
 pub(crate) async fn run(house: Arc<House>) {
     let arrivals = house.store.arrivals();
     loop {
         let news = arrivals.news().await;
         let mut actions = HashMap::new();
-        for news in news {
+        for (told, news) in news.into_iter().enumerate() {
+            if told % PACE == 0 {
+                give_time_to_read(&house).await;
+            }
             match news {
                 News::Job(job) => {
                     house.hub.publish(&JOB_UPDATES.into(), &job_event(&job, house.clock.now()));
@@ -33,6 +42,16 @@ pub(crate) async fn run(house: Arc<House>) {
             let status = to_json(&action::status(&action, &tally));
             house.hub.publish(&action_updates(&action_id).into(), &status.into());
         }
+    }
+}
+
+/// Whoever reads at all gets the time to, before a large submission is told; who does not is cut off.
+async fn give_time_to_read(house: &House) {
+    for _ in 0..MAX_PAUSES {
+        if house.hub.room() >= 2 * PACE {
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

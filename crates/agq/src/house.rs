@@ -70,11 +70,12 @@ impl AbilitiesSeen {
 pub(crate) struct Reputation(Mutex<HashMap<WorkerId, Outcomes>>);
 
 impl Reputation {
-    /// A job of a worker ended.
-    pub(crate) fn note(&self, worker_id: &WorkerId, failed: bool) {
+    /// A job of a worker ended; whether the worker is now worth a look.
+    pub(crate) fn note(&self, worker_id: &WorkerId, failed: bool) -> bool {
         let mut known = lock(&self.0);
         let outcomes = known.entry(worker_id.clone()).or_default();
         *outcomes = outcomes.with(failed);
+        failed && quarantine::is_suspect(*outcomes)
     }
 
     /// Why this worker is to be quarantined, if it is, given all workers.
@@ -82,6 +83,9 @@ impl Reputation {
         let known = lock(&self.0);
         let live: Vec<&Worker> =
             workers.iter().filter(|worker| worker.standing == Standing::Active).collect();
+        if live.iter().any(|worker| worker.worker_id == *worker_id && worker.quarantine.is_some()) {
+            return None;
+        }
         let others = live.iter().filter(|worker| worker.worker_id != *worker_id);
         let others: Vec<Outcomes> =
             others.filter_map(|worker| known.get(&worker.worker_id).copied()).collect();

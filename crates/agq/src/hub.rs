@@ -2,15 +2,17 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use agenix_protocol::glob;
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Most messages that wait for one listener: one that falls behind further is cut off, as Redis does.
 const MAX_WAITING: usize = 10_000;
+/// Most bytes of them.
+const MAX_WAITING_BYTES: usize = 32 * 1024 * 1024;
 
 /// A message on its way to a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,9 +29,31 @@ pub(crate) struct Hub(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    listeners: HashMap<u64, mpsc::Sender<Message>>,
+    listeners: HashMap<u64, Listener>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
+}
+
+/// Where messages go to, and how many bytes of them may still wait.
+struct Listener {
+    give: mpsc::Sender<Delivery>,
+    room: Arc<Semaphore>,
+}
+
+/// A message that takes its room until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) message: Message,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Listener {
+    /// Whether it could be told.
+    fn tell(&self, message: Message) -> bool {
+        let bytes = u32::try_from(message.channel.len() + message.payload.len()).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
+        room.is_ok_and(|room| self.give.try_send(Delivery { message, _room: room }).is_ok())
+    }
 }
 
 /// A channel by its name, or all that match a pattern.
@@ -41,9 +65,10 @@ pub(crate) enum By {
 
 impl Hub {
     /// A connection begins to listen. The receiver ends when it was cut off for being too slow.
-    pub(crate) fn join(&self, number: u64) -> mpsc::Receiver<Message> {
-        let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        self.lock().listeners.insert(number, sender);
+    pub(crate) fn join(&self, number: u64) -> mpsc::Receiver<Delivery> {
+        let (give, receiver) = mpsc::channel(MAX_WAITING);
+        let room = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
+        self.lock().listeners.insert(number, Listener { give, room });
         receiver
     }
 
@@ -84,8 +109,7 @@ impl Hub {
         let messages: Vec<(u64, Message)> = by_name.chain(by_pattern).collect();
         let count = messages.len();
         for (number, message) in messages {
-            let is_slow =
-                inner.listeners.get(&number).is_some_and(|listener| listener.try_send(message).is_err());
+            let is_slow = inner.listeners.get(&number).is_some_and(|listener| !listener.tell(message));
             if is_slow {
                 inner.leave(number);
             }
@@ -93,11 +117,16 @@ impl Hub {
         count
     }
 
-    /// Whether anyone may be told of what happens to jobs and actions.
-    pub(crate) fn wants_news(&self) -> bool {
+    /// Tells, before anyone else can come or go, whether anyone may be told of what happens to jobs and actions.
+    pub(crate) fn tell_whether_heard(&self, tell: impl FnOnce(bool)) {
         let inner = self.lock();
-        let is_news = |channel: &Bytes| channel.starts_with(b"job:") || channel.starts_with(b"action:");
-        !inner.patterns.is_empty() || inner.channels.keys().any(is_news)
+        tell(inner.wants_news());
+    }
+
+    /// The least room that a listener has left.
+    pub(crate) fn room(&self) -> usize {
+        let inner = self.lock();
+        inner.listeners.values().map(|listener| listener.give.capacity()).min().unwrap_or(usize::MAX)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -106,6 +135,11 @@ impl Hub {
 }
 
 impl Inner {
+    fn wants_news(&self) -> bool {
+        let is_news = |channel: &Bytes| channel.starts_with(b"job:") || channel.starts_with(b"action:");
+        !self.patterns.is_empty() || self.channels.keys().any(is_news)
+    }
+
     fn table(&mut self, by: By) -> &mut HashMap<Bytes, HashSet<u64>> {
         match by {
             By::Name => &mut self.channels,
@@ -128,7 +162,7 @@ impl Inner {
 mod tests {
     use bytes::Bytes;
 
-    use super::{By, Hub, MAX_WAITING};
+    use super::{By, Hub, MAX_WAITING, MAX_WAITING_BYTES};
 
     fn text(text: &'static str) -> Bytes {
         Bytes::from_static(text.as_bytes())
@@ -140,15 +174,16 @@ mod tests {
         let mut one = hub.join(1);
         hub.subscribe(1, By::Name, text("job:updates"));
         hub.subscribe(1, By::Pattern, text("job:*"));
-        assert!(hub.wants_news());
+        hub.tell_whether_heard(|is_heard| assert!(is_heard));
         assert_eq!(hub.publish(&text("job:updates"), &text("x")), 2);
-        let told = [one.try_recv().unwrap(), one.try_recv().unwrap()].map(|message| message.pattern);
+        let told =
+            [one.try_recv().unwrap(), one.try_recv().unwrap()].map(|delivery| delivery.message.pattern);
         assert_eq!(told, [None, Some(text("job:*"))]);
         hub.unsubscribe(1, By::Name, &text("job:updates"));
         assert_eq!(hub.publish(&text("job:updates"), &text("x")), 1);
         hub.leave(1);
         assert_eq!(hub.publish(&text("job:updates"), &text("x")), 0);
-        assert!(!hub.wants_news());
+        hub.tell_whether_heard(|is_heard| assert!(!is_heard));
     }
 
     #[test]
@@ -162,5 +197,18 @@ mod tests {
         assert_eq!(hub.publish(&text("c"), &text("x")), 0);
         let received = std::iter::from_fn(|| slow.try_recv().ok()).count();
         assert_eq!((received, slow.is_closed()), (MAX_WAITING, true));
+    }
+
+    #[test]
+    fn messages_are_bounded_in_bytes_too() {
+        let hub = Hub::default();
+        let mut slow = hub.join(1);
+        hub.subscribe(1, By::Name, text("c"));
+        let large = Bytes::from(vec![0; MAX_WAITING_BYTES / 4]);
+        for _ in 0..4 {
+            hub.publish(&text("c"), &large);
+        }
+        assert_eq!(hub.publish(&text("c"), &large), 0, "the fourth did not fit beside its channel's name");
+        assert_eq!(std::iter::from_fn(|| slow.try_recv().ok()).count(), 3);
     }
 }

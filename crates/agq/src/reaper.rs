@@ -1,10 +1,6 @@
 //! The janitor: notices what nobody reports. Workers that fell silent, jobs whose time has come.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
@@ -25,8 +21,10 @@ use crate::{
 /// Longest time between two rounds: how late a retry or a lost worker may be noticed, and how much a crash may forget
 /// of claims and heartbeats.
 const LONGEST_ROUND_MS: u64 = 500;
-/// Most due jobs that one round takes, so that it never keeps the writer to itself.
+/// Most due jobs that are taken at once, so that the writer is never kept for long.
 const MAX_DUE: usize = 1000;
+/// How often that is done in a round at most.
+const MAX_DUE_STEPS: usize = 50;
 /// How many ended jobs are forgotten in one write: others get their turn between two.
 const PRUNE_STEP: usize = 100;
 /// How many such writes a round has at most.
@@ -60,7 +58,11 @@ pub(crate) async fn run(house: Arc<House>) {
 async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), CommandError> {
     bury_silent_workers(house, listening_since).await?;
     take_jobs_of_the_gone(house).await?;
-    wake_due_jobs(house).await?;
+    for _step in 0..MAX_DUE_STEPS {
+        if wake_due_jobs(house).await? < MAX_DUE {
+            break;
+        }
+    }
     forget_old_jobs(house).await?;
     keys::expire(&*house.store, house.clock.now(), MAX_DUE).await?;
     // Claims and heartbeats of the last moments reach the disk, when there were any.
@@ -73,18 +75,40 @@ async fn bury_silent_workers(house: &House, listening_since: Timestamp) -> Resul
     let silence_ms = house.settings.silence_ms();
     for (worker, held) in house.store.workers().await? {
         let now = house.clock.now();
+        if worker.standing == Standing::Dead {
+            forget_dead_worker(house, &worker, now).await?;
+            continue;
+        }
         if !worker::is_silent(&worker, now, listening_since, silence_ms) {
             continue;
         }
         let silent_ms = now.ms_since(worker.last_seen_at);
-        warn!(worker_id = %worker.worker_id, silent_ms, jobs = held, "a worker fell silent and is taken for dead");
         // It may have been heard of since it was read.
         let rule = move |known: Option<&Worker>| {
             let silent = |worker: &&Worker| worker::is_silent(worker, now, listening_since, silence_ms);
             Ok(known.filter(silent).map(worker::dead))
         };
-        house.store.decide_worker(&worker.worker_id, Promise::Durable, None, Box::new(rule)).await??;
-        tell_of_worker(house, &worker.worker_id, "dead");
+        let worker_id = &worker.worker_id;
+        house.store.decide_worker(worker_id, Promise::Durable, None, Box::new(rule)).await??;
+        let after = house.store.worker(worker_id).await?;
+        if after.is_some_and(|worker| worker.standing == Standing::Dead) {
+            warn!(%worker_id, silent_ms, jobs = held, "a worker fell silent and is taken for dead");
+            house.matchmaker.dismiss(worker_id.as_str());
+            tell_of_worker(house, worker_id, "dead");
+        }
+    }
+    Ok(())
+}
+
+/// A dead worker is kept for whoever looks for what happened, as long as dead jobs are.
+async fn forget_dead_worker(house: &House, worker: &Worker, now: Timestamp) -> Result<(), CommandError> {
+    let keep_ms = house.settings.keep_dead_ms;
+    if keep_ms == 0 || now.ms_since(worker.last_seen_at) <= keep_ms {
+        return Ok(());
+    }
+    if house.store.forget_worker(&worker.worker_id, Timestamp(now.0.saturating_sub(keep_ms))).await? {
+        house.abilities.forget(&worker.worker_id);
+        house.reputation.forget(&worker.worker_id);
     }
     Ok(())
 }
@@ -104,30 +128,26 @@ async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
     Ok(())
 }
 
-async fn wake_due_jobs(house: &House) -> Result<(), CommandError> {
+/// Gives the jobs whose time has come their turn, the earliest first; how many there were.
+async fn wake_due_jobs(house: &House) -> Result<usize, CommandError> {
     let now = house.clock.now();
     let due = house.store.due(now, MAX_DUE).await?;
-    let mut answers = Vec::with_capacity(due.len());
-    let late: Arc<Mutex<HashSet<String>>> = Arc::default();
-    for job_id in due {
-        let (jitter, late) = (house.clock.chance(), Arc::clone(&late));
+    let wake = |job_id| {
+        let jitter = house.clock.chance();
         let rule: JobRule = Box::new(move |job: Option<&Job>| {
-            let Some(job) = job else { return Ok(Outcome::Unchanged) };
-            let outcome = job::due(job, now, jitter);
-            if let (Outcome::Changed(next), Some(holder)) = (&outcome, &job.holder)
-                && next.failures > job.failures
-            {
-                late.lock().unwrap_or_else(PoisonError::into_inner).insert(holder.clone());
-            }
-            Ok(outcome)
+            Ok(job.map_or(Outcome::Unchanged, |job| job::due(job, now, jitter)))
         });
-        answers.push(house.store.decide(&job_id, Promise::Durable, None, rule));
-    }
+        house.store.decide(job_id, Promise::Durable, None, rule)
+    };
+    let answers: Vec<_> = due.iter().map(wake).collect();
+    let mut late = HashSet::new();
     for answer in answers {
-        answer.await??;
+        let Some(change) = answer.await?? else { continue };
+        let took_too_long = change.after.failures > change.before.failures;
+        late.extend(change.loser().filter(|_| took_too_long).map(str::to_owned));
     }
-    let late = std::mem::take(&mut *late.lock().unwrap_or_else(PoisonError::into_inner));
-    flag_workers(house, late).await
+    flag_workers(house, late).await?;
+    Ok(due.len())
 }
 
 /// Jobs took longer than they may: their workers may hang, and learn that the jobs are not theirs any more.
@@ -153,6 +173,9 @@ async fn forget_old_jobs(house: &House) -> Result<(), CommandError> {
         dead_since: before(settings.keep_dead_ms),
         count: settings.keep_ended_count,
     };
+    if !house.store.is_prunable(keep).await? {
+        return Ok(());
+    }
     for _step in 0..MAX_PRUNE_STEPS {
         if house.store.prune(keep, PRUNE_STEP).await? < PRUNE_STEP {
             break;

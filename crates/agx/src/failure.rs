@@ -83,11 +83,12 @@ impl From<ClientError> for Failure {
         let what = error.to_string();
         match error {
             ClientError::Unreachable { .. } => {
-                let help = "start one with `agq`, or say where it is with --agq HOST:PORT or AGQ_ADDR";
+                let help = "start one with `agq`, or say where it is with --agq or AGQ_ADDR: HOST:PORT, \
+                            rediss://HOST:PORT for TLS, or unix:/PATH";
                 Self::NoServer { what, help: help.into() }
             }
             ClientError::Unauthenticated { .. } => {
-                let help = "set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with";
+                let help = "set AGQ_SESSION_KEY or --session-key-file to a key that agq knows";
                 Self::NoServer { what, help: help.into() }
             }
             ClientError::Rejected(reason) => {
@@ -99,7 +100,7 @@ impl From<ClientError> for Failure {
             }
             ClientError::Unexpected(_) => Self::Rejected {
                 what,
-                help: "are agx and agq of the same version? see `agx --version`".into(),
+                help: "is it an agq, of the version of `agx --version`? with TLS: rediss://HOST:PORT".into(),
             },
         }
     }
@@ -127,6 +128,9 @@ fn help_for(reason: &str) -> &'static str {
         }
         _ if reason.starts_with("Message too large") => {
             "submit the inputs as several actions, or raise agq's --max-message-bytes"
+        }
+        _ if reason.starts_with("NOPERM") => {
+            "use a key that may do this: docs/security.md says which role may do what"
         }
         _ => "see docs/protocol.md for what agq accepts",
     }

@@ -136,6 +136,33 @@ impl Action {
     }
 }
 
+/// The action without the right to add inputs; `None` where it is so already.
+pub fn closed(action: &Action) -> Option<Action> {
+    action.is_open.then(|| Action { is_open: false, ..action.clone() })
+}
+
+/// Whether inputs may be added.
+pub fn check_open(action: &Action) -> Result<(), Rejection> {
+    if action.is_open { Ok(()) } else { Err(Rejection::ActionNotOpen(action.action_id.clone())) }
+}
+
+/// Whether inputs may begin at this place.
+pub fn check_place(action: &Action, at: u64) -> Result<(), Rejection> {
+    if at <= action.total_jobs {
+        return Ok(());
+    }
+    let text = format!("AT is {at}, but the action has {} inputs: none may be left out", action.total_jobs);
+    Err(Rejection::InvalidAction(text))
+}
+
+/// Whether an input that is there already is the one that is added again.
+pub fn check_known(index: u64, is_same: bool) -> Result<(), Rejection> {
+    if is_same {
+        return Ok(());
+    }
+    Err(Rejection::InvalidAction(format!("input {index} is there already and is another one")))
+}
+
 /// How many jobs of an action are where. A store moves it along with every job it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tally {
@@ -183,7 +210,9 @@ pub fn status(action: &Action, tally: &Tally) -> ActionStatus {
         completed_jobs_at: None,
     };
     if shown.ended() == shown.total_jobs && !shown.open {
-        shown.completed_jobs_at = tally.last_ended_at;
+        // One without jobs is over with its beginning.
+        let at_once = (shown.total_jobs == 0).then_some(action.created_at);
+        shown.completed_jobs_at = tally.last_ended_at.or(at_once);
     }
     shown
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use asked::{cancelled, orphaned, retried};
 pub use holding::{abandoned, claimed, due, given_back, reclaimed, renewed};
-pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, advanced, verdict};
+pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, advanced, blames_worker, verdict};
 
 use crate::action::Action;
 
@@ -119,6 +119,8 @@ pub struct Job {
     pub priority: i32,
     /// How often a task of it asked for a later time.
     pub snoozes: u32,
+    /// Whether `due_at` is the time by which its holder must have reported it.
+    pub waits_to_start: bool,
 }
 
 /// What an action and its plan say about each of its jobs.
@@ -209,6 +211,7 @@ impl Job {
             error: None,
             priority: terms.priority,
             snoozes: 0,
+            waits_to_start: false,
         }
     }
 
@@ -250,7 +253,7 @@ impl Job {
 
     /// Its holder has reported it: only the attempt's own time counts from now on.
     fn confirm(&mut self) {
-        self.is_confirmed = true;
+        (self.is_confirmed, self.waits_to_start) = (true, false);
         self.due_at = self.attempt_over_at();
     }
 

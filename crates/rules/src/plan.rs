@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use agenix_protocol::{
     documents::{Plan, Requires, Task},
+    ids::PlanId,
     limits::{Limits, exceeds},
     template,
 };
@@ -132,6 +133,16 @@ fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
         )),
         None => Ok(()),
     }
+}
+
+/// Whether a plan may be deleted that so many jobs need which have not ended.
+pub fn check_unused(active_jobs: u64) -> Result<(), Rejection> {
+    if active_jobs > 0 { Err(Rejection::PlanInUse) } else { Ok(()) }
+}
+
+/// Whether a job that was submitted with these needs may run the plan that bears the name of its own now.
+pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<(), Rejection> {
+    if crate::plan::needs(plan) == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
 /// What a worker must have to run the plan.

@@ -32,18 +32,22 @@ impl Outcomes {
     }
 }
 
+/// Whether a worker fails so often that it is worth a comparison with the others.
+pub fn is_suspect(own: Outcomes) -> bool {
+    let (failed, all) = own.failures();
+    all >= MIN_OUTCOMES && u64::from(failed) * 100 >= u64::from(all) * MIN_FAILURE_PERCENT
+}
+
 /// Why the worker with these outcomes is to be quarantined, if it is. `others` are the outcomes of the other workers that
 /// live, `quarantined` of all `live` workers are already.
 pub fn reason(own: Outcomes, others: &[Outcomes], quarantined: usize, live: usize) -> Option<String> {
     let (failed, all) = own.failures();
     let total = others.iter().map(|other| other.failures());
     let (others_failed, others_all) = total.fold((0u32, 0u32), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-    let enough = all >= MIN_OUTCOMES && others_all >= MIN_OUTCOMES;
-    let often = u64::from(failed) * 100 >= u64::from(all) * MIN_FAILURE_PERCENT;
     let far_more =
         u64::from(failed) * u64::from(others_all) >= TIMES_OTHERS * u64::from(others_failed) * u64::from(all);
     let is_bounded = (quarantined + 1) * 2 <= live;
-    (enough && often && far_more && is_bounded).then(|| {
+    (is_suspect(own) && others_all >= MIN_OUTCOMES && far_more && is_bounded).then(|| {
         format!(
             "{failed} of its last {all} jobs failed, {others_failed} of {others_all} on the other workers"
         )

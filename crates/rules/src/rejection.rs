@@ -58,6 +58,9 @@ pub enum Rejection {
     /// Seed 001 §2, PLAN.DELETE.
     #[error("Cannot delete plan with active jobs")]
     PlanInUse,
+    /// A plan that was deleted and came back as another one, before a job of the old one was tried again.
+    #[error("Plan was replaced by one with other needs: {0}; submit a new action")]
+    PlanReplaced(PlanId),
     /// An action that is not there.
     #[error("Action not found: {0}")]
     ActionNotFound(ActionId),

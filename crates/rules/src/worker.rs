@@ -107,6 +107,20 @@ pub fn check_capabilities(capabilities: &Capabilities) -> Result<(), Rejection> 
     Ok(())
 }
 
+/// Most bytes that are kept of what an agentic unit says of itself.
+pub const MAX_DESCRIPTION_BYTES: usize = 4096;
+
+/// Cuts descriptions that are too long.
+pub fn shorten_descriptions(registration: &mut WorkerRegistration) {
+    for description in registration.descriptions.values_mut() {
+        let mut end = description.len().min(MAX_DESCRIPTION_BYTES);
+        while !description.is_char_boundary(end) {
+            end -= 1;
+        }
+        description.truncate(end);
+    }
+}
+
 /// A worker registers, on `connection`.
 ///
 /// An id that lives is taken, unless it is the same run of the worker that comes back (same `instance`), or the

@@ -1,5 +1,7 @@
 //! ACTION.*: one plan, N inputs, N jobs, all of them or none (seed 001 §4).
 
+use std::collections::HashSet;
+
 use agenix_protocol::{
     documents::{self, ActionSubmission, Status},
     ids::{ActionId, JobId},
@@ -15,7 +17,7 @@ use agenix_rules::{
 };
 use serde_json::value::RawValue;
 
-use super::{Outcome, json};
+use super::{Outcome, json, worker::nudge};
 use crate::{
     error::CommandError,
     house::House,
@@ -92,8 +94,7 @@ pub(super) async fn close(house: &House, action_id: &ActionId) -> Outcome {
 async fn close_for_good(house: &House, action_id: &ActionId) -> Result<(), CommandError> {
     let id = action_id.clone();
     let rule: ActionRule = Box::new(move |action: Option<&Action>| {
-        let action = action.ok_or_else(|| Rejection::ActionNotFound(id.clone()))?;
-        Ok(action.is_open.then(|| Action { is_open: false, ..action.clone() }))
+        Ok(action::closed(action.ok_or_else(|| Rejection::ActionNotFound(id.clone()))?))
     });
     Ok(house.store.decide_action(action_id, rule).await??)
 }
@@ -118,8 +119,9 @@ async fn find(house: &House, action_id: &ActionId) -> Result<(Action, action::Ta
 pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
     // First it is closed, so that nothing comes in behind.
     close_for_good(house, action_id).await?;
+    let jobs = house.store.jobs_of(action_id, vec![Status::Pending, Status::Running]).await?;
     let now = house.clock.now();
-    let cancelled = decide_jobs(house, action_id, &[Status::Pending, Status::Running], || {
+    let cancelled = decide_jobs(house, &jobs, || {
         Box::new(move |job: Option<&Job>| {
             job.map_or(Ok(job::Outcome::Unchanged), |job| job::cancelled(job, now))
         })
@@ -131,34 +133,37 @@ pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
 /// ACTION.RETRY
 pub(super) async fn retry(house: &House, action_id: &ActionId) -> Outcome {
     let (action, _) = find(house, action_id).await?;
-    super::plan::find(house, &action.plan_id).await?;
-    let retried = decide_jobs(house, action_id, &[Status::Failed, Status::Dead], || {
+    let plan = super::plan::find(house, &action.plan_id).await?;
+    let jobs = house.store.jobs_of(action_id, vec![Status::Failed, Status::Dead]).await?;
+    if let Some(first) = jobs.first()
+        && let Some(stored) = house.store.job(first).await?
+    {
+        plan::check_same_needs(&plan, &action.plan_id, &stored.needs)?;
+    }
+    let retried = decide_jobs(house, &jobs, || {
         Box::new(|job: Option<&Job>| job.map_or(Ok(job::Outcome::Unchanged), |job| job::retried(job, true)))
     })
     .await?;
     Ok(Reply::Simple(format!("OK retried={retried}")))
 }
 
-/// Applies a rule to the jobs of an action that have one of the statuses; to how many. One that changed its status
-/// meanwhile, so that the rule refuses it, is passed by. Who holds one of them is told.
+/// Applies a rule to jobs; how many it changed. One that changed its status meanwhile, so that the rule refuses it, is passed
+/// by. Who loses one by it is told.
 async fn decide_jobs(
     house: &House,
-    action_id: &ActionId,
-    statuses: &[Status],
+    jobs: &[JobId],
     rule: impl Fn() -> JobRule,
 ) -> Result<usize, CommandError> {
-    let mut jobs: Vec<JobId> = Vec::new();
-    for status in statuses {
-        jobs.extend(house.store.jobs_of(action_id, Some(*status)).await?);
-    }
-    let mut changed = 0;
+    let (mut changed, mut losers) = (0, HashSet::new());
     for step in jobs.chunks(STEP) {
         let answers: Vec<_> =
             step.iter().map(|job_id| house.store.decide(job_id, Promise::Durable, None, rule())).collect();
         for answer in answers {
-            changed += usize::from(answer.await?.is_ok());
+            let Ok(Some(change)) = answer.await? else { continue };
+            changed += 1;
+            losers.extend(change.loser().map(str::to_owned));
         }
     }
-    super::worker::nudge_holders(house, &jobs).await?;
+    losers.iter().for_each(|holder| nudge(house, holder));
     Ok(changed)
 }

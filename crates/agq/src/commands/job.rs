@@ -10,16 +10,20 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     job::{self, Job},
+    plan,
     rejection::Rejection,
 };
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{Outcome, identity, json};
+use super::{
+    Outcome, identity, json,
+    worker::{note_outcome, nudge},
+};
 use crate::{
     error::CommandError,
     house::{Caller, House},
-    store::{JobRule, Promise, StoreError, StoredJob},
+    store::{Change, JobRule, Promise, StoreError, StoredJob},
 };
 
 /// JOB.UPDATE
@@ -43,9 +47,11 @@ pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json:
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         job::advanced(job, &update, &holder, exit_code, now, jitter)
     };
-    house.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
-    if let Some(status) = status.filter(|status| status.is_ended()) {
-        super::worker::note_outcome(house, &who, status == Status::Failed).await?;
+    let change = house.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
+    match status.filter(|_| change.is_some()) {
+        Some(Status::Completed) => note_outcome(house, &who, false).await?,
+        Some(Status::Failed) if job::blames_worker(exit_code) => note_outcome(house, &who, true).await?,
+        _ => {}
     }
     Ok(Reply::ok())
 }
@@ -56,8 +62,10 @@ pub(super) async fn cancel(house: &House, job_id: &JobId) -> Outcome {
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         job::cancelled(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, now)
     });
-    house.store.decide(job_id, Promise::Durable, None, rule).await??;
-    super::worker::nudge_holders(house, std::slice::from_ref(job_id)).await?;
+    let change = house.store.decide(job_id, Promise::Durable, None, rule).await??;
+    if let Some(holder) = change.as_ref().and_then(Change::loser) {
+        nudge(house, holder);
+    }
     Ok(Reply::Simple("OK job cancelled".into()))
 }
 
@@ -65,7 +73,8 @@ pub(super) async fn cancel(house: &House, job_id: &JobId) -> Outcome {
 pub(super) async fn retry(house: &House, job_id: &JobId, force: bool) -> Outcome {
     let stored = house.store.job(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
     job::retried(&stored.job, force)?;
-    super::plan::find(house, &stored.job.plan_id).await?;
+    let plan = super::plan::find(house, &stored.job.plan_id).await?;
+    plan::check_same_needs(&plan, &stored.job.plan_id, &stored.needs)?;
     let id = job_id.clone();
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         job::retried(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, force)
@@ -125,7 +134,7 @@ fn read_results(results: &str) -> Vec<TaskResult> {
 
 /// JOB.LIST
 pub(super) async fn list(house: &House, action_id: &ActionId, status: Option<Status>) -> Outcome {
-    let jobs = house.store.jobs_of(action_id, status).await?;
+    let jobs = house.store.jobs_of(action_id, status.into_iter().collect()).await?;
     Ok(Reply::bulks(jobs.into_iter().map(String::from)))
 }
 
@@ -137,7 +146,8 @@ pub(crate) async fn hand_back_unreported(
     attempt: u32,
 ) -> Result<(), CommandError> {
     let rule = back_rule(holder, Some(attempt));
-    Ok(house.store.decide(job_id, Promise::Visible, None, rule).await??)
+    house.store.decide(job_id, Promise::Visible, None, rule).await??;
+    Ok(())
 }
 
 /// A holder is no more: everything it has goes back.

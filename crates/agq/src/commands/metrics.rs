@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use agenix_protocol::{documents::Status, resp::Reply};
-use agenix_rules::worker::Worker;
+use agenix_rules::worker::{Standing, Worker};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -70,7 +70,11 @@ async fn figures(house: &House) -> Result<Figures, CommandError> {
         connections_total,
         commands_total,
         uptime_seconds: house.clock.now().ms_since(house.started_at) / 1000,
-        workers: workers.iter().map(|(worker, _)| (worker.worker_id.to_string(), told(worker))).collect(),
+        workers: workers
+            .iter()
+            .filter(|(worker, _)| worker.standing == Standing::Active)
+            .map(|(worker, _)| (worker.worker_id.to_string(), told(worker)))
+            .collect(),
     })
 }
 

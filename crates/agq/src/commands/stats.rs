@@ -72,7 +72,7 @@ pub(super) async fn all(house: &House) -> Result<QueueStats, CommandError> {
 }
 
 fn ready_stats(lanes: &[&Lane], abilities: &[Arc<Abilities>], paused: bool, now: Timestamp) -> ReadyStats {
-    let spans = || lanes.iter().filter_map(|lane| lane.span);
+    let spans = || lanes.iter().map(|lane| lane.span);
     let age = |at: Timestamp| now.ms_since(at) / 1000;
     ReadyStats {
         length: lanes.iter().map(|lane| lane.length).sum(),

@@ -158,7 +158,8 @@ async fn look(house: &House, key: &[u8]) -> Result<Window, CommandError> {
             Ok(Some((hash(&shown), None)))
         }
         ["job", id, "worker"] => {
-            let Some(job) = stored(house, id).await?.map(|stored| stored.job) else { return Ok(None) };
+            let Ok(id) = JobId::new(id) else { return Ok(None) };
+            let Some(job) = house.store.job_record(&id).await? else { return Ok(None) };
             let left = job.due_at.map(|due| due.ms_since(house.clock.now()));
             let holder = job.holder.filter(|_| job.state == agenix_rules::job::State::Active);
             Ok(holder.map(|holder| (Shown::Text(holder), left)))

@@ -1,7 +1,5 @@
 //! WORKER.*: who works for us, and whether it still lives (seed 000).
 
-use std::collections::HashSet;
-
 use agenix_protocol::{
     documents::{self, Orders, WorkerRegistration},
     ids::{JobId, WorkerId},
@@ -29,23 +27,29 @@ use crate::{
     store::{Promise, StoreError},
 };
 
+/// Most jobs that a worker may name in a heartbeat.
+const MAX_ACTIVE: usize = 10_000;
+
 /// WORKER.REGISTER
 pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Result<Done, CommandError> {
     let mut registration = read_registration(json)?;
+    worker::shorten_descriptions(&mut registration);
     let worker_id = registration.worker_id.clone();
     identity::check_own(caller, &worker_id)?;
     let known = house.store.worker(&worker_id).await?;
     let is_new_run = known.is_some_and(|known| worker::is_new_run(&known, &registration));
     let has = registration.active_job_ids.take().or(is_new_run.then(Vec::new));
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
-    if is_new_run {
-        house.reputation.forget(&worker_id);
-    }
     let (connection, now, text) =
         (caller.connection.clone(), house.clock.now(), documents::to_json(&registration));
     let rule =
         move |known: Option<&Worker>| worker::registered(known, &registration, &connection, now).map(Some);
     house.store.decide_worker(&worker_id, Promise::Durable, Some(text), Box::new(rule)).await??;
+    if is_new_run {
+        house.reputation.forget(&worker_id);
+        // Whoever still waits in its name is the run before.
+        house.matchmaker.dismiss(worker_id.as_str());
+    }
     reclaim(house, &worker_id, has).await?;
     tell_of_worker(house, &worker_id, "registered");
     let seconds = heartbeat_seconds(house.settings.heartbeat_interval_ms);
@@ -109,15 +113,19 @@ fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
         let text = id.as_str().ok_or("an id that is no text".to_owned());
         text.and_then(|text| JobId::new(text).map_err(|error| error.to_string()))
     });
-    ids.collect::<Result<_, _>>().map_err(|error| Rejection::InvalidStats(format!("active_job_ids: {error}")))
+    let ids = ids.take(MAX_ACTIVE + 1).collect::<Result<Vec<_>, _>>();
+    let ids = ids.and_then(|ids| {
+        let too_many = || format!("more than {MAX_ACTIVE} ids");
+        if ids.len() > MAX_ACTIVE { Err(too_many()) } else { Ok(ids) }
+    });
+    ids.map_err(|error| Rejection::InvalidStats(format!("active_job_ids: {error}")))
 }
 
 /// What a worker is to do; the claims of the jobs that it says it runs are renewed.
 async fn orders(house: &House, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders, CommandError> {
     let mut cancel = Vec::new();
     for job_id in active {
-        let job = house.store.job(job_id).await?.map(|stored| stored.job);
-        match job.filter(|job| job.is_held_by(worker_id.as_str())) {
+        match house.store.job_record(job_id).await?.filter(|job| job.is_held_by(worker_id.as_str())) {
             None => cancel.push(job_id.clone()),
             Some(job) if job.is_confirmed => {}
             Some(_unstarted) => {
@@ -207,25 +215,16 @@ pub(super) async fn tell(house: &House, worker_id: &WorkerId, told: Option<Told>
 
 /// Lets a worker know that it should ask for orders now. One that does not listen asks with its next heartbeat.
 pub(crate) fn nudge(house: &House, worker_id: &str) {
-    house.hub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
-}
-
-/// Lets the workers know that had these jobs, where they are workers.
-pub(super) async fn nudge_holders(house: &House, jobs: &[JobId]) -> Result<(), CommandError> {
-    let mut holders = HashSet::new();
-    for job_id in jobs {
-        let stored = house.store.job(job_id).await?;
-        holders.extend(stored.and_then(|stored| stored.job.holder).filter(|holder| !is_connection(holder)));
+    if is_connection(worker_id) {
+        return;
     }
-    holders.iter().for_each(|holder| nudge(house, holder));
-    Ok(())
+    house.hub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
 }
 
 /// A job of a holder ended: a worker that fails far more often than the others gets no more.
 pub(crate) async fn note_outcome(house: &House, holder: &str, failed: bool) -> Result<(), CommandError> {
     let Ok(worker_id) = WorkerId::new(holder) else { return Ok(()) };
-    house.reputation.note(&worker_id, failed);
-    if !failed || !house.settings.quarantine {
+    if !house.reputation.note(&worker_id, failed) || !house.settings.quarantine {
         return Ok(());
     }
     let workers: Vec<Worker> = house.store.workers().await?.into_iter().map(|(worker, _)| worker).collect();

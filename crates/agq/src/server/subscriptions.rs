@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     house::House,
-    hub::{By, Message},
+    hub::{By, Delivery, Message},
 };
 
 /// What one connection listens to.
@@ -17,7 +17,7 @@ pub(super) struct Subscriptions {
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
     /// Where the messages come in, once it listens.
-    messages: Option<mpsc::Receiver<Message>>,
+    messages: Option<mpsc::Receiver<Delivery>>,
 }
 
 impl Subscriptions {
@@ -43,7 +43,7 @@ impl Subscriptions {
             Request::PUnsubscribe { patterns } => self.remove(house, By::Pattern, patterns),
             other => return Err(Box::new(other)),
         };
-        house.store.arrivals().set_heard(house.hub.wants_news());
+        tell_whether_heard(house);
         Ok(reply)
     }
 
@@ -88,7 +88,7 @@ impl Subscriptions {
     pub(super) fn leave(&mut self, house: &House) {
         if self.messages.take().is_some() {
             house.hub.leave(self.number);
-            house.store.arrivals().set_heard(house.hub.wants_news());
+            tell_whether_heard(house);
         }
         self.channels.clear();
         self.patterns.clear();
@@ -98,10 +98,15 @@ impl Subscriptions {
     /// not listen.
     pub(super) async fn next(&mut self) -> Option<Message> {
         match &mut self.messages {
-            Some(messages) => messages.recv().await,
+            Some(messages) => messages.recv().await.map(|delivery| delivery.message),
             None => std::future::pending().await,
         }
     }
+}
+
+/// News cost something to collect: the store does it while someone listens.
+fn tell_whether_heard(house: &House) {
+    house.hub.tell_whether_heard(|is_heard| house.store.arrivals().set_heard(is_heard));
 }
 
 fn confirmation(word: &'static str, name: Reply, count: usize) -> Reply {

@@ -30,6 +30,16 @@ pub(crate) struct Arrived {
     pub(crate) news: Vec<News>,
 }
 
+impl Arrived {
+    /// Something changed; of more than can be told, the oldest is forgotten.
+    pub(crate) fn tell(&mut self, news: News) {
+        if self.news.len() >= 2 * MAX_NEWS {
+            self.news.drain(..MAX_NEWS);
+        }
+        self.news.push(news);
+    }
+}
+
 /// Something that changed.
 #[derive(Debug, Clone)]
 pub(crate) enum News {

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 pub(crate) use arrivals::{Arrivals, Arrived, News};
 pub(crate) use keyspace::{Content, Entry, KeyWork, Keys, Keyspace, Part, change, look, scan};
 pub(crate) use records::{
-    ActionRule, Added, Claim, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, Records, StoredJob,
+    ActionRule, Added, Change, Claim, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, Records, StoredJob,
     StoredPlan, Totals, WorkerRule,
 };
 

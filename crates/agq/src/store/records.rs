@@ -11,7 +11,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{Action, Tally},
     capability::{Abilities, Needs},
-    job::{Job, NewJob, Outcome, Terms},
+    job::{Job, NewJob, Outcome, State, Terms},
     worker::Worker,
 };
 use bytes::Bytes;
@@ -86,6 +86,21 @@ pub(crate) struct StoredJob {
     pub(crate) results: Option<String>,
 }
 
+/// What a rule made of a job.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) before: Job,
+    pub(crate) after: Job,
+}
+
+impl Change {
+    /// Who had the job until now, where that has ended by this.
+    pub(crate) fn loser(&self) -> Option<&str> {
+        let had = self.before.state == State::Active && self.after.state != State::Active;
+        self.before.holder.as_deref().filter(|_| had)
+    }
+}
+
 /// Someone who waits for a job.
 #[derive(Debug, Clone)]
 pub(crate) struct Claimant {
@@ -128,6 +143,16 @@ pub(crate) struct Totals {
     pub(crate) ever: [u64; 6],
 }
 
+impl Totals {
+    /// Ended jobs that are kept, the dead apart.
+    pub(crate) fn kept(&self) -> u64 {
+        [Status::Completed, Status::Failed, Status::Cancelled]
+            .iter()
+            .map(|status| self.now[*status as usize])
+            .sum()
+    }
+}
+
 /// The ready jobs of one queue that need the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lane {
@@ -136,7 +161,7 @@ pub(crate) struct Lane {
     /// How many jobs wait in it.
     pub(crate) length: u64,
     /// When the first and the last of them were submitted.
-    pub(crate) span: Option<(Timestamp, Timestamp)>,
+    pub(crate) span: (Timestamp, Timestamp),
 }
 
 /// The records and their indexes. See the module above for what a call promises.
@@ -160,20 +185,22 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>>;
     /// Reads an action and where its jobs are.
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>>;
-    /// The jobs of an action in the order of its inputs, all or those of one status.
-    fn jobs_of(&self, action_id: &ActionId, status: Option<Status>) -> Answer<Vec<JobId>>;
+    /// The jobs of an action in the order of its inputs: those of these statuses, or all where none is named.
+    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>) -> Answer<Vec<JobId>>;
 
+    /// Reads a job alone, without what is kept beside it.
+    fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>>;
     /// Reads a job.
     fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>>;
     /// Applies a rule to a job, and moves its indexes and its action's tally along. `results` are kept when the rule
-    /// changed the job.
+    /// changed the job. Answers what changed, if anything did.
     fn decide(
         &self,
         job_id: &JobId,
         promise: Promise,
         results: Option<Bytes>,
         rule: JobRule,
-    ) -> Answer<Ruled<()>>;
+    ) -> Answer<Ruled<Option<Change>>>;
     /// Gives each claimant, in order, the oldest ready job of the highest priority that it can run, in the first of its
     /// queues that has one. `None` where there is none. A claim must be reported within `start_timeout_ms` (0 for no bound).
     fn claim(
@@ -192,6 +219,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn set_paused(&self, queue: &str, paused: bool) -> Answer<()>;
     /// The queues that give no jobs.
     fn paused(&self) -> Answer<Vec<String>>;
+    /// Whether there is anything to prune.
+    fn is_prunable(&self, keep: Keep) -> Answer<bool>;
     /// Removes at most `limit` ended jobs that need not be kept, and actions of which nothing is left; how many jobs.
     fn prune(&self, keep: Keep, limit: usize) -> Answer<usize>;
     /// How many jobs there are and were.
@@ -217,6 +246,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     ) -> Answer<Ruled<()>>;
     /// What a worker registered, as JSON.
     fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>>;
+    /// Removes a worker that is dead and was last seen before a time; whether there was one.
+    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool>;
     /// Removes a worker; whether there was one.
     fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool>;
     /// Reads a worker.

@@ -15,8 +15,10 @@ pub fn claimed(job: &Job, who: &str, now: Timestamp, start_timeout_ms: u64) -> J
         attempt: job.attempt + 1,
         holder: Some(who.to_owned()),
         is_confirmed: false,
+        waits_to_start: start_by.is_some(),
         started_at: Some(now),
-        due_at: over_at.into_iter().chain(start_by).min(),
+        // Who has not reported is judged by the start alone.
+        due_at: start_by.or(over_at),
         error: None,
         ..job.clone()
     }
@@ -80,7 +82,7 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> Outcome {
     let mut next = job.clone();
     match job.state {
         State::Scheduled | State::Retryable => next.offer_again(),
-        State::Active if !job.is_confirmed && job.due_at != job.attempt_over_at() => next.offer_again(),
+        State::Active if !job.is_confirmed && job.waits_to_start => next.offer_again(),
         State::Active => {
             let seconds = job.timeout_ms / 1000;
             next = failed(next, &format!("the job took longer than its {seconds} seconds"), now, jitter);

@@ -67,7 +67,10 @@ fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Outc
     let repeats = update.attempt == Some(job.attempt) && job.holder.as_deref() == Some(who);
     let same_end = match to {
         Status::Completed => job.state == State::Completed,
-        Status::Failed => matches!(job.state, State::Discarded | State::Retryable | State::Scheduled),
+        // A retry may have become available meanwhile.
+        Status::Failed => {
+            matches!(job.state, State::Discarded | State::Retryable | State::Scheduled | State::Available)
+        }
         _ => false,
     };
     if repeats && same_end {
@@ -95,6 +98,12 @@ pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
         Some(EX_USAGE | EX_DATAERR | EX_CONFIG) => Verdict::Discard,
         _ => Verdict::Retry,
     }
+}
+
+/// Whether a failure with this exit code says something about the worker: not where the task itself says that it is the time or
+/// the input.
+pub fn blames_worker(exit_code: Option<i32>) -> bool {
+    !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }
 
 fn snoozed(mut job: Job, error: &str, now: Timestamp, jitter: f64) -> Job {

@@ -9,7 +9,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::Action,
+    action::{self, Action},
     capability::{Abilities, Needs},
     job::{self, Job, NewJob, Outcome, Terms},
     rejection::Rejection,
@@ -80,7 +80,8 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
         }),
         "jobs" => {
             let (action_id, status) = (id::<ActionId>(args)?, args.next_pos().map(str::to_owned));
-            show(store.jobs_of(&action_id, status.and_then(|word| Status::parse(&word))), ids)
+            let statuses = status.and_then(|word| Status::parse(&word)).into_iter().collect();
+            show(store.jobs_of(&action_id, statuses), ids)
         }
         "job" => show(store.job(&id(args)?), |found| {
             found.map_or(vec!["none".into()], |found| {
@@ -183,10 +184,8 @@ fn prune(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Bo
 
 fn close(store: &dyn Store, action_id: &ActionId) -> Lines {
     let missing = Rejection::ActionNotFound(action_id.clone());
-    let rule: ActionRule = Box::new(move |action: Option<&Action>| {
-        let action = action.ok_or_else(|| missing.clone())?;
-        Ok(Some(Action { is_open: false, ..action.clone() }))
-    });
+    let rule: ActionRule =
+        Box::new(move |action: Option<&Action>| Ok(action::closed(action.ok_or_else(|| missing.clone())?)));
     show(store.decide_action(action_id, rule), |answer| ruled(answer, |()| vec!["ok".into()]))
 }
 
@@ -299,7 +298,7 @@ fn decide(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Res
         }),
     };
     let answer = store.decide(&job_id, Promise::Durable, results, rule);
-    Ok(show(answer, |answer| ruled(answer, |()| vec!["ok".into()])))
+    Ok(show(answer, |answer| ruled(answer, |_change| vec!["ok".into()])))
 }
 
 fn worker_command(

@@ -5,9 +5,10 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::Action,
+    action::{self, Action},
     capability::Needs,
     job::{Job, NewJob, Place, Terms},
+    plan,
     rejection::Rejection,
 };
 use redb::{Error, ReadableTable};
@@ -25,8 +26,8 @@ impl Batch<'_> {
     }
 
     pub(super) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<Ruled<bool>, Error> {
-        if self.load_of(plan_id)? > 0 {
-            return Ok(Err(Rejection::PlanInUse));
+        if let Err(rejection) = plan::check_unused(self.load_of(plan_id)?) {
+            return Ok(Err(rejection));
         }
         Ok(Ok(self.plans.remove(plan_id.as_str())?.is_some()))
     }
@@ -54,8 +55,8 @@ impl Batch<'_> {
         if known == more.jobs.len() && known > 0 {
             return Ok(Ok(action.total_jobs));
         }
-        if !action.is_open {
-            return Ok(Err(Rejection::ActionNotOpen(more.action_id.clone())));
+        if let Err(rejection) = action::check_open(&action) {
+            return Ok(Err(rejection));
         }
         if self.plans.get(action.plan_id.as_str())?.is_none() {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
@@ -66,16 +67,13 @@ impl Batch<'_> {
     /// How many of the jobs are there already, of jobs that begin at a place of the action.
     fn known_from(&self, action: &Action, at: Option<u64>, jobs: &[NewJob]) -> Result<Ruled<usize>, Error> {
         let Some(at) = at else { return Ok(Ok(0)) };
-        if at > action.total_jobs {
-            let text =
-                format!("AT is {at}, but the action has {} inputs: none may be left out", action.total_jobs);
-            return Ok(Err(Rejection::InvalidAction(text)));
+        if let Err(rejection) = action::check_place(action, at) {
+            return Ok(Err(rejection));
         }
         let mut known = 0;
         for (index, job) in (at..action.total_jobs).zip(jobs) {
-            if !self.has_input(action, index, &job.input)? {
-                let text = format!("input {index} is there already and is another one");
-                return Ok(Err(Rejection::InvalidAction(text)));
+            if let Err(rejection) = action::check_known(index, self.has_input(action, index, &job.input)?) {
+                return Ok(Err(rejection));
             }
             known += 1;
         }
@@ -115,6 +113,13 @@ impl Batch<'_> {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(None) => {}
             Ok(Some(action)) => {
+                let id = action_id.as_str();
+                let is_empty = self.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
+                if is_empty && !action.is_open && action.total_jobs > 0 {
+                    // Its jobs were forgotten while it was open.
+                    self.remove_action(action_id)?;
+                    return Ok(Ok(()));
+                }
                 self.put_action(&action)?;
                 let tally = self.tally(action_id)?;
                 self.put_tally(action_id, tally);
@@ -144,7 +149,8 @@ impl Batch<'_> {
 
     fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool, Error> {
         let Some(job_id) = self.action_jobs.get((action.action_id.as_str(), index))? else {
-            return Ok(false);
+            // Its job was forgotten since: it was there, and nobody can say more.
+            return Ok(index < action.total_jobs);
         };
         Ok(self.inputs.get(job_id.value())?.is_some_and(|known| known.value() == input))
     }

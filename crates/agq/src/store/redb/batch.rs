@@ -110,7 +110,7 @@ impl<'t> Batch<'t> {
             self.tallies.insert(action_id.as_str(), encode(tally)?.as_slice())?;
             let action = self.actions.get(action_id.as_str())?.filter(|_| self.is_heard);
             if let Some(action) = action {
-                self.arrived.news.push(News::Action(Box::new(decode(action.value())?), *tally));
+                self.arrived.tell(News::Action(Box::new(decode(action.value())?), *tally));
             }
         }
         for (plan_id, by) in &self.changed_loads {
@@ -144,7 +144,7 @@ impl<'t> Batch<'t> {
             *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;
         }
         if self.is_heard {
-            self.arrived.news.push(News::Job(Box::new(job.clone())));
+            self.arrived.tell(News::Job(Box::new(job.clone())));
         }
         let Some(before) = before else { return Ok(()) };
         if before.status() != job.status() {
@@ -164,7 +164,10 @@ impl<'t> Batch<'t> {
             totals.now[from as usize] = totals.now[from as usize].saturating_sub(1);
         }
         totals.now[to as usize] += 1;
-        totals.ever[to as usize] += 1;
+        // A job that waits again was submitted once.
+        if from.is_none() || to != Status::Pending {
+            totals.ever[to as usize] += 1;
+        }
         Ok(())
     }
 

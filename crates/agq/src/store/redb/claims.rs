@@ -1,11 +1,14 @@
 //! Jobs inside a batch: what a rule makes of one, and who gets which.
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
-use agenix_rules::job::{self, Job, Outcome};
+use agenix_rules::{
+    job::{self, Job, Outcome},
+    worker::Worker,
+};
 use redb::{Error, ReadableTable};
 
 use super::{batch::Batch, codec::decode};
-use crate::store::{Claim, Claimant, JobRule, Ruled, StoredPlan};
+use crate::store::{Change, Claim, Claimant, JobRule, Ruled, StoredPlan};
 
 impl Batch<'_> {
     pub(super) fn decide(
@@ -13,18 +16,19 @@ impl Batch<'_> {
         job_id: &JobId,
         results: Option<&str>,
         rule: &JobRule,
-    ) -> Result<Ruled<()>, Error> {
+    ) -> Result<Ruled<Option<Change>>, Error> {
         let before = self.job(job_id)?;
         let next = match rule(before.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
-            Ok(Outcome::Unchanged) => return Ok(Ok(())),
+            Ok(Outcome::Unchanged) => return Ok(Ok(None)),
             Ok(Outcome::Changed(next)) => next,
         };
-        self.put_job(before.as_ref(), &next)?;
+        let Some(before) = before else { return Ok(Ok(None)) };
+        self.put_job(Some(&before), &next)?;
         if let Some(results) = results {
             self.results.insert(job_id.as_str(), results)?;
         }
-        Ok(Ok(()))
+        Ok(Ok(Some(Change { before, after: *next })))
     }
 
     pub(super) fn claim(
@@ -43,6 +47,11 @@ impl Batch<'_> {
         start_timeout_ms: u64,
     ) -> Result<Option<Claim>, Error> {
         while let Some((queue, job_id)) = self.next_for(claimant)? {
+            // What the claimant is was looked at when it came; it may have waited since.
+            let worker = self.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
+            if worker.transpose()?.is_some_and(|worker| !worker.takes_jobs()) {
+                return Ok(None);
+            }
             let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;
             let plan =
                 self.plans.get(before.plan_id.as_str())?.map(|plan| decode::<StoredPlan>(plan.value()));

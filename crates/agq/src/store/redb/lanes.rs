@@ -26,9 +26,13 @@ pub(super) struct Lanes {
     numbers: HashMap<LaneKey, u32>,
     lengths: Vec<u64>,
     changed: BTreeSet<u32>,
+    /// The lanes that have ready jobs.
+    filled: BTreeSet<u32>,
     /// Queues that give no jobs.
     paused: HashSet<String>,
     next_seq: u64,
+    /// What of it is stored.
+    saved_seq: u64,
 }
 
 impl Lanes {
@@ -49,6 +53,7 @@ impl Lanes {
             lanes.paused.insert(entry?.0.value().to_owned());
         }
         lanes.next_seq = read.open_table(META)?.get("next_seq")?.map_or(0, |seq| seq.value());
+        lanes.saved_seq = lanes.next_seq;
         Ok(lanes)
     }
 
@@ -57,6 +62,9 @@ impl Lanes {
         self.numbers.insert(key.clone(), number);
         self.keys.push(key);
         self.lengths.push(length);
+        if length > 0 {
+            self.filled.insert(number);
+        }
         number
     }
 
@@ -72,8 +80,7 @@ impl Lanes {
 
     /// The lanes that have ready jobs.
     pub(super) fn with_jobs(&self) -> impl Iterator<Item = (u32, &LaneKey)> {
-        let numbered = (0u32..).zip(self.keys.iter().zip(&self.lengths));
-        numbered.filter(|(_, (_, length))| **length > 0).map(|(number, (key, _))| (number, key))
+        self.filled.iter().filter_map(|number| Some((*number, self.keys.get(*number as usize)?)))
     }
 
     /// Whether a queue gives no jobs.
@@ -93,6 +100,11 @@ impl Lanes {
     pub(super) fn resize(&mut self, lane: u32, by: i64) {
         if let Some(length) = self.lengths.get_mut(lane as usize) {
             *length = length.saturating_add_signed(by);
+            if *length == 0 {
+                self.filled.remove(&lane);
+            } else {
+                self.filled.insert(lane);
+            }
             self.changed.insert(lane);
         }
     }
@@ -110,9 +122,6 @@ impl Lanes {
         lengths: &mut Table<'_, u32, u64>,
         meta: &mut Table<'_, &'static str, u64>,
     ) -> Result<(), Error> {
-        if self.changed.is_empty() {
-            return Ok(());
-        }
         for number in std::mem::take(&mut self.changed) {
             let at = number as usize;
             if keys.get(number)?.is_none() {
@@ -120,7 +129,11 @@ impl Lanes {
             }
             lengths.insert(number, self.lengths[at])?;
         }
-        meta.insert("next_seq", self.next_seq)?;
+        // Jobs that wait for a time take a turn too, and change no lane.
+        if self.next_seq != self.saved_seq {
+            meta.insert("next_seq", self.next_seq)?;
+            self.saved_seq = self.next_seq;
+        }
         Ok(())
     }
 }

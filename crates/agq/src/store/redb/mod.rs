@@ -52,8 +52,8 @@ use self::{
     writer::Inbox,
 };
 use super::{
-    ActionRule, Added, Answer, Arrivals, Claim, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, Promise,
-    Records, Ruled, StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
+    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction,
+    Promise, Records, Ruled, StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
 };
 
 /// A redb database with its writer.
@@ -216,9 +216,13 @@ impl Records for RedbStore {
         self.read(|read| reads::action(read, action_id))
     }
 
-    fn jobs_of(&self, action_id: &ActionId, status: Option<Status>) -> Answer<Vec<JobId>> {
+    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>) -> Answer<Vec<JobId>> {
         let action_id = action_id.clone();
-        self.scan(move |read| reads::jobs_of(read, &action_id, status))
+        self.scan(move |read| reads::jobs_of(read, &action_id, &statuses))
+    }
+
+    fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
+        self.read(|read| reads::job_record(read, job_id))
     }
 
     fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>> {
@@ -231,7 +235,7 @@ impl Records for RedbStore {
         promise: Promise,
         results: Option<Bytes>,
         rule: JobRule,
-    ) -> Answer<Ruled<()>> {
+    ) -> Answer<Ruled<Option<Change>>> {
         let job_id = job_id.clone();
         self.write(promise, move |batch| {
             let results = results.as_deref().map(std::str::from_utf8).transpose();
@@ -270,6 +274,10 @@ impl Records for RedbStore {
 
     fn paused(&self) -> Answer<Vec<String>> {
         self.read(reads::paused)
+    }
+
+    fn is_prunable(&self, keep: Keep) -> Answer<bool> {
+        self.read(|read| reads::is_prunable(read, keep))
     }
 
     fn prune(&self, keep: Keep, limit: usize) -> Answer<usize> {
@@ -313,6 +321,11 @@ impl Records for RedbStore {
 
     fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
         self.read(|read| reads::registration(read, worker_id))
+    }
+
+    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
+        let worker_id = worker_id.clone();
+        self.write(Promise::Durable, move |batch| batch.forget_worker(&worker_id, seen_before))
     }
 
     fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool> {

@@ -15,8 +15,7 @@ impl Batch<'_> {
         for status in ENDED {
             gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);
         }
-        let kept: u64 = ENDED.iter().map(|status| self.ended_count(*status)).sum::<Result<u64, Error>>()?;
-        let excess = kept.saturating_sub(gone.len() as u64).saturating_sub(keep.count);
+        let excess = self.totals_mut()?.kept().saturating_sub(gone.len() as u64).saturating_sub(keep.count);
         if gone.is_empty() && keep.count > 0 && excess > 0 {
             gone = self.oldest_ended(limit.min(usize::try_from(excess).unwrap_or(usize::MAX)))?;
         }
@@ -30,10 +29,6 @@ impl Batch<'_> {
             }
         }
         Ok(gone.len())
-    }
-
-    fn ended_count(&mut self, status: Status) -> Result<u64, Error> {
-        Ok(self.totals_mut()?.now[status as usize])
     }
 
     fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {

@@ -19,11 +19,11 @@ use super::{
     codec::decode,
     lanes::LaneKey,
     tables::{
-        ACTION_JOBS, ACTIONS, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, PAUSED, PLANS, READY,
+        ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, PAUSED, PLANS, READY,
         REGISTRATIONS, RESULTS, TALLIES, TOTALS, WAITING, WORKERS,
     },
 };
-use crate::store::{Lane, StoredJob, StoredPlan, Totals};
+use crate::store::{Keep, Lane, StoredJob, StoredPlan, Totals};
 
 fn corrupted(error: &impl ToString) -> Error {
     Error::Corrupted(error.to_string())
@@ -76,24 +76,28 @@ pub(super) fn action(read: &ReadTransaction, action_id: &ActionId) -> Result<Opt
 pub(super) fn jobs_of(
     read: &ReadTransaction,
     action_id: &ActionId,
-    status: Option<Status>,
+    statuses: &[Status],
 ) -> Result<Vec<JobId>, Error> {
     let (list, jobs) = (read.open_table(ACTION_JOBS)?, read.open_table(JOBS)?);
     let mut found = Vec::new();
     for entry in list.range((action_id.as_str(), 0)..=(action_id.as_str(), u64::MAX))? {
         let (_, job_id) = entry?;
         let job_id = job_id.value();
-        let wanted = status.is_none()
+        let wanted = statuses.is_empty()
             || jobs
                 .get(job_id)?
                 .map(|record| decode(record.value()))
                 .transpose()?
-                .is_some_and(|job: Job| status.is_none_or(|status| job.status() == status));
+                .is_some_and(|job: Job| statuses.contains(&job.status()));
         if wanted {
             found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
         }
     }
     Ok(found)
+}
+
+pub(super) fn job_record(read: &ReadTransaction, job_id: &JobId) -> Result<Option<Job>, Error> {
+    read.open_table(JOBS)?.get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
 pub(super) fn job(read: &ReadTransaction, job_id: &JobId) -> Result<Option<StoredJob>, Error> {
@@ -107,8 +111,12 @@ pub(super) fn job(read: &ReadTransaction, job_id: &JobId) -> Result<Option<Store
     Ok(Some(StoredJob { job, queue, needs, input, results }))
 }
 
-/// Jobs that meet every condition, the newest first. Ids of jobs are in the order of their submission; an index is used
-/// where a condition has one.
+/// How far the order of ids may differ from that of the times beside them: a large submission takes a while, and clocks are
+/// set.
+const SLACK_MS: u64 = 60_000;
+
+/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission. The jobs of an action
+/// have an index; else every job is looked at that is not older than `since`.
 pub(super) fn search(read: &ReadTransaction, search: &Search) -> Result<Vec<JobId>, Error> {
     let jobs = read.open_table(JOBS)?;
     let mut found = Vec::new();
@@ -134,7 +142,7 @@ pub(super) fn search(read: &ReadTransaction, search: &Search) -> Result<Vec<JobI
     }
     for entry in jobs.iter()?.rev() {
         let job: Job = decode(entry?.1.value())?;
-        if search.since.is_some_and(|since| job.created_at < since) || !consider(&job)? {
+        if search.since.is_some_and(|since| job.created_at.plus_ms(SLACK_MS) < since) || !consider(&job)? {
             break;
         }
     }
@@ -179,6 +187,19 @@ pub(super) fn ahead(read: &ReadTransaction, job: &Job, limit: usize) -> Result<u
 
 pub(super) fn paused(read: &ReadTransaction) -> Result<Vec<String>, Error> {
     read.open_table(PAUSED)?.iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
+}
+
+/// Whether an ended job need not be kept: a look at the first of each status.
+pub(super) fn is_prunable(read: &ReadTransaction, keep: Keep) -> Result<bool, Error> {
+    let ended = read.open_table(ENDED)?;
+    for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::Dead] {
+        let since = if status == Status::Dead { keep.dead_since } else { keep.ended_since };
+        let number = status as u8;
+        if ended.range((number, 0, "")..(number, since.0, ""))?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(keep.count > 0 && totals(read)?.kept() > keep.count)
 }
 
 pub(super) fn totals(read: &ReadTransaction) -> Result<Totals, Error> {
@@ -247,14 +268,25 @@ pub(super) fn lanes(read: &ReadTransaction) -> Result<Vec<Lane>, Error> {
     for entry in lengths.iter()? {
         let (number, length) = entry?;
         let number = number.value();
-        let mut waiting = ready.range((number, 0, 0)..=(number, u8::MAX, u64::MAX))?;
-        let Some(first) = waiting.next().transpose()? else { continue };
-        let last = waiting.next_back().transpose()?;
-        let first = submitted(first.1.value())?;
-        let last = last.map_or(Ok(first), |(_, job_id)| submitted(job_id.value()))?;
+        if length.value() == 0 {
+            continue;
+        }
+        let (mut span, mut rank): (Option<(Timestamp, Timestamp)>, u8) = (None, 0);
+        // The jobs of a rank are in the order of their submission.
+        while let Some(head) =
+            ready.range((number, rank, 0)..=(number, u8::MAX, u64::MAX))?.next().transpose()?
+        {
+            let at = head.0.value().1;
+            let tail = ready.range((number, at, 0)..=(number, at, u64::MAX))?.next_back().transpose()?;
+            let first = submitted(head.1.value())?;
+            let last = tail.map_or(Ok(first), |(_, job_id)| submitted(job_id.value()))?;
+            span = Some(span.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
+            rank = at.saturating_add(1);
+        }
+        let Some(span) = span else { continue };
         let Some(key) = keys.get(number)? else { continue };
         let LaneKey { queue, needs } = decode(key.value())?;
-        found.push(Lane { queue, needs, length: length.value(), span: Some((first, last)) });
+        found.push(Lane { queue, needs, length: length.value(), span });
     }
     Ok(found)
 }
