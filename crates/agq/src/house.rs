@@ -176,6 +176,13 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// The worker whose name it bears, where it may: a name is no key, so only one who may do everything can speak for a worker
+    /// by its name alone.
+    pub(crate) fn borne_name(&self) -> Option<&WorkerId> {
+        let is_admin = self.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin);
+        self.name.as_ref().filter(|_| is_admin)
+    }
+
     /// The worker whose own key this is.
     pub(crate) fn key_worker(&self) -> Option<WorkerId> {
         let identity = self.identity.as_ref().filter(|identity| identity.role == Role::Worker)?;

@@ -76,7 +76,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let entrance = Entrance::open(&config.places).await?;
     // From here on SIGHUP does not end agq.
     let hangups = signal(SignalKind::hangup())?;
-    greet(&config, &entrance.addresses()?)?;
+    greet(&config, &entrance.addresses()?).context("cannot say on stdout where it listens")?;
 
     let keyring = Arc::new(Keyring::new(config.keys));
     let door = Arc::new(Door::new(Arc::clone(&keyring), &house.settings.limits));

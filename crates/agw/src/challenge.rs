@@ -62,7 +62,7 @@ async fn answer(challenge: &Challenge, workshop: &Workshop) -> Answer {
         let output = format!("'{name}' is not among the tools of this worker");
         return Answer { exit_code: NOT_OURS, output };
     };
-    match errand::run(program, name, &challenge.args, &workshop.spool, BOUND).await {
+    match errand::run(program, name, &challenge.args, BOUND).await {
         Ok(said) if said.timed_out => {
             let output = format!("'{name}' did not end within {} seconds", BOUND.as_secs());
             Answer { exit_code: OUT_OF_TIME, output }

@@ -9,9 +9,12 @@ use agenix_protocol::{
     limits::DEFAULT_KEPT_BYTES,
     names::READY,
 };
-use anyhow::{Context, anyhow};
+use anyhow::{anyhow, bail};
 use clap::Parser;
 use serde_json::Value;
+
+/// Longest time of grace, in seconds: a year.
+const MOST_GRACE_SECS: u64 = 31_536_000;
 
 /// agw, the worker: takes jobs from agq, runs their tasks on this machine, reports what became of them.
 ///
@@ -52,10 +55,12 @@ pub(crate) struct Config {
     #[arg(long = "tag", value_name = "NAME=VALUE")]
     tags: Vec<String>,
     /// How long to wait for running jobs when draining, in seconds
-    #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300,
+        value_parser = clap::value_parser!(u64).range(..=MOST_GRACE_SECS))]
     pub(crate) grace: u64,
     /// Time between SIGTERM and SIGKILL for a task that has to end, in seconds
-    #[arg(long, env = "AGW_KILL_GRACE", value_name = "SECONDS", default_value_t = 5)]
+    #[arg(long, env = "AGW_KILL_GRACE", value_name = "SECONDS", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(..=MOST_GRACE_SECS))]
     pub(crate) kill_grace: u64,
     /// Most bytes of a task's stdout and of its stderr that are kept for the result
     #[arg(long, env = "AGW_KEPT_BYTES", value_name = "N", default_value_t = DEFAULT_KEPT_BYTES)]
@@ -97,11 +102,6 @@ impl Config {
         let worker_id =
             self.worker_id.clone().map_or_else(|| default_id(&hostname, std::process::id()), Ok)?;
         let cpus = std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(1));
-        let tag = |text: &String| {
-            let (name, value) =
-                text.split_once('=').with_context(|| format!("--tag '{text}': write NAME=VALUE"))?;
-            anyhow::Ok((name.to_owned(), Value::from(value)))
-        };
         Ok(WorkerRegistration {
             worker_id,
             hostname,
@@ -109,13 +109,25 @@ impl Config {
             agw_version: env!("CARGO_PKG_VERSION").into(),
             capabilities: agenix_protocol::documents::Capabilities { tools, agentic_units },
             max_concurrent_jobs: self.max_concurrent_jobs.unwrap_or(cpus),
-            tags: self.tags.iter().map(tag).collect::<anyhow::Result<_>>()?,
+            tags: self.tags.iter().map(|text| tag(text)).collect::<anyhow::Result<_>>()?,
             // The agentic units are asked when everything else is ready.
             descriptions: BTreeMap::new(),
             instance: Some(uuid::Uuid::new_v4().to_string()),
             active_job_ids: None,
         })
     }
+}
+
+/// `NAME=VALUE`, or `NAME` alone for a pool; true, false, null and numbers are what they are in JSON.
+fn tag(text: &str) -> anyhow::Result<(String, Value)> {
+    let (name, value) = text.split_once('=').unwrap_or((text, "true"));
+    if name.is_empty() {
+        bail!("--tag '{text}' has no name: write NAME=VALUE, or NAME alone");
+    }
+    let scalar = serde_json::from_str::<Value>(value).ok();
+    let scalar =
+        scalar.filter(|value| !matches!(value, Value::Array(_) | Value::Object(_) | Value::String(_)));
+    Ok((name.to_owned(), scalar.unwrap_or_else(|| Value::from(value))))
 }
 
 /// `worker-<hostname>-<pid>`, with what an id may not hold replaced by `-`, and cut where the name is long.

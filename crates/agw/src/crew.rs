@@ -16,7 +16,7 @@ use tokio::{
     task::AbortHandle,
     time::{Instant, sleep},
 };
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::{
     job, link::Link, pipeline::Progress, session::Claims, stage::Workshop, stop::Stop, toolbox::Toolbox,
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Time between SIGTERM and SIGKILL for a job that is not ours any more: others may begin with it now.
-const STOP_GRACE: Duration = Duration::from_secs(1);
+const STOP_GRACE: Duration = Duration::from_millis(800);
 
 /// The running jobs and the slots that they take.
 pub(crate) struct Crew {
@@ -50,6 +50,7 @@ struct Roster {
 
 struct Run {
     job_id: JobId,
+    attempt: u32,
     task: AbortHandle,
     stop: Stop,
 }
@@ -98,9 +99,12 @@ impl Crew {
 
     fn start(self: &Arc<Self>, permit: OwnedSemaphorePermit, job: JobDocument) {
         let (crew, link) = (Arc::clone(self), Link::new(self.link.subscribe(), Arc::clone(&self.lost)));
-        let (job_id, stop) = (job.job_id.clone(), Stop::default());
+        let (job_id, attempt, stop) = (job.job_id.clone(), job.attempt, Stop::default());
         // Locked until the run is in the list: it takes itself out when it ends.
         let mut roster = locked(&self.roster);
+        // A later claim: agq took the job back, and no order tells the earlier run, for the job is ours again.
+        let is_earlier = |run: &&Run| run.job_id == job_id && run.attempt < attempt;
+        roster.runs.values().filter(is_earlier).for_each(|run| run.stop.call());
         let number = roster.next;
         roster.next += 1;
         let task = tokio::spawn({
@@ -115,7 +119,7 @@ impl Crew {
                 drop(permit);
             }
         });
-        roster.runs.insert(number, Run { job_id, task: task.abort_handle(), stop });
+        roster.runs.insert(number, Run { job_id, attempt, task: task.abort_handle(), stop });
     }
 
     /// Runs a job and reports it; quietly gives up when `stop` is called.
@@ -133,6 +137,7 @@ impl Crew {
             update = job::run(job, &workshop, stop, progress) => update,
         };
         if stop.is_called() {
+            info!(job_id = %job.job_id, "the job is not ours any more, its processes were ended");
             return;
         }
         self.counters.ended(update.status == Some(Status::Completed), started.elapsed());
@@ -147,7 +152,7 @@ impl Crew {
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
         for (_, run) in locked(&self.roster).runs.range(..before) {
             if jobs.contains(&run.job_id) && !run.stop.is_called() {
-                info!(job_id = %run.job_id, "agq has cancelled the job, its processes are ended");
+                debug!(job_id = %run.job_id, "agq says that the job is not ours");
                 run.stop.call();
             }
         }

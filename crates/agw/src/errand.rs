@@ -1,17 +1,27 @@
 //! A short command that is no task of a job: empty stdin, a deadline, a process group of its own, little output kept.
 
-use std::{io, path::Path, process::Stdio, time::Duration};
+use std::{
+    fs::File,
+    io::{self, Read},
+    os::fd::OwnedFd,
+    path::Path,
+    process::Stdio,
+    thread,
+    time::Duration,
+};
 
 use agenix_protocol::documents::Kept;
+use tokio::{sync::mpsc, time::timeout};
 
 use crate::{
     pipeline::{Command, Stdin, Stdout},
     process::Process,
-    spool::{Spool, kept},
 };
 
 /// Most bytes of each stream that are kept.
 const MOST_BYTES: usize = 4096;
+/// How long to wait for what was said last.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
@@ -26,13 +36,7 @@ pub(crate) struct Said {
 }
 
 /// Runs `program` under the name `name`, at most for `bound`. The error is that it could not be run.
-pub(crate) async fn run(
-    program: &Path,
-    name: &str,
-    args: &[String],
-    spool: &Spool,
-    bound: Duration,
-) -> io::Result<Said> {
+pub(crate) async fn run(program: &Path, name: &str, args: &[String], bound: Duration) -> io::Result<Said> {
     let command = Command {
         task_number: 0,
         program: name.to_owned(),
@@ -43,21 +47,50 @@ pub(crate) async fn run(
         stdout: Stdout::Spool,
         timeout: bound,
     };
-    let (stdout, stderr) = (spool.file()?, spool.file()?);
-    let child_stdout = Stdio::from(stdout.try_clone()?);
-    let mut process = Process::start(program, &command, Stdio::null(), child_stdout, stderr.try_clone()?)?;
+    let (stdout, child_stdout) = ear()?;
+    let (stderr, child_stderr) = ear()?;
+    let mut process = Process::start(
+        program,
+        &command,
+        Stdio::null(),
+        Stdio::from(child_stdout),
+        File::from(child_stderr),
+    )?;
     let ended = process.wait(KILL_GRACE).await?;
-    Ok(Said {
-        exit_code: ended.exit_code(),
-        timed_out: ended.timed_out,
-        stdout: text(&kept(&stdout, MOST_BYTES)?),
-        stderr: text(&kept(&stderr, MOST_BYTES)?),
-    })
+    let (stdout, stderr) = (heard(stdout).await, heard(stderr).await);
+    Ok(Said { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })
+}
+
+/// A pipe of which the beginning is kept and the rest is read to nowhere: what is said without end fills no disk.
+fn ear() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
+    let (mut reader, writer) = io::pipe()?;
+    let (tell, told) = mpsc::unbounded_channel();
+    thread::Builder::new().name("errand".into()).spawn(move || {
+        let (mut piece, mut left) = ([0; MOST_BYTES], MOST_BYTES);
+        // It ends with the last process that has the other end.
+        while let Ok(count @ 1..) = reader.read(&mut piece) {
+            let wanted = count.min(left);
+            left -= wanted;
+            if wanted > 0 && tell.send(piece[..wanted].to_vec()).is_err() {
+                left = 0;
+            }
+        }
+    })?;
+    Ok((told, writer.into()))
+}
+
+/// What was said, once the command has ended. One that it left behind may still hold the pipe: that is not waited for.
+async fn heard(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
+    let mut bytes = Vec::new();
+    while let Ok(Some(piece)) = timeout(LAST_WORDS, told.recv()).await {
+        bytes.extend(piece);
+    }
+    text(&bytes)
 }
 
 /// What is not UTF-8 is replaced, and that takes more room than it had.
-fn text(kept: &Kept) -> String {
-    let bytes = String::from_utf8_lossy(&kept.bytes).into_owned().into_bytes();
+fn text(bytes: &[u8]) -> String {
+    let bytes = String::from_utf8_lossy(bytes).into_owned().into_bytes();
     let mut text = Kept { total: bytes.len() as u64, bytes };
     text.truncate(MOST_BYTES);
     String::from_utf8_lossy(&text.bytes).into_owned()
@@ -67,15 +100,11 @@ fn text(kept: &Kept) -> String {
 mod tests {
     use std::{path::Path, time::Duration};
 
-    use agenix_protocol::documents::Kept;
-
     use super::{MOST_BYTES, Said, run, text};
-    use crate::spool::Spool;
 
     async fn sh(script: &str, bound: Duration) -> Said {
-        let dir = tempfile::tempdir().unwrap();
         let args = ["-c".to_owned(), script.to_owned()];
-        run(Path::new("/bin/sh"), "sh", &args, &Spool::new(dir.path()), bound).await.unwrap()
+        run(Path::new("/bin/sh"), "sh", &args, bound).await.unwrap()
     }
 
     #[tokio::test]
@@ -94,8 +123,7 @@ mod tests {
 
     #[test]
     fn text_is_cut_after_it_has_grown() {
-        let kept = Kept { bytes: vec![0xff; MOST_BYTES], total: MOST_BYTES as u64 };
-        let text = text(&kept);
+        let text = text(&[0xff; MOST_BYTES]);
         assert!(text.len() <= MOST_BYTES && text.chars().all(|c| c == '\u{fffd}'), "{}", text.len());
     }
 }

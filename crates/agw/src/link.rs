@@ -47,10 +47,15 @@ impl Link {
                     Ok(()) => return,
                     Err(error @ ClientError::Unreachable { .. }) => {
                         debug!(%job_id, %error, "the report has to wait");
-                        self.lost.notify_waiters();
+                        self.tell_lost();
                     }
                     Err(error @ ClientError::StoreFailed(_)) => {
                         warn!(%job_id, %error, "the report is sent again in a moment");
+                        sleep(STORE_PAUSE).await;
+                        continue;
+                    }
+                    Err(ClientError::Rejected(reason)) if reason.starts_with("Too many commands") => {
+                        debug!(%job_id, reason, "the report is sent again in a moment");
                         sleep(STORE_PAUSE).await;
                         continue;
                     }
@@ -62,7 +67,7 @@ impl Link {
                         warn!(%job_id, reason, most, "the report is cut and sent again");
                         update = job::shrunk(update, most);
                         json = to_json(&update);
-                        self.lost.notify_waiters();
+                        self.tell_lost();
                     }
                     Err(error) => {
                         warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");
@@ -73,6 +78,13 @@ impl Link {
             if self.current.changed().await.is_err() {
                 return;
             }
+        }
+    }
+
+    /// The connection is dead, unless it has been replaced already.
+    fn tell_lost(&self) {
+        if !self.current.has_changed().unwrap_or(true) {
+            self.lost.notify_waiters();
         }
     }
 

@@ -29,7 +29,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::{ClientError, Server};
+use agenix_client::{ClientError, KEY_HELP, Server};
 use agenix_protocol::{documents::WorkerRegistration, names::SCHEDULED};
 use anyhow::bail;
 use clap::Parser;
@@ -50,6 +50,8 @@ use crate::{
 
 const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
+/// How long to wait at the end for what cannot be told to stop.
+const LAST_WAIT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let config = Config::parse();
@@ -61,7 +63,7 @@ fn main() -> ExitCode {
         Err(error) => error,
     };
     // Whether anyone reads stderr is not ours to judge.
-    let _unread = writeln!(std::io::stderr(), "agw: {error}");
+    let _unread = writeln!(std::io::stderr(), "agw: {error}{}", error.help());
     match error {
         Failure::Usage(_) => ExitCode::from(USAGE),
         Failure::Refused(ClientError::Rejected(_) | ClientError::Unauthenticated { .. }) => {
@@ -98,19 +100,36 @@ enum Failure {
     System(anyhow::Error),
 }
 
+impl Failure {
+    /// What to do about it, on a line of its own.
+    fn help(&self) -> String {
+        match self {
+            Self::Refused(ClientError::Unauthenticated { .. }) => format!("\n  {KEY_HELP}"),
+            Self::Refused(ClientError::Rejected(reason)) if reason.contains("already registered") => {
+                "\n  another worker bears this id and lives: choose another --worker-id, or end that one"
+                    .into()
+            }
+            _ => String::new(),
+        }
+    }
+}
+
 fn run(config: &Config) -> Result<End, Failure> {
     let Prepared { server, registration, workshop, search } = prepare(config).map_err(Failure::Usage)?;
     let vitals = Vitals::new(config.spool_dir()).map_err(|error| Failure::System(error.into()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::System(error.into()))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let crew = Crew::new(workshop, registration.max_concurrent_jobs);
         let signals = Signals::listen().map_err(|error| Failure::System(error.into()))?;
         let helm = Helm::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
         let worker = Worker { server, registration, queues, crew, vitals, helm, outfits: 0 };
         worker.run().await.map_err(Failure::Refused)
-    })
+    });
+    // What hangs in a system call does not keep the worker from ending.
+    runtime.shutdown_timeout(LAST_WAIT);
+    ended
 }
 
 /// What the worker works with.
@@ -136,7 +155,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     if let Err(error) = spool.file() {
         bail!("cannot make files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
-    let search = Search { path, allowed: config.tools.clone(), spool: spool.clone() };
+    let search = Search { path, allowed: config.tools.clone() };
     let kill_grace = Duration::from_secs(config.kill_grace);
     let workshop = Workshop { toolbox, spool, kept_bytes: config.kept_bytes, kill_grace };
     Ok(Prepared {

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::{errand, spool::Spool, toolbox::Toolbox};
+use crate::{errand, toolbox::Toolbox};
 
 /// How long a unit may take to describe itself.
 const DESCRIBE_BOUND: Duration = Duration::from_secs(5);
@@ -39,29 +39,27 @@ pub(crate) struct Search {
     pub(crate) path: OsString,
     /// Nothing but these programs, where it is given.
     pub(crate) allowed: Option<Vec<String>>,
-    /// Where the units' output is spooled.
-    pub(crate) spool: Spool,
 }
 
 impl Search {
     /// Looks, and asks the units.
     pub(crate) async fn look(self) -> Outfit {
-        let Self { path, allowed, spool } = self;
+        let Self { path, allowed } = self;
         let find = move || Toolbox::find(&path, allowed.as_deref());
         let toolbox = tokio::task::spawn_blocking(find).await.unwrap_or_default();
-        let descriptions = descriptions(toolbox.units(), &spool).await;
+        let descriptions = descriptions(toolbox.units()).await;
         Outfit { toolbox, descriptions }
     }
 }
 
-async fn descriptions(units: Vec<(String, PathBuf)>, spool: &Spool) -> BTreeMap<String, String> {
+async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String> {
     let slots = Arc::new(Semaphore::new(AT_ONCE));
     let mut asked = JoinSet::new();
     for (name, path) in units {
-        let (slots, spool) = (Arc::clone(&slots), spool.clone());
+        let slots = Arc::clone(&slots);
         asked.spawn(async move {
             let _slot = slots.acquire().await;
-            describe(&name, &path, &spool).await.map(|description| (name, description))
+            describe(&name, &path).await.map(|description| (name, description))
         });
     }
     let mut found = BTreeMap::new();
@@ -78,8 +76,8 @@ async fn descriptions(units: Vec<(String, PathBuf)>, spool: &Spool) -> BTreeMap<
 }
 
 /// What a unit says of itself; one that fails or says nothing has no description.
-async fn describe(name: &str, program: &Path, spool: &Spool) -> Option<String> {
-    match errand::run(program, name, &["--describe".to_owned()], spool, DESCRIBE_BOUND).await {
+async fn describe(name: &str, program: &Path) -> Option<String> {
+    match errand::run(program, name, &["--describe".to_owned()], DESCRIBE_BOUND).await {
         Ok(said) if said.exit_code == 0 && !said.timed_out => {
             Some(said.stdout.trim().to_owned()).filter(|description| !description.is_empty())
         }
@@ -132,7 +130,6 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::{Scout, Search};
-    use crate::spool::Spool;
 
     #[tokio::test]
     async fn units_describe_themselves_or_do_without() {
@@ -146,8 +143,7 @@ mod tests {
             fs::write(dir.path().join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
             fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let spool = Spool::new(dir.path());
-        let mut scout = Scout::new(Search { path: dir.path().into(), allowed: None, spool });
+        let mut scout = Scout::new(Search { path: dir.path().into(), allowed: None });
         scout.send();
         let found = scout.back().await;
         assert_eq!(found.toolbox.len(), 4);

@@ -59,9 +59,19 @@ impl Session {
 
     /// Connects for claims.
     pub(crate) async fn claims(&self) -> Result<Claims, ClientError> {
-        let mut connection = Connection::open_patiently(&self.server).await?;
-        connection.speak_for(&self.worker_id).await?;
-        Ok(Claims { connection, queues: self.queues.clone(), address: self.server.address() })
+        let opened = async {
+            // Its commands wait for ever; to be let in must not.
+            let mut connection = Connection::open_patiently(&self.server).await?;
+            connection.speak_for(&self.worker_id).await?;
+            Ok(connection)
+        };
+        let address = self.server.address();
+        let silent = |_| ClientError::Unreachable {
+            address: address.clone(),
+            reason: "it did not answer in time".into(),
+        };
+        let connection = timeout(CLAIM_BOUND, opened).await.map_err(silent)??;
+        Ok(Claims { connection, queues: self.queues.clone(), address })
     }
 
     /// Tells `nudge` whenever agq has orders. A mere convenience: without it they come with the next heartbeat.

@@ -1,5 +1,6 @@
 //! Runs one stage: starts its processes from first to last, joins them, waits for all, and collects what they left.
 
+use std::os::unix::fs::FileTypeExt;
 use std::{collections::HashMap, fs::File, io, path::Path, process::Stdio, time::Duration};
 
 use agenix_protocol::documents::{Kept, TaskResult};
@@ -94,7 +95,12 @@ fn start(
             (Out::Joint(passage), Stdio::from(from_task), Some(to_task))
         }
         Stdout::File(path) => {
-            let file = File::create(Path::new(command.cwd.as_deref().unwrap_or(".")).join(path))
+            let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
+            // Opening a FIFO waits for its reader, and nothing could end that.
+            if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+                return Err(io::Error::other(format!("stdout '{path}' is a FIFO: name a file")));
+            }
+            let file = File::create(place)
                 .map_err(|error| io::Error::new(error.kind(), format!("stdout '{path}': {error}")))?;
             (Out::File(file.try_clone()?), file.into(), None)
         }

@@ -140,7 +140,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "delay")]
     pub(crate) run_at: Option<Timestamp>,
     /// Run its jobs this many seconds from now or later; fractions are fine
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = parse_delay)]
     pub(crate) delay: Option<f64>,
     /// Wait until the action has ended; the exit code then tells whether all jobs completed
     #[arg(long)]
@@ -170,6 +170,11 @@ pub(crate) enum WorkerCommand {
 pub(crate) enum QueueCommand {
     /// Show what waits, and for what
     Stats,
+}
+
+fn parse_delay(text: &str) -> Result<f64, String> {
+    let delay = text.parse().ok().filter(|delay: &f64| delay.is_finite() && *delay >= 0.0);
+    delay.ok_or_else(|| "give a number of seconds from 0, as 0.5".into())
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, String> {

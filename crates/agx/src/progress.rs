@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use agenix_protocol::{documents::ActionStatus, ids::ActionId};
+use agenix_protocol::{
+    documents::{ActionStatus, QueueStats},
+    ids::ActionId,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
@@ -38,14 +41,14 @@ async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Res
     loop {
         let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
         line.show(&status);
-        if status.ended() == status.total_jobs {
+        if status.ended() == status.total_jobs && !status.open {
             line.finish(&status);
             return Ok(status);
         }
         if status.running > 0 {
             idle_since = None;
         } else if idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
-            line.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats)));
+            line.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats, &status.queue)));
         }
         sleep(look).await;
         look = (look * 2).min(LONGEST_LOOK);
@@ -56,12 +59,16 @@ pub(crate) fn not_found(action_id: &ActionId) -> Failure {
     Failure::not_found("action", action_id, "its id is printed by `agx action submit`")
 }
 
-fn why_stuck(stats: &agenix_protocol::documents::QueueStats) -> Option<String> {
+fn why_stuck(stats: &QueueStats, queue: &str) -> Option<String> {
     if stats.workers.active == 0 {
         return Some("no worker is there: start one with `agw`".into());
     }
-    let unmet = stats.ready.needs.iter().find(|demand| demand.workers == 0)?;
-    Some(format!("{} jobs wait for a worker that has: {}", unmet.length, unmet.tools.join(", ")))
+    let own = stats.ready_of(queue)?;
+    if own.paused {
+        return Some(format!("the queue {queue} is paused; QUEUE.RESUME {queue} lets it go on"));
+    }
+    let unmet = own.needs.iter().find(|demand| demand.workers == 0)?;
+    Some(format!("{} jobs wait for a worker that has: {}", unmet.length, unmet.wants().join(", ")))
 }
 
 struct Line {

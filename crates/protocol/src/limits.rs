@@ -23,6 +23,10 @@ pub struct Limits {
     pub max_auth_failures: usize,
 }
 
+/// Most bytes in a command of someone who has not logged in.
+pub const MAX_STRANGERS_BYTES: usize = 16 * 1024;
+/// Most elements in a command of someone who has not logged in.
+pub const MAX_STRANGERS_ELEMENTS: usize = 16;
 /// Most bytes in an inline command (as Redis has it).
 pub const MAX_INLINE_BYTES: usize = 64 * 1024;
 /// Most bytes of a stream that a worker keeps for the result, by default.
@@ -46,6 +50,19 @@ impl Default for Limits {
             max_connections_per_ip: 100,
             max_commands_per_sec: 10_000,
             max_auth_failures: 5,
+        }
+    }
+}
+
+impl Limits {
+    /// What holds for someone who has not logged in: enough for AUTH and HELLO, whatever is set, and not more.
+    #[must_use]
+    pub fn before_login(self) -> Self {
+        let least = |limit: usize, most: usize| if limit == 0 { most } else { limit.min(most) };
+        Self {
+            max_message_bytes: least(self.max_message_bytes, MAX_STRANGERS_BYTES),
+            max_elements: least(self.max_elements, MAX_STRANGERS_ELEMENTS),
+            ..self
         }
     }
 }

@@ -154,8 +154,9 @@ impl Request {
     /// Reads a command, and finds its row in the table.
     pub fn parse(args: &[Bytes]) -> Result<(&'static Command, Self), RequestError> {
         let Some(command) = Command::find(&name_of(args)) else {
-            let shown = args.first().map(|name| String::from_utf8_lossy(name).chars().take(64).collect());
-            return Err(RequestError::Unknown(shown.unwrap_or_default()));
+            let name =
+                args.first().map(|name| String::from_utf8_lossy(name).chars().take(64).collect::<String>());
+            return Err(RequestError::Unknown(name.unwrap_or_default().escape_debug().to_string()));
         };
         let syntax = if command.syntax.is_empty() { "without arguments" } else { command.syntax };
         let usage = || RequestError::Arguments(format!("use {} {syntax}", command.name));

@@ -43,11 +43,24 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
     check_inputs(&action.inputs, plan, limits)
 }
 
-/// When the jobs of an action that is submitted at `now` may run at the earliest.
-pub fn run_at(action: &ActionSubmission, now: Timestamp) -> Option<Timestamp> {
+/// What a submission asks for.
+pub fn wishes(action: &ActionSubmission) -> Wishes {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
-    let delayed = action.delay_secs.map(|delay| now.plus_ms((delay * 1000.0).ceil() as u64));
-    action.run_at.or(delayed)
+    let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
+    Wishes { run_at: action.run_at, delay_ms, open: action.open }
+}
+
+/// When the jobs of an action that is submitted at `now` may run at the earliest.
+pub fn run_at(wishes: &Wishes, now: Timestamp) -> Option<Timestamp> {
+    wishes.run_at.or(wishes.delay_ms.map(|delay| now.plus_ms(delay)))
+}
+
+/// Whether a submission asks for what the action that is there was given, its inputs apart.
+pub fn is_same(known: &Action, new: &Action) -> bool {
+    let asked = |action: &Action| {
+        (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone())
+    };
+    asked(known) == asked(new)
 }
 
 /// Whether every input is an object and has the fields that the plan's placeholders name.
@@ -117,6 +130,19 @@ pub struct Action {
     pub run_at: Option<Timestamp>,
     /// Whether inputs may be added.
     pub is_open: bool,
+    /// What was asked for when it was submitted.
+    pub wishes: Wishes,
+}
+
+/// What an action asked for, as it was said: the same again is one whose answer was lost. Durable and positional.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Wishes {
+    /// The time that was named.
+    pub run_at: Option<Timestamp>,
+    /// The delay that was named, in milliseconds.
+    pub delay_ms: Option<u64>,
+    /// Whether it was to be open.
+    pub open: bool,
 }
 
 impl Action {
@@ -132,6 +158,7 @@ impl Action {
             priority: 0,
             run_at: None,
             is_open: false,
+            wishes: Wishes::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use agenix_protocol::{
-    documents::{self, ActionSubmission, Status},
+    documents::{self, ActionSubmission, Plan, Requires, Status},
     ids::{ActionId, JobId},
     names::READY,
     request::Page,
@@ -29,17 +29,25 @@ const STEP: usize = 500;
 
 /// ACTION.SUBMIT
 pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
-    let submission: ActionSubmission = documents::parse(json).map_err(|error| invalid(&error))?;
-    let plan = super::plan::find(house, &submission.plan_id).await?;
+    let submission: ActionSubmission = documents::parse_object(json).map_err(|error| invalid(&error))?;
+    let plan = match super::plan::find(house, &submission.plan_id).await {
+        Ok(plan) => plan,
+        // Its plan may have been deleted since it was submitted for the first time: the store knows whether it was.
+        Err(CommandError::Rejected(Rejection::PlanNotFound(_))) if is_known(house, &submission).await? => {
+            no_plan()
+        }
+        Err(error) => return Err(error),
+    };
     action::check(&submission, &plan, &house.settings.limits)?;
-    let now = house.clock.now();
+    let (now, wishes) = (house.clock.now(), action::wishes(&submission));
     let action_id = submission.action_id.clone().unwrap_or_else(|| house.clock.action_id());
     let jobs_created = submission.inputs.len();
     let action = Action {
         queue: submission.queue.as_ref().map_or(READY, |queue| queue.as_str()).into(),
         priority: submission.priority,
-        run_at: action::run_at(&submission, now),
+        run_at: action::run_at(&wishes, now),
         is_open: submission.open,
+        wishes,
         ..Action::new(action_id.clone(), submission.plan_id, now)
     };
     let new = NewAction {
@@ -54,6 +62,26 @@ pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
             Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}")))
         }
         Added::Differs => Err(Rejection::ActionExists(action_id).into()),
+    }
+}
+
+/// Whether there is an action of this id already.
+async fn is_known(house: &House, submission: &ActionSubmission) -> Result<bool, CommandError> {
+    match &submission.action_id {
+        Some(action_id) => Ok(house.store.action(action_id).await?.is_some()),
+        None => Ok(false),
+    }
+}
+
+/// Stands for a plan that is not there any more; no job is made of it, for the store takes no action without its plan.
+fn no_plan() -> Plan {
+    Plan {
+        plan_id: None,
+        plan_description: None,
+        tasks: Vec::new(),
+        max_retries: 0,
+        timeout_secs: None,
+        requires: Requires::default(),
     }
 }
 

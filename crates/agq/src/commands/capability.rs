@@ -35,9 +35,11 @@ pub(super) async fn search(house: &House, words: &[String], limit: usize) -> Out
             continue;
         }
         let Some(told) = worker::registration(house, &known.worker_id).await? else { continue };
-        for (name, description) in told.descriptions {
+        // One that says nothing of itself is found by its name.
+        for name in told.capabilities.agentic_units {
+            let description = told.descriptions.get(&name).cloned();
             let unit = units.entry(name).or_default();
-            unit.description = description;
+            unit.description = description.unwrap_or(std::mem::take(&mut unit.description));
             unit.workers.push(known.worker_id.to_string());
         }
     }

@@ -72,7 +72,8 @@ async fn capable(
     let capable = workers_with(house, capability).await?.into_iter();
     let wanted = capable.filter(|worker| named.is_none_or(|named| *named == worker.worker_id));
     let latest = wanted.max_by_key(|worker| worker.last_seen_at).map(|worker| worker.worker_id);
-    Ok(latest.ok_or_else(|| Rejection::NoCapableWorker(capability.to_owned()))?)
+    let shown = || capability.chars().take(64).collect::<String>().escape_debug().to_string();
+    Ok(latest.ok_or_else(|| Rejection::NoCapableWorker(shown()))?)
 }
 
 /// The workers that live and say that they have a capability.

@@ -28,7 +28,7 @@ async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, Com
             house.store.worker(&worker_id).await?.filter(|worker| worker.standing == Standing::Active);
         return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
     }
-    let Some(name) = &caller.name else { return Ok(None) };
+    let Some(name) = caller.borne_name() else { return Ok(None) };
     match house.store.worker(name).await? {
         None => Ok(None),
         Some(worker) if worker.standing == Standing::Active => Ok(Some(worker)),
@@ -60,7 +60,7 @@ pub(super) async fn reporter_id(house: &House, caller: &Caller) -> Result<Option
         return Ok(Some(worker_id));
     }
     // A worker that was found dead may still say what it did: the job's holder and attempt decide.
-    match caller.registered.as_ref().or(caller.name.as_ref()) {
+    match caller.registered.as_ref().or(caller.borne_name()) {
         Some(worker_id) => Ok(house.store.worker(worker_id).await?.map(|worker| worker.worker_id)),
         None => Ok(None),
     }

@@ -29,7 +29,7 @@ use crate::{
 /// JOB.UPDATE
 pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json: &[u8]) -> Outcome {
     let mut update: JobUpdate =
-        documents::parse(json).map_err(|error| Rejection::InvalidUpdate(error.to_string()))?;
+        documents::parse_object(json).map_err(|error| Rejection::InvalidUpdate(error.to_string()))?;
     let results = update.task_results.take().map(|results| String::from(Box::<str>::from(results)));
     if results.as_ref().is_some_and(|results| !results.starts_with('[')) {
         return Err(Rejection::InvalidUpdate("task_results is not an array".into()).into());

@@ -19,7 +19,8 @@ use crate::{
 pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     let limits = &house.settings.limits;
     plan::check_size(json.len(), limits)?;
-    let mut plan: Plan = documents::parse(json).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
+    let mut plan: Plan =
+        documents::parse_object(json).map_err(|error| Rejection::InvalidPlan(error.to_string()))?;
     plan::check(&plan, limits)?;
     let plan_id = plan.plan_id.get_or_insert_with(|| house.clock.plan_id()).clone();
     let stored = StoredPlan {

@@ -120,7 +120,7 @@ pub(super) async fn length(house: &House, key: &[u8]) -> Outcome {
     Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-/// `scheduled` counts jobs that wait for a time; it is no queue that could be looked into or paused.
+/// `scheduled` counts jobs that wait for a time; it is no queue that could be paused.
 fn check_name(queue: &QueueName) -> Result<(), Rejection> {
     match queue.as_str() {
         SCHEDULED => Err(Rejection::UnknownQueue(SCHEDULED.into())),
@@ -130,8 +130,11 @@ fn check_name(queue: &QueueName) -> Result<(), Rejection> {
 
 /// QUEUE.PEEK
 pub(super) async fn peek(house: &House, queue: &QueueName, count: usize) -> Outcome {
-    check_name(queue)?;
-    Ok(Reply::bulks(house.store.peek(queue.as_str(), count).await?.into_iter().map(String::from)))
+    let next = match queue.as_str() {
+        SCHEDULED => house.store.peek_scheduled(count).await?,
+        name => house.store.peek(name, count).await?,
+    };
+    Ok(Reply::bulks(next.into_iter().map(String::from)))
 }
 
 /// QUEUE.PAUSE, QUEUE.RESUME

@@ -59,7 +59,7 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
 
 /// Which of the seeds' three texts a bad registration gets depends on what is bad in it.
 fn read_registration(json: &[u8]) -> Result<WorkerRegistration, Rejection> {
-    documents::parse(json).map_err(|error| {
+    documents::parse_object(json).map_err(|error| {
         let text = error.to_string();
         if text.starts_with("capabilities:") {
             Rejection::CapabilitiesFormat
@@ -103,7 +103,7 @@ pub(super) async fn heartbeat(
 
 /// The statistics of both seeds, and whatever else a worker counts: any JSON object.
 fn read_stats(json: &[u8]) -> Result<Map<String, Value>, Rejection> {
-    documents::parse(json).map_err(|error| Rejection::InvalidStats(error.to_string()))
+    documents::parse_object(json).map_err(|error| Rejection::InvalidStats(error.to_string()))
 }
 
 /// The jobs that a worker says it runs: `active_job_ids`, or `active_jobs` where that is a list and not a number.

@@ -15,8 +15,8 @@ use agenix_protocol::{
 use bytes::Bytes;
 use futures_util::{FutureExt, SinkExt, StreamExt, future::ready, poll};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    sync::watch,
+    io::AsyncWrite,
+    sync::{Notify, watch},
     time::{Instant, timeout},
 };
 use tokio_util::codec::{FramedRead, FramedWrite};
@@ -26,6 +26,7 @@ use self::parting::LINGER;
 use super::{
     door::Door,
     guests::Guest,
+    heard::Heard,
     listen::Accepted,
     session::{Gate, Session},
     subscriptions::delivery,
@@ -44,7 +45,9 @@ type Running = Pin<Box<dyn Future<Output = Done> + Send>>;
 struct Connection {
     house: Arc<House>,
     session: Session,
-    reader: FramedRead<Box<dyn AsyncRead + Send + Unpin>, CommandDecoder>,
+    reader: FramedRead<Heard, CommandDecoder>,
+    /// Told when bytes have come.
+    heard: Arc<Notify>,
     writer: FramedWrite<Box<dyn AsyncWrite + Send + Unpin>, ReplyEncoder>,
     /// Commands that were read and not started, or why they are refused.
     ahead: VecDeque<Result<Vec<Bytes>, Reply>>,
@@ -89,11 +92,14 @@ pub(super) async fn serve(
 ) {
     let (now, limits) = (house.clock.now(), house.settings.limits);
     let session = Session::new(&mut accepted, number, Arc::clone(&house), door);
+    let (reader, heard) = Heard::new(accepted.reader);
+    let admitted = if session.is_authenticated() { limits } else { limits.before_login() };
     let mut connection = Connection {
         patience: Patience::new(now, session.is_authenticated()),
         rate: CommandRate::new(limits.max_commands_per_sec, now),
         session,
-        reader: FramedRead::new(accepted.reader, CommandDecoder::new(&limits)),
+        reader: FramedRead::new(reader, CommandDecoder::new(&admitted)),
+        heard,
         writer: FramedWrite::new(accepted.writer, ReplyEncoder::default()),
         house,
         ahead: VecDeque::new(),
@@ -151,7 +157,9 @@ impl Connection {
     /// Waits until something happens; the end of the connection, where that is what happened.
     async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<Option<End>, std::io::Error> {
         let (may_read, now) = (self.may_read(), self.house.clock.now());
-        if may_read && !self.reader.read_buffer().is_empty() {
+        let has_begun =
+            may_read && (self.reader.decoder().has_begun() || !self.reader.read_buffer().is_empty());
+        if has_begun {
             self.patience.frame_began(now);
         } else {
             self.patience.frame_ended();
@@ -169,6 +177,8 @@ impl Connection {
                 Some(message) => self.reply(delivery(message)).await?,
                 None => return Err(std::io::Error::other("the client does not read its messages")),
             },
+            // A part of a command: from now on it is waited for.
+            () = self.heard.notified(), if may_read && !has_begun => {}
             () = until(self.slowed_until) => self.slowed_until = None,
             () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {
                 return Ok(self.patience.overdue(self.house.clock.now()).map(End::Overdue));
@@ -246,9 +256,15 @@ impl Connection {
         let gate = self.session.admit(command, request);
         let (house, caller) = (Arc::clone(&self.house), Arc::clone(&self.session.caller));
         match (was_authenticated, self.session.is_authenticated()) {
-            (false, true) => self.patience.logged_in(),
+            (false, true) => {
+                self.patience.logged_in();
+                self.reader.decoder_mut().set_limits(&self.house.settings.limits);
+            }
             // RESET: it has to log in again, in time.
-            (true, false) => self.patience = Patience::new(self.house.clock.now(), false),
+            (true, false) => {
+                self.patience = Patience::new(self.house.clock.now(), false);
+                self.reader.decoder_mut().set_limits(&self.house.settings.limits.before_login());
+            }
             _ => {}
         }
         let mut running: Running = match gate {

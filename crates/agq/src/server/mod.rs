@@ -4,6 +4,7 @@ mod accept;
 mod connection;
 mod door;
 mod guests;
+mod heard;
 mod listen;
 mod session;
 mod subscriptions;

@@ -213,6 +213,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn search(&self, search: Search) -> Answer<Vec<JobId>>;
     /// The jobs of a queue in the order in which they would be claimed by someone who can run anything.
     fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>>;
+    /// The jobs that wait for a time, the earliest first.
+    fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>>;
     /// How many ready jobs with the same needs are claimed before this one, counted up to `limit`.
     fn ahead(&self, job: &Job, limit: usize) -> Answer<u64>;
     /// Lets a queue give no jobs, or give them again.

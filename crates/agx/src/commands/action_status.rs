@@ -34,6 +34,7 @@ fn text(status: &ActionStatus) -> String {
     let head = format!("action {} of plan {}: {} jobs", status.action_id, status.plan_id, status.total_jobs);
     let counts = counts.iter().map(|(name, count)| format!("\n  {name:<10} {count}"));
     let times = format!("\n  submitted  {}", status.created_at);
+    let open = if status.open { "\n  open       takes more inputs" } else { "" };
     let ended = status.completed_jobs_at.map(|at| format!("\n  ended      {at}")).unwrap_or_default();
-    head + &counts.collect::<String>() + &times + &ended
+    head + &counts.collect::<String>() + &times + open + &ended
 }

@@ -1,6 +1,9 @@
 //! `agx queue stats`
 
-use agenix_protocol::documents::QueueStats;
+use agenix_protocol::{
+    documents::{QueueStats, ReadyStats},
+    names::queue_of,
+};
 
 use crate::{cli::ServerArgs, failure::Failure, output::Output};
 
@@ -10,23 +13,32 @@ pub(super) async fn stats(server: &ServerArgs, output: Output) -> Result<(), Fai
 }
 
 fn text(stats: &QueueStats) -> String {
+    let mut text = queue("ready", &stats.ready);
+    for (key, other) in &stats.others {
+        text += &queue(queue_of(key), other);
+    }
+    let due = stats.scheduled.next_job_due_in_seconds;
+    let next = due.map(|due| format!(", the next in {due} s")).unwrap_or_default();
+    text += &format!("{:<10} {} jobs{next}\n", "scheduled", stats.scheduled.length);
+    let workers = &stats.workers;
+    text + &format!(
+        "{:<10} {} active, {} idle, {} known\n",
+        "workers", workers.active, workers.idle, workers.total
+    )
+}
+
+fn queue(name: &str, stats: &ReadyStats) -> String {
     let oldest =
-        stats.ready.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default();
-    let next = stats
-        .scheduled
-        .next_job_due_in_seconds
-        .map(|due| format!(", the next in {due} s"))
-        .unwrap_or_default();
-    let mut text = format!("ready      {} jobs{oldest}\n", stats.ready.length);
-    for demand in &stats.ready.needs {
+        stats.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default();
+    let paused = if stats.paused { ", paused" } else { "" };
+    let mut text = format!("{name:<10} {} jobs{oldest}{paused}\n", stats.length);
+    for demand in &stats.needs {
         let who = if demand.workers == 0 {
             "no live worker has them".into()
         } else {
             format!("{} workers", demand.workers)
         };
-        text += &format!("           {} need {} ({who})\n", demand.length, demand.tools.join(", "));
+        text += &format!("{:<10} {} need {} ({who})\n", "", demand.length, demand.wants().join(", "));
     }
-    text += &format!("scheduled  {} jobs{next}\n", stats.scheduled.length);
-    let workers = &stats.workers;
-    text + &format!("workers    {} active, {} idle, {} known\n", workers.active, workers.idle, workers.total)
+    text
 }

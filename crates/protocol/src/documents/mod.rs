@@ -41,6 +41,14 @@ pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     Ok(value)
 }
 
+/// Reads a JSON document that must be an object: of anything else the error says that, not what it lacks.
+pub fn parse_object<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
+    if json.trim_ascii_start().first() != Some(&b'{') {
+        return Err(BadDocument("it is no JSON object, which begins with {".into()));
+    }
+    parse(json)
+}
+
 /// A document as JSON text.
 pub fn to_json<T: serde::Serialize>(document: &T) -> String {
     serde_json::to_string(document).expect("documents have text keys and no fallible parts")

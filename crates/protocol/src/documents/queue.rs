@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::names::READY;
+
 /// All queues and the workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStats {
@@ -34,6 +36,22 @@ pub struct ReadyStats {
     pub paused: bool,
     /// The same jobs by what they need.
     pub needs: Vec<Demand>,
+}
+
+impl QueueStats {
+    /// The statistics of a queue from which jobs are claimed, where it is shown.
+    pub fn ready_of(&self, queue: &str) -> Option<&ReadyStats> {
+        if queue == READY { Some(&self.ready) } else { self.others.get(&format!("queue:{queue}")) }
+    }
+}
+
+impl Demand {
+    /// What a worker must have, for people.
+    pub fn wants(&self) -> Vec<String> {
+        let tags = self.tags.iter().map(|tag| format!("the tag {tag}"));
+        let labels = self.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
+        self.tools.iter().cloned().chain(tags).chain(labels).collect()
+    }
 }
 
 /// Ready jobs that need the same tools, and who could run them.

@@ -96,16 +96,16 @@ impl Search {
         let mut search = Self::default();
         let mut rest = args;
         if let [word, after @ ..] = rest
-            && let Some(status) = std::str::from_utf8(word).ok().and_then(Status::parse)
+            && !is_option(word)
         {
-            search.status = Some(status);
+            search.status = Some(status(word)?);
             rest = after;
-        }
-        if let [plan_id, after @ ..] = rest
-            && !is_option(plan_id)
-        {
-            search.plan_id = Some(id_of(plan_id)?);
-            rest = after;
+            if let [plan_id, after @ ..] = rest
+                && !is_option(plan_id)
+            {
+                search.plan_id = Some(id_of(plan_id)?);
+                rest = after;
+            }
         }
         while let [option, value, after @ ..] = rest {
             match option.to_ascii_uppercase().as_slice() {

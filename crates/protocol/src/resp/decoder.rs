@@ -46,6 +46,16 @@ impl CommandDecoder {
         Self { max_message_bytes: limits.max_message_bytes, max_elements: limits.max_elements, partial: None }
     }
 
+    /// Other limits from the next command on.
+    pub fn set_limits(&mut self, limits: &Limits) {
+        (self.max_message_bytes, self.max_elements) = (limits.max_message_bytes, limits.max_elements);
+    }
+
+    /// Whether a command has begun of which more must come, though no byte of it may wait.
+    pub fn has_begun(&self) -> bool {
+        self.partial.is_some()
+    }
+
     /// The header of an array (`*<count>`), or a whole inline command.
     fn begin(&mut self, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
         if src[0] != b'*' {

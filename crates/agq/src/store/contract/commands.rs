@@ -9,7 +9,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{self, Action},
+    action::{self, Action, Wishes},
     capability::{Abilities, Needs},
     job::{self, Job, NewJob, Outcome, Terms},
     rejection::Rejection,
@@ -196,11 +196,13 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
     let count: u64 = number(args, "jobs")?.unwrap_or(1);
     let first: u64 = number(args, "first")?.unwrap_or(0);
     let now = at(args)?;
+    let (run_at, open) = (number(args, "run-at")?.map(Timestamp), args.take_key("open").is_some());
     let action = Action {
         queue: args.take_key("queue").unwrap_or("ready").into(),
         priority: number(args, "priority")?.unwrap_or(0),
-        run_at: number(args, "run-at")?.map(Timestamp),
-        is_open: args.take_key("open").is_some(),
+        run_at,
+        is_open: open,
+        wishes: Wishes { run_at, delay_ms: None, open },
         ..Action::new(action_id.clone(), plan_id, now)
     };
     let terms = Terms {

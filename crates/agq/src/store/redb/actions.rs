@@ -130,13 +130,10 @@ impl Batch<'_> {
 
     /// Whether the action that is there came from the same submission.
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
-        let wishes = |action: &Action| {
-            (action.plan_id.clone(), action.queue.clone(), action.priority, action.run_at.is_some())
-        };
-        // An open action may have grown since, and be closed.
-        let fits = known.total_jobs >= new.jobs.len() as u64
-            && (new.action.is_open || known.total_jobs == new.jobs.len() as u64);
-        if wishes(known) != wishes(&new.action) || !fits {
+        let count = new.jobs.len() as u64;
+        // An open action may have grown since.
+        let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
+        if !action::is_same(known, &new.action) || !fits {
             return Ok(false);
         }
         for (index, job) in (0u64..).zip(&new.jobs) {

@@ -262,6 +262,10 @@ impl Records for RedbStore {
         self.scan(move |read| reads::peek(read, &queue, count))
     }
 
+    fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>> {
+        self.scan(move |read| reads::peek_scheduled(read, count))
+    }
+
     fn ahead(&self, job: &Job, limit: usize) -> Answer<u64> {
         let job = job.clone();
         self.scan(move |read| reads::ahead(read, &job, limit))

@@ -179,6 +179,15 @@ pub(super) fn peek(read: &ReadTransaction, queue: &str, count: usize) -> Result<
     ids.map(|job_id| job_id.map_err(|error| corrupted(&error))).collect()
 }
 
+pub(super) fn peek_scheduled(read: &ReadTransaction, count: usize) -> Result<Vec<JobId>, Error> {
+    let waiting = read.open_table(WAITING)?;
+    let ids = waiting.iter()?.take(count).map(|entry| {
+        let (place, _) = entry?;
+        JobId::new(place.value().1).map_err(|error| corrupted(&error))
+    });
+    ids.collect()
+}
+
 pub(super) fn ahead(read: &ReadTransaction, job: &Job, limit: usize) -> Result<u64, Error> {
     let ready = read.open_table(READY)?;
     let count = ready.range((job.lane, 0, 0)..turn(job))?.take(limit).count();
