@@ -115,6 +115,10 @@ pub(crate) struct Settings {
     pub(crate) job_timeout_ms: u64,
     /// How long a claimed job may go unreported before it goes back, in milliseconds; 0 for no bound.
     pub(crate) start_timeout_ms: u64,
+    /// How long a connection may be there without having logged in, in milliseconds; 0 for no bound.
+    pub(crate) login_timeout_ms: u64,
+    /// How long a command may take from its first byte to its last, in milliseconds; 0 for no bound.
+    pub(crate) frame_timeout_ms: u64,
     /// How long jobs that ended well, failed or were cancelled are kept, in milliseconds; 0 for ever.
     pub(crate) keep_ended_ms: u64,
     /// How long dead jobs are kept, in milliseconds; 0 for ever.

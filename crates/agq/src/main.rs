@@ -57,6 +57,8 @@ fn main() -> ExitCode {
     telemetry::start();
     let outcome = cli.resolve().and_then(|config| {
         forbid_core_dumps();
+        // What agq writes is its own: plans and results are nobody else's to read.
+        rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(run(config))
     });

@@ -51,8 +51,8 @@ pub(crate) struct Config {
     /// Take jobs from these queues: each time from the first of them that has one
     #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', default_value = READY)]
     pub(crate) queues: Vec<QueueName>,
-    /// Something to know about this worker; may be given several times
-    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    /// A pool that this worker is in (NAME), or something else to know about it (NAME=VALUE); may be given several times
+    #[arg(long = "tag", value_name = "NAME[=VALUE]")]
     tags: Vec<String>,
     /// How long to wait for running jobs when draining, in seconds
     #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300,

@@ -196,3 +196,23 @@ fn the_session_key_is_not_in_the_environment_of_a_task() {
     let (_lab, _agq, job) = run(&plan("p", "env", &[]), &[]);
     assert!(!job["stdout"].as_str().unwrap().contains("AGQ_SESSION_KEY"), "{job}");
 }
+
+#[test]
+fn before_login_a_command_is_small() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    for (sent, reply) in [
+        ("*2\r\n$4\r\nAUTH\r\n$16381\r\n", "-ERR Message too large: max 16384 bytes"),
+        ("*17\r\n", "-ERR Message too large: max 16 elements"),
+    ] {
+        let mut stranger = Raw::bare(&agq);
+        stranger.send(sent);
+        assert_eq!(stranger.line(), reply);
+        assert!(stranger.is_closed());
+    }
+    // In one packet with AUTH: what comes behind it comes from someone who has logged in.
+    let mut known = Raw::bare(&agq);
+    let large = "x".repeat(100_000);
+    known.send(&format!("AUTH {}\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{large}\r\n", lab.key()));
+    assert_eq!((known.line().as_str(), known.line().as_str()), ("+OK", "+OK"));
+}

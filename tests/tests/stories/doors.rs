@@ -208,3 +208,54 @@ fn what_was_changed_is_written_down_and_what_was_asked_is_not() {
     assert_eq!(raw.ask("PLAN.DELETE p"), ":1");
     assert_eq!((lines(&moved).len(), lines(&log).len()), (3, 1));
 }
+
+#[test]
+fn a_command_that_is_never_finished_ends_its_connection() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--frame-timeout", "0.2"]);
+    for (before, half) in
+        [("", "*2\r\n$4\r\nPI"), ("", "*2\r\n"), ("PING\r\n", "*2\r\n"), ("PING\r\n", "PIN")]
+    {
+        let mut raw = Raw::open(&lab, &agq);
+        raw.send(&format!("{before}{half}"));
+        if !before.is_empty() {
+            assert_eq!(raw.line(), "+PONG");
+        }
+        assert_eq!(raw.line(), "-ERR a command was not complete within 0.2 seconds", "{half:?}");
+        assert!(raw.is_closed());
+    }
+    // One that is silent between two commands may stay.
+    let mut silent = Raw::open(&lab, &agq);
+    let mut late = Raw::open(&lab, &agq);
+    late.send("*1\r\n");
+    assert!(late.line().starts_with("-ERR a command was not complete"));
+    assert_eq!(silent.ask("PING"), "+PONG");
+}
+
+#[test]
+fn who_does_not_log_in_is_closed() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--login-timeout", "0.2"]);
+    let mut raw = Raw::bare(&agq);
+    assert_eq!(raw.line(), "-ERR no AUTH within 0.2 seconds");
+    assert!(raw.is_closed());
+    let mut spoken = Raw::bare(&agq);
+    assert_eq!(spoken.ask("PING"), "-ERR NOAUTH Authentication required");
+    assert_eq!(spoken.line(), "-ERR no AUTH within 0.2 seconds");
+}
+
+#[test]
+fn who_is_too_fast_is_slowed_and_then_refused() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-commands-per-second", "100"]);
+    let mut raw = Raw::open(&lab, &agq);
+    // Twice as many as may come at once: the rest waits and is answered.
+    raw.send(&"PING\n".repeat(200));
+    assert!((0..200).all(|_| raw.line() == "+PONG"));
+    // Who goes on regardless is refused after a while.
+    let refused = eventually("it is refused", || {
+        raw.send(&"PING\n".repeat(50));
+        (0..50).map(|_| raw.line()).find(|line| line != "+PONG")
+    });
+    assert_eq!(refused, "-ERR Too many commands: max 100 a second");
+}

@@ -256,3 +256,67 @@ fn a_client_that_goes_away_behind_a_waiting_pop_loses_nothing() {
     assert_eq!(other.ask("LPUSH list v"), ":1");
     assert_eq!(other.ask("LLEN list"), ":1");
 }
+
+#[test]
+fn the_same_submission_is_answered_again_after_its_jobs_were_forgotten_and_its_plan_deleted() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--keep-ended-count", "1"]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    let mut hand = Hand::register(&lab, &agq, "w");
+    let act = r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{"n":1},{"n":2},{"n":3}]}'"#;
+    assert_eq!(hand.raw.ask(act), "+OK action_id=a jobs_created=3");
+    assert!((0..3).all(|_| hand.work("completed")));
+    eventually("two are forgotten", || {
+        hand.raw.send("HGET action:a total_jobs\nJOB.LIST a\n");
+        let _total = hand.raw.bulk();
+        let one = hand.raw.line() == "*1";
+        let _rest: Vec<String> =
+            if one { vec![hand.raw.bulk()] } else { (0..3).map(|_| hand.raw.line()).collect() };
+        one.then_some(())
+    });
+    assert_eq!(hand.raw.ask(act), "+OK action_id=a jobs_created=3");
+    assert_eq!(hand.raw.ask("PLAN.DELETE p"), ":1");
+    assert_eq!(hand.raw.ask(act), "+OK action_id=a jobs_created=3");
+    let other = r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{"n":1}]}'"#;
+    assert_eq!(hand.raw.ask(other), "-ERR Action already exists with other content: a");
+    assert_eq!(hand.raw.ask(&other.replace("\"a\"", "\"b\"")), "-ERR Plan not found: p");
+}
+
+#[test]
+fn an_action_that_is_closed_without_inputs_is_over() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &script("p", "true", ""));
+    let mut raw = Raw::open(&lab, &agq);
+    assert_eq!(
+        raw.ask(r#"ACTION.SUBMIT '{"action_id":"a","plan_id":"p","open":true}'"#),
+        "+OK action_id=a jobs_created=0"
+    );
+    assert!(json(&mut raw, "ACTION.STATUS a")["completed_jobs_at"].is_null());
+    assert_eq!(raw.ask("ACTION.CLOSE a"), "+OK");
+    assert!(json(&mut raw, "ACTION.STATUS a")["completed_jobs_at"].is_string());
+}
+
+#[test]
+fn a_job_that_is_cancelled_and_tried_again_runs_once_at_a_time() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w", &["--max-concurrent-jobs", "2"]);
+    let script_text = "echo $$ >> pids; exec sleep 1000";
+    let plan = script("p", script_text, "")
+        .replace(r#""args""#, &format!(r#""cwd":"{}","args""#, lab.path().display()));
+    submit(&lab, &agq, &plan, r#"{"plan_id":"p","action_id":"a","inputs":[{}]}"#);
+    let pids = || -> Vec<u32> {
+        let text = std::fs::read_to_string(lab.path().join("pids")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    };
+    eventually("it runs", || (pids().len() == 1).then_some(()));
+    let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
+    let mut raw = Raw::open(&lab, &agq);
+    raw.send(&format!("JOB.CANCEL {job}\nJOB.RETRY {job} FORCE\n"));
+    assert_eq!((raw.line().as_str(), raw.line().as_str()), ("+OK job cancelled", "+OK job re-queued"));
+    eventually("it runs again", || (pids().len() == 2).then_some(()));
+    eventually("the first is gone", || e2e::is_gone(pids()[0].cast_signed()).then_some(()));
+    assert_eq!(raw.ask(&format!("JOB.CANCEL {job}")), "+OK job cancelled");
+    eventually("the second too", || e2e::is_gone(pids()[1].cast_signed()).then_some(()));
+}

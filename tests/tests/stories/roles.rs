@@ -149,3 +149,42 @@ fn what_must_never_change_by_accident() {
         assert!(matches!(access(name), Access::Worker | Access::Admin), "{name}");
     }
 }
+
+/// A connection with this key.
+fn with_key(agq: &Agq, key: &str) -> Raw {
+    let mut raw = Raw::bare(agq);
+    assert_eq!(raw.ask(&format!("AUTH {key}")), "+OK");
+    raw
+}
+
+#[test]
+fn a_workers_key_speaks_for_that_worker_alone() {
+    let lab = Lab::new();
+    let agq = start(&lab);
+    let mut w1 = with_key(&agq, &"w".repeat(64));
+    let refused = "-NOPERM This key is worker w1's and may not speak for w2";
+    let register = |id: &str| format!(r#"WORKER.REGISTER '{{"worker_id":"{id}","capabilities":["true"]}}'"#);
+    assert_eq!(w1.ask(&register("w2")), refused);
+    assert_eq!(w1.ask("WORKER.HEARTBEAT w2"), refused);
+    assert_eq!(w1.ask("WORKER.UNREGISTER w2"), refused);
+    assert!(w1.ask(&register("w1")).starts_with("+OK worker_id=w1"));
+    let report = w1.ask(r#"JOB.UPDATE job-1 '{"status":"running","worker_id":"w2"}'"#);
+    assert_eq!(report, "-ERR Invalid job update: worker_id is w2, this connection is w1");
+}
+
+#[test]
+fn a_name_is_no_key() {
+    let lab = Lab::new();
+    let agq = start(&lab);
+    lab.submit_plan(&agq, &crate::support::plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut w1 = with_key(&agq, &"w".repeat(64));
+    assert!(w1.ask(r#"WORKER.REGISTER '{"worker_id":"w1","capabilities":["true"]}'"#).starts_with("+OK"));
+    let mut client = with_key(&agq, &"c".repeat(64));
+    assert_eq!(client.ask("CLIENT SETNAME w1"), "+OK");
+    client.send("RPOP queue:ready\n");
+    let job = client.bulk().split('"').nth(3).unwrap().to_owned();
+    client.send(&format!("HGET job:{job} worker_id\n"));
+    let holder = client.bulk();
+    assert!(holder.starts_with("connection:"), "{holder}");
+}

@@ -109,7 +109,7 @@ impl Figures {
             &mut text,
             "agq_workers_idle",
             "gauge",
-            "Workers that live and hold no job.",
+            "Workers that live, may take jobs and hold none.",
             one(self.workers_idle),
         );
         family(

@@ -113,7 +113,7 @@ options! {
     /// How long completed, failed and cancelled jobs are kept, in seconds; 0 = for ever [default: 604800, a week]
     #[arg(long, env = "AGQ_KEEP_ENDED", value_name = "SECONDS", help_heading = JOBS)]
     keep_ended: f64,
-    /// How long dead jobs are kept, in seconds; 0 = for ever [default: 2592000, thirty days]
+    /// How long dead jobs and dead workers are kept, in seconds; 0 = for ever [default: 2592000, thirty days]
     #[arg(long, env = "AGQ_KEEP_DEAD", value_name = "SECONDS", help_heading = JOBS)]
     keep_dead: f64,
     /// How many ended jobs are kept at most, the dead apart; 0 = no limit [default: 1000000]
@@ -154,6 +154,13 @@ options! {
     #[arg(long, env = "AGQ_MAX_COMMANDS_PER_SECOND", value_name = "N", help_heading = LIMITS)]
     max_commands_per_second: usize,
     /// Wrong keys in a minute from one IP address that are answered at once, more are answered later and later;
+    /// How long a connection may be there without AUTH, in seconds; fractions are fine, 0 = no limit [default: 10]
+    #[arg(long, env = "AGQ_LOGIN_TIMEOUT", value_name = "SECONDS", help_heading = LIMITS)]
+    login_timeout: f64,
+    /// How long a command may take from its first byte to its last, in seconds; fractions are fine, 0 = no limit
+    /// [default: 60]
+    #[arg(long, env = "AGQ_FRAME_TIMEOUT", value_name = "SECONDS", help_heading = LIMITS)]
+    frame_timeout: f64,
     /// 0 = no limit [default: 5]
     #[arg(long, env = "AGQ_MAX_AUTH_FAILURES", value_name = "N", help_heading = LIMITS)]
     max_auth_failures: usize,

@@ -29,6 +29,8 @@ impl Options {
             heartbeat_factor: factor,
             job_timeout_ms: self.job_timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECS).saturating_mul(1000),
             start_timeout_ms: bound("start-timeout", self.start_timeout.unwrap_or(60.0))?,
+            login_timeout_ms: bound("login-timeout", self.login_timeout.unwrap_or(10.0))?,
+            frame_timeout_ms: bound("frame-timeout", self.frame_timeout.unwrap_or(60.0))?,
             keep_ended_ms: bound("keep-ended", self.keep_ended.unwrap_or(7.0 * DAY_SECS))?,
             keep_dead_ms: bound("keep-dead", self.keep_dead.unwrap_or(30.0 * DAY_SECS))?,
             keep_ended_count: self.keep_ended_count.unwrap_or(1_000_000),

@@ -30,7 +30,7 @@ use super::{
     listen::Accepted,
     session::{Gate, Session},
     subscriptions::delivery,
-    throttle::{CommandRate, Overdue, Pace, Patience},
+    throttle::{Bounds, CommandRate, Overdue, Pace, Patience},
 };
 use crate::{
     commands::{self, Done, Effect},
@@ -95,7 +95,7 @@ pub(super) async fn serve(
     let (reader, heard) = Heard::new(accepted.reader);
     let admitted = if session.is_authenticated() { limits } else { limits.before_login() };
     let mut connection = Connection {
-        patience: Patience::new(now, session.is_authenticated()),
+        patience: Patience::new(now, session.is_authenticated(), bounds(&house)),
         rate: CommandRate::new(limits.max_commands_per_sec, now),
         session,
         reader: FramedRead::new(reader, CommandDecoder::new(&admitted)),
@@ -262,7 +262,7 @@ impl Connection {
             }
             // RESET: it has to log in again, in time.
             (true, false) => {
-                self.patience = Patience::new(self.house.clock.now(), false);
+                self.patience = Patience::new(self.house.clock.now(), false, bounds(&self.house));
                 self.reader.decoder_mut().set_limits(&self.house.settings.limits.before_login());
             }
             _ => {}
@@ -317,6 +317,11 @@ impl Connection {
         self.writer.encoder_mut().version = self.session.version;
         self.writer.feed(reply).await
     }
+}
+
+fn bounds(house: &House) -> Bounds {
+    let ms = std::time::Duration::from_millis;
+    Bounds { login: ms(house.settings.login_timeout_ms), frame: ms(house.settings.frame_timeout_ms) }
 }
 
 fn size_of_command(args: &[Bytes]) -> usize {

@@ -7,4 +7,4 @@ mod patience;
 
 pub(super) use auth_guard::AuthGuard;
 pub(super) use command_rate::{CommandRate, Pace};
-pub(super) use patience::{Overdue, Patience};
+pub(super) use patience::{Bounds, Overdue, Patience};

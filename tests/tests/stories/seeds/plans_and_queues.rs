@@ -76,6 +76,28 @@ says! {
         < *1
         < $…
         < job-…"#
+    queue_peek_of_scheduled_jobs: r#"
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{}],"delay_secs":1000}'
+        < +OK action_id=a jobs_created=1
+        > QUEUE.PEEK queue:ready
+        < *0
+        > QUEUE.PEEK queue:scheduled
+        < *1
+        < $…
+        < job-…
+        > LLEN queue:scheduled
+        < :1"#
+    action_submit_with_another_time_is_refused: r#"
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{}],"run_at":"2099-01-01T00:00:00Z"}'
+        < +OK action_id=a jobs_created=1
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{}],"run_at":"2099-01-01T00:00:00Z"}'
+        < +OK action_id=a jobs_created=1
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{}],"run_at":"2098-01-01T00:00:00Z"}'
+        < -ERR Action already exists with other content: a"#
     jobs_search: r#"
         > JOBS.SEARCH
         < *0
@@ -90,11 +112,34 @@ says! {
         > JOBS.SEARCH failed
         < *0
         > JOBS.SEARCH pending other
-        < *0"#
+        < *0
+        > JOBS.SEARCH bogus
+        < -ERR Invalid arguments: 'bogus' is not a status: …"#
     metrics: r#"
         > METRICS json
         < $…
         < {"jobs_total":{"cancelled":0,"completed":0,…"queue_length":{"ready":0,"scheduled":0},…}"#
+}
+
+#[test]
+fn metrics_show_what_heartbeats_said() {
+    let lab = e2e::Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = crate::support::Raw::open(&lab, &agq);
+    assert!(raw.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#).starts_with("+OK"));
+    let stats = r#"{"completed_jobs_total":150,"failed_jobs_total":3,"avg_job_duration_ms":2500,"cpu_usage_percent":45.2}"#;
+    assert_eq!(raw.ask(&format!("WORKER.HEARTBEAT w '{stats}'")), "+OK");
+    raw.send("METRICS\n");
+    let text = raw.bulk();
+    for line in [
+        "agq_worker_completed_jobs_total{worker=\"w\"} 150",
+        "agq_worker_failed_jobs_total{worker=\"w\"} 3",
+        "agq_worker_avg_job_duration_ms{worker=\"w\"} 2500",
+        "agq_worker_cpu_usage_percent{worker=\"w\"} 45.2",
+        "agq_workers_active 1",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} is missing in\n{text}");
+    }
 }
 
 #[test]

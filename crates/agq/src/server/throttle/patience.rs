@@ -5,25 +5,30 @@ use std::time::Duration;
 
 use agenix_protocol::time::Timestamp;
 
-/// How long a connection may be there without having logged in.
-pub(crate) const LOGIN_WITHIN: Duration = Duration::from_secs(10);
-/// How long a frame may take from its first byte to its last.
-pub(crate) const FRAME_WITHIN: Duration = Duration::from_secs(60);
+/// How long agq waits; zero for as long as it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// How long a connection may be there without having logged in.
+    pub(crate) login: Duration,
+    /// How long a command may take from its first byte to its last.
+    pub(crate) frame: Duration,
+}
 
 /// What a connection was waited for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Overdue {
     /// It has not logged in.
-    #[error("no AUTH within {} seconds", LOGIN_WITHIN.as_secs())]
-    Login,
+    #[error("no AUTH within {} seconds", .0.as_secs_f64())]
+    Login(Duration),
     /// It began a frame and did not complete it.
-    #[error("a command was not complete within {} seconds", FRAME_WITHIN.as_secs())]
-    Frame,
+    #[error("a command was not complete within {} seconds", .0.as_secs_f64())]
+    Frame(Duration),
 }
 
 /// The patience with one connection. A client that is silent between two commands may be so for ever.
 #[derive(Debug)]
 pub(crate) struct Patience {
+    bounds: Bounds,
     /// Since when it should log in; none when it has.
     waits_for_login: Option<Timestamp>,
     /// When the frame began that is under way.
@@ -32,8 +37,8 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// The patience with a connection that was just made; `is_logged_in` where a certificate has said who it is.
-    pub(crate) fn new(now: Timestamp, is_logged_in: bool) -> Self {
-        Self { waits_for_login: (!is_logged_in).then_some(now), frame_began: None }
+    pub(crate) fn new(now: Timestamp, is_logged_in: bool, bounds: Bounds) -> Self {
+        Self { bounds, waits_for_login: (!is_logged_in).then_some(now), frame_began: None }
     }
 
     /// It has logged in.
@@ -53,23 +58,26 @@ impl Patience {
 
     /// How much longer to wait; none where there is no hurry.
     pub(crate) fn left(&self, now: Timestamp) -> Option<Duration> {
-        let left = |since: Option<Timestamp>, bound: Duration| {
-            since.map(|since| bound.saturating_sub(Duration::from_millis(now.ms_since(since))))
-        };
-        let (login, frame) = (left(self.waits_for_login, LOGIN_WITHIN), left(self.frame_began, FRAME_WITHIN));
-        login.into_iter().chain(frame).min()
+        self.waits().map(|(since, bound, _)| bound.saturating_sub(passed(since, now))).min()
     }
 
     /// What was waited for too long.
     pub(crate) fn overdue(&self, now: Timestamp) -> Option<Overdue> {
-        let is_over = |since: Option<Timestamp>, bound: Duration| {
-            since.is_some_and(|since| Duration::from_millis(now.ms_since(since)) >= bound)
-        };
-        if is_over(self.waits_for_login, LOGIN_WITHIN) {
-            return Some(Overdue::Login);
-        }
-        is_over(self.frame_began, FRAME_WITHIN).then_some(Overdue::Frame)
+        let over = self.waits().find(|(since, bound, _)| passed(*since, now) >= *bound);
+        over.map(|(_, bound, overdue)| overdue(bound))
     }
+
+    /// What is waited for: since when, how long, and what it is called when it is over.
+    fn waits(&self) -> impl Iterator<Item = (Timestamp, Duration, fn(Duration) -> Overdue)> {
+        let login =
+            self.waits_for_login.map(|since| (since, self.bounds.login, Overdue::Login as fn(_) -> _));
+        let frame = self.frame_began.map(|since| (since, self.bounds.frame, Overdue::Frame as fn(_) -> _));
+        login.into_iter().chain(frame).filter(|(_, bound, _)| !bound.is_zero())
+    }
+}
+
+fn passed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_millis(now.ms_since(since))
 }
 
 #[cfg(test)]
@@ -78,30 +86,32 @@ mod tests {
 
     use agenix_protocol::time::Timestamp;
 
-    use super::{Overdue, Patience};
+    use super::{Bounds, Overdue, Patience};
+
+    const BOUNDS: Bounds = Bounds { login: Duration::from_secs(10), frame: Duration::from_secs(60) };
 
     #[test]
     fn a_login_has_ten_seconds() {
-        let mut patience = Patience::new(Timestamp(1000), false);
+        let mut patience = Patience::new(Timestamp(1000), false, BOUNDS);
         assert_eq!(patience.left(Timestamp(1000)), Some(Duration::from_secs(10)));
         assert_eq!(patience.overdue(Timestamp(10_999)), None);
-        assert_eq!(patience.overdue(Timestamp(11_000)), Some(Overdue::Login));
+        assert_eq!(patience.overdue(Timestamp(11_000)), Some(Overdue::Login(BOUNDS.login)));
         assert_eq!(patience.left(Timestamp(12_000)), Some(Duration::ZERO));
         patience.logged_in();
         assert_eq!((patience.left(Timestamp(99_000)), patience.overdue(Timestamp(99_000))), (None, None));
-        let certified = Patience::new(Timestamp(0), true);
+        let certified = Patience::new(Timestamp(0), true, BOUNDS);
         assert_eq!(certified.left(Timestamp(0)), None);
-        assert_eq!(Overdue::Login.to_string(), "no AUTH within 10 seconds");
+        assert_eq!(Overdue::Login(BOUNDS.login).to_string(), "no AUTH within 10 seconds");
     }
 
     #[test]
     fn a_frame_has_a_minute_from_its_first_byte() {
-        let mut patience = Patience::new(Timestamp(0), true);
+        let mut patience = Patience::new(Timestamp(0), true, BOUNDS);
         patience.frame_began(Timestamp(5_000));
         patience.frame_began(Timestamp(50_000));
         assert_eq!(patience.left(Timestamp(5_000)), Some(Duration::from_secs(60)));
         assert_eq!(patience.overdue(Timestamp(64_999)), None);
-        assert_eq!(patience.overdue(Timestamp(65_000)), Some(Overdue::Frame));
+        assert_eq!(patience.overdue(Timestamp(65_000)), Some(Overdue::Frame(BOUNDS.frame)));
         patience.frame_ended();
         assert_eq!(patience.overdue(Timestamp(65_000)), None);
         patience.frame_began(Timestamp(65_000));
@@ -109,10 +119,18 @@ mod tests {
     }
 
     #[test]
+    fn zero_is_no_bound() {
+        let none = Bounds { login: Duration::ZERO, frame: Duration::ZERO };
+        let mut patience = Patience::new(Timestamp(0), false, none);
+        patience.frame_began(Timestamp(0));
+        assert_eq!((patience.left(Timestamp(1)), patience.overdue(Timestamp(u64::MAX))), (None, None));
+    }
+
+    #[test]
     fn what_comes_first_counts() {
-        let mut patience = Patience::new(Timestamp(0), false);
+        let mut patience = Patience::new(Timestamp(0), false, BOUNDS);
         patience.frame_began(Timestamp(0));
         assert_eq!(patience.left(Timestamp(4_000)), Some(Duration::from_secs(6)));
-        assert_eq!(patience.overdue(Timestamp(70_000)), Some(Overdue::Login));
+        assert_eq!(patience.overdue(Timestamp(70_000)), Some(Overdue::Login(BOUNDS.login)));
     }
 }

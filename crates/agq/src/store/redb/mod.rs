@@ -144,22 +144,18 @@ fn run<T>(
     read().map_err(|error| StoreError(error.to_string()))
 }
 
-/// Creates every table, so that no read has to ask whether one exists, and checks the format.
+/// Checks the format, then creates every table, so that no read has to ask whether one exists.
 fn prepare(database: &Database) -> anyhow::Result<()> {
     let transaction = database.begin_write()?;
+    let format = transaction.open_table(META)?.get("format")?.map(|format| format.value());
+    if let Some(other) = format.filter(|format| *format != FORMAT) {
+        bail!(
+            "it has format {other}, this agq reads format {FORMAT}: use the agq version that wrote it, or another --data-dir"
+        );
+    }
+    transaction.open_table(META)?.insert("format", FORMAT)?;
     let mut lanes = lanes::Lanes::default();
     Batch::open(&transaction, &mut lanes, false)?.close()?;
-    {
-        let mut meta = transaction.open_table(META)?;
-        let format = meta.get("format")?.map(|format| format.value());
-        match format {
-            None => drop(meta.insert("format", FORMAT)?),
-            Some(FORMAT) => {}
-            Some(other) => bail!(
-                "it has format {other}, this agq reads format {FORMAT}: use the agq version that wrote it, or another --data-dir"
-            ),
-        }
-    }
     transaction.commit()?;
     Ok(())
 }
@@ -367,5 +363,34 @@ impl Records for RedbStore {
 
     fn arrivals(&self) -> Arc<Arrivals> {
         Arc::clone(&self.arrivals)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::{Database, TableDefinition};
+
+    use super::{META, RedbStore};
+
+    #[test]
+    fn a_file_of_another_format_is_left_alone_and_the_message_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("old.redb");
+        let old = Database::create(&file).unwrap();
+        let transaction = old.begin_write().unwrap();
+        transaction.open_table(META).unwrap().insert("format", 1).unwrap();
+        // As it was then: a table of the same name with other keys.
+        let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
+        transaction.open_table(ready).unwrap().insert((0, 1), "job-1").unwrap();
+        transaction.commit().unwrap();
+        drop(old);
+        let refused = format!("{:#}", RedbStore::open(&file).err().unwrap());
+        assert!(
+            refused.contains("it has format 1, this agq reads format 2: use the agq version that wrote it"),
+            "{refused}"
+        );
+        let again = Database::create(&file).unwrap();
+        let read = redb::ReadableDatabase::begin_read(&again).unwrap();
+        assert!(read.open_table(ready).unwrap().get((0, 1)).unwrap().is_some());
     }
 }
