@@ -106,3 +106,16 @@ fn patterns_match_what_they_say() {
     assert!(!matches("+OK", "+OK ", &mut names));
     assert!(!matches("$…x", "$y", &mut names));
 }
+
+#[test]
+fn the_page_names_every_command_as_the_table_does() {
+    let page = std::fs::read_to_string(Lab::repository("docs/protocol.md")).unwrap();
+    let mut missing = Vec::new();
+    for command in agenix_protocol::request::Command::all() {
+        let syntax = format!("{} {}", command.name, command.syntax);
+        if !page.contains(&format!("`{}`", syntax.trim_end())) {
+            missing.push(syntax);
+        }
+    }
+    assert!(missing.is_empty(), "docs/protocol.md does not show {missing:#?}");
+}

@@ -107,12 +107,26 @@ fn row(command: &'static Command) -> Reply {
     ])
 }
 
+/// The arguments as one, with all of their words: COMMAND DOCS has no better place for a syntax.
+fn arguments(command: &'static Command) -> Vec<Reply> {
+    if command.syntax.is_empty() {
+        return Vec::new();
+    }
+    let field = |name: &'static str, value: &'static str| (Reply::bulk(name), Reply::bulk(value));
+    vec![Reply::Map(vec![
+        field("name", command.syntax),
+        field("type", "string"),
+        field("display_text", command.syntax),
+    ])]
+}
+
 fn doc(command: &'static Command) -> Reply {
     let field = |name: &'static str, value: &'static str| (Reply::bulk(name), Reply::bulk(value));
     let group = command.name.split_once('.').map_or("redis", |(group, _)| group);
     Reply::Map(vec![
         field("summary", command.summary),
         (Reply::bulk("group"), Reply::bulk(group.to_ascii_lowercase())),
-        field("syntax", command.syntax),
+        // redis-cli shows this beside the name.
+        (Reply::bulk("arguments"), Reply::Array(arguments(command))),
     ])
 }
