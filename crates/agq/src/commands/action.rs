@@ -17,7 +17,7 @@ use agenix_rules::{
 };
 use serde_json::value::RawValue;
 
-use super::{Outcome, json, worker::nudge};
+use super::{Outcome, json, notice::nudge};
 use crate::{
     error::CommandError,
     house::House,

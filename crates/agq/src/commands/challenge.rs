@@ -14,7 +14,7 @@ use agenix_rules::{
 };
 use serde::Deserialize;
 
-use super::{Outcome, identity, worker::nudge};
+use super::{Outcome, identity, notice::nudge};
 use crate::{
     error::CommandError,
     house::{Caller, House},

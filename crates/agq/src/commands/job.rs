@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use super::{
     Outcome, identity, json,
-    worker::{note_outcome, nudge},
+    notice::{note_outcome, nudge},
 };
 use crate::{
     error::CommandError,

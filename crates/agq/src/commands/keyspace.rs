@@ -10,7 +10,7 @@ use agenix_protocol::{
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{Outcome, windows};
+use super::Outcome;
 use crate::{
     error::CommandError,
     house::House,
@@ -29,19 +29,10 @@ pub(super) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Reje
 }
 
 /// The names that a command gives: of keys, or how those begin that it lists.
-fn names(command: &KeyCommand) -> Vec<&Bytes> {
+pub(super) fn names(command: &KeyCommand) -> Vec<&Bytes> {
     match command {
         KeyCommand::Keys { pattern } | KeyCommand::Scan { pattern: Some(pattern), .. } => vec![pattern],
         _ => command.keys(),
-    }
-}
-
-/// A command on keys.
-pub(super) async fn run(house: &House, command: KeyCommand) -> Outcome {
-    if names(&command).into_iter().any(|name| is_reserved(name)) {
-        windows::answer(house, &command).await
-    } else {
-        users(house, command).await
     }
 }
 

@@ -10,6 +10,7 @@ mod info;
 mod job;
 mod keyspace;
 mod metrics;
+mod notice;
 mod plan;
 mod queue;
 mod recorded;
@@ -29,7 +30,8 @@ use agenix_rules::{rejection::Rejection, worker::Told};
 use bytes::Bytes;
 
 pub(crate) use job::{hand_back_all, hand_back_unreported, take_all};
-pub(crate) use worker::{detach, note_outcome, nudge, start_over};
+pub(crate) use notice::{note_outcome, nudge};
+pub(crate) use worker::{detach, start_over};
 
 use crate::{
     error::CommandError,
@@ -92,7 +94,7 @@ pub(crate) async fn run(
         Request::BlockingPop(pop) => queue::blocking_pop(&house, &caller, pop).await,
         Request::Key(KeyCommand::Pop { key, from, count }) => match claimed_queue(&key) {
             Some(name) => queue::pop(&house, &caller, &name, count).await,
-            None => keyspace::run(&house, KeyCommand::Pop { key, from, count }).await.map(Done::plain),
+            None => on_keys(&house, KeyCommand::Pop { key, from, count }).await.map(Done::plain),
         },
         Request::WorkerRegister { worker } => worker::register(&house, &caller, &worker).await,
         Request::WorkerUnregister { worker_id } => worker::unregister(&house, &caller, worker_id).await,
@@ -141,7 +143,7 @@ async fn plain(house: &House, caller: &Caller, request: Request) -> Outcome {
         Request::CommandDocs { names } => Ok(info::docs(&names)),
         Request::Info { sections } => info::info(house, &sections).await,
         Request::Publish { channel, message } => publish(house, &channel, &message),
-        Request::Key(command) => keyspace::run(house, command).await,
+        Request::Key(command) => on_keys(house, command).await,
         Request::PlanSubmit { plan } => plan::submit(house, &plan).await,
         Request::PlanGet { plan_id } => plan::get(house, &plan_id).await,
         Request::PlanList { page } => plan::list(house, page).await,
@@ -190,6 +192,15 @@ async fn workers(house: &House, caller: &Caller, request: Request) -> Outcome {
         Request::QueueResume { queue } => queue::pause(house, &queue, false).await,
         Request::Metrics { prometheus } => metrics::metrics(house, prometheus).await,
         _ => unreachable!("`run` and the session take the rest: they mean something for their connection"),
+    }
+}
+
+/// A command on keys: those of users, or windows on what agq keeps.
+async fn on_keys(house: &House, command: KeyCommand) -> Outcome {
+    if keyspace::names(&command).into_iter().any(|name| is_reserved(name)) {
+        windows::answer(house, &command).await
+    } else {
+        keyspace::users(house, command).await
     }
 }
 

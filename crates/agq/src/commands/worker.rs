@@ -3,22 +3,21 @@
 use agenix_protocol::{
     documents::{self, Orders, WorkerRegistration},
     ids::{JobId, WorkerId},
-    names::orders_channel,
     resp::Reply,
 };
 use agenix_rules::{
     job::{self, Job},
     rejection::Rejection,
-    worker::{self, Standing, Told, Worker},
+    worker::{self, Told, Worker},
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
-use tracing::warn;
 
 use super::{
     Done, Effect, Outcome, identity,
     job::{hand_back_all, reclaim},
     json,
+    notice::nudge,
 };
 use crate::{
     error::CommandError,
@@ -211,33 +210,6 @@ pub(super) async fn tell(house: &House, worker_id: &WorkerId, told: Option<Told>
     tell_of_worker(house, worker_id, event);
     nudge(house, worker_id.as_str());
     Ok(Reply::ok())
-}
-
-/// Lets a worker know that it should ask for orders now. One that does not listen asks with its next heartbeat.
-pub(crate) fn nudge(house: &House, worker_id: &str) {
-    if is_connection(worker_id) {
-        return;
-    }
-    house.hub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
-}
-
-/// A job of a holder ended: a worker that fails far more often than the others gets no more.
-pub(crate) async fn note_outcome(house: &House, holder: &str, failed: bool) -> Result<(), CommandError> {
-    let Ok(worker_id) = WorkerId::new(holder) else { return Ok(()) };
-    if !house.reputation.note(&worker_id, failed) || !house.settings.quarantine {
-        return Ok(());
-    }
-    let workers: Vec<Worker> = house.store.workers().await?.into_iter().map(|(worker, _)| worker).collect();
-    let Some(reason) = house.reputation.verdict(&worker_id, &workers) else { return Ok(()) };
-    warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again");
-    let rule = move |known: Option<&Worker>| {
-        let takes = known.filter(|known| known.standing == Standing::Active && known.quarantine.is_none());
-        Ok(takes.map(|known| worker::quarantined(known, &reason)))
-    };
-    house.store.decide_worker(&worker_id, Promise::Durable, None, Box::new(rule)).await??;
-    house.matchmaker.dismiss(worker_id.as_str());
-    tell_of_worker(house, &worker_id, "quarantined");
-    Ok(())
 }
 
 /// The connection on which a worker registered is closed.

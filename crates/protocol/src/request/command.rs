@@ -1,7 +1,5 @@
 //! What is known of every command before it is read: its name, its arity, who may use it. One row a command.
 
-use std::{collections::HashMap, sync::LazyLock};
-
 use bytes::Bytes;
 
 use super::{Request, RequestError};
@@ -56,18 +54,6 @@ pub enum Access {
 }
 
 impl Command {
-    /// Finds a command by its name in capitals.
-    pub fn find(name: &str) -> Option<&'static Self> {
-        static BY_NAME: LazyLock<HashMap<&str, &Command>> =
-            LazyLock::new(|| Command::all().map(|command| (command.name, command)).collect());
-        BY_NAME.get(name).copied()
-    }
-
-    /// Every command.
-    pub fn all() -> impl Iterator<Item = &'static Self> {
-        super::table::COMMANDS.iter().chain(super::keys::KEY_COMMANDS)
-    }
-
     /// Whether this many words, the name among them, are as many as it takes.
     pub fn takes(&self, words: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());

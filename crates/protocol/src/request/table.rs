@@ -1,12 +1,14 @@
 //! The table of commands, those on users' keys apart: one row each.
 
+use std::{collections::HashMap, sync::LazyLock};
+
 use bytes::Bytes;
 
 use super::{
     Request, RequestError,
     arguments::{count, id_of, is_word, queue, status, text, texts},
     command::{Access, Command, Kind},
-    keys::integer_of,
+    keys::{KEY_COMMANDS, integer_of},
     options::{Page, Search},
     session,
 };
@@ -161,6 +163,20 @@ pub(super) static COMMANDS: &[Command] = &[
         _ => Err(RequestError::Syntax),
     }),
 ];
+
+impl Command {
+    /// Finds a command by its name in capitals.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        static BY_NAME: LazyLock<HashMap<&str, &Command>> =
+            LazyLock::new(|| Command::all().map(|command| (command.name, command)).collect());
+        BY_NAME.get(name).copied()
+    }
+
+    /// Every command.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        COMMANDS.iter().chain(KEY_COMMANDS)
+    }
+}
 
 /// AUTH has texts of its own (seed 003 §4).
 fn auth(args: &[Bytes]) -> Result<Request, RequestError> {
