@@ -1,5 +1,7 @@
 //! Reads, each in a transaction of its own that ends with it: a read that is kept open makes the file grow.
 
+use std::collections::BTreeSet;
+
 use agenix_protocol::{
     documents::Status,
     glob,
@@ -115,38 +117,59 @@ pub(super) fn job(read: &ReadTransaction, job_id: &JobId) -> Result<Option<Store
 /// set.
 const SLACK_MS: u64 = 60_000;
 
-/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission. The jobs of an action
-/// have an index; else every job is looked at that is not older than `since`.
+/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission. Where a condition has an
+/// index, only what that names is looked at; else every job that is not older than `since`.
 pub(super) fn search(read: &ReadTransaction, search: &Search) -> Result<Vec<JobId>, Error> {
     let jobs = read.open_table(JOBS)?;
     let mut found = Vec::new();
-    let mut consider = |job: &Job| -> Result<bool, Error> {
-        if is_sought(job, search) {
-            found.push(job.job_id.clone());
-        }
-        Ok(found.len() < search.limit)
-    };
-    if search.limit == 0 {
-        return Ok(found);
-    }
-    if let Some(action_id) = &search.action_id {
-        let list = read.open_table(ACTION_JOBS)?;
-        for entry in list.range((action_id.as_str(), 0)..=(action_id.as_str(), u64::MAX))?.rev() {
-            let (_, job_id) = entry?;
-            let Some(job) = jobs.get(job_id.value())? else { continue };
-            if !consider(&decode(job.value())?)? {
-                break;
+    if let Some(indexed) = indexed(read, search)? {
+        for job_id in indexed.iter().rev() {
+            let Some(job) = jobs.get(job_id.as_str())? else { continue };
+            let job: Job = decode(job.value())?;
+            if found.len() < search.limit && is_sought(&job, search) {
+                found.push(job.job_id);
             }
         }
         return Ok(found);
     }
     for entry in jobs.iter()?.rev() {
         let job: Job = decode(entry?.1.value())?;
-        if search.since.is_some_and(|since| job.created_at.plus_ms(SLACK_MS) < since) || !consider(&job)? {
+        let is_older = search.since.is_some_and(|since| job.created_at.plus_ms(SLACK_MS) < since);
+        if is_older || found.len() >= search.limit {
             break;
+        }
+        if is_sought(&job, search) {
+            found.push(job.job_id);
         }
     }
     Ok(found)
+}
+
+/// The jobs that an index names for one of the conditions, the oldest first; `None` where none has one. Of completed jobs
+/// there are as many as of all.
+fn indexed(read: &ReadTransaction, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
+    let mut found = BTreeSet::new();
+    match (&search.action_id, search.status) {
+        (Some(action_id), _) => {
+            let list = read.open_table(ACTION_JOBS)?;
+            for entry in list.range((action_id.as_str(), 0)..=(action_id.as_str(), u64::MAX))? {
+                found.insert(entry?.1.value().to_owned());
+            }
+        }
+        (None, Some(Status::Running)) => {
+            for entry in read.open_table(HELD)?.iter()? {
+                found.insert(entry?.0.value().1.to_owned());
+            }
+        }
+        (None, Some(status @ (Status::Failed | Status::Dead | Status::Cancelled))) => {
+            let number = status as u8;
+            for entry in read.open_table(ENDED)?.range((number, 0, "")..(number + 1, 0, ""))? {
+                found.insert(entry?.0.value().2.to_owned());
+            }
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(found))
 }
 
 fn is_sought(job: &Job, search: &Search) -> bool {
