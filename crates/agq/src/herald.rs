@@ -25,7 +25,7 @@ pub(crate) async fn run(house: Arc<House>) {
         let news = arrivals.news().await;
         let mut actions = HashMap::new();
         for (told, news) in news.into_iter().enumerate() {
-            if told % PACE == 0 {
+            if told % PACE == PACE - 1 {
                 give_time_to_read(&house).await;
             }
             match news {

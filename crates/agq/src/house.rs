@@ -180,6 +180,12 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// The worker that registered on it; a client's key speaks for no worker, whatever was said before it was shown.
+    pub(crate) fn registered_here(&self) -> Option<&WorkerId> {
+        let is_client = self.identity.as_ref().is_some_and(|identity| identity.role == Role::Client);
+        self.registered.as_ref().filter(|_| !is_client)
+    }
+
     /// The worker whose name it bears, where it may: a name is no key, so only one who may do everything can speak for a worker
     /// by its name alone.
     pub(crate) fn borne_name(&self) -> Option<&WorkerId> {

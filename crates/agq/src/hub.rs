@@ -7,7 +7,7 @@ use std::{
 
 use agenix_protocol::glob;
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Most messages that wait for one listener: one that falls behind further is cut off, as Redis does.
 const MAX_WAITING: usize = 10_000;
@@ -38,6 +38,8 @@ struct Inner {
 struct Listener {
     give: mpsc::Sender<Delivery>,
     room: Arc<Semaphore>,
+    /// Told when it is cut off.
+    cut: Arc<Notify>,
 }
 
 /// A message that takes its room until it is dropped.
@@ -65,10 +67,10 @@ pub(crate) enum By {
 
 impl Hub {
     /// A connection begins to listen. The receiver ends when it was cut off for being too slow.
-    pub(crate) fn join(&self, number: u64) -> mpsc::Receiver<Delivery> {
+    pub(crate) fn join(&self, number: u64, cut: Arc<Notify>) -> mpsc::Receiver<Delivery> {
         let (give, receiver) = mpsc::channel(MAX_WAITING);
         let room = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
-        self.lock().listeners.insert(number, Listener { give, room });
+        self.lock().listeners.insert(number, Listener { give, room, cut });
         receiver
     }
 
@@ -97,6 +99,8 @@ impl Hub {
     /// Tells everyone who listens to the channel; how many were told.
     pub(crate) fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
         let mut inner = self.lock();
+        // A copy: a slice would keep all that was read with it.
+        let payload = Bytes::copy_from_slice(payload);
         let told = |pattern: Option<&Bytes>| Message {
             pattern: pattern.cloned(),
             channel: channel.clone(),
@@ -111,6 +115,9 @@ impl Hub {
         for (number, message) in messages {
             let is_slow = inner.listeners.get(&number).is_some_and(|listener| !listener.tell(message));
             if is_slow {
+                if let Some(listener) = inner.listeners.get(&number) {
+                    listener.cut.notify_one();
+                }
                 inner.leave(number);
             }
         }
@@ -123,10 +130,12 @@ impl Hub {
         tell(inner.wants_news());
     }
 
-    /// The least room that a listener has left.
+    /// The least room that a listener to news has left.
     pub(crate) fn room(&self) -> usize {
         let inner = self.lock();
-        inner.listeners.values().map(|listener| listener.give.capacity()).min().unwrap_or(usize::MAX)
+        let news = inner.channels.iter().filter(|(name, _)| is_news(name)).chain(&inner.patterns);
+        let hearing = news.flat_map(|(_, numbers)| numbers).filter_map(|number| inner.listeners.get(number));
+        hearing.map(|listener| listener.give.capacity()).min().unwrap_or(usize::MAX)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -134,9 +143,13 @@ impl Hub {
     }
 }
 
+/// Whether what happens to jobs or actions is told on a channel.
+fn is_news(channel: &Bytes) -> bool {
+    channel.starts_with(b"job:") || channel.starts_with(b"action:")
+}
+
 impl Inner {
     fn wants_news(&self) -> bool {
-        let is_news = |channel: &Bytes| channel.starts_with(b"job:") || channel.starts_with(b"action:");
         !self.patterns.is_empty() || self.channels.keys().any(is_news)
     }
 
@@ -160,6 +173,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
 
     use super::{By, Hub, MAX_WAITING, MAX_WAITING_BYTES};
@@ -171,7 +186,7 @@ mod tests {
     #[test]
     fn who_listens_is_told_once_for_each_way_of_listening() {
         let hub = Hub::default();
-        let mut one = hub.join(1);
+        let mut one = hub.join(1, Arc::default());
         hub.subscribe(1, By::Name, text("job:updates"));
         hub.subscribe(1, By::Pattern, text("job:*"));
         hub.tell_whether_heard(|is_heard| assert!(is_heard));
@@ -189,7 +204,7 @@ mod tests {
     #[test]
     fn who_is_too_slow_is_cut_off() {
         let hub = Hub::default();
-        let mut slow = hub.join(1);
+        let mut slow = hub.join(1, Arc::default());
         hub.subscribe(1, By::Name, text("c"));
         for _ in 0..=MAX_WAITING {
             hub.publish(&text("c"), &text("x"));
@@ -202,7 +217,7 @@ mod tests {
     #[test]
     fn messages_are_bounded_in_bytes_too() {
         let hub = Hub::default();
-        let mut slow = hub.join(1);
+        let mut slow = hub.join(1, Arc::default());
         hub.subscribe(1, By::Name, text("c"));
         let large = Bytes::from(vec![0; MAX_WAITING_BYTES / 4]);
         for _ in 0..4 {

@@ -224,6 +224,14 @@ fn a_command_that_is_never_finished_ends_its_connection() {
         assert_eq!(raw.line(), "-ERR a command was not complete within 0.2 seconds", "{half:?}");
         assert!(raw.is_closed());
     }
+    // Whole commands that come in pieces, each in time, may come for as long as they like.
+    let mut busy = Raw::open(&lab, &agq);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(600) {
+        busy.send("PING\r\nPI");
+        busy.send("NG\r\n");
+        assert_eq!((busy.line().as_str(), busy.line().as_str()), ("+PONG", "+PONG"));
+    }
     // One that is silent between two commands may stay.
     let mut silent = Raw::open(&lab, &agq);
     let mut late = Raw::open(&lab, &agq);

@@ -12,6 +12,7 @@ mod certificates;
 mod clients;
 mod doors;
 mod drain;
+mod events;
 mod gigabyte;
 mod gone_claimant;
 mod lifecycle;

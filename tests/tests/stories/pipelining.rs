@@ -89,3 +89,29 @@ fn agq_stops_though_a_client_does_not_read() {
     raw.send(&"GET k\n".repeat(100));
     assert!(agq.stop().success());
 }
+
+#[test]
+fn a_read_does_not_see_the_write_behind_it() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-commands-per-second", "0"]);
+    let mut raw = Raw::open(&lab, &agq);
+    for _ in 0..200 {
+        raw.send("RPUSH list a\nLRANGE list 0 -1\nDEL list\n");
+        assert_eq!(raw.line(), ":1");
+        assert_eq!(raw.line(), "*1", "the list was there when it was asked for");
+        assert_eq!((raw.line().as_str(), raw.line().as_str(), raw.line().as_str()), ("$1", "a", ":1"));
+    }
+}
+
+#[test]
+fn so_much_behind_a_command_that_waits_ends_the_connection_and_loses_nothing() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-pipeline", "10"]);
+    let mut crowded = Raw::open(&lab, &agq);
+    crowded.send(&format!("BRPOP list 0\n{}", "PING\n".repeat(20)));
+    assert_eq!(crowded.line(), "-ERR Too many commands behind one that waits");
+    assert!(crowded.is_closed());
+    let mut other = Raw::open(&lab, &agq);
+    assert_eq!(other.ask("LPUSH list v"), ":1");
+    assert_eq!(other.ask("LLEN list"), ":1");
+}

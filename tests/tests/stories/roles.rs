@@ -188,3 +188,19 @@ fn a_name_is_no_key() {
     let holder = client.bulk();
     assert!(holder.starts_with("connection:"), "{holder}");
 }
+
+#[test]
+fn a_key_that_is_shown_later_counts_alone() {
+    let lab = Lab::new();
+    let agq = start(&lab);
+    lab.submit_plan(&agq, &crate::support::plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let mut raw = with_key(&agq, lab.key());
+    assert!(raw.ask(r#"WORKER.REGISTER '{"worker_id":"w9","capabilities":["true"]}'"#).starts_with("+OK"));
+    assert_eq!(raw.ask(&format!("AUTH {}", "c".repeat(64))), "+OK");
+    raw.send("RPOP queue:ready\n");
+    let job = raw.bulk().split('"').nth(3).unwrap().to_owned();
+    raw.send(&format!("HGET job:{job} worker_id\n"));
+    let holder = raw.bulk();
+    assert!(holder.starts_with("connection:"), "{holder}");
+}

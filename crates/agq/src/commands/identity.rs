@@ -23,7 +23,7 @@ pub(super) fn check_own(caller: &Caller, worker_id: &WorkerId) -> Result<(), Rej
 
 /// The worker that the connection speaks for.
 async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, CommandError> {
-    if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered.clone()) {
+    if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered_here().cloned()) {
         let worker =
             house.store.worker(&worker_id).await?.filter(|worker| worker.standing == Standing::Active);
         return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
@@ -60,7 +60,7 @@ pub(super) async fn reporter_id(house: &House, caller: &Caller) -> Result<Option
         return Ok(Some(worker_id));
     }
     // A worker that was found dead may still say what it did: the job's holder and attempt decide.
-    match caller.registered.as_ref().or(caller.borne_name()) {
+    match caller.registered_here().or(caller.borne_name()) {
         Some(worker_id) => Ok(house.store.worker(worker_id).await?.map(|worker| worker.worker_id)),
         None => Ok(None),
     }

@@ -8,7 +8,6 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::rejection::Rejection;
-use bytes::Bytes;
 
 use super::Outcome;
 use crate::{
@@ -26,14 +25,6 @@ pub(super) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Reje
     let key = String::from_utf8_lossy(key).escape_debug().to_string();
     let instead = "use the PLAN, ACTION, JOB, WORKER and QUEUE commands";
     Err(Rejection::ReservedKey { key, what, instead })
-}
-
-/// The names that a command gives: of keys, or how those begin that it lists.
-pub(super) fn names(command: &KeyCommand) -> Vec<&Bytes> {
-    match command {
-        KeyCommand::Keys { pattern } | KeyCommand::Scan { pattern: Some(pattern), .. } => vec![pattern],
-        _ => command.keys(),
-    }
 }
 
 /// A command on users' keys.
@@ -78,10 +69,6 @@ pub(super) async fn transaction(
     house: &House,
     commands: Vec<KeyCommand>,
 ) -> Result<Vec<Reply>, CommandError> {
-    for command in &commands {
-        let what = if command.is_write() { "written in a transaction" } else { "read in a transaction" };
-        names(command).into_iter().try_for_each(|name| refuse_reserved(name, what))?;
-    }
     let (only_reads, now) = (!commands.iter().any(KeyCommand::is_write), house.clock.now());
     let (store, work) = (&*house.store, every(commands, now));
     let replies = if only_reads { scan(store, work) } else { change(store, work) };

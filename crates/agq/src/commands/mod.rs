@@ -31,6 +31,7 @@ use bytes::Bytes;
 
 pub(crate) use job::{hand_back_all, hand_back_unreported, take_all};
 pub(crate) use notice::{note_outcome, nudge};
+pub(crate) use recorded::record_refusal;
 pub(crate) use worker::{detach, start_over};
 
 use crate::{
@@ -89,7 +90,7 @@ pub(crate) async fn run(
     command: &'static Command,
     request: Request,
 ) -> Done {
-    let record = recorded::Record::of(&house, command, &request);
+    let record = recorded::Record::of(&house, &caller, command, &request);
     let outcome = match request {
         Request::BlockingPop(pop) => queue::blocking_pop(&house, &caller, pop).await,
         Request::Key(KeyCommand::Pop { key, from, count }) => match claimed_queue(&key) {
@@ -102,7 +103,7 @@ pub(crate) async fn run(
     };
     let done = outcome.unwrap_or_else(|error| Done::plain(Reply::Error(error.line())));
     if let Some(record) = record {
-        record.write(&house, &caller, &done.reply);
+        record.write(&done.reply);
     }
     done
 }
@@ -197,7 +198,7 @@ async fn workers(house: &House, caller: &Caller, request: Request) -> Outcome {
 
 /// A command on keys: those of users, or windows on what agq keeps.
 async fn on_keys(house: &House, command: KeyCommand) -> Outcome {
-    if keyspace::names(&command).into_iter().any(|name| is_reserved(name)) {
+    if command.names().into_iter().any(|name| is_reserved(name)) {
         windows::answer(house, &command).await
     } else {
         keyspace::users(house, command).await

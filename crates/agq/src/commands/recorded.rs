@@ -1,5 +1,7 @@
 //! What the audit log says of a command: taken before it is carried out, written after.
 
+use std::sync::Arc;
+
 use agenix_protocol::{
     request::{Command, Request},
     resp::Reply,
@@ -10,36 +12,82 @@ use crate::{
     house::{Caller, House},
 };
 
-/// A command that is recorded.
+/// What is written of a command whose answer could not be given any more: it may have been carried out.
+const UNKNOWN: &str = "unknown: the connection broke before the answer";
+
+/// A command that is recorded; dropped without its answer, it is recorded all the same.
 pub(super) struct Record {
+    house: Arc<House>,
+    caller: Arc<Caller>,
     command: &'static str,
     target: Option<String>,
+    is_written: bool,
 }
 
 impl Record {
     /// The record of a command; none where nothing is recorded of it.
-    pub(super) fn of(house: &House, command: &'static Command, request: &Request) -> Option<Self> {
-        let is_recorded = house.audit.is_on() && audit::is_recorded(command.name);
-        is_recorded.then(|| Self { command: command.name, target: target(request) })
+    pub(super) fn of(
+        house: &Arc<House>,
+        caller: &Arc<Caller>,
+        command: &'static Command,
+        request: &Request,
+    ) -> Option<Self> {
+        is_recorded(house, command).then(|| Self {
+            house: Arc::clone(house),
+            caller: Arc::clone(caller),
+            command: command.name,
+            target: target(request),
+            is_written: false,
+        })
     }
 
     /// Writes it, with what came of the command. What was submitted without an id is named by its answer.
-    pub(super) fn write(self, house: &House, caller: &Caller, reply: &Reply) {
+    pub(super) fn write(mut self, reply: &Reply) {
         let (outcome, told) = match reply {
             Reply::Error(line) => (line.as_str(), None),
             Reply::Simple(line) => ("OK", line.split_once('=').and_then(|(_, rest)| rest.split(' ').next())),
             _ => ("OK", None),
         };
-        house.audit.record(&Entry {
-            at: house.clock.now(),
-            who: caller.identity.as_ref().map(|identity| &*identity.name),
-            role: caller.identity.as_ref().map(|identity| identity.role),
-            from: &caller.from,
-            command: self.command,
-            target: self.target.as_deref().or(told),
-            outcome,
-        });
+        self.is_written = true;
+        put(&self.house, &self.caller, self.command, self.target.as_deref().or(told), outcome);
     }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if !self.is_written {
+            put(&self.house, &self.caller, self.command, self.target.as_deref(), UNKNOWN);
+        }
+    }
+}
+
+/// Records a command that a key may not give.
+pub(crate) fn record_refusal(
+    house: &House,
+    caller: &Caller,
+    command: &'static Command,
+    request: &Request,
+    line: &str,
+) {
+    if is_recorded(house, command) {
+        put(house, caller, command.name, target(request).as_deref(), line);
+    }
+}
+
+fn is_recorded(house: &House, command: &Command) -> bool {
+    house.audit.is_on() && audit::is_recorded(command.name)
+}
+
+fn put(house: &House, caller: &Caller, command: &str, target: Option<&str>, outcome: &str) {
+    house.audit.record(&Entry {
+        at: house.clock.now(),
+        who: caller.identity.as_ref().map(|identity| &*identity.name),
+        role: caller.identity.as_ref().map(|identity| identity.role),
+        from: &caller.from,
+        command,
+        target,
+        outcome,
+    });
 }
 
 /// What a command is about, where it names it.

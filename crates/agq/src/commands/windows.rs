@@ -79,6 +79,8 @@ async fn read(house: &House, command: &KeyCommand, key: &Bytes) -> Outcome {
         (KeyCommand::Type { .. }, _) => Ok(Reply::Simple(type_of(&window).into())),
         (KeyCommand::Get { .. } | KeyCommand::HGet { .. }, None) => Ok(Reply::Nil),
         (KeyCommand::Get { .. }, Some((Shown::Text(text), _))) => Ok(Reply::bulk(text.clone())),
+        (KeyCommand::MGet { .. }, Some((Shown::Text(text), _))) => Ok(Reply::bulks([text.clone()])),
+        (KeyCommand::MGet { .. }, _) => Ok(Reply::Array(vec![Reply::Nil])),
         (KeyCommand::SMembers { .. }, None) => Ok(Reply::Set(Vec::new())),
         (KeyCommand::SMembers { .. }, Some((Shown::Set(members), _))) => {
             Ok(Reply::Set(members.iter().cloned().map(Reply::bulk).collect()))

@@ -153,7 +153,6 @@ options! {
     /// [default: 10000]
     #[arg(long, env = "AGQ_MAX_COMMANDS_PER_SECOND", value_name = "N", help_heading = LIMITS)]
     max_commands_per_second: usize,
-    /// Wrong keys in a minute from one IP address that are answered at once, more are answered later and later;
     /// How long a connection may be there without AUTH, in seconds; fractions are fine, 0 = no limit [default: 10]
     #[arg(long, env = "AGQ_LOGIN_TIMEOUT", value_name = "SECONDS", help_heading = LIMITS)]
     login_timeout: f64,
@@ -161,6 +160,7 @@ options! {
     /// [default: 60]
     #[arg(long, env = "AGQ_FRAME_TIMEOUT", value_name = "SECONDS", help_heading = LIMITS)]
     frame_timeout: f64,
+    /// Wrong keys in a minute from one IP address that are answered at once, more are answered later and later;
     /// 0 = no limit [default: 5]
     #[arg(long, env = "AGQ_MAX_AUTH_FAILURES", value_name = "N", help_heading = LIMITS)]
     max_auth_failures: usize,

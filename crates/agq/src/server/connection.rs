@@ -6,7 +6,7 @@
 
 mod parting;
 
-use std::{collections::VecDeque, pin::Pin, sync::Arc, task::Poll};
+use std::{collections::VecDeque, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use agenix_protocol::{
     request::{Command, Flow, Kind, Request},
@@ -37,10 +37,12 @@ use crate::{
     house::House,
 };
 
-/// Most bytes that are read ahead of a command that is not started yet; one command may pass it.
-const READ_AHEAD: usize = 1024 * 1024;
+/// Most bytes of commands that are not answered yet; one command may pass it.
+const READ_AHEAD: usize = 16 * 1024 * 1024;
 
 type Running = Pin<Box<dyn Future<Output = Done> + Send>>;
+/// A command that the session let pass, and its size in bytes.
+type Passed = (usize, &'static Command, Request);
 
 struct Connection {
     house: Arc<House>,
@@ -49,13 +51,14 @@ struct Connection {
     /// Told when bytes have come.
     heard: Arc<Notify>,
     writer: FramedWrite<Box<dyn AsyncWrite + Send + Unpin>, ReplyEncoder>,
-    /// Commands that were read and not started, or why they are refused.
-    ahead: VecDeque<Result<Vec<Bytes>, Reply>>,
-    ahead_bytes: usize,
+    /// Commands that were read and not started.
+    ahead: VecDeque<Vec<Bytes>>,
+    /// The bytes of all commands that are not answered yet.
+    taken_bytes: usize,
     /// The next of them, which may be given and waits until nothing is under way.
-    held: Option<(&'static Command, Request)>,
-    /// Commands under way, in the order of their replies.
-    running: VecDeque<Running>,
+    held: Option<Passed>,
+    /// Commands under way with their sizes, in the order of their replies.
+    running: VecDeque<(usize, Running)>,
     /// Whether what is under way runs alone.
     is_alone: bool,
     /// Whether what is under way waits for something to come.
@@ -66,6 +69,10 @@ struct Connection {
     rate: CommandRate,
     /// Until then nothing is read: the client is faster than it may be.
     slowed_until: Option<Instant>,
+    /// It went on being too fast: what came before is answered, and no more.
+    is_refused: bool,
+    /// Whether a subscription is being confirmed: no message comes before that.
+    is_confirming: bool,
     /// Its place among the connections of its address.
     _guest: Option<Guest>,
 }
@@ -80,6 +87,10 @@ enum End {
     Broken(FrameError),
     /// The client was waited for too long.
     Overdue(Overdue),
+    /// The client was too fast for too long.
+    TooFast,
+    /// So much came behind a command that waits that nothing more can be read, not even that the client has gone.
+    Crowded,
 }
 
 /// Serves one connection until it closes, or `stop` says so.
@@ -103,18 +114,21 @@ pub(super) async fn serve(
         writer: FramedWrite::new(accepted.writer, ReplyEncoder::default()),
         house,
         ahead: VecDeque::new(),
-        ahead_bytes: 0,
+        taken_bytes: 0,
         held: None,
         running: VecDeque::new(),
         is_alone: false,
         is_waiting: false,
         is_quiet: false,
         slowed_until: None,
+        is_refused: false,
+        is_confirming: false,
         _guest: accepted.guest,
     };
-    let stopped = stop.clone();
+    let (stopped, cut) = (stop.clone(), connection.session.subscriptions.cut());
     let end = tokio::select! {
         end = connection.converse(&mut stop) => end,
+        () = cut.notified() => Err(std::io::Error::other("the client does not read its messages")),
         () = stuck(stopped) => Err(std::io::Error::other("the client does not read its replies")),
     };
     if timeout(LINGER * 2, connection.part(end)).await.is_err() {
@@ -130,11 +144,17 @@ impl Connection {
                 return Ok(End::Closed);
             }
             if self.answer_what_is_ready().await? {
-                self.writer.flush().await?;
+                self.flush().await?;
                 return Ok(End::Quit);
             }
             if self.start_what_may().await {
                 continue;
+            }
+            if self.is_refused && self.running.is_empty() {
+                return Ok(End::TooFast);
+            }
+            if let Some(overdue) = self.patience.overdue(self.house.clock.now()) {
+                return Ok(End::Overdue(overdue));
             }
             if self.may_read()
                 && let Some(frame) = self.reader.next().now_or_never()
@@ -146,7 +166,7 @@ impl Connection {
                 }
                 continue;
             }
-            self.writer.flush().await?;
+            self.flush().await?;
             self.is_quiet = self.running.is_empty();
             if let Some(end) = self.wait(stop).await? {
                 return Ok(end);
@@ -165,6 +185,10 @@ impl Connection {
             self.patience.frame_ended();
         }
         let patience = self.patience.left(now);
+        if self.is_waiting && !may_read && self.slowed_until.is_none() {
+            return Ok(Some(End::Crowded));
+        }
+        let is_confirming = self.is_confirming;
         tokio::select! {
             done = front(&mut self.running) => drop(self.answer(done).await?),
             _ = stop.changed() => return Ok(Some(End::Closed)),
@@ -173,7 +197,7 @@ impl Connection {
                 Some(Err(error)) => return Ok(Some(End::Broken(error))),
                 Some(Ok(args)) => self.accept(args),
             },
-            message = self.session.subscriptions.next() => match message {
+            message = self.session.subscriptions.next(), if !is_confirming => match message {
                 Some(message) => self.reply(delivery(message)).await?,
                 None => return Err(std::io::Error::other("the client does not read its messages")),
             },
@@ -190,11 +214,16 @@ impl Connection {
     fn may_read(&self) -> bool {
         let max = self.house.settings.limits.max_pipeline;
         let count = self.running.len() + self.ahead.len();
-        self.slowed_until.is_none() && self.ahead_bytes < READ_AHEAD && (max == 0 || count < max)
+        !self.is_refused
+            && self.slowed_until.is_none()
+            && self.taken_bytes < READ_AHEAD
+            && (max == 0 || count < max)
     }
 
     /// Takes a command that was read; its turn comes.
     fn accept(&mut self, args: Vec<Bytes>) {
+        // A whole command has come: the next has its own time.
+        self.patience.frame_ended();
         if std::mem::take(&mut self.is_quiet) {
             // Whoever sends something after a silence has got what was sent before it.
             self.session.unproven.clear();
@@ -202,14 +231,11 @@ impl Connection {
         match self.rate.take(self.house.clock.now()) {
             Pace::Now => {}
             Pace::After(delay) => self.slowed_until = Some(Instant::now() + delay),
-            Pace::Refused => {
-                let max = self.house.settings.limits.max_commands_per_sec;
-                let text = format!("ERR Too many commands: max {max} a second");
-                return self.ahead.push_back(Err(Reply::Error(text)));
-            }
+            // It ends: an error among other replies would tear a transaction apart.
+            Pace::Refused => return self.is_refused = true,
         }
-        self.ahead_bytes += size_of_command(&args);
-        self.ahead.push_back(Ok(args));
+        self.taken_bytes += size_of_command(&args);
+        self.ahead.push_back(args);
     }
 
     /// Starts every command that may start now; whether any did.
@@ -217,40 +243,39 @@ impl Connection {
         let mut has_started = false;
         loop {
             if self.running.is_empty() {
-                (self.is_alone, self.is_waiting) = (false, false);
+                (self.is_alone, self.is_waiting, self.is_confirming) = (false, false, false);
             }
             if self.is_alone {
                 return has_started;
             }
-            let Some((command, request)) = self.next_command() else { return has_started };
-            has_started = true;
-            if request.flow(command) != Flow::Write && !self.running.is_empty() {
-                self.held = Some((command, request));
-                return self.running.is_empty();
+            let Some(passed) = self.next_command() else { return has_started };
+            if passed.2.flow(passed.1) != Flow::Write && !self.running.is_empty() {
+                self.held = Some(passed);
+                return false;
             }
-            self.start(command, request).await;
+            has_started = true;
+            self.start(passed).await;
         }
     }
 
     /// The next command that the session lets pass; what it refuses is answered.
-    fn next_command(&mut self) -> Option<(&'static Command, Request)> {
+    fn next_command(&mut self) -> Option<Passed> {
         if let Some(held) = self.held.take() {
             return Some(held);
         }
         loop {
-            let passed = self.ahead.pop_front()?.and_then(|args| {
-                self.ahead_bytes = self.ahead_bytes.saturating_sub(size_of_command(&args));
-                self.session.gate(&args)
-            });
-            match passed {
-                Ok(passed) => return Some(passed),
-                Err(reply) => self.put(Box::pin(ready(Done::plain(reply)))),
+            let args = self.ahead.pop_front()?;
+            let size = size_of_command(&args);
+            match self.session.gate(&args) {
+                Ok((command, request)) => return Some((size, command, request)),
+                Err(reply) => self.running.push_back((size, Box::pin(ready(Done::plain(reply))))),
             }
         }
     }
 
-    async fn start(&mut self, command: &'static Command, request: Request) {
-        self.is_alone = request.flow(command) == Flow::Alone;
+    async fn start(&mut self, (size, command, request): Passed) {
+        let flow = request.flow(command);
+        self.is_alone = flow == Flow::Alone;
         self.is_waiting = command.kind == Kind::Blocking;
         let was_authenticated = self.session.is_authenticated();
         let gate = self.session.admit(command, request);
@@ -269,6 +294,14 @@ impl Connection {
         }
         let mut running: Running = match gate {
             Gate::Answer(reply) => Box::pin(ready(Done::plain(reply))),
+            Gate::Settled(reply) => {
+                self.is_confirming = true;
+                Box::pin(async move {
+                    // A change that is being written now is not told to who comes now; it is in what is read after this.
+                    let _confirmed_anyway = house.store.settled().await;
+                    Done::plain(reply)
+                })
+            }
             Gate::Quit(reply) => Box::pin(ready(Done { reply, effect: Effect::Quit })),
             Gate::Delay(reply, delay) if delay.is_zero() => Box::pin(ready(Done::plain(reply))),
             Gate::Delay(reply, delay) => Box::pin(async move {
@@ -280,18 +313,18 @@ impl Connection {
         };
         // The first poll puts its write in the store's order.
         match poll!(&mut running) {
-            Poll::Ready(done) => self.put(Box::pin(ready(done))),
-            Poll::Pending => self.put(running),
+            Poll::Ready(done) => self.running.push_back((size, Box::pin(ready(done)))),
+            Poll::Pending => {
+                // A read that goes on must not see the writes behind it.
+                self.is_alone |= flow == Flow::Read;
+                self.running.push_back((size, running));
+            }
         }
-    }
-
-    fn put(&mut self, running: Running) {
-        self.running.push_back(running);
     }
 
     /// Sends every reply whose turn it is; whether the client said QUIT.
     async fn answer_what_is_ready(&mut self) -> Result<bool, std::io::Error> {
-        while let Some(first) = self.running.front_mut() {
+        while let Some((_, first)) = self.running.front_mut() {
             match poll!(first) {
                 Poll::Pending => break,
                 Poll::Ready(done) => {
@@ -306,7 +339,9 @@ impl Connection {
 
     /// Sends the reply of the first command; whether that was QUIT.
     async fn answer(&mut self, done: Done) -> Result<bool, std::io::Error> {
-        self.running.pop_front();
+        if let Some((size, _)) = self.running.pop_front() {
+            self.taken_bytes = self.taken_bytes.saturating_sub(size);
+        }
         let is_quit = done.effect == Effect::Quit;
         self.session.apply(done.effect);
         self.reply(done.reply).await?;
@@ -315,12 +350,33 @@ impl Connection {
 
     async fn reply(&mut self, reply: Reply) -> Result<(), std::io::Error> {
         self.writer.encoder_mut().version = self.session.version;
-        self.writer.feed(reply).await
+        let bound = self.strangers_time();
+        within(bound, self.writer.feed(reply)).await
+    }
+
+    async fn flush(&mut self) -> Result<(), std::io::Error> {
+        let bound = self.strangers_time();
+        within(bound, self.writer.flush()).await
+    }
+
+    /// How long a reply to someone who has not logged in may take.
+    fn strangers_time(&self) -> Option<Duration> {
+        if self.session.is_authenticated() { None } else { self.patience.left(self.house.clock.now()) }
+    }
+}
+
+async fn within(
+    bound: Option<Duration>,
+    sending: impl Future<Output = Result<(), std::io::Error>>,
+) -> Result<(), std::io::Error> {
+    match bound {
+        Some(bound) => timeout(bound, sending).await?,
+        None => sending.await,
     }
 }
 
 fn bounds(house: &House) -> Bounds {
-    let ms = std::time::Duration::from_millis;
+    let ms = Duration::from_millis;
     Bounds { login: ms(house.settings.login_timeout_ms), frame: ms(house.settings.frame_timeout_ms) }
 }
 
@@ -343,9 +399,9 @@ async fn until(time: Option<Instant>) {
 }
 
 /// The first of the commands under way, when it is done. Waits for ever where there is none.
-async fn front(running: &mut VecDeque<Running>) -> Done {
+async fn front(running: &mut VecDeque<(usize, Running)>) -> Done {
     match running.front_mut() {
-        Some(first) => first.await,
+        Some((_, first)) => first.await,
         None => std::future::pending().await,
     }
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use rustix::{fs::Mode, net::sockopt, process::umask};
+use rustix::net::sockopt;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream, UnixListener, UnixStream},
@@ -209,13 +209,10 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
 
 fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
     make_way(path)?;
-    // By the mask nobody else can ever open it, not even between its making and a chmod. The mask holds for the whole
-    // process; what another thread makes just now is closed to others, too, and of use to us.
-    let before = umask(Mode::RWXG | Mode::RWXO);
-    let bound = UnixListener::bind(path);
-    umask(before);
     let shown = path.display();
-    let listener = bound.with_context(|| format!("cannot listen on {shown}: choose another --socket"))?;
+    // By the mask that `main` sets nobody else can ever open it, not even between its making and this chmod.
+    let listener = UnixListener::bind(path)
+        .with_context(|| format!("cannot listen on {shown}: choose another --socket"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))
         .with_context(|| format!("cannot close {shown} to others"))?;
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

@@ -14,9 +14,10 @@ use tracing::warn;
 use super::{door::Door, listen::Accepted, subscriptions::Subscriptions, transaction::Transaction};
 use crate::{
     audit,
-    commands::{Effect, Queued},
+    commands::{self, Effect, Queued},
     directory,
     house::{Caller, House, connection_name, is_connection},
+    hub::By,
     keyring::{Identity, Role},
 };
 
@@ -36,6 +37,8 @@ pub(super) struct Session {
     pub(super) subscriptions: Subscriptions,
     transaction: Option<Transaction>,
     name: Bytes,
+    /// Who it is by its certificate: it is that again after RESET.
+    certified: Option<Identity>,
 }
 
 /// A claim of which nobody knows whether it reached its claimant.
@@ -52,6 +55,8 @@ pub(super) enum Gate {
     Answer(Reply),
     /// This is its reply, after a while.
     Delay(Reply, Duration),
+    /// This is its reply, when every change that is under way has been made.
+    Settled(Reply),
     /// This is the last reply.
     Quit(Reply),
     /// Carry it out.
@@ -66,7 +71,7 @@ impl Session {
             connection: connection_name(number),
             number,
             from: accepted.shown.as_str().into(),
-            identity: accepted.certified.take(),
+            identity: accepted.certified.clone(),
             registered: None,
             name: None,
             is_introduced: false,
@@ -85,6 +90,7 @@ impl Session {
             unproven: Vec::new(),
             transaction: None,
             name: Bytes::new(),
+            certified: accepted.certified.take(),
         }
     }
 
@@ -105,10 +111,15 @@ impl Session {
             return Err(Reply::Error(NOAUTH.into()));
         }
         let parsed = Request::parse(args).map_err(|error: RequestError| error.line());
-        let allowed =
-            parsed.and_then(|(command, request)| self.allow(command, &request).map(|()| (command, request)));
+        let allowed = parsed.and_then(|(command, request)| match self.allow(command, &request) {
+            Ok(()) => Ok((command, request)),
+            Err(line) => {
+                commands::record_refusal(&self.house, &self.caller, command, &request, &line);
+                Err(line)
+            }
+        });
         allowed.map_err(|line| match &mut self.transaction {
-            Some(transaction) => transaction.refuse(Command::find(&name), args.len(), line),
+            Some(transaction) => transaction.refuse(Command::find(&name), args, line),
             None => Reply::Error(line),
         })
     }
@@ -170,10 +181,19 @@ impl Session {
             {
                 Gate::Answer(Reply::bulks([Bytes::from("pong"), message.unwrap_or_default()]))
             }
-            other => match self.subscriptions.change(&self.house, other) {
-                Ok(reply) => Gate::Answer(reply),
-                Err(other) => Gate::Pass(command, *other),
-            },
+            Request::Subscribe { channels } => {
+                Gate::Settled(self.subscriptions.subscribe(&self.house, By::Name, channels))
+            }
+            Request::PSubscribe { patterns } => {
+                Gate::Settled(self.subscriptions.subscribe(&self.house, By::Pattern, patterns))
+            }
+            Request::Unsubscribe { channels } => {
+                Gate::Answer(self.subscriptions.unsubscribe(&self.house, By::Name, channels))
+            }
+            Request::PUnsubscribe { patterns } => {
+                Gate::Answer(self.subscriptions.unsubscribe(&self.house, By::Pattern, patterns))
+            }
+            other => Gate::Pass(command, other),
         }
     }
 
@@ -297,7 +317,7 @@ impl Session {
         self.subscriptions.leave(&self.house);
         self.version = RespVersion::Two;
         self.name = Bytes::new();
-        self.identify(None);
+        self.identify(self.certified.clone());
         self.house.directory.note(self.caller.number, |entry| {
             (entry.name, entry.resp) = (String::new(), 2);
         });

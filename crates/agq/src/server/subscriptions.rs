@@ -1,10 +1,10 @@
 //! The channels that a connection listens to.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use agenix_protocol::{request::Request, resp::Reply};
+use agenix_protocol::resp::Reply;
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use crate::{
     house::House,
@@ -18,11 +18,19 @@ pub(super) struct Subscriptions {
     patterns: BTreeSet<Bytes>,
     /// Where the messages come in, once it listens.
     messages: Option<mpsc::Receiver<Delivery>>,
+    /// Told when it is cut off.
+    cut: Arc<Notify>,
 }
 
 impl Subscriptions {
     pub(super) fn new(number: u64) -> Self {
-        Self { number, channels: BTreeSet::new(), patterns: BTreeSet::new(), messages: None }
+        Self {
+            number,
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
+            messages: None,
+            cut: Arc::default(),
+        }
     }
 
     /// Whether it listens to anything.
@@ -34,22 +42,23 @@ impl Subscriptions {
         self.channels.len() + self.patterns.len()
     }
 
-    /// Carries out SUBSCRIBE and its like; any other request comes back.
-    pub(super) fn change(&mut self, house: &House, request: Request) -> Result<Reply, Box<Request>> {
-        let reply = match request {
-            Request::Subscribe { channels } => self.add(house, By::Name, channels),
-            Request::PSubscribe { patterns } => self.add(house, By::Pattern, patterns),
-            Request::Unsubscribe { channels } => self.remove(house, By::Name, channels),
-            Request::PUnsubscribe { patterns } => self.remove(house, By::Pattern, patterns),
-            other => return Err(Box::new(other)),
-        };
+    /// Listens to more channels or patterns; one confirmation each.
+    pub(super) fn subscribe(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
+        let reply = self.add(house, by, names);
         tell_whether_heard(house);
-        Ok(reply)
+        reply
+    }
+
+    /// Listens to some channels or patterns no more, or to none of them where none is named.
+    pub(super) fn unsubscribe(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
+        let reply = self.remove(house, by, names);
+        tell_whether_heard(house);
+        reply
     }
 
     fn add(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
         if self.messages.is_none() {
-            self.messages = Some(house.hub.join(self.number));
+            self.messages = Some(house.hub.join(self.number, Arc::clone(&self.cut)));
         }
         let confirm = |name: Bytes| {
             self.set(by).insert(name.clone());
@@ -94,13 +103,25 @@ impl Subscriptions {
         self.patterns.clear();
     }
 
-    /// Waits for the next message; `None` when the connection was cut off for being too slow. Waits for ever where it does
-    /// not listen.
+    /// Waits for the next message that is still wanted; `None` when the connection was cut off for being too slow. Waits for ever
+    /// where it does not listen.
     pub(super) async fn next(&mut self) -> Option<Message> {
-        match &mut self.messages {
-            Some(messages) => messages.recv().await.map(|delivery| delivery.message),
-            None => std::future::pending().await,
+        let Some(messages) = &mut self.messages else { return std::future::pending().await };
+        loop {
+            let message = messages.recv().await?.message;
+            let is_wanted = match &message.pattern {
+                Some(pattern) => self.patterns.contains(pattern),
+                None => self.channels.contains(&message.channel),
+            };
+            if is_wanted {
+                return Some(message);
+            }
         }
+    }
+
+    /// What is told when the connection is cut off.
+    pub(super) fn cut(&self) -> Arc<Notify> {
+        Arc::clone(&self.cut)
     }
 }
 

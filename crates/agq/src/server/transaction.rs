@@ -34,7 +34,9 @@ impl Transaction {
             Request::Multi | Request::Exec | Request::Discard | Request::Reset | Request::Quit => {
                 return None;
             }
-            Request::Key(key) if !key.keys().iter().any(|key| is_reserved(key)) => Queued::Key(key.clone()),
+            Request::Key(key) if !key.names().into_iter().any(|name| is_reserved(name)) => {
+                Queued::Key(key.clone())
+            }
             Request::Ping { message } => Queued::Ping(message.clone()),
             Request::Echo { message } => Queued::Echo(message.clone()),
             _ => {
@@ -45,25 +47,28 @@ impl Transaction {
                 )));
             }
         };
-        self.bytes += request.encode().iter().map(Bytes::len).sum::<usize>();
-        if exceeds(self.bytes, self.max_bytes) {
-            self.is_spoiled = true;
-            self.queued.clear();
-            return Some(Reply::Error(format!("ERR Message too large: max {} bytes", self.max_bytes)));
-        }
-        self.queued.push(queued);
-        Some(Reply::Simple("QUEUED".into()))
+        Some(self.admit(queued, size(&request.encode())))
     }
 
     /// A command was refused. As in Redis, one that is unknown or has the wrong number of arguments spoils the transaction;
     /// what is wrong with an argument is said in its turn, and the other commands are carried out.
-    pub(super) fn refuse(&mut self, command: Option<&Command>, words: usize, line: String) -> Reply {
-        if command.is_some_and(|command| command.takes(words) && !line.starts_with("NOPERM")) {
-            self.queued.push(Queued::Refused(line));
-            return Reply::Simple("QUEUED".into());
+    pub(super) fn refuse(&mut self, command: Option<&Command>, args: &[Bytes], line: String) -> Reply {
+        if command.is_some_and(|command| command.takes(args.len()) && !line.starts_with("NOPERM")) {
+            return self.admit(Queued::Refused(line), size(args));
         }
         self.is_spoiled = true;
         Reply::Error(line)
+    }
+
+    fn admit(&mut self, queued: Queued, bytes: usize) -> Reply {
+        self.bytes += bytes + size_of::<Queued>();
+        if exceeds(self.bytes, self.max_bytes) {
+            self.is_spoiled = true;
+            self.queued.clear();
+            return Reply::Error(format!("ERR Message too large: max {} bytes", self.max_bytes));
+        }
+        self.queued.push(queued);
+        Reply::Simple("QUEUED".into())
     }
 
     /// What is to be carried out, or the error line.
@@ -73,4 +78,8 @@ impl Transaction {
         }
         Ok(self.queued)
     }
+}
+
+fn size(args: &[Bytes]) -> usize {
+    args.iter().map(Bytes::len).sum()
 }

@@ -178,6 +178,14 @@ impl KeyCommand {
         }
     }
 
+    /// The names that it gives: of keys, or how those begin that it lists.
+    pub fn names(&self) -> Vec<&Bytes> {
+        match self {
+            Self::Keys { pattern } | Self::Scan { pattern: Some(pattern), .. } => vec![pattern],
+            _ => self.keys(),
+        }
+    }
+
     /// Whether it may change something.
     pub fn is_write(&self) -> bool {
         matches!(

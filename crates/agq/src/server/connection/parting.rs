@@ -22,12 +22,21 @@ impl Connection {
             Ok(End::Closed) => self.finish().await,
             Ok(End::Quit) => debug!("a client said QUIT"),
             Ok(End::Overdue(overdue)) => {
-                debug!(%overdue, from = %self.session.caller.from, "a connection is closed");
-                let _closed_anyway = self.writer.send(Reply::Error(format!("ERR {overdue}"))).await;
+                self.say_last(format!("ERR {overdue}")).await;
             }
+            Ok(End::TooFast) => {
+                let max = self.house.settings.limits.max_commands_per_sec;
+                self.say_last(format!("ERR Too many commands: max {max} a second")).await;
+            }
+            Ok(End::Crowded) => self.say_last("ERR Too many commands behind one that waits".into()).await,
             // In the middle of a reply nothing more can be said.
             Err(error) => debug!(%error, "a connection broke"),
         }
+    }
+
+    async fn say_last(&mut self, line: String) {
+        debug!(line, from = %self.session.caller.from, "a connection is closed");
+        let _closed_anyway = self.writer.send(Reply::Error(line)).await;
     }
 
     /// No more is read: what was sent is carried out and answered, what waits for work is not.
