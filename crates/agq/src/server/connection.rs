@@ -2,18 +2,19 @@
 //!
 //! A command starts as soon as it may, so that the writes of a pipeline share a group commit. A read waits for the writes
 //! before it, and what waits or changes the session runs alone; what comes behind is read ahead, so that a client that goes
-//! away is noticed. `parting` is how it ends.
+//! away is noticed. `turns` says which command may start, `parting` how it ends.
 
 mod parting;
+mod turns;
 
 use std::{collections::VecDeque, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use agenix_protocol::{
-    request::{Command, Flow, Kind, Request},
+    request::{Command, Request},
     resp::{CommandDecoder, FrameError, Reply, ReplyEncoder},
 };
 use bytes::Bytes;
-use futures_util::{FutureExt, SinkExt, StreamExt, future::ready, poll};
+use futures_util::{FutureExt, SinkExt, StreamExt, poll};
 use tokio::{
     io::AsyncWrite,
     sync::{Notify, watch},
@@ -28,12 +29,12 @@ use super::{
     guests::Guest,
     heard::Heard,
     listen::Accepted,
-    session::{Gate, Session},
+    session::Session,
     subscriptions::delivery,
-    throttle::{Bounds, CommandRate, Overdue, Pace, Patience},
+    throttle::{Bounds, CommandRate, Overdue, Patience},
 };
 use crate::{
-    commands::{self, Done, Effect},
+    commands::{Done, Effect},
     house::House,
 };
 
@@ -220,108 +221,6 @@ impl Connection {
             && (max == 0 || count < max)
     }
 
-    /// Takes a command that was read; its turn comes.
-    fn accept(&mut self, args: Vec<Bytes>) {
-        // A whole command has come: the next has its own time.
-        self.patience.frame_ended();
-        if std::mem::take(&mut self.is_quiet) {
-            // Whoever sends something after a silence has got what was sent before it.
-            self.session.unproven.clear();
-        }
-        match self.rate.take(self.house.clock.now()) {
-            Pace::Now => {}
-            Pace::After(delay) => self.slowed_until = Some(Instant::now() + delay),
-            // It ends: an error among other replies would tear a transaction apart.
-            Pace::Refused => return self.is_refused = true,
-        }
-        self.taken_bytes += size_of_command(&args);
-        self.ahead.push_back(args);
-    }
-
-    /// Starts every command that may start now; whether any did.
-    async fn start_what_may(&mut self) -> bool {
-        let mut has_started = false;
-        loop {
-            if self.running.is_empty() {
-                (self.is_alone, self.is_waiting, self.is_confirming) = (false, false, false);
-            }
-            if self.is_alone {
-                return has_started;
-            }
-            let Some(passed) = self.next_command() else { return has_started };
-            if passed.2.flow(passed.1) != Flow::Write && !self.running.is_empty() {
-                self.held = Some(passed);
-                return false;
-            }
-            has_started = true;
-            self.start(passed).await;
-        }
-    }
-
-    /// The next command that the session lets pass; what it refuses is answered.
-    fn next_command(&mut self) -> Option<Passed> {
-        if let Some(held) = self.held.take() {
-            return Some(held);
-        }
-        loop {
-            let args = self.ahead.pop_front()?;
-            let size = size_of_command(&args);
-            match self.session.gate(&args) {
-                Ok((command, request)) => return Some((size, command, request)),
-                Err(reply) => self.running.push_back((size, Box::pin(ready(Done::plain(reply))))),
-            }
-        }
-    }
-
-    async fn start(&mut self, (size, command, request): Passed) {
-        let flow = request.flow(command);
-        self.is_alone = flow == Flow::Alone;
-        self.is_waiting = command.kind == Kind::Blocking;
-        let was_authenticated = self.session.is_authenticated();
-        let gate = self.session.admit(command, request);
-        let (house, caller) = (Arc::clone(&self.house), Arc::clone(&self.session.caller));
-        match (was_authenticated, self.session.is_authenticated()) {
-            (false, true) => {
-                self.patience.logged_in();
-                self.reader.decoder_mut().set_limits(&self.house.settings.limits);
-            }
-            // RESET: it has to log in again, in time.
-            (true, false) => {
-                self.patience = Patience::new(self.house.clock.now(), false, bounds(&self.house));
-                self.reader.decoder_mut().set_limits(&self.house.settings.limits.before_login());
-            }
-            _ => {}
-        }
-        let mut running: Running = match gate {
-            Gate::Answer(reply) => Box::pin(ready(Done::plain(reply))),
-            Gate::Settled(reply) => {
-                self.is_confirming = true;
-                Box::pin(async move {
-                    // A change that is being written now is not told to who comes now; it is in what is read after this.
-                    let _confirmed_anyway = house.store.settled().await;
-                    Done::plain(reply)
-                })
-            }
-            Gate::Quit(reply) => Box::pin(ready(Done { reply, effect: Effect::Quit })),
-            Gate::Delay(reply, delay) if delay.is_zero() => Box::pin(ready(Done::plain(reply))),
-            Gate::Delay(reply, delay) => Box::pin(async move {
-                tokio::time::sleep(delay).await;
-                Done::plain(reply)
-            }),
-            Gate::Pass(command, request) => Box::pin(commands::run(house, caller, command, request)),
-            Gate::Transaction(queued) => Box::pin(commands::transact(house, queued)),
-        };
-        // The first poll puts its write in the store's order.
-        match poll!(&mut running) {
-            Poll::Ready(done) => self.running.push_back((size, Box::pin(ready(done)))),
-            Poll::Pending => {
-                // A read that goes on must not see the writes behind it.
-                self.is_alone |= flow == Flow::Read;
-                self.running.push_back((size, running));
-            }
-        }
-    }
-
     /// Sends every reply whose turn it is; whether the client said QUIT.
     async fn answer_what_is_ready(&mut self) -> Result<bool, std::io::Error> {
         while let Some((_, first)) = self.running.front_mut() {
@@ -378,10 +277,6 @@ async fn within(
 fn bounds(house: &House) -> Bounds {
     let ms = Duration::from_millis;
     Bounds { login: ms(house.settings.login_timeout_ms), frame: ms(house.settings.frame_timeout_ms) }
-}
-
-fn size_of_command(args: &[Bytes]) -> usize {
-    args.iter().map(Bytes::len).sum()
 }
 
 /// agq stops and the connection does not come to an end: it is writing to someone who does not read.

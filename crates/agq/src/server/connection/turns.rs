@@ -1,0 +1,125 @@
+//! Whose turn it is: commands are taken as they come, and started as soon as they may.
+
+use std::{sync::Arc, task::Poll};
+
+use agenix_protocol::request::{Flow, Kind};
+use bytes::Bytes;
+use futures_util::{future::ready, poll};
+use tokio::time::Instant;
+
+use super::{Connection, Passed, Running, bounds};
+use crate::{
+    commands::{self, Done, Effect},
+    server::{
+        session::Gate,
+        throttle::{Pace, Patience},
+    },
+};
+
+impl Connection {
+    /// Takes a command that was read; its turn comes.
+    pub(super) fn accept(&mut self, args: Vec<Bytes>) {
+        // A whole command has come: the next has its own time.
+        self.patience.frame_ended();
+        if std::mem::take(&mut self.is_quiet) {
+            // Whoever sends something after a silence has got what was sent before it.
+            self.session.unproven.clear();
+        }
+        match self.rate.take(self.house.clock.now()) {
+            Pace::Now => {}
+            Pace::After(delay) => self.slowed_until = Some(Instant::now() + delay),
+            // It ends: an error among other replies would tear a transaction apart.
+            Pace::Refused => return self.is_refused = true,
+        }
+        self.taken_bytes += size_of_command(&args);
+        self.ahead.push_back(args);
+    }
+
+    /// Starts every command that may start now; whether any did.
+    pub(super) async fn start_what_may(&mut self) -> bool {
+        let mut has_started = false;
+        loop {
+            if self.running.is_empty() {
+                (self.is_alone, self.is_waiting, self.is_confirming) = (false, false, false);
+            }
+            if self.is_alone {
+                return has_started;
+            }
+            let Some(passed) = self.next_command() else { return has_started };
+            if passed.2.flow(passed.1) != Flow::Write && !self.running.is_empty() {
+                self.held = Some(passed);
+                return false;
+            }
+            has_started = true;
+            self.start(passed).await;
+        }
+    }
+
+    /// The next command that the session lets pass; what it refuses is answered.
+    fn next_command(&mut self) -> Option<Passed> {
+        if let Some(held) = self.held.take() {
+            return Some(held);
+        }
+        loop {
+            let args = self.ahead.pop_front()?;
+            let size = size_of_command(&args);
+            match self.session.gate(&args) {
+                Ok((command, request)) => return Some((size, command, request)),
+                Err(reply) => self.running.push_back((size, Box::pin(ready(Done::plain(reply))))),
+            }
+        }
+    }
+
+    async fn start(&mut self, (size, command, request): Passed) {
+        let flow = request.flow(command);
+        self.is_alone = flow == Flow::Alone;
+        self.is_waiting = command.kind == Kind::Blocking;
+        let was_authenticated = self.session.is_authenticated();
+        let gate = self.session.admit(command, request);
+        let (house, caller) = (Arc::clone(&self.house), Arc::clone(&self.session.caller));
+        match (was_authenticated, self.session.is_authenticated()) {
+            (false, true) => {
+                self.patience.logged_in();
+                self.reader.decoder_mut().set_limits(&self.house.settings.limits);
+            }
+            // RESET: it has to log in again, in time.
+            (true, false) => {
+                self.patience = Patience::new(self.house.clock.now(), false, bounds(&self.house));
+                self.reader.decoder_mut().set_limits(&self.house.settings.limits.before_login());
+            }
+            _ => {}
+        }
+        let mut running: Running = match gate {
+            Gate::Answer(reply) => Box::pin(ready(Done::plain(reply))),
+            Gate::Settled(reply) => {
+                self.is_confirming = true;
+                Box::pin(async move {
+                    // A change that is being written now is not told to who comes now; it is in what is read after this.
+                    let _confirmed_anyway = house.store.settled().await;
+                    Done::plain(reply)
+                })
+            }
+            Gate::Quit(reply) => Box::pin(ready(Done { reply, effect: Effect::Quit })),
+            Gate::Delay(reply, delay) if delay.is_zero() => Box::pin(ready(Done::plain(reply))),
+            Gate::Delay(reply, delay) => Box::pin(async move {
+                tokio::time::sleep(delay).await;
+                Done::plain(reply)
+            }),
+            Gate::Pass(command, request) => Box::pin(commands::run(house, caller, command, request)),
+            Gate::Transaction(queued) => Box::pin(commands::transact(house, queued)),
+        };
+        // The first poll puts its write in the store's order.
+        match poll!(&mut running) {
+            Poll::Ready(done) => self.running.push_back((size, Box::pin(ready(done)))),
+            Poll::Pending => {
+                // A read that goes on must not see the writes behind it.
+                self.is_alone |= flow == Flow::Read;
+                self.running.push_back((size, running));
+            }
+        }
+    }
+}
+
+fn size_of_command(args: &[Bytes]) -> usize {
+    args.iter().map(Bytes::len).sum()
+}
