@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -17,6 +17,8 @@ pub(crate) struct Counters {
     pub(crate) completed: AtomicU64,
     pub(crate) failed: AtomicU64,
     busy_ms: AtomicU64,
+    /// Whether no jobs are taken.
+    pub(crate) is_quiet: AtomicBool,
 }
 
 impl Counters {
@@ -49,6 +51,7 @@ impl Vitals {
         let (completed, failed) = (read(&counters.completed), read(&counters.failed));
         let average = read(&counters.busy_ms).checked_div(completed + failed).unwrap_or_default();
         json!({
+            "quiet": counters.is_quiet.load(Ordering::Relaxed),
             "active_jobs": jobs.len(),
             "active_job_ids": jobs,
             "completed_jobs_total": completed,

@@ -1,6 +1,9 @@
 //! The worker: look → register → claim → run → report → drain, through as many stays at agq as it takes.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use agenix_client::{Backoff, ClientError, Server};
 use agenix_protocol::{
@@ -154,6 +157,10 @@ impl Worker {
         let mut claims = Some(claims);
         loop {
             let (takes, ends) = (self.helm.takes_jobs(), self.helm.is_ending());
+            if crew.counters.is_quiet.swap(!takes, Ordering::Relaxed) == takes {
+                // agq shows it from now on.
+                nudge.notify_one();
+            }
             let pulled = pull(&crew, session, claims.take(), takes);
             tokio::pin!(pulled);
             while (self.helm.takes_jobs(), self.helm.is_ending()) == (takes, ends) {

@@ -2,7 +2,7 @@
 
 use std::{sync::Once, time::Duration};
 
-use agenix_protocol::request::Request;
+use agenix_protocol::request::{Request, Secret};
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, Value,
     aio::MultiplexedConnection,
@@ -125,7 +125,7 @@ impl Connection {
         let mut connection = Self { address: address.clone(), inner };
         if let Some(key) = &server.key {
             let key = key.expose_secret().as_bytes().to_vec().into();
-            connection.call(&Request::Auth { key }).await?;
+            connection.call(&Request::Auth { key: Secret(key) }).await?;
         }
         Ok(connection)
     }

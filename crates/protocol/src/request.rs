@@ -30,8 +30,8 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "docs/protocol.md describes each command and its arguments")]
 pub enum Request {
-    Auth { key: Bytes },
-    Hello { version: Option<RespVersion>, auth: Option<Bytes>, name: Option<Bytes> },
+    Auth { key: Secret },
+    Hello { version: Option<RespVersion>, auth: Option<Secret>, name: Option<Bytes> },
     Client(ClientCommand),
     Ping { message: Option<Bytes> },
     Echo { message: Bytes },
@@ -86,6 +86,16 @@ pub enum Request {
     QueuePause { queue: QueueName },
     QueueResume { queue: QueueName },
     Metrics { prometheus: bool },
+}
+
+/// A session key on its way; its `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub Bytes);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
 }
 
 /// How long a blocking command waits, in milliseconds.

@@ -23,7 +23,7 @@ pub struct Candidate {
 
 impl Candidate {
     fn could_run(&self) -> bool {
-        self.missing.is_empty() && self.worker.takes_jobs()
+        self.missing.is_empty() && self.worker.wants_jobs()
     }
 
     fn has_room(&self) -> bool {
@@ -35,7 +35,7 @@ impl Candidate {
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
         let is_dead = candidate.worker.standing == Standing::Dead;
-        (is_dead, candidate.missing.len(), !candidate.worker.takes_jobs(), !candidate.has_room())
+        (is_dead, candidate.missing.len(), !candidate.worker.wants_jobs(), !candidate.has_room())
     });
     candidates.truncate(NEAREST);
     candidates

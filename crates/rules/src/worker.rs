@@ -53,9 +53,16 @@ pub struct Worker {
     pub timed_out_jobs: u64,
     /// How many jobs it runs at once.
     pub max_concurrent_jobs: u32,
+    /// Whether it said that it takes no jobs for now.
+    pub is_quiet: bool,
 }
 
 impl Worker {
+    /// Whether it may take jobs, and does.
+    pub fn wants_jobs(&self) -> bool {
+        self.takes_jobs() && !self.is_quiet
+    }
+
     /// Whether it may take jobs.
     pub fn takes_jobs(&self) -> bool {
         self.standing == Standing::Active && self.told.is_none() && self.quarantine.is_none()
@@ -68,6 +75,7 @@ impl Worker {
             (_, Some(Told::Terminate)) => "terminating",
             (_, Some(Told::Drain)) => "draining",
             _ if self.quarantine.is_some() => "quarantined",
+            _ if self.is_quiet => "quiet",
             _ => "active",
         }
     }
@@ -158,6 +166,7 @@ pub fn registered(
         quarantine: same_run.and_then(|known| known.quarantine.clone()),
         timed_out_jobs: known.map_or(0, |known| known.timed_out_jobs),
         max_concurrent_jobs: registration.max_concurrent_jobs,
+        is_quiet: same_run.is_some_and(|known| known.is_quiet),
     })
 }
 
@@ -202,7 +211,12 @@ pub fn is_new_run(known: &Worker, registration: &WorkerRegistration) -> bool {
 }
 
 /// A heartbeat. A worker that was found dead has to register again.
-pub fn seen(known: &Worker, stats: Option<&str>, now: Timestamp) -> Result<Worker, Rejection> {
+pub fn seen(
+    known: &Worker,
+    stats: Option<&str>,
+    is_quiet: bool,
+    now: Timestamp,
+) -> Result<Worker, Rejection> {
     if known.standing != Standing::Active {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
@@ -210,6 +224,7 @@ pub fn seen(known: &Worker, stats: Option<&str>, now: Timestamp) -> Result<Worke
     seen.last_seen_at = now.max(known.last_seen_at);
     if let Some(stats) = stats {
         seen.stats = Some(stats.to_owned());
+        seen.is_quiet = is_quiet;
     }
     Ok(seen)
 }
@@ -308,7 +323,7 @@ mod tests {
 
     #[test]
     fn silence_is_measured_from_the_last_sign_of_life() {
-        let worker = seen(&worker(), None, Timestamp(2000)).unwrap();
+        let worker = seen(&worker(), None, false, Timestamp(2000)).unwrap();
         assert!(!is_silent(&worker, Timestamp(2000 + 90_000), NOW, 90_000));
         assert!(is_silent(&worker, Timestamp(2000 + 90_001), NOW, 90_000));
         assert!(
@@ -320,8 +335,11 @@ mod tests {
 
     #[test]
     fn the_dead_must_register_again_and_time_never_goes_back() {
-        assert!(seen(&dead(&worker()), None, NOW).is_err());
-        assert_eq!(seen(&worker(), Some("{}"), Timestamp(1)).unwrap().last_seen_at, NOW);
+        assert!(seen(&dead(&worker()), None, false, NOW).is_err());
+        assert_eq!(seen(&worker(), Some("{}"), false, Timestamp(1)).unwrap().last_seen_at, NOW);
+        let quiet = seen(&worker(), Some("{}"), true, NOW).unwrap();
+        assert_eq!((quiet.state(), quiet.takes_jobs(), quiet.wants_jobs()), ("quiet", true, false));
+        assert_eq!(seen(&quiet, None, false, NOW).unwrap().state(), "quiet", "it said nothing else");
         assert_eq!(dead(&worker()).standing, Standing::Dead);
         assert_eq!(detached(&worker(), "c9"), None);
     }

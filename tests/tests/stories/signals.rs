@@ -87,12 +87,15 @@ fn a_quiet_worker_finishes_what_it_has_and_goes_on_when_it_is_told() {
     eventually("the job starts", || has_started(&lab));
     signal(agw.pid(), Signal::TSTP);
     heard(&agw, "quiet: no more jobs are taken");
+    let state = || lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data()[0]["state"].clone();
+    eventually("agq shows it", || (state() == "quiet").then_some(()));
     lab.submit_action(&agq, "short", "b", "[{}]");
     lab.file("go", "");
     assert_eq!(ended(&lab, &agq, "a")["status"], "completed", "agw itself does not stop");
     assert_eq!(only_job(&lab, &agq, "b")["status"], "pending");
     signal(agw.pid(), Signal::CONT);
     heard(&agw, "quiet no more");
+    eventually("agq shows that too", || (state() == "active").then_some(()));
     assert_eq!(ended(&lab, &agq, "b")["status"], "completed");
 }
 

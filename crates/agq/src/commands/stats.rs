@@ -51,7 +51,7 @@ pub(super) async fn all(house: &House) -> Result<QueueStats, CommandError> {
     let (lanes, paused, now) = (house.store.lanes().await?, house.store.paused().await?, house.clock.now());
     let workers = house.store.workers().await?;
     let mut abilities = Vec::new();
-    for (worker, _) in workers.iter().filter(|(worker, _)| worker.takes_jobs()) {
+    for (worker, _) in workers.iter().filter(|(worker, _)| worker.wants_jobs()) {
         abilities.push(house.abilities.of(&*house.store, worker).await?);
     }
     let names: BTreeSet<&str> =
@@ -100,6 +100,6 @@ fn counts(workers: &[(Worker, u64)]) -> WorkerCounts {
     WorkerCounts {
         total: workers.len() as u64,
         active: active().count() as u64,
-        idle: active().filter(|(worker, jobs)| worker.takes_jobs() && *jobs == 0).count() as u64,
+        idle: active().filter(|(worker, jobs)| worker.wants_jobs() && *jobs == 0).count() as u64,
     }
 }

@@ -86,11 +86,12 @@ pub(super) async fn heartbeat(
     identity::check_own(caller, worker_id)?;
     let stats = stats.map(|stats| read_stats(&stats)).transpose()?;
     let active = stats.as_ref().map(active_job_ids).transpose()?.unwrap_or_default();
+    let is_quiet = stats.as_ref().and_then(|stats| stats.get("quiet")?.as_bool()).unwrap_or_default();
     let text = stats.as_ref().map(documents::to_json);
     let (now, id) = (house.clock.now(), worker_id.clone());
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
-        worker::seen(known, text.as_deref(), now).map(Some)
+        worker::seen(known, text.as_deref(), is_quiet, now).map(Some)
     };
     house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
     let orders = orders(house, worker_id, &active).await?;

@@ -159,9 +159,11 @@ impl Session {
         }
         match request {
             Request::Auth { key } => {
-                self.authenticate(&key).map_or_else(wrong_key, |()| Gate::Answer(Reply::ok()))
+                self.authenticate(&key.0).map_or_else(wrong_key, |()| Gate::Answer(Reply::ok()))
             }
-            Request::Hello { version, auth, name } => self.hello(version, auth.as_ref(), name.as_ref()),
+            Request::Hello { version, auth, name } => {
+                self.hello(version, auth.as_ref().map(|key| &key.0), name.as_ref())
+            }
             Request::Client(client) => Gate::Answer(self.client(client)),
             Request::Select => Gate::Answer(Reply::ok()),
             Request::Quit => Gate::Quit(Reply::ok()),

@@ -53,7 +53,7 @@ pub struct WaitsFor {
 pub struct Nearest {
     /// The worker.
     pub worker_id: WorkerId,
-    /// `active`, `draining`, `terminating`, `quarantined` or `dead`.
+    /// `active`, `quiet`, `draining`, `terminating`, `quarantined` or `dead`.
     pub state: String,
     /// What it lacks, as `tool jq`, `tag gpu`, `label zone=eu`; empty where it could run the job.
     pub missing: Vec<String>,

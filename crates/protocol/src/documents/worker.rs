@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for Capabilities {
 pub struct WorkerStatus {
     /// The worker.
     pub worker_id: WorkerId,
-    /// `active`, `draining`, `terminating`, `quarantined` or `dead`.
+    /// `active`, `quiet`, `draining`, `terminating`, `quarantined` or `dead`.
     pub state: String,
     /// The machine's name.
     pub hostname: String,

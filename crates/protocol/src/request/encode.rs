@@ -47,8 +47,10 @@ impl Request {
     /// The commands about the connection and the server.
     fn encode_connection(&self) -> Option<Vec<Bytes>> {
         Some(match self {
-            Self::Auth { key } => command("AUTH", [key]),
-            Self::Hello { version, auth, name } => encode_hello(*version, auth.as_ref(), name.as_ref()),
+            Self::Auth { key } => command("AUTH", [&key.0]),
+            Self::Hello { version, auth, name } => {
+                encode_hello(*version, auth.as_ref().map(|key| &key.0), name.as_ref())
+            }
             Self::Client(client) => encode_client(client),
             Self::Ping { message } => command("PING", message),
             Self::Echo { message } => command("ECHO", [message]),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Request, RequestError, arguments::texts};
+use super::{Request, RequestError, Secret, arguments::texts};
 use crate::resp::RespVersion;
 
 /// `HELLO [2|3 [AUTH default <key>] [SETNAME <name>]]`, as Redis has it.
@@ -19,7 +19,7 @@ pub(super) fn hello(args: &[Bytes]) -> Result<Request, RequestError> {
     while let [option, rest @ ..] = options {
         options = match (option.to_ascii_uppercase().as_slice(), rest) {
             (b"AUTH", [_user, key, rest @ ..]) => {
-                auth = Some(key.clone());
+                auth = Some(Secret(key.clone()));
                 rest
             }
             (b"SETNAME", [set, rest @ ..]) => {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::LazyLock};
 use bytes::Bytes;
 
 use super::{
-    Request, RequestError,
+    Request, RequestError, Secret,
     arguments::{count, id_of, is_word, queue, status, text, texts},
     command::{Access, Command, Kind},
     keys::{KEY_COMMANDS, integer_of},
@@ -182,8 +182,8 @@ impl Command {
 fn auth(args: &[Bytes]) -> Result<Request, RequestError> {
     match args {
         [key] if key.is_empty() => Err(RequestError::AuthEmpty),
-        [key] => Ok(Request::Auth { key: key.clone() }),
-        [user, key] if &user[..] == b"default" => Ok(Request::Auth { key: key.clone() }),
+        [key] => Ok(Request::Auth { key: Secret(key.clone()) }),
+        [user, key] if &user[..] == b"default" => Ok(Request::Auth { key: Secret(key.clone()) }),
         _ => Err(RequestError::AuthArguments),
     }
 }

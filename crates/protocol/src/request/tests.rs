@@ -71,3 +71,11 @@ fn names_match_in_any_case_and_timeouts_may_be_fractions() {
     assert_eq!(parse("brpop l -1").unwrap_err(), "ERR timeout is negative");
     assert_eq!(parse("brpop l nan").unwrap_err(), "ERR timeout is not a float or out of range");
 }
+
+#[test]
+fn a_key_is_never_shown() {
+    for line in ["AUTH k3y", "AUTH default k3y", "HELLO 3 AUTH default k3y"] {
+        let shown = format!("{:?}", parse(line).unwrap());
+        assert!(!shown.contains("k3y"), "{shown}");
+    }
+}

@@ -335,7 +335,7 @@ fn worker_command(
             })
         }
         "beat" => Box::new(move |known: Option<&Worker>| {
-            worker::seen(known.ok_or_else(|| unknown.clone())?, None, now).map(Some)
+            worker::seen(known.ok_or_else(|| unknown.clone())?, None, false, now).map(Some)
         }),
         _ => Box::new(|known: Option<&Worker>| Ok(known.map(worker::dead))),
     };
