@@ -32,6 +32,7 @@ pub(crate) fn real_clients(report: &mut Report) -> anyhow::Result<PathBuf> {
     }
     if debian_program(report, "node", "nodejs") && debian_program(report, "npm", "npm") {
         node_packages(report, &tools.join("node"));
+        recent_node(report, &tools);
     }
     Ok(tools)
 }
@@ -147,15 +148,48 @@ fn node_packages(report: &mut Report, home: &Path) {
             report.skip("ioredis and node-redis", &format!("npm could not install them: {error:#}"));
         }
     }
-    let said = Command::new("node").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let major = said.trim_start_matches('v').split('.').next().and_then(|major| major.parse::<u32>().ok());
-    if major.is_none_or(|major| major < NODE_OF_MAJOR_6) {
-        report.skip(
-            "ioredis 6 and node-redis 6",
-            &format!("they need Node {NODE_OF_MAJOR_6}, this is {}", said.trim()),
-        );
+}
+
+/// A Node that the newest clients run on: that of the system, or one that npm installs beside them.
+fn recent_node(report: &mut Report, tools: &Path) {
+    let (link_to, home) = (tools.join("bin/node"), tools.join("node-newest"));
+    if major_of(&link_to)
+        .or_else(|| major_of(Path::new("node")))
+        .is_some_and(|major| major >= NODE_OF_MAJOR_6)
+    {
+        return;
     }
+    println!("Node is older than {NODE_OF_MAJOR_6}: installing a newer one with npm");
+    let installed = fs::create_dir_all(&home).map_err(anyhow::Error::from).and_then(|()| {
+        must(npm(&home).args(["--prefix", ".", "node@22"]))?;
+        link(&home.join("node_modules/node/bin/node"), &link_to)
+    });
+    match installed {
+        Ok(()) => report.installed(&format!("Node 22 with npm into {}", home.display())),
+        Err(error) => report.skip(
+            "ioredis 6 and node-redis 6",
+            &format!("they need Node {NODE_OF_MAJOR_6}, and npm could not install one: {error:#}"),
+        ),
+    }
+}
+
+/// The major version of a Node.
+fn major_of(node: &Path) -> Option<u32> {
+    let output =
+        Command::new(node).arg("--version").output().ok().filter(|output| output.status.success())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    said.trim().trim_start_matches('v').split('.').next()?.parse().ok()
+}
+
+/// npm at work in a directory, quietly.
+fn npm(home: &Path) -> Command {
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"])
+        .arg("--fetch-retries=1")
+        .current_dir(home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    npm
 }
 
 /// Whether there was anything to install.
@@ -168,13 +202,7 @@ fn npm_install(home: &Path) -> anyhow::Result<bool> {
     println!("ioredis and node-redis are missing: installing them with npm");
     fs::create_dir_all(home)?;
     fs::write(home.join("package.json"), &wanted)?;
-    let mut npm = Command::new("npm");
-    npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"])
-        .arg("--fetch-retries=1")
-        .current_dir(home)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    must(&mut npm)?;
+    must(&mut npm(home))?;
     fs::write(done, wanted)?;
     Ok(true)
 }
