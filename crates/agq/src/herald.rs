@@ -25,7 +25,7 @@ pub(crate) async fn run(house: Arc<House>) {
         let news = arrivals.news().await;
         let mut actions = HashMap::new();
         for (told, news) in news.into_iter().enumerate() {
-            if told % PACE == PACE - 1 {
+            if told % PACE == 0 {
                 give_time_to_read(&house).await;
             }
             match news {
@@ -38,7 +38,10 @@ pub(crate) async fn run(house: Arc<House>) {
                 }
             }
         }
-        for (action_id, (action, tally)) in actions {
+        for (told, (action_id, (action, tally))) in actions.into_iter().enumerate() {
+            if told % PACE == 0 {
+                give_time_to_read(&house).await;
+            }
             let status = to_json(&action::status(&action, &tally));
             house.hub.publish(&action_updates(&action_id).into(), &status.into());
         }

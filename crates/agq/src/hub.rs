@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use agenix_protocol::glob;
+use agenix_protocol::{documents::JOB_UPDATES, glob};
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -133,7 +133,11 @@ impl Hub {
     /// The least room that a listener to news has left.
     pub(crate) fn room(&self) -> usize {
         let inner = self.lock();
-        let news = inner.channels.iter().filter(|(name, _)| is_news(name)).chain(&inner.patterns);
+        let matches_news = |pattern: &Bytes| {
+            glob::matches(pattern, JOB_UPDATES.as_bytes()) || pattern.starts_with(b"action:")
+        };
+        let patterns = inner.patterns.iter().filter(|(pattern, _)| matches_news(pattern));
+        let news = inner.channels.iter().filter(|(name, _)| is_news(name)).chain(patterns);
         let hearing = news.flat_map(|(_, numbers)| numbers).filter_map(|number| inner.listeners.get(number));
         hearing.map(|listener| listener.give.capacity()).min().unwrap_or(usize::MAX)
     }

@@ -11,7 +11,10 @@ use std::{
 };
 
 use agenix_protocol::documents::Kept;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout_at},
+};
 
 use crate::{
     pipeline::{Command, Stdin, Stdout},
@@ -82,7 +85,8 @@ fn ear() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
 /// What was said, once the command has ended. One that it left behind may still hold the pipe: that is not waited for.
 async fn heard(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     let mut bytes = Vec::new();
-    while let Ok(Some(piece)) = timeout(LAST_WORDS, told.recv()).await {
+    let end = Instant::now() + LAST_WORDS;
+    while let Ok(Some(piece)) = timeout_at(end, told.recv()).await {
         bytes.extend(piece);
     }
     text(&bytes)

@@ -120,6 +120,7 @@ pub struct Job {
     /// How often a task of it asked for a later time.
     pub snoozes: u32,
     /// Whether `due_at` is the time by which its holder must have reported it.
+    #[serde(default)]
     pub waits_to_start: bool,
 }
 

@@ -54,6 +54,7 @@ pub struct Worker {
     /// How many jobs it runs at once.
     pub max_concurrent_jobs: u32,
     /// Whether it said that it takes no jobs for now.
+    #[serde(default)]
     pub is_quiet: bool,
 }
 

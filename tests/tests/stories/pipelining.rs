@@ -115,3 +115,33 @@ fn so_much_behind_a_command_that_waits_ends_the_connection_and_loses_nothing() {
     assert_eq!(other.ask("LPUSH list v"), ":1");
     assert_eq!(other.ask("LLEN list"), ":1");
 }
+
+#[test]
+fn an_action_behind_its_own_plan_keeps_its_place() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    for n in 0..20 {
+        let plan = crate::support::plan(&format!("p{n}"), "true", &[]);
+        let action = format!(r#"{{"action_id":"a{n}","plan_id":"p{n}","open":true}}"#);
+        raw.send(&format!(
+            "PLAN.SUBMIT '{plan}'\nACTION.SUBMIT '{action}'\nACTION.CLOSE a{n}\nPLAN.DELETE p{n}\n"
+        ));
+        assert_eq!(raw.line(), format!("+OK plan_id=p{n}"));
+        assert_eq!(raw.line(), format!("+OK action_id=a{n} jobs_created=0"));
+        assert_eq!((raw.line().as_str(), raw.line().as_str()), ("+OK", ":1"));
+    }
+}
+
+#[test]
+fn what_is_ready_is_answered_though_the_client_sends_no_more() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-pipeline", "1"]);
+    let rest = Raw::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:x y 1\nPING\n");
+    let mixed = "-ERR Invalid arguments: queues and lists cannot be waited for in one command";
+    assert_eq!(rest, format!("+OK\r\n{mixed}\r\n+PONG\r\n"));
+    // However little a connection may have under way, it may wait.
+    let mut waiting = Raw::open(&lab, &agq);
+    waiting.send("BRPOP list 1.5\n");
+    assert_eq!(waiting.line(), "$-1");
+}

@@ -41,6 +41,9 @@ use crate::{
 /// Most bytes of commands that are not answered yet; one command may pass it.
 const READ_AHEAD: usize = 16 * 1024 * 1024;
 
+/// How long a command may wait with so much behind it that nothing more can be read.
+const CROWDED_AFTER: Duration = Duration::from_secs(1);
+
 type Running = Pin<Box<dyn Future<Output = Done> + Send>>;
 /// A command that the session let pass, and its size in bytes.
 type Passed = (usize, &'static Command, Request);
@@ -186,9 +189,7 @@ impl Connection {
             self.patience.frame_ended();
         }
         let patience = self.patience.left(now);
-        if self.is_waiting && !may_read && self.slowed_until.is_none() {
-            return Ok(Some(End::Crowded));
-        }
+        let is_crowded = self.is_waiting && !may_read && !self.is_refused && self.slowed_until.is_none();
         let is_confirming = self.is_confirming;
         tokio::select! {
             done = front(&mut self.running) => drop(self.answer(done).await?),
@@ -204,6 +205,7 @@ impl Connection {
             },
             // A part of a command: from now on it is waited for.
             () = self.heard.notified(), if may_read && !has_begun => {}
+            () = tokio::time::sleep(CROWDED_AFTER), if is_crowded => return Ok(Some(End::Crowded)),
             () = until(self.slowed_until) => self.slowed_until = None,
             () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {
                 return Ok(self.patience.overdue(self.house.clock.now()).map(End::Overdue));
@@ -214,7 +216,8 @@ impl Connection {
 
     fn may_read(&self) -> bool {
         let max = self.house.settings.limits.max_pipeline;
-        let count = self.running.len() + self.ahead.len();
+        // What is read behind a command that waits is read to notice when the client goes.
+        let count = (self.running.len() + self.ahead.len()).saturating_sub(usize::from(self.is_waiting));
         !self.is_refused
             && self.slowed_until.is_none()
             && self.taken_bytes < READ_AHEAD

@@ -75,7 +75,7 @@ pub(super) static COMMANDS: &[Command] = &[
     row("PUBLISH", 3, Read, Client, "<channel> <message>", "Sends a message to those who listen.",
         |args| Ok(Request::Publish { channel: args[0].clone(), message: args[1].clone() })),
 
-    row("PLAN.SUBMIT", 2, Write, Client, "<plan_json>", "Stores a plan.",
+    row("PLAN.SUBMIT", 2, Steps, Client, "<plan_json>", "Stores a plan.",
         |args| Ok(Request::PlanSubmit { plan: args[0].clone() })),
     row("PLAN.GET", 2, Read, Everyone, "<plan_id>", "Shows a plan.",
         |args| Ok(Request::PlanGet { plan_id: id_of(&args[0])? })),

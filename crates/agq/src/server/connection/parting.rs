@@ -27,8 +27,12 @@ impl Connection {
             Ok(End::TooFast) => {
                 let max = self.house.settings.limits.max_commands_per_sec;
                 self.say_last(format!("ERR Too many commands: max {max} a second")).await;
+                self.linger().await;
             }
-            Ok(End::Crowded) => self.say_last("ERR Too many commands behind one that waits".into()).await,
+            Ok(End::Crowded) => {
+                self.say_last("ERR Too many commands behind one that waits".into()).await;
+                self.linger().await;
+            }
             // In the middle of a reply nothing more can be said.
             Err(error) => debug!(%error, "a connection broke"),
         }
@@ -68,6 +72,11 @@ impl Connection {
         {
             return;
         }
+        self.linger().await;
+    }
+
+    /// The client may still be sending: a reset would take the last replies away from it.
+    async fn linger(&mut self) {
         let linger = async {
             tokio::io::AsyncWriteExt::shutdown(self.writer.get_mut()).await?;
             let mut sink = vec![0; 64 * 1024];
@@ -75,7 +84,7 @@ impl Connection {
             Ok::<_, std::io::Error>(())
         };
         if timeout(LINGER, linger).await.is_err() {
-            debug!("a refused client went on sending");
+            debug!("a client that was cut off went on sending");
         }
     }
 

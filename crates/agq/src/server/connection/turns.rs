@@ -48,7 +48,7 @@ impl Connection {
             let Some(passed) = self.next_command() else { return has_started };
             if passed.2.flow(passed.1) != Flow::Write && !self.running.is_empty() {
                 self.held = Some(passed);
-                return false;
+                return has_started;
             }
             has_started = true;
             self.start(passed).await;
@@ -110,7 +110,10 @@ impl Connection {
         };
         // The first poll puts its write in the store's order.
         match poll!(&mut running) {
-            Poll::Ready(done) => self.running.push_back((size, Box::pin(ready(done)))),
+            Poll::Ready(done) => {
+                self.is_waiting = false;
+                self.running.push_back((size, Box::pin(ready(done))));
+            }
             Poll::Pending => {
                 // A read that goes on must not see the writes behind it.
                 self.is_alone |= flow == Flow::Read;
