@@ -129,11 +129,12 @@ impl Crew {
         let progress = |now: Progress| {
             tell.send_replace(Some(now));
         };
+        let mut under_way = None;
         let update = tokio::select! {
             // First: that a job runs goes out before its end does, however short it is. A claim that was never reported
             // goes back when the connection closes.
             biased;
-            never = link.accompany(job, told, stop) => match never {},
+            never = link.accompany(job, told, stop, &mut under_way) => match never {},
             update = job::run(job, &workshop, stop, progress) => update,
         };
         if stop.is_called() {
@@ -141,8 +142,15 @@ impl Crew {
             return;
         }
         self.counters.ended(update.status == Some(Status::Completed), started.elapsed());
+        let reported = async {
+            if let Some(start) = under_way {
+                // What agq says to it does not matter any more, only that it is heard before the end.
+                let _heard = start.await;
+            }
+            link.report(&job.job_id, update).await;
+        };
         tokio::select! {
-            () = link.report(&job.job_id, update) => {}
+            () = reported => {}
             () = stop.called() => {}
         }
     }

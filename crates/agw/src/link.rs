@@ -10,6 +10,7 @@ use agenix_protocol::{
 };
 use tokio::{
     sync::{Notify, watch},
+    task::JoinHandle,
     time::sleep,
 };
 use tracing::{debug, warn};
@@ -88,13 +89,15 @@ impl Link {
         }
     }
 
-    /// Tells agq that a job runs and, now and then, how far it is; never ends. What cannot be told now is left out. When
+    /// Tells agq that a job runs and, now and then, how far it is; never ends. When this is dropped, a report that is
+    /// `under_way` goes on: the redis crate does not send what nobody waits for, and agq has to hear of a start. What cannot be told now is left out. When
     /// agq answers that the job is not ours, `stop` is called.
     pub(crate) async fn accompany(
         &self,
         job: &JobDocument,
         mut progress: watch::Receiver<Option<Progress>>,
         stop: &Stop,
+        under_way: &mut Option<JoinHandle<Result<(), ClientError>>>,
     ) -> Infallible {
         let job_id = &job.job_id;
         // Said until it was heard once.
@@ -113,7 +116,12 @@ impl Link {
                 progress_percent: Some(now.percent),
                 ..JobUpdate::default()
             };
-            match connection.update_job(job_id, &update).await {
+            let id = job_id.clone();
+            let report =
+                under_way.insert(tokio::spawn(async move { connection.update_job(&id, &update).await }));
+            let Ok(told) = report.await else { return std::future::pending().await };
+            *under_way = None;
+            match told {
                 Ok(()) => status = None,
                 Err(ClientError::Rejected(reason)) if is_not_ours(&reason) => {
                     warn!(%job_id, "the job is not ours any more, its processes are ended: {reason}");
