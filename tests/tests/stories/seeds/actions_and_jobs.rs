@@ -199,3 +199,89 @@ fn job_cancel_and_action_cancel_and_retry() {
         "#,
     );
 }
+
+#[test]
+fn brpop_gives_the_job_with_its_plan_and_input() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    hold(&mut raw, PLAN);
+    hold(
+        &mut raw,
+        "> ACTION.SUBMIT '{\"action_id\":\"a\",\"plan_id\":\"p\",\"inputs\":[{\"file\":\"x\"}]}'\n< +OK action_id=a jobs_created=1",
+    );
+    raw.send("BRPOP queue:ready 5\n");
+    let job: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
+    assert!(job["job_id"].as_str().unwrap().starts_with("job-"));
+    assert_eq!((&job["plan_id"], &job["action_id"], &job["attempt"]), (&"p".into(), &"a".into(), &1.into()));
+    assert_eq!((&job["plan"]["tasks"][0]["command"], &job["inputs"]["file"]), (&"sort".into(), &"x".into()));
+    hold(&mut raw, "> BRPOP queue:ready 0.01\n< $-1");
+}
+
+#[test]
+fn a_claim_is_shown_with_its_worker_for_as_long_as_it_holds() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    hold(&mut raw, PLAN);
+    hold(
+        &mut raw,
+        r#"
+        > WORKER.REGISTER '{"worker_id":"worker-001","capabilities":["sort"]}'
+        < +OK worker_id=worker-001 heartbeat_interval=30
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{}]}'
+        < +OK action_id=a jobs_created=1
+        "#,
+    );
+    raw.send("BRPOP queue:ready 5\n");
+    let job = raw.bulk().split('"').nth(3).unwrap().to_owned();
+    hold(
+        &mut raw,
+        &r#"
+        > JOB.UPDATE JOB '{"status":"running","worker_id":"worker-001","started_at":"2025-11-17T10:00:00Z"}'
+        < +OK
+        > GET job:JOB:worker
+        < $10
+        < worker-001
+        > TTL job:JOB:worker
+        < :3…
+        > WORKER.UNREGISTER worker-001
+        < +OK
+        > GET job:JOB:worker
+        < $-1
+        > LLEN queue:ready
+        < :1
+        "#
+        .replace("JOB.UPDATE", "job.update")
+        .replace("JOB", &job)
+        .replace("job.update", "JOB.UPDATE"),
+    );
+}
+
+#[test]
+fn an_action_for_later_waits_in_queue_scheduled() {
+    let script = format!(
+        r#"{PLAN}
+        > ACTION.SUBMIT '{{"action_id":"a","plan_id":"p","inputs":[{{}},{{}}],"delay_secs":1000}}'
+        < +OK action_id=a jobs_created=2
+        > QUEUE.STATS queue:scheduled
+        < $…
+        < {{"queue:scheduled":{{"length":2,"next_job_due_in_seconds":…}}}}
+        > LLEN queue:ready
+        < :0"#
+    );
+    converse(&[], &script);
+}
+
+#[test]
+fn the_last_job_sets_when_the_action_was_over() {
+    about_a_claim(
+        r#"
+        > JOB.UPDATE JOB '{"status":"completed"}'
+        < +OK
+        > ACTION.STATUS a
+        < $…
+        < {"action_id":"a","plan_id":"p","total_jobs":1,"pending":0,"running":0,"completed":1,"failed":0,"dead":0,…"completed_jobs_at":"20…Z"}
+        "#,
+    );
+}

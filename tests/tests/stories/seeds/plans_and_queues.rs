@@ -172,3 +172,37 @@ fn more_than_a_hundred_tasks_or_a_megabyte_is_refused() {
         &format!("> PLAN.SUBMIT '{plan}'\n< -ERR Invalid plan schema: tasks has 101 tasks, max 100"),
     );
 }
+
+#[test]
+fn plan_list_has_a_hundred_where_it_does_not_say() {
+    let lab = e2e::Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = crate::support::Raw::open(&lab, &agq);
+    for n in 0..101 {
+        let plan = crate::support::plan(&format!("p{n:03}"), "true", &[]);
+        assert!(raw.ask(&format!("PLAN.SUBMIT '{plan}'")).starts_with("+OK"));
+    }
+    raw.send("PLAN.LIST\n");
+    assert_eq!(raw.line(), "*100");
+    let ids: Vec<String> = (0..100).map(|_| raw.bulk()).collect();
+    assert_eq!((ids[0].as_str(), ids[99].as_str()), ("p000", "p099"));
+    raw.send("PLAN.LIST OFFSET 100\n");
+    assert_eq!((raw.line().as_str(), raw.bulk().as_str()), ("*1", "p100"));
+}
+
+#[test]
+fn queue_stats_with_jobs_and_workers() {
+    converse(
+        &[],
+        r#"
+        > PLAN.SUBMIT '{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}'
+        < +OK plan_id=p
+        > WORKER.REGISTER '{"worker_id":"w","capabilities":["sort"]}'
+        < +OK worker_id=w heartbeat_interval=30
+        > ACTION.SUBMIT '{"action_id":"a","plan_id":"p","inputs":[{},{}]}'
+        < +OK action_id=a jobs_created=2
+        > QUEUE.STATS
+        < $…
+        < {"queue:ready":{"length":2,"oldest_job_age_seconds":0,"newest_job_age_seconds":0,"needs":[{"tools":["sort"],"length":2,"workers":1}]},…"workers":{"total":1,"active":1,"idle":1}}"#,
+    );
+}
