@@ -112,7 +112,7 @@ impl Claims {
                 address: self.address.clone(),
                 reason: "a claim was not answered in time".into(),
             };
-            let claim = self.connection.claim_from(&self.queues, CLAIM_WAIT);
+            let claim = self.connection.claim(&self.queues, CLAIM_WAIT);
             if let Some(job) = timeout(CLAIM_BOUND, claim).await.map_err(silence)?? {
                 return Ok(job);
             }

@@ -6,7 +6,6 @@ use agenix_protocol::{
         QueueStats, Status, WorkerRegistration, WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
-    names::QUEUE_READY,
     request::{BlockingPop, ClientCommand, End, Page, Request, Wait},
 };
 use redis::{FromRedisValue, Value};
@@ -87,22 +86,13 @@ impl Connection {
         self.call(&Request::JobUpdate { job_id: job_id.clone(), update: json.into() }).await.map(drop)
     }
 
-    /// BRPOP queue:ready, on a connection that was opened for claims.
-    pub async fn claim(&mut self, wait: Wait) -> Result<Option<JobDocument>, ClientError> {
-        self.claim_at(vec![QUEUE_READY.into()], wait).await
-    }
-
     /// BRPOP of these queues, on a connection that was opened for claims: a job of the first that has one.
-    pub async fn claim_from(
+    pub async fn claim(
         &mut self,
         queues: &[QueueName],
         wait: Wait,
     ) -> Result<Option<JobDocument>, ClientError> {
-        self.claim_at(queues.iter().map(|queue| format!("queue:{queue}")).collect(), wait).await
-    }
-
-    async fn claim_at(&mut self, keys: Vec<String>, wait: Wait) -> Result<Option<JobDocument>, ClientError> {
-        let keys = keys.into_iter().map(Into::into).collect();
+        let keys = queues.iter().map(|queue| format!("queue:{queue}").into()).collect();
         let pop = BlockingPop { keys, from: End::Tail, to: None, timeout: wait };
         let reply = self.call(&Request::BlockingPop(pop)).await?;
         match reply {

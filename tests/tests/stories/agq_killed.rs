@@ -131,6 +131,7 @@ async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<Strin
         parse(br#"{"worker_id":"ledger","capabilities":["sh"],"instance":"one","active_job_ids":[]}"#)
             .unwrap();
     let done = JobUpdate { status: Some(Status::Completed), ..JobUpdate::default() };
+    let ready = ["ready".parse().unwrap()];
     let mut acknowledged = BTreeSet::new();
     while !is_over.load(Ordering::Relaxed) {
         let Ok(mut connection) = Connection::open_patiently(server).await else {
@@ -140,7 +141,7 @@ async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<Strin
         if connection.register(&registration).await.is_err() {
             continue;
         }
-        while let Ok(claimed) = connection.claim(Wait::Ms(200)).await {
+        while let Ok(claimed) = connection.claim(&ready, Wait::Ms(200)).await {
             if connection.heartbeat(&registration.worker_id, "{}".into()).await.is_err() {
                 break;
             }

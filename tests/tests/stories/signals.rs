@@ -1,11 +1,6 @@
 //! What a worker does when it is signalled, and what it says of itself.
 
-use std::{
-    fs::{self, File},
-    os::unix::fs::PermissionsExt,
-    path::PathBuf,
-    process::{Child, Stdio},
-};
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use e2e::{Agq, Agw, Lab, eventually};
 use rustix::process::{Pid, Signal, kill_process};
@@ -26,40 +21,12 @@ fn has_started(lab: &Lab) -> Option<()> {
     lab.path().join("started").exists().then_some(())
 }
 
-/// A worker whose PATH begins with the directory `bin` of the lab; killed when dropped.
-struct Equipped {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Equipped {
-    fn start(lab: &Lab, agq: &Agq) -> Self {
-        let log = lab.path().join("equipped.log");
-        let path = format!("{}:{}", lab.path().join("bin").display(), std::env::var("PATH").unwrap());
-        let child = lab
-            .command("agw")
-            .env("PATH", path)
-            .args(["--agq", &agq.address(), "--worker-id", "w1"])
-            .stdout(Stdio::null())
-            .stderr(File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
-        let worker = Self { child, log };
-        eventually("the worker registers", || worker.log().contains("is registered").then_some(()));
-        worker
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
-    }
-}
-
-impl Drop for Equipped {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.child.kill();
-        let _ended = self.child.wait();
-    }
+/// A worker whose PATH begins with the directory `bin` of the lab.
+fn equipped(lab: &Lab, agq: &Agq) -> Agw {
+    let path = format!("{}:{}", lab.path().join("bin").display(), std::env::var("PATH").unwrap());
+    let mut command = lab.command("agw");
+    command.env("PATH", path).env("AGQ_ADDR", agq.address());
+    lab.agw_by("w1", command)
 }
 
 /// Puts a program into the directory `bin` of the lab.
@@ -104,14 +71,14 @@ fn a_worker_that_is_hung_up_finds_new_programs_and_keeps_its_jobs() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
     program(&lab, "agx-old", "true");
-    let worker = Equipped::start(&lab, &agq);
+    let worker = equipped(&lab, &agq);
     lab.submit_plan(&agq, &plan("wait", "sh", &["-c", &waiting(&lab)]));
     lab.submit_plan(&agq, &plan("new", "agx-new", &[]));
     lab.submit_action(&agq, "wait", "a", "[{}]");
     lab.submit_action(&agq, "new", "b", "[{}]");
     eventually("the job starts", || has_started(&lab));
     program(&lab, "agx-new", "echo new");
-    signal(worker.child.id(), Signal::HUP);
+    signal(worker.pid(), Signal::HUP);
     let job = ended(&lab, &agq, "b");
     assert_eq!((job["status"].as_str(), job["stdout"].as_str()), (Some("completed"), Some("new\n")));
     assert_eq!(action(&lab, &agq, "a")["running"], 1, "{}", worker.log());
@@ -146,7 +113,7 @@ fn an_agentic_unit_is_found_by_what_it_says_of_itself() {
     let agq = lab.agq(&[]);
     program(&lab, "agx-ocr", "test \"$1\" = --describe && echo 'Reads text from scanned images.'");
     program(&lab, "agx-mute", "exit 1");
-    let worker = Equipped::start(&lab, &agq);
+    let worker = equipped(&lab, &agq);
     let mut raw = Raw::open(&lab, &agq);
     assert_eq!(raw.ask("CAPABILITY.SEARCH scanned"), "*1", "{}", worker.log());
     let found: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();

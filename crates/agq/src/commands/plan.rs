@@ -50,13 +50,9 @@ pub(super) async fn delete(house: &House, plan_id: &PlanId) -> Outcome {
     Ok(Reply::Integer(house.store.delete_plan(plan_id).await??.into()))
 }
 
-/// The plan, even when it was submitted just before on the same connection and is not answered yet.
+/// The plan. One that was submitted before on the same connection is there: PLAN.SUBMIT runs alone on it.
 pub(super) async fn find(house: &House, plan_id: &PlanId) -> Result<Plan, CommandError> {
-    let mut found = house.store.plan(plan_id).await?;
-    if found.is_none() {
-        house.store.settled().await?;
-        found = house.store.plan(plan_id).await?;
-    }
+    let found = house.store.plan(plan_id).await?;
     let stored = found.ok_or_else(|| Rejection::PlanNotFound(plan_id.clone()))?;
     Ok(documents::parse(stored.json.as_bytes())
         .map_err(|error| StoreError(format!("plan {plan_id} cannot be read: {error}")))?)
