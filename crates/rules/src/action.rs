@@ -63,7 +63,7 @@ pub fn is_same(known: &Action, new: &Action) -> bool {
     asked(known) == asked(new)
 }
 
-/// Whether every input is an object and has the fields that the plan's placeholders name.
+/// Whether every input is an object that can be read, and has the fields that the plan's placeholders name.
 pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     if exceeds(inputs.len(), limits.max_inputs) {
         return Err(Rejection::TooManyInputs(limits.max_inputs));
@@ -73,9 +73,7 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
         if !is_object(input.get()) {
             return Err(Rejection::InvalidAction(format!("inputs[{at}] is not an object")));
         }
-        if !fields.is_empty() {
-            check_fields(at, input.get(), &fields)?;
-        }
+        check_fields(at, input.get(), &fields)?;
     }
     Ok(())
 }
@@ -252,7 +250,9 @@ mod tests {
         time::Timestamp,
     };
 
-    use super::{Tally, check};
+    use serde_json::value::RawValue;
+
+    use super::{Tally, check, check_inputs};
 
     fn checked(inputs: &str, max_inputs: usize) -> Result<(), String> {
         let plan = r#"{"tasks":[{"task_number":1,"command":"cat","args":["{{input.file}}"]}]}"#;
@@ -274,6 +274,23 @@ mod tests {
         assert_eq!(checked("", 10).unwrap_err(), empty);
         let nul = "Invalid action schema: inputs[0].file contains a NUL byte, which no process can be given";
         assert_eq!(checked(r#"{"file":"a\u0000"}"#, 10).unwrap_err(), nul);
+    }
+
+    #[test]
+    fn an_input_that_no_worker_can_read_is_refused() {
+        let plan: Plan = parse(br#"{"tasks":[{"task_number":1,"command":"true"}]}"#).unwrap();
+        let checked = |value: &str| {
+            let input = RawValue::from_string(format!(r#"{{"a":{value}}}"#)).unwrap();
+            check_inputs(&[input], &plan, &Limits::default()).map_err(|rejection| rejection.to_string())
+        };
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert_eq!((checked(&nested(126)), checked("1e308")), (Ok(()), Ok(())));
+        for (value, words) in
+            [(nested(127).as_str(), "recursion limit exceeded"), ("1e309", "number out of range")]
+        {
+            let refused = checked(value).unwrap_err();
+            assert!(refused.starts_with(&format!("Invalid action schema: inputs[0]: {words}")), "{refused}");
+        }
     }
 
     #[test]

@@ -23,7 +23,9 @@ use agenix_protocol::{
 use serde::{Deserialize, Serialize};
 
 pub use asked::{cancelled, orphaned, retried};
-pub use holding::{abandoned, claimed, due, given_back, reclaimed, renewed};
+pub use holding::{
+    abandoned, claimed, due, given_back, is_reckoned_ahead, reckoned_anew, reclaimed, renewed,
+};
 pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, advanced, blames_worker, verdict};
 
 use crate::action::Action;

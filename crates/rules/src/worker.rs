@@ -222,7 +222,8 @@ pub fn seen(
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let mut seen = known.clone();
-    seen.last_seen_at = now.max(known.last_seen_at);
+    // Also where that is earlier: the clock was set back, and a time to come would count as heard until it has come.
+    seen.last_seen_at = now;
     if let Some(stats) = stats {
         seen.stats = Some(stats.to_owned());
         seen.is_quiet = is_quiet;
@@ -252,9 +253,11 @@ pub fn flagged(known: &Worker) -> Worker {
 }
 
 /// Whether a worker has been silent for longer than `timeout_ms` (seed 000 §3.2: three heartbeat intervals). Only the time
-/// since `listening_since` counts: while agq was away nobody could be heard.
+/// since `listening_since` counts: while agq was away nobody could be heard. A sign of life from far ahead is from before the
+/// clock was set back, and says nothing.
 pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, timeout_ms: u64) -> bool {
-    let heard = worker.last_seen_at.max(listening_since);
+    let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
+    let heard = seen.unwrap_or_default().max(listening_since);
     worker.standing == Standing::Active && now.ms_since(heard) > timeout_ms
 }
 
@@ -335,9 +338,20 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_must_register_again_and_time_never_goes_back() {
+    fn silence_is_noticed_when_the_clock_was_set_back() {
+        let long_ago = Timestamp(1_000_000);
+        let worker = seen(&worker(), None, false, Timestamp(9_000_000)).unwrap();
+        assert!(!is_silent(&worker, long_ago, long_ago, 90_000), "it is listened for from now on");
+        assert!(is_silent(&worker, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
+        let heard = seen(&worker, None, false, Timestamp(long_ago.0 + 80_000)).unwrap();
+        assert!(!is_silent(&heard, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
+        let just_now = seen(&worker, None, false, Timestamp(long_ago.0 + 5)).unwrap();
+        assert!(!is_silent(&just_now, long_ago, NOW, 90_000), "it was heard while somebody looked");
+    }
+
+    #[test]
+    fn the_dead_must_register_again() {
         assert!(seen(&dead(&worker()), None, false, NOW).is_err());
-        assert_eq!(seen(&worker(), Some("{}"), false, Timestamp(1)).unwrap().last_seen_at, NOW);
         let quiet = seen(&worker(), Some("{}"), true, NOW).unwrap();
         assert_eq!((quiet.state(), quiet.takes_jobs(), quiet.wants_jobs()), ("quiet", true, false));
         assert_eq!(seen(&quiet, None, false, NOW).unwrap().state(), "quiet", "it said nothing else");

@@ -3,6 +3,7 @@
 use agenix_protocol::{ids::JobId, time::Timestamp};
 
 use super::{Job, MAX_LOSSES, Outcome, State, report::failed};
+use crate::retry;
 
 /// `who` takes an available job, and must report it within `start_timeout_ms` (0 for no bound): there are clients that give
 /// up on the reply and keep the connection, and nobody would ever start it.
@@ -88,6 +89,45 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> Outcome {
             next = failed(next, &format!("the job took longer than its {seconds} seconds"), now, jitter);
         }
         _ => return Outcome::Unchanged,
+    }
+    Outcome::Changed(Box::new(next))
+}
+
+/// Whether a job waits for a time that was reckoned when the clock was far ahead: it was set back since.
+pub fn is_reckoned_ahead(job: &Job, now: Timestamp) -> bool {
+    match job.state {
+        State::Active => job.started_at.is_some_and(|started| started > now),
+        State::Scheduled if job.snoozes == 0 => job.created_at > now,
+        State::Scheduled | State::Retryable => {
+            job.due_at.is_some_and(|due| due.ms_since(now) > longest_wait_ms(job))
+        }
+        _ => false,
+    }
+}
+
+/// The longest that a job may wait that was tried before.
+fn longest_wait_ms(job: &Job) -> u64 {
+    if job.state == State::Retryable { retry::delay_ms(job.failures, 1.0) } else { retry::snooze_ms(1.0) }
+}
+
+/// The clock was set back: what a job waits for is reckoned anew from now on. `delay_ms` is what its action was submitted with;
+/// a time of day that somebody named stays.
+pub fn reckoned_anew(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> Outcome {
+    if !is_reckoned_ahead(job, now) {
+        return Outcome::Unchanged;
+    }
+    let mut next = job.clone();
+    match job.state {
+        State::Active => {
+            let lease = job.due_at.zip(job.started_at).map(|(due, started)| due.ms_since(started));
+            next.started_at = Some(now);
+            next.due_at = lease.map(|lease| now.plus_ms(lease));
+        }
+        State::Scheduled if job.snoozes == 0 => {
+            let Some(delay) = delay_ms else { return Outcome::Unchanged };
+            next.due_at = Some(now.plus_ms(delay));
+        }
+        _ => next.due_at = Some(now.plus_ms(longest_wait_ms(job))),
     }
     Outcome::Changed(Box::new(next))
 }
