@@ -6,12 +6,15 @@ use agenix_protocol::{
         QueueStats, Status, WorkerRegistration, WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
-    request::{BlockingPop, ClientCommand, End, Page, Request, Wait},
+    request::{BlockingPop, ClientCommand, End, Page, Request, Slice, Wait},
 };
 use redis::{FromRedisValue, Value};
 use serde::de::DeserializeOwned;
 
 use crate::{connection::Connection, error::ClientError};
+
+/// Most jobs that are listed at once: a page is a few megabytes, however many jobs an action has.
+const PAGE: usize = 50_000;
 
 /// What agq answered to an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,13 +64,43 @@ impl Connection {
         optional_document(reply)
     }
 
-    /// JOB.LIST
-    pub async fn jobs(
+    /// ACTION.ADD of inputs, a JSON array, that begin at this place of an open action: safe to repeat. How many jobs it has then.
+    pub async fn add_inputs(
         &mut self,
         action_id: &ActionId,
+        inputs: String,
+        at: u64,
+    ) -> Result<u64, ClientError> {
+        let (action_id, inputs) = (action_id.clone(), inputs.into());
+        let reply = self.call(&Request::ActionAdd { action_id, inputs, at: Some(at) }).await?;
+        field(&reply, "total_jobs")
+    }
+
+    /// ACTION.CLOSE
+    pub async fn close_action(&mut self, action_id: &ActionId) -> Result<(), ClientError> {
+        self.call(&Request::ActionClose { action_id: action_id.clone() }).await.map(drop)
+    }
+
+    /// JOB.LIST, page by page: the jobs of an action in the order of its inputs, all or those of a status.
+    pub async fn jobs(
+        &mut self,
+        action: &ActionStatus,
         status: Option<Status>,
     ) -> Result<Vec<JobId>, ClientError> {
-        ids(self.call(&Request::JobList { action_id: action_id.clone(), status }).await?)
+        let total = usize::try_from(action.total_jobs).unwrap_or(usize::MAX);
+        let mut found = Vec::new();
+        for offset in (0..total).step_by(PAGE) {
+            let slice = Slice { limit: PAGE, offset };
+            let request = Request::JobList { action_id: action.action_id.clone(), status, slice };
+            let page: Vec<JobId> = ids(self.call(&request).await?)?;
+            // Of all jobs some may be forgotten, and others follow.
+            let is_last = status.is_some() && page.len() < PAGE;
+            found.extend(page);
+            if is_last {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// JOB.STATUS

@@ -60,6 +60,10 @@ impl ClientError {
             _ if error.is_timeout() => lost("it did not answer in time".into()),
             (redis::ErrorKind::Io, _) => lost(error.to_string()),
             _ if error.is_connection_dropped() => lost("the connection was closed".into()),
+            // Cut in the middle of an answer.
+            (redis::ErrorKind::Parse, _) if error.to_string().contains("Unexpected end of input") => {
+                lost("the connection was closed in the middle of an answer".into())
+            }
             _ => Self::Unexpected(error.to_string()),
         }
     }

@@ -7,6 +7,7 @@
 
 mod address;
 mod backoff;
+mod backup;
 mod calls;
 mod connection;
 mod error;

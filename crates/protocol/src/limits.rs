@@ -29,6 +29,8 @@ pub const MAX_STRANGERS_BYTES: usize = 16 * 1024;
 pub const MAX_STRANGERS_ELEMENTS: usize = 16;
 /// Most bytes in an inline command (as Redis has it).
 pub const MAX_INLINE_BYTES: usize = 64 * 1024;
+/// Most bytes in an error line: it may quote what was sent, but need not send all of it back.
+pub const MAX_ERROR_LINE_BYTES: usize = 8 * 1024;
 /// Most bytes of a stream that a worker keeps for the result, by default.
 pub const DEFAULT_KEPT_BYTES: usize = 1024 * 1024;
 /// Largest result that a worker sends in one update, below the default message limit with room for the rest.

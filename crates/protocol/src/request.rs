@@ -3,6 +3,7 @@
 //! `table` has a row for every command, `command` says what a row is, `keys` are the commands on users' keys.
 
 mod arguments;
+mod backup;
 mod command;
 mod encode;
 mod keys;
@@ -14,9 +15,10 @@ use bytes::Bytes;
 
 use self::arguments::text;
 pub use self::{
+    backup::BackupCommand,
     command::{Access, Command, Kind},
     keys::{BlockingPop, Conditions, End, Expiry, KeyCommand, SetOptions, Span, ZAddOptions, integer_of},
-    options::{DEFAULT_LIMIT, Page, Search},
+    options::{DEFAULT_LIMIT, Page, Search, Slice},
     session::ClientCommand,
 };
 use crate::{
@@ -65,7 +67,7 @@ pub enum Request {
     ActionRetry { action_id: ActionId },
     JobStatus { job_id: JobId },
     JobUpdate { job_id: JobId, update: Bytes },
-    JobList { action_id: ActionId, status: Option<Status> },
+    JobList { action_id: ActionId, status: Option<Status>, slice: Slice },
     JobRetry { job_id: JobId, force: bool },
     JobCancel { job_id: JobId },
     JobExplain { job_id: JobId },
@@ -86,6 +88,7 @@ pub enum Request {
     QueuePause { queue: QueueName },
     QueueResume { queue: QueueName },
     Metrics { prometheus: bool },
+    Backup(BackupCommand),
 }
 
 /// A session key on its way; its `Debug` does not show it.
@@ -188,6 +191,9 @@ impl Request {
             Kind::Session | Kind::Blocking | Kind::Steps => Flow::Alone,
             // A pop of a queue is a claim: what it means for the connection must be known before the next command.
             Kind::Write if self.is_claim() => Flow::Alone,
+            // It brings a name and is answered with a value of any size, as often as one likes: many of them on their way to a
+            // client that does not read would fill the memory.
+            Kind::Write if matches!(self, Self::Key(KeyCommand::LMove { .. })) => Flow::Alone,
             Kind::Write => Flow::Write,
             Kind::Read => Flow::Read,
         }
@@ -220,8 +226,11 @@ impl Wait {
         if seconds < 0.0 {
             return Err(RequestError::Refused("timeout is negative"));
         }
+        let (ms, whole) = (seconds * 1000.0, (seconds * 1000.0).round());
+        // What a product of decimals is off by is no part of a millisecond.
+        let ms = if (ms - whole).abs() <= whole * f64::EPSILON { whole } else { ms.ceil() };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just above")]
-        let ms = (seconds * 1000.0).ceil() as u64;
+        let ms = ms as u64;
         Ok(if ms == 0 { Self::Forever } else { Self::Ms(ms) })
     }
 }

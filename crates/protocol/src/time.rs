@@ -9,6 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
+/// 10000-01-01T00:00:00Z: RFC 3339 has four digits for a year.
+const YEAR_10000_MS: u64 = 253_402_300_800_000;
+
 impl Timestamp {
     /// This moment plus `ms` milliseconds; the end of time where that overflows.
     #[must_use]
@@ -21,10 +24,10 @@ impl Timestamp {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Reads RFC 3339.
+    /// Reads RFC 3339, from 1970 to the last year that it can write.
     pub fn parse(text: &str) -> Option<Self> {
         let ms = DateTime::parse_from_rfc3339(text).ok()?.timestamp_millis();
-        u64::try_from(ms).ok().map(Self)
+        u64::try_from(ms).ok().filter(|ms| *ms < YEAR_10000_MS).map(Self)
     }
 }
 
@@ -66,5 +69,8 @@ mod tests {
         assert_eq!(Timestamp::parse("2025-11-17T10:00:05.250Z"), Some(time));
         assert_eq!(Timestamp::parse("2025-11-17T11:00:05.250+01:00"), Some(time));
         assert_eq!(Timestamp::parse("yesterday"), None);
+        let last = Timestamp::parse("9999-12-31T23:59:59.999Z").unwrap();
+        assert_eq!(Timestamp::parse(&last.to_string()), Some(last));
+        assert_eq!(Timestamp::parse("9999-12-31T23:59:59-01:00"), None, "in UTC its year has five digits");
     }
 }

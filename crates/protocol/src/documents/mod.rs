@@ -1,6 +1,7 @@
 //! The JSON documents that travel: what a submitter sends, what a worker gets and reports, what a reader sees.
 
 mod action;
+mod backup;
 mod events;
 mod explain;
 mod job;
@@ -12,6 +13,7 @@ mod worker;
 use serde::de::DeserializeOwned;
 
 pub use action::{ActionStatus, ActionSubmission};
+pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};
 pub use job::{JobDocument, JobStatus, JobUpdate, Kept, Status, TaskResult};

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{ClientCommand, Request};
+use super::{ClientCommand, Request, Slice};
 use crate::resp::RespVersion;
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<Bytes> {
@@ -29,6 +29,7 @@ impl Request {
         match self {
             Self::Key(key) => key.encode(),
             Self::BlockingPop(pop) => pop.encode(),
+            Self::Backup(backup) => backup.encode(),
             Self::Subscribe { channels } => command("SUBSCRIBE", channels),
             Self::PSubscribe { patterns } => command("PSUBSCRIBE", patterns),
             Self::Unsubscribe { channels } => command("UNSUBSCRIBE", channels),
@@ -86,9 +87,11 @@ impl Request {
             Self::ActionRetry { action_id } => words(["ACTION.RETRY", action_id.as_str()]),
             Self::JobStatus { job_id } => words(["JOB.STATUS", job_id.as_str()]),
             Self::JobUpdate { job_id, update } => command("JOB.UPDATE", [&text(job_id.as_str()), update]),
-            Self::JobList { action_id, status: None } => words(["JOB.LIST", action_id.as_str()]),
-            Self::JobList { action_id, status: Some(status) } => {
-                words(["JOB.LIST", action_id.as_str(), status.as_str()])
+            Self::JobList { action_id, status, slice } => {
+                let mut args = words(["JOB.LIST", action_id.as_str()]);
+                args.extend(status.map(|status| text(status.as_str())));
+                args.extend(slice.encode().into_iter().filter(|_| *slice != Slice::ALL));
+                args
             }
             Self::JobRetry { job_id, force: false } => words(["JOB.RETRY", job_id.as_str()]),
             Self::JobRetry { job_id, force: true } => words(["JOB.RETRY", job_id.as_str(), "FORCE"]),

@@ -15,6 +15,40 @@ use crate::{
 /// How many results a listing has when it does not say.
 pub const DEFAULT_LIMIT: usize = 100;
 
+/// A slice of a list: `[LIMIT n] [OFFSET n]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    /// Most results.
+    pub limit: usize,
+    /// How many are skipped.
+    pub offset: usize,
+}
+
+impl Slice {
+    /// The whole list.
+    pub const ALL: Self = Self { limit: usize::MAX, offset: 0 };
+
+    /// Reads the options; `limit` where they do not say.
+    pub(super) fn parse(args: &[Bytes], limit: usize) -> Result<Self, RequestError> {
+        let mut slice = Self { limit, offset: 0 };
+        let mut rest = args;
+        while let [option, value, after @ ..] = rest {
+            match option.to_ascii_uppercase().as_slice() {
+                b"LIMIT" => slice.limit = count(value)?,
+                b"OFFSET" => slice.offset = count(value)?,
+                _ => return Err(RequestError::Syntax),
+            }
+            rest = after;
+        }
+        if rest.is_empty() { Ok(slice) } else { Err(RequestError::Syntax) }
+    }
+
+    pub(super) fn encode(self) -> [Bytes; 4] {
+        let number = |number: usize| Bytes::from(number.to_string());
+        ["LIMIT".into(), number(self.limit), "OFFSET".into(), number(self.offset)]
+    }
+}
+
 /// Which part of a list: `[pattern] [LIMIT n] [OFFSET n]` (seed 001 §2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
@@ -34,32 +68,23 @@ impl Default for Page {
 
 impl Page {
     pub(super) fn parse(args: &[Bytes]) -> Result<Self, RequestError> {
-        let mut page = Self::default();
-        let mut rest = args;
-        if let [pattern, after @ ..] = rest
-            && !is_word(pattern, "LIMIT")
-            && !is_word(pattern, "OFFSET")
-        {
-            page.pattern = Some(pattern.clone());
-            rest = after;
-        }
-        while let [option, value, after @ ..] = rest {
-            match option.to_ascii_uppercase().as_slice() {
-                b"LIMIT" => page.limit = count(value)?,
-                b"OFFSET" => page.offset = count(value)?,
-                _ => return Err(RequestError::Syntax),
-            }
-            rest = after;
-        }
-        if rest.is_empty() { Ok(page) } else { Err(RequestError::Syntax) }
+        let (pattern, rest) = match args {
+            [pattern, rest @ ..] if !is_slice(pattern) => (Some(pattern.clone()), rest),
+            rest => (None, rest),
+        };
+        let Slice { limit, offset } = Slice::parse(rest, DEFAULT_LIMIT)?;
+        Ok(Self { pattern, limit, offset })
     }
 
     pub(super) fn encode(&self) -> Vec<Bytes> {
-        let number = |number: usize| Bytes::from(number.to_string());
-        let mut words: Vec<Bytes> = self.pattern.iter().cloned().collect();
-        words.extend(["LIMIT".into(), number(self.limit), "OFFSET".into(), number(self.offset)]);
-        words
+        let slice = Slice { limit: self.limit, offset: self.offset };
+        self.pattern.iter().cloned().chain(slice.encode()).collect()
     }
+}
+
+/// Whether an option of a slice begins here.
+pub(super) fn is_slice(arg: &Bytes) -> bool {
+    is_word(arg, "LIMIT") || is_word(arg, "OFFSET")
 }
 
 /// What JOBS.SEARCH looks for: jobs that meet every condition.

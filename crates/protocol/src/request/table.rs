@@ -7,9 +7,10 @@ use bytes::Bytes;
 use super::{
     Request, RequestError, Secret,
     arguments::{count, id_of, is_word, queue, status, text, texts},
+    backup,
     command::{Access, Command, Kind},
     keys::{KEY_COMMANDS, integer_of},
-    options::{Page, Search},
+    options::{Page, Search, Slice, is_slice},
     session,
 };
 
@@ -101,11 +102,8 @@ pub(super) static COMMANDS: &[Command] = &[
         |args| Ok(Request::JobStatus { job_id: id_of(&args[0])? })),
     row("JOB.UPDATE", 3, Write, Worker, "<job_id> <update_json>", "Reports on a job.",
         |args| Ok(Request::JobUpdate { job_id: id_of(&args[0])?, update: args[1].clone() })),
-    row("JOB.LIST", -2, Read, Client, "<action_id> [status]", "Lists the jobs of an action.", |args| match args {
-        [id] => Ok(Request::JobList { action_id: id_of(id)?, status: None }),
-        [id, word] => Ok(Request::JobList { action_id: id_of(id)?, status: Some(status(word)?) }),
-        _ => Err(RequestError::Syntax),
-    }),
+    row("JOB.LIST", -2, Read, Client, "<action_id> [status] [LIMIT <count>] [OFFSET <start>]",
+        "Lists the jobs of an action.", job_list),
     row("JOB.RETRY", -2, Steps, Client, "<job_id> [FORCE]", "Tries a failed job again.", |args| match args {
         [id] => Ok(Request::JobRetry { job_id: id_of(id)?, force: false }),
         [id, force] if is_word(force, "FORCE") => Ok(Request::JobRetry { job_id: id_of(id)?, force: true }),
@@ -162,6 +160,8 @@ pub(super) static COMMANDS: &[Command] = &[
         [format] if is_word(format, "json") => Ok(Request::Metrics { prometheus: false }),
         _ => Err(RequestError::Syntax),
     }),
+    row("BACKUP", -2, Steps, Admin, "BEGIN|READ <backup_id> <offset>|END <backup_id>",
+        "Copies everything, as it is at one moment.", backup::parse),
 ];
 
 impl Command {
@@ -180,12 +180,12 @@ impl Command {
 
 /// AUTH has texts of its own (seed 003 §4).
 fn auth(args: &[Bytes]) -> Result<Request, RequestError> {
-    match args {
-        [key] if key.is_empty() => Err(RequestError::AuthEmpty),
-        [key] => Ok(Request::Auth { key: Secret(key.clone()) }),
-        [user, key] if &user[..] == b"default" => Ok(Request::Auth { key: Secret(key.clone()) }),
-        _ => Err(RequestError::AuthArguments),
-    }
+    let key = match args {
+        [key] => key,
+        [user, key] if &user[..] == b"default" => key,
+        _ => return Err(RequestError::AuthArguments),
+    };
+    if key.is_empty() { Err(RequestError::AuthEmpty) } else { Ok(Request::Auth { key: Secret(key.clone()) }) }
 }
 
 fn at(args: &[Bytes]) -> Result<Option<u64>, RequestError> {
@@ -194,6 +194,16 @@ fn at(args: &[Bytes]) -> Result<Option<u64>, RequestError> {
         [word, index] if is_word(word, "AT") => Ok(Some(count(index)? as u64)),
         _ => Err(RequestError::Syntax),
     }
+}
+
+fn job_list(args: &[Bytes]) -> Result<Request, RequestError> {
+    let action_id = id_of(&args[0])?;
+    let (status, rest) = match &args[1..] {
+        [word, rest @ ..] if !is_slice(word) => (Some(status(word)?), rest),
+        rest => (None, rest),
+    };
+    // Without a limit it is the whole list, as seed 001 §3 has it.
+    Ok(Request::JobList { action_id, status, slice: Slice::parse(rest, Slice::ALL.limit)? })
 }
 
 fn verify(args: &[Bytes]) -> Result<Request, RequestError> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Command, Request, Wait};
+use super::{Command, Flow, Request, Wait};
 
 fn parse(line: &str) -> Result<Request, String> {
     let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
@@ -17,12 +17,12 @@ fn what_is_encoded_is_parsed_back() {
         |UNSUBSCRIBE|PUNSUBSCRIBE a*|PUBLISH c m|PLAN.SUBMIT {}|PLAN.GET p|PLAN.LIST|PLAN.LIST a* LIMIT 3 OFFSET 4\
         |PLAN.DELETE p|ACTION.SUBMIT {}|ACTION.STATUS a|ACTION.LIST OFFSET 1|ACTION.ADD a [] AT 7|ACTION.ADD a []\
         |ACTION.CLOSE a|ACTION.CANCEL a|ACTION.RETRY a|JOB.STATUS j|JOB.UPDATE j {}|JOB.LIST a failed|JOB.RETRY j\
-        |JOB.RETRY j FORCE|JOB.CANCEL j|JOB.EXPLAIN j|JOBS.SEARCH|JOBS.SEARCH failed p LIMIT 5\
+        |JOB.LIST a|JOB.LIST a LIMIT 3 OFFSET 4|JOB.LIST a failed OFFSET 4|JOB.RETRY j FORCE|JOB.CANCEL j|JOB.EXPLAIN j|JOBS.SEARCH|JOBS.SEARCH failed p LIMIT 5\
         |JOBS.SEARCH ACTION a WORKER w SINCE 2026-01-01T00:00:00.000Z UNTIL 2026-01-02T00:00:00.000Z\
         |WORKER.REGISTER {}|WORKER.HEARTBEAT w {}|WORKER.UNREGISTER w|WORKER.ANSWER c {}|WORKER.LIST|WORKER.GET w\
         |WORKER.DRAIN w|WORKER.TERMINATE w|WORKER.RESUME w|WORKER.VERIFY sort {} WORKER w\
         |CAPABILITY.SEARCH read text LIMIT 3|QUEUE.STATS queue:ready|QUEUE.PEEK gpu 5|QUEUE.PAUSE queue:gpu\
-        |QUEUE.RESUME gpu|METRICS|METRICS json";
+        |QUEUE.RESUME gpu|METRICS|METRICS json|BACKUP BEGIN|BACKUP READ b 5|BACKUP END b";
     for line in lines.split('|') {
         let request = parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let encoded = request.encode();
@@ -48,6 +48,7 @@ fn errors_have_the_words_of_the_seed() {
         assert_eq!(parse(wrong).unwrap_err(), "ERR AUTH requires exactly one argument");
     }
     assert_eq!(parse("AUTH ").unwrap_err(), "ERR AUTH key cannot be empty");
+    assert_eq!(parse("AUTH default ").unwrap_err(), "ERR AUTH key cannot be empty");
     assert_eq!(parse("GET").unwrap_err(), "ERR Invalid arguments: use GET <key>");
     assert_eq!(parse("HELLO 4").unwrap_err(), "NOPROTO unsupported protocol version");
     assert_eq!(parse("SELECT 1").unwrap_err(), "ERR DB index is out of range");
@@ -64,10 +65,36 @@ fn errors_have_the_words_of_the_seed() {
 }
 
 #[test]
+fn a_listing_of_jobs_is_whole_where_it_does_not_say() {
+    let listed = |line| match parse(line) {
+        Ok(Request::JobList { status, slice, .. }) => (status.is_some(), slice.limit, slice.offset),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(listed("JOB.LIST a"), (false, usize::MAX, 0));
+    assert_eq!(listed("JOB.LIST a failed limit 2"), (true, 2, 0));
+    assert_eq!(listed("JOB.LIST a OFFSET 7"), (false, usize::MAX, 7));
+    let usage = "ERR Invalid arguments: use JOB.LIST <action_id> [status] [LIMIT <count>] [OFFSET <start>]";
+    for wrong in ["JOB.LIST a LIMIT", "JOB.LIST a failed x", "JOB.LIST a LIMIT 1 failed 2"] {
+        assert_eq!(parse(wrong).unwrap_err(), usage, "{wrong}");
+    }
+    assert!(parse("JOB.LIST a done").unwrap_err().contains("'done' is not a status"));
+}
+
+#[test]
+fn a_list_is_not_rotated_many_times_at_once() {
+    let args: Vec<Bytes> = "LMOVE l l LEFT RIGHT".split(' ').map(Bytes::from).collect();
+    let (command, request) = Request::parse(&args).unwrap();
+    assert_eq!(request.flow(command), Flow::Alone);
+}
+
+#[test]
 fn names_match_in_any_case_and_timeouts_may_be_fractions() {
     assert_eq!(parse("ping").unwrap(), Request::Ping { message: None });
     let Request::BlockingPop(pop) = parse("brpop l 0.0001").unwrap() else { panic!("not a pop") };
     assert_eq!(pop.timeout, Wait::Ms(1));
+    // 2.007 times 1000 is a little more than 2007, and no millisecond of its own.
+    let Request::BlockingPop(pop) = parse("brpop l 2.007").unwrap() else { panic!("not a pop") };
+    assert_eq!(pop.timeout, Wait::Ms(2007));
     assert_eq!(parse("brpop l -1").unwrap_err(), "ERR timeout is negative");
     assert_eq!(parse("brpop l nan").unwrap_err(), "ERR timeout is not a float or out of range");
 }

@@ -6,6 +6,9 @@ use tokio_util::codec::Decoder;
 use super::inline;
 use crate::limits::{Limits, MAX_INLINE_BYTES, exceeds};
 
+/// Longest header of an array or a bulk string: its sign and more digits than a number has.
+const MAX_HEADER_BYTES: usize = 32;
+
 /// A frame that cannot be read. The stream is out of step after it: answer and close.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
@@ -56,13 +59,18 @@ impl CommandDecoder {
         self.partial.is_some()
     }
 
+    /// The bytes that the command takes which has begun: its elements so far, and the places for them.
+    pub fn held_bytes(&self) -> usize {
+        let Some(partial) = &self.partial else { return 0 };
+        partial.args.iter().map(Bytes::len).sum::<usize>() + partial.args.capacity() * size_of::<Bytes>()
+    }
+
     /// The header of an array (`*<count>`), or a whole inline command.
     fn begin(&mut self, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
         if src[0] != b'*' {
-            let Some(line) = take_line(src, MAX_INLINE_BYTES)? else { return Ok(None) };
-            return inline::split(&line).map(Some).ok_or(FrameError::Broken("unbalanced quotes in request"));
+            return self.inline(src);
         }
-        let Some(line) = take_line(src, 32)? else { return Ok(None) };
+        let Some(line) = take_line(src, MAX_HEADER_BYTES)? else { return Ok(None) };
         let count = number(&line[1..]).ok_or(FrameError::Broken("invalid multibulk length"))?;
         let Ok(count) = usize::try_from(count) else { return Ok(Some(Vec::new())) };
         if exceeds(count, self.max_elements) {
@@ -71,6 +79,22 @@ impl CommandDecoder {
         let args = Vec::with_capacity(count.min(16));
         self.partial = Some(Partial { missing: count, taken_bytes: 0, bulk: None, args });
         Ok(None)
+    }
+
+    /// A whole inline command; it is bounded as an array is.
+    fn inline(&self, src: &mut BytesMut) -> Result<Option<Vec<Bytes>>, FrameError> {
+        let most = self.max_message_bytes;
+        let line = if exceeds(MAX_INLINE_BYTES, most) {
+            take_line(src, most).map_err(|_| FrameError::TooLarge(most))?
+        } else {
+            take_line(src, MAX_INLINE_BYTES)?
+        };
+        let Some(line) = line else { return Ok(None) };
+        let args = inline::split(&line).ok_or(FrameError::Broken("unbalanced quotes in request"))?;
+        if exceeds(args.len(), self.max_elements) {
+            return Err(FrameError::TooManyElements(self.max_elements));
+        }
+        Ok(Some(args))
     }
 
     /// Takes elements until the array is whole or the bytes end.
@@ -112,7 +136,7 @@ impl CommandDecoder {
             Some(b'$') => {}
             Some(_) => return Err(FrameError::Broken("expected '$': a command is an array of bulk strings")),
         }
-        let Some(line) = take_line(src, 32)? else { return Ok(None) };
+        let Some(line) = take_line(src, MAX_HEADER_BYTES)? else { return Ok(None) };
         let length = number(&line[1..]).and_then(|n| usize::try_from(n).ok());
         let length = length.ok_or(FrameError::Broken("invalid bulk length"))?;
         partial.taken_bytes = partial.taken_bytes.saturating_add(length);
@@ -123,17 +147,19 @@ impl CommandDecoder {
     }
 }
 
-/// Removes a line from `src`, without its line end (`\r\n` or `\n`); `None` when it has not ended yet.
+/// Removes a line from `src`, without its line end (`\r\n` or `\n`); `None` when it has not ended yet. `max` bounds the line
+/// without its end, and does so however many of its bytes are there.
 fn take_line(src: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
+    let too_long = Err(FrameError::Broken("too big inline request"));
     let Some(end) = src.iter().take(max + 2).position(|&b| b == b'\n') else {
-        return if src.len() > max { Err(FrameError::Broken("too big inline request")) } else { Ok(None) };
+        return if src.len() >= max + 2 { too_long } else { Ok(None) };
     };
     let mut line = src.split_to(end + 1);
     line.truncate(end);
     if line.last() == Some(&b'\r') {
         line.truncate(end - 1);
     }
-    Ok(Some(line))
+    if line.len() > max { too_long } else { Ok(Some(line)) }
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
@@ -167,65 +193,4 @@ impl Decoder for CommandDecoder {
 }
 
 #[cfg(test)]
-mod tests {
-    use bytes::{Bytes, BytesMut};
-    use proptest::prelude::{any, prop, proptest};
-    use tokio_util::codec::Decoder;
-
-    use super::{CommandDecoder, FrameError};
-    use crate::limits::Limits;
-
-    fn decoder(max_message_bytes: usize) -> CommandDecoder {
-        CommandDecoder::new(&Limits { max_message_bytes, max_elements: 3, ..Limits::default() })
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Option<Vec<Bytes>>, FrameError> {
-        decoder(100).decode(&mut BytesMut::from(bytes))
-    }
-
-    #[test]
-    fn arrays_and_inline_lines() {
-        assert_eq!(decode(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n").unwrap().unwrap(), ["PING", "hi"]);
-        assert_eq!(decode(b"PING hi\n").unwrap().unwrap(), ["PING", "hi"]);
-        assert_eq!(decode(b"\r\n*0\r\nPING\r\n").unwrap().unwrap(), ["PING"]);
-        assert!(decode(b"*1\r\n$4\r\nPI").unwrap().is_none());
-    }
-
-    #[test]
-    fn limits_hold_at_the_edge_and_one_past_it() {
-        let message = |n: usize| format!("*1\r\n${n}\r\n{}\r\n", "x".repeat(n)).into_bytes();
-        assert!(decode(&message(100)).unwrap().is_some());
-        assert!(matches!(decode(b"*1\r\n$101\r\n"), Err(FrameError::TooLarge(100))));
-        assert!(decode(b"*3\r\n$1\r\na\r\n$1\r\na\r\n$1\r\na\r\n").unwrap().is_some());
-        assert!(matches!(decode(b"*4\r\n"), Err(FrameError::TooManyElements(3))));
-        assert!(decoder(0).decode(&mut BytesMut::from(&message(5000)[..])).unwrap().is_some());
-    }
-
-    #[test]
-    fn broken_frames_are_named() {
-        for bytes in
-            [&b"*x\r\n"[..], b"*1\r\n+PING\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$1\r\nab\r\n", b"SET 'a\n"]
-        {
-            assert!(matches!(decode(bytes), Err(FrameError::Broken(_))), "{bytes:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_split_decodes_the_same(args in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..4),
-                                      cut in any::<prop::sample::Index>()) {
-            let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
-            for arg in &args {
-                bytes.extend(format!("${}\r\n", arg.len()).bytes());
-                bytes.extend(arg);
-                bytes.extend(b"\r\n");
-            }
-            let cut = cut.index(bytes.len());
-            let (mut decoder, mut src) = (decoder(100), BytesMut::from(&bytes[..cut]));
-            assert_eq!(decoder.decode(&mut src).unwrap(), None);
-            src.extend_from_slice(&bytes[cut..]);
-            assert_eq!(decoder.decode(&mut src).unwrap().unwrap(), args);
-            assert!(src.is_empty());
-        }
-    }
-}
+mod tests;

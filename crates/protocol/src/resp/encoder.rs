@@ -3,6 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio_util::codec::Encoder;
 
+use crate::limits::MAX_ERROR_LINE_BYTES;
+
 /// Which RESP a connection speaks; `HELLO 3` changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RespVersion {
@@ -90,7 +92,7 @@ impl Encoder<Reply> for ReplyEncoder {
 fn put(reply: &Reply, version: RespVersion, dst: &mut BytesMut) {
     match (reply, version) {
         (Reply::Simple(text), _) => put_line(b'+', text, dst),
-        (Reply::Error(text), _) => put_line(b'-', text, dst),
+        (Reply::Error(text), _) => put_line(b'-', shortened(text), dst),
         (Reply::Integer(number), _) => put_number(b':', *number, dst),
         (Reply::Bulk(bytes), _) => put_bulk(bytes, dst),
         (Reply::Nil | Reply::NilArray, RespVersion::Three) => dst.put_slice(b"_\r\n"),
@@ -158,6 +160,11 @@ fn double(number: f64) -> String {
 
 fn without_zeros(digits: &str) -> &str {
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
+}
+
+/// The beginning of an error that quotes much of what was sent, cut between characters.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_ERROR_LINE_BYTES)]
 }
 
 /// A line must stay one line: what a user typed may be quoted in it.
@@ -235,5 +242,13 @@ mod tests {
     #[test]
     fn a_line_stays_one_line() {
         assert_eq!(encoded(RespVersion::Two, Reply::Error("ERR a\r\n+OK".into())), "-ERR a  +OK\r\n");
+    }
+
+    #[test]
+    fn an_error_does_not_send_back_all_that_it_quotes() {
+        let error = |quoted: &str, times| Reply::Error(quoted.repeat(times));
+        assert_eq!(encoded(RespVersion::Two, error("x", 8192)).len(), 8192 + 3);
+        assert_eq!(encoded(RespVersion::Two, error("x", 8193)).len(), 8192 + 3);
+        assert_eq!(encoded(RespVersion::Three, error("€", 4000)).len(), 8190 + 3, "no character is cut");
     }
 }

@@ -1,0 +1,34 @@
+//! BACKUP, for whoever fetches a copy of everything.
+
+use agenix_protocol::{
+    documents::{self, BackupBegun},
+    request::{BackupCommand, Request},
+};
+use redis::{FromRedisValue, Value};
+
+use crate::{connection::Connection, error::ClientError};
+
+impl Connection {
+    /// BACKUP BEGIN: it is answered when the copy has been made, which takes as long as the database is large. On a connection
+    /// that was opened patiently.
+    pub async fn begin_backup(&mut self) -> Result<BackupBegun, ClientError> {
+        let reply = self.call(&Request::Backup(BackupCommand::Begin)).await?;
+        documents::parse(&bytes_of(reply)?).map_err(|error| ClientError::Unexpected(error.to_string()))
+    }
+
+    /// BACKUP READ: the bytes from an offset on, as many as agq gives at once; none at the end.
+    pub async fn read_backup(&mut self, backup_id: &str, offset: u64) -> Result<Vec<u8>, ClientError> {
+        let command = BackupCommand::Read { backup_id: backup_id.to_owned(), offset };
+        bytes_of(self.call(&Request::Backup(command)).await?)
+    }
+
+    /// BACKUP END: agq needs to keep the copy no longer.
+    pub async fn end_backup(&mut self, backup_id: &str) -> Result<(), ClientError> {
+        let command = BackupCommand::End { backup_id: backup_id.to_owned() };
+        self.call(&Request::Backup(command)).await.map(drop)
+    }
+}
+
+fn bytes_of(reply: Value) -> Result<Vec<u8>, ClientError> {
+    Vec::<u8>::from_redis_value(reply).map_err(|error| ClientError::Unexpected(error.to_string()))
+}

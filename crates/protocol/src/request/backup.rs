@@ -1,0 +1,53 @@
+//! BACKUP and its subcommands.
+
+use bytes::Bytes;
+
+use super::{
+    Request, RequestError,
+    arguments::{count, text},
+};
+
+/// BACKUP and its subcommands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackupCommand {
+    /// Makes a copy of everything, as it is now.
+    Begin,
+    /// Reads a piece of the copy.
+    Read {
+        /// The copy.
+        backup_id: String,
+        /// Where in it the piece begins, in bytes.
+        offset: u64,
+    },
+    /// Removes the copy.
+    End {
+        /// The copy.
+        backup_id: String,
+    },
+}
+
+pub(super) fn parse(args: &[Bytes]) -> Result<Request, RequestError> {
+    let Some((sub, rest)) = args.split_first() else { return Err(RequestError::Syntax) };
+    let command = match (sub.to_ascii_uppercase().as_slice(), rest) {
+        (b"BEGIN", []) => BackupCommand::Begin,
+        (b"READ", [id, offset]) => {
+            BackupCommand::Read { backup_id: text(id)?, offset: count(offset)? as u64 }
+        }
+        (b"END", [id]) => BackupCommand::End { backup_id: text(id)? },
+        _ => return Err(RequestError::Syntax),
+    };
+    Ok(Request::Backup(command))
+}
+
+impl BackupCommand {
+    pub(super) fn encode(&self) -> Vec<Bytes> {
+        let words = match self {
+            Self::Begin => vec!["BACKUP".into(), "BEGIN".into()],
+            Self::Read { backup_id, offset } => {
+                vec!["BACKUP".into(), "READ".into(), backup_id.clone(), offset.to_string()]
+            }
+            Self::End { backup_id } => vec!["BACKUP".into(), "END".into(), backup_id.clone()],
+        };
+        words.into_iter().map(Bytes::from).collect()
+    }
+}
