@@ -18,7 +18,9 @@ use crate::{cli::Cli, output::Output};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let output = Output { is_json: cli.json };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // The connection is read on a thread of its own: agq cuts off who does not, and a pager may stop this one for as long as its
+    // reader likes.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let done = match runtime {
         Ok(runtime) => runtime.block_on(commands::run(cli, output)),
         Err(error) => Err(error.into()),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use agenix_client::{Backoff, ClientError, Connection, Server};
 use agenix_protocol::{
-    documents::{ActionStatus, ActionSubmission, QueueStats},
-    ids::ActionId,
+    documents::{ActionStatus, ActionSubmission, Plan, QueueStats},
+    ids::{ActionId, PlanId},
 };
 use tokio::time::{Instant, sleep};
 
@@ -37,6 +37,26 @@ impl Patient {
         action: &ActionSubmission,
     ) -> Result<agenix_client::Submitted, ClientError> {
         self.insist(async |connection| connection.submit_action(action).await).await
+    }
+
+    /// ACTION.ADD, at a place of the action, so that agq knows the inputs when they come again.
+    pub(crate) async fn add_inputs(
+        &mut self,
+        action_id: &ActionId,
+        inputs: String,
+        at: u64,
+    ) -> Result<u64, ClientError> {
+        self.insist(async |connection| connection.add_inputs(action_id, inputs.clone(), at).await).await
+    }
+
+    /// ACTION.CLOSE
+    pub(crate) async fn close_action(&mut self, action_id: &ActionId) -> Result<(), ClientError> {
+        self.insist(async |connection| connection.close_action(action_id).await).await
+    }
+
+    /// PLAN.GET
+    pub(crate) async fn plan(&mut self, plan_id: &PlanId) -> Result<Option<Plan>, ClientError> {
+        self.insist(async |connection| connection.plan(plan_id).await).await
     }
 
     /// QUEUE.STATS

@@ -23,11 +23,11 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     // A pager may stop us for as long as its reader likes.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
-    connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     if let Some(dir) = output_dir {
         std::fs::create_dir_all(dir).map_err(|error| cannot_write(dir, &error))?;
     }
-    let jobs = connection.jobs(action_id, None).await?;
+    let jobs = connection.jobs(&action, None).await?;
     let mut results = std::pin::pin!(fetch(connection, jobs, ordered));
     let (mut unended, mut failed) = (0, 0);
     while let Some(job) = results.next().await {

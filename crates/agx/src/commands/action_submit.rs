@@ -6,7 +6,7 @@ use agenix_protocol::{
 };
 use serde_json::{json, value::RawValue};
 
-use super::{read, verdict};
+use super::{pieces, read, verdict};
 use crate::{
     cli::{ServerArgs, SubmitArgs},
     failure::Failure,
@@ -27,7 +27,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         ..ActionSubmission::new(args.plan_id, inputs)
     };
     let mut agq = Patient::new(server.server()?, server.connect().await?, output);
-    let submitted = agq.submit(&action).await?;
+    let submitted = pieces::submit(&mut agq, action, output).await?;
     let (action_id, jobs) = (submitted.action_id, submitted.jobs_created);
     if !args.wait {
         let data = json!({"action_id": action_id, "jobs_created": jobs});

@@ -21,8 +21,8 @@ pub(super) async fn list(
     output: Output,
 ) -> Result<(), Failure> {
     let mut connection = server.connect().await?;
-    connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
-    let jobs = connection.jobs(action_id, status).await?;
+    let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let jobs = connection.jobs(&action, status).await?;
     output.show("job.list", &jobs, |jobs| jobs.iter().map(|id| format!("{id}\n")).collect())
 }
 

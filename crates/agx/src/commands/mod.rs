@@ -4,6 +4,7 @@ mod action_results;
 mod action_status;
 mod action_submit;
 mod job;
+mod pieces;
 mod plan;
 mod queue;
 mod worker;

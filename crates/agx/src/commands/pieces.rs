@@ -1,0 +1,106 @@
+//! A submission that is too large for one command goes to agq piece by piece, and others get their turn between two.
+
+use std::ops::Range;
+
+use agenix_client::{ClientError, Submitted};
+use agenix_protocol::{
+    documents::{ActionSubmission, to_json},
+    limits::Limits,
+};
+use agenix_rules::{action, rejection::Rejection};
+use serde_json::value::RawValue;
+
+use crate::{failure::Failure, output::Output, patient::Patient};
+
+/// Most inputs of a piece.
+const MOST_INPUTS: usize = 5_000;
+/// Most bytes of them, well below what agq takes in one command; one input may pass it.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+
+/// Submits an action: whole where it is one piece, else open until its last piece is there.
+pub(super) async fn submit(
+    agq: &mut Patient,
+    mut action: ActionSubmission,
+    output: Output,
+) -> Result<Submitted, Failure> {
+    let pieces = pieces(&action.inputs);
+    if pieces.len() <= 1 {
+        return Ok(agq.submit(&action).await?);
+    }
+    check(agq, &action).await?;
+    let inputs = std::mem::take(&mut action.inputs);
+    action.open = true;
+    let action_id = agq.submit(&action).await?.action_id;
+    if !output.is_json {
+        output.note(&format!(
+            "action {action_id} gets its {} inputs in {} pieces; if this is ended before, the same with --id {action_id} goes on",
+            inputs.len(),
+            pieces.len()
+        ));
+    }
+    let (count, mut total) = (inputs.len() as u64, 0);
+    for piece in pieces {
+        let at = piece.start as u64;
+        total = agq.add_inputs(&action_id, to_json(&&inputs[piece]), at).await?;
+    }
+    if total != count {
+        // It began with the same inputs and has more.
+        return Err(refused(&Rejection::ActionExists(action_id)));
+    }
+    agq.close_action(&action_id).await?;
+    Ok(Submitted { action_id, jobs_created: count })
+}
+
+/// Checks all inputs before the first of them runs, as agq does where they come whole.
+async fn check(agq: &mut Patient, action: &ActionSubmission) -> Result<(), Failure> {
+    // Where there is no such plan, agq says so.
+    let Some(plan) = agq.plan(&action.plan_id).await? else { return Ok(()) };
+    let limits = Limits { max_inputs: 0, ..Limits::default() };
+    action::check_inputs(&action.inputs, &plan, &limits).map_err(|rejection| refused(&rejection))
+}
+
+fn refused(rejection: &Rejection) -> Failure {
+    ClientError::Rejected(rejection.to_string()).into()
+}
+
+fn pieces(inputs: &[Box<RawValue>]) -> Vec<Range<usize>> {
+    let mut pieces: Vec<Range<usize>> = Vec::new();
+    let mut bytes = 0;
+    for (at, input) in inputs.iter().enumerate() {
+        bytes += input.get().len() + 1;
+        match pieces.last_mut() {
+            Some(piece) if piece.len() < MOST_INPUTS && bytes <= MOST_BYTES => piece.end = at + 1,
+            _ => {
+                bytes = input.get().len() + 1;
+                pieces.push(at..at + 1);
+            }
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::{MOST_BYTES, MOST_INPUTS, pieces};
+
+    fn inputs(count: usize, bytes: usize) -> Vec<Box<RawValue>> {
+        let text = format!("\"{}\"", "x".repeat(bytes - 2));
+        (0..count).map(|_| RawValue::from_string(text.clone()).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_fits_is_one_piece_and_one_input_more_is_two() {
+        assert!(pieces(&[]).is_empty());
+        let whole = 0..MOST_INPUTS;
+        assert_eq!(pieces(&inputs(MOST_INPUTS, 4)), std::slice::from_ref(&whole));
+        assert_eq!(pieces(&inputs(MOST_INPUTS + 1, 4)), [whole, MOST_INPUTS..MOST_INPUTS + 1]);
+    }
+
+    #[test]
+    fn large_inputs_make_small_pieces() {
+        assert_eq!(pieces(&inputs(5, MOST_BYTES / 2 - 1)), [0..2, 2..4, 4..5]);
+        assert_eq!(pieces(&inputs(2, MOST_BYTES * 2)), [0..1, 1..2]);
+    }
+}
