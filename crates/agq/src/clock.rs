@@ -1,46 +1,99 @@
-//! The one place where agq asks for the time, for ids and for chance. Everything else is told.
+//! The one place where agq asks for the time, for ids and for chance, and where time passes. Everything else is told.
 
 use std::{
-    sync::Mutex,
-    time::{SystemTime, UNIX_EPOCH},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
     time::Timestamp,
 };
-use uuid::{ContextV7, Uuid};
+use futures_util::future::{BoxFuture, Either, select};
+use uuid::Uuid;
+
+/// Where time and chance come from: the machine, or whoever plays it.
+pub(crate) trait Source: Send + Sync {
+    /// The time of day.
+    fn now(&self) -> Timestamp;
+    /// Random bits.
+    fn random(&self) -> u128;
+    /// Lets time pass.
+    fn sleep(&self, how_long: Duration) -> BoxFuture<'static, ()>;
+}
 
 /// Time, ids and chance.
-#[derive(Default)]
+#[derive(Clone)]
 pub(crate) struct Clock {
-    /// Keeps ids in order within a millisecond.
-    order: Mutex<ContextV7>,
+    source: Arc<dyn Source>,
+    latest: Arc<Mutex<Latest>>,
+}
+
+/// The latest id that was given: ids are in order within a millisecond, and when the clock goes back.
+#[derive(Default)]
+struct Latest {
+    ms: u64,
+    counter: u32,
+}
+
+/// The bits of a counter. It begins with a random number of one bit less, so that there is room to count.
+const COUNTER_BITS: u32 = 26;
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::of(Arc::new(Machine))
+    }
 }
 
 impl Clock {
+    /// A clock that asks this source.
+    pub(crate) fn of(source: Arc<dyn Source>) -> Self {
+        Self { source, latest: Arc::default() }
+    }
+
     /// The time of day.
-    #[expect(clippy::disallowed_methods, reason = "this is the place")]
-    #[expect(clippy::unused_self, reason = "whoever has no clock cannot ask")]
     pub(crate) fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        self.source.now()
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn sleep(&self, how_long: Duration) {
+        self.source.sleep(how_long).await;
+    }
+
+    /// What a future comes to within this time.
+    pub(crate) async fn within<F: Future + Unpin>(&self, how_long: Duration, future: F) -> Option<F::Output> {
+        match select(future, self.source.sleep(how_long)).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(_) => None,
+        }
     }
 
     /// A random number in 0..1.
     pub(crate) fn chance(&self) -> f64 {
-        let high = Uuid::new_v4().as_u128() >> 96;
+        let high = self.source.random() >> 96;
         #[expect(clippy::cast_precision_loss, reason = "32 random bits fit")]
         let chance = high as f64 / (u64::from(u32::MAX) + 1) as f64;
         chance
     }
 
-    /// An id that sorts by time: redb writes ordered keys several times faster.
+    /// An id that sorts by time: redb writes ordered keys several times faster. UUID version 7 with a counter (RFC 9562
+    /// §6.2, method 1).
     fn ordered(&self) -> Uuid {
-        let now = self.now().0;
-        let nanos = u32::try_from(now % 1000 * 1_000_000).unwrap_or_default();
-        let order = self.order.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Uuid::new_v7(uuid::Timestamp::from_unix(&*order, now / 1000, nanos))
+        let (now, random) = (self.now().0, self.source.random());
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if now > latest.ms {
+            let counter = u32::try_from(random >> 96).unwrap_or_default() >> (33 - COUNTER_BITS);
+            *latest = Latest { ms: now, counter };
+        } else if latest.counter + 1 < 1 << COUNTER_BITS {
+            latest.counter += 1;
+        } else {
+            *latest = Latest { ms: latest.ms + 1, counter: 0 };
+        }
+        let (time, counter) = (u128::from(latest.ms) << 80, u128::from(latest.counter));
+        let (version, variant) = (7 << 76, 0b10 << 62);
+        let count = counter >> 14 << 64 | (counter & 0x3fff) << 48;
+        Uuid::from_u128(time | version | count | variant | random & 0xffff_ffff_ffff)
     }
 
     pub(crate) fn plan_id(&self) -> PlanId {
@@ -49,6 +102,10 @@ impl Clock {
 
     pub(crate) fn action_id(&self) -> ActionId {
         ActionId::new(self.ordered().to_string()).expect("a UUID is letters, digits and '-'")
+    }
+
+    pub(crate) fn backup_id(&self) -> String {
+        self.ordered().simple().to_string()
     }
 
     pub(crate) fn challenge_id(&self) -> String {
@@ -60,20 +117,70 @@ impl Clock {
     }
 }
 
+/// The machine's own.
+struct Machine;
+
+impl Source for Machine {
+    #[expect(clippy::disallowed_methods, reason = "this is the place")]
+    fn now(&self) -> Timestamp {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    fn random(&self) -> u128 {
+        // Its version and variant bits are fixed; nobody uses those.
+        Uuid::new_v4().as_u128()
+    }
+
+    fn sleep(&self, how_long: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(how_long))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Clock;
+    use std::{sync::Arc, time::Duration};
+
+    use agenix_protocol::time::Timestamp;
+    use futures_util::future::{BoxFuture, ready};
+
+    use super::{Clock, Source};
+
+    /// A clock that stands still, or goes back.
+    struct Stuck(std::sync::atomic::AtomicU64);
+
+    impl Source for Stuck {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed))
+        }
+        fn random(&self) -> u128 {
+            u128::MAX
+        }
+        fn sleep(&self, _how_long: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(ready(()))
+        }
+    }
 
     #[test]
     fn ids_sort_in_the_order_they_were_given() {
         let clock = Clock::default();
         let ids: Vec<_> = (0..10_000).map(|_| clock.job_id()).collect();
-        assert!(ids.is_sorted());
+        assert!(ids.is_sorted_by(|a, b| a < b));
+        assert_eq!(ids[0].as_str().as_bytes()[4 + 12], b'7', "the version of the UUID");
+    }
+
+    #[test]
+    fn ids_sort_when_the_clock_goes_back_too() {
+        let clock = Clock::of(Arc::new(Stuck(1_000_000.into())));
+        let ids: Vec<_> = (0..10_000).map(|_| clock.job_id()).collect();
+        assert!(ids.is_sorted_by(|a, b| a < b));
     }
 
     #[test]
     fn chance_is_between_zero_and_one() {
         let clock = Clock::default();
-        assert!((0..1000).all(|_| (0.0..1.0).contains(&clock.chance())));
+        let seen: Vec<f64> = (0..1000).map(|_| clock.chance()).collect();
+        assert!(seen.iter().all(|chance| (0.0..1.0).contains(chance)));
+        assert!(seen.iter().any(|chance| *chance < 0.2) && seen.iter().any(|chance| *chance > 0.8));
     }
 }

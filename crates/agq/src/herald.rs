@@ -1,6 +1,6 @@
 //! Tells those who listen what the store has changed: jobs on `job:updates`, actions on `action:updates:<id>`.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use agenix_protocol::{
     documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, to_json},
@@ -23,7 +23,7 @@ pub(crate) async fn run(house: Arc<House>) {
     let arrivals = house.store.arrivals();
     loop {
         let news = arrivals.news().await;
-        let mut actions = HashMap::new();
+        let mut actions = BTreeMap::new();
         for (told, news) in news.into_iter().enumerate() {
             if told % PACE == 0 {
                 give_time_to_read(&house).await;
@@ -54,7 +54,7 @@ async fn give_time_to_read(house: &House) {
         if house.hub.room() >= 2 * PACE {
             return;
         }
-        tokio::time::sleep(PAUSE).await;
+        house.clock.sleep(PAUSE).await;
     }
 }
 

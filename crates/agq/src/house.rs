@@ -14,6 +14,7 @@ use agenix_rules::{
 
 use crate::{
     audit::Audit,
+    backups::Backups,
     challenges::Challenges,
     clock::Clock,
     directory::Directory,
@@ -32,6 +33,7 @@ pub(crate) struct House {
     pub(crate) reputation: Reputation,
     pub(crate) hub: Hub,
     pub(crate) challenges: Challenges,
+    pub(crate) backups: Backups,
     pub(crate) directory: Directory,
     pub(crate) audit: Audit,
     pub(crate) settings: Settings,
@@ -119,6 +121,8 @@ pub(crate) struct Settings {
     pub(crate) login_timeout_ms: u64,
     /// How long a command may take from its first byte to its last, in milliseconds; 0 for no bound.
     pub(crate) frame_timeout_ms: u64,
+    /// How long a client may take nothing of what is sent to it, in milliseconds; 0 for no bound.
+    pub(crate) send_timeout_ms: u64,
     /// How long jobs that ended well, failed or were cancelled are kept, in milliseconds; 0 for ever.
     pub(crate) keep_ended_ms: u64,
     /// How long dead jobs are kept, in milliseconds; 0 for ever.

@@ -1,6 +1,6 @@
 //! The janitor: notices what nobody reports. Workers that fell silent, jobs whose time has come.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
@@ -34,11 +34,10 @@ const MAX_PRUNE_STEPS: usize = 20;
 pub(crate) async fn run(house: Arc<House>) {
     let round = LONGEST_ROUND_MS.min(house.settings.heartbeat_interval_ms / 4).max(10);
     let mut listening_since = house.clock.now();
-    let mut ticks = tokio::time::interval(Duration::from_millis(round));
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut last_round = listening_since;
+    // It may have been set back while agq was away.
+    let mut was_set_back = true;
     loop {
-        ticks.tick().await;
         let now = house.clock.now();
         if now.ms_since(last_round) > house.settings.heartbeat_interval_ms.max(LONGEST_ROUND_MS * 2) {
             // The machine slept, or the clock was set: nobody could be heard meanwhile.
@@ -48,10 +47,26 @@ pub(crate) async fn run(house: Arc<House>) {
             );
             listening_since = now;
         }
+        if now < last_round {
+            warn!(
+                ms = last_round.ms_since(now),
+                "the clock was set back; the silence of workers and what jobs wait for count from now"
+            );
+            (listening_since, was_set_back) = (now, true);
+        }
         last_round = now;
+        if was_set_back {
+            match reckon_anew(&house).await {
+                Ok(()) => was_set_back = false,
+                Err(error) => {
+                    error!(%error, "what jobs wait for could not be reckoned anew; the next round tries again");
+                }
+            }
+        }
         if let Err(error) = make_round(&house, listening_since).await {
             error!(%error, "a round of the reaper failed; the next one tries again");
         }
+        house.clock.sleep(Duration::from_millis(round)).await;
     }
 }
 
@@ -132,6 +147,23 @@ async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// The clock was set back: jobs wait for times that were reckoned from a later one, and would wait for too long.
+async fn reckon_anew(house: &House) -> Result<(), CommandError> {
+    // What is on its way to the store was reckoned from the clock before.
+    house.store.settled().await?;
+    let now = house.clock.now();
+    let ahead = house.store.waits(now, Box::new(move |job| job::is_reckoned_ahead(job, now))).await?;
+    for job in ahead {
+        let action = house.store.action(&job.action_id).await?;
+        let delay_ms = action.and_then(|(action, _)| action.wishes.delay_ms);
+        let rule = move |job: Option<&Job>| {
+            Ok(job.map_or(Outcome::Unchanged, |job| job::reckoned_anew(job, delay_ms, now)))
+        };
+        house.store.decide(&job.job_id, Promise::Durable, None, Box::new(rule)).await??;
+    }
+    Ok(())
+}
+
 /// Gives the jobs whose time has come their turn, the earliest first; how many there were.
 async fn wake_due_jobs(house: &House) -> Result<usize, CommandError> {
     let now = house.clock.now();
@@ -144,7 +176,7 @@ async fn wake_due_jobs(house: &House) -> Result<usize, CommandError> {
         house.store.decide(job_id, Promise::Durable, None, rule)
     };
     let answers: Vec<_> = due.iter().map(wake).collect();
-    let mut late = HashSet::new();
+    let mut late = BTreeSet::new();
     for answer in answers {
         let Some(change) = answer.await?? else { continue };
         let took_too_long = change.after.failures > change.before.failures;
@@ -155,7 +187,7 @@ async fn wake_due_jobs(house: &House) -> Result<usize, CommandError> {
 }
 
 /// Jobs took longer than they may: their workers may hang, and learn that the jobs are not theirs any more.
-async fn flag_workers(house: &House, holders: HashSet<String>) -> Result<(), CommandError> {
+async fn flag_workers(house: &House, holders: BTreeSet<String>) -> Result<(), CommandError> {
     for holder in holders.into_iter().filter(|holder| !is_connection(holder)) {
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
         warn!(%worker_id, "a job took longer than it may; its worker may hang");

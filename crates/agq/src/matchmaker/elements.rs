@@ -30,33 +30,42 @@ const TOLERATED: usize = 64;
 
 /// A connection that waits.
 pub(super) struct Ticket {
+    pub(super) number: u64,
     pub(super) pop: BlockingPop,
     pub(super) give: oneshot::Sender<Given>,
 }
 
-pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut tickets: mpsc::UnboundedReceiver<Ticket>) {
+/// What the matchmaker is told.
+pub(super) enum Order {
+    /// A connection comes.
+    Park(Ticket),
+    /// Whose time is over goes.
+    Leave(u64),
+}
+
+pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::UnboundedReceiver<Order>) {
     let arrivals = store.arrivals();
     let (back, mut returned) = mpsc::unbounded_channel();
     let mut waiting = Waiting::default();
     loop {
-        let first_new = waiting.next;
-        let mut looked = HashSet::new();
+        let (mut looked, mut new) = (HashSet::new(), HashSet::new());
         tokio::select! {
-            ticket = tickets.recv() => match ticket {
+            biased;
+            order = orders.recv() => match order {
                 None => return,
-                Some(ticket) => waiting.park(ticket, &mut looked),
+                Some(order) => waiting.obey(order, &mut looked, &mut new),
             },
             keys = arrivals.lists() => looked.extend(keys),
             Some(element) = returned.recv() => put_back(&*store, element, clock.now()),
         }
-        while let Ok(ticket) = tickets.try_recv() {
-            waiting.park(ticket, &mut looked);
+        while let Ok(order) = orders.try_recv() {
+            waiting.obey(order, &mut looked, &mut new);
         }
         // What goes back is there again before anything else is taken.
         while let Ok(element) = returned.try_recv() {
             put_back(&*store, element, clock.now());
         }
-        let asked = waiting.asked(&looked, first_new);
+        let asked = waiting.asked(&looked, &new);
         if !asked.is_empty() {
             serve(&*store, asked, clock.now(), &mut waiting, &back).await;
         }
@@ -68,13 +77,21 @@ pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut tickets: mpsc::
 struct Waiting {
     tickets: BTreeMap<u64, Ticket>,
     by_key: HashMap<Bytes, BTreeSet<u64>>,
-    /// The number of the next ticket.
-    next: u64,
     /// How many may wait before those who have gone are looked for.
     tolerated: usize,
 }
 
 impl Waiting {
+    fn obey(&mut self, order: Order, looked: &mut HashSet<Bytes>, new: &mut HashSet<u64>) {
+        match order {
+            Order::Park(ticket) => {
+                new.insert(ticket.number);
+                self.park(ticket, looked);
+            }
+            Order::Leave(number) => drop(self.leave(number)),
+        }
+    }
+
     /// A ticket comes; its keys are to be looked at.
     fn park(&mut self, ticket: Ticket, looked: &mut HashSet<Bytes>) {
         if self.tickets.len() >= self.tolerated {
@@ -86,11 +103,10 @@ impl Waiting {
             self.tolerated = TOLERATED.max(self.tickets.len() * 2);
         }
         for key in &ticket.pop.keys {
-            self.by_key.entry(key.clone()).or_default().insert(self.next);
+            self.by_key.entry(key.clone()).or_default().insert(ticket.number);
             looked.insert(key.clone());
         }
-        self.tickets.insert(self.next, ticket);
-        self.next += 1;
+        self.tickets.insert(ticket.number, ticket);
     }
 
     fn leave(&mut self, number: u64) -> Option<Ticket> {
@@ -107,17 +123,17 @@ impl Waiting {
     }
 
     /// Those who wait for keys that are looked at, who came first first.
-    fn asked(&mut self, looked: &HashSet<Bytes>, first_new: u64) -> Vec<Asked> {
+    fn asked(&mut self, looked: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<Asked> {
         let numbers = looked.iter().filter_map(|key| self.by_key.get(key)).flatten().copied();
         let mut asked = Vec::new();
         for number in numbers.collect::<BTreeSet<u64>>() {
-            let Some(Ticket { pop, give }) = self.tickets.get(&number) else { continue };
+            let Some(Ticket { pop, give, .. }) = self.tickets.get(&number) else { continue };
             if give.is_closed() {
                 self.leave(number);
                 continue;
             }
             let keys = pop.keys.iter().filter(|key| looked.contains(*key)).cloned().collect();
-            let is_new = number >= first_new;
+            let is_new = new.contains(&number);
             asked.push(Asked { number, keys, from: pop.from, to: pop.to.clone(), is_new });
         }
         asked
@@ -230,7 +246,10 @@ fn put_back(store: &dyn Store, element: Element, now: Timestamp) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
 
     use agenix_protocol::{
         request::{KeyCommand, Request},
@@ -240,7 +259,7 @@ mod tests {
     use bytes::Bytes;
     use tokio::sync::{mpsc, oneshot};
 
-    use super::{Given, Ticket, run};
+    use super::{Given, Order, Ticket, run};
     use crate::{
         clock::Clock,
         keys,
@@ -250,7 +269,8 @@ mod tests {
     /// A store, and the desk where tickets are left.
     struct House {
         store: Arc<dyn Store>,
-        desk: mpsc::UnboundedSender<Ticket>,
+        desk: mpsc::UnboundedSender<Order>,
+        tickets: AtomicU64,
     }
 
     impl House {
@@ -258,7 +278,7 @@ mod tests {
             let store: Arc<dyn Store> = Arc::new(RedbStore::in_memory().unwrap());
             let (desk, tickets) = mpsc::unbounded_channel();
             tokio::spawn(run(Arc::clone(&store), Clock::default(), tickets));
-            Self { store, desk }
+            Self { store, desk, tickets: AtomicU64::default() }
         }
 
         fn request(line: &str) -> Request {
@@ -270,7 +290,8 @@ mod tests {
         fn wait(&self, line: &str) -> oneshot::Receiver<Given> {
             let Request::BlockingPop(pop) = Self::request(line) else { panic!("{line} does not wait") };
             let (give, get) = oneshot::channel();
-            assert!(self.desk.send(Ticket { pop, give }).is_ok());
+            let number = self.tickets.fetch_add(1, Ordering::Relaxed);
+            assert!(self.desk.send(Order::Park(Ticket { number, pop, give })).is_ok());
             get
         }
 

@@ -15,6 +15,9 @@ use crate::{
 
 /// A claimant that waits.
 pub(super) struct Ticket {
+    pub(super) number: u64,
+    /// It takes what is there now, or goes.
+    pub(super) is_passing: bool,
     pub(super) claimant: Claimant,
     pub(super) give: oneshot::Sender<Result<Option<Handed<Claim>>, StoreError>>,
 }
@@ -23,6 +26,8 @@ pub(super) struct Ticket {
 pub(super) enum Order {
     /// A claimant comes.
     Park(Ticket),
+    /// Whose time is over goes.
+    Leave(u64),
     /// Whoever waits in this name is to go.
     Dismiss(Arc<str>),
 }
@@ -38,6 +43,7 @@ pub(super) async fn run(
     let mut waiting = VecDeque::new();
     loop {
         tokio::select! {
+            biased;
             order = orders.recv() => match order {
                 None => return,
                 Some(order) => obey(order, &mut waiting),
@@ -48,6 +54,9 @@ pub(super) async fn run(
         while let Ok(order) = orders.try_recv() {
             obey(order, &mut waiting);
         }
+        while let Ok(claim) = returned.try_recv() {
+            give_back(&*store, &claim);
+        }
         waiting.retain(|ticket: &Ticket| !ticket.give.is_closed());
         serve(&*store, clock.now(), start_timeout_ms, &mut waiting, &back).await;
     }
@@ -56,6 +65,7 @@ pub(super) async fn run(
 fn obey(order: Order, waiting: &mut VecDeque<Ticket>) {
     match order {
         Order::Park(ticket) => waiting.push_back(ticket),
+        Order::Leave(number) => waiting.retain(|ticket| ticket.number != number),
         Order::Dismiss(holder) => {
             let (gone, stay) =
                 std::mem::take(waiting).into_iter().partition(|ticket| ticket.claimant.holder == holder);
@@ -83,6 +93,7 @@ async fn serve(
         Ok(claims) => {
             for (ticket, claim) in std::mem::take(waiting).into_iter().zip(claims) {
                 match claim {
+                    None if ticket.is_passing => drop(ticket.give.send(Ok(None))),
                     None => waiting.push_back(ticket),
                     // Gone meanwhile: what comes back in the error is dropped, and goes back.
                     Some(claim) => drop(ticket.give.send(Ok(Some(Handed::new(claim, back.clone()))))),

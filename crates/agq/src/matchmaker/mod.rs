@@ -7,10 +7,17 @@ mod elements;
 mod handed;
 mod jobs;
 
-use std::sync::Arc;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use agenix_protocol::request::{BlockingPop, End, Wait};
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use handed::Handed;
@@ -20,21 +27,26 @@ use crate::{
     store::{Claim, Claimant, Ruled, Store, StoreError},
 };
 
+/// What goes on until it is dropped.
+pub(crate) type Work = BoxFuture<'static, ()>;
+
 /// The front of the matchmakers: one for jobs, one for the elements of lists.
 #[derive(Clone)]
 pub(crate) struct Matchmaker {
+    clock: Clock,
     jobs: mpsc::UnboundedSender<jobs::Order>,
-    elements: mpsc::UnboundedSender<elements::Ticket>,
+    elements: mpsc::UnboundedSender<elements::Order>,
+    next_ticket: Arc<AtomicU64>,
 }
 
 impl Matchmaker {
-    /// Starts the matchmakers; they end when the last `Matchmaker` is dropped.
-    pub(crate) fn start(store: &Arc<dyn Store>, start_timeout_ms: u64) -> Self {
-        let (jobs, job_tickets) = mpsc::unbounded_channel();
-        let (elements, element_tickets) = mpsc::unbounded_channel();
-        tokio::spawn(jobs::run(Arc::clone(store), Clock::default(), start_timeout_ms, job_tickets));
-        tokio::spawn(elements::run(Arc::clone(store), Clock::default(), element_tickets));
-        Self { jobs, elements }
+    /// The matchmakers, and their work: it ends when the last `Matchmaker` is dropped.
+    pub(crate) fn new(store: &Arc<dyn Store>, clock: &Clock, start_timeout_ms: u64) -> (Self, [Work; 2]) {
+        let (jobs, orders) = mpsc::unbounded_channel();
+        let (elements, tickets) = mpsc::unbounded_channel();
+        let matching: Work = Box::pin(jobs::run(Arc::clone(store), clock.clone(), start_timeout_ms, orders));
+        let giving: Work = Box::pin(elements::run(Arc::clone(store), clock.clone(), tickets));
+        (Self { jobs, elements, clock: clock.clone(), next_ticket: Arc::default() }, [matching, giving])
     }
 
     /// Waits for a job that the claimant can run; `None` when the time is over, or the claimant was sent away.
@@ -43,9 +55,19 @@ impl Matchmaker {
         claimant: Claimant,
         wait: Wait,
     ) -> Result<Option<Handed<Claim>>, StoreError> {
-        let (give, get) = oneshot::channel();
-        self.jobs.send(jobs::Order::Park(jobs::Ticket { claimant, give })).map_err(|_| gone())?;
-        Ok(await_turn(get, wait).await.transpose()?.flatten())
+        let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
+        let ticket = jobs::Ticket { number, is_passing: false, claimant, give };
+        self.jobs.send(jobs::Order::Park(ticket)).map_err(|_| gone())?;
+        let leave = || drop(self.jobs.send(jobs::Order::Leave(number)));
+        Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.flatten())
+    }
+
+    /// A job that is there now. It is handed over as one that was waited for: a claimant may go away meanwhile.
+    pub(crate) async fn job_now(&self, claimant: Claimant) -> Result<Option<Handed<Claim>>, StoreError> {
+        let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
+        let ticket = jobs::Ticket { number, is_passing: true, claimant, give };
+        self.jobs.send(jobs::Order::Park(ticket)).map_err(|_| gone())?;
+        get.await.map_err(|_| gone())?
     }
 
     /// Sends away everyone who waits for a job in the name of a holder that is no more.
@@ -59,9 +81,15 @@ impl Matchmaker {
         &self,
         pop: BlockingPop,
     ) -> Result<Ruled<Option<Handed<Element>>>, StoreError> {
-        let (wait, (give, get)) = (pop.timeout, oneshot::channel());
-        self.elements.send(elements::Ticket { pop, give }).map_err(|_| gone())?;
-        Ok(await_turn(get, wait).await.transpose()?.transpose())
+        let (wait, number, (give, get)) = (pop.timeout, self.ticket_number(), oneshot::channel());
+        let ticket = elements::Ticket { number, pop, give };
+        self.elements.send(elements::Order::Park(ticket)).map_err(|_| gone())?;
+        let leave = || drop(self.elements.send(elements::Order::Leave(number)));
+        Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.transpose())
+    }
+
+    fn ticket_number(&self) -> u64 {
+        self.next_ticket.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -78,21 +106,24 @@ fn gone() -> StoreError {
     StoreError("agq is stopping".into())
 }
 
+/// Waits for a turn. Whose time is over leaves, and does not go before the matchmaker has seen that: what was on its way to it
+/// is received, and not taken from the store for nobody.
 async fn await_turn<T>(
+    clock: &Clock,
     mut get: oneshot::Receiver<Result<T, StoreError>>,
     wait: Wait,
+    leave: impl FnOnce(),
 ) -> Option<Result<T, StoreError>> {
     let lost = |_| Err(gone());
     match wait {
         Wait::Forever => Some(get.await.unwrap_or_else(lost)),
-        Wait::Ms(ms) => match tokio::time::timeout(std::time::Duration::from_millis(ms), &mut get).await {
-            Ok(given) => Some(given.unwrap_or_else(lost)),
-            Err(_elapsed) => {
-                // It may have been handed over in this very instant.
-                get.close();
-                get.try_recv().ok()
+        Wait::Ms(ms) => {
+            if let Some(given) = clock.within(Duration::from_millis(ms), &mut get).await {
+                return Some(given.unwrap_or_else(lost));
             }
-        },
+            leave();
+            get.await.ok()
+        }
     }
 }
 
@@ -102,18 +133,25 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::await_turn;
-    use crate::store::StoreError;
+    use crate::{clock::Clock, store::StoreError};
 
     #[tokio::test]
     async fn a_wait_ends_without_anything_after_its_time() {
-        let (_give, get) = oneshot::channel::<Result<(), StoreError>>();
-        assert!(await_turn(get, Wait::Ms(1)).await.is_none());
+        let (give, get) = oneshot::channel::<Result<(), StoreError>>();
+        assert!(await_turn(&Clock::default(), get, Wait::Ms(1), || drop(give)).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_on_its_way_when_the_time_is_over_is_received() {
+        let (give, get) = oneshot::channel();
+        let leave = || assert!(give.send(Ok(7)).is_ok());
+        assert_eq!(await_turn(&Clock::default(), get, Wait::Ms(1), leave).await.unwrap().unwrap(), 7);
     }
 
     #[tokio::test]
     async fn what_is_handed_over_in_time_is_received() {
         let (give, get) = oneshot::channel::<Result<u8, StoreError>>();
         assert!(give.send(Ok(7)).is_ok());
-        assert_eq!(await_turn(get, Wait::Ms(1000)).await.unwrap().unwrap(), 7);
+        assert_eq!(await_turn(&Clock::default(), get, Wait::Ms(1000), || {}).await.unwrap().unwrap(), 7);
     }
 }

@@ -1,0 +1,45 @@
+//! Puts a house together on its store, with everything that goes on in it.
+
+use std::sync::Arc;
+
+use crate::{
+    audit::Audit,
+    backups::Backups,
+    challenges::Challenges,
+    clock::Clock,
+    directory::Directory,
+    herald,
+    house::{AbilitiesSeen, House, Reputation, Settings},
+    hub::Hub,
+    matchmaker::{Matchmaker, Work},
+    reaper,
+    store::Store,
+};
+
+/// The house on a store, and what is to go on in it beside the commands, until it is dropped.
+pub(crate) fn furnish(
+    store: Arc<dyn Store>,
+    clock: Clock,
+    audit: Audit,
+    settings: Settings,
+) -> (Arc<House>, Vec<Work>) {
+    let (matchmaker, matching) = Matchmaker::new(&store, &clock, settings.start_timeout_ms);
+    let house = Arc::new(House {
+        matchmaker,
+        store,
+        started_at: clock.now(),
+        clock,
+        abilities: AbilitiesSeen::default(),
+        reputation: Reputation::default(),
+        hub: Hub::default(),
+        challenges: Challenges::default(),
+        backups: Backups::default(),
+        directory: Directory::default(),
+        audit,
+        settings,
+    });
+    let mut works = Vec::from(matching);
+    works.push(Box::pin(reaper::run(Arc::clone(&house))));
+    works.push(Box::pin(herald::run(Arc::clone(&house))));
+    (house, works)
+}

@@ -1,0 +1,178 @@
+//! The rooms of agq, the queue. This file puts the floors on each other; it is the only one to name a concrete store.
+
+#![forbid(unsafe_code)]
+
+mod audit;
+mod backups;
+mod challenges;
+mod clock;
+mod commands;
+mod config;
+mod directory;
+mod error;
+mod furnish;
+mod herald;
+mod house;
+mod hub;
+mod key;
+mod keyring;
+mod keys;
+mod matchmaker;
+mod offline;
+mod reaper;
+mod reload;
+mod server;
+#[cfg(feature = "simulation")]
+pub mod simulation;
+mod store;
+mod telemetry;
+
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+};
+use tracing::{info, warn};
+
+use crate::{
+    audit::Audit,
+    clock::Clock,
+    config::{Cli, Config},
+    house::House,
+    keyring::Keyring,
+    matchmaker::Work,
+    reload::Reload,
+    server::{Door, Entrance},
+    store::redb::RedbStore,
+};
+
+/// agq from its command line to its exit code.
+pub fn run_program() -> ExitCode {
+    let cli = Cli::parse();
+    telemetry::start();
+    forbid_core_dumps();
+    // What agq writes is its own: plans and results are nobody else's to read.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+    let outcome = match &cli.command {
+        Some(command) => offline::run(command),
+        None => serve(cli).map(|()| ExitCode::SUCCESS),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            // Whether anyone reads stderr is not ours to judge.
+            let _unread = writeln!(std::io::stderr(), "agq: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(cli: Cli) -> anyhow::Result<()> {
+    let config = cli.resolve()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(run(config))
+}
+
+async fn run(config: Config) -> anyhow::Result<()> {
+    // While somebody listens for it, a file that may not grow is an error of the write, and not the end without a word.
+    let _too_large = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
+    let (house, works) = open(&config)?;
+    commands::start_over(&house).await?;
+    let entrance = Entrance::open(&config.places).await?;
+    // From here on SIGHUP does not end agq.
+    let hangups = signal(SignalKind::hangup())?;
+    greet(&config, &entrance.addresses()?).context("cannot say on stdout where it listens")?;
+
+    let keyring = Arc::new(Keyring::new(config.keys));
+    let door = Arc::new(Door::new(Arc::clone(&keyring), &house.settings.limits));
+    let reload =
+        Reload { key_source: config.key_source, keyring, tls: entrance.tls(), house: Arc::clone(&house) };
+    let failure = house.store.failure();
+    let (stop, stopped) = watch::channel(false);
+    let mut aside = JoinSet::new();
+    works.into_iter().for_each(|work| drop(aside.spawn(work)));
+    let server = tokio::spawn(server::serve(entrance, house, door, stopped));
+    let signal = tokio::select! {
+        signal = next_signal() => signal?,
+        () = reload.run(hangups) => "SIGHUP: the terminal has gone",
+        reason = failure => bail!(
+            "the store cannot go on: {reason}; mend that and start agq again, what it acknowledged is on disk"
+        ),
+    };
+    info!(signal, "stopping: commands under way are finished first; a second signal ends agq at once");
+    stop.send_replace(true);
+    tokio::select! {
+        ended = server => ended?,
+        signal = next_signal() => bail!("ended by a second {}", signal?),
+    }
+    // Whether they are aborted in time does not matter: they hold nothing that a crash would not forgive.
+    aside.shutdown().await;
+    Ok(())
+}
+
+/// Opens everything that commands work with.
+fn open(config: &Config) -> anyhow::Result<(Arc<House>, Vec<Work>)> {
+    std::fs::create_dir_all(&config.data_dir).with_context(|| {
+        format!(
+            "cannot create the data directory {}: choose another with --data-dir",
+            config.data_dir.display()
+        )
+    })?;
+    let audit = Audit::open(config.audit_log.as_deref())?;
+    let store = Arc::new(RedbStore::open(&config.data_dir.join("agq.redb"))?);
+    let (house, works) = furnish::furnish(store, Clock::default(), audit, config.settings.clone());
+    // The database is open: no other agq makes a copy here.
+    house.backups.stand_in(&config.data_dir).context("cannot look for what is left of a backup")?;
+    Ok((house, works))
+}
+
+/// Says where agq is reached; on a terminal also how, when the key is known to nobody else.
+fn greet(config: &Config, addresses: &[String]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let (version, places) = (env!("CARGO_PKG_VERSION"), addresses.join(", "));
+    writeln!(out, "agq {version} listens on {places}, data in {}", config.data_dir.display())?;
+    if let Some(key) = &config.random_key {
+        if out.is_terminal() {
+            let (key, address) = (key.reveal(), addresses.first().map_or("", String::as_str));
+            writeln!(out, "\nNo session key was given, so this run has a random one. In another shell:\n")?;
+            writeln!(out, "  export AGQ_ADDR={address} AGQ_SESSION_KEY={key}")?;
+            writeln!(out, "  agw                                   # a worker on this machine")?;
+            writeln!(out, "  agx plan submit plan.json             # and work for it\n")?;
+        } else {
+            warn!(
+                "no session key was given and there is no terminal to print one on: only keys of the config file can log in; set AGQ_SESSION_KEY or --session-key-file"
+            );
+        }
+    }
+    Ok(out.flush()?)
+}
+
+async fn next_signal() -> anyhow::Result<&'static str> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => Ok("SIGINT"),
+        _ = terminate.recv() => Ok("SIGTERM"),
+    }
+}
+
+/// The session key lives in memory and in the environment: neither a core file nor another process may get at it
+/// (seed 003 §8.1).
+fn forbid_core_dumps() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+    {
+        warn!(%error, "other processes could not be kept from reading this one");
+    }
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }) {
+        warn!(%error, "core dumps could not be forbidden");
+    }
+}

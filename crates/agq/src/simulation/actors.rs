@@ -1,0 +1,110 @@
+//! Those who play with agq: workers, more and less reliable, and people.
+
+use std::sync::Arc;
+
+use agenix_protocol::ids::WorkerId;
+
+use super::life::Life;
+use crate::{
+    commands::{self, Done},
+    house::{Caller, connection_name},
+    keyring::{Identity, Role},
+};
+use agenix_protocol::resp::Reply;
+
+/// A job that an actor believes to have.
+#[derive(Debug, Clone)]
+pub(super) struct Holding {
+    pub(super) job_id: String,
+    pub(super) attempt: u32,
+}
+
+/// A claim of which agq does not know yet whether its reply arrived.
+#[derive(Debug, Clone)]
+pub(super) struct Unproven {
+    pub(super) job_id: agenix_protocol::ids::JobId,
+    pub(super) holder: Arc<str>,
+    pub(super) attempt: u32,
+}
+
+/// Somebody with a connection.
+#[derive(Debug)]
+pub(super) struct Actor {
+    /// `None` for a connection that registers no worker.
+    pub(super) worker_id: Option<WorkerId>,
+    pub(super) caller: Arc<Caller>,
+    pub(super) registered: bool,
+    /// The number of the claim that it waits for.
+    pub(super) waits: Option<u64>,
+    pub(super) holds: Vec<Holding>,
+    /// Reports that it has sent, to be sent again: job and document.
+    pub(super) sent: Vec<(String, String)>,
+    pub(super) unproven: Vec<Unproven>,
+    /// It does nothing until then.
+    pub(super) silent_until_ms: u64,
+}
+
+impl Actor {
+    pub(super) fn new(number: u64, worker_id: Option<&str>) -> Self {
+        let worker_id = worker_id.map(|id| WorkerId::new(id).expect("the simulation's ids are legal"));
+        let mut actor = Self {
+            caller: Arc::new(caller(number, worker_id.as_ref())),
+            worker_id,
+            registered: false,
+            waits: None,
+            holds: Vec::new(),
+            sent: Vec::new(),
+            unproven: Vec::new(),
+            silent_until_ms: 0,
+        };
+        actor.connect(number);
+        actor
+    }
+
+    /// A new connection: whatever was said on the one before is forgotten there.
+    pub(super) fn connect(&mut self, number: u64) {
+        self.caller = Arc::new(caller(number, self.worker_id.as_ref()));
+        (self.registered, self.waits) = (false, None);
+        self.unproven.clear();
+    }
+
+    /// The name under which it holds jobs.
+    pub(super) fn holder(&self) -> String {
+        self.worker_id
+            .as_ref()
+            .map_or_else(|| self.caller.connection.to_string(), |id| id.as_str().to_owned())
+    }
+}
+
+fn caller(number: u64, worker_id: Option<&WorkerId>) -> Caller {
+    let identity = match worker_id {
+        Some(id) if number.is_multiple_of(2) => Identity { role: Role::Worker, name: id.as_str().into() },
+        _ => Identity { role: Role::Admin, name: "admin".into() },
+    };
+    Caller {
+        connection: connection_name(number),
+        number,
+        from: "simulation".into(),
+        identity: Some(identity),
+        registered: None,
+        name: None,
+        is_introduced: false,
+    }
+}
+
+/// What agq does when a connection is closed. Its number is that of nobody's reply.
+pub(super) fn close_connection(life: &mut Life, number: u64, actor: &Actor) {
+    let (house, caller, unproven) =
+        (Arc::clone(&life.house), Arc::clone(&actor.caller), actor.unproven.clone());
+    life.spawn(number, async move {
+        for claim in unproven {
+            let holder = &*claim.holder;
+            let _failing = commands::hand_back_unreported(&house, &claim.job_id, holder, claim.attempt).await;
+        }
+        let _failing = commands::hand_back_all(&house, &caller.connection).await;
+        if let Some(worker_id) = &caller.registered {
+            let _failing = commands::detach(&house, worker_id, &caller.connection).await;
+        }
+        Done::plain(Reply::Nil)
+    });
+}

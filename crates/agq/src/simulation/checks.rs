@@ -1,0 +1,178 @@
+//! What must hold in every moment, and what must hold when nothing goes on any more.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::{ids::ActionId, request::Page, resp::Reply};
+use agenix_rules::{capability::Abilities, job::Job};
+use futures_util::FutureExt;
+
+use super::{
+    keys::{Version, read, readers},
+    ledger::Verdict,
+    life::Life,
+    world::{Asked, World},
+};
+use crate::store::{Answer, Records};
+
+/// A read that is done on the spot.
+fn now<T>(answer: Answer<T>) -> Result<T, String> {
+    let answered = answer.now_or_never().ok_or("a read did not answer at once")?;
+    answered.map_err(|error| error.to_string())
+}
+
+impl World {
+    /// Every index says what the records say, and every job is what somebody heard of it.
+    pub(super) fn check_store(&mut self) -> Verdict {
+        let Some(life) = &self.life else { return Ok(()) };
+        if let Some(first) = life.store.inconsistencies().map_err(|error| error.to_string())?.first() {
+            return Err(format!("the store is inconsistent: {first}"));
+        }
+        let jobs = life.store.jobs().map_err(|error| error.to_string())?;
+        jobs.iter().try_for_each(|job| self.ledger.check_job(job))?;
+        if !self.ledger.forgets && jobs.len() < self.ledger.jobs.len() {
+            return Err(format!("there are {} jobs, and were {}", jobs.len(), self.ledger.jobs.len()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn all_jobs(&self) -> Result<Vec<Job>, String> {
+        let life = self.life.as_ref().ok_or("agq is dead")?;
+        life.store.jobs().map_err(|error| error.to_string())
+    }
+
+    /// Every plan and action that was acknowledged is there, with what was submitted.
+    pub(super) fn check_actions(&self) -> Verdict {
+        let Some(life) = &self.life else { return Ok(()) };
+        let known = now(life.store.plans(Page { limit: usize::MAX, ..Page::default() }))?;
+        for plan_id in &self.ledger.plans {
+            let is_there = known.iter().any(|known| known.as_str() == plan_id);
+            if !is_there && !self.ledger.unwanted_plans.contains(plan_id) {
+                return Err(format!("plan {plan_id} was acknowledged and is gone"));
+            }
+        }
+        let jobs = self.all_jobs()?;
+        for (action_id, submitted) in &self.ledger.actions {
+            let id = ActionId::new(action_id.as_str()).map_err(|error| error.to_string())?;
+            match now(life.store.action(&id))? {
+                None if submitted.is_there && !self.ledger.forgets => {
+                    return Err(format!("action {action_id} was acknowledged and is gone"));
+                }
+                None => {}
+                Some((action, _tally)) => self.check_inputs(life, &jobs, &id, action.total_jobs)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_inputs(&self, life: &Life, jobs: &[Job], action_id: &ActionId, total: u64) -> Verdict {
+        let mut inputs = vec![None; usize::try_from(total).unwrap_or(usize::MAX)];
+        for job in jobs.iter().filter(|job| job.action_id == *action_id) {
+            let stored = now(life.store.job(&job.job_id))?.ok_or(format!("job {} is gone", job.job_id))?;
+            let place = usize::try_from(job.index).unwrap_or(usize::MAX);
+            *inputs.get_mut(place).ok_or(format!("{} has no place in its action", job.job_id))? =
+                Some(stored.input);
+        }
+        self.ledger.check_action(action_id, &inputs, inputs.len())
+    }
+
+    /// The keys as agq has them now.
+    pub(super) fn found_keys(&mut self) -> Result<Version, String> {
+        let mut found = BTreeMap::new();
+        for (key, words) in readers() {
+            let number = self.number();
+            let people = std::sync::Arc::clone(&self.people);
+            let life = self.life.as_mut().ok_or("agq is dead")?;
+            life.give(number, people, &words)?;
+            let reply = life.replies().into_iter().find(|(answered, _)| *answered == number);
+            let reply =
+                reply.map(|(_, done)| done.reply).ok_or(format!("{key} could not be read at once"))?;
+            if let Reply::Error(line) = &reply {
+                return Err(format!("{key} cannot be read: {line}"));
+            }
+            found.extend(read(key, &reply).map(|held| (key, held)));
+        }
+        Ok(found)
+    }
+
+    /// Queues are paused, or not, as it was acknowledged.
+    pub(super) fn settle_pauses(&mut self) -> Verdict {
+        let Some(life) = &self.life else { return Ok(()) };
+        let paused = now(life.store.paused())?;
+        for (queue, told) in &mut self.ledger.paused {
+            let is_paused = paused.contains(queue);
+            if told.is_some_and(|told| told != is_paused) {
+                return Err(format!("queue {queue} is paused: {is_paused}; acknowledged was the opposite"));
+            }
+            *told = Some(is_paused);
+        }
+        Ok(())
+    }
+
+    /// Nothing goes on: then nobody waits for what is there.
+    pub(super) fn check_quiet(&mut self) -> Verdict {
+        self.write_all()?;
+        let Some(life) = &self.life else { return Ok(()) };
+        let (lanes, paused) = (now(life.store.lanes())?, now(life.store.paused())?);
+        let ready = || lanes.iter().filter(|lane| lane.length > 0 && !paused.contains(&lane.queue));
+        for (number, op) in &self.ops {
+            let Asked::Claimed { actor } = op.asked else { continue };
+            for lane in ready() {
+                if self.could_run(life, actor, &lane.needs)? {
+                    let queue = &lane.queue;
+                    return Err(format!(
+                        "actor {actor} sleeps (command {number}) while queue {queue} has a job for it"
+                    ));
+                }
+            }
+        }
+        self.check_elements()
+    }
+
+    fn could_run(
+        &self,
+        life: &Life,
+        at: usize,
+        needs: &agenix_rules::capability::Needs,
+    ) -> Result<bool, String> {
+        let Some(worker_id) = &self.actors[at].worker_id else { return Ok(true) };
+        let Some(worker) = now(life.store.worker(worker_id))? else { return Ok(true) };
+        let told = now(life.store.registration(worker_id))?.unwrap_or_default();
+        let told = agenix_protocol::documents::parse(told.as_bytes()).map_err(|error| error.to_string())?;
+        Ok(worker.takes_jobs() && Abilities::of(&told).cover(needs))
+    }
+
+    /// What was pushed for those who wait is there or was taken, and nobody waits while there is any.
+    fn check_elements(&mut self) -> Verdict {
+        let number = self.number();
+        let people = std::sync::Arc::clone(&self.people);
+        let words = ["LRANGE", "w", "0", "-1"].map(|word| bytes::Bytes::from_static(word.as_bytes()));
+        let life = self.life.as_mut().ok_or("agq is dead")?;
+        life.give(number, people, &words)?;
+        let Some(Reply::Array(items)) = life.replies().pop().map(|(_, done)| done.reply) else {
+            return Err("the list that is waited for cannot be read".into());
+        };
+        let waits = self.ops.values().any(|op| matches!(op.asked, Asked::Taken));
+        if waits && !items.is_empty() {
+            return Err(format!("somebody sleeps while the list has {} elements", items.len()));
+        }
+        let elements = &mut self.elements;
+        for item in &items {
+            let Reply::Bulk(value) = item else { return Err(format!("{item:?} is no element")) };
+            let value = String::from_utf8_lossy(value);
+            if elements.taken.contains(&*value) || !elements.sent.contains(&*value) {
+                return Err(format!("{value} is in the list, and was taken, or never pushed"));
+            }
+        }
+        let there = |value: &String| {
+            elements.taken.contains(value) || items.iter().any(|item| *item == Reply::bulk(value.clone()))
+        };
+        let lost = elements.acknowledged.iter().filter(|value| !there(value)).count();
+        if lost > elements.in_doubt {
+            return Err(format!(
+                "{lost} elements are lost, of which {} were under way at a crash",
+                elements.in_doubt
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! The disk, played: what a process wrote, what of it was synced, and what is left after it dies or the power fails.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use fastrand::Rng;
+use redb::StorageBackend;
+
+/// What a disk keeps whole when the power fails in the middle of a write.
+const SECTOR: usize = 512;
+
+/// A change of the file.
+#[derive(Debug, Clone)]
+pub(super) enum Change {
+    Write { offset: u64, data: Vec<u8> },
+    Resize(u64),
+}
+
+impl Change {
+    /// Applies it to the bytes of a file.
+    pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Resize(len) => bytes.resize(usize::try_from(*len).unwrap_or(usize::MAX), 0),
+            Self::Write { offset, data } => {
+                let at = usize::try_from(*offset).unwrap_or(usize::MAX);
+                if bytes.len() < at + data.len() {
+                    bytes.resize(at + data.len(), 0);
+                }
+                bytes[at..at + data.len()].copy_from_slice(data);
+            }
+        }
+    }
+
+    /// What is left of it when the power fails while it is written: some of its sectors.
+    pub(super) fn torn(&self, rng: &mut Rng) -> Vec<Self> {
+        let Self::Write { offset, data } = self else { return vec![self.clone()] };
+        let sectors = data.chunks(SECTOR).zip((*offset..).step_by(SECTOR));
+        let kept = sectors.filter(|_| rng.bool());
+        kept.map(|(data, offset)| Self::Write { offset, data: data.to_vec() }).collect()
+    }
+}
+
+/// What goes wrong next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The process is gone after so many more changes: nothing reaches the file any more. With the power, what was not synced
+    /// may be lost, by this chance.
+    Death { after: u64, power: Option<u64> },
+    /// One write or sync fails after so many more changes. The system may then forget what was not synced, by this chance.
+    Error { after: u64, forgets: Option<u64> },
+    /// Nothing can be written any more.
+    Full,
+}
+
+/// Something that was done to the file, for those who play it again.
+#[derive(Debug, Clone)]
+pub(super) enum Event {
+    Changed(Change),
+    Synced,
+    /// Whoever writes says where it is.
+    Mark(usize),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// As the process sees it.
+    bytes: Vec<u8>,
+    /// As it was when it was last synced.
+    synced: Vec<u8>,
+    /// What was done since.
+    unsynced: Vec<Change>,
+    fault: Option<Fault>,
+    /// Which process may write; those before it are dead.
+    owner: u64,
+    is_dead: bool,
+    /// Whether something has gone wrong since it was last mended.
+    has_failed: bool,
+    log: Option<Vec<Event>>,
+}
+
+/// A disk with one file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Disk(Arc<Mutex<State>>);
+
+impl Disk {
+    /// A disk whose file has these bytes, all of them synced.
+    pub(super) fn with(bytes: &[u8]) -> Self {
+        let (bytes, synced) = (bytes.to_vec(), bytes.to_vec());
+        Self(Arc::new(Mutex::new(State { bytes, synced, ..State::default() })))
+    }
+
+    /// The file, for a new process; whoever had it before is dead.
+    pub(super) fn open(&self) -> File {
+        let mut state = self.lock();
+        state.owner += 1;
+        state.is_dead = false;
+        File { disk: self.clone(), owner: state.owner }
+    }
+
+    /// The bytes as the system has them.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.lock().bytes.clone()
+    }
+
+    /// Something will go wrong.
+    pub(super) fn plan(&self, fault: Fault) {
+        self.lock().fault = Some(fault);
+    }
+
+    /// Nothing goes wrong any more.
+    pub(super) fn mend(&self) {
+        let mut state = self.lock();
+        (state.fault, state.has_failed) = (None, false);
+    }
+
+    /// Whether something is still to go wrong, or has.
+    pub(super) fn is_faulty(&self) -> bool {
+        let state = self.lock();
+        state.fault.is_some() || state.is_dead || state.has_failed
+    }
+
+    /// Whether the process that has the file is dead.
+    pub(super) fn is_dead(&self) -> bool {
+        self.lock().is_dead
+    }
+
+    /// The process is killed: what it wrote is there, what it did not is not.
+    pub(super) fn kill(&self) {
+        let mut state = self.lock();
+        state.is_dead = true;
+    }
+
+    /// The power fails: of what was not synced any part may be left.
+    pub(super) fn cut_power(&self, rng: &mut Rng) {
+        let mut state = self.lock();
+        state.is_dead = true;
+        state.forget(rng);
+    }
+
+    /// Writes down from now on what is done; what was done before is on disk.
+    pub(super) fn record(&self) -> Vec<u8> {
+        let mut state = self.lock();
+        (state.log, state.synced) = (Some(Vec::new()), state.bytes.clone());
+        state.unsynced.clear();
+        state.bytes.clone()
+    }
+
+    /// What was done since.
+    pub(super) fn recorded(&self) -> Vec<Event> {
+        self.lock().log.take().unwrap_or_default()
+    }
+
+    /// Notes where the writer is, between what was done.
+    pub(super) fn mark(&self, number: usize) {
+        if let Some(log) = &mut self.lock().log {
+            log.push(Event::Mark(number));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Some of what was not synced is lost, in no order.
+    fn forget(&mut self, rng: &mut Rng) {
+        let mut bytes = std::mem::take(&mut self.synced);
+        let keeps = rng.u8(..);
+        for change in std::mem::take(&mut self.unsynced) {
+            if rng.u8(..) > keeps {
+                continue;
+            }
+            let is_torn = rng.u8(..) < 16;
+            let left = if is_torn { change.torn(rng) } else { vec![change] };
+            left.iter().for_each(|change| change.apply(&mut bytes));
+        }
+        self.synced.clone_from(&bytes);
+        self.bytes = bytes;
+    }
+
+    /// Whether this process may change the file now.
+    fn admit(&mut self, owner: u64) -> io::Result<()> {
+        if self.is_dead || owner != self.owner {
+            return Err(io::Error::other("the process is dead"));
+        }
+        match &mut self.fault {
+            None => Ok(()),
+            Some(Fault::Full) => Err(io::ErrorKind::StorageFull.into()),
+            Some(Fault::Death { after, .. } | Fault::Error { after, .. }) if *after > 0 => {
+                *after -= 1;
+                Ok(())
+            }
+            Some(Fault::Death { power: lost, .. } | Fault::Error { forgets: lost, .. }) => {
+                let lost = *lost;
+                self.has_failed = true;
+                self.is_dead = matches!(self.fault.take(), Some(Fault::Death { .. }));
+                if let Some(seed) = lost {
+                    self.forget(&mut Rng::with_seed(seed));
+                }
+                let what = if self.is_dead { "the process is dead" } else { "the disk does not answer" };
+                Err(io::Error::other(what))
+            }
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.bytes);
+        if let Some(log) = &mut self.log {
+            log.push(Event::Changed(change.clone()));
+        }
+        self.unsynced.push(change);
+    }
+}
+
+/// The file as one process has it.
+#[derive(Debug)]
+pub(super) struct File {
+    disk: Disk,
+    owner: u64,
+}
+
+impl StorageBackend for File {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.lock().bytes.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.disk.lock();
+        if state.is_dead || self.owner != state.owner {
+            return Err(io::Error::other("the process is dead"));
+        }
+        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let there = state.bytes.get(from..from.saturating_add(out.len()));
+        out.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        state.admit(self.owner)?;
+        state.change(Change::Resize(len));
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        state.admit(self.owner)?;
+        let mut synced = std::mem::take(&mut state.synced);
+        for change in state.unsynced.drain(..) {
+            change.apply(&mut synced);
+        }
+        state.synced = synced;
+        if let Some(log) = &mut state.log {
+            log.push(Event::Synced);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut state = self.disk.lock();
+        state.admit(self.owner)?;
+        state.change(Change::Write { offset, data: data.to_vec() });
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! The end of a simulation: nothing goes wrong any more, everybody does their work, and every job ends.
+
+use agenix_protocol::documents::Status;
+
+use super::{
+    ledger::Verdict,
+    world::{Asked, World},
+};
+
+/// How many rounds everything may take. Time passes in each, first little, then much.
+const ROUNDS: u64 = 80;
+
+impl World {
+    /// Lets everything come to its end.
+    pub(super) fn finish(&mut self, chance: fastrand::Rng) -> Verdict {
+        self.rng = chance;
+        self.tell(|| "nothing goes wrong any more".into());
+        self.is_calm = true;
+        self.disk.mend();
+        self.settle()?;
+        self.check_quiet()?;
+        for queue in ["ready", "other"] {
+            self.ledger.paused.insert(queue.to_owned(), None);
+            self.order(&["QUEUE.RESUME", queue])?;
+        }
+        for worker in ["w0", "w1", "w2"] {
+            self.order(&["WORKER.RESUME", worker])?;
+        }
+        // Everybody comes anew, but for one worker and who has no name: they never come back.
+        for at in 0..self.actors.len() {
+            self.actors[at].holds.clear();
+            self.disconnect(at);
+        }
+        self.is_regular = true;
+        for round in 0..ROUNDS {
+            self.check_quiet()?;
+            if self.all_jobs()?.iter().all(agenix_rules::job::Job::is_ended) {
+                return self.look_back();
+            }
+            for at in [0, 1] {
+                self.work_honestly(at, round)?;
+            }
+            self.write_all()?;
+            // At once: much time may pass before they come again.
+            for at in [0, 1] {
+                self.complete_all(at)?;
+            }
+            self.write_all()?;
+            let ms = if round < 20 { 700 } else { 5000 };
+            self.time.pass(ms);
+            self.settle()?;
+        }
+        let left: Vec<_> = self.all_jobs()?.into_iter().filter(|job| !job.is_ended()).collect();
+        Err(format!("{} jobs never end, the first is {:?}", left.len(), left.first()))
+    }
+
+    fn order(&mut self, words: &[&str]) -> Verdict {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let people = std::sync::Arc::clone(&self.people);
+        self.ask(Asked::Anything, &people, &words)?;
+        self.write_all()
+    }
+
+    /// A worker that does what it should.
+    fn work_honestly(&mut self, at: usize, round: u64) -> Verdict {
+        self.actors[at].unproven.clear();
+        if !self.actors[at].registered {
+            self.actors[at].holds.clear();
+            self.register(at)?;
+            self.write_all()?;
+        }
+        if round.is_multiple_of(3) {
+            self.beat(at)?;
+        }
+        self.complete_all(at)?;
+        self.claim(at)
+    }
+
+    fn complete_all(&mut self, at: usize) -> Verdict {
+        for held in std::mem::take(&mut self.actors[at].holds) {
+            let json = format!(r#"{{"status":"completed","attempt":{}}}"#, held.attempt);
+            let asked = self.asks_to_report(at, &held.job_id, Some(Status::Completed));
+            self.actor_asks(at, asked, &["JOB.UPDATE", &held.job_id, &json])?;
+        }
+        Ok(())
+    }
+
+    /// Everything that was acknowledged is there, also after agq was stopped and started once more.
+    fn look_back(&mut self) -> Verdict {
+        self.check_store()?;
+        self.check_actions()?;
+        self.write_all()?;
+        self.bury();
+        self.start()?;
+        self.check_store()?;
+        self.check_quiet()
+    }
+}

@@ -1,0 +1,222 @@
+//! The keys of users as they should be: a model of a few of Redis' commands, with every version since the last one that
+//! must not be lost.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use agenix_protocol::resp::Reply;
+use bytes::Bytes;
+use fastrand::Rng;
+
+/// What a key holds.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Held {
+    Text(String),
+    List(VecDeque<String>),
+    Scores(BTreeMap<String, i64>),
+}
+
+/// All keys.
+pub(super) type Version = BTreeMap<&'static str, Held>;
+
+/// One command of the model.
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    Set(&'static str, String),
+    Increment,
+    Push { list: &'static str, left: bool, value: String },
+    Pop { list: &'static str, left: bool },
+    Move,
+    Score(String, i64),
+    Unscore(String),
+    Delete(&'static str),
+}
+
+pub(super) const TEXTS: [&str; 2] = ["t1", "t2"];
+pub(super) const LISTS: [&str; 2] = ["l1", "l2"];
+pub(super) const COUNTER: &str = "n";
+pub(super) const SCORES: &str = "z";
+
+impl Work {
+    /// Any of them; `fresh` is a text that was never used.
+    pub(super) fn any(rng: &mut Rng, fresh: String) -> Self {
+        let (text, list) = (TEXTS[rng.usize(..2)], LISTS[rng.usize(..2)]);
+        match rng.u8(..9) {
+            0 | 1 => Self::Set(text, fresh),
+            2 => Self::Increment,
+            3 | 4 => Self::Push { list, left: rng.bool(), value: fresh },
+            5 => Self::Pop { list, left: rng.bool() },
+            6 => Self::Move,
+            7 if rng.bool() => Self::Score(format!("m{}", rng.u8(..3)), rng.i64(-5..5)),
+            7 => Self::Unscore(format!("m{}", rng.u8(..3))),
+            _ => Self::Delete([text, list, COUNTER, SCORES][rng.usize(..4)]),
+        }
+    }
+
+    /// As it is sent.
+    pub(super) fn words(&self) -> Vec<String> {
+        let words: Vec<&str> = match self {
+            Self::Set(key, value) => vec!["SET", key, value],
+            Self::Increment => vec!["INCR", COUNTER],
+            Self::Push { list, left, value } => vec![if *left { "LPUSH" } else { "RPUSH" }, list, value],
+            Self::Pop { list, left } => vec![if *left { "LPOP" } else { "RPOP" }, list],
+            Self::Move => vec!["LMOVE", LISTS[0], LISTS[1], "LEFT", "RIGHT"],
+            Self::Score(member, score) => {
+                return vec!["ZADD".into(), SCORES.into(), score.to_string(), member.clone()];
+            }
+            Self::Unscore(member) => vec!["ZREM", SCORES, member],
+            Self::Delete(key) => vec!["DEL", key],
+        };
+        words.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Does it; what is answered.
+    fn apply(&self, keys: &mut Version) -> Reply {
+        let element = |value: Option<String>| value.map_or(Reply::Nil, Reply::bulk);
+        match self {
+            Self::Set(key, value) => {
+                keys.insert(key, Held::Text(value.clone()));
+                Reply::ok()
+            }
+            Self::Increment => {
+                let number = match keys.get(COUNTER) {
+                    Some(Held::Text(text)) => text.parse::<i64>().unwrap_or_default() + 1,
+                    _ => 1,
+                };
+                keys.insert(COUNTER, Held::Text(number.to_string()));
+                Reply::Integer(number)
+            }
+            Self::Push { list, left, value } => {
+                let Held::List(items) = keys.entry(list).or_insert_with(|| Held::List(VecDeque::new()))
+                else {
+                    return Reply::Nil;
+                };
+                if *left {
+                    items.push_front(value.clone());
+                } else {
+                    items.push_back(value.clone());
+                }
+                Reply::count(items.len())
+            }
+            Self::Pop { list, left } => element(pop(keys, list, *left)),
+            Self::Move => {
+                let moved = pop(keys, LISTS[0], true);
+                if let Some(value) = &moved {
+                    Self::Push { list: LISTS[1], left: false, value: value.clone() }.apply(keys);
+                }
+                element(moved)
+            }
+            Self::Score(member, score) => {
+                let Held::Scores(scores) =
+                    keys.entry(SCORES).or_insert_with(|| Held::Scores(BTreeMap::new()))
+                else {
+                    return Reply::Nil;
+                };
+                Reply::count(usize::from(scores.insert(member.clone(), *score).is_none()))
+            }
+            Self::Unscore(member) => {
+                let Some(Held::Scores(scores)) = keys.get_mut(SCORES) else { return Reply::count(0) };
+                let was = scores.remove(member).is_some();
+                if scores.is_empty() {
+                    keys.remove(SCORES);
+                }
+                Reply::count(usize::from(was))
+            }
+            Self::Delete(key) => Reply::count(usize::from(keys.remove(key).is_some())),
+        }
+    }
+}
+
+fn pop(keys: &mut Version, list: &str, left: bool) -> Option<String> {
+    let Some(Held::List(items)) = keys.get_mut(list) else { return None };
+    let value = if left { items.pop_front() } else { items.pop_back() };
+    if items.is_empty() {
+        keys.remove(list);
+    }
+    value
+}
+
+/// What was asked of the keys since the last version that is known to be on disk.
+#[derive(Debug, Clone, Default)]
+pub(super) struct History {
+    /// The number of the first version here.
+    first: u64,
+    /// The first of them must not be lost; any later one may be what a crash leaves.
+    versions: VecDeque<Version>,
+}
+
+impl History {
+    pub(super) fn new() -> Self {
+        Self { first: 0, versions: VecDeque::from([Version::new()]) }
+    }
+
+    /// Something is asked, all of it or nothing: the number of the version that it makes, and what is to be answered.
+    pub(super) fn ask(&mut self, works: &[Work]) -> (u64, Vec<Reply>) {
+        let mut next = self.latest().clone();
+        let replies = works.iter().map(|work| work.apply(&mut next)).collect();
+        self.versions.push_back(next);
+        (self.first + self.versions.len() as u64 - 1, replies)
+    }
+
+    /// A version was acknowledged: nothing before it can be what is left.
+    pub(super) fn acknowledged(&mut self, number: u64) {
+        while self.first < number && self.versions.len() > 1 {
+            self.versions.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Which of the versions that may be left this is; it is the only one from now on.
+    pub(super) fn settle(&mut self, found: &Version) -> Result<(), String> {
+        if self.versions.iter().any(|version| version == found) {
+            self.first += self.versions.len() as u64 - 1;
+            self.versions = VecDeque::from([found.clone()]);
+            return Ok(());
+        }
+        Err(format!(
+            "the keys are {found:?}, which is none of the {} versions that they may be; acknowledged: {:?}",
+            self.versions.len(),
+            self.versions.front()
+        ))
+    }
+
+    fn latest(&self) -> &Version {
+        self.versions.back().expect("there is always one")
+    }
+}
+
+/// The commands that read all keys, and what their replies come to.
+pub(super) fn readers() -> Vec<(&'static str, Vec<Bytes>)> {
+    let words =
+        |words: &[&'static str]| words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect();
+    let texts = TEXTS.into_iter().chain([COUNTER]).map(|key| (key, words(&["GET", key])));
+    let lists = LISTS.into_iter().map(|key| (key, words(&["LRANGE", key, "0", "-1"])));
+    let scores = [(SCORES, words(&["ZRANGE", SCORES, "0", "-1", "WITHSCORES"]))];
+    texts.chain(lists).chain(scores).collect()
+}
+
+/// What a reply to one of the [`readers`] says that the key holds.
+pub(super) fn read(key: &str, reply: &Reply) -> Option<Held> {
+    let text = |reply: &Reply| match reply {
+        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => format!("{other:?}"),
+    };
+    match reply {
+        Reply::Bulk(_) => Some(Held::Text(text(reply))),
+        Reply::Array(items) if items.is_empty() => None,
+        Reply::Array(items) if key != SCORES => Some(Held::List(items.iter().map(text).collect())),
+        Reply::Array(items) => {
+            let pairs =
+                items.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]).parse().unwrap_or(i64::MIN)));
+            Some(Held::Scores(pairs.collect()))
+        }
+        Reply::Scored(items) if items.is_empty() => None,
+        Reply::Scored(items) => {
+            #[expect(clippy::cast_possible_truncation, reason = "the model's scores are small and whole")]
+            let pairs = items
+                .iter()
+                .map(|(member, score)| (String::from_utf8_lossy(member).into_owned(), *score as i64));
+            Some(Held::Scores(pairs.collect()))
+        }
+        _ => None,
+    }
+}

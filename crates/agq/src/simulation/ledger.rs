@@ -1,0 +1,195 @@
+//! What everyone was told, and what happened to jobs, against what must hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agenix_protocol::{documents::Status, ids::ActionId};
+use agenix_rules::job::{Job, MAX_LOSSES, State};
+use serde::Deserialize;
+
+/// What is wrong.
+pub(super) type Verdict = Result<(), String>;
+
+/// A job as it was last seen.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) struct Seen {
+    pub(super) job_id: String,
+    action_id: String,
+    pub(super) state: String,
+    pub(super) attempt: u32,
+    #[serde(rename = "worker_id")]
+    pub(super) holder: Option<String>,
+}
+
+impl Seen {
+    fn of(job: &Job) -> Self {
+        Self {
+            job_id: job.job_id.as_str().to_owned(),
+            action_id: job.action_id.as_str().to_owned(),
+            state: job.state.as_str().to_owned(),
+            attempt: job.attempt,
+            holder: job.holder.clone(),
+        }
+    }
+
+    /// The step from here to there; the lifecycle knows no other.
+    fn check_step(&self, to: &Self, is_retried: bool) -> Verdict {
+        let (same, same_holder) = (to.attempt == self.attempt, to.holder == self.holder);
+        let fine = match (self.state.as_str(), to.state.as_str()) {
+            ("scheduled" | "retryable", "available" | "cancelled") => same,
+            // The clock was set back, and its time is reckoned anew.
+            ("scheduled", "scheduled") | ("retryable", "retryable") => same,
+            ("available", "active") => to.attempt == self.attempt + 1 && to.holder.is_some(),
+            ("available", "cancelled" | "discarded") => same,
+            ("active", "active" | "completed" | "discarded" | "retryable" | "scheduled" | "cancelled") => {
+                same && same_holder
+            }
+            ("active", "available") => same,
+            ("discarded" | "cancelled", "available") => same && is_retried,
+            _ => false,
+        };
+        if fine { Ok(()) } else { Err(format!("no job goes from {self:?} to {to:?}")) }
+    }
+}
+
+/// An action that somebody submitted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Submitted {
+    pub(super) plan_id: String,
+    /// As it was submitted.
+    pub(super) json: String,
+    /// Every input that was ever sent for it, in order.
+    pub(super) inputs: Vec<String>,
+    /// How many of them are acknowledged.
+    pub(super) acknowledged: usize,
+    /// Whether the action itself is.
+    pub(super) is_there: bool,
+}
+
+/// The end of a job that somebody was told of.
+#[derive(Debug, Clone)]
+struct End {
+    status: Status,
+    holder: Option<String>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Ledger {
+    /// Plans that were acknowledged, and those of them that somebody asked to delete.
+    pub(super) plans: BTreeSet<String>,
+    pub(super) unwanted_plans: BTreeSet<String>,
+    pub(super) actions: BTreeMap<String, Submitted>,
+    pub(super) jobs: BTreeMap<String, Seen>,
+    ends: BTreeMap<String, End>,
+    /// Jobs and actions that somebody asked to try again.
+    retried: BTreeSet<String>,
+    /// Queues as they were last acknowledged; none where an answer is still out.
+    pub(super) paused: BTreeMap<String, Option<bool>>,
+    /// Whether ended jobs may be forgotten.
+    pub(super) forgets: bool,
+}
+
+impl Ledger {
+    pub(super) fn new(forgets: bool) -> Self {
+        Self { forgets, ..Self::default() }
+    }
+
+    /// Something happened to a job.
+    pub(super) fn heard(&mut self, event: Seen) -> Verdict {
+        match self.jobs.get(&event.job_id) {
+            None if event.attempt == 0 && matches!(event.state.as_str(), "available" | "scheduled") => {}
+            None => return Err(format!("a job begins as {event:?}")),
+            Some(known) => known.check_step(&event, self.is_retried(&event))?,
+        }
+        self.jobs.insert(event.job_id.clone(), event);
+        Ok(())
+    }
+
+    fn is_retried(&self, job: &Seen) -> bool {
+        self.retried.contains(&job.job_id) || self.retried.contains(&job.action_id)
+    }
+
+    /// Somebody asks to try a job or all of an action again: an end is none any more.
+    pub(super) fn retry(&mut self, id: &str) {
+        self.retried.insert(id.to_owned());
+    }
+
+    /// Somebody was told that a job has ended so.
+    pub(super) fn ended(&mut self, job_id: &str, status: Status, holder: Option<&str>) {
+        self.ends.insert(job_id.to_owned(), End { status, holder: holder.map(str::to_owned) });
+    }
+
+    /// agq was started again: these are all its jobs. What was acknowledged is there; what was only visible may be forgotten.
+    pub(super) fn started_again(&mut self, jobs: &[Job]) -> Verdict {
+        self.jobs = jobs.iter().map(|job| (job.job_id.as_str().to_owned(), Seen::of(job))).collect();
+        for (job_id, end) in &self.ends {
+            let Some(seen) = self.jobs.get(job_id) else {
+                if self.forgets {
+                    continue;
+                }
+                return Err(format!(
+                    "job {job_id} is gone, and somebody was told that it is {:?}",
+                    end.status
+                ));
+            };
+            if self.is_retried(seen) {
+                continue;
+            }
+            let job = jobs.iter().find(|job| job.job_id.as_str() == job_id);
+            let holds = job.is_some_and(|job| {
+                job.status() == end.status && (end.holder.is_none() || job.holder == end.holder)
+            });
+            if !holds {
+                return Err(format!("somebody was told that job {job_id} is {end:?}, and it is {seen:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What every job must be, whatever happened to it.
+    pub(super) fn check_job(&self, job: &Job) -> Verdict {
+        let wrong = |what: &str| Err(format!("{what}: {job:?}"));
+        if self.jobs.get(job.job_id.as_str()) != Some(&Seen::of(job)) {
+            return wrong("a job changed and nobody was told");
+        }
+        if job.failures > job.max_retries + 1 || job.losses > MAX_LOSSES {
+            return wrong("a job was tried too often");
+        }
+        if job.state == State::Active && job.holder.is_none() {
+            return wrong("an active job has no holder");
+        }
+        if job.is_ended() != job.ended_at.is_some() {
+            return wrong("a job has an end or has ended, not both");
+        }
+        Ok(())
+    }
+
+    /// The inputs that an action must have, where it is there at all.
+    pub(super) fn check_action(
+        &self,
+        action_id: &ActionId,
+        inputs: &[Option<String>],
+        total: usize,
+    ) -> Verdict {
+        let Some(submitted) = self.actions.get(action_id.as_str()) else {
+            return Err(format!("nobody submitted action {action_id}"));
+        };
+        if total < submitted.acknowledged || total > submitted.inputs.len() {
+            let (told, sent) = (submitted.acknowledged, submitted.inputs.len());
+            return Err(format!(
+                "action {action_id} has {total} jobs; {told} are acknowledged and {sent} were sent"
+            ));
+        }
+        for (at, (found, sent)) in inputs.iter().zip(&submitted.inputs).enumerate() {
+            match found {
+                Some(found) if found == sent => {}
+                None if self.forgets => {}
+                _ => {
+                    return Err(format!(
+                        "input {at} of action {action_id} is {found:?}, and was sent as {sent}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

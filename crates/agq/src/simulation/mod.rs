@@ -1,0 +1,26 @@
+//! agq below the socket, played from a seed: commands, rules, matchmakers, reaper and redb as they are, on a disk, a clock
+//! and with users that do what the seed says. One thread, one order: a seed that fails fails again.
+//!
+//! `world` is everything of one seed, `steps` and `workers` what may happen, `replies` what answers mean, `checks` what must hold, `finish` how it ends. `ledger` and
+//! `keys` are the models that agq is held against, `disk` and `time` the machine, `life` one process of agq, `actors` those
+//! who play with it. `run` makes a failing seed short, `images` and `damage` start agq on what a crash or a bad disk could leave,
+//! `program` is the command line.
+
+mod actors;
+mod checks;
+mod damage;
+mod disk;
+mod finish;
+mod images;
+mod keys;
+mod ledger;
+mod life;
+mod program;
+mod replies;
+mod run;
+mod steps;
+mod time;
+mod workers;
+mod world;
+
+pub use program::run_program;

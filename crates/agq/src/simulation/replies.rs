@@ -1,0 +1,168 @@
+//! What an answer means for whoever asked, and for the ledger.
+
+use std::sync::Arc;
+
+use agenix_protocol::{
+    documents::{self, JobDocument, Status},
+    ids::JobId,
+    resp::Reply,
+};
+
+use super::{
+    actors::{Holding, Unproven},
+    ledger::Verdict,
+    world::{Asked, World},
+};
+use crate::commands::{Done, Effect};
+
+impl World {
+    /// A reply reaches whoever asked.
+    pub(super) fn deliver(&mut self, number: u64, done: Done) -> Verdict {
+        let Some(op) = self.ops.remove(&number) else { return Ok(()) };
+        self.tell(|| format!("{number}: answered {:?}", done.reply));
+        let is_ok = matches!(&done.reply, Reply::Simple(text) if text.starts_with("OK"));
+        match op.asked {
+            Asked::Plan(plan_id) if is_ok => drop(self.ledger.plans.insert(plan_id)),
+            Asked::Inputs { action_id, count } if is_ok => {
+                let action = self.ledger.actions.entry(action_id).or_default();
+                (action.is_there, action.acknowledged) = (true, action.acknowledged.max(count));
+            }
+            Asked::Cancel { job_id } if is_ok => self.ledger.ended(&job_id, Status::Cancelled, None),
+            Asked::Pause { queue, paused } if is_ok => drop(self.ledger.paused.insert(queue, Some(paused))),
+            Asked::Keys { version, expected } => self.keys_answered(version, &expected, done.reply)?,
+            Asked::Pushed(value) if matches!(done.reply, Reply::Integer(_)) => {
+                self.elements.acknowledged.insert(value);
+            }
+            Asked::Taken => self.element_taken(&done.reply)?,
+            Asked::Registered { actor } => self.registered(actor, done),
+            Asked::Claimed { actor } => self.claimed(actor, done)?,
+            Asked::Reported { actor, holder, job_id, end } => {
+                self.reported(actor, &holder, &job_id, end, &done.reply);
+            }
+            Asked::Beat { actor } => self.beaten(actor, &done.reply)?,
+            Asked::Left { actor } if is_ok => self.actors[actor].registered = false,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn keys_answered(&mut self, version: u64, expected: &[Reply], reply: Reply) -> Verdict {
+        let replies = match reply {
+            Reply::Error(line) if line.contains("the store failed") => return Ok(()),
+            Reply::Array(replies) if expected.len() > 1 => replies,
+            reply => vec![reply],
+        };
+        if replies != expected {
+            return Err(format!("the keys answered {replies:?}, and should have answered {expected:?}"));
+        }
+        self.keys.acknowledged(version);
+        Ok(())
+    }
+
+    fn element_taken(&mut self, reply: &Reply) -> Verdict {
+        let value = match reply {
+            Reply::Error(line) if line.contains("is known when agq has started again") => {
+                self.elements.in_doubt += 1;
+                return Ok(());
+            }
+            Reply::Bulk(value) => value,
+            Reply::Array(pair) => match pair.last() {
+                Some(Reply::Bulk(value)) => value,
+                _ => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        let value = String::from_utf8_lossy(value).into_owned();
+        if !self.elements.sent.contains(&value) {
+            return Err(format!("an element was taken that nobody pushed: {value}"));
+        }
+        if !self.elements.taken.insert(value.clone()) {
+            return Err(format!("an element was taken twice: {value}"));
+        }
+        Ok(())
+    }
+
+    fn registered(&mut self, at: usize, done: Done) {
+        let actor = &mut self.actors[at];
+        if let Effect::Registered(worker_id) = done.effect {
+            let mut caller = (*actor.caller).clone();
+            caller.registered = Some(worker_id);
+            (actor.caller, actor.registered) = (Arc::new(caller), true);
+        }
+    }
+
+    fn claimed(&mut self, at: usize, done: Done) -> Verdict {
+        self.actors[at].waits = None;
+        let Effect::Claimed { job_id, holder, attempt } = done.effect else { return Ok(()) };
+        if let Some(other) = self.ledger.jobs.get(job_id.as_str())
+            && other.state == "active"
+            && other.attempt == attempt
+            && other.holder.as_deref() != Some(&*holder)
+        {
+            return Err(format!("{holder} was given {job_id}, which {other:?} has"));
+        }
+        self.actors[at].unproven.push(Unproven { job_id: job_id.clone(), holder, attempt });
+        // A reply may be lost: the connection with it, or only the client's patience.
+        match if self.is_calm { 2 } else { self.rng.u8(..20) } {
+            0 => {
+                self.tell(|| format!("the reply to actor {at} is lost with its connection"));
+                self.disconnect(at);
+            }
+            1 => self.tell(|| format!("the reply to actor {at} is lost")),
+            _ => {
+                let document = match &done.reply {
+                    Reply::Array(pair) => pair.last(),
+                    reply => Some(reply),
+                };
+                let Some(Reply::Bulk(json)) = document else {
+                    return Err(format!("{:?} is no job", done.reply));
+                };
+                let document: JobDocument = documents::parse(json).map_err(|error| error.to_string())?;
+                self.check_document(&document)?;
+                self.actors[at].holds.push(Holding { job_id: job_id.as_str().to_owned(), attempt });
+            }
+        }
+        Ok(())
+    }
+
+    /// A worker is given the plan and the input that were submitted.
+    fn check_document(&self, document: &JobDocument) -> Verdict {
+        let (action_id, input) = (document.action_id.as_str(), document.inputs.get());
+        let action =
+            self.ledger.actions.get(action_id).ok_or(format!("nobody submitted action {action_id}"))?;
+        let is_right = action.inputs.iter().any(|sent| sent == input)
+            && action.plan_id == document.plan_id.as_str()
+            && document.plan.get().contains(&action.plan_id);
+        if is_right { Ok(()) } else { Err(format!("a worker was given what nobody submitted: {document:?}")) }
+    }
+
+    fn reported(&mut self, at: usize, holder: &str, job_id: &str, end: Option<Status>, reply: &Reply) {
+        let actor = &mut self.actors[at];
+        if *reply == Reply::ok() {
+            if end == Some(Status::Completed) {
+                self.ledger.ended(job_id, Status::Completed, Some(holder));
+            }
+        } else if matches!(reply, Reply::Error(_)) {
+            // It is told that the job is not its any more.
+            actor.holds.retain(|holding| holding.job_id != job_id);
+        }
+    }
+
+    fn beaten(&mut self, at: usize, reply: &Reply) -> Verdict {
+        match reply {
+            Reply::Error(line) if self.is_regular && self.actors[at].registered => {
+                return Err(format!("actor {at} was heard of all the time, and is told: {line}"));
+            }
+            Reply::Error(_) => self.actors[at].registered = false,
+            Reply::Simple(text) => {
+                let orders = text.strip_prefix("OK orders=").and_then(|json| serde_json::from_str(json).ok());
+                let orders: documents::Orders = orders.unwrap_or_default();
+                let is_cancelled =
+                    |id: &str| orders.cancel.iter().any(|job_id: &JobId| job_id.as_str() == id);
+                self.actors[at].holds.retain(|holding| !is_cancelled(&holding.job_id));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

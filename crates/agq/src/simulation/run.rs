@@ -1,0 +1,138 @@
+//! One seed: its steps, its end, and what is left of it when it is made as short as it can be.
+
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use fastrand::Rng;
+
+use super::{
+    disk::Disk,
+    world::{Counts, World},
+};
+use crate::store::redb::RedbStore;
+
+/// How often a failing seed is run to make it shorter.
+const MAX_SHRINKS: usize = 300;
+
+/// Which steps of a seed are done.
+#[derive(Debug, Clone)]
+pub(super) struct Script {
+    pub(super) seed: u64,
+    pub(super) steps: u64,
+    /// Only these of them.
+    pub(super) only: Option<BTreeSet<u64>>,
+}
+
+/// What became of a seed.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) counts: Counts,
+    /// The same for the same script.
+    pub(super) trace: u64,
+    pub(super) failure: Option<Failure>,
+    pub(super) story: Vec<String>,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    /// In which step; none for the end.
+    pub(super) step: Option<u64>,
+    pub(super) message: String,
+}
+
+/// The bytes of a new database, with which every seed begins.
+pub(super) fn new_database() -> anyhow::Result<Vec<u8>> {
+    let disk = Disk::default();
+    drop(RedbStore::by_hand(disk.open())?);
+    Ok(disk.bytes())
+}
+
+impl Script {
+    /// Does the steps. The story is told where somebody wants to read it.
+    pub(super) fn run(&self, image: &[u8], tells: bool) -> Outcome {
+        let mut world = match World::new(self.seed, image, tells) {
+            Ok(world) => world,
+            Err(message) => {
+                let failure = Some(Failure { step: Some(0), message });
+                return Outcome { counts: Counts::default(), trace: 0, failure, story: Vec::new() };
+            }
+        };
+        let failure = self.play(&mut world).err();
+        let (counts, trace) = (world.counts, world.trace());
+        Outcome { counts, trace, failure, story: world.story.take().unwrap_or_default() }
+    }
+
+    fn play(&self, world: &mut World) -> Result<(), Failure> {
+        for step in 0..self.steps {
+            if self.only.as_ref().is_some_and(|only| !only.contains(&step)) {
+                continue;
+            }
+            world.tell(|| format!("-- step {step}"));
+            let chance = self.chance(step);
+            guarded(|| world.step(chance)).map_err(|message| Failure { step: Some(step), message })?;
+        }
+        let chance = self.chance(u64::MAX);
+        guarded(|| world.finish(chance)).map_err(|message| Failure { step: None, message })
+    }
+
+    fn chance(&self, step: u64) -> Rng {
+        let mut seed = Rng::with_seed(self.seed);
+        Rng::with_seed(seed.u64(..) ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// The fewest steps with which it still fails, as far as they are found by leaving out one part after the other.
+    pub(super) fn shrunk(&self, image: &[u8], failure: &Failure) -> Self {
+        let last = failure.step.unwrap_or(self.steps.saturating_sub(1));
+        let known = self.only.clone();
+        let is_kept = |step: &u64| known.as_ref().is_none_or(|only| only.contains(step));
+        let mut steps: Vec<u64> = (0..=last).filter(is_kept).collect();
+        let (mut part, mut tries) = (steps.len().div_ceil(2).max(1), 0);
+        loop {
+            let mut at = 0;
+            while at < steps.len() && tries < MAX_SHRINKS {
+                let mut fewer = steps.clone();
+                fewer.drain(at..(at + part).min(steps.len()));
+                tries += 1;
+                let is_same = |other: &Failure| kind(&other.message) == kind(&failure.message);
+                if self.with(&fewer).run(image, false).failure.as_ref().is_some_and(is_same) {
+                    steps = fewer;
+                } else {
+                    at += part;
+                }
+            }
+            if part == 1 || tries >= MAX_SHRINKS {
+                return self.with(&steps);
+            }
+            part = part.div_ceil(2);
+        }
+    }
+
+    fn with(&self, steps: &[u64]) -> Self {
+        Self { only: Some(steps.iter().copied().collect()), ..self.clone() }
+    }
+
+    /// The line that runs it again.
+    pub(super) fn command(&self) -> String {
+        let Self { seed, steps, only } = self;
+        let only = only.as_ref().map(|only| only.iter().map(u64::to_string).collect::<Vec<_>>().join(","));
+        let only = only.map_or_else(String::new, |only| format!(" --only {only}"));
+        format!("cargo xtask simulate --seed {seed} --steps {steps}{only}")
+    }
+}
+
+/// What a message is about, without the names in it.
+fn kind(message: &str) -> String {
+    message.chars().take_while(|letter| !letter.is_ascii_digit() && *letter != '{').collect()
+}
+
+/// A panic of agq is a failure as any other.
+pub(super) fn guarded(work: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_else(|| "without a word".into())))
+    })
+}

@@ -1,0 +1,319 @@
+//! What happens in one step: somebody does something, the writer writes, time passes, or something goes wrong.
+
+use std::sync::Arc;
+
+use agenix_protocol::request::{KeyCommand, Request};
+use bytes::Bytes;
+use fastrand::Rng;
+
+use super::{
+    disk::Fault,
+    keys::Work,
+    ledger::{Submitted, Verdict},
+    world::{Asked, Op, World},
+};
+use crate::commands::{self, Queued};
+
+const QUEUES: [&str; 2] = ["ready", "other"];
+
+impl World {
+    /// One step, by its own chance: it is the same step whatever was left out before it.
+    pub(super) fn step(&mut self, chance: Rng) -> Verdict {
+        self.rng = chance;
+        self.counts.steps += 1;
+        match self.rng.u8(..100) {
+            0..22 => self.people_act()?,
+            22..62 => self.worker_acts()?,
+            62..82 => {
+                let most = [1, 1, 2, 3, 64][self.rng.usize(..5)];
+                self.write(most)?;
+            }
+            82..92 => self.time_passes()?,
+            92..95 => self.check_quiet()?,
+            _ if self.is_calm => {}
+            _ => self.something_goes_wrong()?,
+        }
+        self.settle()
+    }
+
+    fn time_passes(&mut self) -> Verdict {
+        let next = self.time.next_ms().unwrap_or(0);
+        let ms = match self.rng.u8(..10) {
+            0..5 => next,
+            5..8 => self.rng.u64(1..600),
+            8 => self.rng.u64(600..4000),
+            _ => self.rng.u64(4000..60_000),
+        };
+        self.tell(|| format!("{ms} ms pass"));
+        self.time.pass(ms);
+        self.settle()
+    }
+
+    fn something_goes_wrong(&mut self) -> Verdict {
+        self.counts.faults += 1;
+        let after = if self.rng.bool() { self.rng.u64(..4) } else { self.rng.u64(..40) };
+        let which = self.rng.u8(..12);
+        match which {
+            0 | 1 => {
+                self.tell(|| "agq is killed".into());
+                self.disk.kill();
+            }
+            2 => {
+                self.tell(|| "the power fails".into());
+                let disk = self.disk.clone();
+                disk.cut_power(&mut self.rng);
+            }
+            3..6 => {
+                self.tell(|| format!("agq will be dead after {after} more changes of its file"));
+                self.disk.plan(Fault::Death { after, power: self.rng.bool().then(|| self.rng.u64(..)) });
+            }
+            6 => {
+                self.tell(|| format!("the disk will fail once, after {after} more changes"));
+                self.disk.plan(Fault::Error { after, forgets: self.rng.bool().then(|| self.rng.u64(..)) });
+            }
+            7 => {
+                self.tell(|| "the disk is full".into());
+                self.disk.plan(Fault::Full);
+            }
+            8 => return self.stop(),
+            _ => {
+                let span = [2_000, 100_000, 90_000_000][self.rng.usize(..3)];
+                let by = self.rng.i64(-span..span);
+                self.tell(|| format!("the clock is set by {by} ms"));
+                self.time.set_wall(by);
+            }
+        }
+        Ok(())
+    }
+
+    /// agq stops as it does on a signal: what was given to the writer is written.
+    fn stop(&mut self) -> Verdict {
+        self.tell(|| "agq is stopped".into());
+        self.write_all()?;
+        if self.life.is_some() {
+            self.bury();
+            self.start()?;
+        }
+        Ok(())
+    }
+
+    fn people_act(&mut self) -> Verdict {
+        let fresh = self.number().to_string();
+        match self.rng.u8(..28) {
+            0..3 => self.submit_plan(&fresh),
+            3..8 => self.submit_action(&fresh),
+            8 => self.submit_again(),
+            9 | 10 => self.add_inputs(&fresh),
+            11 | 12 => self.ask_of_a_job(),
+            13 => self.ask_of_an_action(),
+            14 => self.pause(),
+            15 => self.tell_a_worker(),
+            16..22 => self.use_keys(&fresh),
+            22..25 => self.use_elements(&fresh),
+            25 => self.delete_a_plan(),
+            _ => self.read_something(),
+        }
+    }
+
+    fn people_ask(&mut self, asked: Asked, words: &[&str]) -> Result<u64, String> {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        self.people_ask_words(asked, &words)
+    }
+
+    fn people_ask_words(&mut self, asked: Asked, words: &[String]) -> Result<u64, String> {
+        let people = Arc::clone(&self.people);
+        self.ask(asked, &people, words)
+    }
+
+    fn submit_plan(&mut self, fresh: &str) -> Verdict {
+        let plan_id = format!("p{fresh}");
+        let retries = self.rng.u8(..4);
+        let timeout = ["", r#","timeout_secs":3"#, r#","timeout_secs":0"#][self.rng.usize(..3)];
+        let labels = ["", "", r#","requires":{"labels":{"zone":"eu"}}"#][self.rng.usize(..3)];
+        let tasks = r#"[{"task_number":1,"command":"sort"}]"#;
+        let json =
+            format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{labels}}}"#);
+        self.people_ask(Asked::Plan(plan_id), &["PLAN.SUBMIT", &json])?;
+        Ok(())
+    }
+
+    fn submit_action(&mut self, fresh: &str) -> Verdict {
+        let Some(plan_id) = self.any_of(&self.ledger.plans.iter().cloned().collect::<Vec<_>>()) else {
+            return self.submit_plan(fresh);
+        };
+        let action_id = format!("a{fresh}");
+        let count = self.rng.usize(1..4);
+        let inputs: Vec<String> = (0..count).map(|n| format!(r#"{{"n":"{fresh}-{n}"}}"#)).collect();
+        let queue = QUEUES[usize::from(self.rng.u8(..4) == 0)];
+        let wishes = match self.rng.u8(..6) {
+            0 => format!(r#","delay_secs":{}"#, self.rng.u8(..20)),
+            1 => format!(r#","priority":{}"#, self.rng.i8(-3..4)),
+            2 | 3 => r#","open":true"#.to_owned(),
+            _ => String::new(),
+        };
+        let all = inputs.join(",");
+        let json = format!(
+            r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","queue":"{queue}","inputs":[{all}]{wishes}}}"#
+        );
+        self.counts.jobs += count as u64;
+        let submitted = Submitted { plan_id, inputs, json: json.clone(), ..Submitted::default() };
+        self.ledger.actions.insert(action_id.clone(), submitted);
+        self.people_ask(Asked::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])?;
+        Ok(())
+    }
+
+    /// A submission whose answer may have been lost.
+    fn submit_again(&mut self) -> Verdict {
+        let Some(action_id) = self.any_action() else { return Ok(()) };
+        let json = self.ledger.actions[&action_id].json.clone();
+        self.people_ask(Asked::Anything, &["ACTION.SUBMIT", &json])?;
+        Ok(())
+    }
+
+    fn add_inputs(&mut self, fresh: &str) -> Verdict {
+        let Some(action_id) = self.any_action() else { return Ok(()) };
+        let Some(submitted) = self.ledger.actions.get_mut(&action_id) else { return Ok(()) };
+        if !submitted.json.contains(r#""open":true"#) {
+            return Ok(());
+        }
+        // As agx does: what was not acknowledged is sent again from where that was.
+        let at = submitted.acknowledged;
+        if submitted.inputs.len() == at {
+            submitted.inputs.push(format!(r#"{{"n":"{fresh}"}}"#));
+            self.counts.jobs += 1;
+        }
+        let count = submitted.inputs.len();
+        let inputs = format!("[{}]", submitted.inputs[at..].join(","));
+        let place = at.to_string();
+        let asked = Asked::Inputs { action_id: action_id.clone(), count };
+        self.people_ask(asked, &["ACTION.ADD", &action_id, &inputs, "AT", &place])?;
+        Ok(())
+    }
+
+    fn ask_of_a_job(&mut self) -> Verdict {
+        let Some(job_id) = self.any_of(&self.ledger.jobs.keys().cloned().collect::<Vec<_>>()) else {
+            return Ok(());
+        };
+        if self.rng.bool() {
+            self.people_ask(Asked::Cancel { job_id: job_id.clone() }, &["JOB.CANCEL", &job_id])?;
+        } else {
+            self.ledger.retry(&job_id);
+            self.people_ask(Asked::Anything, &["JOB.RETRY", &job_id, "FORCE"])?;
+        }
+        Ok(())
+    }
+
+    fn ask_of_an_action(&mut self) -> Verdict {
+        let Some(action_id) = self.any_action() else { return Ok(()) };
+        match self.rng.u8(..3) {
+            0 => self.people_ask(Asked::Anything, &["ACTION.CANCEL", &action_id])?,
+            1 => {
+                self.ledger.retry(&action_id);
+                self.people_ask(Asked::Anything, &["ACTION.RETRY", &action_id])?
+            }
+            _ => self.people_ask(Asked::Anything, &["ACTION.CLOSE", &action_id])?,
+        };
+        Ok(())
+    }
+
+    fn pause(&mut self) -> Verdict {
+        let queue = QUEUES[self.rng.usize(..2)].to_owned();
+        let paused = self.rng.u8(..3) == 0;
+        self.ledger.paused.insert(queue.clone(), None);
+        let word = if paused { "QUEUE.PAUSE" } else { "QUEUE.RESUME" };
+        self.people_ask(Asked::Pause { queue: queue.clone(), paused }, &[word, &queue])?;
+        // The next answer is the one that counts only when none is out.
+        self.write_all()
+    }
+
+    fn tell_a_worker(&mut self) -> Verdict {
+        let at = self.rng.usize(..3);
+        let worker_id = format!("w{at}");
+        let word = if self.rng.u8(..3) == 0 { "WORKER.DRAIN" } else { "WORKER.RESUME" };
+        self.people_ask(Asked::Anything, &[word, &worker_id])?;
+        Ok(())
+    }
+
+    fn delete_a_plan(&mut self) -> Verdict {
+        let Some(plan_id) = self.any_of(&self.ledger.plans.iter().cloned().collect::<Vec<_>>()) else {
+            return Ok(());
+        };
+        self.ledger.unwanted_plans.insert(plan_id.clone());
+        self.people_ask(Asked::Anything, &["PLAN.DELETE", &plan_id])?;
+        Ok(())
+    }
+
+    fn use_keys(&mut self, fresh: &str) -> Verdict {
+        let count = if self.rng.u8(..4) == 0 { 2 } else { 1 };
+        let works: Vec<Work> = (0..count).map(|n| Work::any(&mut self.rng, format!("{fresh}-{n}"))).collect();
+        let (version, expected) = self.keys.ask(&works);
+        let asked = Asked::Keys { version, expected };
+        if let [work] = works.as_slice() {
+            self.people_ask_words(asked, &work.words())?;
+            return Ok(());
+        }
+        let queued = works.iter().map(|work| key_command(work).map(Queued::Key)).collect::<Result<_, _>>()?;
+        let number = self.number();
+        self.tell(|| format!("{number}: MULTI {works:?} EXEC"));
+        let Some(life) = &mut self.life else { return Ok(()) };
+        let house = Arc::clone(&life.house);
+        let abort = life.spawn(number, commands::transact(house, queued));
+        self.ops.insert(number, Op { asked, abort });
+        Ok(())
+    }
+
+    fn use_elements(&mut self, fresh: &str) -> Verdict {
+        match self.rng.u8(..4) {
+            0 | 1 => {
+                self.elements.sent.insert(fresh.to_owned());
+                self.people_ask(Asked::Pushed(fresh.to_owned()), &["RPUSH", "w", fresh])?;
+            }
+            2 => {
+                let wait = ["0", "0.5"][self.rng.usize(..2)];
+                self.people_ask(Asked::Taken, &["BLPOP", "w", wait])?;
+            }
+            _ => {
+                let waiting = self.ops.iter().find(|(_, op)| matches!(op.asked, Asked::Taken));
+                if let Some(number) = waiting.map(|(number, _)| *number)
+                    && let Some(op) = self.ops.remove(&number)
+                {
+                    self.tell(|| format!("{number}: whoever waits for an element goes away"));
+                    self.elements.gone_waiters += 1;
+                    op.abort.abort();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_something(&mut self) -> Verdict {
+        let action_id = self.any_action().unwrap_or_else(|| "none".to_owned());
+        let words: &[&str] = match self.rng.u8(..6) {
+            0 => &["ACTION.STATUS", &action_id],
+            1 => &["JOB.LIST", &action_id],
+            2 => &["QUEUE.STATS"],
+            3 => &["WORKER.LIST"],
+            4 => &["QUEUE.PEEK", "ready"],
+            _ => &["INFO"],
+        };
+        self.people_ask(Asked::Anything, words)?;
+        Ok(())
+    }
+
+    fn any_action(&mut self) -> Option<String> {
+        let known: Vec<String> = self.ledger.actions.keys().cloned().collect();
+        self.any_of(&known)
+    }
+
+    pub(super) fn any_of(&mut self, all: &[String]) -> Option<String> {
+        (!all.is_empty()).then(|| all[self.rng.usize(..all.len())].clone())
+    }
+}
+
+fn key_command(work: &Work) -> Result<KeyCommand, String> {
+    let words: Vec<Bytes> = work.words().into_iter().map(Bytes::from).collect();
+    match Request::parse(&words).map_err(|error| error.line())? {
+        (_, Request::Key(command)) => Ok(command),
+        (_, other) => Err(format!("{other:?} is no command on keys")),
+    }
+}

@@ -1,0 +1,145 @@
+//! What workers do, and those who take jobs without being one: they claim, report, fall silent, come back, and tell things twice.
+
+use std::sync::Arc;
+
+use agenix_protocol::documents::Status;
+
+use super::{
+    ledger::Verdict,
+    world::{Asked, World},
+};
+
+impl World {
+    pub(super) fn worker_acts(&mut self) -> Verdict {
+        let at = self.rng.usize(..self.actors.len());
+        if self.actors[at].silent_until_ms > self.time.passed_ms() {
+            return Ok(());
+        }
+        self.actors[at].unproven.clear();
+        let is_worker = self.actors[at].worker_id.is_some();
+        if is_worker && !self.actors[at].registered {
+            return self.register(at);
+        }
+        match self.rng.u8(..32) {
+            0..10 => self.claim(at),
+            10..22 => self.report(at),
+            22..24 => self.report_again(at),
+            24..28 if is_worker => self.beat(at),
+            28 => {
+                self.tell(|| format!("actor {at} loses its connection"));
+                self.disconnect(at);
+                Ok(())
+            }
+            29 => {
+                let ms = self.rng.u64(500..8000);
+                self.tell(|| format!("actor {at} is silent for {ms} ms"));
+                self.actors[at].silent_until_ms = self.time.passed_ms() + ms;
+                Ok(())
+            }
+            30 if is_worker => self.leave(at),
+            31 => {
+                self.tell(|| format!("actor {at} forgets what it has: it was started again"));
+                self.actors[at].holds.clear();
+                self.disconnect(at);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn actor_asks(&mut self, at: usize, asked: Asked, words: &[&str]) -> Result<u64, String> {
+        let caller = Arc::clone(&self.actors[at].caller);
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        self.ask(asked, &caller, &words)
+    }
+
+    pub(super) fn register(&mut self, at: usize) -> Verdict {
+        let zone = ["eu", "us", "eu"][at];
+        let held: Vec<String> =
+            self.actors[at].holds.iter().map(|held| format!("\"{}\"", held.job_id)).collect();
+        let active = if self.rng.bool() {
+            format!(r#","active_job_ids":[{}]"#, held.join(","))
+        } else {
+            self.actors[at].holds.clear();
+            r#","active_job_ids":[]"#.to_owned()
+        };
+        let json =
+            format!(r#"{{"worker_id":"w{at}","capabilities":["sort"],"tags":{{"zone":"{zone}"}}{active}}}"#);
+        self.actor_asks(at, Asked::Registered { actor: at }, &["WORKER.REGISTER", &json])?;
+        Ok(())
+    }
+
+    pub(super) fn claim(&mut self, at: usize) -> Verdict {
+        if self.actors[at].waits.is_some() || self.actors[at].holds.len() > 1 {
+            return Ok(());
+        }
+        let wait = ["0", "0", "0.2"][self.rng.usize(..3)];
+        let words: &[&str] = match self.rng.u8(..4) {
+            0 => &["BRPOP", "queue:other", "queue:ready", wait],
+            1 => &["RPOP", "queue:ready"],
+            _ => &["BRPOP", "queue:ready", "queue:other", wait],
+        };
+        let number = self.actor_asks(at, Asked::Claimed { actor: at }, words)?;
+        self.actors[at].waits = Some(number);
+        Ok(())
+    }
+
+    fn report(&mut self, at: usize) -> Verdict {
+        if self.actors[at].holds.is_empty() {
+            return Ok(());
+        }
+        let which = self.rng.usize(..self.actors[at].holds.len());
+        let held = self.actors[at].holds[which].clone();
+        let attempt = held.attempt;
+        let (end, json) = match self.rng.u8(..8) {
+            0 | 1 => (Some(Status::Running), format!(r#"{{"status":"running","attempt":{attempt}}}"#)),
+            2 => (None, format!(r#"{{"progress_percent":50,"attempt":{attempt}}}"#)),
+            3 => {
+                let code = [1, 1, 65, 75][self.rng.usize(..4)];
+                let results = format!(r#"[{{"task_number":1,"command":"sort","exit_code":{code}}}]"#);
+                let json = format!(r#"{{"status":"failed","attempt":{attempt},"task_results":{results}}}"#);
+                (Some(Status::Failed), json)
+            }
+            _ => (Some(Status::Completed), format!(r#"{{"status":"completed","attempt":{attempt}}}"#)),
+        };
+        if end.is_some_and(Status::is_ended) && self.rng.u8(..8) > 0 {
+            // Otherwise it believes to have the job still.
+            self.actors[at].holds.remove(which);
+        }
+        self.actors[at].sent.push((held.job_id.clone(), json.clone()));
+        let asked = self.asks_to_report(at, &held.job_id, end);
+        self.actor_asks(at, asked, &["JOB.UPDATE", &held.job_id, &json])?;
+        Ok(())
+    }
+
+    pub(super) fn asks_to_report(&self, at: usize, job_id: &str, end: Option<Status>) -> Asked {
+        Asked::Reported { actor: at, holder: self.actors[at].holder(), job_id: job_id.to_owned(), end }
+    }
+
+    /// A report comes twice, or late.
+    fn report_again(&mut self, at: usize) -> Verdict {
+        if self.actors[at].sent.is_empty() {
+            return Ok(());
+        }
+        let which = self.rng.usize(..self.actors[at].sent.len());
+        let (job_id, json) = self.actors[at].sent[which].clone();
+        let end = json.contains("completed").then_some(Status::Completed);
+        let asked = self.asks_to_report(at, &job_id, end);
+        self.actor_asks(at, asked, &["JOB.UPDATE", &job_id, &json])?;
+        Ok(())
+    }
+
+    pub(super) fn beat(&mut self, at: usize) -> Verdict {
+        let held: Vec<String> =
+            self.actors[at].holds.iter().map(|held| format!("\"{}\"", held.job_id)).collect();
+        let json = format!(r#"{{"active_job_ids":[{}]}}"#, held.join(","));
+        self.actor_asks(at, Asked::Beat { actor: at }, &["WORKER.HEARTBEAT", &format!("w{at}"), &json])?;
+        Ok(())
+    }
+
+    fn leave(&mut self, at: usize) -> Verdict {
+        self.actors[at].holds.clear();
+        self.actor_asks(at, Asked::Left { actor: at }, &["WORKER.UNREGISTER", &format!("w{at}")])?;
+        Ok(())
+    }
+}
