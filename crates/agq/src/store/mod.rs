@@ -16,8 +16,8 @@ use futures_util::future::BoxFuture;
 pub(crate) use arrivals::{Arrivals, Arrived, News};
 pub(crate) use keyspace::{Content, Entry, KeyWork, Keys, Keyspace, Part, change, look, scan};
 pub(crate) use records::{
-    ActionRule, Added, Change, Claim, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, Records, StoredJob,
-    StoredPlan, Totals, WorkerRule,
+    ActionRule, Added, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs, NewAction, Records,
+    StoredJob, StoredPlan, Totals, WorkerRule,
 };
 
 use agenix_rules::rejection::Rejection;
@@ -36,9 +36,10 @@ pub(crate) enum Promise {
     Visible,
 }
 
-/// The store could not do its work; nobody did anything wrong.
+/// The store could not do its work; nobody did anything wrong. The text ends with what is known of the command, where it was to
+/// write.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the store failed: {0}; nothing of this command was kept")]
+#[error("the store failed: {0}")]
 pub(crate) struct StoreError(pub(crate) String);
 
 /// Everything agq remembers.

@@ -1,11 +1,11 @@
 //! The records of the house: plans, actions, jobs, workers; and the indexes ready, due and held.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId, WorkerId},
-    request::{Page, Search},
+    request::{Page, Search, Slice},
     time::Timestamp,
 };
 use agenix_rules::{
@@ -22,6 +22,8 @@ use super::{Answer, Arrivals, Promise, Ruled};
 
 /// Decides what becomes of a job, given the job as it is now. May be asked more than once.
 pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> Ruled<Outcome> + Send + Sync>;
+/// Says which jobs are wanted.
+pub(crate) type JobFilter = Box<dyn Fn(&Job) -> bool + Send>;
 /// Decides what becomes of a worker: `None` leaves the record as it is. May be asked more than once.
 pub(crate) type WorkerRule = Box<dyn Fn(Option<&Worker>) -> Ruled<Option<Worker>> + Send + Sync>;
 
@@ -185,8 +187,9 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>>;
     /// Reads an action and where its jobs are.
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>>;
-    /// The jobs of an action in the order of its inputs: those of these statuses, or all where none is named.
-    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>) -> Answer<Vec<JobId>>;
+    /// A slice of the jobs of an action in the order of its inputs: of those of these statuses; where none is named, of its
+    /// inputs, from the `offset`th on, as far as their jobs are kept.
+    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>>;
 
     /// Reads a job alone, without what is kept beside it.
     fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>>;
@@ -233,6 +236,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn holders(&self) -> Answer<Vec<String>>;
     /// Jobs whose time has come, the earliest first, at most `limit`.
     fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>>;
+    /// Jobs that wait for a time to come, or are active until one, and are wanted.
+    fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>>;
     /// How many jobs wait for a time, and when the first of them becomes available.
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)>;
     /// The lanes that have jobs.
@@ -261,6 +266,9 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn settled(&self) -> Answer<()>;
     /// Answers when everything visible is on disk.
     fn sync(&self) -> Answer<()>;
+    /// Writes a copy of everything, as it is at one moment, into a new file from which a store can be opened; how many bytes
+    /// it has. Every write that was answered is in it.
+    fn backup(&self, to: PathBuf) -> Answer<u64>;
     /// Answers when the store cannot go on, with the reason: only starting again can help then.
     fn failure(&self) -> BoxFuture<'static, String>;
     /// Where the store announces that there is something to take.

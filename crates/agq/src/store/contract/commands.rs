@@ -5,7 +5,7 @@ use std::{error::Error, sync::Arc};
 use agenix_protocol::{
     documents::{JobUpdate, Status, WorkerRegistration, parse},
     ids::{ActionId, JobId, PlanId, WorkerId},
-    request::{Page, Search},
+    request::{Page, Search, Slice},
     time::Timestamp,
 };
 use agenix_rules::{
@@ -81,7 +81,9 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
         "jobs" => {
             let (action_id, status) = (id::<ActionId>(args)?, args.next_pos().map(str::to_owned));
             let statuses = status.and_then(|word| Status::parse(&word)).into_iter().collect();
-            show(store.jobs_of(&action_id, statuses), ids)
+            let limit = number(args, "limit")?.unwrap_or(usize::MAX);
+            let slice = Slice { limit, offset: number(args, "offset")?.unwrap_or(0) };
+            show(store.jobs_of(&action_id, statuses, slice), ids)
         }
         "job" => show(store.job(&id(args)?), |found| {
             found.map_or(vec!["none".into()], |found| {

@@ -1,6 +1,6 @@
 //! One write transaction: its tables, and what is written once at its end however often it changed.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use agenix_protocol::{
     documents::Status,
@@ -55,10 +55,10 @@ pub(super) struct Batch<'t> {
     leases: Table<'t, (u64, Text), ()>,
     held: Table<'t, (Text, Text), ()>,
     lane_keys: Table<'t, u32, Bytes>,
-    lane_lengths: Table<'t, u32, u64>,
+    lane_lengths: Table<'t, u32, (u64, u64)>,
     meta: Table<'t, Text, u64>,
-    changed_tallies: HashMap<ActionId, Tally>,
-    changed_loads: HashMap<PlanId, i64>,
+    changed_tallies: BTreeMap<ActionId, Tally>,
+    changed_loads: BTreeMap<PlanId, i64>,
     changed_totals: Option<Totals>,
 }
 
@@ -98,8 +98,8 @@ impl<'t> Batch<'t> {
             meta: transaction.open_table(META)?,
             lanes,
             arrived: Arrived::default(),
-            changed_tallies: HashMap::new(),
-            changed_loads: HashMap::new(),
+            changed_tallies: BTreeMap::new(),
+            changed_loads: BTreeMap::new(),
             changed_totals: None,
         })
     }
@@ -146,7 +146,10 @@ impl<'t> Batch<'t> {
         if self.is_heard {
             self.arrived.tell(News::Job(Box::new(job.clone())));
         }
-        let Some(before) = before else { return Ok(()) };
+        let Some(before) = before else {
+            self.lanes.keep(job.lane, 1);
+            return Ok(());
+        };
         if before.status() != job.status() {
             let tally = self.tally(&job.action_id)?.moved(before.status(), job.status(), job.ended_at);
             self.put_tally(&job.action_id, tally);

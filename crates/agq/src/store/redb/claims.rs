@@ -103,6 +103,7 @@ impl Batch<'_> {
     /// Removes a job that ended, and what is kept beside it.
     pub(super) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
         let id = job.job_id.as_str();
+        self.lanes.keep(job.lane, -1);
         self.jobs.remove(id)?;
         self.inputs.remove(id)?;
         self.results.remove(id)?;

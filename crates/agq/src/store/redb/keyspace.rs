@@ -39,8 +39,7 @@ impl Keyspace for RedbStore {
 
     fn scan(&self, work: KeyWork) -> Answer<()> {
         let database = Arc::clone(&self.database);
-        let scan = tokio::task::spawn_blocking(move || read(&database, &work));
-        Box::pin(async move { scan.await.map_err(|error| StoreError(error.to_string()))? })
+        self.scans.run(move || read(&database, &work))
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {

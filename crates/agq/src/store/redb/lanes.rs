@@ -1,6 +1,7 @@
-//! The lanes in the writer's memory: few, asked at every claim, written along with the batch that changed them.
+//! The lanes in the writer's memory: few, asked at every claim, written along with the batch that changed them. A lane
+//! lives from its first job until its last is forgotten: users make up labels, and nobody bounds how many.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry};
 
 use agenix_rules::capability::Needs;
 
@@ -19,12 +20,22 @@ pub(super) struct LaneKey {
     pub(super) needs: Needs,
 }
 
-/// Every lane there ever was, by number.
+#[derive(Debug)]
+struct Lane {
+    key: LaneKey,
+    /// Jobs that are ready.
+    ready: u64,
+    /// Jobs that are kept, whatever their state.
+    all: u64,
+}
+
+/// The lanes that have jobs, by number.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    keys: Vec<LaneKey>,
+    lanes: BTreeMap<u32, Lane>,
     numbers: HashMap<LaneKey, u32>,
-    lengths: Vec<u64>,
+    /// Numbers below the highest that no lane has: they are given first.
+    free: BTreeSet<u32>,
     changed: BTreeSet<u32>,
     /// The lanes that have ready jobs.
     filled: BTreeSet<u32>,
@@ -44,10 +55,14 @@ impl Lanes {
             table => table?,
         };
         let lengths = read.open_table(LANE_LENGTHS)?;
+        let mut next = 0;
         for entry in keys.iter()? {
             let (number, key) = entry?;
-            let length = lengths.get(number.value())?.map_or(0, |length| length.value());
-            lanes.push(decode(key.value())?, length);
+            let number = number.value();
+            let (ready, all) = lengths.get(number)?.map_or((0, 0), |length| length.value());
+            lanes.free.extend(next..number);
+            next = number.saturating_add(1);
+            lanes.insert(number, Lane { key: decode(key.value())?, ready, all });
         }
         for entry in read.open_table(PAUSED)?.iter()? {
             lanes.paused.insert(entry?.0.value().to_owned());
@@ -57,30 +72,30 @@ impl Lanes {
         Ok(lanes)
     }
 
-    fn push(&mut self, key: LaneKey, length: u64) -> u32 {
-        let number = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
-        self.numbers.insert(key.clone(), number);
-        self.keys.push(key);
-        self.lengths.push(length);
-        if length > 0 {
+    fn insert(&mut self, number: u32, lane: Lane) {
+        self.numbers.insert(lane.key.clone(), number);
+        if lane.ready > 0 {
             self.filled.insert(number);
         }
-        number
+        self.lanes.insert(number, lane);
     }
 
-    /// The number of a lane, which is made where it is new.
+    /// The number of a lane, which is made where it is new: it stays when it has a job by the end of the batch.
     pub(super) fn number(&mut self, key: LaneKey) -> u32 {
         if let Some(&number) = self.numbers.get(&key) {
             return number;
         }
-        let number = self.push(key, 0);
+        // Where none is free, the lanes have the numbers from 0 on.
+        let after_all = || u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
+        let number = self.free.pop_first().unwrap_or_else(after_all);
+        self.insert(number, Lane { key, ready: 0, all: 0 });
         self.changed.insert(number);
         number
     }
 
     /// The lanes that have ready jobs.
     pub(super) fn with_jobs(&self) -> impl Iterator<Item = (u32, &LaneKey)> {
-        self.filled.iter().filter_map(|number| Some((*number, self.keys.get(*number as usize)?)))
+        self.filled.iter().filter_map(|number| Some((*number, &self.lanes.get(number)?.key)))
     }
 
     /// Whether a queue gives no jobs.
@@ -96,17 +111,23 @@ impl Lanes {
         }
     }
 
-    /// A job came into a lane, or left it.
-    pub(super) fn resize(&mut self, lane: u32, by: i64) {
-        if let Some(length) = self.lengths.get_mut(lane as usize) {
-            *length = length.saturating_add_signed(by);
-            if *length == 0 {
-                self.filled.remove(&lane);
-            } else {
-                self.filled.insert(lane);
-            }
-            self.changed.insert(lane);
+    /// A job of a lane became ready, or is ready no more.
+    pub(super) fn resize(&mut self, number: u32, by: i64) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.ready = lane.ready.saturating_add_signed(by);
+        if lane.ready == 0 {
+            self.filled.remove(&number);
+        } else {
+            self.filled.insert(number);
         }
+        self.changed.insert(number);
+    }
+
+    /// A lane got a job, or one of its jobs was forgotten.
+    pub(super) fn keep(&mut self, number: u32, by: i64) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.all = lane.all.saturating_add_signed(by);
+        self.changed.insert(number);
     }
 
     /// The next place in the order of all jobs.
@@ -115,19 +136,27 @@ impl Lanes {
         self.next_seq
     }
 
-    /// Writes what changed.
+    /// Writes what changed. A lane without jobs goes here and not sooner: within a batch no number is given twice.
     pub(super) fn save(
         &mut self,
         keys: &mut Table<'_, u32, &'static [u8]>,
-        lengths: &mut Table<'_, u32, u64>,
+        lengths: &mut Table<'_, u32, (u64, u64)>,
         meta: &mut Table<'_, &'static str, u64>,
     ) -> Result<(), Error> {
         for number in std::mem::take(&mut self.changed) {
-            let at = number as usize;
-            if keys.get(number)?.is_none() {
-                keys.insert(number, encode(&self.keys[at])?.as_slice())?;
+            let Entry::Occupied(lane) = self.lanes.entry(number) else { continue };
+            if lane.get().all == 0 {
+                self.numbers.remove(&lane.remove().key);
+                self.free.insert(number);
+                keys.remove(number)?;
+                lengths.remove(number)?;
+                continue;
             }
-            lengths.insert(number, self.lengths[at])?;
+            let Lane { key, ready, all } = lane.get();
+            if keys.get(number)?.is_none() {
+                keys.insert(number, encode(key)?.as_slice())?;
+            }
+            lengths.insert(number, (*ready, *all))?;
         }
         // Jobs that wait for a time take a turn too, and change no lane.
         if self.next_seq != self.saved_seq {
@@ -135,5 +164,91 @@ impl Lanes {
             self.saved_seq = self.next_seq;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_rules::capability::Needs;
+    use redb::{Database, ReadableDatabase, ReadableTableMetadata, backends::InMemoryBackend};
+
+    use super::{LaneKey, Lanes};
+    use crate::store::redb::{batch::Batch, format, tables::LANES};
+
+    fn key(queue: &str) -> LaneKey {
+        LaneKey { queue: queue.into(), needs: Needs::default() }
+    }
+
+    fn database() -> Database {
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        format::prepare(&database).unwrap();
+        database
+    }
+
+    /// A batch that does this to the lanes.
+    fn batch(database: &Database, lanes: &mut Lanes, work: impl FnOnce(&mut Lanes)) {
+        let transaction = database.begin_write().unwrap();
+        let batch = Batch::open(&transaction, lanes, false).unwrap();
+        work(batch.lanes);
+        batch.close().unwrap();
+        transaction.commit().unwrap();
+    }
+
+    /// Gives a queue's lane a job that is not ready.
+    fn fill(lanes: &mut Lanes, queue: &str) -> u32 {
+        let number = lanes.number(key(queue));
+        lanes.keep(number, 1);
+        number
+    }
+
+    fn stored(database: &Database) -> u64 {
+        database.begin_read().unwrap().open_table(LANES).unwrap().len().unwrap()
+    }
+
+    #[test]
+    fn a_lane_goes_with_its_last_job_and_its_number_is_given_again() {
+        let database = database();
+        let mut lanes = Lanes::load(&database).unwrap();
+        batch(&database, &mut lanes, |lanes| {
+            assert_eq!(["a", "b", "c"].map(|queue| fill(lanes, queue)), [0, 1, 2]);
+            assert_eq!(fill(lanes, "b"), 1);
+        });
+        batch(&database, &mut lanes, |lanes| lanes.keep(1, -1));
+        assert_eq!(stored(&database), 3, "b has a job yet");
+        batch(&database, &mut lanes, |lanes| {
+            lanes.keep(1, -1);
+            lanes.keep(0, -1);
+            assert_eq!(fill(lanes, "d"), 3, "within a batch no number is given twice");
+        });
+        assert_eq!(stored(&database), 2);
+        // What is in memory and what a start reads give the same numbers.
+        for lanes in [&mut lanes, &mut Lanes::load(&database).unwrap()] {
+            let numbers = ["c", "d", "e", "a", "f"].map(|queue| lanes.number(key(queue)));
+            assert_eq!(numbers, [2, 3, 0, 1, 4]);
+        }
+    }
+
+    #[test]
+    fn a_lane_that_loses_its_last_job_and_gets_another_in_one_batch_stays() {
+        let database = database();
+        let mut lanes = Lanes::load(&database).unwrap();
+        batch(&database, &mut lanes, |lanes| assert_eq!(fill(lanes, "a"), 0));
+        batch(&database, &mut lanes, |lanes| {
+            lanes.keep(0, -1);
+            assert_eq!(fill(lanes, "a"), 0);
+            lanes.resize(0, 1);
+        });
+        for lanes in [&lanes, &Lanes::load(&database).unwrap()] {
+            assert_eq!(lanes.with_jobs().collect::<Vec<_>>(), [(0, &key("a"))]);
+        }
+    }
+
+    #[test]
+    fn a_lane_that_never_got_a_job_is_not_stored() {
+        let database = database();
+        let mut lanes = Lanes::load(&database).unwrap();
+        batch(&database, &mut lanes, |lanes| assert_eq!(lanes.number(key("a")), 0));
+        assert_eq!(stored(&database), 0);
+        assert_eq!(lanes.number(key("b")), 0);
     }
 }

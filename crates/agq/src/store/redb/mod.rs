@@ -1,15 +1,23 @@
 //! The store on redb: one file, one writer, many readers.
 //!
 //! `writer` is the only one to write, `batch` is one transaction of it; `actions`, `claims`, `workers`, `pruning` and
-//! `keyspace` are what can be done in one, `reads` looks at what is committed, `key_reads` at either.
+//! `keyspace` are what can be done in one, `reads` looks at what is committed, `key_reads` at either. `file` opens the file,
+//! `format` brings it to the format of today, `check` says what in it contradicts itself, `backup` copies it.
 
 mod actions;
+mod backup;
 mod batch;
+#[cfg(feature = "simulation")]
+mod by_hand;
+mod check;
 mod claims;
 mod codec;
+mod file;
+mod format;
 mod key_reads;
 mod keyspace;
 mod lanes;
+mod overlay;
 mod pruning;
 mod reads;
 mod tables;
@@ -17,7 +25,7 @@ mod workers;
 mod writer;
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -28,7 +36,7 @@ use std::{
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId, WorkerId},
-    request::{Page, Search},
+    request::{Page, Search, Slice},
     time::Timestamp,
 };
 use agenix_rules::{
@@ -36,24 +44,26 @@ use agenix_rules::{
     job::Job,
     worker::Worker,
 };
-use anyhow::{Context, bail};
+use anyhow::Context;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
-use redb::{
-    Database, DatabaseError, Error, ReadTransaction, ReadableDatabase, ReadableTable,
-    backends::InMemoryBackend,
-};
+use redb::{Database, Error, ReadTransaction, ReadableDatabase, backends::InMemoryBackend};
 
 use tokio::sync::watch;
 
+pub(crate) use self::{
+    file::{Examined, examine},
+    tables::FORMAT,
+    writer::Writer,
+};
+
 use self::{
     batch::Batch,
-    tables::{FORMAT, META},
-    writer::Inbox,
+    writer::{Inbox, Size},
 };
 use super::{
-    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction,
-    Promise, Records, Ruled, StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
+    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
+    NewAction, Promise, Records, Ruled, StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
 };
 
 /// A redb database with its writer.
@@ -67,19 +77,24 @@ pub(crate) struct RedbStore {
     owes_sync: Arc<AtomicBool>,
     /// Why the writer cannot go on.
     failed: watch::Receiver<Option<String>>,
+    scans: Scans,
+}
+
+/// Where reads are done that may be long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scans {
+    /// Where they keep nobody waiting.
+    Aside,
+    /// On the spot: whoever runs the writer by hand wants everything in one order.
+    #[cfg(feature = "simulation")]
+    InPlace,
 }
 
 impl RedbStore {
     /// Opens the database file, or creates it.
-    pub(crate) fn open(file: &Path) -> anyhow::Result<Self> {
-        let shown = file.display();
-        let database = Database::builder().create(file).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => {
-                anyhow::anyhow!("another agq has {shown} open: stop it, or give this one another --data-dir")
-            }
-            error => anyhow::Error::new(error).context(format!("cannot open the database {shown}")),
-        })?;
-        Self::start(database).with_context(|| format!("cannot use the database {shown}"))
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let database = file::open(path)?;
+        Self::start(database).with_context(|| format!("cannot use the database {}", path.display()))
     }
 
     /// A store that forgets everything when it is dropped.
@@ -89,19 +104,19 @@ impl RedbStore {
     }
 
     fn start(database: Database) -> anyhow::Result<Self> {
-        prepare(&database)?;
+        let (store, writer) = Self::employ(database, Scans::Aside)?;
+        *store.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer.work()?);
+        Ok(store)
+    }
+
+    fn employ(database: Database, scans: Scans) -> anyhow::Result<(Self, Writer)> {
+        format::prepare(&database)?;
         let (database, arrivals) = (Arc::new(database), Arc::new(Arrivals::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
-        let (inbox, writer, failed) =
-            writer::start(Arc::clone(&database), Arc::clone(&arrivals), Arc::clone(&owes_sync))?;
-        Ok(Self {
-            inbox: Some(inbox),
-            writer: Mutex::new(Some(writer)),
-            database,
-            arrivals,
-            owes_sync,
-            failed,
-        })
+        let (writer, inbox, failed) =
+            writer::employ(Arc::clone(&database), Arc::clone(&arrivals), Arc::clone(&owes_sync))?;
+        let (inbox, thread) = (Some(inbox), Mutex::new(None));
+        Ok((Self { inbox, writer: thread, database, arrivals, owes_sync, failed, scans }, writer))
     }
 
     fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
@@ -109,8 +124,16 @@ impl RedbStore {
         T: Send + 'static,
         F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     {
+        self.write_sized(promise, Size::Small, work)
+    }
+
+    fn write_sized<T, F>(&self, promise: Promise, size: Size, work: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
+    {
         match &self.inbox {
-            Some(inbox) => inbox.write(promise, work),
+            Some(inbox) => inbox.write(promise, size, work),
             None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
         }
     }
@@ -131,8 +154,23 @@ impl RedbStore {
         F: FnOnce(&ReadTransaction) -> Result<T, Error> + Send + 'static,
     {
         let database = Arc::clone(&self.database);
-        let scan = tokio::task::spawn_blocking(move || run(&database, work));
-        Box::pin(async move { scan.await.map_err(|error| StoreError(error.to_string()))? })
+        self.scans.run(move || run(&database, work))
+    }
+}
+
+impl Scans {
+    fn run<T: Send + 'static>(
+        self,
+        read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+    ) -> Answer<T> {
+        match self {
+            Self::Aside => {
+                let scan = tokio::task::spawn_blocking(read);
+                Box::pin(async move { scan.await.map_err(|error| StoreError(error.to_string()))? })
+            }
+            #[cfg(feature = "simulation")]
+            Self::InPlace => Box::pin(ready(read())),
+        }
     }
 }
 
@@ -142,22 +180,6 @@ fn run<T>(
 ) -> Result<T, StoreError> {
     let read = || work(&database.begin_read()?);
     read().map_err(|error| StoreError(error.to_string()))
-}
-
-/// Checks the format, then creates every table, so that no read has to ask whether one exists.
-fn prepare(database: &Database) -> anyhow::Result<()> {
-    let transaction = database.begin_write()?;
-    let format = transaction.open_table(META)?.get("format")?.map(|format| format.value());
-    if let Some(other) = format.filter(|format| *format != FORMAT) {
-        bail!(
-            "it has format {other}, this agq reads format {FORMAT}: use the agq version that wrote it, or another --data-dir"
-        );
-    }
-    transaction.open_table(META)?.insert("format", FORMAT)?;
-    let mut lanes = lanes::Lanes::default();
-    Batch::open(&transaction, &mut lanes, false)?.close()?;
-    transaction.commit()?;
-    Ok(())
 }
 
 impl Drop for RedbStore {
@@ -192,11 +214,13 @@ impl Records for RedbStore {
     }
 
     fn add_action(&self, action: NewAction) -> Answer<Ruled<Added>> {
-        self.write(Promise::Durable, move |batch| batch.add_action(&action))
+        let size = Size::Jobs(action.jobs.len());
+        self.write_sized(Promise::Durable, size, move |batch| batch.add_action(&action))
     }
 
     fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>> {
-        self.write(Promise::Durable, move |batch| batch.add_jobs(&more))
+        let size = Size::Bulk(more.jobs.len());
+        self.write_sized(Promise::Durable, size, move |batch| batch.add_jobs(&more))
     }
 
     fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>> {
@@ -212,9 +236,9 @@ impl Records for RedbStore {
         self.read(|read| reads::action(read, action_id))
     }
 
-    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>) -> Answer<Vec<JobId>> {
+    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>> {
         let action_id = action_id.clone();
-        self.scan(move |read| reads::jobs_of(read, &action_id, &statuses))
+        self.scan(move |read| reads::jobs_of(read, &action_id, &statuses, slice))
     }
 
     fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
@@ -300,6 +324,10 @@ impl Records for RedbStore {
         self.read(|read| reads::due(read, now, limit))
     }
 
+    fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>> {
+        self.scan(move |read| reads::waits(read, now, &wanted))
+    }
+
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
         self.read(reads::scheduled)
     }
@@ -353,6 +381,10 @@ impl Records for RedbStore {
         }
     }
 
+    fn backup(&self, to: PathBuf) -> Answer<u64> {
+        self.scan(move |read| backup::copy(read, &to))
+    }
+
     fn failure(&self) -> BoxFuture<'static, String> {
         let mut failed = self.failed.clone();
         Box::pin(async move {
@@ -363,34 +395,5 @@ impl Records for RedbStore {
 
     fn arrivals(&self) -> Arc<Arrivals> {
         Arc::clone(&self.arrivals)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use redb::{Database, TableDefinition};
-
-    use super::{META, RedbStore};
-
-    #[test]
-    fn a_file_of_another_format_is_left_alone_and_the_message_says_what_to_do() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("old.redb");
-        let old = Database::create(&file).unwrap();
-        let transaction = old.begin_write().unwrap();
-        transaction.open_table(META).unwrap().insert("format", 1).unwrap();
-        // As it was then: a table of the same name with other keys.
-        let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
-        transaction.open_table(ready).unwrap().insert((0, 1), "job-1").unwrap();
-        transaction.commit().unwrap();
-        drop(old);
-        let refused = format!("{:#}", RedbStore::open(&file).err().unwrap());
-        assert!(
-            refused.contains("it has format 1, this agq reads format 2: use the agq version that wrote it"),
-            "{refused}"
-        );
-        let again = Database::create(&file).unwrap();
-        let read = redb::ReadableDatabase::begin_read(&again).unwrap();
-        assert!(read.open_table(ready).unwrap().get((0, 1)).unwrap().is_some());
     }
 }

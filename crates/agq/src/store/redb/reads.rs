@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::Status,
     glob,
     ids::{ActionId, JobId, PlanId, WorkerId},
-    request::{Page, Search},
+    request::{Page, Search, Slice},
     time::Timestamp,
 };
 use agenix_rules::{
@@ -25,7 +25,7 @@ use super::{
         REGISTRATIONS, RESULTS, TALLIES, TOTALS, WAITING, WORKERS,
     },
 };
-use crate::store::{Keep, Lane, StoredJob, StoredPlan, Totals};
+use crate::store::{JobFilter, Keep, Lane, StoredJob, StoredPlan, Totals};
 
 fn corrupted(error: &impl ToString) -> Error {
     Error::Corrupted(error.to_string())
@@ -75,27 +75,61 @@ pub(super) fn action(read: &ReadTransaction, action_id: &ActionId) -> Result<Opt
     Ok(Some((decode(action.value())?, tally.transpose()?.unwrap_or_default())))
 }
 
+/// Of all jobs, a slice costs what it holds, however far from the start: their places are in the index. Of those of a status, all
+/// before it are looked at.
 pub(super) fn jobs_of(
     read: &ReadTransaction,
     action_id: &ActionId,
     statuses: &[Status],
+    slice: Slice,
 ) -> Result<Vec<JobId>, Error> {
-    let (list, jobs) = (read.open_table(ACTION_JOBS)?, read.open_table(JOBS)?);
+    let (list, jobs, id) = (read.open_table(ACTION_JOBS)?, read.open_table(JOBS)?, action_id.as_str());
+    let (first, end, mut skip) = match statuses {
+        [] => (slice.offset as u64, slice.offset.saturating_add(slice.limit) as u64, 0),
+        _ => (0, u64::MAX, slice.offset),
+    };
     let mut found = Vec::new();
-    for entry in list.range((action_id.as_str(), 0)..=(action_id.as_str(), u64::MAX))? {
+    if first >= end {
+        return Ok(found);
+    }
+    for entry in list.range((id, first)..(id, end))? {
         let (_, job_id) = entry?;
         let job_id = job_id.value();
-        let wanted = statuses.is_empty()
-            || jobs
-                .get(job_id)?
-                .map(|record| decode(record.value()))
-                .transpose()?
-                .is_some_and(|job: Job| statuses.contains(&job.status()));
-        if wanted {
-            found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
+        if !statuses.is_empty() {
+            let job = jobs.get(job_id)?.map(|record| decode::<Job>(record.value())).transpose()?;
+            if !job.is_some_and(|job| statuses.contains(&job.status())) {
+                continue;
+            }
+        }
+        if skip > 0 {
+            skip -= 1;
+            continue;
+        }
+        if found.len() == slice.limit {
+            break;
+        }
+        found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
+    }
+    Ok(found)
+}
+
+/// Jobs with a time to come that are wanted.
+pub(super) fn waits(read: &ReadTransaction, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
+    let (jobs, mut found) = (read.open_table(JOBS)?, Vec::new());
+    for table in [read.open_table(WAITING)?, read.open_table(LEASES)?] {
+        for entry in table.range((now.0, "")..)? {
+            let (key, ()) = (entry?.0, ());
+            let job = jobs.get(key.value().1)?.map(|record| decode::<Job>(record.value())).transpose()?;
+            found.extend(job.filter(|job| wanted(job)));
         }
     }
     Ok(found)
+}
+
+/// Every job, in the order of their ids.
+#[cfg(feature = "simulation")]
+pub(super) fn jobs(read: &ReadTransaction) -> Result<Vec<Job>, Error> {
+    read.open_table(JOBS)?.iter()?.map(|entry| decode(entry?.1.value())).collect()
 }
 
 pub(super) fn job_record(read: &ReadTransaction, job_id: &JobId) -> Result<Option<Job>, Error> {
@@ -299,8 +333,8 @@ pub(super) fn lanes(read: &ReadTransaction) -> Result<Vec<Lane>, Error> {
     let mut found = Vec::new();
     for entry in lengths.iter()? {
         let (number, length) = entry?;
-        let number = number.value();
-        if length.value() == 0 {
+        let (number, (length, _)) = (number.value(), length.value());
+        if length == 0 {
             continue;
         }
         let (mut span, mut rank): (Option<(Timestamp, Timestamp)>, u8) = (None, 0);
@@ -318,7 +352,7 @@ pub(super) fn lanes(read: &ReadTransaction) -> Result<Vec<Lane>, Error> {
         let Some(span) = span else { continue };
         let Some(key) = keys.get(number)? else { continue };
         let LaneKey { queue, needs } = decode(key.value())?;
-        found.push(Lane { queue, needs, length: length.value(), span });
+        found.push(Lane { queue, needs, length, span });
     }
     Ok(found)
 }

@@ -1,4 +1,5 @@
-//! The tables of the database file. A change of any of them is a new [`FORMAT`].
+//! The tables of the database file. A change of any of them is a new [`FORMAT`], a step in `format`, and a table in
+//! `backup`.
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
@@ -7,7 +8,7 @@ use redb::{TableDefinition, TypeName, Value};
 use crate::store::{Content, Entry};
 
 /// The format of the file, kept under `format` in [`META`].
-pub(super) const FORMAT: u64 = 2;
+pub(crate) const FORMAT: u64 = 3;
 
 /// Numbers of the file itself: `format`, `next_seq`.
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -33,8 +34,8 @@ pub(super) const RESULTS: TableDefinition<'_, &str, &str> = TableDefinition::new
 
 /// lane → its queue and needs.
 pub(super) const LANES: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("lanes");
-/// lane → how many jobs are ready in it.
-pub(super) const LANE_LENGTHS: TableDefinition<'_, u32, u64> = TableDefinition::new("lane_lengths");
+/// lane → how many jobs are ready in it, and how many of its jobs are kept at all: at least one.
+pub(super) const LANE_LENGTHS: TableDefinition<'_, u32, (u64, u64)> = TableDefinition::new("lane_lengths");
 /// Queues that give no jobs.
 pub(super) const PAUSED: TableDefinition<'_, &str, ()> = TableDefinition::new("paused");
 /// Index ready: lane, rank (100 - priority), order of arrival → job.

@@ -2,6 +2,7 @@
 //! durable once, then answers all (design, decision 3). Only this file knows how a batch becomes durable.
 
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,16 +20,44 @@ use crate::store::{Answer, Arrivals, Promise, StoreError};
 
 /// Most writes that one transaction takes: what came later waits for the next.
 const MAX_BATCH: usize = 1024;
+/// Most jobs that they add; one write may pass it, for it is done whole.
+const MAX_NEW_JOBS: usize = 2000;
+
+/// How much a write is, and whether others may pass it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Size {
+    /// A few records.
+    Small,
+    /// So many new jobs, in its turn: what comes behind it on its connection may need them.
+    Jobs(usize),
+    /// So many new jobs of someone who sends nothing else until they are there: they have a transaction of their own, and what
+    /// comes behind passes them once.
+    Bulk(usize),
+}
+
+impl Size {
+    fn new_jobs(self) -> usize {
+        match self {
+            Self::Small => 0,
+            Self::Jobs(count) | Self::Bulk(count) => count,
+        }
+    }
+}
+
+/// A disk that fails while it writes may have written: nobody knows before the file is opened again.
+const IN_DOUBT: &str = "whether this command was kept is known when agq has started again";
 
 /// A write on its way through the writer.
 trait Waiting: Send {
     fn promise(&self) -> Promise;
+    fn size(&self) -> Size;
     fn apply(&mut self, batch: &mut Batch<'_>) -> Result<(), Error>;
     fn answer(self: Box<Self>, fate: Result<(), StoreError>);
 }
 
 struct Write<T, F> {
     promise: Promise,
+    size: Size,
     /// Taken when it is applied.
     work: Option<F>,
     done: Option<T>,
@@ -42,6 +71,10 @@ where
 {
     fn promise(&self) -> Promise {
         self.promise
+    }
+
+    fn size(&self) -> Size {
+        self.size
     }
 
     fn apply(&mut self, batch: &mut Batch<'_>) -> Result<(), Error> {
@@ -67,13 +100,13 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// Hands a write to the writer; its place in the order is taken before this returns.
-    pub(super) fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
+    pub(super) fn write<T, F>(&self, promise: Promise, size: Size, work: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let write = Write { promise, work: Some(work), done: None, reply };
+        let write = Write { promise, size, work: Some(work), done: None, reply };
         let sent = self.writes.send(Box::new(write));
         Box::pin(async move {
             let gone = || StoreError("the store has stopped".into());
@@ -83,21 +116,22 @@ impl Inbox {
     }
 }
 
-/// The way in, the thread, and the reason why it cannot go on, once there is one.
-type Started = (Inbox, thread::JoinHandle<()>, watch::Receiver<Option<String>>);
+/// The writer, the way in, and the reason why it cannot go on, once there is one.
+type Employed = (Writer, Inbox, watch::Receiver<Option<String>>);
 
-/// Starts the writer thread.
-pub(super) fn start(
+/// A writer that has yet to be set to work.
+pub(super) fn employ(
     database: Arc<Database>,
     arrivals: Arc<Arrivals>,
     owes_sync: Arc<AtomicBool>,
-) -> Result<Started, Error> {
+) -> Result<Employed, Error> {
     let (writes, inbox) = mpsc::channel();
     let (failed, failure) = watch::channel(None);
     let lanes = Lanes::load(&database)?;
-    let mut writer = Writer { database, arrivals, lanes, owes_sync, failed };
-    let thread = thread::Builder::new().name("writer".into()).spawn(move || writer.run(&inbox))?;
-    Ok((Inbox { writes }, thread, failure))
+    let (turn, bulk) = (VecDeque::new(), VecDeque::new());
+    let writer =
+        Writer { inbox, turn, bulk, is_bulks_turn: false, database, arrivals, lanes, owes_sync, failed };
+    Ok((writer, Inbox { writes }, failure))
 }
 
 /// After an error of the disk redb refuses everything until the file is opened again.
@@ -105,7 +139,13 @@ fn is_fatal(error: &Error) -> bool {
     matches!(error, Error::Io(_) | Error::PreviousIo | Error::LockPoisoned(_))
 }
 
-struct Writer {
+pub(crate) struct Writer {
+    inbox: mpsc::Receiver<Box<dyn Waiting>>,
+    /// What came in and waits for its turn.
+    turn: VecDeque<Box<dyn Waiting>>,
+    /// Submissions in bulk: one of them, then all others, and so on.
+    bulk: VecDeque<Box<dyn Waiting>>,
+    is_bulks_turn: bool,
     database: Arc<Database>,
     arrivals: Arc<Arrivals>,
     lanes: Lanes,
@@ -115,16 +155,61 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(&mut self, inbox: &mpsc::Receiver<Box<dyn Waiting>>) {
-        while let Ok(first) = inbox.recv() {
-            let mut waiting = Vec::with_capacity(64);
-            waiting.push(first);
-            waiting.extend(inbox.try_iter().take(MAX_BATCH - 1));
+    /// Sets it to work on a thread of its own, which ends when the last way in is dropped.
+    pub(super) fn work(mut self) -> std::io::Result<thread::JoinHandle<()>> {
+        thread::Builder::new().name("writer".into()).spawn(move || {
+            loop {
+                if self.turn.is_empty() && self.bulk.is_empty() {
+                    let Ok(first) = self.inbox.recv() else { break };
+                    self.sort(first);
+                }
+                self.write_batch(MAX_BATCH);
+            }
+            if self.owes_sync.load(Ordering::Relaxed) {
+                self.commit(Vec::new());
+            }
+        })
+    }
+
+    /// Writes one batch of at most so many waiting writes, on the spot; whether any waited.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn step(&mut self, most: usize) -> bool {
+        self.write_batch(most)
+    }
+
+    fn sort(&mut self, write: Box<dyn Waiting>) {
+        match write.size() {
+            Size::Bulk(_) => self.bulk.push_back(write),
+            _ => self.turn.push_back(write),
+        }
+    }
+
+    /// Writes the next batch of at most so many writes; whether any waited.
+    fn write_batch(&mut self, most: usize) -> bool {
+        while let Ok(write) = self.inbox.try_recv() {
+            self.sort(write);
+        }
+        let is_bulk = !self.bulk.is_empty() && (self.is_bulks_turn || self.turn.is_empty());
+        self.is_bulks_turn = !is_bulk;
+        let waiting =
+            if is_bulk { self.bulk.pop_front().into_iter().collect() } else { self.next_turn(most) };
+        let is_any = !waiting.is_empty();
+        if is_any {
             self.commit(waiting);
         }
-        if self.owes_sync.load(Ordering::Relaxed) {
-            self.commit(Vec::new());
+        is_any
+    }
+
+    /// What is next in turn, until it is many writes or many jobs.
+    fn next_turn(&mut self, most: usize) -> Vec<Box<dyn Waiting>> {
+        let mut batch = Vec::with_capacity(64);
+        let mut new_jobs = 0;
+        while batch.len() < most && new_jobs < MAX_NEW_JOBS {
+            let Some(write) = self.turn.pop_front() else { break };
+            new_jobs += write.size().new_jobs();
+            batch.push(write);
         }
+        batch
     }
 
     fn commit(&mut self, mut waiting: Vec<Box<dyn Waiting>>) {
@@ -133,7 +218,8 @@ impl Writer {
             if is_fatal(&error) {
                 self.failed.send_replace(Some(error.to_string()));
             }
-            StoreError(error.to_string())
+            let known = if is_fatal(&error) { IN_DOUBT } else { "nothing of this command was kept" };
+            StoreError(format!("{error}; {known}"))
         });
         if fate.is_err() {
             match Lanes::load(&self.database) {
@@ -176,6 +262,7 @@ mod tests {
     use bytes::Bytes;
     use redb::{Database, StorageBackend, backends::InMemoryBackend};
 
+    use super::Size;
     use crate::store::{Answer, Content, Entry, Keyspace, Promise, Records, look, redb::RedbStore};
 
     /// Memory that counts how often it is synced, and can be full.
@@ -235,6 +322,26 @@ mod tests {
         assert!(is_there.await.unwrap());
         store.sync().await.unwrap();
         assert_eq!(syncs.load(Ordering::Relaxed) - before, 1, "there was nothing left to sync");
+    }
+
+    #[tokio::test]
+    async fn of_submissions_in_bulk_one_comes_first_and_the_next_is_passed() {
+        let store = RedbStore::in_memory().unwrap();
+        let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
+        let first = store.write(Promise::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+        begun.recv().unwrap();
+        let ((note, order), bulk) = (mpsc::channel(), Size::Bulk(10_000));
+        let writes = [("a", bulk), ("b", Size::Small), ("c", bulk), ("d", Size::Jobs(1))];
+        let waiting = writes.map(|(name, size)| {
+            let note = note.clone();
+            store.write_sized(Promise::Visible, size, move |_| Ok(note.send(name).is_ok()))
+        });
+        go.send(()).unwrap();
+        assert!(first.await.unwrap());
+        for write in waiting {
+            assert!(write.await.unwrap());
+        }
+        assert_eq!(order.try_iter().collect::<Vec<_>>(), ["a", "b", "d", "c"]);
     }
 
     #[tokio::test]

@@ -1,0 +1,204 @@
+//! What is counted along with the jobs: tallies, loads of plans, lengths of lanes, totals.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::documents::Status;
+use agenix_rules::{
+    action::{Action, Tally},
+    job::{Job, State},
+};
+use redb::{Error, ReadTransaction, ReadableTable};
+
+use super::{Found, Tables};
+use crate::store::{
+    Totals,
+    redb::{
+        codec::decode,
+        tables::{LANE_LENGTHS, PLAN_LOADS, TALLIES, TOTALS},
+    },
+};
+
+/// Every status, in its order.
+const STATUSES: [Status; 6] =
+    [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
+
+/// The jobs that are there, counted.
+#[derive(Default)]
+pub(super) struct Counted {
+    /// By status.
+    all: [u64; 6],
+    actions: BTreeMap<String, Tally>,
+    /// Jobs that have not ended, by plan.
+    loads: BTreeMap<String, u64>,
+    /// Available jobs, and all, by lane.
+    lanes: BTreeMap<u32, (u64, u64)>,
+}
+
+impl Counted {
+    pub(super) fn add(&mut self, job: Job) {
+        let status = job.status() as usize;
+        self.all[status] += 1;
+        let (ready, all) = self.lanes.entry(job.lane).or_default();
+        *ready += u64::from(job.state == State::Available);
+        *all += 1;
+        let (has_ended, ended_at) = (job.is_ended(), job.ended_at);
+        if !has_ended {
+            *self.loads.entry(job.plan_id.into()).or_default() += 1;
+        }
+        let tally = self.actions.entry(job.action_id.into()).or_default();
+        tally.jobs[status] += 1;
+        tally.last_ended_at = tally.last_ended_at.max(ended_at.filter(|_| has_ended));
+    }
+}
+
+/// Compares everything that is counted with the jobs that are there.
+pub(super) fn check(
+    read: &ReadTransaction,
+    tables: &Tables,
+    queues: &BTreeMap<u32, String>,
+    counted: Counted,
+    found: &mut Found,
+) -> Result<(), Error> {
+    actions(read, tables, &counted.actions, found)?;
+    loads(read, counted.loads, found)?;
+    lengths(read, queues, &counted.lanes, found)?;
+    totals(read, &counted.all, found)
+}
+
+fn actions(
+    read: &ReadTransaction,
+    tables: &Tables,
+    counted: &BTreeMap<String, Tally>,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let tallies = read.open_table(TALLIES)?;
+    for entry in tables.actions.iter()? {
+        let (key, record) = entry?;
+        let id = key.value();
+        let Ok(action) = decode::<Action>(record.value()) else {
+            found.say(format_args!("actions: {id} has a record that cannot be read"));
+            continue;
+        };
+        if action.action_id.as_str() != id {
+            found.say(format_args!("actions: {id} has the record of {}", action.action_id));
+            continue;
+        }
+        let jobs = counted.get(id);
+        if jobs.is_none() && action.total_jobs > 0 && !action.is_open {
+            let total = action.total_jobs;
+            found.say(format_args!("actions: {id} is closed, but none of its {total} jobs is left"));
+        }
+        match tallies.get(id)?.map(|record| decode::<Tally>(record.value())) {
+            None => found.say(format_args!("tallies: {id} has no tally")),
+            Some(Err(_)) => found.say(format_args!("tallies: {id} has a record that cannot be read")),
+            Some(Ok(tally)) => compare(&action, &tally, &jobs.copied().unwrap_or_default(), found),
+        }
+    }
+    for entry in tallies.iter()? {
+        let (key, _) = entry?;
+        let id = key.value();
+        if tables.actions.get(id)?.is_none() {
+            found.say(format_args!("tallies: {id} has a tally, but there is no such action"));
+        }
+    }
+    Ok(())
+}
+
+/// A tally goes on counting the ended jobs that were forgotten.
+fn compare(action: &Action, tally: &Tally, jobs: &Tally, found: &mut Found) {
+    let (id, total) = (&action.action_id, action.total_jobs);
+    let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
+    if sum != total {
+        found.say(format_args!("tallies: {id} counts {sum} jobs, but should count {total}"));
+    }
+    for status in STATUSES {
+        let (told, are, word) = (tally.jobs[status as usize], jobs.jobs[status as usize], status.as_str());
+        if told < are {
+            found.say(format_args!(
+                "tallies: {id} counts {told} {word} jobs, but should count {are} at least"
+            ));
+        } else if told > are && !status.is_ended() {
+            found.say(format_args!("tallies: {id} counts {told} {word} jobs, but should count {are}"));
+        }
+    }
+    if tally.last_ended_at < jobs.last_ended_at {
+        let [told, last] = [tally, jobs].map(|tally| tally.last_ended_at.unwrap_or_default().0);
+        found
+            .say(format_args!("tallies: {id} says that its last job ended at {told}, but one did at {last}"));
+    }
+}
+
+fn loads(read: &ReadTransaction, mut counted: BTreeMap<String, u64>, found: &mut Found) -> Result<(), Error> {
+    let mut say = |id: &str, told: u64, are: u64| {
+        found.say(format_args!(
+            "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}"
+        ));
+    };
+    for entry in read.open_table(PLAN_LOADS)?.iter()? {
+        let (key, load) = entry?;
+        let (id, told) = (key.value(), load.value());
+        let are = counted.remove(id).unwrap_or_default();
+        if told != are {
+            say(id, told, are);
+        }
+    }
+    for (id, are) in counted {
+        say(&id, 0, are);
+    }
+    Ok(())
+}
+
+/// A lane is there as long as it has jobs.
+fn lengths(
+    read: &ReadTransaction,
+    queues: &BTreeMap<u32, String>,
+    counted: &BTreeMap<u32, (u64, u64)>,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let lengths = read.open_table(LANE_LENGTHS)?;
+    for lane in queues.keys() {
+        let (ready, all) = counted.get(lane).copied().unwrap_or_default();
+        if all == 0 {
+            found.say(format_args!("lanes: lane {lane} is there, but has no jobs"));
+        }
+        match lengths.get(*lane)?.map(|length| length.value()) {
+            None => found.say(format_args!("lane_lengths: lane {lane} has no length")),
+            Some(told) if told != (ready, all) => found.say(format_args!(
+                "lane_lengths: lane {lane} counts {} ready jobs of {}, but should count {ready} of {all}",
+                told.0, told.1
+            )),
+            Some(_) => {}
+        }
+    }
+    for entry in lengths.iter()? {
+        let (lane, _) = entry?;
+        let lane = lane.value();
+        if !queues.contains_key(&lane) {
+            found.say(format_args!("lane_lengths: lane {lane} has a length, but there is no such lane"));
+        }
+    }
+    Ok(())
+}
+
+fn totals(read: &ReadTransaction, counted: &[u64; 6], found: &mut Found) -> Result<(), Error> {
+    let record = read.open_table(TOTALS)?.get("totals")?;
+    let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {
+        found.say(format_args!("totals: the record cannot be read"));
+        return Ok(());
+    };
+    for status in STATUSES {
+        let (at, word) = (status as usize, status.as_str());
+        let (now, ever, are) = (totals.now[at], totals.ever[at], counted[at]);
+        if now != are {
+            found.say(format_args!("totals: now counts {now} {word} jobs, but should count {are}"));
+        }
+        // Every job was submitted, whatever became of it.
+        let least = if status == Status::Pending { counted.iter().sum() } else { are };
+        if ever < least {
+            found.say(format_args!(
+                "totals: ever counts {ever} {word} jobs, but should count {least} at least"
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! The indexes: whether every entry names a job that says the same of itself.
+
+use std::fmt;
+
+use agenix_protocol::time::Timestamp;
+use agenix_rules::job::{Job, State};
+use redb::{Error, ReadOnlyTable, ReadTransaction, ReadableTable};
+
+use super::{Found, Tables, Text, end_of};
+use crate::store::redb::{batch::turn, codec::decode, tables::RESULTS};
+
+/// Goes through all indexes, and through what is kept beside the jobs.
+pub(super) fn check(read: &ReadTransaction, tables: &Tables, found: &mut Found) -> Result<(), Error> {
+    action_jobs(tables, found)?;
+    beside("inputs", &tables.inputs, tables, found)?;
+    beside("results", &read.open_table(RESULTS)?, tables, found)?;
+    ready(tables, found)?;
+    due("waiting", &tables.waiting, tables, found)?;
+    due("leases", &tables.leases, tables, found)?;
+    held(tables, found)?;
+    ended(tables, found)
+}
+
+/// Compares an entry, which `stands` somewhere, with the record of its job: `differs` is what that says instead.
+fn compare(
+    tables: &Tables,
+    id: &str,
+    stands: fmt::Arguments<'_>,
+    found: &mut Found,
+    differs: impl FnOnce(&Job) -> Option<String>,
+) -> Result<(), Error> {
+    let why = match tables.jobs.get(id)?.map(|record| decode::<Job>(record.value())) {
+        None => Some("there is no such job".to_owned()),
+        Some(Ok(job)) => differs(&job),
+        // The walk of the jobs has said so.
+        Some(Err(_)) => None,
+    };
+    if let Some(why) = why {
+        found.say(format_args!("{stands}, but {why}"));
+    }
+    Ok(())
+}
+
+fn state_of(job: &Job) -> String {
+    format!("its record says it is {}", job.state.as_str())
+}
+
+fn action_jobs(tables: &Tables, found: &mut Found) -> Result<(), Error> {
+    for entry in tables.action_jobs.iter()? {
+        let (place, id) = entry?;
+        let ((action_id, index), id) = (place.value(), id.value());
+        let stands = format_args!("action_jobs: {id} stands as input {index} of {action_id}");
+        compare(tables, id, stands, found, |job| {
+            let is_so = job.action_id.as_str() == action_id && job.index == index;
+            (!is_so).then(|| format!("its record says input {} of {}", job.index, job.action_id))
+        })?;
+    }
+    Ok(())
+}
+
+/// What is kept beside the jobs has no word on its own, but a job.
+fn beside(
+    name: &str,
+    table: &ReadOnlyTable<Text, Text>,
+    tables: &Tables,
+    found: &mut Found,
+) -> Result<(), Error> {
+    for entry in table.iter()? {
+        let (key, _) = entry?;
+        let id = key.value();
+        if tables.jobs.get(id)?.is_none() {
+            found.say(format_args!("{name}: {id} stands there, but there is no such job"));
+        }
+    }
+    Ok(())
+}
+
+fn ready(tables: &Tables, found: &mut Found) -> Result<(), Error> {
+    for entry in tables.ready.iter()? {
+        let (place, id) = entry?;
+        let (place, id) = (place.value(), id.value());
+        let (lane, rank, seq) = place;
+        let stands = format_args!("ready: {id} stands in lane {lane} at rank {rank}, place {seq}");
+        compare(tables, id, stands, found, |job| {
+            if job.state != State::Available {
+                return Some(state_of(job));
+            }
+            let (lane, rank, seq) = turn(job);
+            let is_so = (lane, rank, seq) == place;
+            (!is_so).then(|| format!("its record says lane {lane}, rank {rank}, place {seq}"))
+        })?;
+    }
+    Ok(())
+}
+
+/// The leases are of active jobs, all others wait.
+fn due(
+    name: &str,
+    table: &ReadOnlyTable<(u64, Text), ()>,
+    tables: &Tables,
+    found: &mut Found,
+) -> Result<(), Error> {
+    for entry in table.iter()? {
+        let (place, _) = entry?;
+        let (at, id) = place.value();
+        compare(tables, id, format_args!("{name}: {id} stands at {at}"), found, |job| {
+            if (job.state == State::Active) != (name == "leases") {
+                return Some(state_of(job));
+            }
+            match job.due_at {
+                Some(Timestamp(due)) => (due != at).then(|| format!("its record says {due}")),
+                None => Some("its record says no time".to_owned()),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn held(tables: &Tables, found: &mut Found) -> Result<(), Error> {
+    for entry in tables.held.iter()? {
+        let (place, _) = entry?;
+        let (holder, id) = place.value();
+        compare(tables, id, format_args!("held: {id} stands under {holder}"), found, |job| {
+            if job.is_held_by(holder) {
+                return None;
+            }
+            let other = job.holder.as_ref().filter(|_| job.state == State::Active);
+            Some(other.map_or_else(|| state_of(job), |other| format!("its record says that {other} has it")))
+        })?;
+    }
+    Ok(())
+}
+
+fn ended(tables: &Tables, found: &mut Found) -> Result<(), Error> {
+    for entry in tables.ended.iter()? {
+        let (place, _) = entry?;
+        let (status, at, id) = place.value();
+        let stands = format_args!("ended: {id} stands under status {status} at {at}");
+        compare(tables, id, stands, found, |job| match end_of(job) {
+            None => Some(state_of(job)),
+            Some(end) if end == (status, at) => None,
+            Some((status, at)) => Some(format!("its record says status {status} at {at}")),
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! The records of jobs: whether each is possible, and whether all that belongs to it is there.
+
+use std::collections::BTreeMap;
+
+use agenix_rules::{
+    action::Action,
+    job::{Job, MAX_LOSSES, State},
+};
+use redb::{Error, ReadableTable};
+
+use super::{Found, Tables, counts::Counted, end_of};
+use crate::store::redb::{batch::turn, codec::decode};
+
+/// Goes through all jobs, and counts them on the way.
+pub(super) fn check(
+    tables: &Tables,
+    queues: &BTreeMap<u32, String>,
+    last_seq: u64,
+    found: &mut Found,
+) -> Result<Counted, Error> {
+    let mut counted = Counted::default();
+    for entry in tables.jobs.iter()? {
+        let (key, record) = entry?;
+        let id = key.value();
+        let Ok(job) = decode::<Job>(record.value()) else {
+            found.say(format_args!("jobs: {id} has a record that cannot be read"));
+            continue;
+        };
+        if job.job_id.as_str() != id {
+            found.say(format_args!("jobs: {id} has the record of {}", job.job_id));
+            continue;
+        }
+        if job.seq > last_seq {
+            found.say(format_args!("meta: next_seq is {last_seq}, but {id} has place {}", job.seq));
+        }
+        impossible(&job, found);
+        belongings(tables, queues, &job, found)?;
+        places(tables, &job, found)?;
+        counted.add(job);
+    }
+    Ok(counted)
+}
+
+/// What no rule makes of a job.
+fn impossible(job: &Job, found: &mut Found) {
+    let (is_active, is_ended) = (job.state == State::Active, job.is_ended());
+    let waits = matches!(job.state, State::Scheduled | State::Retryable);
+    let was_claimed = matches!(job.state, State::Active | State::Retryable | State::Completed);
+    let most_failures = job.max_retries.saturating_add(u32::from(is_ended));
+    let most_losses = if is_ended { MAX_LOSSES } else { MAX_LOSSES - 1 };
+    let faults = [
+        (is_ended && job.ended_at.is_none(), "does not say when it ended"),
+        (!is_ended && job.ended_at.is_some(), "says when it ended"),
+        (waits && job.due_at.is_none(), "does not say for which time it waits"),
+        ((is_ended || job.state == State::Available) && job.due_at.is_some(), "waits for a time"),
+        (is_active && job.holder.is_none(), "has no holder"),
+        (was_claimed && job.attempt == 0, "was never claimed"),
+        ((job.attempt > 0) != job.started_at.is_some(), "its attempts and its start contradict each other"),
+        (job.is_dead && job.state != State::Discarded, "counts as dead"),
+        (job.failures > job.attempt, "failed more often than it was claimed"),
+        (job.failures > most_failures, "failed more often than it may"),
+        (job.losses > most_losses, "lost more workers than it may"),
+    ];
+    for (_, fault) in faults.iter().filter(|(is_so, _)| *is_so) {
+        found.say(format_args!("jobs: {} is {}, but {fault}", job.job_id, job.state.as_str()));
+    }
+}
+
+/// Its action, its place in it, its input, its lane and its plan.
+fn belongings(
+    tables: &Tables,
+    queues: &BTreeMap<u32, String>,
+    job: &Job,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let (id, action_id, index, lane) = (job.job_id.as_str(), job.action_id.as_str(), job.index, job.lane);
+    match tables.actions.get(action_id)?.map(|record| decode::<Action>(record.value())) {
+        None => {
+            found.say(format_args!("actions: {id} belongs to {action_id}, but there is no such action"));
+        }
+        Some(Ok(action)) => against_action(&action, queues, job, found),
+        // The walk of the actions says so.
+        Some(Err(_)) => {}
+    }
+    let named = tables.action_jobs.get((action_id, index))?;
+    let named = named.as_ref().map(|other| other.value());
+    if named != Some(id) {
+        let other = named.unwrap_or("nobody");
+        found.say(format_args!("action_jobs: input {index} of {action_id} should be {id}, but is {other}"));
+    }
+    if tables.inputs.get(id)?.is_none() {
+        found.say(format_args!("inputs: {id} has no input"));
+    }
+    if !queues.contains_key(&lane) {
+        found.say(format_args!("lanes: {id} belongs to lane {lane}, but there is no such lane"));
+    }
+    // One that was retried while its plan was deleted is available without: whoever claims it finds out.
+    let needs_plan = matches!(job.state, State::Active | State::Scheduled | State::Retryable);
+    if needs_plan && tables.plans.get(job.plan_id.as_str())?.is_none() {
+        let (state, plan_id) = (job.state.as_str(), &job.plan_id);
+        found.say(format_args!("plans: {id} is {state}, but there is no plan {plan_id}"));
+    }
+    Ok(())
+}
+
+/// What an action says of all its jobs.
+fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Found) {
+    let (id, action_id) = (&job.job_id, &action.action_id);
+    if job.index >= action.total_jobs {
+        let (index, total) = (job.index, action.total_jobs);
+        found.say(format_args!("actions: {id} is input {index} of {action_id}, which has {total} inputs"));
+    }
+    if job.plan_id != action.plan_id {
+        let (plan_id, other) = (&job.plan_id, &action.plan_id);
+        found.say(format_args!("jobs: {id} runs plan {plan_id}, but its action {action_id} runs {other}"));
+    }
+    if let Some(queue) = queues.get(&job.lane).filter(|queue| **queue != action.queue) {
+        let (lane, other) = (job.lane, &action.queue);
+        found.say(format_args!(
+            "lanes: {id} belongs to lane {lane} of queue {queue}, but its action {action_id} has queue {other}"
+        ));
+    }
+}
+
+/// Its places in the indexes: those that it must have.
+fn places(tables: &Tables, job: &Job, found: &mut Found) -> Result<(), Error> {
+    let id = job.job_id.as_str();
+    let is_active = job.state == State::Active;
+    if job.state == State::Available {
+        let (lane, rank, seq) = turn(job);
+        let named = tables.ready.get((lane, rank, seq))?;
+        let named = named.as_ref().map(|other| other.value());
+        if named != Some(id) {
+            let other = named.unwrap_or("nobody");
+            found.say(format_args!(
+                "ready: {id} should stand in lane {lane} at rank {rank}, place {seq}, but {other} does"
+            ));
+        }
+    }
+    if let Some(due) = job.due_at {
+        let (name, table) = if is_active { ("leases", &tables.leases) } else { ("waiting", &tables.waiting) };
+        if table.get((due.0, id))?.is_none() {
+            found.say(format_args!("{name}: {id} should stand at {}, but does not", due.0));
+        }
+    }
+    if let Some(holder) = job.holder.as_deref().filter(|_| is_active)
+        && tables.held.get((holder, id))?.is_none()
+    {
+        found.say(format_args!("held: {id} should stand under {holder}, but does not"));
+    }
+    if let Some((status, at)) = end_of(job)
+        && tables.ended.get((status, at, id))?.is_none()
+    {
+        found.say(format_args!("ended: {id} should stand under status {status} at {at}, but does not"));
+    }
+    Ok(())
+}

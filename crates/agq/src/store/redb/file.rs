@@ -1,0 +1,182 @@
+//! The database file: opened to be worked with, or looked at without being changed.
+
+use std::{fs::File, io::ErrorKind, path::Path};
+
+use anyhow::{Context, anyhow, bail};
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTableMetadata, StorageError};
+
+use super::{
+    check, format,
+    overlay::Overlay,
+    tables::{ACTIONS, JOBS, PLANS},
+};
+
+/// What a look at a database file found.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    /// The format of the file, whatever this agq writes.
+    pub(crate) format: u64,
+    pub(crate) bytes: u64,
+    pub(crate) plans: u64,
+    pub(crate) actions: u64,
+    pub(crate) jobs: u64,
+    /// What in it contradicts itself, one a line.
+    pub(crate) inconsistencies: Vec<String>,
+}
+
+/// Every page is compared with its checksum: a file that was changed outside agq is refused, not worked with.
+fn checking() -> Builder {
+    let mut builder = Database::builder();
+    builder.set_check_integrity_on_open(true);
+    builder
+}
+
+/// Opens the database file, or creates it.
+pub(super) fn open(file: &Path) -> anyhow::Result<Database> {
+    if !file.exists() {
+        create(file).with_context(|| format!("cannot create the database {}", file.display()))?;
+    }
+    // redb would take it for a new one.
+    if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+        return Err(damaged(file, "it is empty"));
+    }
+    checking().open(file).map_err(|error| unopened(error, file))
+}
+
+/// A new file gets its name when it is one: whatever has the name of a database was one once.
+fn create(file: &Path) -> anyhow::Result<()> {
+    let begun = file.with_extension("new");
+    match std::fs::remove_file(&begun) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let database = Database::builder().create(&begun)?;
+    format::prepare(&database)?;
+    drop(database);
+    std::fs::rename(&begun, file)?;
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(File::open(dir)?.sync_all()?)
+}
+
+/// Opens a database that is kept somewhere else than in a file of the system.
+#[cfg(feature = "simulation")]
+pub(super) fn open_on(backend: impl redb::StorageBackend) -> anyhow::Result<Database> {
+    checking().create_with_backend(backend).map_err(|error| unopened(error, Path::new("agq.redb")))
+}
+
+/// Looks at a database file: its checksums, and whether its tables agree. What has to be mended or upgraded for that is so in
+/// memory alone. An error says why it cannot be read at all.
+pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
+    let shown = file.display();
+    let opened = File::open(file).with_context(|| format!("cannot open {shown}"))?;
+    let bytes = opened.metadata()?.len();
+    if bytes == 0 {
+        bail!("{shown} is empty: it is no database of agq");
+    }
+    let overlay = Overlay::new(opened).map_err(|error| unopened(error, file))?;
+    let database = checking().create_with_backend(overlay).map_err(|error| unopened(error, file))?;
+    let Some(format) = format::of(&database)? else {
+        bail!("{shown} is a database, but none of agq");
+    };
+    format::convert(&database).with_context(|| format!("cannot use the database {shown}"))?;
+    let read = database.begin_read()?;
+    Ok(Examined {
+        format,
+        bytes,
+        plans: read.open_table(PLANS)?.len()?,
+        actions: read.open_table(ACTIONS)?.len()?,
+        jobs: read.open_table(JOBS)?.len()?,
+        inconsistencies: check::inconsistencies(&read)?,
+    })
+}
+
+fn unopened(error: DatabaseError, file: &Path) -> anyhow::Error {
+    let shown = file.display();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => {
+            anyhow!("another agq has {shown} open: stop it, or give this one another --data-dir")
+        }
+        DatabaseError::Storage(StorageError::Corrupted(what)) => damaged(file, &what),
+        DatabaseError::Storage(StorageError::Io(what))
+            if matches!(what.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
+            damaged(file, &what.to_string())
+        }
+        // agq never wrote with a version of redb that had another format.
+        DatabaseError::UpgradeRequired(version) => damaged(file, &format!("redb's file format {version}")),
+        error => anyhow::Error::new(error).context(format!("cannot open the database {shown}")),
+    }
+}
+
+fn damaged(file: &Path, what: &str) -> anyhow::Error {
+    let shown = file.display();
+    anyhow!(
+        "the database {shown} is damaged ({what}): its disk failed, or something other than agq changed it; move it away and bring back the last backup with `agq restore`"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use agenix_protocol::time::Timestamp;
+
+    use super::examine;
+    use crate::store::{Records, StoredPlan, redb::RedbStore};
+
+    /// A store with this many plans, and nothing else.
+    async fn with_plans(file: &Path, count: usize) -> RedbStore {
+        let store = RedbStore::open(file).unwrap();
+        for n in 0..count {
+            let (plan_id, json) = (format!("plan-{n}").parse().unwrap(), "x".repeat(100));
+            assert!(store.add_plan(StoredPlan { plan_id, json, created_at: Timestamp(1) }).await.unwrap());
+        }
+        store
+    }
+
+    #[tokio::test]
+    async fn a_look_changes_nothing_and_a_damaged_file_is_refused_with_advice() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.redb");
+        let store = with_plans(&file, 300).await;
+        let busy = examine(&file).unwrap_err().to_string();
+        assert!(busy.contains("another agq has"), "{busy}");
+        drop(store);
+        let before = std::fs::read(&file).unwrap();
+        let found = examine(&file).unwrap();
+        assert_eq!((found.plans, found.jobs, found.inconsistencies.len()), (300, 0, 0));
+        assert_eq!(std::fs::read(&file).unwrap(), before);
+
+        // One byte of every plan, for some stand in pages that are used no more.
+        let mut damaged = before.clone();
+        for at in 1..before.len() - 2 {
+            if before[at - 1] != b'x' && before[at..].starts_with(b"xxx") {
+                damaged[at] = b'y';
+            }
+        }
+        assert_ne!(damaged, before);
+        std::fs::write(&file, damaged).unwrap();
+        let refusals = [examine(&file).unwrap_err(), RedbStore::open(&file).err().unwrap()];
+        for refusal in refusals.map(|error| format!("{error:#}")) {
+            assert!(refusal.contains("is damaged") && refusal.contains("`agq restore`"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_database_of_agq_is_said_to_be_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        let refusal = |content: &[u8]| {
+            std::fs::write(&file, content).unwrap();
+            format!("{:#}", examine(&file).unwrap_err())
+        };
+        assert!(refusal(b"").contains("is empty"));
+        assert!(refusal(&[b'x'; 10_000]).contains("is damaged"));
+        std::fs::remove_file(&file).unwrap();
+        drop(redb::Database::create(&file).unwrap());
+        let foreign = examine(&file).unwrap_err().to_string();
+        assert!(foreign.contains("none of agq"), "{foreign}");
+        let missing = examine(Path::new("/none")).unwrap_err().to_string();
+        assert!(missing.contains("cannot open /none"), "{missing}");
+    }
+}
