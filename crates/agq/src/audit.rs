@@ -17,7 +17,7 @@ use tracing::error;
 use crate::keyring::Role;
 
 /// The commands that are recorded, whatever becomes of them; a wrong key is recorded as `AUTH`, too.
-const RECORDED: [&str; 17] = [
+const RECORDED: [&str; 18] = [
     "PLAN.SUBMIT",
     "PLAN.DELETE",
     "ACTION.SUBMIT",
@@ -35,6 +35,7 @@ const RECORDED: [&str; 17] = [
     "WORKER.VERIFY",
     "QUEUE.PAUSE",
     "QUEUE.RESUME",
+    "BACKUP",
 ];
 /// How often a failing log is complained about, in milliseconds.
 const COMPLAIN_EVERY_MS: u64 = 60_000;

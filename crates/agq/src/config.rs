@@ -1,5 +1,6 @@
 //! What agq is told: flags, then `AGQ_*` variables, then a TOML file, then the defaults.
 
+mod commands;
 mod file;
 mod keys;
 mod options;
@@ -13,8 +14,11 @@ use std::{
 use anyhow::{Context, bail};
 use clap::Parser;
 
-pub(crate) use self::keys::KeySource;
 use self::options::Options;
+pub(crate) use self::{
+    commands::{BackupArgs, CheckArgs, Command, RestoreArgs},
+    keys::KeySource,
+};
 use crate::{
     house::Settings,
     key::RandomKey,
@@ -24,10 +28,14 @@ use crate::{
 
 /// agq, the queue: keeps plans and jobs, hands jobs to workers, and loses nothing that it acknowledged.
 ///
-/// It speaks RESP, so any Redis client works. Without flags it listens on 127.0.0.1:6380 and keeps its data in ~/.agq.
+/// Without a command it runs the queue. It speaks RESP, so any Redis client works. Without flags it listens on
+/// 127.0.0.1:6380 and keeps its data in ~/.agq.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = AFTER_HELP)]
+#[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
+    /// What to do instead of running the queue.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
     /// A TOML file with any of the options below as `name = value`; flags and variables win over it
     #[arg(long, env = "AGQ_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -80,6 +88,12 @@ impl Cli {
             random_key,
         })
     }
+}
+
+/// The settings of an agq that was told nothing.
+#[cfg(feature = "simulation")]
+pub(crate) fn default_settings() -> anyhow::Result<Settings> {
+    Options::default().settings()
 }
 
 /// Where to listen, unless that would give the keys away.

@@ -2,7 +2,7 @@
 
 use agenix_rules::rejection::Rejection;
 
-use crate::store::StoreError;
+use crate::{backups::BackupError, store::StoreError};
 
 /// A command that was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +13,9 @@ pub(crate) enum CommandError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A backup is not to be had.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
 }
 
 impl CommandError {
@@ -21,6 +24,7 @@ impl CommandError {
         match self {
             Self::Rejected(rejection) => rejection.line(),
             Self::Store(error) => format!("ERR {error}"),
+            Self::Backup(error) => format!("ERR {error}"),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! ACTION.*: one plan, N inputs, N jobs, all of them or none (seed 001 §4).
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use agenix_protocol::{
     documents::{self, ActionSubmission, Plan, Requires, Status},
     ids::{ActionId, JobId},
     names::READY,
-    request::Page,
+    request::{Page, Slice},
     resp::Reply,
 };
 use agenix_rules::{
@@ -147,7 +147,7 @@ async fn find(house: &House, action_id: &ActionId) -> Result<(Action, action::Ta
 pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
     // First it is closed, so that nothing comes in behind.
     close_for_good(house, action_id).await?;
-    let jobs = house.store.jobs_of(action_id, vec![Status::Pending, Status::Running]).await?;
+    let jobs = house.store.jobs_of(action_id, vec![Status::Pending, Status::Running], Slice::ALL).await?;
     let now = house.clock.now();
     let cancelled = decide_jobs(house, &jobs, || {
         Box::new(move |job: Option<&Job>| {
@@ -162,7 +162,7 @@ pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
 pub(super) async fn retry(house: &House, action_id: &ActionId) -> Outcome {
     let (action, _) = find(house, action_id).await?;
     let plan = super::plan::find(house, &action.plan_id).await?;
-    let jobs = house.store.jobs_of(action_id, vec![Status::Failed, Status::Dead]).await?;
+    let jobs = house.store.jobs_of(action_id, vec![Status::Failed, Status::Dead], Slice::ALL).await?;
     if let Some(first) = jobs.first()
         && let Some(stored) = house.store.job(first).await?
     {
@@ -182,7 +182,7 @@ async fn decide_jobs(
     jobs: &[JobId],
     rule: impl Fn() -> JobRule,
 ) -> Result<usize, CommandError> {
-    let (mut changed, mut losers) = (0, HashSet::new());
+    let (mut changed, mut losers) = (0, BTreeSet::new());
     for step in jobs.chunks(STEP) {
         let answers: Vec<_> =
             step.iter().map(|job_id| house.store.decide(job_id, Promise::Durable, None, rule())).collect();

@@ -52,7 +52,7 @@ pub(super) async fn verify(
     let challenge = Challenge { challenge_id, command: asked.command, args: asked.args };
     let answer = house.challenges.pose(worker.clone(), challenge);
     nudge(house, worker.as_str());
-    let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_secs(SECONDS), answer).await else {
+    let Some(Ok(answer)) = house.clock.within(Duration::from_secs(SECONDS), answer).await else {
         return Err(Rejection::VerificationTimedOut { worker, seconds: SECONDS }.into());
     };
     let output = shortened(&answer.output);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::{self, JobStatus, JobUpdate, Status, TaskResult},
     ids::{ActionId, JobId, WorkerId},
-    request::Search,
+    request::{Search, Slice},
     resp::Reply,
 };
 use agenix_rules::{
@@ -133,8 +133,13 @@ fn read_results(results: &str) -> Vec<TaskResult> {
 }
 
 /// JOB.LIST
-pub(super) async fn list(house: &House, action_id: &ActionId, status: Option<Status>) -> Outcome {
-    let jobs = house.store.jobs_of(action_id, status.into_iter().collect()).await?;
+pub(super) async fn list(
+    house: &House,
+    action_id: &ActionId,
+    status: Option<Status>,
+    slice: Slice,
+) -> Outcome {
+    let jobs = house.store.jobs_of(action_id, status.into_iter().collect(), slice).await?;
     Ok(Reply::bulks(jobs.into_iter().map(String::from)))
 }
 

@@ -2,6 +2,7 @@
 //! lives here.
 
 mod action;
+mod backup;
 mod capability;
 mod challenge;
 mod explain;
@@ -99,6 +100,7 @@ pub(crate) async fn run(
         },
         Request::WorkerRegister { worker } => worker::register(&house, &caller, &worker).await,
         Request::WorkerUnregister { worker_id } => worker::unregister(&house, &caller, worker_id).await,
+        Request::Backup(command) => backup::run(&house, command).await.map(Done::plain),
         other => plain(&house, &caller, other).await.map(Done::plain),
     };
     let done = outcome.unwrap_or_else(|error| Done::plain(Reply::Error(error.line())));
@@ -158,7 +160,7 @@ async fn plain(house: &House, caller: &Caller, request: Request) -> Outcome {
         Request::ActionRetry { action_id } => action::retry(house, &action_id).await,
         Request::JobStatus { job_id } => job::status(house, &job_id).await,
         Request::JobUpdate { job_id, update } => job::update(house, caller, &job_id, &update).await,
-        Request::JobList { action_id, status } => job::list(house, &action_id, status).await,
+        Request::JobList { action_id, status, slice } => job::list(house, &action_id, status, slice).await,
         Request::JobRetry { job_id, force } => job::retry(house, &job_id, force).await,
         Request::JobCancel { job_id } => job::cancel(house, &job_id).await,
         Request::JobExplain { job_id } => explain::explain(house, &job_id).await,

@@ -81,11 +81,9 @@ pub(super) async fn pop(
         return Err(Rejection::QueueCount(text).into());
     }
     let claimant = identity::claimant(house, caller, Arc::new([queue.as_str().to_owned()])).await?;
-    let start_timeout_ms = house.settings.start_timeout_ms;
-    let claim = house.store.claim(vec![claimant], house.clock.now(), start_timeout_ms).await?.pop().flatten();
-    let Some(claim) = claim else { return Ok(Done::plain(Reply::Nil)) };
-    let value = document(&claim)?;
-    Ok(given(claim, Reply::Bulk(value)))
+    let Some(handed) = house.matchmaker.job_now(claimant).await? else { return Ok(Done::plain(Reply::Nil)) };
+    let value = document(handed.get())?;
+    Ok(given(handed.take(), Reply::Bulk(value)))
 }
 
 fn given(claim: Claim, reply: Reply) -> Done {

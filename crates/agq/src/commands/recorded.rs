@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agenix_protocol::{
-    request::{Command, Request},
+    request::{BackupCommand, Command, Request},
     resp::Reply,
 };
 
@@ -32,7 +32,7 @@ impl Record {
         command: &'static Command,
         request: &Request,
     ) -> Option<Self> {
-        is_recorded(house, command).then(|| Self {
+        is_recorded(house, command, request).then(|| Self {
             house: Arc::clone(house),
             caller: Arc::clone(caller),
             command: command.name,
@@ -69,13 +69,15 @@ pub(crate) fn record_refusal(
     request: &Request,
     line: &str,
 ) {
-    if is_recorded(house, command) {
+    if is_recorded(house, command, request) {
         put(house, caller, command.name, target(request).as_deref(), line);
     }
 }
 
-fn is_recorded(house: &House, command: &Command) -> bool {
-    house.audit.is_on() && audit::is_recorded(command.name)
+/// A backup is read in many pieces: that it began says that it may have been.
+fn is_recorded(house: &House, command: &Command, request: &Request) -> bool {
+    let is_piece = matches!(request, Request::Backup(BackupCommand::Read { .. }));
+    house.audit.is_on() && audit::is_recorded(command.name) && !is_piece
 }
 
 fn put(house: &House, caller: &Caller, command: &str, target: Option<&str>, outcome: &str) {
@@ -104,6 +106,7 @@ fn target(request: &Request) -> Option<String> {
         | Request::WorkerTerminate { worker_id }
         | Request::WorkerResume { worker_id } => worker_id.as_str(),
         Request::WorkerVerify { capability, .. } => capability,
+        Request::Backup(BackupCommand::End { backup_id }) => backup_id,
         Request::QueuePause { queue } | Request::QueueResume { queue } => queue.as_str(),
         _ => return None,
     };

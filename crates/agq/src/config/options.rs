@@ -160,6 +160,10 @@ options! {
     /// [default: 60]
     #[arg(long, env = "AGQ_FRAME_TIMEOUT", value_name = "SECONDS", help_heading = LIMITS)]
     frame_timeout: f64,
+    /// How long a client may take nothing of the replies that are sent to it, in seconds; fractions are fine,
+    /// 0 = no limit [default: 60]
+    #[arg(long, env = "AGQ_SEND_TIMEOUT", value_name = "SECONDS", help_heading = LIMITS)]
+    send_timeout: f64,
     /// Wrong keys in a minute from one IP address that are answered at once, more are answered later and later;
     /// 0 = no limit [default: 5]
     #[arg(long, env = "AGQ_MAX_AUTH_FAILURES", value_name = "N", help_heading = LIMITS)]

@@ -31,6 +31,7 @@ impl Options {
             start_timeout_ms: bound("start-timeout", self.start_timeout.unwrap_or(60.0))?,
             login_timeout_ms: bound("login-timeout", self.login_timeout.unwrap_or(10.0))?,
             frame_timeout_ms: bound("frame-timeout", self.frame_timeout.unwrap_or(60.0))?,
+            send_timeout_ms: bound("send-timeout", self.send_timeout.unwrap_or(60.0))?,
             keep_ended_ms: bound("keep-ended", self.keep_ended.unwrap_or(7.0 * DAY_SECS))?,
             keep_dead_ms: bound("keep-dead", self.keep_dead.unwrap_or(30.0 * DAY_SECS))?,
             keep_ended_count: self.keep_ended_count.unwrap_or(1_000_000),
@@ -87,6 +88,7 @@ mod tests {
         assert_eq!((settings.heartbeat_interval_ms, settings.heartbeat_factor), (30_000, 3));
         assert_eq!((settings.job_timeout_ms, settings.start_timeout_ms), (3_600_000, 60_000));
         assert_eq!((settings.keep_ended_ms, settings.keep_dead_ms), (604_800_000, 2_592_000_000));
+        assert_eq!((settings.frame_timeout_ms, settings.send_timeout_ms), (60_000, 60_000));
         assert_eq!((settings.keep_ended_count, settings.quarantine), (1_000_000, true));
         assert_eq!(settings.brpop_reply, PopReply::Auto);
         assert_eq!(settings.limits, agenix_protocol::limits::Limits::default());
@@ -96,10 +98,11 @@ mod tests {
     fn what_is_said_counts_and_zero_is_no_limit() {
         let text = "start-timeout = 0.3\nkeep-ended = 0\nkeep-dead = 1\nkeep-ended-count = 5\nno-quarantine = true\n\
                     brpop-reply = 'bulk'\nmax-tasks = 0\nmax-commands-per-second = 7\nmax-connections-per-ip = 8\n\
-                    max-auth-failures = 9\njob-timeout = 2";
+                    max-auth-failures = 9\njob-timeout = 2\nsend-timeout = 0.5";
         let settings = settings(text).unwrap();
         assert_eq!((settings.start_timeout_ms, settings.job_timeout_ms), (300, 2000));
         assert_eq!((settings.keep_ended_ms, settings.keep_dead_ms), (0, 1000));
+        assert_eq!(settings.send_timeout_ms, 500);
         assert_eq!((settings.keep_ended_count, settings.quarantine), (5, false));
         assert_eq!(settings.brpop_reply, PopReply::Bulk);
         let limits = settings.limits;

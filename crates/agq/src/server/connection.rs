@@ -13,10 +13,9 @@ use agenix_protocol::{
     request::{Command, Request},
     resp::{CommandDecoder, FrameError, Reply, ReplyEncoder},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, SinkExt, StreamExt, poll};
 use tokio::{
-    io::AsyncWrite,
     sync::{Notify, watch},
     time::{Instant, timeout},
 };
@@ -29,6 +28,7 @@ use super::{
     guests::Guest,
     heard::Heard,
     listen::Accepted,
+    outlet::{Outlet, Unread},
     session::Session,
     subscriptions::delivery,
     throttle::{Bounds, CommandRate, Overdue, Patience},
@@ -54,7 +54,9 @@ struct Connection {
     reader: FramedRead<Heard, CommandDecoder>,
     /// Told when bytes have come.
     heard: Arc<Notify>,
-    writer: FramedWrite<Box<dyn AsyncWrite + Send + Unpin>, ReplyEncoder>,
+    /// What waits here to be sent is bounded: a reply is put into it when the ones before it have all but gone, and while that takes
+    /// its time no other command is read or started.
+    writer: FramedWrite<Outlet, ReplyEncoder>,
     /// Commands that were read and not started.
     ahead: VecDeque<Vec<Bytes>>,
     /// The bytes of all commands that are not answered yet.
@@ -108,6 +110,7 @@ pub(super) async fn serve(
     let (now, limits) = (house.clock.now(), house.settings.limits);
     let session = Session::new(&mut accepted, number, Arc::clone(&house), door);
     let (reader, heard) = Heard::new(accepted.reader);
+    let send = Duration::from_millis(house.settings.send_timeout_ms);
     let admitted = if session.is_authenticated() { limits } else { limits.before_login() };
     let mut connection = Connection {
         patience: Patience::new(now, session.is_authenticated(), bounds(&house)),
@@ -115,7 +118,7 @@ pub(super) async fn serve(
         session,
         reader: FramedRead::new(reader, CommandDecoder::new(&admitted)),
         heard,
-        writer: FramedWrite::new(accepted.writer, ReplyEncoder::default()),
+        writer: FramedWrite::new(Outlet::new(accepted.writer, send), ReplyEncoder::default()),
         house,
         ahead: VecDeque::new(),
         taken_bytes: 0,
@@ -132,7 +135,7 @@ pub(super) async fn serve(
     let (stopped, cut) = (stop.clone(), connection.session.subscriptions.cut());
     let end = tokio::select! {
         end = connection.converse(&mut stop) => end,
-        () = cut.notified() => Err(std::io::Error::other("the client does not read its messages")),
+        () = cut.notified() => Err(Unread::Messages.into()),
         () = stuck(stopped) => Err(std::io::Error::other("the client does not read its replies")),
     };
     if timeout(LINGER * 2, connection.part(end)).await.is_err() {
@@ -201,7 +204,7 @@ impl Connection {
             },
             message = self.session.subscriptions.next(), if !is_confirming => match message {
                 Some(message) => self.reply(delivery(message)).await?,
-                None => return Err(std::io::Error::other("the client does not read its messages")),
+                None => return Err(Unread::Messages.into()),
             },
             // A part of a command: from now on it is waited for.
             () = self.heard.notified(), if may_read && !has_begun => {}
@@ -258,7 +261,10 @@ impl Connection {
 
     async fn flush(&mut self) -> Result<(), std::io::Error> {
         let bound = self.strangers_time();
-        within(bound, self.writer.flush()).await
+        within(bound, self.writer.flush()).await?;
+        // The room of a large reply is not kept until the connection ends.
+        *self.writer.write_buffer_mut() = BytesMut::new();
+        Ok(())
     }
 
     /// How long a reply to someone who has not logged in may take.

@@ -6,6 +6,7 @@ mod door;
 mod guests;
 mod heard;
 mod listen;
+mod outlet;
 mod session;
 mod subscriptions;
 mod throttle;

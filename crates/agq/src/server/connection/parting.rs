@@ -8,7 +8,7 @@ use tokio::{io::AsyncReadExt, time::timeout};
 use tracing::{debug, warn};
 
 use super::{Connection, End, front};
-use crate::commands;
+use crate::{commands, server::outlet::Unread};
 
 /// How long a connection that sent a broken or too large frame is still read, so that the error reaches it.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
@@ -34,6 +34,10 @@ impl Connection {
                 self.linger().await;
             }
             // In the middle of a reply nothing more can be said.
+            Err(error) if Unread::is_behind(&error) => {
+                let caller = &self.session.caller;
+                warn!(from = %caller.from, connection = %caller.connection, %error, "a client is cut off");
+            }
             Err(error) => debug!(%error, "a connection broke"),
         }
     }

@@ -1,0 +1,212 @@
+//! The backup that is under way, if one is: a copy in a file without a name, that is gone when nobody reads it any more.
+//! Who makes the copy is not its business.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
+
+/// After how long without a read another backup may take its place, in milliseconds.
+const PATIENCE_MS: u64 = 60_000;
+
+/// Why a backup is not to be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BackupError {
+    /// One at a time.
+    #[error(
+        "A backup is under way: wait until it has ended, or until nobody has read it for {} seconds",
+        PATIENCE_MS / 1000
+    )]
+    UnderWay,
+    /// It ended, or another one took its place, or there never was one.
+    #[error("Backup not found: {0}; begin again with BACKUP BEGIN")]
+    NotFound(String),
+    /// An agq without a data directory.
+    #[error("This agq keeps nothing in files: there is no place for a backup")]
+    Nowhere,
+    /// Its file cannot be read.
+    #[error("The backup cannot be read: {0}; begin again with BACKUP BEGIN")]
+    Unreadable(#[from] io::Error),
+}
+
+/// The backup that is under way.
+#[derive(Default)]
+pub(crate) struct Backups(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Where the copy is made.
+    dir: Option<PathBuf>,
+    stage: Stage,
+}
+
+#[derive(Default)]
+enum Stage {
+    #[default]
+    None,
+    /// The copy is being made.
+    Making,
+    Made(Made),
+}
+
+struct Made {
+    backup_id: String,
+    file: Arc<File>,
+    read_at: Timestamp,
+}
+
+impl Backups {
+    /// Lets copies be made in this directory, which nobody else uses, and removes what is left there of one that was being
+    /// made when agq was killed.
+    pub(crate) fn stand_in(&self, dir: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(dir)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.starts_with("backup-") && name.ends_with(".redb") {
+                fs::remove_file(path)?;
+            }
+        }
+        self.lock().dir = Some(dir.to_owned());
+        Ok(())
+    }
+
+    /// Where to make the copy: nobody else makes one until it is there, or was given up.
+    pub(crate) fn begin(&self, backup_id: &str, now: Timestamp) -> Result<PathBuf, BackupError> {
+        let mut state = self.lock();
+        let Some(dir) = &state.dir else { return Err(BackupError::Nowhere) };
+        let path = dir.join(format!("backup-{backup_id}.redb"));
+        match &state.stage {
+            Stage::Making => return Err(BackupError::UnderWay),
+            Stage::Made(made) if now.ms_since(made.read_at) < PATIENCE_MS => {
+                return Err(BackupError::UnderWay);
+            }
+            Stage::Made(_) | Stage::None => {}
+        }
+        state.stage = Stage::Making;
+        Ok(path)
+    }
+
+    /// The copy is there, to be read from now on.
+    pub(crate) fn made(&self, backup_id: &str, path: &Path, now: Timestamp) -> Result<(), BackupError> {
+        let opened = File::open(path);
+        // Without a name it is gone as soon as nobody has it open, however agq ends.
+        let unnamed = fs::remove_file(path);
+        let mut state = self.lock();
+        state.stage = Stage::None;
+        let file = Arc::new(opened?);
+        unnamed?;
+        state.stage = Stage::Made(Made { backup_id: backup_id.to_owned(), file, read_at: now });
+        Ok(())
+    }
+
+    /// The copy could not be made.
+    pub(crate) fn failed(&self, path: &Path) {
+        // It may not have come as far as a file.
+        let _removed = fs::remove_file(path);
+        self.lock().stage = Stage::None;
+    }
+
+    /// The file of a copy.
+    pub(crate) fn file(&self, backup_id: &str, now: Timestamp) -> Result<Arc<File>, BackupError> {
+        match &mut self.lock().stage {
+            Stage::Made(made) if made.backup_id == backup_id => {
+                made.read_at = now;
+                Ok(Arc::clone(&made.file))
+            }
+            _ => Err(not_found(backup_id)),
+        }
+    }
+
+    /// Nobody will read it any more.
+    pub(crate) fn end(&self, backup_id: &str) -> Result<(), BackupError> {
+        let mut state = self.lock();
+        match &state.stage {
+            Stage::Made(made) if made.backup_id == backup_id => {
+                state.stage = Stage::None;
+                Ok(())
+            }
+            _ => Err(not_found(backup_id)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The piece of a copy that begins at an offset; empty at the end.
+pub(crate) fn piece(file: &File, offset: u64) -> Result<Vec<u8>, BackupError> {
+    if offset >= file.metadata()?.len() {
+        return Ok(Vec::new());
+    }
+    let mut piece = vec![0; BACKUP_PIECE_BYTES];
+    let mut done = 0;
+    loop {
+        match file.read_at(&mut piece[done..], offset.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(more) => done += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    piece.truncate(done);
+    Ok(piece)
+}
+
+/// It is shown as it was sent, but no longer than an id is.
+fn not_found(backup_id: &str) -> BackupError {
+    BackupError::NotFound(backup_id.chars().take(64).collect::<String>().escape_debug().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
+
+    use super::{BackupError, Backups, piece};
+
+    #[test]
+    fn one_at_a_time_until_nobody_has_read_it_for_a_minute() {
+        let dir = tempfile::tempdir().unwrap();
+        let backups = Backups::default();
+        assert!(matches!(backups.begin("a", Timestamp(0)), Err(BackupError::Nowhere)));
+        let left_over = dir.path().join("backup-old.redb");
+        std::fs::write(&left_over, "half").unwrap();
+        std::fs::write(dir.path().join("agq.redb"), "kept").unwrap();
+        backups.stand_in(dir.path()).unwrap();
+        assert!(!left_over.exists() && dir.path().join("agq.redb").exists());
+
+        let path = backups.begin("a", Timestamp(0)).unwrap();
+        let later = Timestamp(1_000_000);
+        assert!(matches!(backups.begin("b", later), Err(BackupError::UnderWay)), "it is being made");
+        std::fs::write(&path, "copy").unwrap();
+        backups.made("a", &path, later).unwrap();
+        assert!(!path.exists(), "it has no name any more");
+        let file = backups.file("a", Timestamp(1_030_000)).unwrap();
+        assert!(matches!(backups.begin("b", Timestamp(1_089_999)), Err(BackupError::UnderWay)));
+        let path = backups.begin("b", Timestamp(1_090_000)).unwrap();
+        assert!(matches!(backups.file("a", later), Err(BackupError::NotFound(_))));
+        assert_eq!(piece(&file, 1).unwrap(), b"opy", "who reads it can do so to its end");
+        backups.failed(&path);
+        let path = backups.begin("c", later).unwrap();
+        assert!(matches!(backups.made("c", &path, later), Err(BackupError::Unreadable(_))));
+        std::fs::write(backups.begin("d", later).unwrap(), "copy").unwrap();
+        backups.made("d", &dir.path().join("backup-d.redb"), later).unwrap();
+        assert!(backups.end("c").is_err() && backups.end("d").is_ok() && backups.end("d").is_err());
+    }
+
+    #[test]
+    fn a_copy_is_read_in_pieces() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(path.path(), vec![b'x'; BACKUP_PIECE_BYTES + 2]).unwrap();
+        let file = std::fs::File::open(path.path()).unwrap();
+        let lengths =
+            [0, 1, 3, BACKUP_PIECE_BYTES + 2].map(|offset| piece(&file, offset as u64).unwrap().len());
+        assert_eq!(lengths, [BACKUP_PIECE_BYTES, BACKUP_PIECE_BYTES, BACKUP_PIECE_BYTES - 1, 0]);
+        assert_eq!(piece(&file, u64::MAX).unwrap().len(), 0);
+    }
+}

@@ -1,0 +1,58 @@
+//! `agq check`: says whether a database or a backup is sound.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::say;
+use crate::{
+    config::CheckArgs,
+    store::redb::{Examined, FORMAT, examine},
+};
+
+/// Whether it is.
+pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
+    let file = if args.path.is_dir() { args.path.join("agq.redb") } else { args.path.clone() };
+    let found = examine(&file);
+    if args.json {
+        say(&document(&file, &found).to_string())?;
+        return Ok(found.is_ok_and(|found| found.inconsistencies.is_empty()));
+    }
+    let found = found?;
+    for line in &found.inconsistencies {
+        say(line)?;
+    }
+    say(&summary(&file, &found))?;
+    Ok(found.inconsistencies.is_empty())
+}
+
+fn summary(file: &Path, found: &Examined) -> String {
+    let (file, count) = (file.display(), found.inconsistencies.len());
+    if count > 0 {
+        return format!(
+            "{file} is not sound: it contradicts itself in {count} places; keep it for those who mend agq, and bring back the last backup with `agq restore`"
+        );
+    }
+    let Examined { format, bytes, plans, actions, jobs, .. } = found;
+    let upgrade = if *format < FORMAT { ", which agq brings up to date when it starts" } else { "" };
+    format!(
+        "{file} is sound: {jobs} jobs, {actions} actions, {plans} plans in {bytes} bytes of format {format}{upgrade}"
+    )
+}
+
+fn document(file: &Path, found: &anyhow::Result<Examined>) -> Value {
+    let file = file.display().to_string();
+    match found {
+        Ok(found) => json!({
+            "file": file,
+            "is_sound": found.inconsistencies.is_empty(),
+            "format": found.format,
+            "bytes": found.bytes,
+            "plans": found.plans,
+            "actions": found.actions,
+            "jobs": found.jobs,
+            "inconsistencies": found.inconsistencies,
+        }),
+        Err(error) => json!({"file": file, "is_sound": false, "error": format!("{error:#}")}),
+    }
+}

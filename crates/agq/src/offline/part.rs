@@ -1,0 +1,68 @@
+//! A database file that comes into its place whole and checked, or not at all.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, bail};
+
+use crate::store::redb::{Examined, examine};
+
+/// A file under another name, until it is put into its place. It is removed where that never happens.
+pub(super) struct Part {
+    place: PathBuf,
+    path: PathBuf,
+    pub(super) file: File,
+}
+
+impl Part {
+    /// Begins a file for a place where there is none. Only its owner may read it: it holds whatever was submitted.
+    pub(super) fn create(place: &Path) -> anyhow::Result<Self> {
+        refuse_to_overwrite(place)?;
+        let mut path = place.as_os_str().to_owned();
+        path.push(".part");
+        let path = PathBuf::from(path);
+        let file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).with_context(|| {
+                let shown = path.display();
+                format!("cannot create {shown}: if it was left by one that broke off, remove it")
+            })?;
+        Ok(Self { place: place.to_owned(), path, file })
+    }
+
+    /// Puts what was written into its place, on disk, if it can be read.
+    pub(super) fn put(self) -> anyhow::Result<Examined> {
+        self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))?;
+        let found = examine(&self.path)?;
+        refuse_to_overwrite(&self.place)?;
+        fs::rename(&self.path, &self.place)
+            .with_context(|| format!("cannot give {} its name", self.place.display()))?;
+        let dir = self.place.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let synced = File::open(dir).and_then(|dir| dir.sync_all());
+        synced.with_context(|| format!("cannot make sure that {} is on disk", self.place.display()))?;
+        Ok(found)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Where it was put into its place there is none.
+        let _removed = fs::remove_file(&self.path);
+    }
+}
+
+fn refuse_to_overwrite(place: &Path) -> anyhow::Result<()> {
+    if place.symlink_metadata().is_ok() {
+        let shown = place.display();
+        bail!("{shown} is there already and is not overwritten: move it away first, or choose another place");
+    }
+    Ok(())
+}
+
+/// What a database holds, in words.
+pub(super) fn shown(found: &Examined) -> String {
+    let Examined { bytes, jobs, plans, .. } = found;
+    format!("{bytes} bytes, {jobs} jobs, {plans} plans")
+}
