@@ -1,0 +1,57 @@
+//! What hostile bytes may not do: a target takes any bytes, panics where a property does not hold, and touches nothing else.
+//!
+//! The targets stand here once. `cargo fuzz` looks for bytes that break them (`cargo-fuzz/`), and a test runs them over the
+//! corpus and over mutations of it, the same ones every time (`tests/corpus.rs`).
+
+#![forbid(unsafe_code)]
+
+mod documents;
+mod job_update;
+mod request_parser;
+mod resp_decoder;
+
+use agenix_protocol::{
+    limits::MAX_ERROR_LINE_BYTES,
+    resp::{Reply, ReplyEncoder, RespVersion},
+};
+use bytes::BytesMut;
+use tokio_util::codec::Encoder;
+
+pub use self::{
+    documents::{action_document, plan_document, worker_documents},
+    job_update::job_update,
+    request_parser::request_parser,
+    resp_decoder::resp_decoder,
+};
+
+/// A property of any bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name: that of its corpus, and what `cargo fuzz run` calls it by.
+    pub name: &'static str,
+    /// Panics where the property does not hold of these bytes. Says whether something in them was accepted.
+    pub run: fn(&[u8]) -> bool,
+}
+
+/// Every target.
+pub fn targets() -> [Target; 6] {
+    [
+        Target { name: "resp_decoder", run: resp_decoder },
+        Target { name: "request_parser", run: request_parser },
+        Target { name: "plan_document", run: plan_document },
+        Target { name: "action_document", run: action_document },
+        Target { name: "job_update", run: job_update },
+        Target { name: "worker_documents", run: worker_documents },
+    ]
+}
+
+/// A refusal becomes one line of bounded length, whatever it quotes.
+fn check_refusal(line: String) {
+    let mut bytes = BytesMut::new();
+    let encoded = ReplyEncoder { version: RespVersion::Two }.encode(Reply::Error(line), &mut bytes);
+    assert!(encoded.is_ok(), "a refusal can be written");
+    assert!(bytes.len() <= MAX_ERROR_LINE_BYTES + 3, "a refusal has {} bytes", bytes.len());
+    let Some([b'-', words @ ..]) = bytes.strip_suffix(b"\r\n") else { panic!("{bytes:?} is no error line") };
+    assert!(!words.is_empty() && !words.contains(&b'\r') && !words.contains(&b'\n'), "{bytes:?}");
+    assert!(std::str::from_utf8(words).is_ok(), "{bytes:?} is cut within a character");
+}
