@@ -17,6 +17,11 @@ pub(crate) fn build() -> anyhow::Result<PathBuf> {
         "--package",
         "agx",
     ]))?;
+    Ok(target()?.join("release"))
+}
+
+/// Where cargo builds.
+pub(crate) fn target() -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    Ok(std::path::absolute(target)?.join("release"))
+    Ok(std::path::absolute(target)?)
 }

@@ -4,10 +4,15 @@
 #![expect(clippy::print_stdout, reason = "these are commands: what they say is their output")]
 
 mod binaries;
+mod chaos;
 mod demo;
 mod e2e;
 mod floors;
+mod load;
+mod mutations;
 mod report;
+mod resp;
+mod simulate;
 mod test;
 mod tidy;
 mod tools;
@@ -30,6 +35,34 @@ enum Xtask {
     Tidy,
     /// The main job: words of a thousand files, counted by two workers, while agq is killed half-way
     Demo,
+    /// agq below the socket, its clock, its disk and its users played from seeds, and everything checked after every step
+    Simulate(simulate::Seeds),
+    /// agq with one thing left out, again and again: which seed of the simulation notices
+    Mutations {
+        /// Only those whose names contain this
+        filter: Option<String>,
+    },
+    /// What a crash could leave of the database file, and what damage could: opened, and compared with what was acknowledged
+    CrashImages {
+        /// Damage every byte of the file, and not one of a few: this takes some minutes
+        #[arg(long)]
+        every_byte: bool,
+    },
+    /// The real binaries at work while they are killed, stopped, cut off and starved at random: nothing may be lost
+    Chaos {
+        /// For how long; fractions are fine
+        #[arg(long, default_value_t = 1.0)]
+        minutes: f64,
+        /// The seed of an earlier run, to do the same again [default: a random one]
+        #[arg(long)]
+        seed: Option<u64>,
+    },
+    /// A great deal at once, held against floors: a million inputs, thousands of connections, claims during bulk submissions
+    Load {
+        /// How many inputs the large action has
+        #[arg(long, default_value_t = 1_000_000)]
+        inputs: usize,
+    },
 }
 
 fn main() -> ExitCode {
@@ -38,6 +71,11 @@ fn main() -> ExitCode {
         Xtask::E2e { filter } => e2e::run(filter.as_deref()),
         Xtask::Tidy => tidy::run(),
         Xtask::Demo => demo::run(),
+        Xtask::Simulate(seeds) => simulate::seeds(&seeds),
+        Xtask::Mutations { filter } => mutations::run(filter.as_deref()),
+        Xtask::CrashImages { every_byte } => simulate::crash_images(every_byte),
+        Xtask::Chaos { minutes, seed } => chaos::run(minutes, seed),
+        Xtask::Load { inputs } => load::run(inputs),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,9 +1,9 @@
 //! `cargo xtask test`: everything that CI runs, in the order in which it fails fastest.
 
 use crate::{
-    e2e,
+    chaos, e2e,
     report::{Report, cargo, must},
-    tidy, tools,
+    simulate, tidy, tools,
 };
 
 pub(crate) fn run() -> anyhow::Result<()> {
@@ -11,12 +11,21 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report.step("format", |_| must(&mut cargo(&["fmt", "--all", "--check"])))?;
     report.step("tidy", |_| tidy::run())?;
     report.step("clippy", |_| {
-        must(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"]))
+        must(&mut cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--locked",
+            "--",
+            "--deny",
+            "warnings",
+        ]))
     })?;
     report.step("cargo-deny", deny)?;
     report.step("unit tests and store contract", |report| {
         tools::cargo_tool(report, "nextest")?;
-        must(&mut cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--locked"]))
+        must(&mut cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--all-features", "--locked"]))
     })?;
     report.step("documentation", |_| {
         must(
@@ -24,7 +33,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
                 .env("RUSTDOCFLAGS", "--deny warnings"),
         )
     })?;
+    report.step("ten thousand simulated seeds", |_| simulate::test())?;
+    report.step("crash images and damage", |_| simulate::crash_images(false))?;
     report.step("stories on the real binaries", |report| e2e::stories(report, None))?;
+    report.step("a minute of chaos", |_| chaos::run(1.0, None))?;
     report.print();
     Ok(())
 }

@@ -1,0 +1,179 @@
+//! `cargo xtask mutations`: agq with one thing left out or turned round, again and again, and which seed of the simulation
+//! notices. Whatever no seed notices is a hole in the simulation.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::{
+    binaries,
+    report::{cargo, must, root},
+};
+
+/// How many seeds a mutation may survive.
+const SEEDS: u64 = 5000;
+
+/// A place in the sources, and what stands there instead.
+struct Mutation {
+    name: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+const MUTATIONS: [Mutation; 14] = [
+    Mutation {
+        name: "the fsync of a batch is left out",
+        file: "crates/agq/src/store/redb/writer.rs",
+        from: "if must_sync { Durability::Immediate } else { Durability::None }",
+        to: "if false && must_sync { Durability::Immediate } else { Durability::None }",
+    },
+    Mutation {
+        name: "the end of a job is acknowledged before it is on disk",
+        file: "crates/agq/src/commands/job.rs",
+        from: "if is_end { Promise::Durable } else { Promise::Visible }",
+        to: "if is_end { Promise::Visible } else { Promise::Visible }",
+    },
+    Mutation {
+        name: "a report's attempt is not compared",
+        file: "crates/rules/src/job/report.rs",
+        from: "&& told != job.attempt",
+        to: "&& told > job.attempt",
+    },
+    Mutation {
+        name: "a report's holder is not compared",
+        file: "crates/rules/src/job/report.rs",
+        from: "if !job.is_held_by(who) {",
+        to: "if false && !job.is_held_by(who) {",
+    },
+    Mutation {
+        name: "those who wait for jobs are not woken",
+        file: "crates/agq/src/store/redb/batch.rs",
+        from: "self.arrived.jobs = true;",
+        to: "self.arrived.jobs = false;",
+    },
+    Mutation {
+        name: "those who wait for elements are not woken",
+        file: "crates/agq/src/store/arrivals.rs",
+        from: "self.lists.notify_one();",
+        to: "",
+    },
+    Mutation {
+        name: "a heartbeat does not renew a worker's lease",
+        file: "crates/rules/src/worker.rs",
+        from: "seen.last_seen_at = now;",
+        to: "",
+    },
+    Mutation {
+        name: "a job that is claimed stays in the ready index",
+        file: "crates/agq/src/store/redb/batch.rs",
+        from: "self.ready.remove(turn(before))?;",
+        to: "",
+    },
+    Mutation {
+        name: "what nobody received does not go back",
+        file: "crates/agq/src/matchmaker/handed.rs",
+        from: "let _stopping = self.back.send(thing);",
+        to: "drop(thing);",
+    },
+    Mutation {
+        name: "whose time is over goes before the matchmaker knows",
+        file: "crates/agq/src/matchmaker/mod.rs",
+        from: "leave();\n            get.await.ok()",
+        to: "leave();\n            get.close();\n            get.try_recv().ok()",
+    },
+    Mutation {
+        name: "the jobs of dead workers stay theirs",
+        file: "crates/agq/src/reaper.rs",
+        from: "Some(_dead) => take_all(house, &holder).await?,",
+        to: "Some(_dead) => continue,",
+    },
+    Mutation {
+        name: "an action's tally is not moved along with its jobs",
+        file: "crates/agq/src/store/redb/batch.rs",
+        from: "if before.status() != job.status() {",
+        to: "if before.status() != job.status() && !job.is_ended() {",
+    },
+    Mutation {
+        name: "a job is tried once more than it may be",
+        file: "crates/rules/src/job/report.rs",
+        from: "if job.failures <= job.max_retries {",
+        to: "if job.failures <= job.max_retries + 1 {",
+    },
+    Mutation {
+        name: "nobody notices that the clock was set back",
+        file: "crates/agq/src/reaper.rs",
+        from: "if now < last_round {",
+        to: "if false && now < last_round {",
+    },
+];
+
+/// Tries each mutation whose name contains `filter`.
+pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
+    let place = binaries::target()?.join("mutations");
+    let tree = place.join("tree");
+    let wanted = |mutation: &&Mutation| filter.is_none_or(|filter| mutation.name.contains(filter));
+    let mut survivors = Vec::new();
+    for mutation in MUTATIONS.iter().filter(wanted) {
+        copy(&tree)?;
+        let file = tree.join(mutation.file);
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", mutation.file))?;
+        let shown = mutation.from;
+        ensure!(text.matches(shown).count() == 1, "{}: '{shown}' does not stand there once", mutation.file);
+        fs::write(&file, text.replace(shown, mutation.to))?;
+        match seed_that_notices(&tree, &place)? {
+            Some(found) => println!("caught    {}: {found}", mutation.name),
+            None => survivors.push(mutation.name),
+        }
+    }
+    if !survivors.is_empty() {
+        bail!("{SEEDS} seeds do not notice that {}", survivors.join("; nor that "));
+    }
+    Ok(())
+}
+
+/// The files of the repository, as they are now.
+fn copy(tree: &Path) -> anyhow::Result<()> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root());
+    let listed = git.output().context("git is needed to know which files there are")?;
+    for path in String::from_utf8(listed.stdout)?.lines() {
+        let (from, to) = (root().join(path), tree.join(path));
+        let (Ok(text), Some(dir)) = (fs::read(&from), to.parent()) else { continue };
+        fs::create_dir_all(dir)?;
+        // What did not change is not built again.
+        if fs::read(&to).ok().as_ref() != Some(&text) {
+            fs::write(&to, text)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the first seed that fails says.
+fn seed_that_notices(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
+    let target = place.join("target");
+    let args =
+        ["build", "--profile", "simulation", "--package", "agq", "--features", "simulation", "--quiet"];
+    let mut build = cargo(&args);
+    build.args(["--bin", "agq-simulate", "--locked"]).current_dir(tree).env("CARGO_TARGET_DIR", &target);
+    // Built often and run shortly.
+    build
+        .env("CARGO_PROFILE_SIMULATION_INCREMENTAL", "true")
+        .env("CARGO_PROFILE_SIMULATION_CODEGEN_UNITS", "64");
+    build.env("RUSTFLAGS", "--allow warnings");
+    must(&mut build)?;
+    let program = target.join("simulation/agq-simulate");
+    let mut simulate = Command::new(program);
+    simulate.args(["seeds", "--seeds", &SEEDS.to_string()]).stderr(Stdio::inherit());
+    let output = simulate.output()?;
+    if output.status.success() {
+        return Ok(None);
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find(|line| line.starts_with("seed ")).unwrap_or("it fails without a seed");
+    Ok(Some(line.chars().take(200).collect()))
+}

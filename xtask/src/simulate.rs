@@ -1,0 +1,74 @@
+//! agq below the socket, played from seeds, and the images that a crash could leave behind: `agq-simulate`, built with the
+//! checks of a debug build and the speed of a release.
+
+use clap::Args;
+
+use crate::{
+    binaries,
+    report::{cargo, must},
+};
+
+/// Which seeds.
+#[derive(Debug, Args)]
+pub(crate) struct Seeds {
+    /// How many seeds
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Only this one, and tell its story
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many steps each has
+    #[arg(long, default_value_t = 60)]
+    steps: u64,
+    /// Only these steps of it, as a failure prints them
+    #[arg(long, requires = "seed")]
+    only: Option<String>,
+    /// Run each seed twice, and compare
+    #[arg(long)]
+    twice: bool,
+}
+
+/// Plays seeds.
+pub(crate) fn seeds(seeds: &Seeds) -> anyhow::Result<()> {
+    let mut args = vec![format!("--steps={}", seeds.steps)];
+    match seeds.seed {
+        Some(seed) => args.push(format!("--seed={seed}")),
+        None => args.extend([format!("--seeds={}", seeds.seeds), format!("--first={}", seeds.first)]),
+    }
+    args.extend(seeds.only.as_ref().map(|only| format!("--only={only}")));
+    args.extend(seeds.twice.then(|| "--twice".to_owned()));
+    simulate("seeds", &args)
+}
+
+/// What `cargo xtask test` plays: ten thousand seeds, and some of them twice.
+pub(crate) fn test() -> anyhow::Result<()> {
+    let steps = "--steps=60".to_owned();
+    simulate("seeds", &["--seeds=300".to_owned(), "--twice".to_owned(), steps.clone()])?;
+    simulate("seeds", &["--seeds=10000".to_owned(), steps])
+}
+
+/// Opens what a crash could leave behind, and what is left of a file that was damaged.
+pub(crate) fn crash_images(every_byte: bool) -> anyhow::Result<()> {
+    let args = if every_byte { vec!["--every-byte".to_owned()] } else { Vec::new() };
+    simulate("images", &args)
+}
+
+fn simulate(what: &str, args: &[String]) -> anyhow::Result<()> {
+    must(&mut cargo(&[
+        "build",
+        "--profile",
+        "simulation",
+        "--locked",
+        "--package",
+        "agq",
+        "--features",
+        "simulation",
+        "--bin",
+        "agq-simulate",
+    ]))?;
+    let program = binaries::target()?.join("simulation/agq-simulate");
+    must(std::process::Command::new(program).arg(what).args(args))
+}
