@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     io::{BufRead, BufReader},
-    process::{Child, ExitStatus, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +15,15 @@ pub struct Agq {
     child: Child,
     port: u16,
     args: Vec<String>,
+}
+
+/// What the system lets an agq have; what is beyond is refused to it.
+#[derive(Debug, Clone, Copy)]
+pub enum Limit {
+    /// No file of its may have bytes beyond so many, its database and its log alike: a disk that is full.
+    FileBytes(u64),
+    /// So many file descriptors.
+    Descriptors(u64),
 }
 
 impl Agq {
@@ -45,6 +54,27 @@ impl Agq {
         (self.child, self.port) = spawn(lab, self.port, &self.args);
     }
 
+    /// The same, within a limit or without one; the error says why it did not start.
+    pub fn try_start_again(&mut self, lab: &Lab, limit: Option<Limit>) -> Result<(), String> {
+        (self.child, self.port) = try_spawn(lab, self.port, &self.args, limit)?;
+        Ok(())
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    /// SIGSTOP: it does nothing until it is resumed, and its connections stay.
+    pub fn suspend(&self) {
+        signal(&self.child, Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        signal(&self.child, Signal::CONT);
+    }
+
     /// SIGHUP: it reads its keys and certificates again.
     pub fn reload(&self) {
         signal(&self.child, Signal::HUP);
@@ -71,13 +101,17 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
 }
 
 fn spawn(lab: &Lab, port: u16, args: &[String]) -> (Child, u16) {
+    try_spawn(lab, port, args, None).unwrap_or_else(|why| panic!("{why}"))
+}
+
+fn try_spawn(lab: &Lab, port: u16, args: &[String], limit: Option<Limit>) -> Result<(Child, u16), String> {
     let log = File::options()
         .create(true)
         .append(true)
         .open(lab.path().join("agq.log"))
         .expect("the log can be opened");
-    let mut child = lab
-        .command("agq")
+    let mut child = limit
+        .map_or_else(|| lab.command("agq"), |limit| limited(lab, limit))
         .args(["--port", &port.to_string(), "--data-dir"])
         .arg(lab.path().join("data"))
         .args(args)
@@ -95,6 +129,24 @@ fn spawn(lab: &Lab, port: u16, args: &[String]) -> (Child, u16) {
         .and_then(|port| port.parse().ok())
         // Without TCP, there is at least a Unix socket.
         .or_else(|| line.contains("listens on unix:").then_some(0));
-    let log = || std::fs::read_to_string(lab.path().join("agq.log")).unwrap_or_default();
-    (child, port.unwrap_or_else(|| panic!("agq did not say where it listens: '{line}'\n{}", log())))
+    let Some(port) = port else {
+        // It has ended, or is of no use.
+        let _ended = child.kill();
+        let ended = child.wait().expect("a child can be waited for");
+        let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap_or_default();
+        return Err(format!("agq did not say where it listens: '{line}' ({ended})\n{log}"));
+    };
+    Ok((child, port))
+}
+
+/// agq behind a shell that limits it and then becomes it: only the process itself can set its limits.
+fn limited(lab: &Lab, limit: Limit) -> Command {
+    let ulimit = match limit {
+        // `sh` counts blocks of 512 bytes.
+        Limit::FileBytes(bytes) => format!("ulimit -f {}", bytes / 512),
+        Limit::Descriptors(count) => format!("ulimit -n {count}"),
+    };
+    let mut command = lab.command("/bin/sh");
+    command.arg("-c").arg(format!(r#"{ulimit} && exec "$0" "$@""#)).arg(lab.bin().join("agq"));
+    command
 }

@@ -5,9 +5,11 @@
 mod agq;
 mod agw;
 mod lab;
+mod proxy;
 mod wait;
 
-pub use agq::Agq;
+pub use agq::{Agq, Limit};
 pub use agw::Agw;
 pub use lab::{Lab, Ran};
+pub use proxy::Proxy;
 pub use wait::{eventually, is_gone, within};

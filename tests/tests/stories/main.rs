@@ -6,6 +6,7 @@
 mod agq_away;
 mod agq_killed;
 mod agx_says_it;
+mod backup;
 mod bad_input;
 mod capabilities;
 mod certificates;
@@ -17,6 +18,7 @@ mod gigabyte;
 mod gone_claimant;
 mod lifecycle;
 mod like_redis;
+mod load;
 mod orders;
 mod pipelining;
 mod roles;

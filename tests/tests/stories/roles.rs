@@ -52,6 +52,7 @@ fn line(command: &Command) -> String {
         "BRPOP" | "BLPOP" => "queue:ready 0.01",
         "INCRBY" | "DECRBY" | "EXPIRE" | "PEXPIRE" => "x 1",
         "SCAN" => "0",
+        "BACKUP" => "END x",
         "LRANGE" | "ZRANGE" | "ZRANGEBYSCORE" => "x 0 1",
         "LREM" => "x 1 x",
         "LMOVE" => "x y LEFT RIGHT",

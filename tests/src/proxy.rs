@@ -1,0 +1,197 @@
+//! A TCP proxy before agq that treats connections as a bad network does: it cuts them anywhere, holds them up, slows them
+//! down. It never loses or changes bytes of a connection that lives.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+
+/// Most bytes that are carried at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// A proxy on a port of its own; dropped, it cuts everything and is gone.
+pub struct Proxy {
+    address: SocketAddr,
+    road: Arc<Road>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+/// What all connections share.
+struct Road {
+    to: String,
+    links: Mutex<Vec<Arc<Link>>>,
+    weather: Mutex<Weather>,
+    is_closed: AtomicBool,
+}
+
+struct Weather {
+    rng: Rng,
+    held_until: Option<Instant>,
+    delay: Duration,
+}
+
+/// One connection: its two sockets, and how many bytes they may still carry.
+struct Link {
+    client: TcpStream,
+    server: TcpStream,
+    left: Mutex<Option<usize>>,
+}
+
+impl Proxy {
+    /// A proxy to this address; `rng` chooses where connections are cut.
+    pub fn start(to: String, rng: Rng) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+        let address = listener.local_addr().expect("a listener has an address");
+        let weather = Weather { rng, held_until: None, delay: Duration::ZERO };
+        let road = Arc::new(Road {
+            to,
+            links: Mutex::default(),
+            weather: Mutex::new(weather),
+            is_closed: AtomicBool::new(false),
+        });
+        let shared = Arc::clone(&road);
+        let accepting = Some(thread::spawn(move || accept(&listener, &shared)));
+        Self { address, road, accepting }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Cuts every connection now; how many there were.
+    pub fn cut_all(&self) -> usize {
+        let links = lock(&self.road.links);
+        links.iter().for_each(|link| link.cut());
+        links.len()
+    }
+
+    /// Lets every connection of now carry a random number of bytes, fewer than `bytes`, and then cuts it, wherever in a
+    /// frame that is; how many there were.
+    pub fn cut_after(&self, bytes: usize) -> usize {
+        let links = lock(&self.road.links);
+        let mut weather = lock(&self.road.weather);
+        for link in links.iter() {
+            *lock(&link.left) = Some(weather.rng.usize(..bytes.max(1)));
+        }
+        links.len()
+    }
+
+    /// Carries nothing for so long, and cuts nothing.
+    pub fn pause(&self, duration: Duration) {
+        lock(&self.road.weather).held_until = Some(Instant::now() + duration);
+    }
+
+    /// Carries everything later from now on, by so much for every chunk of bytes.
+    pub fn delay(&self, by: Duration) {
+        lock(&self.road.weather).delay = by;
+    }
+
+    /// From now on a proxy that nobody notices. Connections that are to be cut are cut all the same.
+    pub fn calm(&self) {
+        let mut weather = lock(&self.road.weather);
+        (weather.held_until, weather.delay) = (None, Duration::ZERO);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.road.is_closed.store(true, Ordering::Relaxed);
+        self.cut_all();
+        // It wakes whoever accepts; that it fails says that nobody does.
+        let _woken = TcpStream::connect(self.address);
+        if let Some(accepting) = self.accepting.take() {
+            // Its panic would have been seen already.
+            let _ended = accepting.join();
+        }
+    }
+}
+
+impl Road {
+    /// Waits as the weather has it.
+    fn hold(&self) {
+        let wait = {
+            let weather = lock(&self.weather);
+            let held = weather.held_until.map(|until| until.saturating_duration_since(Instant::now()));
+            weather.delay.max(held.unwrap_or_default())
+        };
+        if !wait.is_zero() {
+            #[expect(clippy::disallowed_methods, reason = "the time that passes is the fault")]
+            thread::sleep(wait);
+        }
+    }
+}
+
+impl Link {
+    /// How many of these bytes it may carry.
+    fn allowed(&self, bytes: usize) -> usize {
+        let mut left = lock(&self.left);
+        let Some(left) = left.as_mut() else { return bytes };
+        let allowed = bytes.min(*left);
+        *left -= allowed;
+        allowed
+    }
+
+    fn cut(&self) {
+        // One side may have gone before.
+        let _gone = self.client.shutdown(Shutdown::Both);
+        let _gone = self.server.shutdown(Shutdown::Both);
+    }
+}
+
+fn accept(listener: &TcpListener, road: &Arc<Road>) {
+    for client in listener.incoming() {
+        if road.is_closed.load(Ordering::Relaxed) {
+            return;
+        }
+        let road = Arc::clone(road);
+        // A client that cannot be taken tries again, as one does that agq cannot be reached for.
+        let Ok(client) = client else { continue };
+        thread::spawn(move || serve(&road, client));
+    }
+}
+
+/// Carries the bytes of one connection to its end.
+fn serve(road: &Road, client: TcpStream) {
+    let Ok(server) = TcpStream::connect(&road.to) else { return };
+    let no_delay = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
+    if no_delay.is_err() {
+        return;
+    }
+    let link = Arc::new(Link { client, server, left: Mutex::default() });
+    lock(&road.links).push(Arc::clone(&link));
+    if road.is_closed.load(Ordering::Relaxed) {
+        link.cut();
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| carry(road, &link, &link.client, &link.server));
+        carry(road, &link, &link.server, &link.client);
+    });
+    lock(&road.links).retain(|other| !Arc::ptr_eq(other, &link));
+}
+
+/// Carries bytes one way until they end, or the link is cut.
+fn carry(road: &Road, link: &Link, mut from: &TcpStream, mut to: &TcpStream) {
+    let mut chunk = vec![0; CHUNK];
+    while let Ok(read @ 1..) = from.read(&mut chunk) {
+        road.hold();
+        let allowed = link.allowed(read);
+        if to.write_all(&chunk[..allowed]).is_err() || allowed < read {
+            return link.cut();
+        }
+    }
+    // What comes the other way may still be under way.
+    let _gone = to.shutdown(Shutdown::Write);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,145 @@
+//! Backups: of an agq at work, checked, brought back; and what agq says of a database that is damaged.
+
+use std::{
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use e2e::{Agq, Lab, Ran, eventually};
+
+use crate::support::{Raw, action, numbered, plan};
+
+/// Runs a command of agq to its end.
+fn agq_does(lab: &Lab, args: &[&str]) -> Ran {
+    Ran::from(lab.command("agq").args(args).output().unwrap())
+}
+
+fn backup(lab: &Lab, agq: &Agq, file: &str) -> Ran {
+    Ran::from(lab.command("agq").args(["backup", file, "--addr", &agq.address()]).output().unwrap())
+}
+
+fn shown(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Writes k0, k1, … one after the other; how many were acknowledged in the end.
+fn write_on(
+    mut raw: Raw,
+    acknowledged: &Arc<AtomicU64>,
+    is_over: &Arc<AtomicBool>,
+) -> thread::JoinHandle<u64> {
+    let (acknowledged, is_over) = (Arc::clone(acknowledged), Arc::clone(is_over));
+    thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            let number = acknowledged.load(Ordering::Relaxed);
+            assert_eq!(raw.ask(&format!("SET k{number} v")), "+OK");
+            acknowledged.store(number + 1, Ordering::Relaxed);
+        }
+        acknowledged.load(Ordering::Relaxed)
+    })
+}
+
+#[test]
+fn a_backup_of_an_agq_at_work_holds_what_was_acknowledged_and_comes_back() {
+    let (lab, other) = (Lab::new(), Lab::new());
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", &numbered(2000));
+    let (acknowledged, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let writer = write_on(Raw::open(&lab, &agq), &acknowledged, &is_over);
+    let so_far = || acknowledged.load(Ordering::Relaxed);
+    eventually("something is written", || (so_far() >= 20).then_some(()));
+    let before = so_far();
+    let wrote = backup(&lab, &agq, "copy.redb").expect(0);
+    assert!(
+        wrote.out.starts_with("wrote copy.redb: ") && wrote.out.contains("2000 jobs, 1 plans"),
+        "{wrote:?}"
+    );
+    let after = so_far();
+    eventually("writes go on", || (so_far() > after).then_some(()));
+    is_over.store(true, Ordering::Relaxed);
+    let all = writer.join().unwrap();
+
+    let copy = lab.path().join("copy.redb");
+    assert_eq!(copy.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let again = backup(&lab, &agq, "copy.redb").expect(1);
+    assert!(again.err.contains("copy.redb is there already and is not overwritten"), "{again:?}");
+    let beside = std::fs::read_dir(lab.path().join("data")).unwrap();
+    let names: Vec<_> = beside.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["agq.redb"], "nothing is left beside the database");
+    let busy = agq_does(&lab, &["check", "data"]).expect(1);
+    assert!(busy.err.contains("another agq has data/agq.redb open"), "{busy:?}");
+    let sound = agq_does(&lab, &["check", "copy.redb"]).expect(0);
+    assert!(sound.out.starts_with("copy.redb is sound: 2000 jobs, 1 actions, 1 plans"), "{sound:?}");
+
+    let data = other.path().join("data");
+    let restore = ["restore", shown(&copy), "--data-dir", shown(&data)];
+    let restored = agq_does(&lab, &restore).expect(0);
+    assert!(restored.out.contains("2000 jobs") && restored.out.contains("start agq"), "{restored:?}");
+    let twice = agq_does(&lab, &restore).expect(1);
+    assert!(twice.err.contains("move it away first"), "{twice:?}");
+    let back = other.agq(&[]);
+    let status = action(&other, &back, "a");
+    assert_eq!((status["total_jobs"].as_u64(), status["pending"].as_u64()), (Some(2000), Some(2000)));
+    let mut raw = Raw::open(&other, &back);
+    let there: Vec<bool> = (0..all).map(|number| raw.ask(&format!("EXISTS k{number}")) == ":1").collect();
+    let kept = there.iter().take_while(|is_there| **is_there).count() as u64;
+    assert!(kept >= before, "{before} were acknowledged before it, {kept} are in it");
+    assert!(!there[usize::try_from(kept).unwrap()..].contains(&true), "it is of one moment");
+}
+
+#[test]
+fn a_damaged_database_is_refused_and_the_backup_takes_its_place() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    assert_eq!(raw.ask("SET key to-be-damaged"), "+OK");
+    backup(&lab, &agq, "copy.redb").expect(0);
+    agq.stop();
+    agq_does(&lab, &["check", "data"]).expect(0);
+
+    let file = lab.path().join("data/agq.redb");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let text = b"to-be-damaged";
+    let places: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text)).collect();
+    assert!(!places.is_empty());
+    places.into_iter().for_each(|at| bytes[at] = b'T');
+    std::fs::write(&file, &bytes).unwrap();
+    for args in [&["check", "data"][..], &["--port", "0", "--data-dir", "data"]] {
+        let refused = agq_does(&lab, args).expect(1);
+        assert!(refused.err.contains("is damaged") && refused.err.contains("agq restore"), "{refused:?}");
+    }
+    let document = agq_does(&lab, &["check", "data", "--json"]).expect(1).out;
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    assert_eq!((&document["is_sound"], document["error"].is_string()), (&false.into(), true));
+
+    std::fs::rename(&file, lab.path().join("damaged.redb")).unwrap();
+    agq_does(&lab, &["restore", "copy.redb", "--data-dir", "data"]).expect(0);
+    agq.start_again(&lab);
+    let mut raw = Raw::open(&lab, &agq);
+    raw.send("GET key\n");
+    assert_eq!(raw.bulk(), "to-be-damaged");
+}
+
+#[test]
+fn a_backup_that_cannot_be_made_leaves_nothing_behind_and_says_what_to_do() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let wrong_key = lab
+        .command("agq")
+        .args(["backup", "copy.redb", "--addr", &agq.address()])
+        .env("AGQ_SESSION_KEY", "0".repeat(64))
+        .output();
+    let wrong_key = Ran::from(wrong_key.unwrap()).expect(1);
+    assert!(wrong_key.err.contains("refused the session key"), "{wrong_key:?}");
+    agq.stop();
+    let nobody = backup(&lab, &agq, "copy.redb").expect(1);
+    assert!(nobody.err.contains("cannot reach agq") && nobody.err.contains("--addr"), "{nobody:?}");
+    assert!(!lab.path().join("copy.redb").exists() && !lab.path().join("copy.redb.part").exists());
+    agq_does(&lab, &["backup"]).expect(2);
+}
