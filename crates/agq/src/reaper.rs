@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Job, Outcome},
+    job::{self, Job, Outcome, State},
     worker::{self, Standing, Worker},
 };
 use tracing::{error, info, warn};
@@ -37,15 +37,17 @@ pub(crate) async fn run(house: Arc<House>) {
     let mut last_round = listening_since;
     // It may have been set back while agq was away.
     let mut was_set_back = true;
+    let mut unseen_ms = 0;
     loop {
         let now = house.clock.now();
-        if now.ms_since(last_round) > house.settings.heartbeat_interval_ms.max(LONGEST_ROUND_MS * 2) {
+        let passed_ms = now.ms_since(last_round);
+        if passed_ms > house.settings.heartbeat_interval_ms.max(LONGEST_ROUND_MS * 2) {
             // The machine slept, or the clock was set: nobody could be heard meanwhile.
             info!(
-                ms = now.ms_since(last_round),
-                "time has passed unseen; the silence of workers counts from now"
+                ms = passed_ms,
+                "time has passed unseen; it counts neither against workers nor against attempts"
             );
-            listening_since = now;
+            (listening_since, unseen_ms) = (now, unseen_ms + passed_ms);
         }
         if now < last_round {
             warn!(
@@ -55,6 +57,12 @@ pub(crate) async fn run(house: Arc<House>) {
             (listening_since, was_set_back) = (now, true);
         }
         last_round = now;
+        if unseen_ms > 0 {
+            match excuse(&house, unseen_ms).await {
+                Ok(()) => unseen_ms = 0,
+                Err(error) => error!(%error, "attempts could not be excused; the next round tries again"),
+            }
+        }
         if was_set_back {
             match reckon_anew(&house).await {
                 Ok(()) => was_set_back = false,
@@ -143,6 +151,22 @@ async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
         }
         house.matchmaker.dismiss(&holder);
         info!(holder, "the jobs of a worker that is gone were taken from it");
+    }
+    Ok(())
+}
+
+/// Time has passed that nobody saw: attempts that are under way get it back.
+async fn excuse(house: &House, unseen_ms: u64) -> Result<(), CommandError> {
+    house.store.settled().await?;
+    let is_active = |job: &Job| job.state == State::Active;
+    for job in house.store.waits(Timestamp(0), Box::new(is_active)).await? {
+        // One that was claimed since saw all of its time.
+        let attempt = job.attempt;
+        let rule = move |job: Option<&Job>| {
+            let same = job.filter(|job| job.attempt == attempt);
+            Ok(same.map_or(Outcome::Unchanged, |job| job::excused(job, unseen_ms)))
+        };
+        house.store.decide(&job.job_id, Promise::Visible, None, Box::new(rule)).await??;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 pub use asked::{cancelled, orphaned, retried};
 pub use holding::{
-    abandoned, claimed, due, given_back, is_reckoned_ahead, reckoned_anew, reclaimed, renewed,
+    abandoned, claimed, due, excused, given_back, is_reckoned_ahead, reckoned_anew, reclaimed, renewed,
 };
 pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, advanced, blames_worker, verdict};
 

@@ -13,13 +13,13 @@ use super::{Figures, Place};
 use crate::resp::{Reply, unexpected};
 
 /// Inputs of an ACTION.ADD, and how many of these are on their way at once.
-const PIECE: usize = 10_000;
+const PIECE: usize = 2000;
 const SUBMITTERS: usize = 4;
 /// Connections that claim one job after the other, and how many each claims when nothing else goes on.
 const CLAIMERS: usize = 4;
 const QUIET_CLAIMS: usize = 500;
 /// Fewest pieces that tell something, and as many as are enough.
-const PIECES: (usize, usize) = (12, 100);
+const PIECES: (usize, usize) = (12, 500);
 const P99_MS: f64 = 50.0;
 
 pub(super) fn run(place: &Place, inputs: usize, figures: &mut Figures) -> anyhow::Result<()> {

@@ -50,6 +50,9 @@ impl World {
                 return Err(format!("plan {plan_id} was acknowledged and is gone"));
             }
         }
+        if let Some(plan_id) = known.iter().find(|known| self.ledger.deleted.contains(known.as_str())) {
+            return Err(format!("plan {plan_id} was deleted, and is there"));
+        }
         let jobs = self.all_jobs()?;
         for (action_id, submitted) in &self.ledger.actions {
             let id = ActionId::new(action_id.as_str()).map_err(|error| error.to_string())?;
@@ -58,6 +61,9 @@ impl World {
                     return Err(format!("action {action_id} was acknowledged and is gone"));
                 }
                 None => {}
+                Some((action, _)) if action.is_open && self.ledger.closed.contains(action_id) => {
+                    return Err(format!("action {action_id} was closed, and is open"));
+                }
                 Some((action, _tally)) => self.check_inputs(life, &jobs, &id, action.total_jobs)?,
             }
         }

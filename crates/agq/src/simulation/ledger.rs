@@ -77,6 +77,9 @@ pub(super) struct Ledger {
     /// Plans that were acknowledged, and those of them that somebody asked to delete.
     pub(super) plans: BTreeSet<String>,
     pub(super) unwanted_plans: BTreeSet<String>,
+    /// Plans of which somebody was told that they are gone, and actions that they are closed.
+    pub(super) deleted: BTreeSet<String>,
+    pub(super) closed: BTreeSet<String>,
     pub(super) actions: BTreeMap<String, Submitted>,
     pub(super) jobs: BTreeMap<String, Seen>,
     ends: BTreeMap<String, End>,

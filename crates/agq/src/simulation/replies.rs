@@ -27,6 +27,11 @@ impl World {
                 let action = self.ledger.actions.entry(action_id).or_default();
                 (action.is_there, action.acknowledged) = (true, action.acknowledged.max(count));
             }
+            Asked::Closed(action_id) if is_ok => drop(self.ledger.closed.insert(action_id)),
+            Asked::Deleted(plan_id) if matches!(&done.reply, Reply::Integer(1)) || is_ok => {
+                self.ledger.plans.remove(&plan_id);
+                self.ledger.deleted.insert(plan_id);
+            }
             Asked::Cancel { job_id } if is_ok => self.ledger.ended(&job_id, Status::Cancelled, None),
             Asked::Pause { queue, paused } if is_ok => drop(self.ledger.paused.insert(queue, Some(paused))),
             Asked::Keys { version, expected } => self.keys_answered(version, &expected, done.reply)?,

@@ -211,7 +211,7 @@ impl World {
                 self.ledger.retry(&action_id);
                 self.people_ask(Asked::Anything, &["ACTION.RETRY", &action_id])?
             }
-            _ => self.people_ask(Asked::Anything, &["ACTION.CLOSE", &action_id])?,
+            _ => self.people_ask(Asked::Closed(action_id.clone()), &["ACTION.CLOSE", &action_id])?,
         };
         Ok(())
     }
@@ -239,7 +239,7 @@ impl World {
             return Ok(());
         };
         self.ledger.unwanted_plans.insert(plan_id.clone());
-        self.people_ask(Asked::Anything, &["PLAN.DELETE", &plan_id])?;
+        self.people_ask(Asked::Deleted(plan_id.clone()), &["PLAN.DELETE", &plan_id])?;
         Ok(())
     }
 

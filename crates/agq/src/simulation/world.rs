@@ -36,6 +36,8 @@ pub(super) enum Asked {
         action_id: String,
         count: usize,
     },
+    Closed(String),
+    Deleted(String),
     Cancel {
         job_id: String,
     },

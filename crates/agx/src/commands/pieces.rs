@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::{failure::Failure, output::Output, patient::Patient};
 
 /// Most inputs of a piece.
-const MOST_INPUTS: usize = 5_000;
+const MOST_INPUTS: usize = 2000;
 /// Most bytes of them, well below what agq takes in one command; one input may pass it.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 

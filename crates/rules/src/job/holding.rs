@@ -93,6 +93,17 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> Outcome {
     Outcome::Changed(Box::new(next))
 }
 
+/// Time has passed that nobody saw: the machine slept, or the clock was set forward. It does not count against an attempt.
+pub fn excused(job: &Job, unseen_ms: u64) -> Outcome {
+    if job.state != State::Active || job.due_at.is_none() {
+        return Outcome::Unchanged;
+    }
+    let mut next = job.clone();
+    next.started_at = job.started_at.map(|started| started.plus_ms(unseen_ms));
+    next.due_at = job.due_at.map(|due| due.plus_ms(unseen_ms));
+    Outcome::Changed(Box::new(next))
+}
+
 /// Whether a job waits for a time that was reckoned when the clock was far ahead: it was set back since.
 pub fn is_reckoned_ahead(job: &Job, now: Timestamp) -> bool {
     match job.state {

@@ -6,8 +6,8 @@ use agenix_protocol::{
 };
 
 use super::{
-    Job, MAX_SNOOZES, Outcome, Place, State, Terms, abandoned, advanced, cancelled, claimed, due, given_back,
-    reclaimed, renewed, retried,
+    Job, MAX_SNOOZES, Outcome, Place, State, Terms, abandoned, advanced, cancelled, claimed, due, excused,
+    given_back, is_reckoned_ahead, reckoned_anew, reclaimed, renewed, retried,
 };
 use crate::{action::Action, rejection::Rejection};
 
@@ -197,4 +197,36 @@ fn a_job_for_later_waits_for_its_time() {
     assert_eq!((at(Some(T1)).state, at(Some(T1)).due_at), (State::Scheduled, Some(T1)));
     assert_eq!((at(Some(T0)).state, at(None).due_at), (State::Available, None));
     assert_eq!(changed(due(&at(Some(T1)), T1, 0.5)).state, State::Available);
+}
+
+#[test]
+fn time_that_nobody_saw_does_not_count_against_an_attempt() {
+    let late = changed(excused(&running(0), 1000));
+    let due = running(0).due_at.unwrap();
+    assert_eq!(due_of(&late), Some(due.plus_ms(1000)));
+    assert_eq!(super::due(&late, due, 0.5), Outcome::Unchanged);
+    assert_eq!(excused(&waiting(0), 1000), Outcome::Unchanged);
+}
+
+#[test]
+fn what_was_reckoned_from_a_later_time_is_reckoned_anew() {
+    let back = Timestamp(T0.0 / 2);
+    let lease = due_of(&running(0)).unwrap().ms_since(running(0).started_at.unwrap());
+    let active = changed(reckoned_anew(&running(0), None, back));
+    assert_eq!((active.started_at, due_of(&active)), (Some(back), Some(back.plus_ms(lease))));
+    assert_eq!(reckoned_anew(&active, None, back), Outcome::Unchanged);
+
+    let retry = after(&running(1), Status::Failed);
+    let due = due_of(&changed(reckoned_anew(&retry, None, back))).unwrap();
+    assert!(due > back && due.ms_since(back) <= 1500, "the first delay is at most 1.5 seconds");
+    assert!(!is_reckoned_ahead(&retry, T1), "its time is right");
+
+    let delayed = Job { state: State::Scheduled, due_at: Some(T1), ..waiting(0) };
+    assert_eq!(due_of(&changed(reckoned_anew(&delayed, Some(700), back))), Some(back.plus_ms(700)));
+    assert_eq!(reckoned_anew(&delayed, None, back), Outcome::Unchanged, "somebody named that time");
+    assert_eq!(reckoned_anew(&waiting(0), Some(1), back), Outcome::Unchanged);
+}
+
+fn due_of(job: &Job) -> Option<Timestamp> {
+    job.due_at
 }

@@ -45,7 +45,7 @@ impl Size {
 }
 
 /// A disk that fails while it writes may have written: nobody knows before the file is opened again.
-const IN_DOUBT: &str = "whether this command was kept is known when agq has started again";
+const IN_DOUBT: &str = "whether it was written is known when agq has started again";
 
 /// A write on its way through the writer.
 trait Waiting: Send {
@@ -218,7 +218,7 @@ impl Writer {
             if is_fatal(&error) {
                 self.failed.send_replace(Some(error.to_string()));
             }
-            let known = if is_fatal(&error) { IN_DOUBT } else { "nothing of this command was kept" };
+            let known = if is_fatal(&error) { IN_DOUBT } else { "it was not written" };
             StoreError(format!("{error}; {known}"))
         });
         if fate.is_err() {
