@@ -38,6 +38,9 @@ pub(crate) enum BackupError {
 #[derive(Default)]
 pub(crate) struct Backups(Mutex<State>);
 
+/// The copy's name as long as it is being made: one that nobody else gives a file.
+const COPY: &str = "agq.copy";
+
 #[derive(Default)]
 struct State {
     /// Where the copy is made.
@@ -60,33 +63,41 @@ struct Made {
     read_at: Timestamp,
 }
 
+impl Made {
+    /// Whether somebody goes on reading it. A time to come is from before the clock was set back.
+    fn is_read(&self, now: Timestamp) -> bool {
+        self.read_at <= now && now.ms_since(self.read_at) < PATIENCE_MS
+    }
+}
+
+/// Removes what is left of a copy, if anything is.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 impl Backups {
     /// Lets copies be made in this directory, which nobody else uses, and removes what is left there of one that was being
     /// made when agq was killed.
     pub(crate) fn stand_in(&self, dir: &Path) -> io::Result<()> {
-        for entry in fs::read_dir(dir)? {
-            let path = entry?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.starts_with("backup-") && name.ends_with(".redb") {
-                fs::remove_file(path)?;
-            }
-        }
+        remove(&dir.join(COPY))?;
         self.lock().dir = Some(dir.to_owned());
         Ok(())
     }
 
     /// Where to make the copy: nobody else makes one until it is there, or was given up.
-    pub(crate) fn begin(&self, backup_id: &str, now: Timestamp) -> Result<PathBuf, BackupError> {
+    pub(crate) fn begin(&self, now: Timestamp) -> Result<PathBuf, BackupError> {
         let mut state = self.lock();
         let Some(dir) = &state.dir else { return Err(BackupError::Nowhere) };
-        let path = dir.join(format!("backup-{backup_id}.redb"));
+        let path = dir.join(COPY);
         match &state.stage {
             Stage::Making => return Err(BackupError::UnderWay),
-            Stage::Made(made) if now.ms_since(made.read_at) < PATIENCE_MS => {
-                return Err(BackupError::UnderWay);
-            }
+            Stage::Made(made) if made.is_read(now) => return Err(BackupError::UnderWay),
             Stage::Made(_) | Stage::None => {}
         }
+        remove(&path)?;
         state.stage = Stage::Making;
         Ok(path)
     }
@@ -119,6 +130,14 @@ impl Backups {
                 Ok(Arc::clone(&made.file))
             }
             _ => Err(not_found(backup_id)),
+        }
+    }
+
+    /// Forgets a copy that nobody goes on reading: its file is gone by that.
+    pub(crate) fn forget_unread(&self, now: Timestamp) {
+        let mut state = self.lock();
+        if matches!(&state.stage, Stage::Made(made) if !made.is_read(now)) {
+            state.stage = Stage::None;
         }
     }
 
@@ -173,30 +192,38 @@ mod tests {
     fn one_at_a_time_until_nobody_has_read_it_for_a_minute() {
         let dir = tempfile::tempdir().unwrap();
         let backups = Backups::default();
-        assert!(matches!(backups.begin("a", Timestamp(0)), Err(BackupError::Nowhere)));
-        let left_over = dir.path().join("backup-old.redb");
+        assert!(matches!(backups.begin(Timestamp(0)), Err(BackupError::Nowhere)));
+        let (left_over, somebodys) = (dir.path().join("agq.copy"), dir.path().join("backup-old.redb"));
         std::fs::write(&left_over, "half").unwrap();
-        std::fs::write(dir.path().join("agq.redb"), "kept").unwrap();
+        std::fs::write(&somebodys, "kept").unwrap();
         backups.stand_in(dir.path()).unwrap();
-        assert!(!left_over.exists() && dir.path().join("agq.redb").exists());
+        assert!(!left_over.exists() && somebodys.exists());
 
-        let path = backups.begin("a", Timestamp(0)).unwrap();
+        let path = backups.begin(Timestamp(0)).unwrap();
         let later = Timestamp(1_000_000);
-        assert!(matches!(backups.begin("b", later), Err(BackupError::UnderWay)), "it is being made");
+        assert!(matches!(backups.begin(later), Err(BackupError::UnderWay)), "it is being made");
         std::fs::write(&path, "copy").unwrap();
         backups.made("a", &path, later).unwrap();
         assert!(!path.exists(), "it has no name any more");
         let file = backups.file("a", Timestamp(1_030_000)).unwrap();
-        assert!(matches!(backups.begin("b", Timestamp(1_089_999)), Err(BackupError::UnderWay)));
-        let path = backups.begin("b", Timestamp(1_090_000)).unwrap();
+        assert!(matches!(backups.begin(Timestamp(1_089_999)), Err(BackupError::UnderWay)));
+        let path = backups.begin(Timestamp(1_090_000)).unwrap();
         assert!(matches!(backups.file("a", later), Err(BackupError::NotFound(_))));
         assert_eq!(piece(&file, 1).unwrap(), b"opy", "who reads it can do so to its end");
         backups.failed(&path);
-        let path = backups.begin("c", later).unwrap();
+        let path = backups.begin(later).unwrap();
         assert!(matches!(backups.made("c", &path, later), Err(BackupError::Unreadable(_))));
-        std::fs::write(backups.begin("d", later).unwrap(), "copy").unwrap();
-        backups.made("d", &dir.path().join("backup-d.redb"), later).unwrap();
+        std::fs::write(backups.begin(later).unwrap(), "copy").unwrap();
+        backups.made("d", &dir.path().join("agq.copy"), later).unwrap();
+        backups.forget_unread(later);
         assert!(backups.end("c").is_err() && backups.end("d").is_ok() && backups.end("d").is_err());
+
+        std::fs::write(backups.begin(later).unwrap(), "copy").unwrap();
+        backups.made("e", &dir.path().join("agq.copy"), later).unwrap();
+        backups.forget_unread(Timestamp(1_059_999));
+        assert!(backups.file("e", later).is_ok());
+        backups.forget_unread(Timestamp(1_060_000));
+        assert!(backups.file("e", later).is_err(), "whoever read it is gone");
     }
 
     #[test]

@@ -75,7 +75,9 @@ impl Hub {
     }
 
     /// A connection listens to a channel or pattern too.
-    pub(crate) fn subscribe(&self, number: u64, by: By, name: Bytes) {
+    pub(crate) fn subscribe(&self, number: u64, by: By, name: &Bytes) {
+        // A copy: a slice would keep all that was read with it.
+        let name = Bytes::copy_from_slice(name);
         self.lock().table(by).entry(name).or_default().insert(number);
     }
 
@@ -191,8 +193,8 @@ mod tests {
     fn who_listens_is_told_once_for_each_way_of_listening() {
         let hub = Hub::default();
         let mut one = hub.join(1, Arc::default());
-        hub.subscribe(1, By::Name, text("job:updates"));
-        hub.subscribe(1, By::Pattern, text("job:*"));
+        hub.subscribe(1, By::Name, &text("job:updates"));
+        hub.subscribe(1, By::Pattern, &text("job:*"));
         hub.tell_whether_heard(|is_heard| assert!(is_heard));
         assert_eq!(hub.publish(&text("job:updates"), &text("x")), 2);
         let told =
@@ -209,7 +211,7 @@ mod tests {
     fn who_is_too_slow_is_cut_off() {
         let hub = Hub::default();
         let mut slow = hub.join(1, Arc::default());
-        hub.subscribe(1, By::Name, text("c"));
+        hub.subscribe(1, By::Name, &text("c"));
         for _ in 0..=MAX_WAITING {
             hub.publish(&text("c"), &text("x"));
         }
@@ -222,7 +224,7 @@ mod tests {
     fn messages_are_bounded_in_bytes_too() {
         let hub = Hub::default();
         let mut slow = hub.join(1, Arc::default());
-        hub.subscribe(1, By::Name, text("c"));
+        hub.subscribe(1, By::Name, &text("c"));
         let large = Bytes::from(vec![0; MAX_WAITING_BYTES / 4]);
         for _ in 0..4 {
             hub.publish(&text("c"), &large);

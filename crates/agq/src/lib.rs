@@ -31,12 +31,13 @@ use std::{
     io::{IsTerminal, Write},
     process::ExitCode,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use clap::Parser;
 use tokio::{
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::JoinSet,
 };
@@ -62,7 +63,7 @@ pub fn run_program() -> ExitCode {
     // What agq writes is its own: plans and results are nobody else's to read.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let outcome = match &cli.command {
-        Some(command) => offline::run(command),
+        Some(command) => aside(command),
         None => serve(cli).map(|()| ExitCode::SUCCESS),
     };
     match outcome {
@@ -78,12 +79,27 @@ pub fn run_program() -> ExitCode {
 fn serve(cli: Cli) -> anyhow::Result<()> {
     let config = cli.resolve()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run(config))
+    let outcome = runtime.block_on(run(config));
+    // A backup that is being made is not waited for: what is left of it goes at the next start.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+/// What agq does besides running the queue.
+fn aside(command: &config::Command) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _inside = runtime.enter();
+    let _too_large = notice_limits()?;
+    offline::run(command)
+}
+
+/// While somebody listens for it, a file that may not grow is an error of the write, and not the end without a word.
+fn notice_limits() -> std::io::Result<Signal> {
+    signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
 }
 
 async fn run(config: Config) -> anyhow::Result<()> {
-    // While somebody listens for it, a file that may not grow is an error of the write, and not the end without a word.
-    let _too_large = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
+    let _too_large = notice_limits()?;
     let (house, works) = open(&config)?;
     commands::start_over(&house).await?;
     let entrance = Entrance::open(&config.places).await?;

@@ -1,6 +1,10 @@
 //! The janitor: notices what nobody reports. Workers that fell silent, jobs whose time has come.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
@@ -92,6 +96,7 @@ async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), Com
             break;
         }
     }
+    house.backups.forget_unread(house.clock.now());
     // Claims and heartbeats of the last moments reach the disk, when there were any.
     house.store.sync().await?;
     Ok(())
@@ -177,13 +182,27 @@ async fn reckon_anew(house: &House) -> Result<(), CommandError> {
     house.store.settled().await?;
     let now = house.clock.now();
     let ahead = house.store.waits(now, Box::new(move |job| job::is_reckoned_ahead(job, now))).await?;
-    for job in ahead {
-        let action = house.store.action(&job.action_id).await?;
-        let delay_ms = action.and_then(|(action, _)| action.wishes.delay_ms);
-        let rule = move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::reckoned_anew(job, delay_ms, now)))
-        };
-        house.store.decide(&job.job_id, Promise::Durable, None, Box::new(rule)).await??;
+    let mut delays = BTreeMap::new();
+    for step in ahead.chunks(MAX_DUE) {
+        let mut answers = Vec::with_capacity(step.len());
+        for job in step {
+            if !delays.contains_key(&job.action_id) {
+                let action = house.store.action(&job.action_id).await?;
+                delays.insert(&job.action_id, action.and_then(|(action, _)| action.wishes.delay_ms));
+            }
+            let delay_ms = delays.get(&job.action_id).copied().flatten();
+            // A time of day that somebody named stays.
+            if job::reckoned_anew(job, delay_ms, now) == Outcome::Unchanged {
+                continue;
+            }
+            let rule: JobRule = Box::new(move |job: Option<&Job>| {
+                Ok(job.map_or(Outcome::Unchanged, |job| job::reckoned_anew(job, delay_ms, now)))
+            });
+            answers.push(house.store.decide(&job.job_id, Promise::Durable, None, rule));
+        }
+        for answer in answers {
+            answer.await??;
+        }
     }
     Ok(())
 }

@@ -81,24 +81,21 @@ impl Connection {
         self.call(&Request::ActionClose { action_id: action_id.clone() }).await.map(drop)
     }
 
-    /// JOB.LIST, page by page: the jobs of an action in the order of its inputs, all or those of a status.
+    /// JOB.LIST: the jobs of an action in the order of its inputs, all of them page by page, or those of a status.
     pub async fn jobs(
         &mut self,
         action: &ActionStatus,
         status: Option<Status>,
     ) -> Result<Vec<JobId>, ClientError> {
+        let ask = |slice| Request::JobList { action_id: action.action_id.clone(), status, slice };
+        if status.is_some() {
+            // Jobs come and go: between two pages some would be passed over.
+            return ids(self.call(&ask(Slice::ALL)).await?);
+        }
         let total = usize::try_from(action.total_jobs).unwrap_or(usize::MAX);
-        let mut found = Vec::new();
+        let mut found: Vec<JobId> = Vec::new();
         for offset in (0..total).step_by(PAGE) {
-            let slice = Slice { limit: PAGE, offset };
-            let request = Request::JobList { action_id: action.action_id.clone(), status, slice };
-            let page: Vec<JobId> = ids(self.call(&request).await?)?;
-            // Of all jobs some may be forgotten, and others follow.
-            let is_last = status.is_some() && page.len() < PAGE;
-            found.extend(page);
-            if is_last {
-                break;
-            }
+            found.extend(ids::<JobId>(self.call(&ask(Slice { limit: PAGE, offset })).await?)?);
         }
         Ok(found)
     }

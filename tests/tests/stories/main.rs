@@ -21,6 +21,7 @@ mod like_redis;
 mod load;
 mod orders;
 mod pipelining;
+mod replies;
 mod roles;
 mod seeds;
 mod shared_action;

@@ -100,13 +100,18 @@ pub(super) async fn add(house: &House, action_id: ActionId, json: &[u8], at: Opt
     let (action, _) = find(house, &action_id).await?;
     let plan = super::plan::find(house, &action.plan_id).await?;
     action::check_inputs(&inputs, &plan, &house.settings.limits)?;
-    let jobs_created = inputs.len();
+    let (jobs_created, now) = (inputs.len(), house.clock.now());
+    let mut terms = Terms::of(&action, &plan, house.settings.job_timeout_ms);
+    if let Some(delay_ms) = action.wishes.delay_ms {
+        // The clock may have been set back since the action was submitted.
+        terms.run_at = terms.run_at.map(|at| at.min(now.plus_ms(delay_ms)));
+    }
     let more = MoreJobs {
         at,
         needs: plan::needs(&plan),
-        terms: Terms::of(&action, &plan, house.settings.job_timeout_ms),
+        terms,
         jobs: new_jobs(house, inputs),
-        now: house.clock.now(),
+        now,
         action_id: action_id.clone(),
     };
     let total_jobs = house.store.add_jobs(more).await??;

@@ -21,7 +21,7 @@ pub(super) async fn run(house: &Arc<House>, command: BackupCommand) -> Outcome {
 /// BACKUP BEGIN
 async fn begin(house: &Arc<House>) -> Outcome {
     let backup_id = house.clock.backup_id();
-    let path = house.backups.begin(&backup_id, house.clock.now())?;
+    let path = house.backups.begin(house.clock.now())?;
     let copied = house.store.backup(path.clone());
     let house = Arc::clone(house);
     // Whoever asked may go meanwhile: somebody has to know when it is there.

@@ -140,7 +140,7 @@ options! {
     /// Most tasks in a plan; 0 = no limit [default: 100]
     #[arg(long, env = "AGQ_MAX_TASKS", value_name = "N", help_heading = LIMITS)]
     max_tasks: usize,
-    /// Most inputs in an action; 0 = no limit [default: 1000000]
+    /// Most inputs in one command that submits or adds; 0 = no limit [default: 1000000]
     #[arg(long, env = "AGQ_MAX_INPUTS", value_name = "N", help_heading = LIMITS)]
     max_inputs: usize,
     /// Most commands of one connection that may wait for their replies; 0 = no limit [default: 1024]

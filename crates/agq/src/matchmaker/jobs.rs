@@ -42,27 +42,33 @@ pub(super) async fn run(
     let (back, mut returned) = mpsc::unbounded_channel();
     let mut waiting = VecDeque::new();
     loop {
+        let mut is_due = false;
         tokio::select! {
             biased;
             order = orders.recv() => match order {
                 None => return,
-                Some(order) => obey(order, &mut waiting),
+                Some(order) => is_due |= obey(order, &mut waiting),
             },
-            () = arrivals.jobs() => {}
+            () = arrivals.jobs() => is_due = true,
             Some(claim) = returned.recv() => give_back(&*store, &claim),
         }
         while let Ok(order) = orders.try_recv() {
-            obey(order, &mut waiting);
+            is_due |= obey(order, &mut waiting);
         }
         while let Ok(claim) = returned.try_recv() {
             give_back(&*store, &claim);
         }
         waiting.retain(|ticket: &Ticket| !ticket.give.is_closed());
-        serve(&*store, clock.now(), start_timeout_ms, &mut waiting, &back).await;
+        // Whoever only leaves, or gives back what announces itself, is no reason to look.
+        if is_due {
+            serve(&*store, clock.now(), start_timeout_ms, &mut waiting, &back).await;
+        }
     }
 }
 
-fn obey(order: Order, waiting: &mut VecDeque<Ticket>) {
+/// Does what is asked; whether somebody came.
+fn obey(order: Order, waiting: &mut VecDeque<Ticket>) -> bool {
+    let comes = matches!(order, Order::Park(_));
     match order {
         Order::Park(ticket) => waiting.push_back(ticket),
         Order::Leave(number) => waiting.retain(|ticket| ticket.number != number),
@@ -76,6 +82,7 @@ fn obey(order: Order, waiting: &mut VecDeque<Ticket>) {
             }
         }
     }
+    comes
 }
 
 async fn serve(

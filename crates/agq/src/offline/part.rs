@@ -2,13 +2,14 @@
 
 use std::{
     fs::{self, File, OpenOptions},
+    io::ErrorKind,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, bail};
 
-use crate::store::redb::{Examined, examine};
+use crate::store::redb::{Examined, examine, lock_dir, parent};
 
 /// A file under another name, until it is put into its place. It is removed where that never happens.
 pub(super) struct Part {
@@ -25,9 +26,10 @@ impl Part {
         path.push(".part");
         let path = PathBuf::from(path);
         let file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).with_context(|| {
-                let shown = path.display();
-                format!("cannot create {shown}: if it was left by one that broke off, remove it")
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(|error| {
+                let (shown, is_left) = (path.display(), error.kind() == ErrorKind::AlreadyExists);
+                let advice = if is_left { ": if it was left by one that broke off, remove it" } else { "" };
+                anyhow::Error::new(error).context(format!("cannot create {shown}{advice}"))
             })?;
         Ok(Self { place: place.to_owned(), path, file })
     }
@@ -36,10 +38,12 @@ impl Part {
     pub(super) fn put(self) -> anyhow::Result<Examined> {
         self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))?;
         let found = examine(&self.path)?;
+        let dir = parent(&self.place);
+        // An agq that starts meanwhile would make a new one.
+        let _alone = lock_dir(dir).with_context(|| format!("cannot lock {}", dir.display()))?;
         refuse_to_overwrite(&self.place)?;
         fs::rename(&self.path, &self.place)
             .with_context(|| format!("cannot give {} its name", self.place.display()))?;
-        let dir = self.place.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
         synced.with_context(|| format!("cannot make sure that {} is on disk", self.place.display()))?;
         Ok(found)

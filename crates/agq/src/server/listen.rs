@@ -33,6 +33,10 @@ const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(60);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MS: u32 = 300_000;
 
+/// Bytes that the system takes of what a client does not read. A client is seen to read when a third of them has gone: were it
+/// megabytes, one that reads slowly would look as one that does not.
+const SEND_BUFFER: usize = 128 * 1024;
+
 /// Where agq listens.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
@@ -173,6 +177,7 @@ impl Accepted {
 pub(super) fn tune(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER)?;
     #[cfg(target_os = "linux")]
     {
         sockopt::set_tcp_keepidle(socket, KEEPALIVE)?;

@@ -62,7 +62,7 @@ impl Subscriptions {
         }
         let confirm = |name: Bytes| {
             self.set(by).insert(name.clone());
-            house.hub.subscribe(self.number, by, name.clone());
+            house.hub.subscribe(self.number, by, &name);
             confirmation(
                 if by == By::Name { "subscribe" } else { "psubscribe" },
                 Reply::Bulk(name),

@@ -79,7 +79,7 @@ impl World {
     fn complete_all(&mut self, at: usize) -> Verdict {
         for held in std::mem::take(&mut self.actors[at].holds) {
             let json = format!(r#"{{"status":"completed","attempt":{}}}"#, held.attempt);
-            let asked = self.asks_to_report(at, &held.job_id, Some(Status::Completed));
+            let asked = self.asks_to_report(at, &held.job_id, Some(Status::Completed), &json);
             self.actor_asks(at, asked, &["JOB.UPDATE", &held.job_id, &json])?;
         }
         Ok(())

@@ -121,6 +121,19 @@ impl Ledger {
         self.ends.insert(job_id.to_owned(), End { status, holder: holder.map(str::to_owned) });
     }
 
+    /// Somebody was told that it completed a job: then it had it, in this very attempt where it said which.
+    pub(super) fn check_completed(&self, job_id: &str, holder: &str, attempt: Option<u32>) -> Verdict {
+        let Some(seen) = self.jobs.get(job_id).filter(|seen| !self.is_retried(seen)) else { return Ok(()) };
+        let is_its = seen.state == "completed"
+            && seen.holder.as_deref() == Some(holder)
+            && attempt.is_none_or(|attempt| attempt == seen.attempt);
+        if is_its {
+            Ok(())
+        } else {
+            Err(format!("{holder} was told that it completed attempt {attempt:?} of {seen:?}"))
+        }
+    }
+
     /// agq was started again: these are all its jobs. What was acknowledged is there; what was only visible may be forgotten.
     pub(super) fn started_again(&mut self, jobs: &[Job]) -> Verdict {
         self.jobs = jobs.iter().map(|job| (job.job_id.as_str().to_owned(), Seen::of(job))).collect();

@@ -53,7 +53,7 @@ impl Life {
             furnish::furnish(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
         start_over(&mut pool, &mut writer, &house)?;
         let heard = house.hub.join(LISTENER, Arc::default());
-        house.hub.subscribe(LISTENER, By::Pattern, Bytes::from_static(b"job:*"));
+        house.hub.subscribe(LISTENER, By::Pattern, &Bytes::from_static(b"job:*"));
         house.hub.tell_whether_heard(|is_heard| store.arrivals().set_heard(is_heard));
         let spawner = pool.spawner();
         for work in works {

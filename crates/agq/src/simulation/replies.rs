@@ -41,7 +41,10 @@ impl World {
             Asked::Taken => self.element_taken(&done.reply)?,
             Asked::Registered { actor } => self.registered(actor, done),
             Asked::Claimed { actor } => self.claimed(actor, done)?,
-            Asked::Reported { actor, holder, job_id, end } => {
+            Asked::Reported { actor, holder, job_id, end, attempt } => {
+                if done.reply == Reply::ok() && end == Some(Status::Completed) {
+                    self.ledger.check_completed(&job_id, &holder, attempt)?;
+                }
                 self.reported(actor, &holder, &job_id, end, &done.reply);
             }
             Asked::Beat { actor } => self.beaten(actor, &done.reply)?,

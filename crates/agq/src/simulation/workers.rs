@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::documents::Status;
+use agenix_protocol::documents::{JobUpdate, Status};
 
 use super::{
     ledger::Verdict,
@@ -102,18 +102,32 @@ impl World {
             }
             _ => (Some(Status::Completed), format!(r#"{{"status":"completed","attempt":{attempt}}}"#)),
         };
+        // Not every worker says which claim it speaks of.
+        let says_attempt = self.rng.u8(..4) > 0;
+        let json = if says_attempt {
+            json
+        } else {
+            json.replace(&format!(r#""attempt":{attempt}"#), r#""current_task":1"#)
+        };
         if end.is_some_and(Status::is_ended) && self.rng.u8(..8) > 0 {
             // Otherwise it believes to have the job still.
             self.actors[at].holds.remove(which);
         }
         self.actors[at].sent.push((held.job_id.clone(), json.clone()));
-        let asked = self.asks_to_report(at, &held.job_id, end);
+        let asked = self.asks_to_report(at, &held.job_id, end, &json);
         self.actor_asks(at, asked, &["JOB.UPDATE", &held.job_id, &json])?;
         Ok(())
     }
 
-    pub(super) fn asks_to_report(&self, at: usize, job_id: &str, end: Option<Status>) -> Asked {
-        Asked::Reported { actor: at, holder: self.actors[at].holder(), job_id: job_id.to_owned(), end }
+    pub(super) fn asks_to_report(&self, at: usize, job_id: &str, end: Option<Status>, json: &str) -> Asked {
+        let attempt = serde_json::from_str(json).map_or(None, |update: JobUpdate| update.attempt);
+        Asked::Reported {
+            actor: at,
+            holder: self.actors[at].holder(),
+            job_id: job_id.to_owned(),
+            end,
+            attempt,
+        }
     }
 
     /// A report comes twice, or late.
@@ -124,7 +138,7 @@ impl World {
         let which = self.rng.usize(..self.actors[at].sent.len());
         let (job_id, json) = self.actors[at].sent[which].clone();
         let end = json.contains("completed").then_some(Status::Completed);
-        let asked = self.asks_to_report(at, &job_id, end);
+        let asked = self.asks_to_report(at, &job_id, end, &json);
         self.actor_asks(at, asked, &["JOB.UPDATE", &job_id, &json])?;
         Ok(())
     }

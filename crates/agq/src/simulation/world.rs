@@ -63,6 +63,7 @@ pub(super) enum Asked {
         holder: String,
         job_id: String,
         end: Option<Status>,
+        attempt: Option<u32>,
     },
     Beat {
         actor: usize,

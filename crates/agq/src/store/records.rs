@@ -262,7 +262,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// All workers with the number of jobs that each holds, in the order of their ids.
     fn workers(&self) -> Answer<Vec<(Worker, u64)>>;
 
-    /// Answers when every write before it is visible.
+    /// Answers when every write before it is visible, but for jobs that are added in bulk.
     fn settled(&self) -> Answer<()>;
     /// Answers when everything visible is on disk.
     fn sync(&self) -> Answer<()>;

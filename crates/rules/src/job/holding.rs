@@ -135,7 +135,9 @@ pub fn reckoned_anew(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> Outcom
             next.due_at = lease.map(|lease| now.plus_ms(lease));
         }
         State::Scheduled if job.snoozes == 0 => {
-            let Some(delay) = delay_ms else { return Outcome::Unchanged };
+            // One that was reckoned anew before goes on waiting.
+            let is_too_far = |delay: &u64| job.due_at.is_some_and(|due| due.ms_since(now) > *delay);
+            let Some(delay) = delay_ms.filter(is_too_far) else { return Outcome::Unchanged };
             next.due_at = Some(now.plus_ms(delay));
         }
         _ => next.due_at = Some(now.plus_ms(longest_wait_ms(job))),

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use redb::{Database, Error, Key, ReadTransaction, ReadableTable, TableDefinition, Value, WriteTransaction};
+use redb::{
+    Database, Error, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value,
+    WriteTransaction,
+};
 
 use super::tables::{
     ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, LANE_LENGTHS,
@@ -11,13 +14,14 @@ use super::tables::{
 };
 
 /// Memory that a copy may take, beside what the store itself has.
-const CACHE_BYTES: usize = 64 << 20;
+pub(super) const CACHE_BYTES: usize = 64 << 20;
 
-/// Writes a new database that holds what this transaction sees; how many bytes it has.
-pub(super) fn copy(from: &ReadTransaction, file: &Path) -> Result<u64, Error> {
+/// Writes a new database that holds what is there now; how many bytes it has.
+pub(super) fn copy(from: &Database, file: &Path) -> Result<u64, Error> {
     let mut to = Database::builder().set_cache_size(CACHE_BYTES).create(file)?;
     let write = to.begin_write()?;
-    copy_all(from, &write)?;
+    // A read that is kept open makes the file grow: it ends before the copy is packed.
+    copy_all(&from.begin_read()?, &write)?;
     write.commit()?;
     to.compact()?;
     to.close()?;

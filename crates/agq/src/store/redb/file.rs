@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, bail};
 use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTableMetadata, StorageError};
 
 use super::{
-    check, format,
+    backup, check, format,
     overlay::Overlay,
     tables::{ACTIONS, JOBS, PLANS},
 };
@@ -33,14 +33,38 @@ fn checking() -> Builder {
 
 /// Opens the database file, or creates it.
 pub(super) fn open(file: &Path) -> anyhow::Result<Database> {
-    if !file.exists() {
-        create(file).with_context(|| format!("cannot create the database {}", file.display()))?;
-    }
+    create_if_missing(file).with_context(|| format!("cannot create the database {}", file.display()))?;
     // redb would take it for a new one.
     if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
         return Err(damaged(file, "it is empty"));
     }
-    checking().open(file).map_err(|error| unopened(error, file))
+    let database = checking().open(file).map_err(|error| unopened(error, file))?;
+    if format::of(&database)?.is_none() {
+        let shown = file.display();
+        bail!("{shown} is a database, but none of agq: move it away, or choose another --data-dir");
+    }
+    Ok(database)
+}
+
+fn create_if_missing(file: &Path) -> anyhow::Result<()> {
+    let _alone = lock_dir(parent(file))?;
+    // A link that leads nowhere is there: its disk may be missing for now.
+    match file.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => create(file),
+        found => Ok(found.map(drop)?),
+    }
+}
+
+/// Nobody else puts a database into this directory while this is held.
+pub(crate) fn lock_dir(dir: &Path) -> std::io::Result<File> {
+    let dir = File::open(dir)?;
+    dir.lock()?;
+    Ok(dir)
+}
+
+/// The directory of a file.
+pub(crate) fn parent(file: &Path) -> &Path {
+    file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A new file gets its name when it is one: whatever has the name of a database was one once.
@@ -54,8 +78,7 @@ fn create(file: &Path) -> anyhow::Result<()> {
     format::prepare(&database)?;
     drop(database);
     std::fs::rename(&begun, file)?;
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(File::open(dir)?.sync_all()?)
+    Ok(File::open(parent(file))?.sync_all()?)
 }
 
 /// Opens a database that is kept somewhere else than in a file of the system.
@@ -74,7 +97,9 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
         bail!("{shown} is empty: it is no database of agq");
     }
     let overlay = Overlay::new(opened).map_err(|error| unopened(error, file))?;
-    let database = checking().create_with_backend(overlay).map_err(|error| unopened(error, file))?;
+    let mut builder = checking();
+    builder.set_cache_size(backup::CACHE_BYTES);
+    let database = builder.create_with_backend(overlay).map_err(|error| unopened(error, file))?;
     let Some(format) = format::of(&database)? else {
         bail!("{shown} is a database, but none of agq");
     };
@@ -160,6 +185,26 @@ mod tests {
         for refusal in refusals.map(|error| format!("{error:#}")) {
             assert!(refusal.contains("is damaged") && refusal.contains("`agq restore`"), "{refusal}");
         }
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_database_is_never_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, elsewhere) = (dir.path().join("agq.redb"), dir.path().join("unmounted/agq.redb"));
+        let refusal = || format!("{:#}", RedbStore::open(&file).err().unwrap());
+        std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+        assert!(refusal().contains("No such file"), "{}", refusal());
+        assert_eq!(std::fs::read_link(&file).unwrap(), elsewhere);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, "").unwrap();
+        assert!(refusal().contains("it is empty"), "{}", refusal());
+        std::fs::remove_file(&file).unwrap();
+        drop(redb::Database::create(&file).unwrap());
+        assert!(refusal().contains("none of agq"), "{}", refusal());
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(dir.path().join("agq.new"), "left by a crash").unwrap();
+        drop(RedbStore::open(&file).unwrap());
+        assert!(file.exists() && !dir.path().join("agq.new").exists());
     }
 
     #[test]

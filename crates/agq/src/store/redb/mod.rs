@@ -52,7 +52,7 @@ use redb::{Database, Error, ReadTransaction, ReadableDatabase, backends::InMemor
 use tokio::sync::watch;
 
 pub(crate) use self::{
-    file::{Examined, examine},
+    file::{Examined, examine, lock_dir, parent},
     tables::FORMAT,
     writer::Writer,
 };
@@ -382,7 +382,8 @@ impl Records for RedbStore {
     }
 
     fn backup(&self, to: PathBuf) -> Answer<u64> {
-        self.scan(move |read| backup::copy(read, &to))
+        let database = Arc::clone(&self.database);
+        self.scans.run(move || backup::copy(&database, &to).map_err(|error| StoreError(error.to_string())))
     }
 
     fn failure(&self) -> BoxFuture<'static, String> {

@@ -191,25 +191,12 @@ impl Writer {
         }
         let is_bulk = !self.bulk.is_empty() && (self.is_bulks_turn || self.turn.is_empty());
         self.is_bulks_turn = !is_bulk;
-        let waiting =
-            if is_bulk { self.bulk.pop_front().into_iter().collect() } else { self.next_turn(most) };
+        let waiting = next_of(if is_bulk { &mut self.bulk } else { &mut self.turn }, most);
         let is_any = !waiting.is_empty();
         if is_any {
             self.commit(waiting);
         }
         is_any
-    }
-
-    /// What is next in turn, until it is many writes or many jobs.
-    fn next_turn(&mut self, most: usize) -> Vec<Box<dyn Waiting>> {
-        let mut batch = Vec::with_capacity(64);
-        let mut new_jobs = 0;
-        while batch.len() < most && new_jobs < MAX_NEW_JOBS {
-            let Some(write) = self.turn.pop_front() else { break };
-            new_jobs += write.size().new_jobs();
-            batch.push(write);
-        }
-        batch
     }
 
     fn commit(&mut self, mut waiting: Vec<Box<dyn Waiting>>) {
@@ -224,7 +211,10 @@ impl Writer {
         if fate.is_err() {
             match Lanes::load(&self.database) {
                 Ok(lanes) => self.lanes = lanes,
-                Err(error) => error!(%error, "the lanes could not be read again"),
+                Err(error) => {
+                    error!(%error, "the lanes could not be read again");
+                    self.failed.send_replace(Some(error.to_string()));
+                }
             }
         }
         for write in waiting {
@@ -246,6 +236,18 @@ impl Writer {
         self.arrivals.announce(arrived);
         Ok(())
     }
+}
+
+/// What is next of those that wait, until it is many writes or many jobs.
+fn next_of(waiting: &mut VecDeque<Box<dyn Waiting>>, most: usize) -> Vec<Box<dyn Waiting>> {
+    let mut batch = Vec::with_capacity(64);
+    let mut new_jobs = 0;
+    while batch.len() < most && new_jobs < MAX_NEW_JOBS {
+        let Some(write) = waiting.pop_front() else { break };
+        new_jobs += write.size().new_jobs();
+        batch.push(write);
+    }
+    batch
 }
 
 #[cfg(test)]
