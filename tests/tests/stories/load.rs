@@ -108,7 +108,7 @@ fn a_large_submission_goes_in_pieces_and_may_be_repeated() {
     lab.submit_plan(&agq, &plan("p", "echo", &["{{input.line}}"]));
     let ran = submit(&lab, &agq, &lines(12_000)).expect(0);
     assert!(ran.out.contains("action a has 12000 jobs"), "{}", ran.out);
-    assert!(ran.err.contains("gets its 12000 inputs in 3 pieces"), "{}", ran.err);
+    assert!(ran.err.contains("gets its 12000 inputs in 6 pieces"), "{}", ran.err);
     let status = action(&lab, &agq, "a");
     assert_eq!((status["total_jobs"].as_u64(), status["open"].as_bool()), (Some(12_000), Some(false)));
 
