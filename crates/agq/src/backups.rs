@@ -29,6 +29,11 @@ pub(crate) enum BackupError {
     /// An agq without a data directory.
     #[error("This agq keeps nothing in files: there is no place for a backup")]
     Nowhere,
+    /// A copy would fill the disk, and a full disk ends agq.
+    #[error(
+        "There is no room for a copy: it may take {needed} bytes beside the database, and its disk has {free} free; make room, or stop agq and copy the file"
+    )]
+    NoRoom { needed: u64, free: u64 },
     /// Its file cannot be read.
     #[error("The backup cannot be read: {0}; begin again with BACKUP BEGIN")]
     Unreadable(#[from] io::Error),
@@ -38,6 +43,8 @@ pub(crate) enum BackupError {
 #[derive(Default)]
 pub(crate) struct Backups(Mutex<State>);
 
+/// What must stay free beside a copy, in bytes.
+const RESERVE_BYTES: u64 = 64 << 20;
 /// The copy's name as long as it is being made: one that nobody else gives a file.
 const COPY: &str = "agq.copy";
 
@@ -70,6 +77,15 @@ impl Made {
     }
 }
 
+/// The copy may be as long as the database, which goes on growing meanwhile; agq ends where its disk is full.
+fn check_room(dir: &Path) -> Result<(), BackupError> {
+    let database = fs::metadata(dir.join("agq.redb")).map_or(0, |metadata| metadata.len());
+    let needed = database.saturating_add(database / 4).saturating_add(RESERVE_BYTES);
+    let disk = rustix::fs::statvfs(dir).map_err(io::Error::from)?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free < needed { Err(BackupError::NoRoom { needed, free }) } else { Ok(()) }
+}
+
 /// Removes what is left of a copy, if anything is.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -98,6 +114,7 @@ impl Backups {
             Stage::Made(_) | Stage::None => {}
         }
         remove(&path)?;
+        check_room(dir)?;
         state.stage = Stage::Making;
         Ok(path)
     }

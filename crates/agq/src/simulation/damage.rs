@@ -122,6 +122,13 @@ fn try_one(file: &[u8], damage: Damage, promised: &[&Promised]) -> String {
 }
 
 fn without_numbers(text: &str) -> String {
-    let short: String = text.chars().take(200).collect();
-    short.chars().map(|letter| if letter.is_ascii_digit() { '#' } else { letter }).collect()
+    let mut shown = String::new();
+    for letter in text.chars() {
+        match letter {
+            '0'..='9' if shown.ends_with('#') => {}
+            '0'..='9' => shown.push('#'),
+            other => shown.push(other),
+        }
+    }
+    shown
 }
