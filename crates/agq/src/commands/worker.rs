@@ -46,9 +46,9 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
     house.store.decide_worker(&worker_id, Promise::Durable, Some(text), Box::new(rule)).await??;
     if is_new_run {
         house.reputation.forget(&worker_id);
-        // Whoever still waits in its name is the run before.
-        house.matchmaker.dismiss(worker_id.as_str());
     }
+    // Whoever still waits in its name is the run before, or was looked at as what the worker was then.
+    house.matchmaker.dismiss(worker_id.as_str());
     reclaim(house, &worker_id, has).await?;
     tell_of_worker(house, &worker_id, "registered");
     let seconds = heartbeat_seconds(house.settings.heartbeat_interval_ms);
