@@ -1,4 +1,5 @@
-//! The rooms of agq, the queue. This file puts the floors on each other; it is the only one to name a concrete store.
+//! The rooms of agq, the queue. This file puts the floors on each other; only it, and the simulation, name a concrete store
+//! to run on.
 
 #![forbid(unsafe_code)]
 
