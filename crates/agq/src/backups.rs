@@ -78,11 +78,8 @@ impl Made {
 }
 
 /// The copy may be as long as the database, which goes on growing meanwhile; agq ends where its disk is full.
-fn check_room(dir: &Path) -> Result<(), BackupError> {
-    let database = fs::metadata(dir.join("agq.redb")).map_or(0, |metadata| metadata.len());
+fn check_room(database: u64, free: u64) -> Result<(), BackupError> {
     let needed = database.saturating_add(database / 4).saturating_add(RESERVE_BYTES);
-    let disk = rustix::fs::statvfs(dir).map_err(io::Error::from)?;
-    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
     if free < needed { Err(BackupError::NoRoom { needed, free }) } else { Ok(()) }
 }
 
@@ -114,7 +111,9 @@ impl Backups {
             Stage::Made(_) | Stage::None => {}
         }
         remove(&path)?;
-        check_room(dir)?;
+        let database = fs::metadata(dir.join("agq.redb")).map_or(0, |metadata| metadata.len());
+        let disk = rustix::fs::statvfs(dir).map_err(io::Error::from)?;
+        check_room(database, disk.f_bavail.saturating_mul(disk.f_frsize))?;
         state.stage = Stage::Making;
         Ok(path)
     }
@@ -203,7 +202,7 @@ fn not_found(backup_id: &str) -> BackupError {
 mod tests {
     use agenix_protocol::{documents::BACKUP_PIECE_BYTES, time::Timestamp};
 
-    use super::{BackupError, Backups, piece};
+    use super::{BackupError, Backups, RESERVE_BYTES, check_room, piece};
 
     #[test]
     fn one_at_a_time_until_nobody_has_read_it_for_a_minute() {
@@ -241,6 +240,13 @@ mod tests {
         assert!(backups.file("e", later).is_ok());
         backups.forget_unread(Timestamp(1_060_000));
         assert!(backups.file("e", later).is_err(), "whoever read it is gone");
+    }
+
+    #[test]
+    fn a_copy_needs_its_own_room_and_some_more() {
+        assert!(check_room(400, 500 + RESERVE_BYTES).is_ok());
+        let refused = check_room(400, 499 + RESERVE_BYTES).unwrap_err().to_string();
+        assert!(refused.contains("There is no room for a copy"), "{refused}");
     }
 
     #[test]

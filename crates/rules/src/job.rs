@@ -140,13 +140,16 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// What an action and its plan say; `job_timeout_ms` is the bound of an attempt where the plan has none of its own.
-    pub fn of(action: &Action, plan: &Plan, job_timeout_ms: u64) -> Self {
+    /// What an action and its plan say of jobs that are stored at `now`; `job_timeout_ms` is the bound of an attempt where the
+    /// plan has none of its own. No job waits for longer than the action's delay: the clock may have been set back since the
+    /// action was submitted.
+    pub fn of(action: &Action, plan: &Plan, job_timeout_ms: u64, now: Timestamp) -> Self {
+        let latest = action.wishes.delay_ms.map(|delay| now.plus_ms(delay));
         Self {
             max_retries: plan.max_retries,
             timeout_ms: plan.timeout_secs.map_or(job_timeout_ms, |seconds| seconds.saturating_mul(1000)),
             priority: action.priority,
-            run_at: action.run_at,
+            run_at: action.run_at.map(|at| latest.map_or(at, |latest| at.min(latest))),
         }
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     };
     let new = NewAction {
         needs: plan::needs(&plan),
-        terms: Terms::of(&action, &plan, house.settings.job_timeout_ms),
+        terms: Terms::of(&action, &plan, house.settings.job_timeout_ms, now),
         jobs: new_jobs(house, submission.inputs),
         action,
     };
@@ -101,15 +101,10 @@ pub(super) async fn add(house: &House, action_id: ActionId, json: &[u8], at: Opt
     let plan = super::plan::find(house, &action.plan_id).await?;
     action::check_inputs(&inputs, &plan, &house.settings.limits)?;
     let (jobs_created, now) = (inputs.len(), house.clock.now());
-    let mut terms = Terms::of(&action, &plan, house.settings.job_timeout_ms);
-    if let Some(delay_ms) = action.wishes.delay_ms {
-        // The clock may have been set back since the action was submitted.
-        terms.run_at = terms.run_at.map(|at| at.min(now.plus_ms(delay_ms)));
-    }
     let more = MoreJobs {
         at,
         needs: plan::needs(&plan),
-        terms,
+        terms: Terms::of(&action, &plan, house.settings.job_timeout_ms, now),
         jobs: new_jobs(house, inputs),
         now,
         action_id: action_id.clone(),

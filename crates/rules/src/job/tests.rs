@@ -1,7 +1,7 @@
 //! The lifecycle, one path a test.
 
 use agenix_protocol::{
-    documents::{JobUpdate, Status},
+    documents::{JobUpdate, Plan, Status, parse},
     time::Timestamp,
 };
 
@@ -229,4 +229,20 @@ fn what_was_reckoned_from_a_later_time_is_reckoned_anew() {
 
 fn due_of(job: &Job) -> Option<Timestamp> {
     job.due_at
+}
+
+#[test]
+fn what_is_added_to_an_action_waits_no_longer_than_its_delay() {
+    let plan: Plan = parse(br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#).unwrap();
+    let submitted = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
+    let at = T0.plus_ms(700);
+    let named = Action { run_at: Some(at), ..submitted };
+    let mut delayed = named.clone();
+    delayed.wishes.delay_ms = Some(700);
+    let back = Timestamp(T0.0 / 2);
+    let run_at = |action: &Action, now| Terms::of(action, &plan, 0, now).run_at;
+    assert_eq!(run_at(&delayed, T0), Some(at));
+    assert_eq!(run_at(&delayed, T0.plus_ms(300)), Some(at), "the action's own time, not the job's");
+    assert_eq!(run_at(&delayed, back), Some(back.plus_ms(700)), "the clock was set back since");
+    assert_eq!(run_at(&named, back), Some(at), "somebody named that time");
 }
