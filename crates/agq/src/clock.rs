@@ -1,7 +1,10 @@
 //! The one place where agq asks for the time, for ids and for chance, and where time passes. Everything else is told.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -27,6 +30,8 @@ pub(crate) trait Source: Send + Sync {
 pub(crate) struct Clock {
     source: Arc<dyn Source>,
     latest: Arc<Mutex<Latest>>,
+    /// The latest time of day that was told, in milliseconds.
+    told: Arc<AtomicU64>,
 }
 
 /// The latest id that was given: ids are in order within a millisecond, and when the clock goes back.
@@ -48,12 +53,22 @@ impl Default for Clock {
 impl Clock {
     /// A clock that asks this source.
     pub(crate) fn of(source: Arc<dyn Source>) -> Self {
-        Self { source, latest: Arc::default() }
+        Self { source, latest: Arc::default(), told: Arc::default() }
     }
 
     /// The time of day.
     pub(crate) fn now(&self) -> Timestamp {
-        self.source.now()
+        let now = self.source.now();
+        self.told.fetch_max(now.0, Ordering::Relaxed);
+        now
+    }
+
+    /// The time of day, and before it the latest that anybody was told since this was last asked. Where that is later, the
+    /// clock was set back, and somebody may have reckoned from the later time.
+    pub(crate) fn latest_and_now(&self) -> (Timestamp, Timestamp) {
+        // In this order: what others are told meanwhile is no later than what we are.
+        let latest = Timestamp(self.told.swap(0, Ordering::Relaxed));
+        (latest, self.now())
     }
 
     /// Lets time pass.
@@ -174,6 +189,14 @@ mod tests {
         let clock = Clock::of(Arc::new(Stuck(1_000_000.into())));
         let ids: Vec<_> = (0..10_000).map(|_| clock.job_id()).collect();
         assert!(ids.is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn whoever_asks_learns_that_somebody_was_told_a_later_time() {
+        let clock = Clock::of(Arc::new(Stuck(10.into())));
+        assert_eq!((clock.now(), clock.now()), (Timestamp(10), Timestamp(9)));
+        assert_eq!(clock.latest_and_now(), (Timestamp(10), Timestamp(8)));
+        assert_eq!(clock.latest_and_now(), (Timestamp(8), Timestamp(7)));
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub(crate) async fn run(house: Arc<House>) {
     let mut was_set_back = true;
     let mut unseen_ms = 0;
     loop {
-        let now = house.clock.now();
+        // Between two rounds the clock may have gone forward and back again.
+        let (latest, now) = house.clock.latest_and_now();
         let passed_ms = now.ms_since(last_round);
         if passed_ms > house.settings.heartbeat_interval_ms.max(LONGEST_ROUND_MS * 2) {
             // The machine slept, or the clock was set: nobody could be heard meanwhile.
@@ -53,9 +54,9 @@ pub(crate) async fn run(house: Arc<House>) {
             );
             (listening_since, unseen_ms) = (now, unseen_ms + passed_ms);
         }
-        if now < last_round {
+        if now < latest {
             warn!(
-                ms = last_round.ms_since(now),
+                ms = latest.ms_since(now),
                 "the clock was set back; the silence of workers and what jobs wait for count from now"
             );
             (listening_since, was_set_back) = (now, true);
