@@ -4,6 +4,10 @@
 
 use std::process::ExitCode;
 
+/// Commands are many small allocations that one thread makes and another frees.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     agq_server::run_program()
 }

@@ -23,6 +23,18 @@ pub(super) enum ReplyShape {
     Pair,
 }
 
+/// What is on disk before it is answered, as it is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum OnDisk {
+    /// Everything that a user would miss: submissions, ends of jobs, keys. A claim that a crash forgets is made again
+    Promised,
+    /// Every write, claims and heartbeats too
+    Always,
+    /// Nothing: it follows within half a second. If the machine loses its power, what was answered last is lost
+    Interval,
+}
+
 /// The options by their fields, and how one set of them makes good what another does not say.
 macro_rules! options {
     ($($(#[$attribute:meta])* $name:ident: $kind:ty,)*) => {
@@ -90,6 +102,9 @@ options! {
     /// Where the database is kept; made when missing [default: ~/.agq]
     #[arg(long, env = "AGQ_DATA_DIR", value_name = "DIR", help_heading = FILES)]
     data_dir: PathBuf,
+    /// What is on disk before it is answered [default: promised]
+    #[arg(long, env = "AGQ_DURABILITY", value_name = "WHAT", value_enum, help_heading = FILES)]
+    durability: OnDisk,
     /// A file that holds the session key, or `sha256:` and its hash; agq only reads it
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE", help_heading = FILES)]
     session_key_file: PathBuf,

@@ -5,8 +5,11 @@ use std::time::Duration;
 use agenix_protocol::limits::{DEFAULT_JOB_TIMEOUT_SECS, Limits};
 use anyhow::bail;
 
-use super::options::{Options, ReplyShape};
-use crate::house::{PopReply, Settings};
+use super::options::{OnDisk, Options, ReplyShape};
+use crate::{
+    house::{PopReply, Settings},
+    store::Durability,
+};
 
 /// The longest time that may be set, a hundred years, in seconds.
 const LONGEST_SECS: f64 = 3_153_600_000.0;
@@ -41,6 +44,15 @@ impl Options {
                 ReplyShape::Bulk => PopReply::Bulk,
                 ReplyShape::Pair => PopReply::Pair,
             }),
+        })
+    }
+
+    /// What is on disk before it is answered.
+    pub(super) fn durability(&self) -> Durability {
+        self.durability.map_or(Durability::default(), |durability| match durability {
+            OnDisk::Promised => Durability::Promised,
+            OnDisk::Always => Durability::Always,
+            OnDisk::Interval => Durability::Interval,
         })
     }
 

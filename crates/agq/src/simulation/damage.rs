@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{
+    disk::JOURNAL,
     images::Recorded,
     program::say,
     run::guarded,
@@ -19,7 +20,7 @@ use super::{
 
 /// The unit in which a disk loses things.
 const SECTOR: usize = 512;
-/// The file's header: every byte of it is tried.
+/// The headers of both files: every byte of them is tried.
 const HEADER: usize = 512;
 /// Of the bytes behind it, one of so many.
 const STRIDE: usize = 29;
@@ -27,9 +28,18 @@ const STRIDE: usize = 29;
 /// What is done to the file.
 #[derive(Debug, Clone, Copy)]
 enum Damage {
-    Flip { at: usize, mask: u8 },
-    Lose { sector: usize },
-    Cut { len: usize },
+    Flip {
+        at: usize,
+        mask: u8,
+    },
+    Lose {
+        sector: usize,
+    },
+    Cut {
+        len: usize,
+    },
+    /// The journal is another file than the database, and has gone.
+    LoseJournal,
 }
 
 impl Damage {
@@ -40,22 +50,25 @@ impl Damage {
                 let end = bytes.len().min((sector + 1) * SECTOR);
                 bytes[sector * SECTOR..end].fill(0);
             }
-            // An empty file is refused before redb sees it.
-            Self::Cut { len } => bytes.truncate(len.max(1)),
+            // The journal never changes its size; an empty database is refused before redb sees it.
+            Self::Cut { len } => bytes.truncate(len.max(JOURNAL + 1)),
+            Self::LoseJournal => bytes[..JOURNAL].fill(0),
         }
     }
 
     fn all(len: usize, every_byte: bool) -> Vec<Self> {
         let stride = if every_byte { 1 } else { STRIDE };
-        let places = (0..HEADER).chain((HEADER..len).step_by(stride));
+        let is_header = |at: &usize| at % JOURNAL < HEADER && *at < JOURNAL + HEADER;
+        let places = (0..len).filter(|at| is_header(at) || at % stride == 0);
         let flips = places.flat_map(|at| {
-            let masks = if at < HEADER { vec![1, 2, 4, 8, 0x80, 0xff] } else { vec![1 << (at % 8)] };
+            let masks = if is_header(&at) { vec![1, 2, 4, 8, 0x80, 0xff] } else { vec![1 << (at % 8)] };
             masks.into_iter().map(move |mask| Self::Flip { at, mask })
         });
         let sectors = 0..len / SECTOR;
         let cuts = sectors.clone().step_by(if every_byte { 1 } else { 8 });
         let losses = sectors.map(|sector| Self::Lose { sector });
-        flips.chain(losses).chain(cuts.map(|sector| Self::Cut { len: sector * SECTOR })).collect()
+        let cuts = cuts.map(|sector| Self::Cut { len: sector * SECTOR });
+        flips.chain(losses).chain(cuts).chain([Self::LoseJournal]).collect()
     }
 }
 

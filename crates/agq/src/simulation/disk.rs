@@ -1,4 +1,5 @@
-//! The disk, played: what a process wrote, what of it was synced, and what is left after it dies or the power fails.
+//! The disk, played: what a process wrote, what of it was synced, and what is left after it dies or the power fails. The first of
+//! its bytes are the journal, the others the database: two files that are synced each on its own.
 
 use std::{
     io,
@@ -11,7 +12,33 @@ use redb::StorageBackend;
 /// What a disk keeps whole when the power fails in the middle of a write.
 const SECTOR: usize = 512;
 
-/// A change of the file.
+/// How many bytes the journal has: few, so that it is full again and again.
+pub(super) const JOURNAL: usize = 6 * 1024;
+
+/// One of the two files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    Journal,
+    Database,
+}
+
+impl Which {
+    /// Where it begins on the disk.
+    fn start(self) -> u64 {
+        match self {
+            Self::Journal => 0,
+            Self::Database => JOURNAL as u64,
+        }
+    }
+
+    /// Whether a sync of it makes a change durable.
+    pub(super) fn has(self, change: &Change) -> bool {
+        let is_journals = matches!(change, Change::Write { offset, .. } if *offset < JOURNAL as u64);
+        is_journals == (self == Self::Journal)
+    }
+}
+
+/// A change of the disk.
 #[derive(Debug, Clone)]
 pub(super) enum Change {
     Write { offset: u64, data: Vec<u8> },
@@ -58,7 +85,7 @@ pub(super) enum Fault {
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     Changed(Change),
-    Synced,
+    Synced(Which),
     /// Whoever writes says where it is.
     Mark(usize),
 }
@@ -80,23 +107,28 @@ struct State {
     log: Option<Vec<Event>>,
 }
 
-/// A disk with one file.
+/// A disk with the two files of a database.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Disk(Arc<Mutex<State>>);
 
 impl Disk {
-    /// A disk whose file has these bytes, all of them synced.
+    /// A disk whose files are empty.
+    pub(super) fn empty() -> Self {
+        Self::with(&[0; JOURNAL])
+    }
+
+    /// A disk with these bytes, all of them synced.
     pub(super) fn with(bytes: &[u8]) -> Self {
         let (bytes, synced) = (bytes.to_vec(), bytes.to_vec());
         Self(Arc::new(Mutex::new(State { bytes, synced, ..State::default() })))
     }
 
-    /// The file, for a new process; whoever had it before is dead.
-    pub(super) fn open(&self) -> File {
+    /// The database and its journal, for a new process; whoever had them before is dead.
+    pub(super) fn open(&self) -> [File; 2] {
         let mut state = self.lock();
         state.owner += 1;
         state.is_dead = false;
-        File { disk: self.clone(), owner: state.owner }
+        [Which::Database, Which::Journal].map(|which| File { disk: self.clone(), which, owner: state.owner })
     }
 
     /// The bytes as the system has them.
@@ -215,16 +247,20 @@ impl State {
     }
 }
 
-/// The file as one process has it.
+/// A file as one process has it.
 #[derive(Debug)]
 pub(super) struct File {
     disk: Disk,
+    which: Which,
     owner: u64,
 }
 
 impl StorageBackend for File {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.disk.lock().bytes.len() as u64)
+        match self.which {
+            Which::Journal => Ok(JOURNAL as u64),
+            Which::Database => Ok(self.disk.lock().bytes.len().saturating_sub(JOURNAL) as u64),
+        }
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -232,7 +268,7 @@ impl StorageBackend for File {
         if state.is_dead || self.owner != state.owner {
             return Err(io::Error::other("the process is dead"));
         }
-        let from = usize::try_from(offset).unwrap_or(usize::MAX);
+        let from = usize::try_from(self.which.start() + offset).unwrap_or(usize::MAX);
         let there = state.bytes.get(from..from.saturating_add(out.len()));
         out.copy_from_slice(there.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
@@ -241,7 +277,7 @@ impl StorageBackend for File {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.lock();
         state.admit(self.owner)?;
-        state.change(Change::Resize(len));
+        state.change(Change::Resize(self.which.start() + len));
         Ok(())
     }
 
@@ -249,12 +285,12 @@ impl StorageBackend for File {
         let mut state = self.disk.lock();
         state.admit(self.owner)?;
         let mut synced = std::mem::take(&mut state.synced);
-        for change in state.unsynced.drain(..) {
+        for change in state.unsynced.extract_if(.., |change| self.which.has(change)) {
             change.apply(&mut synced);
         }
         state.synced = synced;
         if let Some(log) = &mut state.log {
-            log.push(Event::Synced);
+            log.push(Event::Synced(self.which));
         }
         Ok(())
     }
@@ -262,7 +298,7 @@ impl StorageBackend for File {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.disk.lock();
         state.admit(self.owner)?;
-        state.change(Change::Write { offset, data: data.to_vec() });
+        state.change(Change::Write { offset: self.which.start() + offset, data: data.to_vec() });
         Ok(())
     }
 }

@@ -64,7 +64,7 @@ impl Recorded {
         for event in &self.events {
             match event {
                 Event::Mark(number) => mark = *number,
-                Event::Synced => last = mark,
+                Event::Synced(_) => last = mark,
                 Event::Changed(_) => {}
             }
         }
@@ -87,8 +87,9 @@ fn each_image(recorded: &Recorded, mut check: impl FnMut(Image)) {
     for (at, event) in recorded.events.iter().enumerate() {
         match event {
             Event::Mark(number) => promised = *number,
-            Event::Synced => {
-                unsynced.drain(..).for_each(|change| change.apply(&mut synced));
+            Event::Synced(which) => {
+                let durable = unsynced.extract_if(.., |change| which.has(change));
+                durable.for_each(|change| change.apply(&mut synced));
             }
             Event::Changed(change) => {
                 change.apply(&mut written);

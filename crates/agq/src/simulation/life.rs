@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::{disk::Disk, time::Time};
 use crate::{
     audit::Audit,
-    clock::Clock,
+    clock::{Clock, Source},
     commands::{self, Done},
     furnish,
     house::{Caller, House, Settings},
@@ -44,7 +44,9 @@ impl Life {
     /// Starts agq; an error is the message with which it would end.
     pub(super) fn begin(disk: &Disk, time: &Time, settings: &Settings) -> Result<Self, String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
-        let (store, mut writer) = RedbStore::by_hand(disk.open()).map_err(shown)?;
+        let [database, journal] = disk.open();
+        let id = u64::try_from(time.random() >> 64).unwrap_or_default();
+        let (store, mut writer) = RedbStore::by_hand(database, journal, id).map_err(shown)?;
         let store = Arc::new(store);
         let failure = store.failure();
         let (mut pool, clock) = (LocalPool::new(), Clock::of(Arc::new(time.clone())));

@@ -45,8 +45,9 @@ pub(super) struct Failure {
 
 /// The bytes of a new database, with which every seed begins.
 pub(super) fn new_database() -> anyhow::Result<Vec<u8>> {
-    let disk = Disk::default();
-    drop(RedbStore::by_hand(disk.open())?);
+    let disk = Disk::empty();
+    let [database, journal] = disk.open();
+    drop(RedbStore::by_hand(database, journal, 1)?);
     Ok(disk.bytes())
 }
 

@@ -28,12 +28,26 @@ pub(crate) type Answer<T> = BoxFuture<'static, Result<T, StoreError>>;
 pub(crate) type Ruled<T> = Result<T, Rejection>;
 
 /// When a write may be answered (ADR 3).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Promise {
-    /// When it is on disk: everything that a user would miss.
-    Durable,
     /// When every later read sees it: a crash may forget it, and nothing is lost by that.
     Visible,
+    /// When it is on disk, as [`Durability`] has it: everything that a user would miss.
+    Durable,
+    /// When it is on disk, whatever else is set.
+    OnDisk,
+}
+
+/// What is on disk before it is answered (ADR 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Durability {
+    /// Every write.
+    Always,
+    /// What is promised to be.
+    #[default]
+    Promised,
+    /// Nothing: it follows within half a second. A process that is killed loses nothing, a machine that loses its power may.
+    Interval,
 }
 
 /// The store could not do its work; nobody did anything wrong. The text ends with what is known of the command, where it was to

@@ -14,7 +14,7 @@ use goldenscript::{Command, Context, Runner};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::{Store, redb::RedbStore};
+use super::{Durability, Store, redb::RedbStore};
 
 type Opener = fn(&Path) -> Arc<dyn Store>;
 
@@ -75,7 +75,7 @@ fn run(script: &str, open: Opener) {
 }
 
 fn redb(dir: &Path) -> Arc<dyn Store> {
-    Arc::new(RedbStore::open(&dir.join("contract.redb")).unwrap())
+    Arc::new(RedbStore::open(&dir.join("contract.redb"), Durability::default()).unwrap())
 }
 
 macro_rules! contract {

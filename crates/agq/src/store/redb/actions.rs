@@ -11,7 +11,7 @@ use agenix_rules::{
     plan,
     rejection::Rejection,
 };
-use redb::{Error, ReadableTable};
+use redb::Error;
 
 use super::{batch::Batch, codec::encode, lanes::LaneKey};
 use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan};

@@ -7,10 +7,13 @@ use redb::{
     WriteTransaction,
 };
 
-use super::tables::{
-    ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, LANE_LENGTHS,
-    LANES, LEASES, LIST_ITEMS, META, PAUSED, PLAN_LOADS, PLANS, READY, REGISTRATIONS, RESULTS, SCORES,
-    TALLIES, TOTALS, WAITING, WORKERS,
+use super::{
+    recovery::{JOURNAL_ID, JOURNAL_NEXT},
+    tables::{
+        ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, LANE_LENGTHS,
+        LANES, LEASES, LIST_ITEMS, META, PAUSED, PLAN_LOADS, PLANS, READY, REGISTRATIONS, RESULTS, SCORES,
+        TALLIES, TOTALS, WAITING, WORKERS,
+    },
 };
 
 /// Memory that a copy may take, beside what the store itself has.
@@ -30,6 +33,10 @@ pub(super) fn copy(from: &Database, file: &Path) -> Result<u64, Error> {
 
 fn copy_all(from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
     copy_table(from, to, META)?;
+    // What is copied is complete: it needs no journal.
+    for mark in [JOURNAL_ID, JOURNAL_NEXT] {
+        to.open_table(META)?.remove(mark)?;
+    }
     copy_table(from, to, PLANS)?;
     copy_table(from, to, ACTIONS)?;
     copy_table(from, to, TALLIES)?;
@@ -79,7 +86,7 @@ mod tests {
     use redb::{ReadableDatabase, TableHandle};
 
     use crate::store::{
-        Content, Entry, Keyspace, Records, StoredPlan, look,
+        Content, Durability, Entry, Keyspace, Records, StoredPlan, look,
         redb::{RedbStore, file},
     };
 
@@ -101,7 +108,7 @@ mod tests {
         assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
         let found = file::examine(&path).unwrap();
         assert_eq!((found.plans, found.inconsistencies), (1, Vec::new()));
-        let copy = RedbStore::open(&path).unwrap();
+        let copy = RedbStore::open(&path, Durability::default()).unwrap();
         let [tables, copied] = [&store, &copy].map(|store| {
             let read = store.database.begin_read().unwrap();
             let names = read.list_tables().unwrap().map(|table| table.name().to_owned());

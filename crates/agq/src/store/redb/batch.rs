@@ -10,11 +10,12 @@ use agenix_rules::{
     action::{Action, PRIORITIES, Tally},
     job::{Job, State},
 };
-use redb::{Error, ReadableTable, Table, WriteTransaction};
+use redb::{Error, WriteTransaction};
 
 use super::{
     codec::{decode, encode},
     lanes::Lanes,
+    logged::{Logged, Note, Redo, Replayed, take_note},
     tables::{
         ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, KeyRecord,
         LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, PAUSED, PLAN_LOADS, PLANS, READY, REGISTRATIONS,
@@ -27,36 +28,36 @@ type Bytes = &'static [u8];
 type Text = &'static str;
 
 pub(super) struct Batch<'t> {
-    pub(super) plans: Table<'t, Text, Bytes>,
-    pub(super) actions: Table<'t, Text, Bytes>,
-    pub(super) action_jobs: Table<'t, (Text, u64), Text>,
-    pub(super) jobs: Table<'t, Text, Bytes>,
-    pub(super) inputs: Table<'t, Text, Text>,
-    pub(super) results: Table<'t, Text, Text>,
-    pub(super) ready: Table<'t, (u32, u8, u64), Text>,
-    pub(super) ended: Table<'t, (u8, u64, Text), ()>,
-    pub(super) workers: Table<'t, Text, Bytes>,
-    pub(super) registrations: Table<'t, Text, Text>,
-    pub(super) paused: Table<'t, Text, ()>,
-    pub(super) keys: Table<'t, Bytes, KeyRecord>,
-    pub(super) key_numbers: Table<'t, u64, Bytes>,
-    pub(super) expiries: Table<'t, (u64, Bytes), ()>,
-    pub(super) list_items: Table<'t, (Bytes, i64), Bytes>,
-    pub(super) scores: Table<'t, (Bytes, Bytes), u64>,
-    pub(super) by_score: Table<'t, (Bytes, u64, Bytes), ()>,
+    pub(super) plans: Logged<'t, Text, Bytes>,
+    pub(super) actions: Logged<'t, Text, Bytes>,
+    pub(super) action_jobs: Logged<'t, (Text, u64), Text>,
+    pub(super) jobs: Logged<'t, Text, Bytes>,
+    pub(super) inputs: Logged<'t, Text, Text>,
+    pub(super) results: Logged<'t, Text, Text>,
+    pub(super) ready: Logged<'t, (u32, u8, u64), Text>,
+    pub(super) ended: Logged<'t, (u8, u64, Text), ()>,
+    pub(super) workers: Logged<'t, Text, Bytes>,
+    pub(super) registrations: Logged<'t, Text, Text>,
+    pub(super) paused: Logged<'t, Text, ()>,
+    pub(super) keys: Logged<'t, Bytes, KeyRecord>,
+    pub(super) key_numbers: Logged<'t, u64, Bytes>,
+    pub(super) expiries: Logged<'t, (u64, Bytes), ()>,
+    pub(super) list_items: Logged<'t, (Bytes, i64), Bytes>,
+    pub(super) scores: Logged<'t, (Bytes, Bytes), u64>,
+    pub(super) by_score: Logged<'t, (Bytes, u64, Bytes), ()>,
     pub(super) lanes: &'t mut Lanes,
     pub(super) arrived: Arrived,
     /// Whether someone wants to know what changed.
     is_heard: bool,
-    pub(super) tallies: Table<'t, Text, Bytes>,
-    plan_loads: Table<'t, Text, u64>,
-    totals: Table<'t, Text, Bytes>,
-    waiting: Table<'t, (u64, Text), ()>,
-    leases: Table<'t, (u64, Text), ()>,
-    held: Table<'t, (Text, Text), ()>,
-    lane_keys: Table<'t, u32, Bytes>,
-    lane_lengths: Table<'t, u32, (u64, u64)>,
-    meta: Table<'t, Text, u64>,
+    pub(super) tallies: Logged<'t, Text, Bytes>,
+    plan_loads: Logged<'t, Text, u64>,
+    totals: Logged<'t, Text, Bytes>,
+    waiting: Logged<'t, (u64, Text), ()>,
+    leases: Logged<'t, (u64, Text), ()>,
+    held: Logged<'t, (Text, Text), ()>,
+    lane_keys: Logged<'t, u32, Bytes>,
+    lane_lengths: Logged<'t, u32, (u64, u64)>,
+    meta: Logged<'t, Text, u64>,
     changed_tallies: BTreeMap<ActionId, Tally>,
     changed_loads: BTreeMap<PlanId, i64>,
     changed_totals: Option<Totals>,
@@ -66,42 +67,90 @@ impl<'t> Batch<'t> {
     pub(super) fn open(
         transaction: &'t WriteTransaction,
         lanes: &'t mut Lanes,
+        redo: &'t Redo,
         is_heard: bool,
-    ) -> Result<Self, Error> {
-        Ok(Self {
-            plans: transaction.open_table(PLANS)?,
-            actions: transaction.open_table(ACTIONS)?,
-            action_jobs: transaction.open_table(ACTION_JOBS)?,
-            jobs: transaction.open_table(JOBS)?,
-            inputs: transaction.open_table(INPUTS)?,
-            results: transaction.open_table(RESULTS)?,
-            ready: transaction.open_table(READY)?,
-            ended: transaction.open_table(ENDED)?,
-            workers: transaction.open_table(WORKERS)?,
-            registrations: transaction.open_table(REGISTRATIONS)?,
-            paused: transaction.open_table(PAUSED)?,
-            keys: transaction.open_table(KEYS)?,
-            key_numbers: transaction.open_table(KEY_NUMBERS)?,
-            expiries: transaction.open_table(EXPIRIES)?,
-            list_items: transaction.open_table(LIST_ITEMS)?,
-            scores: transaction.open_table(SCORES)?,
-            by_score: transaction.open_table(BY_SCORE)?,
-            tallies: transaction.open_table(TALLIES)?,
-            plan_loads: transaction.open_table(PLAN_LOADS)?,
-            totals: transaction.open_table(TOTALS)?,
-            is_heard,
-            waiting: transaction.open_table(WAITING)?,
-            leases: transaction.open_table(LEASES)?,
-            held: transaction.open_table(HELD)?,
-            lane_keys: transaction.open_table(LANES)?,
-            lane_lengths: transaction.open_table(LANE_LENGTHS)?,
-            meta: transaction.open_table(META)?,
+    ) -> Self {
+        Self {
+            plans: Logged::new(PLANS, transaction, redo),
+            actions: Logged::new(ACTIONS, transaction, redo),
+            action_jobs: Logged::new(ACTION_JOBS, transaction, redo),
+            jobs: Logged::new(JOBS, transaction, redo),
+            inputs: Logged::new(INPUTS, transaction, redo),
+            results: Logged::new(RESULTS, transaction, redo),
+            ready: Logged::new(READY, transaction, redo),
+            ended: Logged::new(ENDED, transaction, redo),
+            workers: Logged::new(WORKERS, transaction, redo),
+            registrations: Logged::new(REGISTRATIONS, transaction, redo),
+            paused: Logged::new(PAUSED, transaction, redo),
+            keys: Logged::new(KEYS, transaction, redo),
+            key_numbers: Logged::new(KEY_NUMBERS, transaction, redo),
+            expiries: Logged::new(EXPIRIES, transaction, redo),
+            list_items: Logged::new(LIST_ITEMS, transaction, redo),
+            scores: Logged::new(SCORES, transaction, redo),
+            by_score: Logged::new(BY_SCORE, transaction, redo),
+            tallies: Logged::new(TALLIES, transaction, redo),
+            plan_loads: Logged::new(PLAN_LOADS, transaction, redo),
+            totals: Logged::new(TOTALS, transaction, redo),
+            waiting: Logged::new(WAITING, transaction, redo),
+            leases: Logged::new(LEASES, transaction, redo),
+            held: Logged::new(HELD, transaction, redo),
+            lane_keys: Logged::new(LANES, transaction, redo),
+            lane_lengths: Logged::new(LANE_LENGTHS, transaction, redo),
+            meta: Logged::new(META, transaction, redo),
             lanes,
             arrived: Arrived::default(),
+            is_heard,
             changed_tallies: BTreeMap::new(),
             changed_loads: BTreeMap::new(),
             changed_totals: None,
-        })
+        }
+    }
+
+    /// Every table.
+    fn all(&mut self) -> [&mut dyn Replayed; 26] {
+        [
+            &mut self.plans,
+            &mut self.actions,
+            &mut self.action_jobs,
+            &mut self.jobs,
+            &mut self.inputs,
+            &mut self.results,
+            &mut self.ready,
+            &mut self.ended,
+            &mut self.workers,
+            &mut self.registrations,
+            &mut self.paused,
+            &mut self.keys,
+            &mut self.key_numbers,
+            &mut self.expiries,
+            &mut self.list_items,
+            &mut self.scores,
+            &mut self.by_score,
+            &mut self.tallies,
+            &mut self.plan_loads,
+            &mut self.totals,
+            &mut self.waiting,
+            &mut self.leases,
+            &mut self.held,
+            &mut self.lane_keys,
+            &mut self.lane_lengths,
+            &mut self.meta,
+        ]
+    }
+
+    /// Creates every table, so that no read has to ask whether one exists.
+    pub(super) fn create_tables(&mut self) -> Result<(), Error> {
+        self.all().into_iter().try_for_each(Replayed::create)
+    }
+
+    /// Writes again what a journal noted of earlier batches; whether all of it could be read.
+    pub(super) fn replay(&mut self, mut notes: &[u8]) -> Result<bool, Error> {
+        let mut tables = self.all();
+        while let Some(Note { table, key, value }) = take_note(&mut notes) {
+            let Some(table) = tables.iter_mut().find(|known| known.name() == table) else { return Ok(false) };
+            table.replay(key, value)?;
+        }
+        Ok(notes.is_empty())
     }
 
     /// Writes what was collected, and says what arrived.
@@ -265,7 +314,7 @@ impl<'t> Batch<'t> {
         Ok(())
     }
 
-    fn due_table(&mut self, state: State) -> &mut Table<'t, (u64, Text), ()> {
+    fn due_table(&mut self, state: State) -> &mut Logged<'t, (u64, Text), ()> {
         if state == State::Active { &mut self.leases } else { &mut self.waiting }
     }
 }

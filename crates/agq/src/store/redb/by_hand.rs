@@ -3,13 +3,19 @@
 use agenix_rules::job::Job;
 use redb::StorageBackend;
 
-use super::{RedbStore, Scans, check, file, reads, run, writer::Writer};
-use crate::store::StoreError;
+use super::{Journaled, RedbStore, Scans, check, file, reads, run, writer::Writer};
+use crate::store::{Durability, StoreError};
 
 impl RedbStore {
-    /// A store whose writer does nothing until its [`Writer::step`] is called.
-    pub(crate) fn by_hand(backend: impl StorageBackend) -> anyhow::Result<(Self, Writer)> {
-        Self::employ(file::open_on(backend)?, Scans::InPlace)
+    /// A store whose writer does nothing until its [`Writer::step`] is called. Where it makes a journal, that has this id.
+    pub(crate) fn by_hand(
+        database: impl StorageBackend,
+        journal: impl StorageBackend,
+        id: u64,
+    ) -> anyhow::Result<(Self, Writer)> {
+        let bytes = journal.len()?;
+        let with = Journaled { file: Box::new(journal), id, bytes };
+        Self::employ(file::open_on(database)?, with, Durability::default(), Scans::InPlace)
     }
 
     /// What in the database contradicts itself.

@@ -5,7 +5,7 @@ use agenix_rules::{
     job::{self, Job, Outcome},
     worker::Worker,
 };
-use redb::{Error, ReadableTable};
+use redb::Error;
 
 use super::{batch::Batch, codec::decode};
 use crate::store::{Change, Claim, Claimant, JobRule, Ruled, StoredPlan};

@@ -1,13 +1,21 @@
 //! The database file: opened to be worked with, or looked at without being changed.
 
-use std::{fs::File, io::ErrorKind, path::Path};
+use std::{
+    fs::File,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, anyhow, bail};
-use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTableMetadata, StorageError};
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTableMetadata, StorageError,
+    backends::{FileBackend, InMemoryBackend},
+};
 
 use super::{
     backup, check, format,
     overlay::Overlay,
+    recovery,
     tables::{ACTIONS, JOBS, PLANS},
 };
 
@@ -44,6 +52,24 @@ pub(super) fn open(file: &Path) -> anyhow::Result<Database> {
         bail!("{shown} is a database, but none of agq: move it away, or choose another --data-dir");
     }
     Ok(database)
+}
+
+/// Opens the journal of a database file, or creates an empty file for it.
+pub(super) fn open_journal(file: &Path) -> anyhow::Result<FileBackend> {
+    let journal = journal_of(file);
+    let shown = || format!("cannot open the journal {}", journal.display());
+    let is_new = !journal.exists();
+    let opened = File::options().read(true).write(true).create(true).truncate(false).open(&journal);
+    let opened = opened.with_context(shown)?;
+    if is_new {
+        File::open(parent(file))?.sync_all()?;
+    }
+    FileBackend::new(opened).with_context(shown)
+}
+
+/// Where the journal of a database file is.
+pub(crate) fn journal_of(file: &Path) -> PathBuf {
+    file.with_extension("journal")
 }
 
 fn create_if_missing(file: &Path) -> anyhow::Result<()> {
@@ -103,7 +129,10 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
     let Some(format) = format::of(&database)? else {
         bail!("{shown} is a database, but none of agq");
     };
-    format::convert(&database).with_context(|| format!("cannot use the database {shown}"))?;
+    let unusable = || format!("cannot use the database {shown}");
+    format::check(&database).with_context(unusable)?;
+    replay_journal(&database, file).with_context(unusable)?;
+    format::convert(&database).with_context(unusable)?;
     let read = database.begin_read()?;
     Ok(Examined {
         format,
@@ -113,6 +142,17 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
         jobs: read.open_table(JOBS)?.len()?,
         inconsistencies: check::inconsistencies(&read)?,
     })
+}
+
+/// Brings a database to what its journal says. Where there is no such file, an empty one says enough to whoever needs one.
+fn replay_journal(database: &Database, file: &Path) -> anyhow::Result<()> {
+    match File::open(journal_of(file)) {
+        Ok(journal) => recovery::replay(database, &FileBackend::new(journal)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            recovery::replay(database, &InMemoryBackend::new())
+        }
+        Err(error) => Err(error).context("cannot open its journal"),
+    }
 }
 
 fn unopened(error: DatabaseError, file: &Path) -> anyhow::Error {
@@ -147,11 +187,11 @@ mod tests {
     use agenix_protocol::time::Timestamp;
 
     use super::examine;
-    use crate::store::{Records, StoredPlan, redb::RedbStore};
+    use crate::store::{Durability, Records, StoredPlan, redb::RedbStore};
 
     /// A store with this many plans, and nothing else.
     async fn with_plans(file: &Path, count: usize) -> RedbStore {
-        let store = RedbStore::open(file).unwrap();
+        let store = RedbStore::open(file, Durability::default()).unwrap();
         for n in 0..count {
             let (plan_id, json) = (format!("plan-{n}").parse().unwrap(), "x".repeat(100));
             assert!(store.add_plan(StoredPlan { plan_id, json, created_at: Timestamp(1) }).await.unwrap());
@@ -181,7 +221,8 @@ mod tests {
         }
         assert_ne!(damaged, before);
         std::fs::write(&file, damaged).unwrap();
-        let refusals = [examine(&file).unwrap_err(), RedbStore::open(&file).err().unwrap()];
+        let refusals =
+            [examine(&file).unwrap_err(), RedbStore::open(&file, Durability::default()).err().unwrap()];
         for refusal in refusals.map(|error| format!("{error:#}")) {
             assert!(refusal.contains("is damaged") && refusal.contains("`agq restore`"), "{refusal}");
         }
@@ -191,7 +232,7 @@ mod tests {
     fn what_has_the_name_of_a_database_is_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let (file, elsewhere) = (dir.path().join("agq.redb"), dir.path().join("unmounted/agq.redb"));
-        let refusal = || format!("{:#}", RedbStore::open(&file).err().unwrap());
+        let refusal = || format!("{:#}", RedbStore::open(&file, Durability::default()).err().unwrap());
         std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
         assert!(refusal().contains("No such file"), "{}", refusal());
         assert_eq!(std::fs::read_link(&file).unwrap(), elsewhere);
@@ -203,7 +244,7 @@ mod tests {
         assert!(refusal().contains("none of agq"), "{}", refusal());
         std::fs::remove_file(&file).unwrap();
         std::fs::write(dir.path().join("agq.new"), "left by a crash").unwrap();
-        drop(RedbStore::open(&file).unwrap());
+        drop(RedbStore::open(&file, Durability::default()).unwrap());
         assert!(file.exists() && !dir.path().join("agq.new").exists());
     }
 

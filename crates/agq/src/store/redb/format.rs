@@ -11,6 +11,7 @@ use super::{
     batch::Batch,
     codec::decode,
     lanes::Lanes,
+    logged::Redo,
     tables::{FORMAT, JOBS, LANE_LENGTHS, LANES, META},
 };
 
@@ -18,7 +19,7 @@ use super::{
 type Step = fn(&WriteTransaction) -> Result<(), Error>;
 
 /// Which format a step begins with; the last of them leads to [`FORMAT`].
-const STEPS: [(u64, Step); 1] = [(2, to_3)];
+const STEPS: [(u64, Step); 2] = [(2, to_3), (3, to_4)];
 
 /// The format that a database has; `None` where agq has written nothing into it yet.
 pub(super) fn of(database: &Database) -> Result<Option<u64>, Error> {
@@ -26,6 +27,11 @@ pub(super) fn of(database: &Database) -> Result<Option<u64>, Error> {
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
         meta => Ok(meta?.get("format")?.map(|format| format.value())),
     }
+}
+
+/// Refuses a database of a format that this agq cannot bring to its own.
+pub(super) fn check(database: &Database) -> anyhow::Result<()> {
+    of(database)?.map_or(Ok(()), check_known)
 }
 
 /// Makes a database ready to be worked with, and says in the log when that has changed its format.
@@ -45,12 +51,17 @@ pub(super) fn convert(database: &Database) -> anyhow::Result<()> {
     let found = transaction.open_table(META)?.get("format")?.map_or(FORMAT, |format| format.value());
     upgrade(&transaction, found)?;
     transaction.open_table(META)?.insert("format", FORMAT)?;
-    Batch::open(&transaction, &mut Lanes::default(), false)?.close()?;
+    create_tables(&transaction)?;
     transaction.commit()?;
     Ok(())
 }
 
-fn upgrade(transaction: &WriteTransaction, found: u64) -> anyhow::Result<()> {
+fn create_tables(transaction: &WriteTransaction) -> Result<(), Error> {
+    let (mut lanes, redo) = (Lanes::default(), Redo::up_to(0));
+    Batch::open(transaction, &mut lanes, &redo, false).create_tables()
+}
+
+fn check_known(found: u64) -> anyhow::Result<()> {
     if found > FORMAT {
         bail!(
             "it has format {found}, this agq reads format {FORMAT}: use a newer agq, or another --data-dir"
@@ -61,6 +72,11 @@ fn upgrade(transaction: &WriteTransaction, found: u64) -> anyhow::Result<()> {
             "it has format {found}, this agq reads format {FORMAT}: use the agq version that wrote it, or another --data-dir"
         );
     }
+    Ok(())
+}
+
+fn upgrade(transaction: &WriteTransaction, found: u64) -> anyhow::Result<()> {
+    check_known(found)?;
     for (_, step) in STEPS.iter().filter(|(from, _)| *from >= found) {
         step(transaction)?;
     }
@@ -86,6 +102,11 @@ fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
     Ok(())
 }
 
+/// A journal stands before the database: an agq that knows of none would miss what is in it.
+fn to_4(_: &WriteTransaction) -> Result<(), Error> {
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::{io::Read, path::PathBuf};
@@ -96,7 +117,7 @@ mod tests {
 
     use super::{FORMAT, JOBS, LANES, META, of};
     use crate::store::{
-        Records, look,
+        Durability, Records, look,
         redb::{RedbStore, file, lanes::LaneKey},
     };
 
@@ -120,7 +141,7 @@ mod tests {
         assert_eq!((before.format, before.plans, before.jobs), (2, 3, 10));
         assert_eq!(before.inconsistencies, [""; 0]);
 
-        let store = RedbStore::open(&path).unwrap();
+        let store = RedbStore::open(&path, Durability::default()).unwrap();
         let totals = store.totals().await.unwrap();
         let now = |status: Status| totals.now[status as usize];
         assert_eq!([Status::Pending, Status::Running, Status::Completed].map(now), [6, 1, 1]);
@@ -158,7 +179,7 @@ mod tests {
         write.open_table(JOBS).unwrap().insert("job-x", &b"no record"[..]).unwrap();
         write.commit().unwrap();
         drop(old);
-        let refused = format!("{:#}", RedbStore::open(&path).err().unwrap());
+        let refused = format!("{:#}", RedbStore::open(&path, Durability::default()).err().unwrap());
         assert!(refused.contains("a record cannot be read"), "{refused}");
         let old = Database::create(&path).unwrap();
         assert_eq!(of(&old).unwrap(), Some(2));
@@ -170,8 +191,8 @@ mod tests {
         // As it was in format 1: a table of the same name with other keys.
         let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
         for (format, advice) in [
-            (1, "it has format 1, this agq reads format 3: use the agq version that wrote it"),
-            (4, "it has format 4, this agq reads format 3: use a newer agq, or another --data-dir"),
+            (1, "it has format 1, this agq reads format 4: use the agq version that wrote it"),
+            (5, "it has format 5, this agq reads format 4: use a newer agq, or another --data-dir"),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("other.redb");
@@ -181,7 +202,10 @@ mod tests {
             write.open_table(ready).unwrap().insert((0, 1), "job-1").unwrap();
             write.commit().unwrap();
             drop(other);
-            for refused in [RedbStore::open(&path).err().unwrap(), file::examine(&path).unwrap_err()] {
+            for refused in [
+                RedbStore::open(&path, Durability::default()).err().unwrap(),
+                file::examine(&path).unwrap_err(),
+            ] {
                 let refused = format!("{refused:#}");
                 assert!(refused.contains(advice), "{refused}");
             }

@@ -70,7 +70,7 @@ impl Writing<'_, '_> {
 
 impl Keys for Writing<'_, '_> {
     fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        self.noted(key_reads::entry(&self.batch.keys, key))
+        self.noted((|| key_reads::entry(self.batch.keys.table()?, key))())
     }
 
     fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Result<(), StoreError> {
@@ -84,15 +84,15 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted(key_reads::count(&self.batch.keys, &self.batch.expiries, now))
+        self.noted((|| key_reads::count(self.batch.keys.table()?, self.batch.expiries.table()?, now))())
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        self.noted(key_reads::newest(&self.batch.key_numbers, below, limit))
+        self.noted((|| key_reads::newest(self.batch.key_numbers.table()?, below, limit))())
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        self.noted(key_reads::items(&self.batch.list_items, key, places))
+        self.noted((|| key_reads::items(self.batch.list_items.table()?, key, places))())
     }
 
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
@@ -110,7 +110,7 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted(key_reads::score(&self.batch.scores, key, member))
+        self.noted((|| key_reads::score(self.batch.scores.table()?, key, member))())
     }
 
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
@@ -129,7 +129,7 @@ impl Keys for Writing<'_, '_> {
         scores: (Bound<f64>, Bound<f64>),
         part: Part,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(key_reads::members(&self.batch.by_score, key, scores, part))
+        self.noted((|| key_reads::members(self.batch.by_score.table()?, key, scores, part))())
     }
 }
 
@@ -161,7 +161,7 @@ impl Batch<'_> {
 
     /// Gives a new key a number above all others.
     fn number_key(&mut self, key: &[u8]) -> Result<u64, Error> {
-        let number = self.key_numbers.last()?.map_or(1, |(last, _)| last.value() + 1);
+        let number = self.key_numbers.table()?.last()?.map_or(1, |(last, _)| last.value() + 1);
         self.key_numbers.insert(number, key)?;
         Ok(number)
     }
@@ -181,13 +181,13 @@ impl Batch<'_> {
         match content {
             Content::Text(_) => {}
             Content::List { head, tail } => {
-                self.list_items.retain_in((key, *head)..(key, *tail), |_, _| false)?;
+                self.list_items.remove_in((key, *head)..(key, *tail))?;
             }
             Content::Sorted { .. } => {
-                self.by_score.retain_in((key, 0, FIRST)..(key, u64::MAX, FIRST), |_, _| false)?;
+                self.by_score.remove_in((key, 0, FIRST)..(key, u64::MAX, FIRST))?;
                 // No key sorts between a key and itself with a NUL.
                 let next = [key, &b"\0"[..]].concat();
-                self.scores.retain_in((key, FIRST)..(next.as_slice(), FIRST), |_, _| false)?;
+                self.scores.remove_in((key, FIRST)..(next.as_slice(), FIRST))?;
             }
         }
         Ok(())

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry};
 
 use agenix_rules::capability::Needs;
 
-use redb::{Database, Error, ReadableDatabase, ReadableTable, Table, TableError};
+use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError};
 use serde::{Deserialize, Serialize};
 
 use super::{
     codec::{decode, encode},
+    logged::Logged,
     tables::{LANE_LENGTHS, LANES, META, PAUSED},
 };
 
@@ -139,9 +140,9 @@ impl Lanes {
     /// Writes what changed. A lane without jobs goes here and not sooner: within a batch no number is given twice.
     pub(super) fn save(
         &mut self,
-        keys: &mut Table<'_, u32, &'static [u8]>,
-        lengths: &mut Table<'_, u32, (u64, u64)>,
-        meta: &mut Table<'_, &'static str, u64>,
+        keys: &mut Logged<'_, u32, &'static [u8]>,
+        lengths: &mut Logged<'_, u32, (u64, u64)>,
+        meta: &mut Logged<'_, &'static str, u64>,
     ) -> Result<(), Error> {
         for number in std::mem::take(&mut self.changed) {
             let Entry::Occupied(lane) = self.lanes.entry(number) else { continue };
@@ -173,7 +174,7 @@ mod tests {
     use redb::{Database, ReadableDatabase, ReadableTableMetadata, backends::InMemoryBackend};
 
     use super::{LaneKey, Lanes};
-    use crate::store::redb::{batch::Batch, format, tables::LANES};
+    use crate::store::redb::{batch::Batch, format, logged::Redo, tables::LANES};
 
     fn key(queue: &str) -> LaneKey {
         LaneKey { queue: queue.into(), needs: Needs::default() }
@@ -188,7 +189,8 @@ mod tests {
     /// A batch that does this to the lanes.
     fn batch(database: &Database, lanes: &mut Lanes, work: impl FnOnce(&mut Lanes)) {
         let transaction = database.begin_write().unwrap();
-        let batch = Batch::open(&transaction, lanes, false).unwrap();
+        let redo = Redo::up_to(0);
+        let batch = Batch::open(&transaction, lanes, &redo, false);
         work(batch.lanes);
         batch.close().unwrap();
         transaction.commit().unwrap();

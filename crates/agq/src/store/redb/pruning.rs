@@ -1,7 +1,7 @@
 //! Forgets ended jobs that need not be kept, in steps that never keep the writer for long.
 
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
-use redb::{Error, ReadableTable};
+use redb::Error;
 
 use super::batch::Batch;
 use crate::store::Keep;

@@ -8,9 +8,9 @@ use redb::{TableDefinition, TypeName, Value};
 use crate::store::{Content, Entry};
 
 /// The format of the file, kept under `format` in [`META`].
-pub(crate) const FORMAT: u64 = 3;
+pub(crate) const FORMAT: u64 = 4;
 
-/// Numbers of the file itself: `format`, `next_seq`.
+/// Numbers of the file itself: `format`, `next_seq`, `journal_id`, `journal_next`.
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
 /// plan → its record.

@@ -2,7 +2,7 @@
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::worker::{Standing, Worker};
-use redb::{Error, ReadableTable};
+use redb::Error;
 
 use super::{
     batch::Batch,

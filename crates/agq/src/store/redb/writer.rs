@@ -1,21 +1,17 @@
-//! The one writer: a thread that drains its inbox, applies every waiting write in one transaction, makes the batch
-//! durable once, then answers all (design, decision 3). Only this file knows how a batch becomes durable.
+//! The one writer: a thread that drains its inbox, applies every waiting write in one transaction, makes the batch durable
+//! once, then answers all (ADR 3). How it becomes durable `commit` knows.
 
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::{Arc, mpsc},
     thread,
 };
 
-use redb::{Database, Durability, Error};
+use redb::Error;
 use tokio::sync::{oneshot, watch};
 use tracing::error;
 
-use super::{batch::Batch, lanes::Lanes};
+use super::{batch::Batch, commit::Committer, lanes::Lanes};
 use crate::store::{Answer, Arrivals, Promise, StoreError};
 
 /// Most writes that one transaction takes: what came later waits for the next.
@@ -120,17 +116,12 @@ impl Inbox {
 type Employed = (Writer, Inbox, watch::Receiver<Option<String>>);
 
 /// A writer that has yet to be set to work.
-pub(super) fn employ(
-    database: Arc<Database>,
-    arrivals: Arc<Arrivals>,
-    owes_sync: Arc<AtomicBool>,
-) -> Result<Employed, Error> {
+pub(super) fn employ(committer: Committer, arrivals: Arc<Arrivals>) -> Result<Employed, Error> {
     let (writes, inbox) = mpsc::channel();
     let (failed, failure) = watch::channel(None);
-    let lanes = Lanes::load(&database)?;
+    let lanes = Lanes::load(committer.database())?;
     let (turn, bulk) = (VecDeque::new(), VecDeque::new());
-    let writer =
-        Writer { inbox, turn, bulk, is_bulks_turn: false, database, arrivals, lanes, owes_sync, failed };
+    let writer = Writer { inbox, turn, bulk, is_bulks_turn: false, committer, arrivals, lanes, failed };
     Ok((writer, Inbox { writes }, failure))
 }
 
@@ -146,11 +137,9 @@ pub(crate) struct Writer {
     /// Submissions in bulk: one of them, then all others, and so on.
     bulk: VecDeque<Box<dyn Waiting>>,
     is_bulks_turn: bool,
-    database: Arc<Database>,
+    committer: Committer,
     arrivals: Arc<Arrivals>,
     lanes: Lanes,
-    /// Whether something visible is not on disk yet.
-    owes_sync: Arc<AtomicBool>,
     failed: watch::Sender<Option<String>>,
 }
 
@@ -164,9 +153,6 @@ impl Writer {
                     self.sort(first);
                 }
                 self.write_batch(MAX_BATCH);
-            }
-            if self.owes_sync.load(Ordering::Relaxed) {
-                self.commit(Vec::new());
             }
         })
     }
@@ -209,7 +195,7 @@ impl Writer {
             StoreError(format!("{error}; {known}"))
         });
         if fate.is_err() {
-            match Lanes::load(&self.database) {
+            match Lanes::load(self.committer.database()) {
                 Ok(lanes) => self.lanes = lanes,
                 Err(error) => {
                     error!(%error, "the lanes could not be read again");
@@ -223,16 +209,16 @@ impl Writer {
     }
 
     fn transact(&mut self, waiting: &mut [Box<dyn Waiting>]) -> Result<(), Error> {
-        let must_sync = waiting.is_empty() || waiting.iter().any(|write| write.promise() == Promise::Durable);
-        let mut transaction = self.database.begin_write()?;
-        transaction.set_durability(if must_sync { Durability::Immediate } else { Durability::None })?;
-        let mut batch = Batch::open(&transaction, &mut self.lanes, self.arrivals.is_heard())?;
+        let transaction = self.committer.begin()?;
+        let redo = self.committer.redo();
+        let mut batch = Batch::open(&transaction, &mut self.lanes, &redo, self.arrivals.is_heard());
+        let mut promise = Promise::Visible;
         for write in waiting.iter_mut() {
+            promise = promise.max(write.promise());
             write.apply(&mut batch)?;
         }
         let arrived = batch.close()?;
-        transaction.commit()?;
-        self.owes_sync.store(!must_sync, Ordering::Relaxed);
+        self.committer.commit(transaction, redo, promise)?;
         self.arrivals.announce(arrived);
         Ok(())
     }
@@ -251,110 +237,4 @@ fn next_of(waiting: &mut VecDeque<Box<dyn Waiting>>, most: usize) -> Vec<Box<dyn
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        io,
-        sync::{
-            Arc,
-            atomic::{AtomicBool, AtomicU64, Ordering},
-            mpsc,
-        },
-    };
-
-    use bytes::Bytes;
-    use redb::{Database, StorageBackend, backends::InMemoryBackend};
-
-    use super::Size;
-    use crate::store::{Answer, Content, Entry, Keyspace, Promise, Records, look, redb::RedbStore};
-
-    /// Memory that counts how often it is synced, and can be full.
-    #[derive(Debug, Default)]
-    struct Counting {
-        memory: InMemoryBackend,
-        syncs: Arc<AtomicU64>,
-        is_full: Arc<AtomicBool>,
-    }
-
-    impl StorageBackend for Counting {
-        fn len(&self) -> io::Result<u64> {
-            self.memory.len()
-        }
-        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-            self.memory.read(offset, out)
-        }
-        fn set_len(&self, len: u64) -> io::Result<()> {
-            self.memory.set_len(len)
-        }
-        fn sync_data(&self) -> io::Result<()> {
-            self.syncs.fetch_add(1, Ordering::Relaxed);
-            self.memory.sync_data()
-        }
-        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-            if self.is_full.load(Ordering::Relaxed) {
-                return Err(io::Error::from(io::ErrorKind::StorageFull));
-            }
-            self.memory.write(offset, data)
-        }
-    }
-
-    /// Sets a string.
-    fn set(store: &RedbStore, key: String, value: &'static str) -> Answer<()> {
-        let entry = Entry { content: Content::Text(Bytes::from(value)), expires_at: None };
-        store.change(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
-    }
-
-    #[tokio::test]
-    async fn a_hundred_writes_that_wait_share_one_sync() {
-        let backend = Counting::default();
-        let syncs = Arc::clone(&backend.syncs);
-        let store = RedbStore::start(Database::builder().create_with_backend(backend).unwrap()).unwrap();
-        let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
-        // The writer is kept at work while a hundred writes come in.
-        let first = store.write(Promise::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
-        begun.recv().unwrap();
-        let waiting: Vec<_> = (0..100).map(|n| set(&store, format!("k{n}"), "")).collect();
-        let before = syncs.load(Ordering::Relaxed);
-        go.send(()).unwrap();
-        assert!(first.await.unwrap());
-        for write in waiting {
-            write.await.unwrap();
-        }
-        assert_eq!(syncs.load(Ordering::Relaxed) - before, 1);
-        let is_there = look(&store, |keys| Ok(keys.entry(b"k0")?.is_some() && keys.entry(b"k99")?.is_some()));
-        assert!(is_there.await.unwrap());
-        store.sync().await.unwrap();
-        assert_eq!(syncs.load(Ordering::Relaxed) - before, 1, "there was nothing left to sync");
-    }
-
-    #[tokio::test]
-    async fn of_submissions_in_bulk_one_comes_first_and_the_next_is_passed() {
-        let store = RedbStore::in_memory().unwrap();
-        let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
-        let first = store.write(Promise::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
-        begun.recv().unwrap();
-        let ((note, order), bulk) = (mpsc::channel(), Size::Bulk(10_000));
-        let writes = [("a", bulk), ("b", Size::Small), ("c", bulk), ("d", Size::Jobs(1))];
-        let waiting = writes.map(|(name, size)| {
-            let note = note.clone();
-            store.write_sized(Promise::Visible, size, move |_| Ok(note.send(name).is_ok()))
-        });
-        go.send(()).unwrap();
-        assert!(first.await.unwrap());
-        for write in waiting {
-            assert!(write.await.unwrap());
-        }
-        assert_eq!(order.try_iter().collect::<Vec<_>>(), ["a", "b", "d", "c"]);
-    }
-
-    #[tokio::test]
-    async fn a_full_disk_is_no_ok_and_the_store_says_that_it_cannot_go_on() {
-        let backend = Counting::default();
-        let is_full = Arc::clone(&backend.is_full);
-        let store = RedbStore::start(Database::builder().create_with_backend(backend).unwrap()).unwrap();
-        set(&store, "k".into(), "v").await.unwrap();
-        is_full.store(true, Ordering::Relaxed);
-        assert!(set(&store, "k".into(), "w").await.is_err());
-        let reason = store.failure().await;
-        assert!(!reason.is_empty());
-    }
-}
+mod tests;

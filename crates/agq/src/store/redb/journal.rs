@@ -1,0 +1,328 @@
+//! The journal: a file of fixed size in front of the database. A batch is durable when it stands there, with one sync and no
+//! page of the database written; the database itself becomes durable now and then, and the journal begins anew.
+//!
+//! It knows bytes and their order, not what they mean. A record is `length, id, number, flag, checksum, bytes`, and begins at a
+//! multiple of [`SECTOR`]. Numbers count on for ever, so that what an earlier round left behind is told from what is new; `id` tells
+//! the journals of two databases apart.
+
+use std::io;
+
+use redb::StorageBackend;
+
+/// What a disk writes whole. A record never shares one with another.
+const SECTOR: usize = 512;
+/// The first sector says which journal this is.
+const FIRST: u64 = SECTOR as u64;
+const MAGIC: &[u8; 16] = b"agq journal 1\n\0\0";
+/// Length, id, number, flag, checksum.
+const HEAD: usize = 4 + 8 + 8 + 1 + 4;
+/// Zeros are written in pieces of this size.
+const PIECE: usize = 1 << 20;
+
+/// The journal while agq runs.
+pub(super) struct Journal {
+    file: Box<dyn StorageBackend>,
+    id: u64,
+    len: u64,
+    /// The number of the next record, and where it goes.
+    next: u64,
+    at: u64,
+    /// What the next record will hold.
+    pending: Vec<u8>,
+    /// Whether everything that was written is on disk.
+    is_synced: bool,
+}
+
+/// What was found in a journal.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The contents of its records, in order.
+    pub(super) records: Vec<Vec<u8>>,
+    /// The number that comes next.
+    pub(super) next: u64,
+}
+
+/// Why a journal cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreadable {
+    #[error("it is not the journal of this database, or its beginning is damaged")]
+    Foreign,
+    #[error("record {0} is damaged, and there are later ones")]
+    Damaged(u64),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl Journal {
+    /// Makes a journal of so many bytes out of a file, whatever was in it. It is on disk when this returns.
+    pub(super) fn create(file: Box<dyn StorageBackend>, id: u64, len: u64) -> io::Result<Self> {
+        let had = file.len()?;
+        let len = len.max(had);
+        if had < len {
+            file.set_len(len)?;
+            // Written, not only reserved: a sync that had to change the file system's tables would take twice as long.
+            let zeros = vec![0; PIECE];
+            let mut at = had;
+            while at < len {
+                let piece = usize::try_from(len - at).unwrap_or(PIECE).min(PIECE);
+                file.write(at, &zeros[..piece])?;
+                at += piece as u64;
+            }
+        }
+        let mut head = [0; SECTOR];
+        head[..16].copy_from_slice(MAGIC);
+        head[16..24].copy_from_slice(&id.to_le_bytes());
+        let sum = crc32fast::hash(&head[..24]);
+        head[24..28].copy_from_slice(&sum.to_le_bytes());
+        file.write(0, &head)?;
+        file.sync_data()?;
+        Ok(Self::begun(file, id, len, 1))
+    }
+
+    /// A journal whose records are all in the database: it begins anew, with this number.
+    pub(super) fn reuse(file: Box<dyn StorageBackend>, id: u64, next: u64) -> io::Result<Self> {
+        let len = file.len()?;
+        Ok(Self::begun(file, id, len, next))
+    }
+
+    fn begun(file: Box<dyn StorageBackend>, id: u64, len: u64, next: u64) -> Self {
+        Self { file, id, len, next, at: FIRST, pending: Vec::new(), is_synced: true }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The number that the first record has that the database will not hold, when everything until now is in it.
+    pub(super) fn next(&self) -> u64 {
+        // What is pending has no number yet, and is in the database then.
+        self.next
+    }
+
+    /// How many bytes the next record has room for, together with what is pending.
+    pub(super) fn room(&self) -> usize {
+        let left = usize::try_from(self.len.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        left.saturating_sub(HEAD + self.pending.len())
+    }
+
+    /// Adds to what the next record will hold.
+    pub(super) fn note(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    /// How many bytes wait for the next record.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether something is not on disk yet that was noted.
+    pub(super) fn owes_sync(&self) -> bool {
+        !self.is_synced || !self.pending.is_empty()
+    }
+
+    /// Writes what is pending as one record. A power failure may lose it yet.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let whole = (HEAD + self.pending.len()).next_multiple_of(SECTOR);
+        let mut record = Vec::with_capacity(whole);
+        let length = u32::try_from(self.pending.len()).map_err(io::Error::other)?;
+        record.extend_from_slice(&length.to_le_bytes());
+        record.extend_from_slice(&self.id.to_le_bytes());
+        record.extend_from_slice(&self.next.to_le_bytes());
+        record.push(u8::from(self.is_synced));
+        let sum = checksum(&record, &self.pending);
+        record.extend_from_slice(&sum.to_le_bytes());
+        record.append(&mut self.pending);
+        record.resize(whole, 0);
+        self.is_synced = false;
+        self.file.write(self.at, &record)?;
+        self.at += whole as u64;
+        self.next += 1;
+        // The room that one large record took is not kept.
+        self.pending.shrink_to(PIECE);
+        Ok(())
+    }
+
+    /// Makes everything durable that was noted.
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.write()?;
+        if !self.is_synced {
+            self.file.sync_data()?;
+            self.is_synced = true;
+        }
+        Ok(())
+    }
+
+    /// Everything is in the database, durably: the next record goes to the beginning.
+    pub(super) fn begin_anew(&mut self) {
+        self.pending.clear();
+        (self.at, self.is_synced) = (FIRST, true);
+    }
+}
+
+/// Reads the records of a journal from a number on.
+pub(super) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Found, Unreadable> {
+    let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
+    file.read(0, &mut bytes)?;
+    let is_ours = bytes.len() >= SECTOR
+        && bytes[..16] == *MAGIC
+        && bytes[16..24] == id.to_le_bytes()
+        && bytes[24..28] == crc32fast::hash(&bytes[..24]).to_le_bytes();
+    if !is_ours {
+        return Err(Unreadable::Foreign);
+    }
+    let mut found = Found { records: Vec::new(), next: from };
+    let (mut at, mut expected) = (SECTOR, None);
+    while let Some(record) = record_at(&bytes, at, id)
+        && expected.is_none_or(|expected| expected == record.number)
+    {
+        // The first ones may be in the database already.
+        if record.number == found.next {
+            found.records.push(record.bytes.to_vec());
+            found.next += 1;
+        }
+        expected = Some(record.number + 1);
+        at += (HEAD + record.bytes.len()).next_multiple_of(SECTOR);
+    }
+    // A record that was written when those before it were on disk proves that they were.
+    let is_proof = |record: Record<'_>| record.number >= found.next && record.is_after_sync;
+    if (at..bytes.len()).step_by(SECTOR).filter_map(|at| record_at(&bytes, at, id)).any(is_proof) {
+        return Err(Unreadable::Damaged(found.next));
+    }
+    Ok(found)
+}
+
+struct Record<'b> {
+    number: u64,
+    /// Whether everything before it was on disk when it was written.
+    is_after_sync: bool,
+    bytes: &'b [u8],
+}
+
+fn record_at(bytes: &[u8], at: usize, id: u64) -> Option<Record<'_>> {
+    let (head, rest) = bytes.get(at..)?.split_at_checked(HEAD)?;
+    let (covered, sum) = head.split_at(HEAD - 4);
+    if covered[4..12] != id.to_le_bytes() {
+        return None;
+    }
+    let length = u32::from_le_bytes(covered[..4].try_into().ok()?);
+    let content = rest.get(..usize::try_from(length).ok()?)?;
+    if sum != checksum(covered, content).to_le_bytes() {
+        return None;
+    }
+    let number = u64::from_le_bytes(covered[12..20].try_into().ok()?);
+    Some(Record { number, is_after_sync: covered[20] == 1, bytes: content })
+}
+
+fn checksum(head: &[u8], bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(head);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use redb::{StorageBackend, backends::InMemoryBackend};
+
+    use super::{Found, Journal, SECTOR, Unreadable, read};
+
+    /// Memory that two can hold.
+    #[derive(Debug, Clone, Default)]
+    struct Shared(Arc<InMemoryBackend>);
+
+    impl StorageBackend for Shared {
+        fn len(&self) -> std::io::Result<u64> {
+            self.0.len()
+        }
+        fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+            self.0.read(offset, out)
+        }
+        fn set_len(&self, len: u64) -> std::io::Result<()> {
+            self.0.set_len(len)
+        }
+        fn sync_data(&self) -> std::io::Result<()> {
+            self.0.sync_data()
+        }
+        fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+            self.0.write(offset, data)
+        }
+    }
+
+    const ID: u64 = 7;
+
+    fn journal() -> (Shared, Journal) {
+        let file = Shared::default();
+        (file.clone(), Journal::create(Box::new(file), ID, 16 * SECTOR as u64).unwrap())
+    }
+
+    fn add(journal: &mut Journal, bytes: &[u8]) {
+        journal.note(bytes);
+        journal.sync().unwrap();
+    }
+
+    fn found(records: &[&[u8]], next: u64) -> Found {
+        Found { records: records.iter().map(|record| record.to_vec()).collect(), next }
+    }
+
+    #[test]
+    fn what_was_written_comes_back_and_an_earlier_round_does_not() {
+        let (file, mut journal) = journal();
+        add(&mut journal, b"one");
+        journal.note(b"t");
+        add(&mut journal, &[b'w'; SECTOR]);
+        add(&mut journal, b"three");
+        assert_eq!(
+            read(&file, ID, 1).unwrap(),
+            found(&[b"one", &[b"t", &[b'w'; SECTOR][..]].concat(), b"three"], 4)
+        );
+        assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three"], 4));
+        journal.begin_anew();
+        assert_eq!(read(&file, ID, 4).unwrap(), found(&[], 4));
+        add(&mut journal, b"four");
+        assert_eq!(read(&file, ID, 4).unwrap(), found(&[b"four"], 5));
+        assert!(matches!(read(&file, ID + 1, 4), Err(Unreadable::Foreign)));
+    }
+
+    #[test]
+    fn a_torn_last_record_is_none_and_a_damaged_one_before_others_is_refused() {
+        let (file, mut journal) = journal();
+        add(&mut journal, b"one");
+        add(&mut journal, b"two");
+        file.write(2 * SECTOR as u64 + 26, b"x").unwrap();
+        assert_eq!(read(&file, ID, 1).unwrap(), found(&[b"one"], 2));
+        add(&mut journal, b"three");
+        for from in 1..=3 {
+            assert!(matches!(read(&file, ID, from), Err(Unreadable::Damaged(at)) if at >= 2));
+        }
+    }
+
+    #[test]
+    fn a_record_that_others_did_not_wait_for_may_be_missing() {
+        let (file, mut journal) = journal();
+        for record in [b"one", b"two"] {
+            journal.note(record);
+            journal.write().unwrap();
+        }
+        file.write(SECTOR as u64, &[0; SECTOR]).unwrap();
+        assert_eq!(read(&file, ID, 1).unwrap(), found(&[], 1));
+    }
+
+    #[test]
+    fn it_says_how_much_it_has_room_for() {
+        let (file, mut journal) = journal();
+        let room = journal.room();
+        assert_eq!(room, 15 * SECTOR - super::HEAD);
+        journal.note(&vec![1; room]);
+        assert_eq!(journal.room(), 0);
+        journal.sync().unwrap();
+        assert_eq!(journal.room(), 0);
+        assert_eq!(read(&file, ID, 1).unwrap().records, [vec![1; room]]);
+        journal.begin_anew();
+        assert_eq!(journal.room(), room);
+    }
+}

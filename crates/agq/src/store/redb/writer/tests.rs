@@ -1,0 +1,107 @@
+//! The writer with memory that counts its syncs, and can be full.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+};
+
+use bytes::Bytes;
+use redb::{StorageBackend, backends::InMemoryBackend};
+
+use super::Size;
+use crate::store::{Answer, Content, Entry, Keyspace, Promise, Records, look, redb::RedbStore};
+
+/// Memory that counts how often it is synced, and can be full.
+#[derive(Debug, Default)]
+struct Counting {
+    memory: InMemoryBackend,
+    syncs: Arc<AtomicU64>,
+    is_full: Arc<AtomicBool>,
+}
+
+impl StorageBackend for Counting {
+    fn len(&self) -> io::Result<u64> {
+        self.memory.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.memory.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.memory.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.memory.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        self.memory.write(offset, data)
+    }
+}
+
+/// Sets a string.
+fn set(store: &RedbStore, key: String, value: &'static str) -> Answer<()> {
+    let entry = Entry { content: Content::Text(Bytes::from(value)), expires_at: None };
+    store.change(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
+}
+
+#[tokio::test]
+async fn a_hundred_writes_that_wait_share_one_sync() {
+    let backend = Counting::default();
+    let syncs = Arc::clone(&backend.syncs);
+    let store = RedbStore::with_journal(backend).unwrap();
+    let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
+    // The writer is kept at work while a hundred writes come in.
+    let first = store.write(Promise::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+    begun.recv().unwrap();
+    let waiting: Vec<_> = (0..100).map(|n| set(&store, format!("k{n}"), "")).collect();
+    let before = syncs.load(Ordering::Relaxed);
+    go.send(()).unwrap();
+    assert!(first.await.unwrap());
+    for write in waiting {
+        write.await.unwrap();
+    }
+    assert_eq!(syncs.load(Ordering::Relaxed) - before, 1);
+    let is_there = look(&store, |keys| Ok(keys.entry(b"k0")?.is_some() && keys.entry(b"k99")?.is_some()));
+    assert!(is_there.await.unwrap());
+    store.sync().await.unwrap();
+    assert_eq!(syncs.load(Ordering::Relaxed) - before, 1, "there was nothing left to sync");
+}
+
+#[tokio::test]
+async fn of_submissions_in_bulk_one_comes_first_and_the_next_is_passed() {
+    let store = RedbStore::in_memory().unwrap();
+    let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
+    let first = store.write(Promise::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+    begun.recv().unwrap();
+    let ((note, order), bulk) = (mpsc::channel(), Size::Bulk(10_000));
+    let writes = [("a", bulk), ("b", Size::Small), ("c", bulk), ("d", Size::Jobs(1))];
+    let waiting = writes.map(|(name, size)| {
+        let note = note.clone();
+        store.write_sized(Promise::Visible, size, move |_| Ok(note.send(name).is_ok()))
+    });
+    go.send(()).unwrap();
+    assert!(first.await.unwrap());
+    for write in waiting {
+        assert!(write.await.unwrap());
+    }
+    assert_eq!(order.try_iter().collect::<Vec<_>>(), ["a", "b", "d", "c"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_is_no_ok_and_the_store_says_that_it_cannot_go_on() {
+    let backend = Counting::default();
+    let is_full = Arc::clone(&backend.is_full);
+    let store = RedbStore::with_journal(backend).unwrap();
+    set(&store, "k".into(), "v").await.unwrap();
+    is_full.store(true, Ordering::Relaxed);
+    assert!(set(&store, "k".into(), "w").await.is_err());
+    let reason = store.failure().await;
+    assert!(!reason.is_empty());
+}
