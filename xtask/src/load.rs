@@ -3,7 +3,7 @@
 
 mod bulk;
 mod fair;
-mod gauge;
+pub(crate) mod gauge;
 mod idle;
 
 use std::{
@@ -20,7 +20,7 @@ use crate::{binaries, resp::Resp};
 /// The plan of every action here; what it would do nobody does.
 const PLAN: &str = r#"{"plan_id":"load","tasks":[{"task_number":1,"command":"true"}]}"#;
 /// We come from one address, and as fast as we can.
-const AGQ: [&str; 4] = ["--max-connections-per-ip", "0", "--max-commands-per-second", "0"];
+pub(crate) const AGQ: [&str; 4] = ["--max-connections-per-ip", "0", "--max-commands-per-second", "0"];
 
 /// Runs everything; the action has so many inputs.
 pub(crate) fn run(inputs: usize) -> anyhow::Result<()> {

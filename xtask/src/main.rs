@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "these are commands: what they say is their output")]
 
+mod bench;
 mod binaries;
 mod chaos;
 mod demo;
@@ -57,6 +58,8 @@ enum Xtask {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// How fast it is, beside others that do the same
+    Bench(Box<bench::BenchOptions>),
     /// A great deal at once, held against floors: a million inputs, thousands of connections, claims during bulk submissions
     Load {
         /// How many inputs the large action has
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Xtask::Mutations { filter } => mutations::run(filter.as_deref()),
         Xtask::CrashImages { every_byte } => simulate::crash_images(every_byte),
         Xtask::Chaos { minutes, seed } => chaos::run(minutes, seed),
+        Xtask::Bench(options) => bench::run(&options),
         Xtask::Load { inputs } => load::run(inputs),
     };
     match done {

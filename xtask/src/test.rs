@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that CI runs, in the order in which it fails fastest.
 
 use crate::{
-    chaos, e2e,
+    bench, chaos, e2e,
     report::{Report, cargo, must},
     simulate, tidy, tools,
 };
@@ -35,6 +35,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     })?;
     report.step("ten thousand simulated seeds", |_| simulate::test())?;
     report.step("crash images and damage", |_| simulate::crash_images(false))?;
+    report.step("instruction counts", |report| bench::check(report, false))?;
     report.step("stories on the real binaries", |report| e2e::stories(report, None))?;
     report.step("a minute of chaos", |_| chaos::run(1.0, None))?;
     report.print();

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-pub(crate) use self::clients::real_clients;
+pub(crate) use self::clients::{on_path, real_clients};
 use crate::report::{Report, cargo, must};
 
 /// Whether a command can be run.
@@ -29,7 +29,7 @@ pub(crate) fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> 
 }
 
 /// Makes sure that there is a program of a Debian package; whether there is one in the end.
-fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
+pub(crate) fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
     if answers(Path::new(program), &["--version"]) {
         return true;
     }
@@ -37,7 +37,7 @@ fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
 }
 
 /// Installs a Debian package for the sake of a program; whether that went well.
-fn debian_package(report: &mut Report, program: &str, package: &str) -> bool {
+pub(crate) fn debian_package(report: &mut Report, program: &str, package: &str) -> bool {
     let may = rustix::process::geteuid().is_root() && answers(Path::new("apt-get"), &["--version"]);
     if !may {
         report

@@ -85,7 +85,7 @@ mod tests {
     use agenix_protocol::documents::{Answer, Challenge};
 
     use super::{Challenges, answer};
-    use crate::{spool::Spool, stage::Workshop, toolbox::Toolbox};
+    use crate::{plans::Plans, spool::Spool, stage::Workshop, toolbox::Toolbox};
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -111,7 +111,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let toolbox = Toolbox::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
         let spool = Spool::new(dir.path());
-        let workshop = Workshop { toolbox, spool, kept_bytes: 1, kill_grace: Duration::from_secs(1) };
+        let (plans, kill_grace) = (Plans::default(), Duration::from_secs(1));
+        let workshop = Workshop { toolbox, plans, spool, kept_bytes: 1, kill_grace };
         let said = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &workshop).await;
         assert_eq!(said, Answer { exit_code: 0, output: "1.0\n".into() });
         let said = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &workshop).await;

@@ -1,7 +1,7 @@
-//! The jobs that run. They outlive a stay at agq and report over whichever connection is there.
+//! The jobs that this worker has: those that run, those that wait for a slot, those that are not reported yet. They outlive a
+//! stay at agq and report over whichever connection is there.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,56 +12,89 @@ use agenix_protocol::{
     ids::JobId,
 };
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
-    task::AbortHandle,
-    time::{Instant, sleep},
+    runtime::Handle,
+    sync::{Notify, Semaphore, watch},
+    time::{Instant, sleep, sleep_until},
 };
-use tracing::{debug, info};
+use tracing::info;
 
 use crate::{
-    job, link::Link, pipeline::Progress, session::Claims, stage::Workshop, stop::Stop, toolbox::Toolbox,
+    job,
+    link::Link,
+    pipeline::Progress,
+    roster::{Roster, Run},
+    session::Claims,
+    slots::{Claimed, Slots},
+    stage::Workshop,
+    stop::Stop,
+    toolbox::Toolbox,
     vitals::Counters,
 };
 
 /// Time between SIGTERM and SIGKILL for a job that is not ours any more: others may begin with it now.
 const STOP_GRACE: Duration = Duration::from_millis(800);
+/// How long a job may wait for a slot. After that those that run are long, and it has to run elsewhere.
+const MOST_WAIT: Duration = Duration::from_secs(1);
+/// How many jobs may wait to be reported, for each slot; beyond that no more are taken.
+const REPORTS_A_SLOT: u32 = 2;
 
-/// The running jobs and the slots that they take.
+/// All jobs of this worker.
 pub(crate) struct Crew {
     /// What jobs that start now work with.
     workshop: Mutex<Arc<Workshop>>,
-    slots: Arc<Semaphore>,
-    slot_count: u32,
-    roster: Mutex<Roster>,
+    /// Where the processes of the slots are seen to.
+    lanes: Vec<Handle>,
+    /// One lock: whoever looks sees no job between its wait and its run.
+    jobs: Mutex<Jobs>,
+    /// Told when more jobs may be claimed.
+    has_room: Notify,
+    /// Places for all that was claimed and is not reported.
+    berths: Arc<Semaphore>,
+    berth_count: u32,
     link: watch::Sender<Option<Connection>>,
     /// Told when a job could not report because the connection is dead.
     pub(crate) lost: Arc<Notify>,
     pub(crate) counters: Counters,
 }
 
-/// Who runs.
-#[derive(Default)]
-struct Roster {
-    /// By the order of their starts: a job may run twice, when agq forgot a claim and made it again.
-    runs: BTreeMap<u64, Run>,
-    /// The number of the next run.
-    next: u64,
+struct Jobs {
+    slots: Slots,
+    roster: Roster,
 }
 
-struct Run {
-    job_id: JobId,
-    attempt: u32,
-    task: AbortHandle,
-    stop: Stop,
+/// A slot with the job that runs in it. Dropped, it goes to the next that waits.
+struct Slot {
+    crew: Arc<Crew>,
+    number: u32,
+    /// How long its job took, when that is known.
+    took: Option<Duration>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.crew.vacated(self.number, self.took);
+    }
+}
+
+/// Why no more jobs come.
+pub(crate) enum Ebb {
+    /// Claiming failed.
+    Failed(ClientError),
+    /// A job that was claimed ahead has waited for too long.
+    Stuck,
 }
 
 impl Crew {
-    pub(crate) fn new(workshop: Workshop, slot_count: u32) -> Arc<Self> {
+    /// A crew of so many slots, which claims so many jobs `ahead` for each.
+    pub(crate) fn new(workshop: Workshop, slot_count: u32, ahead: u32, lanes: Vec<Handle>) -> Arc<Self> {
+        let berth_count = slot_count * (1 + ahead + REPORTS_A_SLOT);
         Arc::new(Self {
             workshop: Mutex::new(Arc::new(workshop)),
-            slots: Arc::new(Semaphore::new(slot_count as usize)),
-            slot_count,
-            roster: Mutex::default(),
+            lanes,
+            jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), roster: Roster::default() }),
+            has_room: Notify::new(),
+            berths: Arc::new(Semaphore::new(berth_count as usize)),
+            berth_count,
             link: watch::Sender::new(None),
             lost: Arc::default(),
             counters: Counters::default(),
@@ -84,46 +117,98 @@ impl Crew {
         *workshop = Arc::new(Workshop { toolbox, ..Workshop::clone(&workshop) });
     }
 
-    /// Claims a job whenever a slot is free, until claiming fails. Dropping this drops the claiming connection with it,
-    /// and by that agq learns that a claim on its way was not received.
-    pub(crate) async fn pull(self: Arc<Self>, mut claims: Claims) -> ClientError {
+    /// Claims jobs whenever there is room for them, until that fails or those that wait for a slot wait in vain.
+    pub(crate) async fn pull(self: &Arc<Self>, claims: &mut Claims) -> Ebb {
         loop {
-            let permit =
-                Arc::clone(&self.slots).acquire_owned().await.expect("the semaphore is never closed");
-            match claims.next().await {
-                Ok(job) => self.start(permit, job),
-                Err(error) => return error,
+            let claimed = tokio::select! {
+                claimed = self.claim(claims) => claimed,
+                () = self.stuck() => return Ebb::Stuck,
+            };
+            match claimed {
+                Ok(claimed) => self.seat(claimed),
+                Err(error) => return Ebb::Failed(error),
             }
         }
     }
 
-    fn start(self: &Arc<Self>, permit: OwnedSemaphorePermit, job: JobDocument) {
-        let (crew, link) = (Arc::clone(self), Link::new(self.link.subscribe(), Arc::clone(&self.lost)));
-        let (job_id, attempt, stop) = (job.job_id.clone(), job.attempt, Stop::default());
-        // Locked until the run is in the list: it takes itself out when it ends.
-        let mut roster = locked(&self.roster);
-        // A later claim: agq took the job back, and no order tells the earlier run, for the job is ours again.
-        let is_earlier = |run: &&Run| run.job_id == job_id && run.attempt < attempt;
-        roster.runs.values().filter(is_earlier).for_each(|run| run.stop.call());
-        let number = roster.next;
-        roster.next += 1;
-        let task = tokio::spawn({
-            let stop = stop.clone();
+    async fn claim(&self, claims: &mut Claims) -> Result<Claimed, ClientError> {
+        loop {
+            if claims.is_idle() {
+                let room = self.room();
+                if room == 0 {
+                    self.has_room.notified().await;
+                    continue;
+                }
+                claims.ask(room);
+            }
+            if let Some(job) = claims.next().await? {
+                // No more was asked for than there were berths, and nobody else takes one.
+                let berths = Arc::clone(&self.berths);
+                let berth = berths.acquire_owned().await.expect("the semaphore is never closed");
+                return Ok(Claimed { job, berth });
+            }
+        }
+    }
+
+    /// How many more jobs may be claimed.
+    fn room(&self) -> usize {
+        locked(&self.jobs).slots.room().min(self.berths.available_permits())
+    }
+
+    /// When a job has waited for too long for a slot. What waits then was there when this was called.
+    async fn stuck(&self) {
+        loop {
+            let oldest = locked(&self.jobs).slots.oldest();
+            let Some(since) = oldest else { return std::future::pending().await };
+            if since.elapsed() >= MOST_WAIT {
+                return;
+            }
+            sleep_until(since + MOST_WAIT).await;
+        }
+    }
+
+    fn seat(self: &Arc<Self>, claimed: Claimed) {
+        let mut jobs = locked(&self.jobs);
+        if let Some((slot, claimed)) = jobs.slots.seat(claimed, Instant::now()) {
+            self.start(&mut jobs.roster, slot, claimed);
+        }
+    }
+
+    fn vacated(self: &Arc<Self>, slot: u32, took: Option<Duration>) {
+        let mut jobs = locked(&self.jobs);
+        if let Some((slot, claimed)) = jobs.slots.vacated(slot, took) {
+            self.start(&mut jobs.roster, slot, claimed);
+        }
+        drop(jobs);
+        self.has_room.notify_one();
+    }
+
+    /// Starts a job in a slot. All jobs are locked until it is in the roster, for it takes itself out when it ends.
+    fn start(self: &Arc<Self>, roster: &mut Roster, slot: u32, claimed: Claimed) {
+        let Claimed { job, berth } = claimed;
+        let (job_id, attempt, stop, number) =
+            (job.job_id.clone(), job.attempt, Stop::default(), roster.next());
+        let lane = &self.lanes[slot as usize % self.lanes.len()];
+        let task = lane.spawn({
+            let (crew, stop) = (Arc::clone(self), stop.clone());
+            let link = Link::new(self.link.subscribe(), Arc::clone(&self.lost));
+            let slot = Slot { crew: Arc::clone(self), number: slot, took: None };
             async move {
                 tokio::select! {
-                    () = crew.work(&job, link, &stop) => {}
+                    () = crew.work(&job, link, &stop, slot) => {}
                     // What is left of it is killed as it is dropped.
                     () = long_called(&stop) => {}
                 }
-                locked(&crew.roster).runs.remove(&number);
-                drop(permit);
+                locked(&crew.jobs).roster.remove(number);
+                drop(berth);
+                crew.has_room.notify_one();
             }
         });
-        roster.runs.insert(number, Run { job_id, attempt, task: task.abort_handle(), stop });
+        roster.add(Run { job_id, attempt, task: task.abort_handle(), stop });
     }
 
-    /// Runs a job and reports it; quietly gives up when `stop` is called.
-    async fn work(&self, job: &JobDocument, mut link: Link, stop: &Stop) {
+    /// Runs a job, leaves its slot and reports it; quietly gives up when `stop` is called.
+    async fn work(&self, job: &JobDocument, mut link: Link, stop: &Stop, mut slot: Slot) {
         let (workshop, started) = (self.workshop(), Instant::now());
         let (tell, told) = watch::channel(None);
         let progress = |now: Progress| {
@@ -131,17 +216,20 @@ impl Crew {
         };
         let mut under_way = None;
         let update = tokio::select! {
-            // First: that a job runs goes out before its end does, however short it is. A claim that was never reported
-            // goes back when the connection closes.
+            // First: of a job that has ended nobody needs to hear that it runs.
             biased;
-            never = link.accompany(job, told, stop, &mut under_way) => match never {},
             update = job::run(job, &workshop, stop, progress) => update,
+            never = link.accompany(job, told, stop, &mut under_way) => match never {},
         };
+        let took = started.elapsed();
+        slot.took = Some(took);
+        // The next job starts, and this one is reported beside it.
+        drop(slot);
         if stop.is_called() {
             info!(job_id = %job.job_id, "the job is not ours any more, its processes were ended");
             return;
         }
-        self.counters.ended(update.status == Some(Status::Completed), started.elapsed());
+        self.counters.ended(update.status == Some(Status::Completed), took);
         let reported = async {
             if let Some(start) = under_way {
                 // What agq says to it does not matter any more, only that it is heard before the end.
@@ -158,36 +246,55 @@ impl Crew {
     /// These jobs are not ours any more: what runs of them is ended and not reported. Only runs with numbers below
     /// `before` are meant: whoever gave the order could not know of later ones.
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
-        for (_, run) in locked(&self.roster).runs.range(..before) {
-            if jobs.contains(&run.job_id) && !run.stop.is_called() {
-                debug!(job_id = %run.job_id, "agq says that the job is not ours");
-                run.stop.call();
-            }
-        }
+        locked(&self.jobs).roster.call_off(jobs, before);
     }
 
-    /// When nothing runs any more.
+    /// The claims that wait for a slot: job and attempt.
+    pub(crate) fn waiting(&self) -> Vec<(JobId, u32)> {
+        locked(&self.jobs).slots.waiting()
+    }
+
+    /// A claim that waits for a slot is void.
+    pub(crate) fn dismiss(&self, job_id: &JobId, attempt: u32) {
+        locked(&self.jobs).slots.dismiss(job_id, attempt);
+        self.has_room.notify_one();
+    }
+
+    /// What waits for a slot does not start here any more. How many jobs that were.
+    pub(crate) fn dismiss_all(&self) -> usize {
+        locked(&self.jobs).slots.dismiss_all()
+    }
+
+    /// Jobs take longer than was thought: none is claimed ahead until one has ended.
+    pub(crate) fn stalled(&self) {
+        locked(&self.jobs).slots.stalled();
+    }
+
+    /// When nothing runs any more, and all is reported.
     pub(crate) async fn idle(&self) {
-        drop(self.slots.acquire_many(self.slot_count).await);
+        drop(self.berths.acquire_many(self.berth_count).await);
     }
 
     /// Ends what runs, with every process of it; returns when they were all told.
     pub(crate) async fn abort(&self) {
-        for run in std::mem::take(&mut locked(&self.roster).runs).into_values() {
-            run.task.abort();
+        {
+            let mut jobs = locked(&self.jobs);
+            jobs.slots.dismiss_all();
+            jobs.roster.abort();
         }
         self.idle().await;
     }
 
-    /// The jobs that run or are not reported yet.
+    /// The jobs that run or are not reported yet. Those that wait for a slot are not among them: agq takes what it is told of
+    /// here for started.
     pub(crate) fn job_ids(&self) -> Vec<JobId> {
-        self.roster().0
+        locked(&self.jobs).roster.job_ids()
     }
 
     /// The same, and the number that the next run will have.
     pub(crate) fn roster(&self) -> (Vec<JobId>, u64) {
-        let roster = locked(&self.roster);
-        (roster.runs.values().map(|run| run.job_id.clone()).collect(), roster.next)
+        let jobs = locked(&self.jobs);
+        (jobs.roster.job_ids(), jobs.roster.next())
     }
 }
 

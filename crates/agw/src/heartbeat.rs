@@ -1,12 +1,18 @@
 //! Heartbeats: they say how the worker is, and bring back what agq wants of it.
 
-use agenix_client::ClientError;
-use agenix_protocol::documents::Orders;
+use std::sync::Arc;
+
+use agenix_client::{ClientError, Connection};
+use agenix_protocol::{
+    documents::{JobStatus, Orders, Status},
+    ids::WorkerId,
+};
 use tokio::{
     sync::{Notify, watch},
+    task::spawn_blocking,
     time::{MissedTickBehavior, interval},
 };
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::{challenge::Challenges, crew::Crew, session::Session, vitals::Vitals};
 
@@ -14,8 +20,8 @@ use crate::{challenge::Challenges, crew::Crew, session::Session, vitals::Vitals}
 /// here; what is wanted of the worker as a whole goes to `tell`.
 pub(crate) async fn beat(
     session: &Session,
-    vitals: &mut Vitals,
-    crew: &Crew,
+    vitals: &Arc<Vitals>,
+    crew: &Arc<Crew>,
     nudge: &Notify,
     tell: &watch::Sender<Orders>,
 ) -> ClientError {
@@ -24,12 +30,15 @@ pub(crate) async fn beat(
     let mut beats = interval(session.heartbeat_interval);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            _ = beats.tick() => {}
-            () = nudge.notified() => {}
-        }
+        let is_called = tokio::select! {
+            _ = beats.tick() => false,
+            () = nudge.notified() => true,
+        };
         let (jobs, next) = crew.roster();
-        let stats = vitals.take(&crew.counters, &jobs).to_string();
+        let (looking, counting) = (Arc::clone(vitals), Arc::clone(crew));
+        // A disk that hangs holds up nobody else.
+        let stats = spawn_blocking(move || looking.take(&counting.counters, &jobs).to_string()).await;
+        let stats = stats.expect("looking at the machine does not panic");
         let orders = match reports.heartbeat(&session.worker_id, stats).await {
             Ok(orders) => orders,
             // It was heard, and an agq of another version may want what we cannot do.
@@ -42,5 +51,59 @@ pub(crate) async fn beat(
         crew.cancel(&orders.cancel, next);
         challenges.take(&orders.verify, &crew.workshop(), &reports);
         tell.send_replace(orders);
+        if is_called && let Err(error) = sift(crew, &mut reports, &session.worker_id).await {
+            return error;
+        }
+    }
+}
+
+/// agq has called: it may be about a job that waits for a slot. A heartbeat does not name those, for agq takes what it names for
+/// started (ADR 8); they are asked about one by one, and what is not ours any more is not started.
+async fn sift(crew: &Crew, reports: &mut Connection, worker_id: &WorkerId) -> Result<(), ClientError> {
+    for (job_id, attempt) in crew.waiting() {
+        match reports.job(&job_id).await {
+            Ok(Some(job)) if is_claim(&job, worker_id, attempt) => {}
+            Ok(_) => {
+                debug!(%job_id, "agq says that the job is not ours");
+                crew.dismiss(&job_id, attempt);
+            }
+            Err(error) if error.is_connection() => return Err(error),
+            // Its first report is the next chance to find out.
+            Err(error) => debug!(%job_id, %error, "agq was asked about a job in vain"),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a job is held by this worker, by this claim.
+fn is_claim(job: &JobStatus, worker_id: &WorkerId, attempt: u32) -> bool {
+    job.status == Status::Running
+        && job.attempt == attempt
+        && job.worker_id.as_deref() == Some(worker_id.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{JobStatus, parse};
+
+    use super::is_claim;
+
+    fn job(status: &str, attempt: u32, worker: &str) -> JobStatus {
+        let json = format!(
+            r#"{{"job_id":"j","action_id":"a","plan_id":"p","status":"{status}","state":"any","index":0,
+                "attempt":{attempt},"queue":"ready","priority":0,"created_at":"2025-11-17T10:00:00.000Z",
+                "started_at":null,"completed_at":null,"worker_id":{worker},"inputs":{{}},"task_results":null}}"#
+        );
+        parse(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_claim_is_ours_as_long_as_the_job_runs_here_at_this_attempt() {
+        let w1 = "w1".parse().unwrap();
+        assert!(is_claim(&job("running", 2, r#""w1""#), &w1, 2));
+        assert!(!is_claim(&job("cancelled", 2, r#""w1""#), &w1, 2));
+        assert!(!is_claim(&job("running", 3, r#""w1""#), &w1, 2));
+        assert!(!is_claim(&job("running", 2, r#""w2""#), &w1, 2));
+        assert!(!is_claim(&job("pending", 2, "null"), &w1, 2));
     }
 }

@@ -1,13 +1,14 @@
 //! Runs one job: its stages one after the other, the first failing one ends it (fail-fast).
 
 use agenix_protocol::{
-    documents::{JobDocument, JobUpdate, Plan, Status, TaskResult, parse, to_json},
+    documents::{JobDocument, JobUpdate, Status, TaskResult, parse, to_json},
     limits::MAX_UPDATE_BYTES,
 };
 use serde_json::value::RawValue;
 
 use crate::{
     pipeline::{self, Progress, Stage},
+    plans::Plans,
     stage::{self, Outputs, Workshop},
     stop::Stop,
 };
@@ -20,7 +21,7 @@ pub(crate) async fn run(
     stop: &Stop,
     progress: impl Fn(Progress),
 ) -> JobUpdate {
-    let stages = match read(job) {
+    let stages = match read(job, &workshop.plans) {
         Ok(stages) => stages,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
@@ -42,9 +43,8 @@ pub(crate) async fn run(
     finished(job, None, results)
 }
 
-fn read(job: &JobDocument) -> Result<Vec<Stage>, String> {
-    let plan: Plan =
-        parse(job.plan.get().as_bytes()).map_err(|error| format!("the plan cannot be read: {error}"))?;
+fn read(job: &JobDocument, plans: &Plans) -> Result<Vec<Stage>, String> {
+    let plan = plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
     let input =
         parse(job.inputs.get().as_bytes()).map_err(|error| format!("the input cannot be read: {error}"))?;
     pipeline::stages(&plan, &input).map_err(|error| error.to_string())

@@ -7,11 +7,12 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::Duration,
 };
 
 use tokio::{sync::oneshot, time::timeout};
+
+use crate::mover;
 
 /// How much is moved at once; as large as a Linux pipe may be made by anyone.
 const CHUNK: usize = 1024 * 1024;
@@ -48,8 +49,7 @@ pub(crate) fn joint() -> io::Result<Joint> {
     widen(&source, &sink);
     let (bytes, (end, over)) = (Arc::new(AtomicU64::new(0)), oneshot::channel());
     let passed = Arc::clone(&bytes);
-    // A thread of its own: in a pool that is full, a joint would wait for those that wait for it.
-    thread::Builder::new().name("joint".into()).spawn(move || {
+    mover::run(move || {
         relay(&source, &sink, &passed);
         drop((source, sink));
         drop::<oneshot::Sender<()>>(end);

@@ -21,6 +21,8 @@ use crate::{job, pipeline::Progress, stop::Stop};
 const LEAST_UPDATE_BYTES: usize = 4096;
 /// How long to wait when agq's store fails: its disk may be full for a while.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
+/// A job that ends sooner is never reported as running: its end says that, too, and agq shows every claimed job as running.
+const FIRST_WORD: Duration = Duration::from_millis(20);
 /// How long to wait between two reports of progress.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -90,8 +92,8 @@ impl Link {
     }
 
     /// Tells agq that a job runs and, now and then, how far it is; never ends. When this is dropped, a report that is
-    /// `under_way` goes on: the redis crate does not send what nobody waits for, and agq has to hear of a start. What cannot be told now is left out. When
-    /// agq answers that the job is not ours, `stop` is called.
+    /// `under_way` goes on: the redis crate does not send what nobody waits for, and the end has to come after it. What cannot
+    /// be told now is left out. When agq answers that the job is not ours, `stop` is called.
     pub(crate) async fn accompany(
         &self,
         job: &JobDocument,
@@ -102,6 +104,7 @@ impl Link {
         let job_id = &job.job_id;
         // Said until it was heard once.
         let mut status = Some(Status::Running);
+        sleep(FIRST_WORD).await;
         loop {
             if progress.changed().await.is_err() {
                 return std::future::pending().await;

@@ -10,12 +10,18 @@ mod heartbeat;
 mod helm;
 mod job;
 mod joint;
+mod lanes;
 mod link;
+mod mover;
 mod outfit;
+mod pace;
 mod pipeline;
+mod plans;
 mod process;
+mod roster;
 mod session;
 mod signals;
+mod slots;
 mod spool;
 mod stage;
 mod stop;
@@ -26,6 +32,7 @@ mod worker;
 use std::{
     io::{IsTerminal, Write},
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
@@ -39,7 +46,9 @@ use crate::{
     config::Config,
     crew::Crew,
     helm::Helm,
+    lanes::Lanes,
     outfit::Search,
+    plans::Plans,
     signals::Signals,
     spool::Spool,
     stage::Workshop,
@@ -117,10 +126,14 @@ impl Failure {
 fn run(config: &Config) -> Result<End, Failure> {
     let Prepared { server, registration, workshop, search } = prepare(config).map_err(Failure::Usage)?;
     let vitals = Vitals::new(config.spool_dir()).map_err(|error| Failure::System(error.into()))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let vitals = Arc::new(vitals);
+    let slots = registration.max_concurrent_jobs;
+    let lanes = Lanes::new(slots).map_err(|error| Failure::System(error.into()))?;
+    // Whoever speaks with agq needs one thread: among several, every word would wake another.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::System(error.into()))?;
     let ended = runtime.block_on(async {
-        let crew = Crew::new(workshop, registration.max_concurrent_jobs);
+        let crew = Crew::new(workshop, slots, config.prefetch, lanes.handles());
         let signals = Signals::listen().map_err(|error| Failure::System(error.into()))?;
         let helm = Helm::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
@@ -128,6 +141,7 @@ fn run(config: &Config) -> Result<End, Failure> {
         worker.run().await.map_err(Failure::Refused)
     });
     // What hangs in a system call does not keep the worker from ending.
+    lanes.shut_down(LAST_WAIT);
     runtime.shutdown_timeout(LAST_WAIT);
     ended
 }
@@ -157,7 +171,8 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     }
     let search = Search { path, allowed: config.tools.clone() };
     let kill_grace = Duration::from_secs(config.kill_grace);
-    let workshop = Workshop { toolbox, spool, kept_bytes: config.kept_bytes, kill_grace };
+    let plans = Plans::default();
+    let workshop = Workshop { toolbox, plans, spool, kept_bytes: config.kept_bytes, kill_grace };
     Ok(Prepared {
         server: config.server()?,
         registration: config.registration(tools, units)?,

@@ -17,6 +17,9 @@ use tokio::{
 
 use crate::pipeline::Command;
 
+/// The variable that no child gets.
+const SESSION_KEY: &str = "AGQ_SESSION_KEY";
+
 /// A running child. Dropped, it is killed with everything it started.
 pub(crate) struct Process {
     child: Child,
@@ -56,10 +59,13 @@ impl Process {
         stderr: File,
     ) -> io::Result<Self> {
         let mut starting = tokio::process::Command::new(program);
+        // Only where it is there: a changed environment is put together anew for every child.
+        if std::env::var_os(SESSION_KEY).is_some() {
+            starting.env_remove(SESSION_KEY);
+        }
         starting
             .arg0(&command.program)
             .args(&command.args)
-            .env_remove("AGQ_SESSION_KEY")
             .envs(command.env.iter().map(|(name, value)| (name, value)))
             .stdin(stdin)
             .stdout(stdout)

@@ -1,13 +1,14 @@
 //! One stay at agq: registered, with a connection for reports and heartbeats, one for claims, and one on which agq calls.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use agenix_client::{Backoff, ClientError, Connection, OrderCalls, Server};
 use agenix_protocol::{
     documents::{JobDocument, WorkerRegistration},
-    ids::{QueueName, WorkerId},
+    ids::{JobId, QueueName, WorkerId},
     request::Wait,
 };
+use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
@@ -16,8 +17,12 @@ use tracing::debug;
 
 /// How long a claim waits before it is made again: agq may have forgotten us meanwhile.
 const CLAIM_WAIT: Wait = Wait::Ms(5000);
-/// How long an answer to a claim may take.
+/// How long an answer to a claim may take: agq answers those that came together one after the other.
 const CLAIM_BOUND: Duration = Duration::from_secs(60);
+/// Most claims that are sent together.
+const MOST_CLAIMS: usize = 8;
+/// How long it may take to say which jobs we keep.
+const KEEP_BOUND: Duration = Duration::from_secs(5);
 
 /// A stay.
 pub(crate) struct Session {
@@ -26,15 +31,22 @@ pub(crate) struct Session {
     pub(crate) worker_id: WorkerId,
     pub(crate) heartbeat_interval: Duration,
     server: Server,
-    queues: Vec<QueueName>,
+    registration: WorkerRegistration,
+    queues: Arc<[QueueName]>,
 }
 
-/// Where jobs come from. Nothing but claims goes over its connection.
+/// Where jobs come from. Nothing but claims goes over its connection. Dropping this closes it, and by that agq learns that a
+/// claim on its way was not received.
 pub(crate) struct Claims {
     connection: Connection,
-    queues: Vec<QueueName>,
+    queues: Arc<[QueueName]>,
     address: String,
+    /// Those that agq has not answered, or whose answer was not looked at; in their order.
+    asked: FuturesOrdered<Answer>,
 }
+
+/// What agq will say to a claim: a job, or none.
+type Answer = BoxFuture<'static, Result<Option<JobDocument>, ClientError>>;
 
 impl Session {
     /// Connects and registers; jobs come from these queues, the first one with a job each time.
@@ -51,7 +63,8 @@ impl Session {
             worker_id: registration.worker_id.clone(),
             heartbeat_interval: Duration::from_secs_f64(seconds),
             server: server.clone(),
-            queues: queues.to_vec(),
+            registration: registration.clone(),
+            queues: queues.into(),
         };
         let claims = session.claims().await?;
         Ok((session, claims))
@@ -63,15 +76,25 @@ impl Session {
             // Its commands wait for ever; to be let in must not.
             let mut connection = Connection::open_patiently(&self.server).await?;
             connection.speak_for(&self.worker_id).await?;
-            Ok(connection)
+            Ok::<_, ClientError>(connection)
         };
-        let address = self.server.address();
-        let silent = |_| ClientError::Unreachable {
-            address: address.clone(),
-            reason: "it did not answer in time".into(),
-        };
-        let connection = timeout(CLAIM_BOUND, opened).await.map_err(silent)??;
-        Ok(Claims { connection, queues: self.queues.clone(), address })
+        let connection = timeout(CLAIM_BOUND, opened).await.map_err(|_| self.silent())??;
+        let (queues, address) = (Arc::clone(&self.queues), self.server.address());
+        Ok(Claims { connection, queues, address, asked: FuturesOrdered::new() })
+    }
+
+    /// Registers once more, with these jobs: what agq has given us besides them, and was never reported, goes to others at no
+    /// cost (ADR 8). The claims that are open now are not to be looked at any more.
+    pub(crate) async fn keep_only(&self, jobs: Vec<JobId>) -> Result<(), ClientError> {
+        let registration = WorkerRegistration { active_job_ids: Some(jobs), ..self.registration.clone() };
+        let mut reports = self.reports.clone();
+        let registered = timeout(KEEP_BOUND, reports.register(&registration)).await;
+        registered.map_err(|_| self.silent())?.map(drop)
+    }
+
+    fn silent(&self) -> ClientError {
+        let reason = "it did not answer in time".into();
+        ClientError::Unreachable { address: self.server.address(), reason }
     }
 
     /// Tells `nudge` whenever agq has orders. A mere convenience: without it they come with the next heartbeat.
@@ -103,19 +126,37 @@ impl Session {
 }
 
 impl Claims {
-    /// Waits for a job. Not to be dropped and called again: a claim that was given up on takes its job with it.
-    pub(crate) async fn next(&mut self) -> Result<JobDocument, ClientError> {
-        loop {
-            // agq answers in time, with a job or without; silence means that the way there is dead. Whoever gets this error
-            // drops the connection, and a claim on its way with it.
-            let silence = |_| ClientError::Unreachable {
-                address: self.address.clone(),
-                reason: "a claim was not answered in time".into(),
-            };
-            let claim = self.connection.claim(&self.queues, CLAIM_WAIT);
-            if let Some(job) = timeout(CLAIM_BOUND, claim).await.map_err(silence)?? {
-                return Ok(job);
-            }
+    /// Whether every answer was looked at. Only then more should be asked for: by what is sent after a silence agq learns that
+    /// its answers have come, and until then it remembers them.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.asked.is_empty()
+    }
+
+    /// Asks for so many jobs, or for as many as may be asked for together.
+    pub(crate) fn ask(&mut self, count: usize) {
+        for _ in 0..count.min(MOST_CLAIMS) {
+            self.asked.push_back(self.one());
         }
+    }
+
+    /// The next answer: a job, or none. Dropped before it is there, it is not lost.
+    pub(crate) async fn next(&mut self) -> Result<Option<JobDocument>, ClientError> {
+        self.asked.next().await.unwrap_or(Ok(None))
+    }
+
+    fn one(&self) -> Answer {
+        let (mut connection, queues) = (self.connection.clone(), Arc::clone(&self.queues));
+        let address = self.address.clone();
+        Box::pin(async move {
+            match timeout(CLAIM_BOUND, connection.claim(&queues, CLAIM_WAIT)).await {
+                Ok(answer) => answer,
+                // agq answers in time, with a job or without; silence means that the way there is dead. Whoever gets this
+                // error drops the connection, and a claim on its way with it.
+                Err(_elapsed) => {
+                    let reason = "a claim was not answered in time".into();
+                    Err(ClientError::Unreachable { address, reason })
+                }
+            }
+        })
     }
 }

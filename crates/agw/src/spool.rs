@@ -6,19 +6,29 @@ use std::{
     io::{self, Seek, SeekFrom, Write},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
 };
 
 use agenix_protocol::documents::Kept;
 
-/// The directory that spool files are made in.
+/// The directory that spool files are made in. None is used twice: what has escaped its task may still write to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Spool {
     directory: PathBuf,
+    /// `/dev/null`, opened once.
+    nothing: Option<Arc<File>>,
 }
 
 impl Spool {
     pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned() }
+        Self { directory: directory.to_owned(), nothing: File::open("/dev/null").ok().map(Arc::new) }
+    }
+
+    /// A stdin that ends at once.
+    pub(crate) fn nothing(&self) -> Stdio {
+        let again = self.nothing.as_ref().and_then(|nothing| nothing.try_clone().ok());
+        again.map_or_else(Stdio::null, Stdio::from)
     }
 
     /// An empty file.

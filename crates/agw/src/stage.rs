@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use crate::{
     joint::{Joint, Passage, joint},
     pipeline::{Command, Stage, Stdin, Stdout},
+    plans::Plans,
     process::{Ended, Process},
     spool::{Spool, kept, rewound},
     stop::Stop,
@@ -19,6 +20,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct Workshop {
     pub(crate) toolbox: Toolbox,
+    pub(crate) plans: Plans,
     pub(crate) spool: Spool,
     /// Most bytes of a stream that are kept for the result.
     pub(crate) kept_bytes: usize,
@@ -84,9 +86,9 @@ fn start(
         (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
         (Stdin::Task(from), _) => match outputs.get(from) {
             Some(file) => rewound(file)?.into(),
-            None => Stdio::null(),
+            None => workshop.spool.nothing(),
         },
-        (Stdin::Empty | Stdin::Pipe, _) => Stdio::null(),
+        (Stdin::Empty | Stdin::Pipe, _) => workshop.spool.nothing(),
     };
     let stderr = workshop.spool.file()?;
     let (stdout, child_stdout, to_next) = match &command.stdout {

@@ -2,7 +2,10 @@
 
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -32,7 +35,7 @@ impl Counters {
 
 /// Looks at the machine.
 pub(crate) struct Vitals {
-    system: System,
+    system: Mutex<System>,
     started: Instant,
     /// The disk that matters: where tasks spool.
     spool: PathBuf,
@@ -40,13 +43,14 @@ pub(crate) struct Vitals {
 
 impl Vitals {
     pub(crate) fn new(spool: PathBuf) -> Result<Self, sysinfo::Error> {
-        Ok(Self { system: System::new()?, started: Instant::now(), spool })
+        Ok(Self { system: Mutex::new(System::new()?), started: Instant::now(), spool })
     }
 
     /// The statistics now, of a worker that has these jobs. Memory is what the machine uses, not the worker alone.
-    pub(crate) fn take(&mut self, counters: &Counters, jobs: &[JobId]) -> Value {
-        self.system.refresh_cpu_usage();
-        self.system.refresh_memory();
+    pub(crate) fn take(&self, counters: &Counters, jobs: &[JobId]) -> Value {
+        let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
+        system.refresh_cpu_usage();
+        system.refresh_memory();
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (completed, failed) = (read(&counters.completed), read(&counters.failed));
         let average = read(&counters.busy_ms).checked_div(completed + failed).unwrap_or_default();
@@ -59,8 +63,8 @@ impl Vitals {
             "failed_jobs_total": failed,
             "avg_job_duration_ms": average,
             "uptime_seconds": self.started.elapsed().as_secs(),
-            "cpu_usage_percent": (f64::from(self.system.global_cpu_usage()) * 10.0).round() / 10.0,
-            "memory_mb": self.system.used_memory() / (1024 * 1024),
+            "cpu_usage_percent": (f64::from(system.global_cpu_usage()) * 10.0).round() / 10.0,
+            "memory_mb": system.used_memory() / (1024 * 1024),
             "disk_available_gb": self.disk_available() / (1024 * 1024 * 1024),
         })
     }

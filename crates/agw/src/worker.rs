@@ -14,10 +14,10 @@ use tokio::{
     sync::{Notify, watch},
     time::{sleep, timeout},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
-    crew::Crew,
+    crew::{Crew, Ebb},
     heartbeat,
     helm::{Helm, Turn},
     outfit::Outfit,
@@ -44,7 +44,7 @@ pub(crate) struct Worker {
     /// Where its jobs come from: the first one that has a job, each time.
     pub(crate) queues: Vec<QueueName>,
     pub(crate) crew: Arc<Crew>,
-    pub(crate) vitals: Vitals,
+    pub(crate) vitals: Arc<Vitals>,
     pub(crate) helm: Helm,
     /// How often it was equipped: agq knows of it when it registers.
     pub(crate) outfits: u64,
@@ -89,6 +89,8 @@ impl Worker {
                 Err(error) => Left::Lost(error),
             };
             self.crew.report_over(None);
+            // The next registration does not name them, and agq gives them to others.
+            self.crew.dismiss_all();
             let error = match left {
                 Left::Ended(end) => return Ok(end),
                 Left::Equipped(outfit) => {
@@ -151,7 +153,7 @@ impl Worker {
         lost.as_mut().enable();
         crew.report_over(Some(session.reports.clone()));
         let (nudge, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
-        let beat = heartbeat::beat(session, &mut self.vitals, &crew, &nudge, &tell);
+        let beat = heartbeat::beat(session, &self.vitals, &crew, &nudge, &tell);
         let calls = session.listen(&nudge);
         tokio::pin!(beat, calls);
         let mut claims = Some(claims);
@@ -173,29 +175,62 @@ impl Worker {
                     _ = told.changed() => self.helm.obey(&told.borrow_and_update()),
                     turn = self.helm.next() => match turn {
                         Turn::Heard => {}
-                        Turn::Equipped(outfit) => return Left::Equipped(outfit),
+                        Turn::Equipped(outfit) => {
+                            if let Err(error) = hand_back(session, &crew).await {
+                                debug!(%error, "what was claimed ahead is given back later");
+                            }
+                            return Left::Equipped(outfit);
+                        }
                         Turn::Force => return part(session, abandon(&crew).await).await,
                     },
                 }
+            }
+            if takes
+                && !self.helm.takes_jobs()
+                && let Err(error) = hand_back(session, &crew).await
+            {
+                return Left::Lost(error);
             }
         }
     }
 }
 
 /// Claims jobs while they are taken, over `claims` or a new connection. Dropping this closes it.
-async fn pull(crew: &Arc<Crew>, session: &Session, claims: Option<Claims>, takes: bool) -> ClientError {
+async fn pull(crew: &Arc<Crew>, session: &Session, mut claims: Option<Claims>, takes: bool) -> ClientError {
     if !takes {
         drop(claims);
         return std::future::pending().await;
     }
-    let claims = match claims {
-        Some(claims) => claims,
-        None => match session.claims().await {
-            Ok(claims) => claims,
-            Err(error) => return error,
-        },
-    };
-    Arc::clone(crew).pull(claims).await
+    loop {
+        let mut open = match claims.take() {
+            Some(open) => open,
+            None => match session.claims().await {
+                Ok(open) => open,
+                Err(error) => return error,
+            },
+        };
+        match crew.pull(&mut open).await {
+            Ebb::Failed(error) => return error,
+            Ebb::Stuck => {
+                crew.stalled();
+                if let Err(error) = hand_back(session, crew).await {
+                    return error;
+                }
+            }
+        }
+    }
+}
+
+/// What was claimed ahead goes to others, at once and at no cost. Called before the claiming connection is closed: agq then
+/// takes back what it has not heard of, and it need not have heard of all that runs.
+async fn hand_back(session: &Session, crew: &Crew) -> Result<(), ClientError> {
+    let waited = crew.dismiss_all();
+    let running = crew.job_ids();
+    if waited == 0 && running.is_empty() {
+        return Ok(());
+    }
+    debug!(waited, running = running.len(), "what was claimed ahead is given back");
+    session.keep_only(running).await
 }
 
 /// A report found the connection dead.

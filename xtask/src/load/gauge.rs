@@ -6,17 +6,17 @@ use std::fs;
 const TICKS_PER_SEC: f64 = 100.0;
 
 /// The most memory that a process ever had, in MB.
-pub(super) fn peak_mb(pid: u32) -> Option<f64> {
+pub(crate) fn peak_mb(pid: u32) -> Option<f64> {
     memory_mb(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
 }
 
 /// The memory that a process has, in MB.
-pub(super) fn resident_mb(pid: u32) -> Option<f64> {
+pub(crate) fn resident_mb(pid: u32) -> Option<f64> {
     memory_mb(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
 }
 
 /// The time that a process has computed for, in seconds.
-pub(super) fn busy_secs(pid: u32) -> Option<f64> {
+pub(crate) fn busy_secs(pid: u32) -> Option<f64> {
     ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|ticks| ticks / TICKS_PER_SEC)
 }
 

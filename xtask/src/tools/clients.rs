@@ -63,7 +63,7 @@ fn redis_programs(report: &mut Report, bin: &Path) {
 }
 
 /// Where PATH has a program.
-fn on_path(name: &str) -> Option<PathBuf> {
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
 }

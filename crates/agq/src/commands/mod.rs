@@ -93,15 +93,20 @@ pub(crate) async fn run(
 ) -> Done {
     let record = recorded::Record::of(&house, &caller, command, &request);
     let outcome = match request {
-        Request::BlockingPop(pop) => queue::blocking_pop(&house, &caller, pop).await,
+        Request::BlockingPop(pop) => Box::pin(queue::blocking_pop(&house, &caller, pop)).await,
         Request::Key(KeyCommand::Pop { key, from, count }) => match claimed_queue(&key) {
-            Some(name) => queue::pop(&house, &caller, &name, count).await,
+            Some(name) => Box::pin(queue::pop(&house, &caller, &name, count)).await,
             None => on_keys(&house, KeyCommand::Pop { key, from, count }).await.map(Done::plain),
         },
-        Request::WorkerRegister { worker } => worker::register(&house, &caller, &worker).await,
-        Request::WorkerUnregister { worker_id } => worker::unregister(&house, &caller, worker_id).await,
-        Request::Backup(command) => backup::run(&house, command).await.map(Done::plain),
-        // Apart, so that the commands above are not moved about with room for the largest of all.
+        // The commands that come most have their own way: the others are apart, so that nothing is moved about with room for the
+        // largest of all.
+        Request::Key(command) => on_keys(&house, command).await.map(Done::plain),
+        Request::Ping { message } => Ok(Done::plain(pong(message))),
+        Request::WorkerRegister { worker } => Box::pin(worker::register(&house, &caller, &worker)).await,
+        Request::WorkerUnregister { worker_id } => {
+            Box::pin(worker::unregister(&house, &caller, worker_id)).await
+        }
+        Request::Backup(command) => Box::pin(backup::run(&house, command)).await.map(Done::plain),
         other => Box::pin(plain(&house, &caller, other)).await.map(Done::plain),
     };
     let done = outcome.unwrap_or_else(|error| Done::plain(Reply::Error(error.line())));
@@ -140,14 +145,12 @@ fn pong(message: Option<Bytes>) -> Reply {
 /// The commands that mean nothing for their connection.
 async fn plain(house: &House, caller: &Caller, request: Request) -> Outcome {
     match request {
-        Request::Ping { message } => Ok(pong(message)),
         Request::Echo { message } => Ok(Reply::Bulk(message)),
         Request::CommandInfo { names } => Ok(info::commands(names.as_deref())),
         Request::CommandCount => Ok(Reply::count(Command::all().count())),
         Request::CommandDocs { names } => Ok(info::docs(&names)),
         Request::Info { sections } => info::info(house, &sections).await,
         Request::Publish { channel, message } => publish(house, &channel, &message),
-        Request::Key(command) => on_keys(house, command).await,
         Request::PlanSubmit { plan } => plan::submit(house, &plan).await,
         Request::PlanGet { plan_id } => plan::get(house, &plan_id).await,
         Request::PlanList { page } => plan::list(house, page).await,
@@ -202,7 +205,7 @@ async fn workers(house: &House, caller: &Caller, request: Request) -> Outcome {
 /// A command on keys: those of users, or windows on what agq keeps.
 async fn on_keys(house: &House, command: KeyCommand) -> Outcome {
     if command.names().into_iter().any(|name| is_reserved(name)) {
-        windows::answer(house, &command).await
+        Box::pin(windows::answer(house, &command)).await
     } else {
         keyspace::users(house, command).await
     }

@@ -10,6 +10,7 @@ use futures_util::{
     future::{AbortHandle, BoxFuture, abortable},
     task::LocalSpawnExt,
 };
+use redb::StorageBackend;
 use tokio::sync::mpsc;
 
 use super::{disk::Disk, time::Time};
@@ -43,8 +44,18 @@ pub(super) struct Life {
 impl Life {
     /// Starts agq; an error is the message with which it would end.
     pub(super) fn begin(disk: &Disk, time: &Time, settings: &Settings) -> Result<Self, String> {
-        let shown = |error: anyhow::Error| format!("{error:#}");
         let [database, journal] = disk.open();
+        Self::begin_on(database, journal, time, settings)
+    }
+
+    /// The same, on whatever keeps its two files.
+    pub(super) fn begin_on(
+        database: impl StorageBackend,
+        journal: impl StorageBackend,
+        time: &Time,
+        settings: &Settings,
+    ) -> Result<Self, String> {
+        let shown = |error: anyhow::Error| format!("{error:#}");
         let id = u64::try_from(time.random() >> 64).unwrap_or_default();
         let (store, mut writer) = RedbStore::by_hand(database, journal, id).map_err(shown)?;
         let store = Arc::new(store);

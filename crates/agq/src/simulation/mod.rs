@@ -4,7 +4,7 @@
 //! `world` is everything of one seed, `steps` and `workers` what may happen, `replies` what answers mean, `checks` what must hold, `finish` how it ends. `ledger` and
 //! `keys` are the models that agq is held against, `disk` and `time` the machine, `life` one process of agq, `actors` those
 //! who play with it. `run` makes a failing seed short, `images` and `damage` start agq on what a crash or a bad disk could leave,
-//! `program` is the command line.
+//! `program` is the command line. `paths` goes the ways that are gone most, for whoever counts the instructions of that.
 
 mod actors;
 mod checks;
@@ -15,6 +15,7 @@ mod images;
 mod keys;
 mod ledger;
 mod life;
+mod paths;
 mod program;
 mod replies;
 mod run;
@@ -23,4 +24,4 @@ mod time;
 mod workers;
 mod world;
 
-pub use program::run_program;
+pub use {paths::run_path, program::run_program};

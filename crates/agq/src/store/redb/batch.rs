@@ -14,12 +14,13 @@ use redb::{Error, WriteTransaction};
 
 use super::{
     codec::{decode, encode},
+    known_keys::KnownKeys,
     lanes::Lanes,
     logged::{Logged, Note, Redo, Replayed, take_note},
     tables::{
-        ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, KeyRecord,
-        LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, PAUSED, PLAN_LOADS, PLANS, READY, REGISTRATIONS,
-        RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
+        ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, LANE_LENGTHS,
+        LANES, LEASES, LIST_ITEMS, META, PAUSED, PLAN_LOADS, PLANS, READY, REGISTRATIONS, RESULTS, SCORES,
+        TALLIES, TOTALS, WAITING, WORKERS,
     },
 };
 use crate::store::{Arrived, News, Totals};
@@ -39,7 +40,7 @@ pub(super) struct Batch<'t> {
     pub(super) workers: Logged<'t, Text, Bytes>,
     pub(super) registrations: Logged<'t, Text, Text>,
     pub(super) paused: Logged<'t, Text, ()>,
-    pub(super) keys: Logged<'t, Bytes, KeyRecord>,
+    pub(super) keys: KnownKeys<'t>,
     pub(super) key_numbers: Logged<'t, u64, Bytes>,
     pub(super) expiries: Logged<'t, (u64, Bytes), ()>,
     pub(super) list_items: Logged<'t, (Bytes, i64), Bytes>,
@@ -82,7 +83,7 @@ impl<'t> Batch<'t> {
             workers: Logged::new(WORKERS, transaction, redo),
             registrations: Logged::new(REGISTRATIONS, transaction, redo),
             paused: Logged::new(PAUSED, transaction, redo),
-            keys: Logged::new(KEYS, transaction, redo),
+            keys: KnownKeys::new(transaction, redo),
             key_numbers: Logged::new(KEY_NUMBERS, transaction, redo),
             expiries: Logged::new(EXPIRIES, transaction, redo),
             list_items: Logged::new(LIST_ITEMS, transaction, redo),
@@ -120,7 +121,7 @@ impl<'t> Batch<'t> {
             &mut self.workers,
             &mut self.registrations,
             &mut self.paused,
-            &mut self.keys,
+            self.keys.table_mut(),
             &mut self.key_numbers,
             &mut self.expiries,
             &mut self.list_items,
@@ -172,6 +173,7 @@ impl<'t> Batch<'t> {
         if let Some(totals) = &self.changed_totals {
             self.totals.insert("totals", encode(totals)?.as_slice())?;
         }
+        self.keys.save()?;
         self.lanes.save(&mut self.lane_keys, &mut self.lane_lengths, &mut self.meta)?;
         Ok(self.arrived)
     }

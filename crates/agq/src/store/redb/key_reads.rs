@@ -4,7 +4,7 @@ use std::ops::{Bound, Range};
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use redb::{Error, ReadableTable, ReadableTableMetadata};
+use redb::{Error, ReadableTable};
 
 use super::tables::{KeyRecord, ordered, score_of};
 use crate::store::{Entry, Part};
@@ -20,12 +20,12 @@ pub(super) fn entry(
 }
 
 pub(super) fn count(
-    keys: &impl ReadableTableMetadata,
+    keys: u64,
     expiries: &impl ReadableTable<(u64, &'static [u8]), ()>,
     now: Timestamp,
 ) -> Result<u64, Error> {
     let expired = expiries.range(..(now.0.saturating_add(1), FIRST))?.count() as u64;
-    Ok(keys.len()?.saturating_sub(expired))
+    Ok(keys.saturating_sub(expired))
 }
 
 pub(super) fn newest(

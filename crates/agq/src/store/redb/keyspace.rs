@@ -11,8 +11,8 @@ use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
 use futures_util::future::ready;
 use redb::{
-    Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition,
-    Value,
+    Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
+    ReadableTableMetadata, TableDefinition, Value,
 };
 
 use super::{
@@ -70,7 +70,7 @@ impl Writing<'_, '_> {
 
 impl Keys for Writing<'_, '_> {
     fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        self.noted((|| key_reads::entry(self.batch.keys.table()?, key))())
+        self.noted(self.batch.keys.get(key).map(|record| record.map(|record| record.entry)))
     }
 
     fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Result<(), StoreError> {
@@ -84,7 +84,7 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted((|| key_reads::count(self.batch.keys.table()?, self.batch.expiries.table()?, now))())
+        self.noted((|| key_reads::count(self.batch.keys.count()?, self.batch.expiries.table()?, now))())
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
@@ -135,7 +135,7 @@ impl Keys for Writing<'_, '_> {
 
 impl Batch<'_> {
     fn put_key(&mut self, key: &[u8], entry: &Entry) -> Result<(), Error> {
-        let before = self.keys.get(key)?.map(|record| record.value());
+        let before = self.keys.get(key)?;
         let number = match &before {
             Some(before) => before.number,
             None => self.number_key(key)?,
@@ -155,7 +155,7 @@ impl Batch<'_> {
                 self.expiries.insert((at.0, key), ())?;
             }
         }
-        self.keys.insert(key, KeyRecord { number, entry: entry.clone() })?;
+        self.keys.put(key, Some(KeyRecord { number, entry: entry.clone() }));
         Ok(())
     }
 
@@ -167,7 +167,8 @@ impl Batch<'_> {
     }
 
     fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let Some(record) = self.keys.remove(key)?.map(|record| record.value()) else { return Ok(false) };
+        let Some(record) = self.keys.get(key)? else { return Ok(false) };
+        self.keys.put(key, None);
         self.key_numbers.remove(record.number)?;
         if let Some(at) = record.entry.expires_at {
             self.expiries.remove((at.0, key))?;
@@ -252,7 +253,7 @@ impl Keys for Reading<'_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.of(EXPIRIES, |expiries| key_reads::count(&self.0.open_table(KEYS)?, expiries, now))
+        self.of(EXPIRIES, |expiries| key_reads::count(self.0.open_table(KEYS)?.len()?, expiries, now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {

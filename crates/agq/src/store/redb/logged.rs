@@ -8,8 +8,8 @@ use std::{
 };
 
 use redb::{
-    AccessGuard, Error, Key, Range, ReadableTable, Table, TableDefinition, TableHandle, Value,
-    WriteTransaction,
+    AccessGuard, Error, Key, Range, ReadableTable, ReadableTableMetadata, Table, TableDefinition,
+    TableHandle, Value, WriteTransaction,
 };
 
 /// In the place of a value's length: the key was removed.
@@ -122,6 +122,11 @@ impl<'t, K: Key + 'static, V: Value + 'static> Logged<'t, K, V> {
         range: impl RangeBounds<KR> + 'k,
     ) -> Result<Range<'_, K, V>, Error> {
         Ok(self.table()?.range::<KR>(range)?)
+    }
+
+    /// How many keys it has.
+    pub(super) fn len(&self) -> Result<u64, Error> {
+        Ok(self.table()?.len()?)
     }
 
     /// Gives a key a value; the value that it had.

@@ -20,6 +20,7 @@ mod format;
 mod journal;
 mod key_reads;
 mod keyspace;
+mod known_keys;
 mod lanes;
 mod logged;
 mod overlay;

@@ -1,0 +1,11 @@
+//! `agq-paths PATH TIMES`: goes a way through agq so often, for whoever counts the instructions of that.
+
+#![forbid(unsafe_code)]
+
+use anyhow::bail;
+
+fn main() -> anyhow::Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [path, times] = args.as_slice() else { bail!("usage: agq-paths PATH TIMES") };
+    agq_server::simulation::run_path(path, times.parse()?)
+}

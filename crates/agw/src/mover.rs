@@ -1,0 +1,73 @@
+//! Threads that move bytes, kept for the next joint: to make one takes longer than most of what has to be moved.
+
+use std::{
+    io,
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    thread,
+};
+
+/// Most threads that wait for something to do.
+const MOST_IDLE: usize = 16;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// How to reach those that wait.
+static IDLE: Mutex<Vec<mpsc::Sender<Work>>> = Mutex::new(Vec::new());
+
+/// Does this on a thread of its own, at once: in a pool that is full, a joint would wait for those that wait for it.
+pub(crate) fn run(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let mut work: Work = Box::new(work);
+    let waiting = idle().pop();
+    if let Some(mover) = waiting {
+        match mover.send(work) {
+            Ok(()) => return Ok(()),
+            Err(mpsc::SendError(unsent)) => work = unsent,
+        }
+    }
+    let (reach, inbox) = mpsc::channel();
+    thread::Builder::new().name("mover".into()).spawn(move || serve(work, &reach, &inbox))?;
+    Ok(())
+}
+
+fn serve(mut work: Work, reach: &mpsc::Sender<Work>, inbox: &mpsc::Receiver<Work>) {
+    loop {
+        work();
+        {
+            let mut idle = idle();
+            if idle.len() >= MOST_IDLE {
+                return;
+            }
+            idle.push(reach.clone());
+        }
+        let Ok(next) = inbox.recv() else { return };
+        work = next;
+    }
+}
+
+fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<Work>>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Barrier, mpsc};
+
+    use super::{MOST_IDLE, run};
+
+    #[test]
+    fn nobody_waits_for_another_and_threads_are_used_again() {
+        let count = 2 * MOST_IDLE;
+        for _round in 0..3 {
+            let (all, (tell, told)) = (Arc::new(Barrier::new(count)), mpsc::channel());
+            for _ in 0..count {
+                let (all, tell) = (Arc::clone(&all), tell.clone());
+                run(move || {
+                    all.wait();
+                    tell.send(()).unwrap();
+                })
+                .unwrap();
+            }
+            assert_eq!(told.iter().take(count).count(), count);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Who runs: every job of this worker that has been started and is not reported yet.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::ids::JobId;
+use tokio::task::AbortHandle;
+use tracing::debug;
+
+use crate::stop::Stop;
+
+/// The runs, by the order of their starts: a job may run twice, when agq forgot a claim and made it again.
+#[derive(Default)]
+pub(crate) struct Roster {
+    runs: BTreeMap<u64, Run>,
+    next: u64,
+}
+
+/// One claim of a job that runs here.
+pub(crate) struct Run {
+    pub(crate) job_id: JobId,
+    pub(crate) attempt: u32,
+    pub(crate) task: AbortHandle,
+    pub(crate) stop: Stop,
+}
+
+impl Roster {
+    /// The number that the next run will have.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Adds a run, under the number that was next.
+    pub(crate) fn add(&mut self, run: Run) {
+        // A later claim: agq took the job back, and no order tells the earlier run, for the job is ours again.
+        let is_earlier = |other: &&Run| other.job_id == run.job_id && other.attempt < run.attempt;
+        self.runs.values().filter(is_earlier).for_each(|other| other.stop.call());
+        self.runs.insert(self.next, run);
+        self.next += 1;
+    }
+
+    /// A run is over, and reported where that was wanted.
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.runs.remove(&number);
+    }
+
+    /// These jobs are not ours any more. Only runs with numbers below `before` are meant.
+    pub(crate) fn call_off(&self, jobs: &[JobId], before: u64) {
+        for (_, run) in self.runs.range(..before) {
+            if jobs.contains(&run.job_id) && !run.stop.is_called() {
+                debug!(job_id = %run.job_id, "agq says that the job is not ours");
+                run.stop.call();
+            }
+        }
+    }
+
+    /// The jobs that run or are not reported yet.
+    pub(crate) fn job_ids(&self) -> Vec<JobId> {
+        self.runs.values().map(|run| run.job_id.clone()).collect()
+    }
+
+    /// Ends all of them, unreported.
+    pub(crate) fn abort(&mut self) {
+        for run in std::mem::take(&mut self.runs).into_values() {
+            run.task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Roster, Run};
+    use crate::stop::Stop;
+
+    fn run(job: &str, attempt: u32) -> (Run, Stop) {
+        let (task, stop) = (tokio::spawn(std::future::pending::<()>()).abort_handle(), Stop::default());
+        (Run { job_id: job.parse().unwrap(), attempt, task, stop: stop.clone() }, stop)
+    }
+
+    #[tokio::test]
+    async fn a_later_claim_of_a_job_ends_the_earlier_one() {
+        let mut roster = Roster::default();
+        let (first, first_stop) = run("a", 1);
+        let (second, second_stop) = run("a", 2);
+        let (other, other_stop) = run("b", 1);
+        roster.add(first);
+        roster.add(other);
+        roster.add(second);
+        assert!(first_stop.is_called() && !second_stop.is_called() && !other_stop.is_called());
+        assert_eq!(roster.job_ids().len(), 3, "it is there until it has ended");
+    }
+
+    #[tokio::test]
+    async fn an_order_is_about_runs_that_were_there_when_it_was_asked_for() {
+        let mut roster = Roster::default();
+        let (early, early_stop) = run("a", 1);
+        roster.add(early);
+        let asked_at = roster.next();
+        let (late, late_stop) = run("b", 1);
+        roster.add(late);
+        roster.call_off(&["a".parse().unwrap(), "b".parse().unwrap()], asked_at);
+        assert!(early_stop.is_called() && !late_stop.is_called());
+        roster.remove(0);
+        let left: Vec<_> = roster.job_ids().iter().map(ToString::to_string).collect();
+        assert_eq!(left, ["b"]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Who may run and who waits: the slots of the worker, and the jobs that were claimed ahead of one (ADR 8). Pure: it starts
+//! nothing, and time is an argument.
+
+use std::{collections::VecDeque, time::Duration};
+
+use agenix_protocol::{documents::JobDocument, ids::JobId};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use crate::pace::Pace;
+
+/// A job that was claimed, with its place among all that this worker has.
+pub(crate) struct Claimed {
+    pub(crate) job: JobDocument,
+    pub(crate) berth: OwnedSemaphorePermit,
+}
+
+struct Waiting {
+    claimed: Claimed,
+    since: Instant,
+}
+
+/// The slots. Nothing waits while one is free.
+pub(crate) struct Slots {
+    /// The numbers of those that are free.
+    free: Vec<u32>,
+    /// The longest first.
+    waiting: VecDeque<Waiting>,
+    most_waiting: usize,
+    pace: Pace,
+}
+
+impl Slots {
+    /// So many slots, all free; so many jobs may be claimed `ahead` for each.
+    pub(crate) fn new(count: u32, ahead: u32) -> Self {
+        let most_waiting = count as usize * ahead as usize;
+        Self {
+            free: (0..count).rev().collect(),
+            waiting: VecDeque::new(),
+            most_waiting,
+            pace: Pace::default(),
+        }
+    }
+
+    /// How many more jobs may be claimed.
+    pub(crate) fn room(&self) -> usize {
+        let ahead = if self.pace.is_brisk() { self.most_waiting } else { 0 };
+        self.free.len() + ahead.saturating_sub(self.waiting.len())
+    }
+
+    /// A job has come. Where a slot is free it is given back with its number, to start in it; else it waits.
+    pub(crate) fn seat(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
+        // An earlier claim of it is void: agq took the job back, and gave it to us again.
+        self.waiting.retain(|other| other.claimed.job.job_id != claimed.job.job_id);
+        if let Some(slot) = self.free.pop() {
+            return Some((slot, claimed));
+        }
+        self.waiting.push_back(Waiting { claimed, since: now });
+        None
+    }
+
+    /// A slot is left, by a job that took this long where that is known. The job that has waited longest is given to start in
+    /// it.
+    pub(crate) fn vacated(&mut self, slot: u32, took: Option<Duration>) -> Option<(u32, Claimed)> {
+        if let Some(took) = took {
+            self.pace.ended(took);
+        }
+        let next = self.waiting.pop_front().map(|next| (slot, next.claimed));
+        if next.is_none() {
+            self.free.push(slot);
+        }
+        next
+    }
+
+    /// Since when the one waits that has waited longest.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.waiting.front().map(|waiting| waiting.since)
+    }
+
+    /// The claims that wait: job and attempt.
+    pub(crate) fn waiting(&self) -> Vec<(JobId, u32)> {
+        let claims = self.waiting.iter().map(|waiting| &waiting.claimed.job);
+        claims.map(|job| (job.job_id.clone(), job.attempt)).collect()
+    }
+
+    /// A claim is void: it is not started.
+    pub(crate) fn dismiss(&mut self, job_id: &JobId, attempt: u32) {
+        let is_it = |job: &JobDocument| job.job_id == *job_id && job.attempt == attempt;
+        self.waiting.retain(|waiting| !is_it(&waiting.claimed.job));
+    }
+
+    /// What waits is not started here. How many those are.
+    pub(crate) fn dismiss_all(&mut self) -> usize {
+        let count = self.waiting.len();
+        self.waiting.clear();
+        count
+    }
+
+    /// What runs takes longer than was thought.
+    pub(crate) fn stalled(&mut self) {
+        self.pace.stalled();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use agenix_protocol::documents::parse;
+    use tokio::{sync::Semaphore, time::Instant};
+
+    use super::{Claimed, Slots};
+
+    const SHORT: Option<Duration> = Some(Duration::from_millis(1));
+    const LONG: Option<Duration> = Some(Duration::from_secs(100));
+
+    fn claimed(berths: &Arc<Semaphore>, job: &str, attempt: u32) -> Claimed {
+        let json = format!(
+            r#"{{"job_id":"{job}","action_id":"a","plan_id":"p","plan":{{}},"inputs":{{}},"attempt":{attempt}}}"#
+        );
+        let berth = Arc::clone(berths).try_acquire_owned().unwrap();
+        Claimed { job: parse(json.as_bytes()).unwrap(), berth }
+    }
+
+    fn started(given: Option<(u32, Claimed)>) -> Option<(u32, String)> {
+        given.map(|(slot, claimed)| (slot, claimed.job.job_id.to_string()))
+    }
+
+    fn named(slot: u32, job: &str) -> Option<(u32, String)> {
+        Some((slot, job.to_owned()))
+    }
+
+    #[test]
+    fn a_job_starts_where_a_slot_is_free_and_else_in_the_next_that_is_left() {
+        let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
+        assert_eq!(started(slots.seat(claimed(&berths, "a", 1), now)), named(0, "a"));
+        assert_eq!(started(slots.seat(claimed(&berths, "b", 1), now)), named(1, "b"));
+        assert_eq!(started(slots.seat(claimed(&berths, "c", 1), now)), None);
+        assert_eq!(started(slots.seat(claimed(&berths, "d", 1), now)), None);
+        assert_eq!(started(slots.vacated(1, SHORT)), named(1, "c"));
+        assert_eq!(started(slots.vacated(0, SHORT)), named(0, "d"));
+        assert_eq!(started(slots.vacated(0, SHORT)), None);
+        assert_eq!(started(slots.seat(claimed(&berths, "e", 1), now)), named(0, "e"));
+    }
+
+    #[test]
+    fn jobs_are_claimed_ahead_only_while_they_are_short() {
+        let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
+        assert_eq!(slots.room(), 2, "a slot each, and nothing is known of jobs");
+        for job in ["a", "b"] {
+            assert!(slots.seat(claimed(&berths, job, 1), now).is_some());
+        }
+        assert_eq!(slots.room(), 0);
+        assert!(slots.vacated(0, SHORT).is_none());
+        assert_eq!(slots.room(), 3, "a free slot, and one ahead for each");
+        assert!(slots.seat(claimed(&berths, "c", 1), now).is_some());
+        assert!(slots.seat(claimed(&berths, "d", 1), now).is_none());
+        assert_eq!(slots.room(), 1);
+        slots.stalled();
+        assert_eq!(slots.room(), 0);
+        assert!(slots.vacated(0, LONG).is_some());
+        assert_eq!(slots.room(), 0, "jobs are long");
+        assert_eq!(Slots::new(3, 0).room(), 3);
+    }
+
+    #[test]
+    fn nothing_is_ever_claimed_ahead_where_that_is_switched_off() {
+        let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 0), Instant::now());
+        assert!(slots.seat(claimed(&berths, "a", 1), now).is_some());
+        assert!(slots.vacated(0, SHORT).is_none());
+        assert_eq!(slots.room(), 1);
+        assert!(slots.seat(claimed(&berths, "b", 1), now).is_some());
+        assert_eq!(slots.room(), 0);
+    }
+
+    #[test]
+    fn what_is_dismissed_never_starts_and_leaves_its_berth() {
+        let (berths, mut slots, now) = (Arc::new(Semaphore::new(4)), Slots::new(1, 3), Instant::now());
+        assert!(slots.seat(claimed(&berths, "a", 1), now).is_some());
+        for job in ["b", "c", "d"] {
+            assert!(slots.seat(claimed(&berths, job, 1), now).is_none());
+        }
+        // The one that was given to start is not kept here.
+        assert_eq!((slots.oldest(), berths.available_permits()), (Some(now), 1));
+        slots.dismiss(&"c".parse().unwrap(), 2);
+        assert_eq!(slots.waiting().len(), 3, "another attempt was meant");
+        slots.dismiss(&"c".parse().unwrap(), 1);
+        let left: Vec<_> = slots.waiting().into_iter().map(|(job, _)| job.to_string()).collect();
+        assert_eq!(left, ["b", "d"]);
+        assert_eq!((slots.dismiss_all(), slots.oldest(), berths.available_permits()), (2, None, 4));
+        assert!(slots.vacated(0, None).is_none());
+    }
+
+    #[test]
+    fn a_later_claim_of_a_job_that_waits_takes_its_place() {
+        let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 3), Instant::now());
+        assert!(slots.seat(claimed(&berths, "a", 1), now).is_some());
+        assert!(slots.seat(claimed(&berths, "b", 1), now).is_none());
+        assert!(slots.seat(claimed(&berths, "b", 2), now).is_none());
+        let waiting: Vec<_> = slots.waiting().into_iter().map(|(job, n)| (job.to_string(), n)).collect();
+        assert_eq!(waiting, [("b".to_owned(), 2)]);
+    }
+}

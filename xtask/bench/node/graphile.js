@@ -1,0 +1,25 @@
+// graphile-worker: eight that add, a runner with eight workers. It keeps no results. The argument is how PostgreSQL is reached.
+'use strict';
+
+const { Logger, makeWorkerUtils, run } = require('graphile-worker');
+const { PAIRS, Outstanding, serve } = require('./pairs.js');
+
+async function main() {
+  const connectionString = process.argv[2];
+  const logger = new Logger(() => () => {});
+  const outstanding = new Outstanding();
+  const utils = await makeWorkerUtils({ connectionString, maxPoolSize: PAIRS + 2, logger });
+  await utils.migrate();
+  const runner = await run({
+    connectionString,
+    maxPoolSize: PAIRS + 2,
+    concurrency: PAIRS,
+    noHandleSignals: true,
+    logger,
+    taskList: { cycle: async () => {} },
+  });
+  runner.events.on('job:complete', () => outstanding.end());
+  await serve((_, data) => utils.addJob('cycle', { data }), outstanding);
+}
+
+main().catch((error) => { console.error(error); process.exit(1); });

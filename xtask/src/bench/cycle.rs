@@ -1,0 +1,93 @@
+//! The durable job cycle: a job is submitted, claimed, and completed with a result of 1 KB, by clients that each do so over a
+//! connection of their own, one request at a time. Against peers that do the same, every server fresh for every contest.
+
+mod agq;
+mod beanstalkd;
+mod crew;
+mod node;
+mod ours;
+mod pairs;
+mod pairs_ours;
+mod postgres;
+mod redis;
+mod redis_lua;
+mod server;
+mod setting;
+mod slow_disk;
+mod texts;
+mod tools;
+mod wire;
+
+use std::time::Duration;
+
+use self::{agq::Durability, setting::Setting, tools::Tools};
+use super::{Bench, Better, Contest, Place};
+
+const SECTION: &str = "cycle";
+const AGQ: &str = "agq always";
+const AGQ_AS_SHIPPED: &str = "agq as shipped";
+const REDIS: &str = "redis Lua";
+const POSTGRES: &str = "PostgreSQL";
+const BEANSTALKD: &str = "beanstalkd -f0";
+
+const NOTE: &str = "every answer waits for the disk, claims too; as shipped, claims do not; redis: AOF always, never \
+    rewritten; PostgreSQL: SKIP LOCKED, no counters, pgbench over a Unix socket; beanstalkd keeps no result, and no claim";
+
+/// Everything of this section.
+pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
+    let tools = Tools::ready(bench, place);
+    for setting in setting::of_a_run(bench.is_quick) {
+        cycles(bench, place, &tools, setting)?;
+    }
+    pairs::run(bench, place, &tools)?;
+    slow_disk::run(bench, place, &tools)
+}
+
+/// How long a contender is measured for at a time. Not so many cycles: a sync takes ten times as long on one disk as on
+/// another, and on a slow one peers that sync for each job alone would take minutes.
+fn span(bench: &Bench) -> Duration {
+    if bench.is_quick { Duration::from_secs(1) } else { Duration::from_secs(2) }
+}
+
+/// One setting, everybody in it.
+fn cycles(bench: &mut Bench, place: &Place, tools: &Tools, setting: Setting) -> anyhow::Result<()> {
+    let span = span(bench);
+    let mut always = ours::crew(&place.bin, setting, Durability::Always, None)?;
+    let mut as_shipped = ours::crew(&place.bin, setting, Durability::AsShipped, None)?;
+    let mut contest = Contest::new(setting.title(), "cycles/s", Better::More)
+        .noting(NOTE)
+        .with(AGQ, move || always.cycles_per_sec(span))
+        .with(AGQ_AS_SHIPPED, move || as_shipped.cycles_per_sec(span));
+    if let Some(program) = &tools.redis {
+        let crew = redis_lua::crew(program, setting, None).map(|mut crew| move || crew.cycles_per_sec(span));
+        contest = joined(bench, contest, REDIS, crew);
+    }
+    if let Some(bin) = &tools.postgres {
+        let queue = postgres::queue(bin, setting, None).map(|mut queue| move || queue.cycles_per_sec(span));
+        contest = joined(bench, contest, POSTGRES, queue);
+    }
+    if let Some(program) = &tools.beanstalkd {
+        let crew = beanstalkd::crew(program, setting).map(|mut crew| move || crew.cycles_per_sec(span));
+        contest = joined(bench, contest, BEANSTALKD, crew);
+    }
+    for &(peer, floor, aim) in setting.goals() {
+        contest = contest.against(peer, floor, aim);
+    }
+    bench.hold(SECTION, contest)
+}
+
+/// The contest with one more, where that one could be started.
+fn joined<'a>(
+    bench: &mut Bench,
+    contest: Contest<'a>,
+    name: &'static str,
+    started: anyhow::Result<impl FnMut() -> anyhow::Result<f64> + 'a>,
+) -> Contest<'a> {
+    match started {
+        Ok(run) => contest.with(name, run),
+        Err(error) => {
+            bench.skip(&format!("{name}, {}", contest.title), &format!("{error:#}"));
+            contest
+        }
+    }
+}

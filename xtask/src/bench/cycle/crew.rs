@@ -1,0 +1,64 @@
+//! Clients that each do cycle after cycle over a connection of their own, one request at a time, and how many those were.
+
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::anyhow;
+
+use crate::bench::measure::per_second;
+
+/// Apart so far are the numbers of two clients' texts.
+const APART: usize = 1_000_003;
+
+/// One client.
+pub(super) trait Client: Send {
+    /// Submits a job, claims one, completes that. The number tells its texts from others.
+    fn cycle(&mut self, number: usize) -> io::Result<()>;
+}
+
+/// All clients of a server, and the server, which is there as long as they are.
+pub(super) struct Crew<C, S> {
+    // The first to be dropped.
+    clients: Vec<C>,
+    server: S,
+}
+
+impl<C: Client, S> Crew<C, S> {
+    pub(super) fn new(clients: Vec<C>, server: S) -> Self {
+        Self { clients, server }
+    }
+
+    pub(super) fn server(&self) -> &S {
+        &self.server
+    }
+
+    /// How many cycles a second all of them together do for so long. A cycle that was begun is ended, and counts with its time.
+    pub(super) fn cycles_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
+        let started = Instant::now();
+        let until = started + span;
+        let counts: Vec<_> = thread::scope(|scope| {
+            let clients = self.clients.iter_mut().enumerate();
+            let hands: Vec<_> = clients
+                .map(|(at, client)| scope.spawn(move || cycles_until(client, at * APART, until)))
+                .collect();
+            hands.into_iter().map(thread::ScopedJoinHandle::join).collect()
+        });
+        let took = started.elapsed();
+        let mut done = 0;
+        for count in counts {
+            done += count.map_err(|_| anyhow!("a client's thread panicked"))??;
+        }
+        Ok(per_second(done, took))
+    }
+}
+
+fn cycles_until(client: &mut impl Client, first: usize, until: Instant) -> io::Result<usize> {
+    let mut done = 0;
+    while Instant::now() < until {
+        client.cycle(first + done)?;
+        done += 1;
+    }
+    Ok(done)
+}

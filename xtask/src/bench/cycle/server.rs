@@ -1,0 +1,118 @@
+//! A server of a contest: its log, its end. Killed and waited for when it is dropped.
+
+use std::{
+    fs::{self, File},
+    io,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How long a server may take to be there, with a million jobs to be read.
+const START: Duration = Duration::from_secs(120);
+/// So much of a log is shown.
+const TAIL_LINES: usize = 5;
+
+/// A child process that serves.
+pub(super) struct Server {
+    child: Child,
+    log: PathBuf,
+    /// What makes it end with all that belongs to it.
+    end: Signal,
+}
+
+impl Server {
+    /// Starts it, its output in a log.
+    pub(super) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+        let out = File::create(log)?;
+        let err = out.try_clone()?;
+        Self::spawn(command.stdin(Stdio::null()).stdout(out).stderr(err), log)
+    }
+
+    /// Starts one that is told by stdin what to do, and answers on stdout.
+    pub(super) fn start_talking(
+        command: &mut Command,
+        log: &Path,
+    ) -> anyhow::Result<(Self, ChildStdin, ChildStdout)> {
+        let err = File::create(log)?;
+        let mut server = Self::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(err), log)?;
+        let stdin = server.child.stdin.take().expect("stdin is piped");
+        let stdout = server.child.stdout.take().expect("stdout is piped");
+        Ok((server, stdin, stdout))
+    }
+
+    fn spawn(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
+        let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        Ok(Self { child, log: log.to_owned(), end: Signal::KILL })
+    }
+
+    /// The same, ended by another signal: it has children that it has to end itself.
+    pub(super) fn ended_by(mut self, end: Signal) -> Self {
+        self.end = end;
+        self
+    }
+
+    /// Asks until `look` finds something; an error where the server ends instead.
+    pub(super) fn until<T>(&mut self, what: &str, mut look: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+        let child = &mut self.child;
+        let found = e2e::within(START, || match look() {
+            Some(found) => Some(Some(found)),
+            None => child.try_wait().is_ok_and(|ended| ended.is_some()).then_some(None),
+        });
+        found.flatten().ok_or_else(|| self.fault(what))
+    }
+
+    /// What went wrong, and what the server said last.
+    pub(super) fn fault(&self, what: &str) -> anyhow::Error {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().collect();
+        let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+        anyhow!("{what} did not come; the last that was said: {}", tail.join(" / "))
+    }
+
+    /// Whether a library was loaded into it. Only Linux says it.
+    pub(super) fn has_loaded(&self, library: &Path) -> bool {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap_or_default();
+        maps.contains(&library.display().to_string())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            let _ended = kill_process(pid, self.end);
+        }
+        if e2e::within(Duration::from_secs(10), || self.child.try_wait().ok().flatten()).is_none() {
+            let _ended = self.child.kill();
+            let _ended = self.child.wait();
+        }
+    }
+}
+
+/// A directory for a server, which vanishes.
+pub(super) fn directory() -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix("agenix-bench-").tempdir()
+}
+
+/// A port on which nobody listens.
+pub(super) fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// What is preloaded into a server.
+pub(super) fn preload(command: &mut Command, library: Option<&Path>) {
+    if let Some(library) = library {
+        command.env("LD_PRELOAD", library);
+    }
+}
+
+/// A file of the benchmark's own.
+pub(super) fn file(name: &str) -> PathBuf {
+    crate::report::root().join("xtask/bench").join(name)
+}

@@ -1,0 +1,150 @@
+//! The peers' programs: found, or installed below the target directory, or named as missing. No service is started.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail};
+
+use super::server::file;
+use crate::{
+    bench::{Bench, Place},
+    report::must,
+    tools::{debian_package, on_path},
+};
+
+/// What there is.
+pub(super) struct Tools {
+    pub(super) redis: Option<PathBuf>,
+    pub(super) beanstalkd: Option<PathBuf>,
+    /// The directory of PostgreSQL's programs.
+    pub(super) postgres: Option<PathBuf>,
+    pub(super) node: Option<NodeTools>,
+}
+
+/// A Node with the packages of xtask/bench/node/package.json.
+pub(super) struct NodeTools {
+    pub(super) program: PathBuf,
+    pub(super) modules: PathBuf,
+}
+
+impl Tools {
+    /// Looks for everything, and installs what may be installed.
+    pub(super) fn ready(bench: &mut Bench, place: &Place) -> Self {
+        let redis = Some(place.tools.join("bin/redis-server")).filter(|program| program.exists());
+        if redis.is_none() {
+            bench.skip("redis Lua and BullMQ", "there is no redis-server");
+        }
+        let beanstalkd = told(bench, "beanstalkd", beanstalkd(&place.tools));
+        let node = told(bench, "BullMQ and graphile-worker", node(&place.tools));
+        Self { redis, beanstalkd, postgres: postgres(bench), node }
+    }
+}
+
+/// A thing, and how it was installed, if it was just now.
+type Found<T> = (T, Option<String>);
+
+/// The thing; how it was installed, or why it is not there, goes into the report.
+fn told<T>(bench: &mut Bench, name: &str, found: anyhow::Result<Found<T>>) -> Option<T> {
+    match found {
+        Ok((thing, installed)) => {
+            if let Some(how) = installed {
+                bench.report.installed(&how);
+            }
+            Some(thing)
+        }
+        Err(error) => {
+            bench.skip(name, &format!("{error:#}"));
+            None
+        }
+    }
+}
+
+/// The package would start a service: it is only unpacked, as anybody may.
+fn beanstalkd(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
+    if let Some(program) = on_path("beanstalkd") {
+        return Ok((program, None));
+    }
+    let home = tools.join("beanstalkd");
+    let program = home.join("usr/bin/beanstalkd");
+    if program.is_file() {
+        return Ok((program, None));
+    }
+    println!("beanstalkd is missing: unpacking Debian's package");
+    fs::create_dir_all(&home)?;
+    must(quiet(Command::new("apt-get").args(["download", "beanstalkd"])).current_dir(&home))
+        .context("it is not installed and cannot be downloaded")?;
+    for entry in fs::read_dir(&home)? {
+        let package = entry?.path();
+        if package.extension().is_some_and(|extension| extension == "deb") {
+            must(Command::new("dpkg").arg("-x").arg(&package).arg(&home))?;
+            return Ok((program, Some("beanstalkd, unpacked below the target directory".into())));
+        }
+    }
+    bail!("apt-get left no package in {}", home.display())
+}
+
+/// The newest PostgreSQL with pgbench. Where its package starts a server, that is none of ours: ours has its own directory.
+fn postgres(bench: &mut Bench) -> Option<PathBuf> {
+    newest_postgres().or_else(|| {
+        debian_package(&mut bench.report, "PostgreSQL", "postgresql").then(newest_postgres).flatten()
+    })
+}
+
+fn newest_postgres() -> Option<PathBuf> {
+    let has_all =
+        |bin: &PathBuf| ["initdb", "postgres", "pgbench"].iter().all(|name| bin.join(name).is_file());
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let bins = versions.map(|version| version.path().join("bin"));
+    let newest = bins.filter(has_all).max_by_key(|bin| version_of(bin));
+    newest
+        .or_else(|| on_path("initdb").and_then(|program| Some(program.parent()?.to_owned())).filter(has_all))
+}
+
+/// `/usr/lib/postgresql/15/bin` is of version 15.
+fn version_of(bin: &Path) -> Option<u32> {
+    bin.parent()?.file_name()?.to_str()?.parse().ok()
+}
+
+/// Node, and the packages beside the other tools.
+fn node(tools: &Path) -> anyhow::Result<Found<NodeTools>> {
+    let recent = Some(tools.join("bin/node")).filter(|program| program.exists());
+    let program = recent.or_else(|| on_path("node")).context("there is no Node")?;
+    let home = tools.join("bench-node");
+    let modules = home.join("node_modules");
+    let wanted = fs::read_to_string(file("node/package.json"))?;
+    let done = home.join("installed.json");
+    let found = NodeTools { program, modules };
+    if fs::read_to_string(&done).is_ok_and(|installed| installed == wanted) {
+        return Ok((found, None));
+    }
+    println!("BullMQ and graphile-worker are missing: installing them with npm");
+    fs::create_dir_all(&home)?;
+    fs::write(home.join("package.json"), &wanted)?;
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"])
+        .arg("--fetch-retries=1");
+    must(quiet(&mut npm).current_dir(&home)).context("npm could not install them")?;
+    fs::write(done, wanted)?;
+    Ok((found, Some("BullMQ and graphile-worker with npm below the target directory".into())))
+}
+
+fn quiet(command: &mut Command) -> &mut Command {
+    command.stdin(Stdio::null()).stdout(Stdio::null())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::version_of;
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        let of = |path| version_of(Path::new(path));
+        assert!(of("/usr/lib/postgresql/9/bin") < of("/usr/lib/postgresql/15/bin"));
+        assert_eq!(of("/usr/lib/postgresql/bin"), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! Ours: an agq and one worker with two slots, idle; measured is agx, from its start until it knows the last result.
+
+use std::{cell::Cell, process::Stdio, time::Instant};
+
+use anyhow::ensure;
+use e2e::{Agq, Agw};
+
+use super::{
+    SLOTS,
+    desk::{Desk, Work},
+};
+use crate::bench::measure::per_second;
+
+/// We come as fast as we can.
+const AGQ: [&str; 2] = ["--max-commands-per-second", "0"];
+const PLANS: [&str; 2] = [
+    r#"{"plan_id":"true","tasks":[{"task_number":1,"command":"true","args":["{{input.line}}"]}]}"#,
+    r#"{"plan_id":"sort_uniq","tasks":[
+        {"task_number":1,"command":"sort","args":["{{input.line}}"]},
+        {"task_number":2,"command":"uniq","args":["-c"],"input_from_task":1,"stream":true}]}"#,
+];
+
+pub(super) struct Ours {
+    _agw: Agw,
+    agq: Agq,
+    actions: Cell<usize>,
+}
+
+impl Ours {
+    pub(super) fn start(desk: &Desk) -> Self {
+        let agq = desk.lab.agq(&AGQ);
+        for plan in PLANS {
+            desk.lab.submit_plan(&agq, plan);
+        }
+        let agw = desk.lab.agw(&agq, "worker", &["--max-concurrent-jobs", SLOTS]);
+        Self { _agw: agw, agq, actions: Cell::new(0) }
+    }
+
+    pub(super) fn run(&self, desk: &Desk, work: Work, count: usize) -> anyhow::Result<f64> {
+        let list = desk.list(work, count)?.display().to_string();
+        let action = format!("action-{}", self.actions.replace(self.actions.get() + 1));
+        let mut agx = desk.lab.command("agx");
+        agx.env("AGQ_ADDR", self.agq.address())
+            .args(["action", "submit", work.id(), "--lines", &list, "--id", &action, "--wait"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let started = Instant::now();
+        let output = agx.output()?;
+        let took = started.elapsed();
+        ensure!(output.status.success(), "agx: {}", String::from_utf8_lossy(&output.stderr).trim());
+        let results = desk.lab.agx(&self.agq, &["action", "results", &action]);
+        ensure!(results.code == 0, "agx action results: {}", results.err.trim());
+        desk.check(work, count, results.out.len())?;
+        Ok(per_second(count, took))
+    }
+}
