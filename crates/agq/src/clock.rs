@@ -143,8 +143,8 @@ impl Source for Machine {
     }
 
     fn random(&self) -> u128 {
-        // Its version and variant bits are fixed; nobody uses those.
-        Uuid::new_v4().as_u128()
+        // Ids have to differ, not to be unguessable: no system call for each.
+        fastrand::u128(..)
     }
 
     fn sleep(&self, how_long: Duration) -> BoxFuture<'static, ()> {

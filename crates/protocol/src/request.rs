@@ -157,16 +157,10 @@ impl RequestError {
     }
 }
 
-/// The name of a command in capitals: what it is looked up by, and what logs may show.
-pub fn name_of(args: &[Bytes]) -> String {
-    let name = args.first().map(|name| String::from_utf8_lossy(name).to_ascii_uppercase());
-    name.unwrap_or_default().chars().take(64).collect()
-}
-
 impl Request {
     /// Reads a command, and finds its row in the table.
     pub fn parse(args: &[Bytes]) -> Result<(&'static Command, Self), RequestError> {
-        let Some(command) = Command::find(&name_of(args)) else {
+        let Some(command) = Command::of(args) else {
             let name =
                 args.first().map(|name| String::from_utf8_lossy(name).chars().take(64).collect::<String>());
             return Err(RequestError::Unknown(name.unwrap_or_default().escape_debug().to_string()));

@@ -66,6 +66,7 @@ pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::U
             put_back(&*store, element, clock.now());
         }
         let asked = waiting.asked(&looked, &new);
+        arrivals.want_lists(!waiting.tickets.is_empty());
         if !asked.is_empty() {
             serve(&*store, asked, clock.now(), &mut waiting, &back).await;
         }

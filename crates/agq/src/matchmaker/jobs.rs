@@ -1,17 +1,21 @@
 //! Matches ready jobs with the claimants that wait: one claim for all of them, the one who waits longest first.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::VecDeque,
+    mem::take,
+    sync::{Arc, atomic::Ordering},
+};
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::job;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
-use super::Handed;
-use crate::{
-    clock::Clock,
-    store::{Claim, Claimant, Promise, Store, StoreError},
+use super::{
+    Handed,
+    counter::{Claims, Desk},
 };
+use crate::store::{Claim, Claimant, Promise, Store, StoreError};
 
 /// A claimant that waits.
 pub(super) struct Ticket {
@@ -30,16 +34,13 @@ pub(super) enum Order {
     Leave(u64),
     /// Whoever waits in this name is to go.
     Dismiss(Arc<str>),
+    /// Whoever made these claims has gone.
+    Abandoned(Claims),
 }
 
-pub(super) async fn run(
-    store: Arc<dyn Store>,
-    clock: Clock,
-    start_timeout_ms: u64,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-) {
+pub(super) async fn run(desk: Desk) {
+    let Desk { store, clock, start_timeout_ms, mut orders, back, mut returned, queue } = desk;
     let arrivals = store.arrivals();
-    let (back, mut returned) = mpsc::unbounded_channel();
     let mut waiting = VecDeque::new();
     loop {
         let mut is_due = false;
@@ -47,38 +48,45 @@ pub(super) async fn run(
             biased;
             order = orders.recv() => match order {
                 None => return,
-                Some(order) => is_due |= obey(order, &mut waiting),
+                Some(order) => is_due |= obey(&*store, order, &mut waiting).await,
             },
             () = arrivals.jobs() => is_due = true,
             Some(claim) = returned.recv() => give_back(&*store, &claim),
         }
         while let Ok(order) = orders.try_recv() {
-            is_due |= obey(order, &mut waiting);
+            is_due |= obey(&*store, order, &mut waiting).await;
         }
         while let Ok(claim) = returned.try_recv() {
             give_back(&*store, &claim);
         }
         waiting.retain(|ticket: &Ticket| !ticket.give.is_closed());
         // Whoever only leaves, or gives back what announces itself, is no reason to look.
+        queue.store(waiting.len(), Ordering::Relaxed);
+        arrivals.want_jobs(!waiting.is_empty());
         if is_due {
             serve(&*store, clock.now(), start_timeout_ms, &mut waiting, &back).await;
+            queue.store(waiting.len(), Ordering::Relaxed);
         }
     }
 }
 
 /// Does what is asked; whether somebody came.
-fn obey(order: Order, waiting: &mut VecDeque<Ticket>) -> bool {
+async fn obey(store: &dyn Store, order: Order, waiting: &mut VecDeque<Ticket>) -> bool {
     let comes = matches!(order, Order::Park(_));
     match order {
         Order::Park(ticket) => waiting.push_back(ticket),
         Order::Leave(number) => waiting.retain(|ticket| ticket.number != number),
         Order::Dismiss(holder) => {
-            let (gone, stay) =
-                std::mem::take(waiting).into_iter().partition(|ticket| ticket.claimant.holder == holder);
+            let (gone, stay) = take(waiting).into_iter().partition(|ticket| ticket.claimant.holder == holder);
             *waiting = stay;
             let gone: VecDeque<Ticket> = gone;
             for ticket in gone {
                 let _gone_already = ticket.give.send(Ok(None));
+            }
+        }
+        Order::Abandoned(claims) => {
+            for claim in claims.await.into_iter().flatten().flatten() {
+                give_back(store, &claim);
             }
         }
     }
@@ -95,10 +103,13 @@ async fn serve(
     if waiting.is_empty() {
         return;
     }
-    let claimants = waiting.iter().map(|ticket| ticket.claimant.clone()).collect();
-    match store.claim(claimants, now, start_timeout_ms).await {
+    let mut claimants = waiting.iter().map(|ticket| ticket.claimant.clone()).collect();
+    let mut claims = None;
+    store.at_once(&mut || claims = Some(store.claim(take(&mut claimants), now, start_timeout_ms)));
+    let Some(claims) = claims else { return };
+    match claims.await {
         Ok(claims) => {
-            for (ticket, claim) in std::mem::take(waiting).into_iter().zip(claims) {
+            for (ticket, claim) in take(waiting).into_iter().zip(claims) {
                 match claim {
                     None if ticket.is_passing => drop(ticket.give.send(Ok(None))),
                     None => waiting.push_back(ticket),

@@ -3,6 +3,7 @@
 //! Callers leave a ticket and wait for their turn; first come, first served. Whatever is handed over to someone who
 //! has gone meanwhile goes back at once.
 
+mod counter;
 mod elements;
 mod handed;
 mod jobs;
@@ -22,6 +23,8 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use handed::Handed;
 
+use self::counter::Counter;
+
 use crate::{
     clock::Clock,
     store::{Claim, Claimant, Ruled, Store, StoreError},
@@ -34,7 +37,7 @@ pub(crate) type Work = BoxFuture<'static, ()>;
 #[derive(Clone)]
 pub(crate) struct Matchmaker {
     clock: Clock,
-    jobs: mpsc::UnboundedSender<jobs::Order>,
+    jobs: Counter,
     elements: mpsc::UnboundedSender<elements::Order>,
     next_ticket: Arc<AtomicU64>,
 }
@@ -42,9 +45,9 @@ pub(crate) struct Matchmaker {
 impl Matchmaker {
     /// The matchmakers, and their work: it ends when the last `Matchmaker` is dropped.
     pub(crate) fn new(store: &Arc<dyn Store>, clock: &Clock, start_timeout_ms: u64) -> (Self, [Work; 2]) {
-        let (jobs, orders) = mpsc::unbounded_channel();
+        let (jobs, orders) = Counter::new(store, clock, start_timeout_ms);
         let (elements, tickets) = mpsc::unbounded_channel();
-        let matching: Work = Box::pin(jobs::run(Arc::clone(store), clock.clone(), start_timeout_ms, orders));
+        let matching: Work = Box::pin(jobs::run(orders));
         let giving: Work = Box::pin(elements::run(Arc::clone(store), clock.clone(), tickets));
         (Self { jobs, elements, clock: clock.clone(), next_ticket: Arc::default() }, [matching, giving])
     }
@@ -55,18 +58,24 @@ impl Matchmaker {
         claimant: Claimant,
         wait: Wait,
     ) -> Result<Option<Handed<Claim>>, StoreError> {
+        if !self.jobs.has_queue()
+            && let Some(given) = self.jobs.claim_at_once(&claimant).await?
+        {
+            return Ok(Some(given));
+        }
         let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
-        let ticket = jobs::Ticket { number, is_passing: false, claimant, give };
-        self.jobs.send(jobs::Order::Park(ticket)).map_err(|_| gone())?;
+        self.jobs.send(jobs::Order::Park(jobs::Ticket { number, is_passing: false, claimant, give }))?;
         let leave = || drop(self.jobs.send(jobs::Order::Leave(number)));
         Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.flatten())
     }
 
     /// A job that is there now. It is handed over as one that was waited for: a claimant may go away meanwhile.
     pub(crate) async fn job_now(&self, claimant: Claimant) -> Result<Option<Handed<Claim>>, StoreError> {
+        if !self.jobs.has_queue() {
+            return self.jobs.claim_at_once(&claimant).await;
+        }
         let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
-        let ticket = jobs::Ticket { number, is_passing: true, claimant, give };
-        self.jobs.send(jobs::Order::Park(ticket)).map_err(|_| gone())?;
+        self.jobs.send(jobs::Order::Park(jobs::Ticket { number, is_passing: true, claimant, give }))?;
         get.await.map_err(|_| gone())?
     }
 

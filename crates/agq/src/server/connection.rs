@@ -7,7 +7,13 @@
 mod parting;
 mod turns;
 
-use std::{collections::VecDeque, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use agenix_protocol::{
     request::{Command, Request},
@@ -44,7 +50,29 @@ const READ_AHEAD: usize = 16 * 1024 * 1024;
 /// How long a command may wait with so much behind it that nothing more can be read.
 const CROWDED_AFTER: Duration = Duration::from_secs(1);
 
-type Running = Pin<Box<dyn Future<Output = Done> + Send>>;
+/// A command under way. What is done at once needs no future.
+enum Running {
+    Done(Option<Done>),
+    Going(Pin<Box<dyn Future<Output = Done> + Send>>),
+}
+
+impl Running {
+    fn done(done: Done) -> Self {
+        Self::Done(Some(done))
+    }
+}
+
+impl Future for Running {
+    type Output = Done;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done> {
+        match &mut *self {
+            Self::Done(done) => done.take().map_or(Poll::Pending, Poll::Ready),
+            Self::Going(going) => going.as_mut().poll(cx),
+        }
+    }
+}
+
 /// A command that the session let pass, and its size in bytes.
 type Passed = (usize, &'static Command, Request);
 
@@ -154,7 +182,7 @@ impl Connection {
                 self.flush().await?;
                 return Ok(End::Quit);
             }
-            if self.start_what_may().await {
+            if self.start_what_may() {
                 continue;
             }
             if self.is_refused && self.running.is_empty() {

@@ -5,7 +5,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use agenix_protocol::{
     ids::{JobId, WorkerId},
     names::is_reserved,
-    request::{ClientCommand, Command, Request, RequestError, name_of},
+    request::{ClientCommand, Command, Request, RequestError},
     resp::{Reply, RespVersion},
 };
 use bytes::Bytes;
@@ -101,13 +101,14 @@ impl Session {
     /// Reads a command and decides whether this connection may give it. Before AUTH only AUTH and HELLO are answered
     /// (seed 003 §4).
     pub(super) fn gate(&mut self, args: &[Bytes]) -> Result<(&'static Command, Request), Reply> {
-        let name = name_of(args);
+        let known = Command::of(args);
+        let name = known.map_or("", |command| command.name);
         self.house.directory.count_command();
         if name == "HELLO" || name == "CLIENT" {
             // Client libraries introduce themselves, whatever becomes of it; from then on they get Redis' shapes.
             self.change(|caller| caller.is_introduced = true);
         }
-        if !self.is_authenticated() && !matches!(name.as_str(), "AUTH" | "HELLO" | "QUIT" | "RESET") {
+        if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {
             return Err(Reply::Error(NOAUTH.into()));
         }
         let parsed = Request::parse(args).map_err(|error: RequestError| error.line());
@@ -119,7 +120,7 @@ impl Session {
             }
         });
         allowed.map_err(|line| match &mut self.transaction {
-            Some(transaction) => transaction.refuse(Command::find(&name), args, line),
+            Some(transaction) => transaction.refuse(known, args, line),
             None => Reply::Error(line),
         })
     }

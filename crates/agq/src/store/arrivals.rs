@@ -58,15 +58,17 @@ pub(crate) struct Arrivals {
     told: Notify,
     news: Mutex<Vec<News>>,
     is_heard: AtomicBool,
+    jobs_are_wanted: AtomicBool,
+    lists_are_wanted: AtomicBool,
 }
 
 impl Arrivals {
     /// Something can be taken from now on.
     pub(crate) fn announce(&self, mut arrived: Arrived) {
-        if arrived.jobs {
+        if arrived.jobs && self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
         }
-        if !arrived.lists.is_empty() {
+        if !arrived.lists.is_empty() && self.lists_are_wanted.load(Ordering::SeqCst) {
             lock(&self.pushed).extend(arrived.lists);
             self.lists.notify_one();
         }
@@ -77,6 +79,16 @@ impl Arrivals {
             news.drain(..excess);
             self.told.notify_one();
         }
+    }
+
+    /// Whether anyone waits for jobs: nobody is woken for them else. To be said before the last look.
+    pub(crate) fn want_jobs(&self, are_wanted: bool) {
+        self.jobs_are_wanted.store(are_wanted, Ordering::SeqCst);
+    }
+
+    /// Whether anyone waits for elements of lists, in the same way.
+    pub(crate) fn want_lists(&self, are_wanted: bool) {
+        self.lists_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
     /// Waits until jobs became ready.

@@ -262,6 +262,9 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// All workers with the number of jobs that each holds, in the order of their ids.
     fn workers(&self) -> Answer<Vec<(Worker, u64)>>;
 
+    /// Does `work`, which makes calls here and waits for none of their answers: they are carried out together, on the spot where
+    /// that is quickest.
+    fn at_once(&self, work: &mut dyn FnMut());
     /// Answers when every write before it is visible, but for jobs that are added in bulk.
     fn settled(&self) -> Answer<()>;
     /// Answers when everything visible is on disk.

@@ -172,6 +172,17 @@ impl Command {
         BY_NAME.get(name).copied()
     }
 
+    /// The command that arguments begin with, in whatever letters.
+    pub fn of(args: &[Bytes]) -> Option<&'static Self> {
+        let name = args.first()?;
+        // Longer than every name.
+        let mut capitals = [0; 32];
+        let capitals = capitals.get_mut(..name.len())?;
+        capitals.copy_from_slice(name);
+        capitals.make_ascii_uppercase();
+        Self::find(std::str::from_utf8(capitals).ok()?)
+    }
+
     /// Every command.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         COMMANDS.iter().chain(KEY_COMMANDS)

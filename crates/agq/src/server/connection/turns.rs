@@ -1,10 +1,13 @@
 //! Whose turn it is: commands are taken as they come, and started as soon as they may.
 
-use std::{sync::Arc, task::Poll};
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
 
 use agenix_protocol::request::{Flow, Kind};
 use bytes::Bytes;
-use futures_util::{future::ready, poll};
 use tokio::time::Instant;
 
 use super::{Connection, Passed, Running, bounds};
@@ -36,7 +39,14 @@ impl Connection {
     }
 
     /// Starts every command that may start now; whether any did.
-    pub(super) async fn start_what_may(&mut self) -> bool {
+    pub(super) fn start_what_may(&mut self) -> bool {
+        let (house, mut has_started) = (Arc::clone(&self.house), false);
+        // Their writes share a batch, and nobody is called for it where nobody else is at it.
+        house.store.at_once(&mut || has_started = self.start_each());
+        has_started
+    }
+
+    fn start_each(&mut self) -> bool {
         let mut has_started = false;
         loop {
             if self.running.is_empty() {
@@ -51,7 +61,7 @@ impl Connection {
                 return has_started;
             }
             has_started = true;
-            self.start(passed).await;
+            self.start(passed);
         }
     }
 
@@ -65,12 +75,12 @@ impl Connection {
             let size = size_of_command(&args);
             match self.session.gate(&args) {
                 Ok((command, request)) => return Some((size, command, request)),
-                Err(reply) => self.running.push_back((size, Box::pin(ready(Done::plain(reply))))),
+                Err(reply) => self.running.push_back((size, Running::done(Done::plain(reply)))),
             }
         }
     }
 
-    async fn start(&mut self, (size, command, request): Passed) {
+    fn start(&mut self, (size, command, request): Passed) {
         let flow = request.flow(command);
         self.is_alone = flow == Flow::Alone;
         self.is_waiting = command.kind == Kind::Blocking;
@@ -90,29 +100,32 @@ impl Connection {
             _ => {}
         }
         let mut running: Running = match gate {
-            Gate::Answer(reply) => Box::pin(ready(Done::plain(reply))),
+            Gate::Answer(reply) => Running::done(Done::plain(reply)),
             Gate::Settled(reply) => {
                 self.is_confirming = true;
-                Box::pin(async move {
+                Running::Going(Box::pin(async move {
                     // A change that is being written now is not told to who comes now; it is in what is read after this.
                     let _confirmed_anyway = house.store.settled().await;
                     Done::plain(reply)
-                })
+                }))
             }
-            Gate::Quit(reply) => Box::pin(ready(Done { reply, effect: Effect::Quit })),
-            Gate::Delay(reply, delay) if delay.is_zero() => Box::pin(ready(Done::plain(reply))),
-            Gate::Delay(reply, delay) => Box::pin(async move {
+            Gate::Quit(reply) => Running::done(Done { reply, effect: Effect::Quit }),
+            Gate::Delay(reply, delay) if delay.is_zero() => Running::done(Done::plain(reply)),
+            Gate::Delay(reply, delay) => Running::Going(Box::pin(async move {
                 tokio::time::sleep(delay).await;
                 Done::plain(reply)
-            }),
-            Gate::Pass(command, request) => Box::pin(commands::run(house, caller, command, request)),
-            Gate::Transaction(queued) => Box::pin(commands::transact(house, queued)),
+            })),
+            Gate::Pass(command, request) => {
+                Running::Going(Box::pin(commands::run(house, caller, command, request)))
+            }
+            Gate::Transaction(queued) => Running::Going(Box::pin(commands::transact(house, queued))),
         };
         // The first poll puts its write in the store's order.
-        match poll!(&mut running) {
+        // Nobody is told when it can go on: it is polled again when it is the first.
+        match Pin::new(&mut running).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => {
                 self.is_waiting = false;
-                self.running.push_back((size, Box::pin(ready(done))));
+                self.running.push_back((size, Running::done(done)));
             }
             Poll::Pending => {
                 // A read that goes on must not see the writes behind it.

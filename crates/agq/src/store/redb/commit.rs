@@ -1,9 +1,12 @@
 //! How a batch becomes durable; nobody else knows. What a batch wrote goes into the journal, with one sync for all of it, and
 //! becomes visible without any. Now and then the database itself is made durable, and the journal begins anew (ADR 7).
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use redb::{Database, Durability as Sync, Error, WriteTransaction};
@@ -20,6 +23,9 @@ const MOST_JOURNALED: usize = 256 * 1024;
 /// What nobody waits for is written when it is so much.
 const MOST_PENDING: usize = 256 * 1024;
 
+/// A disk whose syncs take longer is slow.
+const SLOW_SYNC_US: u64 = 600;
+
 pub(super) struct Committer {
     database: Arc<Database>,
     journal: Journal,
@@ -28,6 +34,8 @@ pub(super) struct Committer {
     owes_sync: Arc<AtomicBool>,
     /// The record that the database names as the first one that may hold more.
     marked: u64,
+    /// How long a sync takes, in microseconds, on average and lately.
+    sync_us: u64,
     /// After that the journal and the database may differ: only starting again brings them together.
     has_failed: bool,
 }
@@ -40,7 +48,7 @@ impl Committer {
         owes_sync: Arc<AtomicBool>,
     ) -> Self {
         let marked = journal.next();
-        Self { database, journal, durability, owes_sync, marked, has_failed: false }
+        Self { database, journal, durability, owes_sync, marked, sync_us: 0, has_failed: false }
     }
 
     pub(super) fn database(&self) -> &Database {
@@ -52,6 +60,16 @@ impl Committer {
             return Err(Error::PreviousIo);
         }
         Ok(self.database.begin_write()?)
+    }
+
+    /// Whether a batch is soon on disk, so that a thread that has other work may wait for it.
+    pub(super) fn is_quick(&self) -> bool {
+        self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
+    }
+
+    /// How long a batch may wait for others to come: where the disk is slow, a quarter of a sync.
+    pub(super) fn worth_waiting(&self) -> Duration {
+        if self.is_quick() { Duration::ZERO } else { Duration::from_micros(self.sync_us / 4) }
     }
 
     /// Where the next batch notes what it writes.
@@ -86,7 +104,9 @@ impl Committer {
         // be newer than a record then, and must not be made older by it.
         let record = self.journal.next();
         if self.must_sync(promise) {
+            let begun = Instant::now();
             self.journal.sync()?;
+            self.sync_us = smoothed(self.sync_us, begun.elapsed());
         } else if self.durability == Durability::Interval || self.journal.pending() > MOST_PENDING {
             self.journal.write()?;
         }
@@ -115,6 +135,12 @@ impl Committer {
         self.journal.begin_anew();
         Ok(())
     }
+}
+
+/// A moving average: the newest counts for an eighth.
+fn smoothed(average_us: u64, newest: Duration) -> u64 {
+    let newest = u64::try_from(newest.as_micros()).unwrap_or(u64::MAX);
+    average_us - average_us / 8 + newest / 8
 }
 
 impl Drop for Committer {

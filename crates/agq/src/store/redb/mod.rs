@@ -15,8 +15,10 @@ mod check;
 mod claims;
 mod codec;
 mod commit;
+mod duty;
 mod file;
 mod format;
+mod inbox;
 mod journal;
 mod key_reads;
 mod keyspace;
@@ -52,7 +54,8 @@ pub(crate) use self::{
 use self::{
     batch::Batch,
     commit::Committer,
-    writer::{Inbox, Size},
+    duty::Duty,
+    inbox::{Inbox, Size},
 };
 use super::{Answer, Arrivals, Durability, Promise, StoreError};
 
@@ -60,6 +63,8 @@ use super::{Answer, Arrivals, Durability, Promise, StoreError};
 pub(crate) struct RedbStore {
     /// `None` once the store is closing.
     inbox: Option<Inbox>,
+    /// `None` where the writer is worked by hand.
+    duty: Option<Arc<Duty>>,
     writer: Mutex<Option<JoinHandle<()>>>,
     database: Arc<Database>,
     arrivals: Arc<Arrivals>,
@@ -120,8 +125,11 @@ impl RedbStore {
     }
 
     fn start(database: Database, with: Journaled, durability: Durability) -> anyhow::Result<Self> {
-        let (store, writer) = Self::employ(database, with, durability, Scans::Aside)?;
-        *store.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer.work()?);
+        let (mut store, writer) = Self::employ(database, with, durability, Scans::Aside)?;
+        let queue = store.inbox.as_ref().map(|inbox| Arc::clone(&inbox.0)).unwrap_or_default();
+        let duty = Duty::new(writer, queue);
+        *store.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&duty).work()?);
+        store.duty = Some(duty);
         Ok(store)
     }
 
@@ -140,7 +148,7 @@ impl RedbStore {
         let committer = Committer::new(Arc::clone(&database), journal, durability, Arc::clone(&owes_sync));
         let (writer, inbox, failed) = writer::employ(committer, Arc::clone(&arrivals))?;
         let (inbox, thread) = (Some(inbox), Mutex::new(None));
-        Ok((Self { inbox, writer: thread, database, arrivals, owes_sync, failed, scans }, writer))
+        Ok((Self { inbox, duty: None, writer: thread, database, arrivals, owes_sync, failed, scans }, writer))
     }
 
     fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
@@ -210,6 +218,7 @@ impl Drop for RedbStore {
     /// Lets the writer finish what it was given.
     fn drop(&mut self) {
         self.inbox = None;
+        self.duty = None;
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(writer) = writer
             && writer.join().is_err()

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
 use redb::Error;
 
-use super::{RedbStore, backup, reads, writer::Size};
+use super::{RedbStore, backup, inbox::Size, reads};
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
     NewAction, Promise, Records, Ruled, StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
@@ -198,6 +198,13 @@ impl Records for RedbStore {
 
     fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
         self.scan(reads::workers)
+    }
+
+    fn at_once(&self, work: &mut dyn FnMut()) {
+        match &self.duty {
+            Some(duty) => duty.at_once(work),
+            None => work(),
+        }
     }
 
     fn settled(&self) -> Answer<()> {

@@ -12,8 +12,10 @@ use std::{
 use bytes::Bytes;
 use redb::{StorageBackend, backends::InMemoryBackend};
 
-use super::Size;
-use crate::store::{Answer, Content, Entry, Keyspace, Promise, Records, look, redb::RedbStore};
+use crate::store::{
+    Answer, Content, Entry, Keyspace, Promise, Records, look,
+    redb::{RedbStore, inbox::Size},
+};
 
 /// Memory that counts how often it is synced, and can be full.
 #[derive(Debug, Default)]

@@ -1,0 +1,69 @@
+//! Who does the writer's work: a thread of its own, or, where nobody else is at it and the disk is quick, whoever has just handed
+//! something in. To wake another thread takes as long as a sync does.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
+    thread,
+};
+
+use super::{
+    inbox::{Queue, looked_after},
+    writer::{MAX_BATCH, Writer},
+};
+
+pub(super) struct Duty {
+    writer: Mutex<Writer>,
+    queue: Arc<Queue>,
+}
+
+impl Duty {
+    pub(super) fn new(writer: Writer, queue: Arc<Queue>) -> Arc<Self> {
+        Arc::new(Self { writer: Mutex::new(writer), queue })
+    }
+
+    /// Sets a thread to work, which ends when the last way in is dropped.
+    pub(super) fn work(self: Arc<Self>) -> std::io::Result<thread::JoinHandle<()>> {
+        thread::Builder::new().name("writer".into()).spawn(move || {
+            loop {
+                let goes_on = self.queue.wait_for_call();
+                while self.has_work() {
+                    let linger = self.locked().linger();
+                    self.queue.wait_for_company(linger);
+                    self.locked().write_batch(MAX_BATCH);
+                }
+                if !goes_on {
+                    break;
+                }
+            }
+        })
+    }
+
+    /// Does `work`, which hands writes in and waits for none of them; then they are written, here or by the thread.
+    pub(super) fn at_once(&self, work: &mut dyn FnMut()) {
+        if looked_after(work) == 0 {
+            return;
+        }
+        self.queue.count_hand_in();
+        let must_call = match self.writer.try_lock() {
+            Ok(mut writer) if writer.is_quick() && !writer.has_company() => {
+                writer.write_batch(MAX_BATCH);
+                writer.has_more()
+            }
+            Ok(_slow) => true,
+            Err(TryLockError::Poisoned(_)) => true,
+            // Whoever is at it looks again when that is done.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if must_call || !self.queue.is_empty() {
+            self.queue.call();
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.queue.is_empty() || self.locked().has_more()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
