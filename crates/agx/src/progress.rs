@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::{failure::Failure, output::Output, patient::Patient};
 
 const FIRST_LOOK: Duration = Duration::from_millis(20);
+const SHORTEST_LOOK: Duration = Duration::from_millis(5);
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
 /// How often a line is written where nobody watches.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -36,7 +37,7 @@ pub(crate) async fn watch(
 }
 
 async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Result<ActionStatus, Failure> {
-    let mut look = FIRST_LOOK;
+    let (mut look, mut ended) = (FIRST_LOOK, None);
     let mut idle_since: Option<Instant> = None;
     loop {
         let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
@@ -50,9 +51,21 @@ async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Res
         } else if idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
             line.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats, &status.queue)));
         }
+        if let Some(before) = ended {
+            let left = status.total_jobs.saturating_sub(status.ended());
+            look = next_look(look, status.ended().saturating_sub(before), left);
+        }
         sleep(look).await;
-        look = (look * 2).min(LONGEST_LOOK);
+        ended = Some(status.ended());
     }
+}
+
+/// How long to wait until the next look: until as many jobs as are left will have ended, where they go on as they did since the last
+/// one; else ever longer.
+fn next_look(last: Duration, ended_since: u64, left: u64) -> Duration {
+    let Some(left) = left.checked_div(ended_since) else { return (last * 2).min(LONGEST_LOOK) };
+    let left = u32::try_from(left).unwrap_or(u32::MAX);
+    last.saturating_mul(left).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }
 
 pub(crate) fn not_found(action_id: &ActionId) -> Failure {
@@ -139,5 +152,22 @@ impl Line {
         if !self.output.is_json {
             self.output.note(&format!("{text}, {:.1} s", self.started.elapsed().as_secs_f64()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::next_look;
+
+    #[test]
+    fn the_end_is_looked_for_when_it_is_near_and_silence_more_and_more_rarely() {
+        let ms = Duration::from_millis;
+        assert_eq!(next_look(ms(20), 0, 100), ms(40));
+        assert_eq!(next_look(ms(200), 0, 100), ms(250));
+        assert_eq!(next_look(ms(250), 250, 10_000), ms(250));
+        assert_eq!(next_look(ms(50), 100, 200), ms(100));
+        assert_eq!(next_look(ms(250), 250, 10), ms(5));
     }
 }

@@ -93,9 +93,9 @@ impl Writer {
         self.committer.is_quick()
     }
 
-    /// Whether writes come from several at a time: together they are written faster than one after the other.
+    /// Whether writes come from many at a time: together they are written faster than one after the other.
     pub(super) fn has_company(&self) -> bool {
-        self.company > ALONE + ALONE / 4
+        self.company > ALONE * 3
     }
 
     /// How many have handed in lately what a batch holds, and how long it is worth to wait for them. Where syncs are slow, whoever
