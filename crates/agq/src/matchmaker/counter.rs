@@ -1,13 +1,19 @@
 //! The way to the matchmaker of jobs: whoever comes while nobody waits is served on the spot.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio::sync::mpsc;
 
-use super::{Handed, gone, jobs::Order};
+use super::{
+    Handed, gone,
+    jobs::{Order, Ticket},
+};
 use crate::{
     clock::Clock,
     store::{Answer, Claim, Claimant, Store, StoreError},
@@ -15,6 +21,9 @@ use crate::{
 
 /// What several claimants got, each in its turn.
 pub(super) type Claims = Answer<Vec<Option<Claim>>>;
+
+/// How many of those who were sent away are remembered.
+const MOST_DISMISSED: usize = 1000;
 
 /// Where claimants come.
 #[derive(Clone)]
@@ -26,6 +35,24 @@ pub(super) struct Counter {
     back: mpsc::UnboundedSender<Claim>,
     /// How many wait.
     queue: Arc<AtomicUsize>,
+    dismissed: Arc<Mutex<Dismissed>>,
+}
+
+/// Who was sent away lately: whoever tried to claim at once meanwhile, and is about to wait, has not heard of it.
+#[derive(Default)]
+struct Dismissed {
+    /// How many ever.
+    count: u64,
+    /// The last of them.
+    latest: VecDeque<Arc<str>>,
+}
+
+impl Dismissed {
+    /// Whether a holder was sent away since there were so many; of what is too long ago nobody knows, and it counts.
+    fn has_since(&self, count: u64, holder: &str) -> bool {
+        let new = usize::try_from(self.count - count).unwrap_or(usize::MAX);
+        new > self.latest.len() || self.latest.iter().rev().take(new).any(|gone| **gone == *holder)
+    }
 }
 
 /// What the matchmaker has at its end.
@@ -51,12 +78,45 @@ impl Counter {
             orders,
             back: back.clone(),
             queue: Arc::clone(&queue),
+            dismissed: Arc::default(),
         };
         (counter, Desk { store, clock, start_timeout_ms, orders: ordered, back, returned, queue })
     }
 
     pub(super) fn send(&self, order: Order) -> Result<(), StoreError> {
         self.orders.send(order).map_err(|_| gone())
+    }
+
+    /// How many were ever sent away.
+    pub(super) fn dismissals(&self) -> u64 {
+        self.locked().count
+    }
+
+    /// Sends away everyone who waits in a name.
+    pub(super) fn dismiss(&self, holder: Arc<str>) {
+        let mut dismissed = self.locked();
+        dismissed.count += 1;
+        dismissed.latest.push_back(Arc::clone(&holder));
+        if dismissed.latest.len() > MOST_DISMISSED {
+            dismissed.latest.pop_front();
+        }
+        // Without a matchmaker nobody waits.
+        let _stopping = self.send(Order::Dismiss(holder));
+    }
+
+    /// Lets somebody wait who came when so many had been sent away; `false` where it is among those who were since.
+    pub(super) fn park(&self, ticket: Ticket, dismissals: u64) -> Result<bool, StoreError> {
+        // Locked until it is said: nobody is sent away in between.
+        let dismissed = self.locked();
+        if dismissed.has_since(dismissals, &ticket.claimant.holder) {
+            return Ok(false);
+        }
+        self.send(Order::Park(ticket))?;
+        Ok(true)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Dismissed> {
+        self.dismissed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether others came before and wait.
@@ -93,5 +153,18 @@ impl Drop for Underway<'_> {
             // Without a matchmaker agq is stopping.
             let _stopping = self.orders.send(Order::Abandoned(claims));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Dismissed;
+
+    #[test]
+    fn whoever_was_sent_away_meanwhile_is_known_and_what_is_too_long_ago_counts() {
+        let dismissed = Dismissed { count: 5, latest: ["a".into(), "b".into()].into() };
+        assert!(dismissed.has_since(4, "b") && !dismissed.has_since(4, "a") && !dismissed.has_since(5, "b"));
+        assert!(dismissed.has_since(3, "a") && !dismissed.has_since(3, "c"));
+        assert!(dismissed.has_since(2, "c"));
     }
 }

@@ -58,13 +58,17 @@ impl Matchmaker {
         claimant: Claimant,
         wait: Wait,
     ) -> Result<Option<Handed<Claim>>, StoreError> {
+        let dismissals = self.jobs.dismissals();
         if !self.jobs.has_queue()
             && let Some(given) = self.jobs.claim_at_once(&claimant).await?
         {
             return Ok(Some(given));
         }
         let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
-        self.jobs.send(jobs::Order::Park(jobs::Ticket { number, is_passing: false, claimant, give }))?;
+        let ticket = jobs::Ticket { number, is_passing: false, claimant, give };
+        if !self.jobs.park(ticket, dismissals)? {
+            return Ok(None);
+        }
         let leave = || drop(self.jobs.send(jobs::Order::Leave(number)));
         Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.flatten())
     }
@@ -81,8 +85,7 @@ impl Matchmaker {
 
     /// Sends away everyone who waits for a job in the name of a holder that is no more.
     pub(crate) fn dismiss(&self, holder: &str) {
-        // Without a matchmaker nobody waits.
-        let _stopping = self.jobs.send(jobs::Order::Dismiss(holder.into()));
+        self.jobs.dismiss(holder.into());
     }
 
     /// Waits for an element of a list, and moves it where it is to be moved; `None` when the time is over.
