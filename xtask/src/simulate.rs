@@ -3,10 +3,7 @@
 
 use clap::Args;
 
-use crate::{
-    binaries,
-    report::{cargo, must},
-};
+use crate::{binaries, report::must};
 
 /// Which seeds.
 #[derive(Debug, Args)]
@@ -57,18 +54,6 @@ pub(crate) fn crash_images(every_byte: bool) -> anyhow::Result<()> {
 }
 
 fn simulate(what: &str, args: &[String]) -> anyhow::Result<()> {
-    must(&mut cargo(&[
-        "build",
-        "--profile",
-        "simulation",
-        "--locked",
-        "--package",
-        "agq",
-        "--features",
-        "simulation",
-        "--bin",
-        "agq-simulate",
-    ]))?;
-    let program = binaries::target()?.join("simulation/agq-simulate");
+    let program = binaries::build_simulation("agq-simulate")?;
     must(std::process::Command::new(program).arg(what).args(args))
 }

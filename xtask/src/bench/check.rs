@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::table::figure;
 use crate::{
     binaries,
-    report::{Report, cargo, must, root},
+    report::{Report, root},
     tools,
 };
 
@@ -40,7 +40,7 @@ pub(crate) fn run(report: &mut Report, must_record: bool) -> anyhow::Result<()> 
     if !tools::debian_program(report, "valgrind", "valgrind") {
         return Ok(());
     }
-    let program = build()?;
+    let program = binaries::build_simulation("agq-paths")?;
     let mut counts = BTreeMap::new();
     for (path, times) in PATHS {
         let count = each(&program, path, times)?;
@@ -151,23 +151,6 @@ fn word(change: f64) -> &'static str {
 fn words(with: &BTreeMap<String, String>) -> String {
     let words: Vec<String> = with.iter().map(|(name, version)| format!("{name} {version}")).collect();
     words.join(", ")
-}
-
-/// The program that goes the paths, with the checks of a debug build and the speed of a release.
-fn build() -> anyhow::Result<PathBuf> {
-    must(&mut cargo(&[
-        "build",
-        "--profile",
-        "simulation",
-        "--locked",
-        "--package",
-        "agq",
-        "--features",
-        "simulation",
-        "--bin",
-        "agq-paths",
-    ]))?;
-    Ok(binaries::target()?.join("simulation/agq-paths"))
 }
 
 /// The instructions of one time, without those of the start: what twice as many times take more.

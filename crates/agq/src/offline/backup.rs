@@ -54,7 +54,7 @@ async fn fetch(connection: &mut Connection, part: &mut Part) -> anyhow::Result<(
 fn advised(error: &ClientError) -> anyhow::Error {
     let advice = match error {
         ClientError::Unreachable { .. } => {
-            "start it, or say where it is with --addr or AGQ_ADDR; while it is stopped, its database can be copied as any file"
+            "start it, or say where it is with --addr or AGQ_ADDR; while it is stopped, agq.redb and agq.journal can be copied, both together"
         }
         ClientError::Unauthenticated { .. } => KEY_HELP,
         ClientError::Rejected(reason) if reason.starts_with("NOPERM") => {

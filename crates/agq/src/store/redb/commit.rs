@@ -62,6 +62,11 @@ impl Committer {
         Ok(self.database.begin_write()?)
     }
 
+    /// Nothing is written any more.
+    pub(super) fn give_up(&mut self) {
+        self.has_failed = true;
+    }
+
     /// Whether a batch is soon on disk, so that a thread that has other work may wait for it.
     pub(super) fn is_quick(&self) -> bool {
         self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
@@ -103,7 +108,7 @@ impl Committer {
         // redb makes everything durable when it is closed, also after an error that kept it out of the journal. What it holds may
         // be newer than a record then, and must not be made older by it.
         let record = self.journal.next();
-        if self.must_sync(promise) {
+        if self.must_sync(promise) && self.journal.owes_sync() {
             let begun = Instant::now();
             self.journal.sync()?;
             self.sync_us = smoothed(self.sync_us, begun.elapsed());

@@ -60,10 +60,16 @@ impl Duty {
     }
 
     fn has_work(&self) -> bool {
-        !self.queue.is_empty() || self.locked().has_more()
+        // In this order: whoever hands in while the writer is looked at finds it taken, and relies on being found here.
+        let has_more = self.locked().has_more();
+        has_more || !self.queue.is_empty()
     }
 
     fn locked(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock().unwrap_or_else(|poisoned| {
+            let mut writer = PoisonError::into_inner(poisoned);
+            writer.give_up();
+            writer
+        })
     }
 }

@@ -88,6 +88,12 @@ impl Writer {
         !self.turn.is_empty() || !self.bulk.is_empty()
     }
 
+    /// A batch broke off in the middle, with a panic: nothing is written any more, and agq ends with this.
+    pub(super) fn give_up(&mut self) {
+        self.committer.give_up();
+        self.failed.send_replace(Some("the writer broke off in the middle of a batch".into()));
+    }
+
     /// Whether a batch is soon on disk.
     pub(super) fn is_quick(&self) -> bool {
         self.committer.is_quick()
