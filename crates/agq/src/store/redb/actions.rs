@@ -21,7 +21,7 @@ impl Batch<'_> {
         if self.plans.get(plan.plan_id.as_str())?.is_some() {
             return Ok(false);
         }
-        self.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice())?;
+        self.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice());
         Ok(true)
     }
 
@@ -29,7 +29,11 @@ impl Batch<'_> {
         if let Err(rejection) = plan::check_unused(self.load_of(plan_id)?) {
             return Ok(Err(rejection));
         }
-        Ok(Ok(self.plans.remove(plan_id.as_str())?.is_some()))
+        let is_there = self.plans.get(plan_id.as_str())?.is_some();
+        if is_there {
+            self.plans.remove(plan_id.as_str());
+        }
+        Ok(Ok(is_there))
     }
 
     pub(super) fn add_action(&mut self, new: &NewAction) -> Result<Ruled<Added>, Error> {
@@ -89,11 +93,11 @@ impl Batch<'_> {
         jobs: &[NewJob],
         now: Timestamp,
     ) -> Result<u64, Error> {
-        let lane = self.lanes.number(LaneKey { queue: action.queue.clone(), needs: needs.clone() });
+        let lane = self.known.lanes.number(LaneKey { queue: action.queue.clone(), needs: needs.clone() });
         for (index, NewJob { job_id, input }) in (action.total_jobs..).zip(jobs) {
-            let place = Place { lane, seq: self.lanes.take_seq() };
-            self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str())?;
-            self.inputs.insert(job_id.as_str(), &**input)?;
+            let place = Place { lane, seq: self.known.lanes.take_seq() };
+            self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
+            self.inputs.insert(job_id.as_str(), &**input);
             self.put_job(None, &Job::new(job_id.clone(), action, index, place, terms, now))?;
         }
         let count = jobs.len() as u64;
@@ -117,7 +121,7 @@ impl Batch<'_> {
                 let is_empty = self.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
                 if is_empty && !action.is_open && action.total_jobs > 0 {
                     // Its jobs were forgotten while it was open.
-                    self.remove_action(action_id)?;
+                    self.remove_action(action_id);
                     return Ok(Ok(()));
                 }
                 self.put_action(&action)?;

@@ -2,78 +2,34 @@
 
 use std::path::Path;
 
-use redb::{
-    Database, Error, Key, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, Value,
-    WriteTransaction,
-};
+use redb::{Database, Error, WriteTransaction};
 
 use super::{
     recovery::{JOURNAL_ID, JOURNAL_NEXT},
-    tables::{
-        ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, LANE_LENGTHS,
-        LANES, LEASES, LIST_ITEMS, META, PAUSED, PLAN_LOADS, PLANS, READY, REGISTRATIONS, RESULTS, SCORES,
-        TALLIES, TOTALS, WAITING, WORKERS,
-    },
+    tables::{ALL, META},
+    view::View,
 };
 
 /// Memory that a copy may take, beside what the store itself has.
 pub(super) const CACHE_BYTES: usize = 64 << 20;
 
 /// Writes a new database that holds what is there now; how many bytes it has.
-pub(super) fn copy(from: &Database, file: &Path) -> Result<u64, Error> {
+pub(super) fn copy(from: &View<'_>, file: &Path) -> Result<u64, Error> {
     let mut to = Database::builder().set_cache_size(CACHE_BYTES).create(file)?;
     let write = to.begin_write()?;
-    // A read that is kept open makes the file grow: it ends before the copy is packed.
-    copy_all(&from.begin_read()?, &write)?;
+    copy_all(from, &write)?;
     write.commit()?;
     to.compact()?;
     to.close()?;
     Ok(std::fs::metadata(file)?.len())
 }
 
-fn copy_all(from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
-    copy_table(from, to, META)?;
+fn copy_all(from: &View<'_>, to: &WriteTransaction) -> Result<(), Error> {
+    ALL.iter().try_for_each(|table| table.copy(from.stored(), to))?;
+    from.write_recent(to)?;
     // What is copied is complete: it needs no journal.
     for mark in [JOURNAL_ID, JOURNAL_NEXT] {
         to.open_table(META)?.remove(mark)?;
-    }
-    copy_table(from, to, PLANS)?;
-    copy_table(from, to, ACTIONS)?;
-    copy_table(from, to, TALLIES)?;
-    copy_table(from, to, ACTION_JOBS)?;
-    copy_table(from, to, PLAN_LOADS)?;
-    copy_table(from, to, JOBS)?;
-    copy_table(from, to, INPUTS)?;
-    copy_table(from, to, RESULTS)?;
-    copy_table(from, to, LANES)?;
-    copy_table(from, to, LANE_LENGTHS)?;
-    copy_table(from, to, PAUSED)?;
-    copy_table(from, to, READY)?;
-    copy_table(from, to, WAITING)?;
-    copy_table(from, to, LEASES)?;
-    copy_table(from, to, HELD)?;
-    copy_table(from, to, ENDED)?;
-    copy_table(from, to, TOTALS)?;
-    copy_table(from, to, WORKERS)?;
-    copy_table(from, to, REGISTRATIONS)?;
-    copy_table(from, to, KEYS)?;
-    copy_table(from, to, KEY_NUMBERS)?;
-    copy_table(from, to, EXPIRIES)?;
-    copy_table(from, to, LIST_ITEMS)?;
-    copy_table(from, to, SCORES)?;
-    copy_table(from, to, BY_SCORE)
-}
-
-/// Entries are written in their order, which is what a tree takes fastest.
-fn copy_table<K: Key + 'static, V: Value + 'static>(
-    from: &ReadTransaction,
-    to: &WriteTransaction,
-    table: TableDefinition<'_, K, V>,
-) -> Result<(), Error> {
-    let mut copy = to.open_table(table)?;
-    for entry in from.open_table(table)?.iter()? {
-        let (key, value) = entry?;
-        copy.insert(key.value(), value.value())?;
     }
     Ok(())
 }
@@ -83,7 +39,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use agenix_protocol::time::Timestamp;
-    use redb::{ReadableDatabase, TableHandle};
+    use redb::TableHandle;
 
     use crate::store::{
         Content, Durability, Entry, Keyspace, Records, StoredPlan, look,
@@ -110,8 +66,9 @@ mod tests {
         assert_eq!((found.plans, found.inconsistencies), (1, Vec::new()));
         let copy = RedbStore::open(&path, Durability::default()).unwrap();
         let [tables, copied] = [&store, &copy].map(|store| {
-            let read = store.database.begin_read().unwrap();
-            let names = read.list_tables().unwrap().map(|table| table.name().to_owned());
+            let kept = store.contents.keep();
+            let view = kept.view();
+            let names = view.stored().list_tables().unwrap().map(|table| table.name().to_owned());
             names.collect::<BTreeSet<String>>()
         });
         assert_eq!(copied, tables);

@@ -3,7 +3,7 @@
 use agenix_rules::job::Job;
 use redb::StorageBackend;
 
-use super::{Journaled, RedbStore, Scans, check, file, reads, run, writer::Writer};
+use super::{Journaled, RedbStore, Scans, check, file, reads, shown, writer::Writer};
 use crate::store::{Durability, StoreError};
 
 impl RedbStore {
@@ -20,11 +20,11 @@ impl RedbStore {
 
     /// What in the database contradicts itself.
     pub(crate) fn inconsistencies(&self) -> Result<Vec<String>, StoreError> {
-        run(&self.database, check::inconsistencies)
+        shown(check::inconsistencies(&self.contents.view()))
     }
 
     /// Every job, in the order of their ids.
     pub(crate) fn jobs(&self) -> Result<Vec<Job>, StoreError> {
-        run(&self.database, reads::jobs)
+        shown(reads::jobs(&self.contents.view()))
     }
 }

@@ -15,16 +15,18 @@ use std::{
 };
 
 use agenix_rules::{job::Job, worker::Worker};
-use redb::{Error, ReadOnlyTable, ReadTransaction, ReadableTable};
+use redb::Error;
 use serde::de::DeserializeOwned;
 
 use super::{
     codec::decode,
     lanes::LaneKey,
+    table::Table,
     tables::{
         ACTION_JOBS, ACTIONS, ENDED, FORMAT, HELD, INPUTS, JOBS, LANES, LEASES, META, PLANS, READY,
         REGISTRATIONS, WAITING, WORKERS,
     },
+    view::View,
 };
 use crate::store::StoredPlan;
 
@@ -33,7 +35,7 @@ const MOST: usize = 1000;
 
 /// What every table says that another contradicts, one a line; empty where the database is sound. An error is what
 /// cannot be read at all.
-pub(crate) fn inconsistencies(read: &ReadTransaction) -> Result<Vec<String>, Error> {
+pub(crate) fn inconsistencies(read: &View<'_>) -> Result<Vec<String>, Error> {
     let (tables, mut found) = (Tables::open(read)?, Found::default());
     let last_seq = last_seq(read, &mut found)?;
     let queues = queues(read, &mut found)?;
@@ -74,39 +76,39 @@ type Bytes = &'static [u8];
 type Text = &'static str;
 
 /// The tables that more than one walk looks into.
-struct Tables {
-    plans: ReadOnlyTable<Text, Bytes>,
-    actions: ReadOnlyTable<Text, Bytes>,
-    action_jobs: ReadOnlyTable<(Text, u64), Text>,
-    jobs: ReadOnlyTable<Text, Bytes>,
-    inputs: ReadOnlyTable<Text, Text>,
-    ready: ReadOnlyTable<(u32, u8, u64), Text>,
-    waiting: ReadOnlyTable<(u64, Text), ()>,
-    leases: ReadOnlyTable<(u64, Text), ()>,
-    held: ReadOnlyTable<(Text, Text), ()>,
-    ended: ReadOnlyTable<(u8, u64, Text), ()>,
+struct Tables<'v> {
+    plans: Table<'v, Text, Bytes>,
+    actions: Table<'v, Text, Bytes>,
+    action_jobs: Table<'v, (Text, u64), Text>,
+    jobs: Table<'v, Text, Bytes>,
+    inputs: Table<'v, Text, Text>,
+    ready: Table<'v, (u32, u8, u64), Text>,
+    waiting: Table<'v, (u64, Text), ()>,
+    leases: Table<'v, (u64, Text), ()>,
+    held: Table<'v, (Text, Text), ()>,
+    ended: Table<'v, (u8, u64, Text), ()>,
 }
 
-impl Tables {
-    fn open(read: &ReadTransaction) -> Result<Self, Error> {
+impl<'v> Tables<'v> {
+    fn open(read: &'v View<'v>) -> Result<Self, Error> {
         Ok(Self {
-            plans: read.open_table(PLANS)?,
-            actions: read.open_table(ACTIONS)?,
-            action_jobs: read.open_table(ACTION_JOBS)?,
-            jobs: read.open_table(JOBS)?,
-            inputs: read.open_table(INPUTS)?,
-            ready: read.open_table(READY)?,
-            waiting: read.open_table(WAITING)?,
-            leases: read.open_table(LEASES)?,
-            held: read.open_table(HELD)?,
-            ended: read.open_table(ENDED)?,
+            plans: read.table(&PLANS),
+            actions: read.table(&ACTIONS),
+            action_jobs: read.table(&ACTION_JOBS),
+            jobs: read.table(&JOBS),
+            inputs: read.table(&INPUTS),
+            ready: read.table(&READY),
+            waiting: read.table(&WAITING),
+            leases: read.table(&LEASES),
+            held: read.table(&HELD),
+            ended: read.table(&ENDED),
         })
     }
 }
 
 /// The last place in the order of all jobs that was given.
-fn last_seq(read: &ReadTransaction, found: &mut Found) -> Result<u64, Error> {
-    let meta = read.open_table(META)?;
+fn last_seq(read: &View<'_>, found: &mut Found) -> Result<u64, Error> {
+    let meta = read.table(&META);
     match meta.get("format")?.map(|format| format.value()) {
         Some(FORMAT) => {}
         Some(other) => found.say(format_args!("meta: format is {other}, but should be {FORMAT}")),
@@ -116,9 +118,9 @@ fn last_seq(read: &ReadTransaction, found: &mut Found) -> Result<u64, Error> {
 }
 
 /// The queue of every lane.
-fn queues(read: &ReadTransaction, found: &mut Found) -> Result<BTreeMap<u32, String>, Error> {
+fn queues(read: &View<'_>, found: &mut Found) -> Result<BTreeMap<u32, String>, Error> {
     let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
-    for entry in read.open_table(LANES)?.iter()? {
+    for entry in read.table(&LANES).iter()? {
         let (number, key) = entry?;
         let number = number.value();
         let Ok(key) = decode::<LaneKey>(key.value()) else {
@@ -136,7 +138,7 @@ fn queues(read: &ReadTransaction, found: &mut Found) -> Result<BTreeMap<u32, Str
 /// Whether every record can be read and stands under its own id.
 fn own_ids<T: DeserializeOwned>(
     name: &str,
-    table: &ReadOnlyTable<Text, Bytes>,
+    table: &Table<'_, Text, Bytes>,
     id_of: fn(&T) -> &str,
     found: &mut Found,
 ) -> Result<(), Error> {
@@ -155,8 +157,8 @@ fn own_ids<T: DeserializeOwned>(
 }
 
 /// A worker is there with what it registered, or not at all.
-fn workers(read: &ReadTransaction, found: &mut Found) -> Result<(), Error> {
-    let (workers, registrations) = (read.open_table(WORKERS)?, read.open_table(REGISTRATIONS)?);
+fn workers(read: &View<'_>, found: &mut Found) -> Result<(), Error> {
+    let (workers, registrations) = (read.table(&WORKERS), read.table(&REGISTRATIONS));
     own_ids::<Worker>("workers", &workers, |worker| worker.worker_id.as_str(), found)?;
     for entry in workers.iter()? {
         let (key, _) = entry?;

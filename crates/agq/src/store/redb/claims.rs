@@ -7,7 +7,7 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{batch::Batch, codec::decode};
+use super::{batch::Batch, codec::decode, lanes::Turn};
 use crate::store::{Change, Claim, Claimant, JobRule, Ruled, StoredPlan};
 
 impl Batch<'_> {
@@ -26,7 +26,7 @@ impl Batch<'_> {
         let Some(before) = before else { return Ok(Ok(None)) };
         self.put_job(Some(&before), &next)?;
         if let Some(results) = results {
-            self.results.insert(job_id.as_str(), results)?;
+            self.results.insert(job_id.as_str(), results);
         }
         Ok(Ok(Some(Change { before, after: *next })))
     }
@@ -63,7 +63,7 @@ impl Batch<'_> {
             let job = job::claimed(&before, &claimant.holder, now, start_timeout_ms);
             if before.attempt > 0 {
                 // What an earlier attempt left is not the result of this one.
-                self.results.remove(job_id.as_str())?;
+                self.results.remove(job_id.as_str());
             }
             self.put_job(Some(&before), &job)?;
             let input = self.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
@@ -75,21 +75,14 @@ impl Batch<'_> {
     }
 
     /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
-    fn next_for<'c>(&self, claimant: &'c Claimant) -> Result<Option<(&'c str, JobId)>, Error> {
+    fn next_for<'c>(&mut self, claimant: &'c Claimant) -> Result<Option<(&'c str, JobId)>, Error> {
         for queue in &*claimant.queues {
-            let mut next: Option<((u8, u64), String)> = None;
-            for (lane, key) in self.lanes.with_jobs() {
-                if key.queue != *queue || self.lanes.is_paused(queue) || !claimant.abilities.cover(&key.needs)
-                {
-                    continue;
-                }
-                let Some(head) = self.ready.range((lane, 0, 0)..=(lane, u8::MAX, u64::MAX))?.next() else {
-                    continue;
-                };
-                let (place, job_id) = head?;
-                let (_, rank, seq) = place.value();
-                if next.as_ref().is_none_or(|(first, _)| (rank, seq) < *first) {
-                    next = Some(((rank, seq), job_id.value().to_owned()));
+            let mut next: Option<(Turn, String)> = None;
+            for lane in self.known.lanes.with_jobs_for(queue, &claimant.abilities) {
+                let Some((turn, job_id)) = self.head_of(lane)? else { continue };
+                self.known.lanes.begin_at(lane, turn);
+                if next.as_ref().is_none_or(|(first, _)| turn < *first) {
+                    next = Some((turn, job_id));
                 }
             }
             if let Some((_, job_id)) = next {
@@ -100,15 +93,25 @@ impl Batch<'_> {
         Ok(None)
     }
 
+    /// The ready job of a lane whose turn it is.
+    fn head_of(&self, lane: u32) -> Result<Option<(Turn, String)>, Error> {
+        let (rank, seq) = self.known.lanes.beginning(lane);
+        let head = self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.next().transpose()?;
+        Ok(head.map(|(place, job_id)| {
+            let (_, rank, seq) = place.value();
+            ((rank, seq), job_id.value().to_owned())
+        }))
+    }
+
     /// Removes a job that ended, and what is kept beside it.
     pub(super) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
         let id = job.job_id.as_str();
-        self.lanes.keep(job.lane, -1);
-        self.jobs.remove(id)?;
-        self.inputs.remove(id)?;
-        self.results.remove(id)?;
-        self.action_jobs.remove((job.action_id.as_str(), job.index))?;
-        self.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id))?;
+        self.known.lanes.keep(job.lane, -1);
+        self.jobs.remove(id);
+        self.inputs.remove(id);
+        self.results.remove(id);
+        self.action_jobs.remove((job.action_id.as_str(), job.index));
+        self.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
         let totals = self.totals_mut()?;
         let now = &mut totals.now[job.status() as usize];
         *now = now.saturating_sub(1);

@@ -1,5 +1,5 @@
-//! How a batch becomes durable; nobody else knows. What a batch wrote goes into the journal, with one sync for all of it, and
-//! becomes visible without any. Now and then the database itself is made durable, and the journal begins anew (ADR 7).
+//! How a batch becomes durable and visible; nobody else knows. What it wrote goes into the journal, with one sync for all of it, and
+//! into memory. When the journal is full the database is brought up to date, and the journal begins anew (ADR 7, ADR 9).
 
 use std::{
     sync::{
@@ -9,16 +9,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redb::{Database, Durability as Sync, Error, WriteTransaction};
+use redb::Error;
 
 use super::{
     journal::Journal,
-    logged::Redo,
-    recovery::{make_durable, mark, no_journal},
+    memtable::Memtable,
+    recovery::{make_durable, no_journal},
+    view::{Contents, View},
 };
 use crate::store::{Durability, Promise};
 
-/// A batch that wrote more is not for the journal: it makes the database durable itself, so that nothing large is written twice.
+/// A batch that wrote more is not for the journal: it goes into the database itself, so that nothing large is written twice.
 const MOST_JOURNALED: usize = 256 * 1024;
 /// What nobody waits for is written when it is so much.
 const MOST_PENDING: usize = 256 * 1024;
@@ -27,13 +28,11 @@ const MOST_PENDING: usize = 256 * 1024;
 const SLOW_SYNC_US: u64 = 600;
 
 pub(super) struct Committer {
-    database: Arc<Database>,
+    contents: Arc<Contents>,
     journal: Journal,
     durability: Durability,
     /// Whether something visible is not on disk yet.
     owes_sync: Arc<AtomicBool>,
-    /// The record that the database names as the first one that may hold more.
-    marked: u64,
     /// How long a sync takes, in microseconds, on average and lately.
     sync_us: u64,
     /// After that the journal and the database may differ: only starting again brings them together.
@@ -42,24 +41,20 @@ pub(super) struct Committer {
 
 impl Committer {
     pub(super) fn new(
-        database: Arc<Database>,
+        contents: Arc<Contents>,
         journal: Journal,
         durability: Durability,
         owes_sync: Arc<AtomicBool>,
     ) -> Self {
-        let marked = journal.next();
-        Self { database, journal, durability, owes_sync, marked, sync_us: 0, has_failed: false }
+        Self { contents, journal, durability, owes_sync, sync_us: 0, has_failed: false }
     }
 
-    pub(super) fn database(&self) -> &Database {
-        &self.database
-    }
-
-    pub(super) fn begin(&self) -> Result<WriteTransaction, Error> {
+    /// What a batch begins with.
+    pub(super) fn view(&self) -> Result<View<'_>, Error> {
         if self.has_failed {
             return Err(Error::PreviousIo);
         }
-        Ok(self.database.begin_write()?)
+        Ok(self.contents.view())
     }
 
     /// Nothing is written any more.
@@ -77,37 +72,20 @@ impl Committer {
         if self.is_quick() { Duration::ZERO } else { Duration::from_micros(self.sync_us / 4) }
     }
 
-    /// Where the next batch notes what it writes.
-    pub(super) fn redo(&self) -> Redo {
-        Redo::up_to(self.journal.room().min(MOST_JOURNALED))
-    }
-
     /// Makes a batch visible, and durable where that was promised to anybody in it. An error is final.
-    pub(super) fn commit(
-        &mut self,
-        transaction: WriteTransaction,
-        redo: Redo,
-        promise: Promise,
-    ) -> Result<(), Error> {
-        let done = match redo.into_bytes() {
-            Some(notes) => self.commit_by_journal(transaction, &notes, promise),
-            None => self.commit_at_once(transaction),
+    pub(super) fn commit(&mut self, changes: Memtable, promise: Promise) -> Result<(), Error> {
+        let done = if changes.record_len() > self.journal.room().min(MOST_JOURNALED) {
+            self.commit_to_database(&changes)
+        } else {
+            self.commit_to_journal(changes, promise)
         };
         self.has_failed |= done.is_err();
         self.owes_sync.store(self.journal.owes_sync(), Ordering::Relaxed);
         done
     }
 
-    fn commit_by_journal(
-        &mut self,
-        mut transaction: WriteTransaction,
-        notes: &[u8],
-        promise: Promise,
-    ) -> Result<(), Error> {
-        self.journal.note(notes);
-        // redb makes everything durable when it is closed, also after an error that kept it out of the journal. What it holds may
-        // be newer than a record then, and must not be made older by it.
-        let record = self.journal.next();
+    fn commit_to_journal(&mut self, changes: Memtable, promise: Promise) -> Result<(), Error> {
+        self.journal.note(|record| changes.record(record));
         if self.must_sync(promise) && self.journal.owes_sync() {
             let begun = Instant::now();
             self.journal.sync()?;
@@ -115,15 +93,8 @@ impl Committer {
         } else if self.durability == Durability::Interval || self.journal.pending() > MOST_PENDING {
             self.journal.write()?;
         }
-        if notes.is_empty() {
-            return Ok(transaction.abort()?);
-        }
-        if record != self.marked {
-            mark(&transaction, self.journal.id(), record)?;
-            self.marked = record;
-        }
-        transaction.set_durability(Sync::None)?;
-        Ok(transaction.commit()?)
+        self.contents.absorb(changes);
+        Ok(())
     }
 
     fn must_sync(&self, promise: Promise) -> bool {
@@ -134,11 +105,21 @@ impl Committer {
         }
     }
 
-    fn commit_at_once(&mut self, transaction: WriteTransaction) -> Result<(), Error> {
+    fn commit_to_database(&mut self, changes: &Memtable) -> Result<(), Error> {
+        let transaction = self.contents.begin_write()?;
+        self.contents.view().write_recent(&transaction)?;
+        changes.write(&transaction)?;
         make_durable(transaction, self.journal.id(), self.journal.next())?;
-        self.marked = self.journal.next();
         self.journal.begin_anew();
-        Ok(())
+        self.contents.refresh()
+    }
+
+    /// The database is complete without its journal.
+    fn complete(&self) -> Result<(), Error> {
+        let transaction = self.contents.begin_write()?;
+        self.contents.view().write_recent(&transaction)?;
+        no_journal(transaction)?;
+        self.contents.refresh()
     }
 }
 
@@ -149,12 +130,11 @@ fn smoothed(average_us: u64, newest: Duration) -> u64 {
 }
 
 impl Drop for Committer {
-    /// The database is complete without its journal.
     fn drop(&mut self) {
         if self.has_failed {
             return;
         }
-        if let Err(error) = self.begin().and_then(no_journal) {
+        if let Err(error) = self.complete() {
             tracing::warn!(%error, "the database is not complete without its journal; the next start reads it");
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, ReadableTableMetadata, StorageError,
+    Builder, Database, DatabaseError, StorageError,
     backends::{FileBackend, InMemoryBackend},
 };
 
@@ -17,6 +17,7 @@ use super::{
     overlay::Overlay,
     recovery,
     tables::{ACTIONS, JOBS, PLANS},
+    view::Kept,
 };
 
 /// What a look at a database file found.
@@ -133,14 +134,15 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
     format::check(&database).with_context(unusable)?;
     replay_journal(&database, file).with_context(unusable)?;
     format::convert(&database).with_context(unusable)?;
-    let read = database.begin_read()?;
+    let kept = Kept::of(&database)?;
+    let view = kept.view();
     Ok(Examined {
         format,
         bytes,
-        plans: read.open_table(PLANS)?.len()?,
-        actions: read.open_table(ACTIONS)?.len()?,
-        jobs: read.open_table(JOBS)?.len()?,
-        inconsistencies: check::inconsistencies(&read)?,
+        plans: view.table(&PLANS).len()?,
+        actions: view.table(&ACTIONS).len()?,
+        jobs: view.table(&JOBS).len()?,
+        inconsistencies: check::inconsistencies(&view)?,
     })
 }
 

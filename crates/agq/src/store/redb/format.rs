@@ -8,11 +8,8 @@ use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError, WriteTr
 use tracing::info;
 
 use super::{
-    batch::Batch,
     codec::decode,
-    lanes::Lanes,
-    logged::Redo,
-    tables::{FORMAT, JOBS, LANE_LENGTHS, LANES, META},
+    tables::{ALL, FORMAT, JOBS, LANE_LENGTHS, LANES, META},
 };
 
 /// Brings the tables of one format to the next.
@@ -51,14 +48,9 @@ pub(super) fn convert(database: &Database) -> anyhow::Result<()> {
     let found = transaction.open_table(META)?.get("format")?.map_or(FORMAT, |format| format.value());
     upgrade(&transaction, found)?;
     transaction.open_table(META)?.insert("format", FORMAT)?;
-    create_tables(&transaction)?;
+    ALL.iter().try_for_each(|table| table.create(&transaction))?;
     transaction.commit()?;
     Ok(())
-}
-
-fn create_tables(transaction: &WriteTransaction) -> Result<(), Error> {
-    let (mut lanes, redo) = (Lanes::default(), Redo::up_to(0));
-    Batch::open(transaction, &mut lanes, &redo, false).create_tables()
 }
 
 fn check_known(found: u64) -> anyhow::Result<()> {

@@ -106,8 +106,8 @@ impl Journal {
     }
 
     /// Adds to what the next record will hold.
-    pub(super) fn note(&mut self, bytes: &[u8]) {
-        self.pending.extend_from_slice(bytes);
+    pub(super) fn note(&mut self, add: impl FnOnce(&mut Vec<u8>)) {
+        add(&mut self.pending);
     }
 
     /// How many bytes wait for the next record.
@@ -260,8 +260,12 @@ mod tests {
         (file.clone(), Journal::create(Box::new(file), ID, 16 * SECTOR as u64).unwrap())
     }
 
+    fn note(journal: &mut Journal, bytes: &[u8]) {
+        journal.note(|record| record.extend_from_slice(bytes));
+    }
+
     fn add(journal: &mut Journal, bytes: &[u8]) {
-        journal.note(bytes);
+        note(journal, bytes);
         journal.sync().unwrap();
     }
 
@@ -273,7 +277,7 @@ mod tests {
     fn what_was_written_comes_back_and_an_earlier_round_does_not() {
         let (file, mut journal) = journal();
         add(&mut journal, b"one");
-        journal.note(b"t");
+        note(&mut journal, b"t");
         add(&mut journal, &[b'w'; SECTOR]);
         add(&mut journal, b"three");
         assert_eq!(
@@ -305,7 +309,7 @@ mod tests {
     fn a_record_that_others_did_not_wait_for_may_be_missing() {
         let (file, mut journal) = journal();
         for record in [b"one", b"two"] {
-            journal.note(record);
+            note(&mut journal, record);
             journal.write().unwrap();
         }
         file.write(SECTOR as u64, &[0; SECTOR]).unwrap();
@@ -317,7 +321,7 @@ mod tests {
         let (file, mut journal) = journal();
         let room = journal.room();
         assert_eq!(room, 15 * SECTOR - super::HEAD);
-        journal.note(&vec![1; room]);
+        note(&mut journal, &vec![1; room]);
         assert_eq!(journal.room(), 0);
         journal.sync().unwrap();
         assert_eq!(journal.room(), 0);

@@ -4,37 +4,37 @@ use std::ops::{Bound, Range};
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use redb::{Error, ReadableTable};
+use redb::Error;
 
-use super::tables::{KeyRecord, ordered, score_of};
+use super::{
+    table::Table,
+    tables::{KeyRecord, ordered, score_of},
+};
 use crate::store::{Entry, Part};
 
 /// The least of all keys and members.
 pub(super) const FIRST: &[u8] = b"";
 
-pub(super) fn entry(
-    keys: &impl ReadableTable<&'static [u8], KeyRecord>,
-    key: &[u8],
-) -> Result<Option<Entry>, Error> {
+pub(super) fn entry(keys: &Table<'_, &'static [u8], KeyRecord>, key: &[u8]) -> Result<Option<Entry>, Error> {
     Ok(keys.get(key)?.map(|record| record.value().entry))
 }
 
 pub(super) fn count(
-    keys: u64,
-    expiries: &impl ReadableTable<(u64, &'static [u8]), ()>,
+    keys: &Table<'_, &'static [u8], KeyRecord>,
+    expiries: &Table<'_, (u64, &'static [u8]), ()>,
     now: Timestamp,
 ) -> Result<u64, Error> {
     let expired = expiries.range(..(now.0.saturating_add(1), FIRST))?.count() as u64;
-    Ok(keys.saturating_sub(expired))
+    Ok(keys.len()?.saturating_sub(expired))
 }
 
 pub(super) fn newest(
-    numbers: &impl ReadableTable<u64, &'static [u8]>,
+    numbers: &Table<'_, u64, &'static [u8]>,
     below: u64,
     limit: usize,
 ) -> Result<Vec<(u64, Bytes)>, Error> {
     let mut found = Vec::new();
-    for entry in numbers.range(..below)?.rev().take(limit) {
+    for entry in numbers.range_back(..below)?.take(limit) {
         let (number, key) = entry?;
         found.push((number.value(), Bytes::copy_from_slice(key.value())));
     }
@@ -42,7 +42,7 @@ pub(super) fn newest(
 }
 
 pub(super) fn overdue(
-    expiries: &impl ReadableTable<(u64, &'static [u8]), ()>,
+    expiries: &Table<'_, (u64, &'static [u8]), ()>,
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<Bytes>, Error> {
@@ -55,7 +55,7 @@ pub(super) fn overdue(
 }
 
 pub(super) fn items(
-    items: &impl ReadableTable<(&'static [u8], i64), &'static [u8]>,
+    items: &Table<'_, (&'static [u8], i64), &'static [u8]>,
     key: &[u8],
     places: Range<i64>,
 ) -> Result<Vec<Bytes>, Error> {
@@ -71,7 +71,7 @@ pub(super) fn items(
 }
 
 pub(super) fn score(
-    scores: &impl ReadableTable<(&'static [u8], &'static [u8]), u64>,
+    scores: &Table<'_, (&'static [u8], &'static [u8]), u64>,
     key: &[u8],
     member: &[u8],
 ) -> Result<Option<f64>, Error> {
@@ -79,7 +79,7 @@ pub(super) fn score(
 }
 
 pub(super) fn members(
-    by_score: &impl ReadableTable<(&'static [u8], u64, &'static [u8]), ()>,
+    by_score: &Table<'_, (&'static [u8], u64, &'static [u8]), ()>,
     key: &[u8],
     (min, max): (Bound<f64>, Bound<f64>),
     part: Part,
@@ -98,9 +98,9 @@ pub(super) fn members(
     if first >= end {
         return Ok(found);
     }
-    let mut members = by_score.range((key, first, FIRST)..(key, end, FIRST))?;
-    let next = || if part.is_reversed { members.next_back() } else { members.next() };
-    for entry in std::iter::from_fn(next).skip(part.skip).take(part.take) {
+    let range = (key, first, FIRST)..(key, end, FIRST);
+    let members = if part.is_reversed { by_score.range_back(range)? } else { by_score.range(range)? };
+    for entry in members.skip(part.skip).take(part.take) {
         let (place, _) = entry?;
         let (_, score, member) = place.value();
         found.push((Bytes::copy_from_slice(member), score_of(score)));

@@ -1,25 +1,23 @@
-//! Users' keys: what a transaction of the writer can do with them, and what a reading one can.
+//! Users' keys: what a batch can do with them, and what a read can.
 
 use std::{
     cell::RefCell,
     mem::discriminant,
     ops::{Bound, Range},
-    sync::Arc,
 };
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
 use futures_util::future::ready;
-use redb::{
-    Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
-    ReadableTableMetadata, TableDefinition, Value,
-};
+use redb::Error;
 
 use super::{
     RedbStore,
     batch::Batch,
     key_reads::{self, FIRST},
+    shown,
     tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
+    view::View,
 };
 use crate::store::{Answer, Content, Entry, KeyWork, Keys, Keyspace, Part, Promise, StoreError};
 
@@ -34,22 +32,17 @@ impl Keyspace for RedbStore {
     }
 
     fn look(&self, work: KeyWork) -> Answer<()> {
-        Box::pin(ready(read(&self.database, &work)))
+        Box::pin(ready(work(&mut Reading(&self.contents.view()))))
     }
 
     fn scan(&self, work: KeyWork) -> Answer<()> {
-        let database = Arc::clone(&self.database);
-        self.scans.run(move || read(&database, &work))
+        let kept = self.contents.keep();
+        self.scans.run(move || work(&mut Reading(&kept.view())))
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
-        self.read(|read| key_reads::overdue(&read.open_table(EXPIRIES)?, now, limit))
+        self.read(|view| key_reads::overdue(&view.table(&EXPIRIES), now, limit))
     }
-}
-
-fn read(database: &Database, work: &KeyWork) -> Result<(), StoreError> {
-    let transaction = database.begin_read().map_err(|error| StoreError(error.to_string()))?;
-    work(&mut Reading(&transaction))
 }
 
 /// A batch. The writer has to know an error of redb as it was: `fault` keeps it.
@@ -70,7 +63,7 @@ impl Writing<'_, '_> {
 
 impl Keys for Writing<'_, '_> {
     fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        self.noted(self.batch.keys.get(key).map(|record| record.map(|record| record.entry)))
+        self.noted(key_reads::entry(&self.batch.keys, key))
     }
 
     fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Result<(), StoreError> {
@@ -84,20 +77,20 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted((|| key_reads::count(self.batch.keys.count()?, self.batch.expiries.table()?, now))())
+        self.noted(key_reads::count(&self.batch.keys, &self.batch.expiries, now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        self.noted((|| key_reads::newest(self.batch.key_numbers.table()?, below, limit))())
+        self.noted(key_reads::newest(&self.batch.key_numbers, below, limit))
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        self.noted((|| key_reads::items(self.batch.list_items.table()?, key, places))())
+        self.noted(key_reads::items(&self.batch.list_items, key, places))
     }
 
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
-        let done = self.batch.put_item(key, place, item);
-        self.noted(done)
+        self.batch.list_items.insert((key, place), item);
+        Ok(())
     }
 
     fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
@@ -110,7 +103,7 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted((|| key_reads::score(self.batch.scores.table()?, key, member))())
+        self.noted(key_reads::score(&self.batch.scores, key, member))
     }
 
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
@@ -129,17 +122,18 @@ impl Keys for Writing<'_, '_> {
         scores: (Bound<f64>, Bound<f64>),
         part: Part,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted((|| key_reads::members(self.batch.by_score.table()?, key, scores, part))())
+        self.noted(key_reads::members(&self.batch.by_score, key, scores, part))
     }
 }
 
 impl Batch<'_> {
+    fn key(&self, key: &[u8]) -> Result<Option<KeyRecord>, Error> {
+        Ok(self.keys.get(key)?.map(|record| record.value()))
+    }
+
     fn put_key(&mut self, key: &[u8], entry: &Entry) -> Result<(), Error> {
-        let before = self.keys.get(key)?;
-        let number = match &before {
-            Some(before) => before.number,
-            None => self.number_key(key)?,
-        };
+        let before = self.key(key)?;
+        let number = before.as_ref().map_or_else(|| self.number_key(key), |before| before.number);
         let before = before.map(|record| record.entry);
         if let Some(before) = &before
             && discriminant(&before.content) != discriminant(&entry.content)
@@ -149,29 +143,29 @@ impl Batch<'_> {
         let was = before.and_then(|before| before.expires_at);
         if was != entry.expires_at {
             if let Some(at) = was {
-                self.expiries.remove((at.0, key))?;
+                self.expiries.remove((at.0, key));
             }
             if let Some(at) = entry.expires_at {
-                self.expiries.insert((at.0, key), ())?;
+                self.expiries.insert((at.0, key), ());
             }
         }
-        self.keys.put(key, Some(KeyRecord { number, entry: entry.clone() }));
+        self.keys.insert(key, KeyRecord { number, entry: entry.clone() });
         Ok(())
     }
 
     /// Gives a new key a number above all others.
-    fn number_key(&mut self, key: &[u8]) -> Result<u64, Error> {
-        let number = self.key_numbers.table()?.last()?.map_or(1, |(last, _)| last.value() + 1);
-        self.key_numbers.insert(number, key)?;
-        Ok(number)
+    fn number_key(&mut self, key: &[u8]) -> u64 {
+        self.known.last_key += 1;
+        self.key_numbers.insert(self.known.last_key, key);
+        self.known.last_key
     }
 
     fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let Some(record) = self.keys.get(key)? else { return Ok(false) };
-        self.keys.put(key, None);
-        self.key_numbers.remove(record.number)?;
+        let Some(record) = self.key(key)? else { return Ok(false) };
+        self.keys.remove(key);
+        self.key_numbers.remove(record.number);
         if let Some(at) = record.entry.expires_at {
-            self.expiries.remove((at.0, key))?;
+            self.expiries.remove((at.0, key));
         }
         self.clear_key(key, &record.entry.content)?;
         Ok(true)
@@ -194,46 +188,33 @@ impl Batch<'_> {
         Ok(())
     }
 
-    fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), Error> {
-        self.list_items.insert((key, place), item)?;
-        Ok(())
-    }
-
     fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
-        Ok(self.list_items.remove((key, place))?.map(|item| Bytes::copy_from_slice(item.value())))
+        let item = self.list_items.get((key, place))?.map(|item| Bytes::copy_from_slice(item.value()));
+        if item.is_some() {
+            self.list_items.remove((key, place));
+        }
+        Ok(item)
     }
 
     fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {
-        let before = self.scores.insert((key, member), score)?.map(|before| before.value());
-        if let Some(before) = before {
-            self.by_score.remove((key, before, member))?;
-        }
-        self.by_score.insert((key, score, member), ())?;
+        self.remove_score(key, member)?;
+        self.scores.insert((key, member), score);
+        self.by_score.insert((key, score, member), ());
         Ok(())
     }
 
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, Error> {
-        let score = self.scores.remove((key, member))?.map(|score| score.value());
+        let score = self.scores.get((key, member))?.map(|score| score.value());
         if let Some(score) = score {
-            self.by_score.remove((key, score, member))?;
+            self.scores.remove((key, member));
+            self.by_score.remove((key, score, member));
         }
         Ok(score.is_some())
     }
 }
 
-/// A transaction that only reads.
-struct Reading<'r>(&'r ReadTransaction);
-
-impl Reading<'_> {
-    fn of<K: Key + 'static, V: Value + 'static, T>(
-        &self,
-        table: TableDefinition<'_, K, V>,
-        read: impl FnOnce(&ReadOnlyTable<K, V>) -> Result<T, Error>,
-    ) -> Result<T, StoreError> {
-        let table = self.0.open_table(table).map_err(|error| StoreError(error.to_string()))?;
-        read(&table).map_err(|error| StoreError(error.to_string()))
-    }
-}
+/// What is in view, only to be read.
+struct Reading<'r>(&'r View<'r>);
 
 fn read_only() -> StoreError {
     StoreError("a command that only reads was about to write".into())
@@ -241,7 +222,7 @@ fn read_only() -> StoreError {
 
 impl Keys for Reading<'_> {
     fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        self.of(KEYS, |keys| key_reads::entry(keys, key))
+        shown(key_reads::entry(&self.0.table(&KEYS), key))
     }
 
     fn put_entry(&mut self, _key: &[u8], _entry: &Entry) -> Result<(), StoreError> {
@@ -253,15 +234,15 @@ impl Keys for Reading<'_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.of(EXPIRIES, |expiries| key_reads::count(self.0.open_table(KEYS)?.len()?, expiries, now))
+        shown(key_reads::count(&self.0.table(&KEYS), &self.0.table(&EXPIRIES), now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        self.of(KEY_NUMBERS, |numbers| key_reads::newest(numbers, below, limit))
+        shown(key_reads::newest(&self.0.table(&KEY_NUMBERS), below, limit))
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        self.of(LIST_ITEMS, |items| key_reads::items(items, key, places))
+        shown(key_reads::items(&self.0.table(&LIST_ITEMS), key, places))
     }
 
     fn put_item(&mut self, _key: &[u8], _place: i64, _item: &[u8]) -> Result<(), StoreError> {
@@ -275,7 +256,7 @@ impl Keys for Reading<'_> {
     fn announce_list(&mut self, _key: &Bytes) {}
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.of(SCORES, |scores| key_reads::score(scores, key, member))
+        shown(key_reads::score(&self.0.table(&SCORES), key, member))
     }
 
     fn put_score(&mut self, _key: &[u8], _member: &[u8], _score: f64) -> Result<(), StoreError> {
@@ -292,6 +273,6 @@ impl Keys for Reading<'_> {
         scores: (Bound<f64>, Bound<f64>),
         part: Part,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.of(BY_SCORE, |members| key_reads::members(members, key, scores, part))
+        shown(key_reads::members(&self.0.table(&BY_SCORE), key, scores, part))
     }
 }

@@ -3,16 +3,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry};
 
-use agenix_rules::capability::Needs;
-
-use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError};
+use agenix_rules::capability::{Abilities, Needs};
+use redb::Error;
 use serde::{Deserialize, Serialize};
 
 use super::{
     codec::{decode, encode},
-    logged::Logged,
+    table::Table,
     tables::{LANE_LENGTHS, LANES, META, PAUSED},
+    view::View,
 };
+
+/// Whose turn it is among the ready jobs of a lane: rank, order of arrival.
+pub(super) type Turn = (u8, u64);
 
 /// What makes a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,6 +31,8 @@ struct Lane {
     ready: u64,
     /// Jobs that are kept, whatever their state.
     all: u64,
+    /// None of its ready jobs has an earlier turn. What was claimed lately is not looked at again.
+    first: Turn,
 }
 
 /// The lanes that have jobs, by number.
@@ -48,14 +53,9 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn load(database: &Database) -> Result<Self, Error> {
-        let read = database.begin_read()?;
+    pub(super) fn load(view: &View<'_>) -> Result<Self, Error> {
         let mut lanes = Self::default();
-        let keys = match read.open_table(LANES) {
-            Err(TableError::TableDoesNotExist(_)) => return Ok(lanes),
-            table => table?,
-        };
-        let lengths = read.open_table(LANE_LENGTHS)?;
+        let (keys, lengths) = (view.table(&LANES), view.table(&LANE_LENGTHS));
         let mut next = 0;
         for entry in keys.iter()? {
             let (number, key) = entry?;
@@ -63,12 +63,12 @@ impl Lanes {
             let (ready, all) = lengths.get(number)?.map_or((0, 0), |length| length.value());
             lanes.free.extend(next..number);
             next = number.saturating_add(1);
-            lanes.insert(number, Lane { key: decode(key.value())?, ready, all });
+            lanes.insert(number, Lane { key: decode(key.value())?, ready, all, first: (0, 0) });
         }
-        for entry in read.open_table(PAUSED)?.iter()? {
+        for entry in view.table(&PAUSED).iter()? {
             lanes.paused.insert(entry?.0.value().to_owned());
         }
-        lanes.next_seq = read.open_table(META)?.get("next_seq")?.map_or(0, |seq| seq.value());
+        lanes.next_seq = view.table(&META).get("next_seq")?.map_or(0, |seq| seq.value());
         lanes.saved_seq = lanes.next_seq;
         Ok(lanes)
     }
@@ -89,19 +89,18 @@ impl Lanes {
         // Where none is free, the lanes have the numbers from 0 on.
         let after_all = || u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
         let number = self.free.pop_first().unwrap_or_else(after_all);
-        self.insert(number, Lane { key, ready: 0, all: 0 });
+        self.insert(number, Lane { key, ready: 0, all: 0, first: (0, 0) });
         self.changed.insert(number);
         number
     }
 
-    /// The lanes that have ready jobs.
-    pub(super) fn with_jobs(&self) -> impl Iterator<Item = (u32, &LaneKey)> {
-        self.filled.iter().filter_map(|number| Some((*number, &self.lanes.get(number)?.key)))
-    }
-
-    /// Whether a queue gives no jobs.
-    pub(super) fn is_paused(&self, queue: &str) -> bool {
-        self.paused.contains(queue)
+    /// The lanes of a queue that have ready jobs for someone with these abilities: none where the queue gives no jobs.
+    pub(super) fn with_jobs_for(&self, queue: &str, abilities: &Abilities) -> Vec<u32> {
+        if self.paused.contains(queue) {
+            return Vec::new();
+        }
+        let is_for = |lane: &Lane| lane.key.queue == queue && abilities.cover(&lane.key.needs);
+        self.filled.iter().copied().filter(|number| self.lanes.get(number).is_some_and(is_for)).collect()
     }
 
     pub(super) fn set_paused(&mut self, queue: &str, paused: bool) {
@@ -124,6 +123,24 @@ impl Lanes {
         self.changed.insert(number);
     }
 
+    /// From where on a lane has ready jobs.
+    pub(super) fn beginning(&self, number: u32) -> Turn {
+        self.lanes.get(&number).map_or((0, 0), |lane| lane.first)
+    }
+
+    /// A ready job with this turn was found to be the first of its lane.
+    pub(super) fn begin_at(&mut self, number: u32, turn: Turn) {
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.first = turn;
+        }
+    }
+
+    /// A ready job with this turn has come into a lane.
+    pub(super) fn begin_at_most(&mut self, number: u32, turn: Turn) {
+        let first = self.beginning(number);
+        self.begin_at(number, first.min(turn));
+    }
+
     /// A lane got a job, or one of its jobs was forgotten.
     pub(super) fn keep(&mut self, number: u32, by: i64) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
@@ -140,28 +157,28 @@ impl Lanes {
     /// Writes what changed. A lane without jobs goes here and not sooner: within a batch no number is given twice.
     pub(super) fn save(
         &mut self,
-        keys: &mut Logged<'_, u32, &'static [u8]>,
-        lengths: &mut Logged<'_, u32, (u64, u64)>,
-        meta: &mut Logged<'_, &'static str, u64>,
+        keys: &mut Table<'_, u32, &'static [u8]>,
+        lengths: &mut Table<'_, u32, (u64, u64)>,
+        meta: &mut Table<'_, &'static str, u64>,
     ) -> Result<(), Error> {
         for number in std::mem::take(&mut self.changed) {
             let Entry::Occupied(lane) = self.lanes.entry(number) else { continue };
             if lane.get().all == 0 {
                 self.numbers.remove(&lane.remove().key);
                 self.free.insert(number);
-                keys.remove(number)?;
-                lengths.remove(number)?;
+                keys.remove(number);
+                lengths.remove(number);
                 continue;
             }
-            let Lane { key, ready, all } = lane.get();
+            let Lane { key, ready, all, .. } = lane.get();
             if keys.get(number)?.is_none() {
-                keys.insert(number, encode(key)?.as_slice())?;
+                keys.insert(number, encode(key)?.as_slice());
             }
-            lengths.insert(number, (*ready, *all))?;
+            lengths.insert(number, (*ready, *all));
         }
         // Jobs that wait for a time take a turn too, and change no lane.
         if self.next_seq != self.saved_seq {
-            meta.insert("next_seq", self.next_seq)?;
+            meta.insert("next_seq", self.next_seq);
             self.saved_seq = self.next_seq;
         }
         Ok(())
@@ -170,30 +187,34 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use agenix_rules::capability::Needs;
-    use redb::{Database, ReadableDatabase, ReadableTableMetadata, backends::InMemoryBackend};
+    use agenix_rules::capability::{Abilities, Needs};
+    use redb::{Database, backends::InMemoryBackend};
 
     use super::{LaneKey, Lanes};
-    use crate::store::redb::{batch::Batch, format, logged::Redo, tables::LANES};
+    use crate::store::redb::{batch::Batch, format, known::Known, tables::LANES, view::Contents};
 
     fn key(queue: &str) -> LaneKey {
         LaneKey { queue: queue.into(), needs: Needs::default() }
     }
 
-    fn database() -> Database {
+    fn database() -> Contents {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         format::prepare(&database).unwrap();
-        database
+        Contents::of(database).unwrap()
+    }
+
+    fn load(contents: &Contents) -> Known {
+        Known::load(&contents.view()).unwrap()
     }
 
     /// A batch that does this to the lanes.
-    fn batch(database: &Database, lanes: &mut Lanes, work: impl FnOnce(&mut Lanes)) {
-        let transaction = database.begin_write().unwrap();
-        let redo = Redo::up_to(0);
-        let batch = Batch::open(&transaction, lanes, &redo, false);
-        work(batch.lanes);
-        batch.close().unwrap();
-        transaction.commit().unwrap();
+    fn batch(contents: &Contents, known: &mut Known, work: impl FnOnce(&mut Lanes)) {
+        let view = contents.view();
+        let batch = Batch::open(&view, known, false);
+        work(&mut batch.known.lanes);
+        let closed = batch.close().unwrap();
+        drop(view);
+        contents.absorb(closed.changes);
     }
 
     /// Gives a queue's lane a job that is not ready.
@@ -203,28 +224,28 @@ mod tests {
         number
     }
 
-    fn stored(database: &Database) -> u64 {
-        database.begin_read().unwrap().open_table(LANES).unwrap().len().unwrap()
+    fn stored(contents: &Contents) -> u64 {
+        contents.view().table(&LANES).len().unwrap()
     }
 
     #[test]
     fn a_lane_goes_with_its_last_job_and_its_number_is_given_again() {
         let database = database();
-        let mut lanes = Lanes::load(&database).unwrap();
-        batch(&database, &mut lanes, |lanes| {
+        let mut known = load(&database);
+        batch(&database, &mut known, |lanes| {
             assert_eq!(["a", "b", "c"].map(|queue| fill(lanes, queue)), [0, 1, 2]);
             assert_eq!(fill(lanes, "b"), 1);
         });
-        batch(&database, &mut lanes, |lanes| lanes.keep(1, -1));
+        batch(&database, &mut known, |lanes| lanes.keep(1, -1));
         assert_eq!(stored(&database), 3, "b has a job yet");
-        batch(&database, &mut lanes, |lanes| {
+        batch(&database, &mut known, |lanes| {
             lanes.keep(1, -1);
             lanes.keep(0, -1);
             assert_eq!(fill(lanes, "d"), 3, "within a batch no number is given twice");
         });
         assert_eq!(stored(&database), 2);
         // What is in memory and what a start reads give the same numbers.
-        for lanes in [&mut lanes, &mut Lanes::load(&database).unwrap()] {
+        for Known { lanes, .. } in [&mut known, &mut load(&database)] {
             let numbers = ["c", "d", "e", "a", "f"].map(|queue| lanes.number(key(queue)));
             assert_eq!(numbers, [2, 3, 0, 1, 4]);
         }
@@ -233,24 +254,24 @@ mod tests {
     #[test]
     fn a_lane_that_loses_its_last_job_and_gets_another_in_one_batch_stays() {
         let database = database();
-        let mut lanes = Lanes::load(&database).unwrap();
-        batch(&database, &mut lanes, |lanes| assert_eq!(fill(lanes, "a"), 0));
-        batch(&database, &mut lanes, |lanes| {
+        let mut known = load(&database);
+        batch(&database, &mut known, |lanes| assert_eq!(fill(lanes, "a"), 0));
+        batch(&database, &mut known, |lanes| {
             lanes.keep(0, -1);
             assert_eq!(fill(lanes, "a"), 0);
             lanes.resize(0, 1);
         });
-        for lanes in [&lanes, &Lanes::load(&database).unwrap()] {
-            assert_eq!(lanes.with_jobs().collect::<Vec<_>>(), [(0, &key("a"))]);
+        for Known { lanes, .. } in [&known, &load(&database)] {
+            assert_eq!(lanes.with_jobs_for("a", &Abilities::Anything), [0]);
         }
     }
 
     #[test]
     fn a_lane_that_never_got_a_job_is_not_stored() {
         let database = database();
-        let mut lanes = Lanes::load(&database).unwrap();
-        batch(&database, &mut lanes, |lanes| assert_eq!(lanes.number(key("a")), 0));
+        let mut known = load(&database);
+        batch(&database, &mut known, |lanes| assert_eq!(lanes.number(key("a")), 0));
         assert_eq!(stored(&database), 0);
-        assert_eq!(lanes.number(key("b")), 0);
+        assert_eq!(known.lanes.number(key("b")), 0);
     }
 }

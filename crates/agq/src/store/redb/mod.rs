@@ -1,10 +1,13 @@
-//! The store on redb: one file, one writer, many readers.
+//! The store on redb: a database and its journal, one writer, many readers.
 //!
-//! `writer` is the only one to write, `batch` is one transaction of it, on tables that are `logged`; `commit` makes it durable,
-//! by the `journal` first, and `recovery` puts together again what both hold. `records` hands all of it out;
-//! `actions`, `claims`, `workers`, `pruning` and
-//! `keyspace` are what can be done in one, `reads` looks at what is committed, `key_reads` at either. `file` opens the file,
-//! `format` brings it to the format of today, `check` says what in it contradicts itself, `backup` copies it.
+//! Everything there is has three layers: the database, over it the `memtable` with what was written since the database was
+//! brought up to date, and over that what a `batch` changes. A `view` is a look at the first two, a `table` shows all three as one.
+//!
+//! Writes come in by the `inbox`; the `writer` alone applies them, `duty` says on which thread; `actions`, `claims`, `workers`,
+//! `pruning` and `keyspace` are what can be done in a batch, `lanes` is what the writer has `known` by heart. `commit` makes a batch
+//! durable by the `journal` and visible in the memtable, and `recovery` puts together again what the files hold. `records` hands all
+//! of it out, `reads` and `key_reads` look. `file` opens the database, `format` brings it to the format of today, `check` says what
+//! in it contradicts itself, `backup` copies it.
 
 mod actions;
 mod backup;
@@ -22,15 +25,17 @@ mod inbox;
 mod journal;
 mod key_reads;
 mod keyspace;
-mod known_keys;
+mod known;
 mod lanes;
-mod logged;
+mod memtable;
 mod overlay;
 mod pruning;
 mod reads;
 mod records;
 mod recovery;
+mod table;
 mod tables;
+mod view;
 mod workers;
 mod writer;
 
@@ -42,7 +47,7 @@ use std::{
 
 use anyhow::Context;
 use futures_util::future::ready;
-use redb::{Database, Error, ReadTransaction, ReadableDatabase, StorageBackend, backends::InMemoryBackend};
+use redb::{Database, Error, StorageBackend, backends::InMemoryBackend};
 use tokio::sync::watch;
 
 pub(crate) use self::{
@@ -56,6 +61,7 @@ use self::{
     commit::Committer,
     duty::Duty,
     inbox::{Inbox, Size},
+    view::{Contents, View},
 };
 use super::{Answer, Arrivals, Durability, Promise, StoreError};
 
@@ -66,7 +72,7 @@ pub(crate) struct RedbStore {
     /// `None` where the writer is worked by hand.
     duty: Option<Arc<Duty>>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    database: Arc<Database>,
+    contents: Arc<Contents>,
     arrivals: Arc<Arrivals>,
     /// Whether something visible is not on disk yet.
     owes_sync: Arc<AtomicBool>,
@@ -143,12 +149,12 @@ impl RedbStore {
         recovery::replay(&database, &*with.file)?;
         format::prepare(&database)?;
         let journal = recovery::begin(&database, with.file, with.id, with.bytes)?;
-        let (database, arrivals) = (Arc::new(database), Arc::new(Arrivals::default()));
+        let (contents, arrivals) = (Arc::new(Contents::of(database)?), Arc::new(Arrivals::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
-        let committer = Committer::new(Arc::clone(&database), journal, durability, Arc::clone(&owes_sync));
+        let committer = Committer::new(Arc::clone(&contents), journal, durability, Arc::clone(&owes_sync));
         let (writer, inbox, failed) = writer::employ(committer, Arc::clone(&arrivals))?;
         let (inbox, thread) = (Some(inbox), Mutex::new(None));
-        Ok((Self { inbox, duty: None, writer: thread, database, arrivals, owes_sync, failed, scans }, writer))
+        Ok((Self { inbox, duty: None, writer: thread, contents, arrivals, owes_sync, failed, scans }, writer))
     }
 
     fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
@@ -174,20 +180,24 @@ impl RedbStore {
     fn read<T, F>(&self, work: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: FnOnce(&ReadTransaction) -> Result<T, Error>,
+        F: FnOnce(&View<'_>) -> Result<T, Error>,
     {
-        Box::pin(ready(run(&self.database, work)))
+        Box::pin(ready(shown(work(&self.contents.view()))))
     }
 
     /// A read that may be long, done where it keeps nobody waiting.
     fn scan<T, F>(&self, work: F) -> Answer<T>
     where
         T: Send + 'static,
-        F: FnOnce(&ReadTransaction) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&View<'_>) -> Result<T, Error> + Send + 'static,
     {
-        let database = Arc::clone(&self.database);
-        self.scans.run(move || run(&database, work))
+        let kept = self.contents.keep();
+        self.scans.run(move || shown(work(&kept.view())))
     }
+}
+
+fn shown<T>(outcome: Result<T, Error>) -> Result<T, StoreError> {
+    outcome.map_err(|error| StoreError(error.to_string()))
 }
 
 impl Scans {
@@ -204,14 +214,6 @@ impl Scans {
             Self::InPlace => Box::pin(ready(read())),
         }
     }
-}
-
-fn run<T>(
-    database: &Database,
-    work: impl FnOnce(&ReadTransaction) -> Result<T, Error>,
-) -> Result<T, StoreError> {
-    let read = || work(&database.begin_read()?);
-    read().map_err(|error| StoreError(error.to_string()))
 }
 
 impl Drop for RedbStore {

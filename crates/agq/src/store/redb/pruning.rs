@@ -25,7 +25,7 @@ impl Batch<'_> {
             let action_id = job.action_id.as_str();
             let is_empty = self.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
             if is_empty && self.action(&job.action_id)?.is_some_and(|action| !action.is_open) {
-                self.remove_action(&job.action_id)?;
+                self.remove_action(&job.action_id);
             }
         }
         Ok(gone.len())

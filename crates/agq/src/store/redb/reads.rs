@@ -1,4 +1,4 @@
-//! Reads, each in a transaction of its own that ends with it: a read that is kept open makes the file grow.
+//! Reads of records, of whatever is in view.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,18 @@ use agenix_rules::{
     job::Job,
     worker::Worker,
 };
-use redb::{Error, ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata};
+use redb::Error;
 
 use super::{
     batch::turn,
     codec::decode,
     lanes::LaneKey,
+    table::Table,
     tables::{
         ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, PAUSED, PLANS, READY,
         REGISTRATIONS, RESULTS, TALLIES, TOTALS, WAITING, WORKERS,
     },
+    view::View,
 };
 use crate::store::{JobFilter, Keep, Lane, StoredJob, StoredPlan, Totals};
 
@@ -31,21 +33,21 @@ fn corrupted(error: &impl ToString) -> Error {
     Error::Corrupted(error.to_string())
 }
 
-pub(super) fn plan(read: &ReadTransaction, plan_id: &PlanId) -> Result<Option<StoredPlan>, Error> {
-    read.open_table(PLANS)?.get(plan_id.as_str())?.map(|record| decode(record.value())).transpose()
+pub(super) fn plan(read: &View<'_>, plan_id: &PlanId) -> Result<Option<StoredPlan>, Error> {
+    read.table(&PLANS).get(plan_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
-pub(super) fn plans(read: &ReadTransaction, page: &Page) -> Result<Vec<PlanId>, Error> {
-    page_of(&read.open_table(PLANS)?, page, PlanId::new)
+pub(super) fn plans(read: &View<'_>, page: &Page) -> Result<Vec<PlanId>, Error> {
+    page_of(&read.table(&PLANS), page, PlanId::new)
 }
 
-pub(super) fn actions(read: &ReadTransaction, page: &Page) -> Result<Vec<ActionId>, Error> {
-    page_of(&read.open_table(ACTIONS)?, page, ActionId::new)
+pub(super) fn actions(read: &View<'_>, page: &Page) -> Result<Vec<ActionId>, Error> {
+    page_of(&read.table(&ACTIONS), page, ActionId::new)
 }
 
 /// The ids of a table that match a page's pattern, those of the page.
 fn page_of<T, E: ToString>(
-    table: &ReadOnlyTable<&'static str, &'static [u8]>,
+    table: &Table<'_, &'static str, &'static [u8]>,
     page: &Page,
     id: fn(String) -> Result<T, E>,
 ) -> Result<Vec<T>, Error> {
@@ -69,21 +71,22 @@ fn page_of<T, E: ToString>(
     Ok(found)
 }
 
-pub(super) fn action(read: &ReadTransaction, action_id: &ActionId) -> Result<Option<(Action, Tally)>, Error> {
-    let Some(action) = read.open_table(ACTIONS)?.get(action_id.as_str())? else { return Ok(None) };
-    let tally = read.open_table(TALLIES)?.get(action_id.as_str())?.map(|record| decode(record.value()));
+pub(super) fn action(read: &View<'_>, action_id: &ActionId) -> Result<Option<(Action, Tally)>, Error> {
+    let actions = read.table(&ACTIONS);
+    let Some(action) = actions.get(action_id.as_str())? else { return Ok(None) };
+    let tally = read.table(&TALLIES).get(action_id.as_str())?.map(|record| decode(record.value()));
     Ok(Some((decode(action.value())?, tally.transpose()?.unwrap_or_default())))
 }
 
 /// Of all jobs, a slice costs what it holds, however far from the start: their places are in the index. Of those of a status, all
 /// before it are looked at.
 pub(super) fn jobs_of(
-    read: &ReadTransaction,
+    read: &View<'_>,
     action_id: &ActionId,
     statuses: &[Status],
     slice: Slice,
 ) -> Result<Vec<JobId>, Error> {
-    let (list, jobs, id) = (read.open_table(ACTION_JOBS)?, read.open_table(JOBS)?, action_id.as_str());
+    let (list, jobs, id) = (read.table(&ACTION_JOBS), read.table(&JOBS), action_id.as_str());
     let (first, end, mut skip) = match statuses {
         [] => (slice.offset as u64, slice.offset.saturating_add(slice.limit) as u64, 0),
         _ => (0, u64::MAX, slice.offset),
@@ -114,9 +117,9 @@ pub(super) fn jobs_of(
 }
 
 /// Jobs with a time to come that are wanted.
-pub(super) fn waits(read: &ReadTransaction, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
-    let (jobs, mut found) = (read.open_table(JOBS)?, Vec::new());
-    for table in [read.open_table(WAITING)?, read.open_table(LEASES)?] {
+pub(super) fn waits(read: &View<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
+    let (jobs, mut found) = (read.table(&JOBS), Vec::new());
+    for table in [read.table(&WAITING), read.table(&LEASES)] {
         for entry in table.range((now.0, "")..)? {
             let (key, ()) = (entry?.0, ());
             let job = jobs.get(key.value().1)?.map(|record| decode::<Job>(record.value())).transpose()?;
@@ -128,21 +131,22 @@ pub(super) fn waits(read: &ReadTransaction, now: Timestamp, wanted: &JobFilter) 
 
 /// Every job, in the order of their ids.
 #[cfg(feature = "simulation")]
-pub(super) fn jobs(read: &ReadTransaction) -> Result<Vec<Job>, Error> {
-    read.open_table(JOBS)?.iter()?.map(|entry| decode(entry?.1.value())).collect()
+pub(super) fn jobs(read: &View<'_>) -> Result<Vec<Job>, Error> {
+    read.table(&JOBS).iter()?.map(|entry| decode(entry?.1.value())).collect()
 }
 
-pub(super) fn job_record(read: &ReadTransaction, job_id: &JobId) -> Result<Option<Job>, Error> {
-    read.open_table(JOBS)?.get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
+pub(super) fn job_record(read: &View<'_>, job_id: &JobId) -> Result<Option<Job>, Error> {
+    read.table(&JOBS).get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
-pub(super) fn job(read: &ReadTransaction, job_id: &JobId) -> Result<Option<StoredJob>, Error> {
+pub(super) fn job(read: &View<'_>, job_id: &JobId) -> Result<Option<StoredJob>, Error> {
     let id = job_id.as_str();
-    let Some(job) = read.open_table(JOBS)?.get(id)? else { return Ok(None) };
-    let input = read.open_table(INPUTS)?.get(id)?.map_or_else(String::new, |input| input.value().to_owned());
-    let results = read.open_table(RESULTS)?.get(id)?.map(|results| results.value().to_owned());
+    let jobs = read.table(&JOBS);
+    let Some(job) = jobs.get(id)? else { return Ok(None) };
+    let input = read.table(&INPUTS).get(id)?.map_or_else(String::new, |input| input.value().to_owned());
+    let results = read.table(&RESULTS).get(id)?.map(|results| results.value().to_owned());
     let job: Job = decode(job.value())?;
-    let lane = read.open_table(LANES)?.get(job.lane)?.map(|key| decode(key.value())).transpose()?;
+    let lane = read.table(&LANES).get(job.lane)?.map(|key| decode(key.value())).transpose()?;
     let LaneKey { queue, needs } = lane.ok_or_else(|| corrupted(&format!("job {id} has no lane")))?;
     Ok(Some(StoredJob { job, queue, needs, input, results }))
 }
@@ -153,8 +157,8 @@ const SLACK_MS: u64 = 60_000;
 
 /// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission. Where a condition has an
 /// index, only what that names is looked at; else every job that is not older than `since`.
-pub(super) fn search(read: &ReadTransaction, search: &Search) -> Result<Vec<JobId>, Error> {
-    let jobs = read.open_table(JOBS)?;
+pub(super) fn search(read: &View<'_>, search: &Search) -> Result<Vec<JobId>, Error> {
+    let jobs = read.table(&JOBS);
     let mut found = Vec::new();
     if let Some(indexed) = indexed(read, search)? {
         for job_id in indexed.iter().rev() {
@@ -166,7 +170,7 @@ pub(super) fn search(read: &ReadTransaction, search: &Search) -> Result<Vec<JobI
         }
         return Ok(found);
     }
-    for entry in jobs.iter()?.rev() {
+    for entry in jobs.range_back::<&str>(..)? {
         let job: Job = decode(entry?.1.value())?;
         let is_older = search.since.is_some_and(|since| job.created_at.plus_ms(SLACK_MS) < since);
         if is_older || found.len() >= search.limit {
@@ -181,23 +185,23 @@ pub(super) fn search(read: &ReadTransaction, search: &Search) -> Result<Vec<JobI
 
 /// The jobs that an index names for one of the conditions, the oldest first; `None` where none has one. Of completed jobs
 /// there are as many as of all.
-fn indexed(read: &ReadTransaction, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
+fn indexed(read: &View<'_>, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
     let mut found = BTreeSet::new();
     match (&search.action_id, search.status) {
         (Some(action_id), _) => {
-            let list = read.open_table(ACTION_JOBS)?;
+            let list = read.table(&ACTION_JOBS);
             for entry in list.range((action_id.as_str(), 0)..=(action_id.as_str(), u64::MAX))? {
                 found.insert(entry?.1.value().to_owned());
             }
         }
         (None, Some(Status::Running)) => {
-            for entry in read.open_table(HELD)?.iter()? {
+            for entry in read.table(&HELD).iter()? {
                 found.insert(entry?.0.value().1.to_owned());
             }
         }
         (None, Some(status @ (Status::Failed | Status::Dead | Status::Cancelled))) => {
             let number = status as u8;
-            for entry in read.open_table(ENDED)?.range((number, 0, "")..(number + 1, 0, ""))? {
+            for entry in read.table(&ENDED).range((number, 0, "")..(number + 1, 0, ""))? {
                 found.insert(entry?.0.value().2.to_owned());
             }
         }
@@ -216,8 +220,8 @@ fn is_sought(job: &Job, search: &Search) -> bool {
 }
 
 /// The next jobs of a queue, whoever may run them.
-pub(super) fn peek(read: &ReadTransaction, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
-    let (keys, ready) = (read.open_table(LANES)?, read.open_table(READY)?);
+pub(super) fn peek(read: &View<'_>, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
+    let (keys, ready) = (read.table(&LANES), read.table(&READY));
     let mut next = Vec::new();
     for entry in keys.iter()? {
         let (lane, key) = entry?;
@@ -236,8 +240,8 @@ pub(super) fn peek(read: &ReadTransaction, queue: &str, count: usize) -> Result<
     ids.map(|job_id| job_id.map_err(|error| corrupted(&error))).collect()
 }
 
-pub(super) fn peek_scheduled(read: &ReadTransaction, count: usize) -> Result<Vec<JobId>, Error> {
-    let waiting = read.open_table(WAITING)?;
+pub(super) fn peek_scheduled(read: &View<'_>, count: usize) -> Result<Vec<JobId>, Error> {
+    let waiting = read.table(&WAITING);
     let ids = waiting.iter()?.take(count).map(|entry| {
         let (place, _) = entry?;
         JobId::new(place.value().1).map_err(|error| corrupted(&error))
@@ -245,19 +249,19 @@ pub(super) fn peek_scheduled(read: &ReadTransaction, count: usize) -> Result<Vec
     ids.collect()
 }
 
-pub(super) fn ahead(read: &ReadTransaction, job: &Job, limit: usize) -> Result<u64, Error> {
-    let ready = read.open_table(READY)?;
+pub(super) fn ahead(read: &View<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
+    let ready = read.table(&READY);
     let count = ready.range((job.lane, 0, 0)..turn(job))?.take(limit).count();
     Ok(count as u64)
 }
 
-pub(super) fn paused(read: &ReadTransaction) -> Result<Vec<String>, Error> {
-    read.open_table(PAUSED)?.iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
+pub(super) fn paused(read: &View<'_>) -> Result<Vec<String>, Error> {
+    read.table(&PAUSED).iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
 }
 
 /// Whether an ended job need not be kept: a look at the first of each status.
-pub(super) fn is_prunable(read: &ReadTransaction, keep: Keep) -> Result<bool, Error> {
-    let ended = read.open_table(ENDED)?;
+pub(super) fn is_prunable(read: &View<'_>, keep: Keep) -> Result<bool, Error> {
+    let ended = read.table(&ENDED);
     for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::Dead] {
         let since = if status == Status::Dead { keep.dead_since } else { keep.ended_since };
         let number = status as u8;
@@ -268,13 +272,13 @@ pub(super) fn is_prunable(read: &ReadTransaction, keep: Keep) -> Result<bool, Er
     Ok(keep.count > 0 && totals(read)?.kept() > keep.count)
 }
 
-pub(super) fn totals(read: &ReadTransaction) -> Result<Totals, Error> {
-    let totals = read.open_table(TOTALS)?.get("totals")?.map(|record| decode(record.value()));
+pub(super) fn totals(read: &View<'_>) -> Result<Totals, Error> {
+    let totals = read.table(&TOTALS).get("totals")?.map(|record| decode(record.value()));
     Ok(totals.transpose()?.unwrap_or_default())
 }
 
-pub(super) fn held_by(read: &ReadTransaction, holder: &str) -> Result<Vec<JobId>, Error> {
-    let table = read.open_table(HELD)?;
+pub(super) fn held_by(read: &View<'_>, holder: &str) -> Result<Vec<JobId>, Error> {
+    let table = read.table(&HELD);
     let mut found = Vec::new();
     for entry in table.range((holder, "")..)? {
         let (place, _) = entry?;
@@ -288,8 +292,8 @@ pub(super) fn held_by(read: &ReadTransaction, holder: &str) -> Result<Vec<JobId>
 }
 
 /// Jumps from holder to holder: the cost is theirs, not that of their jobs.
-pub(super) fn holders(read: &ReadTransaction) -> Result<Vec<String>, Error> {
-    let table = read.open_table(HELD)?;
+pub(super) fn holders(read: &View<'_>) -> Result<Vec<String>, Error> {
+    let table = read.table(&HELD);
     let mut found: Vec<String> = Vec::new();
     loop {
         // No name sorts between a name and itself with a NUL.
@@ -299,10 +303,10 @@ pub(super) fn holders(read: &ReadTransaction) -> Result<Vec<String>, Error> {
     }
 }
 
-pub(super) fn due(read: &ReadTransaction, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+pub(super) fn due(read: &View<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
     let mut found = Vec::new();
-    for table in [WAITING, LEASES] {
-        let table = read.open_table(table)?;
+    for table in [&WAITING, &LEASES] {
+        let table = read.table(table);
         for entry in table.iter()?.take(limit) {
             let (place, _) = entry?;
             let (due, job_id) = place.value();
@@ -317,15 +321,15 @@ pub(super) fn due(read: &ReadTransaction, now: Timestamp, limit: usize) -> Resul
     Ok(found.into_iter().map(|(_, job_id)| job_id).collect())
 }
 
-pub(super) fn scheduled(read: &ReadTransaction) -> Result<(u64, Option<Timestamp>), Error> {
-    let table = read.open_table(WAITING)?;
-    let first = table.first()?.map(|(place, _)| Timestamp(place.value().0));
+pub(super) fn scheduled(read: &View<'_>) -> Result<(u64, Option<Timestamp>), Error> {
+    let table = read.table(&WAITING);
+    let first = table.iter()?.next().transpose()?.map(|(place, _)| Timestamp(place.value().0));
     Ok((table.len()?, first))
 }
 
-pub(super) fn lanes(read: &ReadTransaction) -> Result<Vec<Lane>, Error> {
-    let (keys, lengths) = (read.open_table(LANES)?, read.open_table(LANE_LENGTHS)?);
-    let (ready, jobs) = (read.open_table(READY)?, read.open_table(JOBS)?);
+pub(super) fn lanes(read: &View<'_>) -> Result<Vec<Lane>, Error> {
+    let (keys, lengths) = (read.table(&LANES), read.table(&LANE_LENGTHS));
+    let (ready, jobs) = (read.table(&READY), read.table(&JOBS));
     let submitted = |job_id: &str| -> Result<Timestamp, Error> {
         let job = jobs.get(job_id)?.map(|record| decode::<Job>(record.value())).transpose()?;
         Ok(job.map(|job| job.created_at).unwrap_or_default())
@@ -343,7 +347,7 @@ pub(super) fn lanes(read: &ReadTransaction) -> Result<Vec<Lane>, Error> {
             ready.range((number, rank, 0)..=(number, u8::MAX, u64::MAX))?.next().transpose()?
         {
             let at = head.0.value().1;
-            let tail = ready.range((number, at, 0)..=(number, at, u64::MAX))?.next_back().transpose()?;
+            let tail = ready.range_back((number, at, 0)..=(number, at, u64::MAX))?.next().transpose()?;
             let first = submitted(head.1.value())?;
             let last = tail.map_or(Ok(first), |(_, job_id)| submitted(job_id.value()))?;
             span = Some(span.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
@@ -357,16 +361,16 @@ pub(super) fn lanes(read: &ReadTransaction) -> Result<Vec<Lane>, Error> {
     Ok(found)
 }
 
-pub(super) fn worker(read: &ReadTransaction, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
-    read.open_table(WORKERS)?.get(worker_id.as_str())?.map(|record| decode(record.value())).transpose()
+pub(super) fn worker(read: &View<'_>, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
+    read.table(&WORKERS).get(worker_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
-pub(super) fn registration(read: &ReadTransaction, worker_id: &WorkerId) -> Result<Option<String>, Error> {
-    Ok(read.open_table(REGISTRATIONS)?.get(worker_id.as_str())?.map(|told| told.value().to_owned()))
+pub(super) fn registration(read: &View<'_>, worker_id: &WorkerId) -> Result<Option<String>, Error> {
+    Ok(read.table(&REGISTRATIONS).get(worker_id.as_str())?.map(|told| told.value().to_owned()))
 }
 
-pub(super) fn workers(read: &ReadTransaction) -> Result<Vec<(Worker, u64)>, Error> {
-    let table = read.open_table(WORKERS)?;
+pub(super) fn workers(read: &View<'_>) -> Result<Vec<(Worker, u64)>, Error> {
+    let table = read.table(&WORKERS);
     let mut found = Vec::new();
     for entry in table.iter()? {
         let worker: Worker = decode(entry?.1.value())?;

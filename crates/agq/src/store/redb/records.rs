@@ -23,7 +23,7 @@ use redb::Error;
 use super::{RedbStore, backup, inbox::Size, reads};
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
-    NewAction, Promise, Records, Ruled, StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
+    NewAction, Promise, Records, Ruled, StoredJob, StoredPlan, Totals, WorkerRule,
 };
 
 impl Records for RedbStore {
@@ -32,11 +32,11 @@ impl Records for RedbStore {
     }
 
     fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
-        self.read(|read| reads::plan(read, plan_id))
+        self.read(|view| reads::plan(view, plan_id))
     }
 
     fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
-        self.scan(move |read| reads::plans(read, &page))
+        self.scan(move |view| reads::plans(view, &page))
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
@@ -60,24 +60,24 @@ impl Records for RedbStore {
     }
 
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
-        self.scan(move |read| reads::actions(read, &page))
+        self.scan(move |view| reads::actions(view, &page))
     }
 
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
-        self.read(|read| reads::action(read, action_id))
+        self.read(|view| reads::action(view, action_id))
     }
 
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>> {
         let action_id = action_id.clone();
-        self.scan(move |read| reads::jobs_of(read, &action_id, &statuses, slice))
+        self.scan(move |view| reads::jobs_of(view, &action_id, &statuses, slice))
     }
 
     fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
-        self.read(|read| reads::job_record(read, job_id))
+        self.read(|view| reads::job_record(view, job_id))
     }
 
     fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>> {
-        self.read(|read| reads::job(read, job_id))
+        self.read(|view| reads::job(view, job_id))
     }
 
     fn decide(
@@ -105,26 +105,29 @@ impl Records for RedbStore {
     }
 
     fn search(&self, search: Search) -> Answer<Vec<JobId>> {
-        self.scan(move |read| reads::search(read, &search))
+        self.scan(move |view| reads::search(view, &search))
     }
 
     fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>> {
         let queue = queue.to_owned();
-        self.scan(move |read| reads::peek(read, &queue, count))
+        self.scan(move |view| reads::peek(view, &queue, count))
     }
 
     fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>> {
-        self.scan(move |read| reads::peek_scheduled(read, count))
+        self.scan(move |view| reads::peek_scheduled(view, count))
     }
 
     fn ahead(&self, job: &Job, limit: usize) -> Answer<u64> {
         let job = job.clone();
-        self.scan(move |read| reads::ahead(read, &job, limit))
+        self.scan(move |view| reads::ahead(view, &job, limit))
     }
 
     fn set_paused(&self, queue: &str, paused: bool) -> Answer<()> {
         let queue = queue.to_owned();
-        self.write(Promise::Durable, move |batch| batch.set_paused(&queue, paused))
+        self.write(Promise::Durable, move |batch| {
+            batch.set_paused(&queue, paused);
+            Ok(())
+        })
     }
 
     fn paused(&self) -> Answer<Vec<String>> {
@@ -132,7 +135,7 @@ impl Records for RedbStore {
     }
 
     fn is_prunable(&self, keep: Keep) -> Answer<bool> {
-        self.read(|read| reads::is_prunable(read, keep))
+        self.read(|view| reads::is_prunable(view, keep))
     }
 
     fn prune(&self, keep: Keep, limit: usize) -> Answer<usize> {
@@ -144,7 +147,7 @@ impl Records for RedbStore {
     }
 
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
-        self.read(|read| reads::held_by(read, holder))
+        self.read(|view| reads::held_by(view, holder))
     }
 
     fn holders(&self) -> Answer<Vec<String>> {
@@ -152,11 +155,11 @@ impl Records for RedbStore {
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>> {
-        self.read(|read| reads::due(read, now, limit))
+        self.read(|view| reads::due(view, now, limit))
     }
 
     fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>> {
-        self.scan(move |read| reads::waits(read, now, &wanted))
+        self.scan(move |view| reads::waits(view, now, &wanted))
     }
 
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
@@ -179,7 +182,7 @@ impl Records for RedbStore {
     }
 
     fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
-        self.read(|read| reads::registration(read, worker_id))
+        self.read(|view| reads::registration(view, worker_id))
     }
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
@@ -193,7 +196,7 @@ impl Records for RedbStore {
     }
 
     fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>> {
-        self.read(|read| reads::worker(read, worker_id))
+        self.read(|view| reads::worker(view, worker_id))
     }
 
     fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
@@ -220,8 +223,7 @@ impl Records for RedbStore {
     }
 
     fn backup(&self, to: PathBuf) -> Answer<u64> {
-        let database = Arc::clone(&self.database);
-        self.scans.run(move || backup::copy(&database, &to).map_err(|error| StoreError(error.to_string())))
+        self.scan(move |view| backup::copy(view, &to))
     }
 
     fn failure(&self) -> BoxFuture<'static, String> {

@@ -4,10 +4,8 @@ use anyhow::{anyhow, bail};
 use redb::{Database, Durability, Error, ReadableDatabase, StorageBackend, TableError, WriteTransaction};
 
 use super::{
-    batch::Batch,
     journal::{self, Journal, Unreadable},
-    lanes::Lanes,
-    logged::Redo,
+    memtable::Memtable,
     tables::META,
 };
 
@@ -45,15 +43,14 @@ pub(super) fn replay(database: &Database, file: &dyn StorageBackend) -> anyhow::
     if found.records.is_empty() {
         return Ok(());
     }
-    let transaction = database.begin_write()?;
-    let (mut lanes, redo) = (Lanes::default(), Redo::up_to(0));
-    let mut batch = Batch::open(&transaction, &mut lanes, &redo, false);
+    let mut recent = Memtable::default();
     for record in &found.records {
-        if !batch.replay(record)? {
+        if !recent.replay(record) {
             bail!("the journal has a record that this agq cannot read: use the agq version that wrote it");
         }
     }
-    drop(batch);
+    let transaction = database.begin_write()?;
+    recent.write(&transaction)?;
     make_durable(transaction, mark.id, found.next)?;
     Ok(())
 }

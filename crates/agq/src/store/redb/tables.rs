@@ -1,10 +1,13 @@
-//! The tables of the database file. A change of any of them is a new [`FORMAT`], a step in `format`, and a table in
-//! `backup`.
+//! The tables of the database file. A change of any of them is a new [`FORMAT`] and a step in `format`.
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use redb::{TableDefinition, TypeName, Value};
+use redb::{
+    Error, Key, ReadTransaction, ReadableTable, TableDefinition, TableHandle, TypeName, Value,
+    WriteTransaction,
+};
 
+use super::memtable::{Order, Rows};
 use crate::store::{Content, Entry};
 
 /// The format of the file, kept under `format` in [`META`].
@@ -69,6 +72,85 @@ pub(super) const LIST_ITEMS: TableDefinition<'_, (&[u8], i64), &[u8]> = TableDef
 pub(super) const SCORES: TableDefinition<'_, (&[u8], &[u8]), u64> = TableDefinition::new("scores");
 /// key, score, member: a sorted set in its order.
 pub(super) const BY_SCORE: TableDefinition<'_, (&[u8], u64, &[u8]), ()> = TableDefinition::new("by_score");
+
+/// Every table.
+pub(super) const ALL: [&dyn AnyTable; 26] = [
+    &META,
+    &PLANS,
+    &ACTIONS,
+    &TALLIES,
+    &ACTION_JOBS,
+    &PLAN_LOADS,
+    &JOBS,
+    &INPUTS,
+    &RESULTS,
+    &LANES,
+    &LANE_LENGTHS,
+    &PAUSED,
+    &READY,
+    &WAITING,
+    &LEASES,
+    &HELD,
+    &ENDED,
+    &TOTALS,
+    &WORKERS,
+    &REGISTRATIONS,
+    &KEYS,
+    &KEY_NUMBERS,
+    &EXPIRIES,
+    &LIST_ITEMS,
+    &SCORES,
+    &BY_SCORE,
+];
+
+/// A table, whatever its keys and values are.
+pub(super) trait AnyTable: Sync {
+    fn name(&'static self) -> &'static str;
+    /// The order of its keys.
+    fn order(&self) -> Order;
+    /// Makes sure that it is there.
+    fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
+    /// Writes rows into it.
+    fn write(&self, to: &WriteTransaction, rows: &Rows) -> Result<(), Error>;
+    /// Copies it into another database. Entries are written in their order, which is what a tree takes fastest.
+    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
+}
+
+impl<K: Key + Sync + 'static, V: Value + Sync + 'static> AnyTable for TableDefinition<'static, K, V> {
+    fn name(&'static self) -> &'static str {
+        TableHandle::name(self)
+    }
+
+    fn order(&self) -> Order {
+        K::compare
+    }
+
+    fn create(&self, to: &WriteTransaction) -> Result<(), Error> {
+        to.open_table(*self)?;
+        Ok(())
+    }
+
+    fn write(&self, to: &WriteTransaction, rows: &Rows) -> Result<(), Error> {
+        let mut table = to.open_table(*self)?;
+        for (key, value) in rows {
+            let key = K::from_bytes(key.bytes());
+            match value {
+                Some(value) => drop(table.insert(key, V::from_bytes(value))?),
+                None => drop(table.remove(key)?),
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
+        let mut copy = to.open_table(*self)?;
+        for entry in from.open_table(*self)?.iter()? {
+            let (key, value) = entry?;
+            copy.insert(key.value(), value.value())?;
+        }
+        Ok(())
+    }
+}
 
 /// What is kept of a user's key in one place. As bytes: the type, the number, the expiry (0 for none), what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,9 +23,9 @@ impl Batch<'_> {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(None) => {}
             Ok(Some(worker)) => {
-                self.workers.insert(id, encode(&worker)?.as_slice())?;
+                self.workers.insert(id, encode(&worker)?.as_slice());
                 if let Some(registration) = registration {
-                    self.registrations.insert(id, registration)?;
+                    self.registrations.insert(id, registration);
                 }
             }
         }
@@ -48,18 +48,21 @@ impl Batch<'_> {
     }
 
     pub(super) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool, Error> {
-        self.registrations.remove(worker_id.as_str())?;
-        Ok(self.workers.remove(worker_id.as_str())?.is_some())
+        let is_there = self.workers.get(worker_id.as_str())?.is_some();
+        if is_there {
+            self.registrations.remove(worker_id.as_str());
+            self.workers.remove(worker_id.as_str());
+        }
+        Ok(is_there)
     }
 
-    pub(super) fn set_paused(&mut self, queue: &str, paused: bool) -> Result<(), Error> {
+    pub(super) fn set_paused(&mut self, queue: &str, paused: bool) {
         if paused {
-            self.paused.insert(queue, ())?;
+            self.paused.insert(queue, ());
         } else {
-            self.paused.remove(queue)?;
+            self.paused.remove(queue);
             self.arrived.jobs = true;
         }
-        self.lanes.set_paused(queue, paused);
-        Ok(())
+        self.known.lanes.set_paused(queue, paused);
     }
 }

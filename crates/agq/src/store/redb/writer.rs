@@ -1,5 +1,5 @@
-//! The one writer: a thread that drains its inbox, applies every waiting write in one transaction, makes the batch durable
-//! once, then answers all (ADR 3). How it becomes durable `commit` knows.
+//! The one writer: it drains its inbox, applies every waiting write to one batch, makes the batch durable once, then answers
+//! all (ADR 3). How it becomes durable `commit` knows.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -8,14 +8,14 @@ use tokio::sync::watch;
 use tracing::error;
 
 use super::{
-    batch::Batch,
+    batch::{Batch, Closed},
     commit::Committer,
     inbox::{Inbox, Queue, Size, Waiting},
-    lanes::Lanes,
+    known::Known,
 };
 use crate::store::{Arrivals, Promise, StoreError};
 
-/// Most writes that one transaction takes: what came later waits for the next.
+/// Most writes that one batch takes: what came later waits for the next.
 pub(super) const MAX_BATCH: usize = 1024;
 /// Most jobs that they add; one write may pass it, for it is done whole.
 const MAX_NEW_JOBS: usize = 2000;
@@ -33,7 +33,7 @@ type Employed = (Writer, Inbox, watch::Receiver<Option<String>>);
 pub(super) fn employ(committer: Committer, arrivals: Arc<Arrivals>) -> Result<Employed, Error> {
     let queue = Arc::new(Queue::default());
     let (failed, failure) = watch::channel(None);
-    let lanes = Lanes::load(committer.database())?;
+    let known = Known::load(&committer.view()?)?;
     let (turn, bulk) = (VecDeque::new(), VecDeque::new());
     let writer = Writer {
         queue: Arc::clone(&queue),
@@ -43,7 +43,7 @@ pub(super) fn employ(committer: Committer, arrivals: Arc<Arrivals>) -> Result<Em
         company: 0,
         committer,
         arrivals,
-        lanes,
+        known,
         failed,
     };
     Ok((writer, Inbox(queue), failure))
@@ -65,7 +65,7 @@ pub(crate) struct Writer {
     company: u32,
     committer: Committer,
     arrivals: Arc<Arrivals>,
-    lanes: Lanes,
+    known: Known,
     failed: watch::Sender<Option<String>>,
 }
 
@@ -137,30 +137,37 @@ impl Writer {
             StoreError(format!("{error}; {known}"))
         });
         if fate.is_err() {
-            match Lanes::load(self.committer.database()) {
-                Ok(lanes) => self.lanes = lanes,
-                Err(error) => {
-                    error!(%error, "the lanes could not be read again");
-                    self.failed.send_replace(Some(error.to_string()));
-                }
-            }
+            self.know_again();
         }
         for write in waiting {
             write.answer(fate.clone());
         }
     }
 
+    /// After a batch that was not written.
+    fn know_again(&mut self) {
+        // Where nothing can be written any more, that has been said.
+        let Ok(view) = self.committer.view() else { return };
+        match Known::load(&view) {
+            Ok(known) => self.known = known,
+            Err(error) => {
+                error!(%error, "the lanes could not be read again");
+                self.failed.send_replace(Some(error.to_string()));
+            }
+        }
+    }
+
     fn transact(&mut self, waiting: &mut [Box<dyn Waiting>]) -> Result<(), Error> {
-        let transaction = self.committer.begin()?;
-        let redo = self.committer.redo();
-        let mut batch = Batch::open(&transaction, &mut self.lanes, &redo, self.arrivals.is_heard());
+        let view = self.committer.view()?;
+        let mut batch = Batch::open(&view, &mut self.known, self.arrivals.is_heard());
         let mut promise = Promise::Visible;
         for write in waiting.iter_mut() {
             promise = promise.max(write.promise());
             write.apply(&mut batch)?;
         }
-        let arrived = batch.close()?;
-        self.committer.commit(transaction, redo, promise)?;
+        let Closed { changes, arrived } = batch.close()?;
+        drop(view);
+        self.committer.commit(changes, promise)?;
         self.arrivals.announce(arrived);
         Ok(())
     }

@@ -7,7 +7,7 @@ use agenix_rules::{
     action::{Action, Tally},
     job::{Job, State},
 };
-use redb::{Error, ReadTransaction, ReadableTable};
+use redb::Error;
 
 use super::{Found, Tables};
 use crate::store::{
@@ -15,6 +15,7 @@ use crate::store::{
     redb::{
         codec::decode,
         tables::{LANE_LENGTHS, PLAN_LOADS, TALLIES, TOTALS},
+        view::View,
     },
 };
 
@@ -53,8 +54,8 @@ impl Counted {
 
 /// Compares everything that is counted with the jobs that are there.
 pub(super) fn check(
-    read: &ReadTransaction,
-    tables: &Tables,
+    read: &View<'_>,
+    tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     counted: Counted,
     found: &mut Found,
@@ -66,12 +67,12 @@ pub(super) fn check(
 }
 
 fn actions(
-    read: &ReadTransaction,
-    tables: &Tables,
+    read: &View<'_>,
+    tables: &Tables<'_>,
     counted: &BTreeMap<String, Tally>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    let tallies = read.open_table(TALLIES)?;
+    let tallies = read.table(&TALLIES);
     for entry in tables.actions.iter()? {
         let (key, record) = entry?;
         let id = key.value();
@@ -128,13 +129,13 @@ fn compare(action: &Action, tally: &Tally, jobs: &Tally, found: &mut Found) {
     }
 }
 
-fn loads(read: &ReadTransaction, mut counted: BTreeMap<String, u64>, found: &mut Found) -> Result<(), Error> {
+fn loads(read: &View<'_>, mut counted: BTreeMap<String, u64>, found: &mut Found) -> Result<(), Error> {
     let mut say = |id: &str, told: u64, are: u64| {
         found.say(format_args!(
             "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}"
         ));
     };
-    for entry in read.open_table(PLAN_LOADS)?.iter()? {
+    for entry in read.table(&PLAN_LOADS).iter()? {
         let (key, load) = entry?;
         let (id, told) = (key.value(), load.value());
         let are = counted.remove(id).unwrap_or_default();
@@ -150,12 +151,12 @@ fn loads(read: &ReadTransaction, mut counted: BTreeMap<String, u64>, found: &mut
 
 /// A lane is there as long as it has jobs.
 fn lengths(
-    read: &ReadTransaction,
+    read: &View<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, (u64, u64)>,
     found: &mut Found,
 ) -> Result<(), Error> {
-    let lengths = read.open_table(LANE_LENGTHS)?;
+    let lengths = read.table(&LANE_LENGTHS);
     for lane in queues.keys() {
         let (ready, all) = counted.get(lane).copied().unwrap_or_default();
         if all == 0 {
@@ -180,8 +181,9 @@ fn lengths(
     Ok(())
 }
 
-fn totals(read: &ReadTransaction, counted: &[u64; 6], found: &mut Found) -> Result<(), Error> {
-    let record = read.open_table(TOTALS)?.get("totals")?;
+fn totals(read: &View<'_>, counted: &[u64; 6], found: &mut Found) -> Result<(), Error> {
+    let totals = read.table(&TOTALS);
+    let record = totals.get("totals")?;
     let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {
         found.say(format_args!("totals: the record cannot be read"));
         return Ok(());

@@ -4,16 +4,16 @@ use std::fmt;
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::job::{Job, State};
-use redb::{Error, ReadOnlyTable, ReadTransaction, ReadableTable};
+use redb::Error;
 
 use super::{Found, Tables, Text, end_of};
-use crate::store::redb::{batch::turn, codec::decode, tables::RESULTS};
+use crate::store::redb::{batch::turn, codec::decode, table::Table, tables::RESULTS, view::View};
 
 /// Goes through all indexes, and through what is kept beside the jobs.
-pub(super) fn check(read: &ReadTransaction, tables: &Tables, found: &mut Found) -> Result<(), Error> {
+pub(super) fn check(read: &View<'_>, tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
     action_jobs(tables, found)?;
     beside("inputs", &tables.inputs, tables, found)?;
-    beside("results", &read.open_table(RESULTS)?, tables, found)?;
+    beside("results", &read.table(&RESULTS), tables, found)?;
     ready(tables, found)?;
     due("waiting", &tables.waiting, tables, found)?;
     due("leases", &tables.leases, tables, found)?;
@@ -23,7 +23,7 @@ pub(super) fn check(read: &ReadTransaction, tables: &Tables, found: &mut Found) 
 
 /// Compares an entry, which `stands` somewhere, with the record of its job: `differs` is what that says instead.
 fn compare(
-    tables: &Tables,
+    tables: &Tables<'_>,
     id: &str,
     stands: fmt::Arguments<'_>,
     found: &mut Found,
@@ -45,7 +45,7 @@ fn state_of(job: &Job) -> String {
     format!("its record says it is {}", job.state.as_str())
 }
 
-fn action_jobs(tables: &Tables, found: &mut Found) -> Result<(), Error> {
+fn action_jobs(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
     for entry in tables.action_jobs.iter()? {
         let (place, id) = entry?;
         let ((action_id, index), id) = (place.value(), id.value());
@@ -61,8 +61,8 @@ fn action_jobs(tables: &Tables, found: &mut Found) -> Result<(), Error> {
 /// What is kept beside the jobs has no word on its own, but a job.
 fn beside(
     name: &str,
-    table: &ReadOnlyTable<Text, Text>,
-    tables: &Tables,
+    table: &Table<'_, Text, Text>,
+    tables: &Tables<'_>,
     found: &mut Found,
 ) -> Result<(), Error> {
     for entry in table.iter()? {
@@ -75,7 +75,7 @@ fn beside(
     Ok(())
 }
 
-fn ready(tables: &Tables, found: &mut Found) -> Result<(), Error> {
+fn ready(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
     for entry in tables.ready.iter()? {
         let (place, id) = entry?;
         let (place, id) = (place.value(), id.value());
@@ -96,8 +96,8 @@ fn ready(tables: &Tables, found: &mut Found) -> Result<(), Error> {
 /// The leases are of active jobs, all others wait.
 fn due(
     name: &str,
-    table: &ReadOnlyTable<(u64, Text), ()>,
-    tables: &Tables,
+    table: &Table<'_, (u64, Text), ()>,
+    tables: &Tables<'_>,
     found: &mut Found,
 ) -> Result<(), Error> {
     for entry in table.iter()? {
@@ -116,7 +116,7 @@ fn due(
     Ok(())
 }
 
-fn held(tables: &Tables, found: &mut Found) -> Result<(), Error> {
+fn held(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
     for entry in tables.held.iter()? {
         let (place, _) = entry?;
         let (holder, id) = place.value();
@@ -131,7 +131,7 @@ fn held(tables: &Tables, found: &mut Found) -> Result<(), Error> {
     Ok(())
 }
 
-fn ended(tables: &Tables, found: &mut Found) -> Result<(), Error> {
+fn ended(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
     for entry in tables.ended.iter()? {
         let (place, _) = entry?;
         let (status, at, id) = place.value();

@@ -6,14 +6,14 @@ use agenix_rules::{
     action::Action,
     job::{Job, MAX_LOSSES, State},
 };
-use redb::{Error, ReadableTable};
+use redb::Error;
 
 use super::{Found, Tables, counts::Counted, end_of};
 use crate::store::redb::{batch::turn, codec::decode};
 
 /// Goes through all jobs, and counts them on the way.
 pub(super) fn check(
-    tables: &Tables,
+    tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     last_seq: u64,
     found: &mut Found,
@@ -68,7 +68,7 @@ fn impossible(job: &Job, found: &mut Found) {
 
 /// Its action, its place in it, its input, its lane and its plan.
 fn belongings(
-    tables: &Tables,
+    tables: &Tables<'_>,
     queues: &BTreeMap<u32, String>,
     job: &Job,
     found: &mut Found,
@@ -123,7 +123,7 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
 }
 
 /// Its places in the indexes: those that it must have.
-fn places(tables: &Tables, job: &Job, found: &mut Found) -> Result<(), Error> {
+fn places(tables: &Tables<'_>, job: &Job, found: &mut Found) -> Result<(), Error> {
     let id = job.job_id.as_str();
     let is_active = job.state == State::Active;
     if job.state == State::Available {

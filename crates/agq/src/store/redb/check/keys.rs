@@ -1,35 +1,37 @@
 //! The keys of users: their numbers, expiries, elements and members.
 
 use agenix_protocol::time::Timestamp;
-use redb::{Error, ReadOnlyTable, ReadTransaction, ReadableTable};
+use redb::Error;
 
 use super::{Bytes, Found};
 use crate::store::{
     Content,
     redb::{
         key_reads::FIRST,
+        table::Table,
         tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, score_of},
+        view::View,
     },
 };
 
-struct Keys {
-    keys: ReadOnlyTable<Bytes, KeyRecord>,
-    numbers: ReadOnlyTable<u64, Bytes>,
-    expiries: ReadOnlyTable<(u64, Bytes), ()>,
-    items: ReadOnlyTable<(Bytes, i64), Bytes>,
-    scores: ReadOnlyTable<(Bytes, Bytes), u64>,
-    by_score: ReadOnlyTable<(Bytes, u64, Bytes), ()>,
+struct Keys<'v> {
+    keys: Table<'v, Bytes, KeyRecord>,
+    numbers: Table<'v, u64, Bytes>,
+    expiries: Table<'v, (u64, Bytes), ()>,
+    items: Table<'v, (Bytes, i64), Bytes>,
+    scores: Table<'v, (Bytes, Bytes), u64>,
+    by_score: Table<'v, (Bytes, u64, Bytes), ()>,
 }
 
 /// Goes through all keys, then through what they hold.
-pub(super) fn check(read: &ReadTransaction, found: &mut Found) -> Result<(), Error> {
+pub(super) fn check(read: &View<'_>, found: &mut Found) -> Result<(), Error> {
     let tables = Keys {
-        keys: read.open_table(KEYS)?,
-        numbers: read.open_table(KEY_NUMBERS)?,
-        expiries: read.open_table(EXPIRIES)?,
-        items: read.open_table(LIST_ITEMS)?,
-        scores: read.open_table(SCORES)?,
-        by_score: read.open_table(BY_SCORE)?,
+        keys: read.table(&KEYS),
+        numbers: read.table(&KEY_NUMBERS),
+        expiries: read.table(&EXPIRIES),
+        items: read.table(&LIST_ITEMS),
+        scores: read.table(&SCORES),
+        by_score: read.table(&BY_SCORE),
     };
     for entry in tables.keys.iter()? {
         let (key, record) = entry?;
@@ -42,7 +44,7 @@ pub(super) fn check(read: &ReadTransaction, found: &mut Found) -> Result<(), Err
     tables.by_score(found)
 }
 
-impl Keys {
+impl Keys<'_> {
     fn entry(&self, key: &[u8], record: &KeyRecord, found: &mut Found) -> Result<(), Error> {
         let (shown, number) = (key.escape_ascii(), record.number);
         let named = self.numbers.get(number)?;

@@ -17,7 +17,7 @@ use agenix_rules::{
     worker::{self, Worker},
 };
 use bytes::Bytes;
-use redb::{Key, ReadableDatabase, ReadableTable, TableDefinition, Value, WriteTransaction};
+use redb::{Key, ReadableTable, TableDefinition, Value, WriteTransaction};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{MOST, inconsistencies};
@@ -109,10 +109,12 @@ async fn add_keys(store: &RedbStore) {
 /// What is said of the sound database after something was done to it.
 async fn tampered(tamper: impl FnOnce(&WriteTransaction)) -> Vec<String> {
     let store = sound().await;
-    let transaction = store.database.begin_write().unwrap();
+    let transaction = store.contents.begin_write().unwrap();
+    store.contents.view().write_recent(&transaction).unwrap();
     tamper(&transaction);
     transaction.commit().unwrap();
-    inconsistencies(&store.database.begin_read().unwrap()).unwrap()
+    store.contents.refresh().unwrap();
+    inconsistencies(&store.contents.view()).unwrap()
 }
 
 fn put<'k, 'v, K: Key + 'static, V: Value + 'static>(
@@ -160,7 +162,7 @@ async fn a_sound_database_has_none() {
     assert_eq!(tampered(|_| {}).await, [""; 0]);
     assert_eq!(tampered(|t| put(t, PAUSED, "ready", ())).await, [""; 0]);
     let empty = RedbStore::in_memory().unwrap();
-    assert_eq!(inconsistencies(&empty.database.begin_read().unwrap()).unwrap(), [""; 0]);
+    assert_eq!(inconsistencies(&empty.contents.view()).unwrap(), [""; 0]);
 }
 
 #[tokio::test]

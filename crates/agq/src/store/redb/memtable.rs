@@ -1,0 +1,222 @@
+//! What was written since the database was last brought up to date, in memory: rows for each table, in the order of its keys. A
+//! journal's record is one of these, written down.
+
+use std::{
+    cmp::Ordering,
+    collections::{BTreeMap, btree_map::Entry},
+    fmt,
+};
+
+use redb::{Error, Key, WriteTransaction};
+
+use super::tables::ALL;
+
+/// In the place of a value's length: the key was removed.
+const REMOVED: u32 = u32::MAX;
+
+/// Which of two keys of a table comes first, both as the database has them.
+pub(super) type Order = fn(&[u8], &[u8]) -> Ordering;
+
+/// A key as the database has it, in the order of its table.
+#[derive(Clone)]
+pub(super) struct RawKey {
+    bytes: Box<[u8]>,
+    order: Order,
+}
+
+impl RawKey {
+    pub(super) fn of<K: Key>(key: &K::SelfType<'_>) -> Self {
+        Self { bytes: K::as_bytes(key).as_ref().into(), order: K::compare }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl PartialEq for RawKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for RawKey {}
+
+impl PartialOrd for RawKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for RawKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.order)(&self.bytes, &other.bytes)
+    }
+}
+
+impl fmt::Debug for RawKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bytes.escape_ascii().fmt(f)
+    }
+}
+
+/// Values by their keys; `None` where the key was removed.
+pub(super) type Rows = BTreeMap<RawKey, Option<Box<[u8]>>>;
+
+/// Rows of any number of tables, by their names; none of them is empty.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Memtable(BTreeMap<&'static str, Rows>);
+
+impl Memtable {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many rows it has.
+    pub(super) fn len(&self) -> usize {
+        self.0.values().map(Rows::len).sum()
+    }
+
+    pub(super) fn rows(&self, table: &str) -> Option<&Rows> {
+        self.0.get(table)
+    }
+
+    /// Adds newer rows of a table.
+    pub(super) fn put(&mut self, table: &'static str, rows: Rows) {
+        if rows.is_empty() {
+            return;
+        }
+        match self.0.entry(table) {
+            Entry::Vacant(place) => drop(place.insert(rows)),
+            Entry::Occupied(mut older) => older.get_mut().extend(rows),
+        }
+    }
+
+    /// Adds what is newer.
+    pub(super) fn absorb(&mut self, newer: Self) {
+        for (table, rows) in newer.0 {
+            self.put(table, rows);
+        }
+    }
+
+    /// Writes everything into the tables of a database.
+    pub(super) fn write(&self, to: &WriteTransaction) -> Result<(), Error> {
+        for table in ALL {
+            if let Some(rows) = self.rows(table.name()) {
+                table.write(to, rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many bytes a record of it has.
+    pub(super) fn record_len(&self) -> usize {
+        let of_row = |(key, value): (&RawKey, &Option<Box<[u8]>>)| {
+            key.bytes.len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
+        };
+        let of_table = |(name, rows): (&&str, &Rows)| {
+            rows.iter().map(of_row).sum::<usize>() + rows.len() * (1 + name.len())
+        };
+        self.0.iter().map(of_table).sum()
+    }
+
+    /// Writes it down as a record: for each row `name's length, name, key's length, key, value's length, value`.
+    pub(super) fn record(&self, into: &mut Vec<u8>) {
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(REMOVED - 1);
+        for (name, rows) in &self.0 {
+            let short = u8::try_from(name.len()).expect("the names of tables are short");
+            for (key, value) in rows {
+                let value = value.as_deref();
+                into.push(short);
+                into.extend_from_slice(name.as_bytes());
+                into.extend_from_slice(&length(&key.bytes).to_le_bytes());
+                into.extend_from_slice(&key.bytes);
+                into.extend_from_slice(&value.map_or(REMOVED, length).to_le_bytes());
+                into.extend_from_slice(value.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Adds what a record holds; whether all of it could be read.
+    pub(super) fn replay(&mut self, mut record: &[u8]) -> bool {
+        while let Some(Row { table, key, value }) = take_row(&mut record) {
+            let Some(table) = ALL.iter().find(|known| known.name() == table) else { return false };
+            let key = RawKey { bytes: key.into(), order: table.order() };
+            self.0.entry(table.name()).or_default().insert(key, value.map(Into::into));
+        }
+        record.is_empty()
+    }
+}
+
+/// One row, as it stands in a record.
+struct Row<'r> {
+    table: &'r str,
+    key: &'r [u8],
+    value: Option<&'r [u8]>,
+}
+
+/// The next row of a record, which it is taken from; `None` where it ends or cannot be read.
+fn take_row<'r>(record: &mut &'r [u8]) -> Option<Row<'r>> {
+    let (&name, rest) = record.split_first()?;
+    let (table, rest) = rest.split_at_checked(name.into())?;
+    let (key, rest) = take_sized(rest)?;
+    let (length, rest_of_value) = rest.split_first_chunk()?;
+    let (value, rest) = if u32::from_le_bytes(*length) == REMOVED {
+        (None, rest_of_value)
+    } else {
+        let (value, rest) = take_sized(rest)?;
+        (Some(value), rest)
+    };
+    *record = rest;
+    Some(Row { table: std::str::from_utf8(table).ok()?, key, value })
+}
+
+fn take_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::TableHandle;
+
+    use super::{Memtable, RawKey, Rows};
+    use crate::store::redb::tables::{JOBS, LANE_LENGTHS};
+
+    fn rows(of: &[(&str, Option<&[u8]>)]) -> Rows {
+        of.iter().map(|(key, value)| (RawKey::of::<&str>(key), value.map(Into::into))).collect()
+    }
+
+    #[test]
+    fn a_record_brings_back_what_was_written_down_and_a_cut_one_does_not() {
+        let mut written = Memtable::default();
+        written.put(JOBS.name(), rows(&[("a", Some(b"1")), ("b", None), ("", Some(b""))]));
+        written.put(LANE_LENGTHS.name(), [(RawKey::of::<u32>(&7), Some([1; 16].into()))].into());
+        let mut record = Vec::new();
+        written.record(&mut record);
+        assert_eq!(record.len(), written.record_len());
+        let mut read = Memtable::default();
+        assert!(read.replay(&record));
+        assert_eq!(read, written);
+        assert!(!Memtable::default().replay(&record[..record.len() - 1]));
+        assert!(!Memtable::default().replay(&[4, b'n', b'o', b'n', b'e', 0, 0, 0, 0, 0, 0, 0, 0]));
+    }
+
+    #[test]
+    fn what_is_newer_stays() {
+        let mut table = Memtable::default();
+        table.put(JOBS.name(), rows(&[("a", Some(b"1")), ("b", Some(b"1"))]));
+        let mut newer = Memtable::default();
+        newer.put(JOBS.name(), rows(&[("b", None), ("c", Some(b"2"))]));
+        table.absorb(newer);
+        let whole = rows(&[("a", Some(b"1")), ("b", None), ("c", Some(b"2"))]);
+        assert_eq!(table.rows(JOBS.name()), Some(&whole));
+    }
+
+    #[test]
+    fn keys_have_the_order_of_their_table_not_that_of_their_bytes() {
+        assert!(RawKey::of::<u32>(&255) < RawKey::of::<u32>(&256));
+        assert!(RawKey::of::<(&str, u64)>(&("b", 1)) < RawKey::of::<(&str, u64)>(&("b", 256)));
+        assert!(RawKey::of::<(&str, u64)>(&("a", 9)) < RawKey::of::<(&str, u64)>(&("aa", 1)));
+    }
+}

@@ -1,0 +1,199 @@
+//! What is there at one moment: the database as it was last brought up to date, and over it what was written since.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use redb::{
+    Database, Error, Key, ReadTransaction, ReadableDatabase, TableDefinition, Value, WriteTransaction,
+};
+
+use super::{
+    memtable::{Memtable, Rows},
+    table::Table,
+};
+
+/// More layers than this are not kept where they can be made one.
+const MOST_LAYERS: usize = 8;
+
+/// Everything that is visible. The writer alone changes it; whoever reads sees it before or after a change, never in between.
+pub(super) struct Contents {
+    // Before the database: it is closed when nobody reads any more.
+    now: RwLock<Now>,
+    database: Database,
+}
+
+#[derive(Clone)]
+struct Now {
+    /// The database as it was last brought up to date. It is kept open: what the writer brings into the database meanwhile is not
+    /// seen before what was over it is gone.
+    stored: Arc<ReadTransaction>,
+    /// What was written since, the newest first. A layer that a read has kept does not change any more.
+    recent: Vec<Arc<Memtable>>,
+}
+
+impl Now {
+    fn of(database: &Database) -> Result<Self, Error> {
+        Ok(Self { stored: Arc::new(database.begin_read()?), recent: Vec::new() })
+    }
+
+    fn absorb(&mut self, changes: Memtable) {
+        match self.recent.first_mut().and_then(Arc::get_mut) {
+            Some(newest) => newest.absorb(changes),
+            None => self.recent.insert(0, Arc::new(changes)),
+        }
+        self.merge();
+    }
+
+    /// Makes the newest layers one while that is little work, or there are many.
+    fn merge(&mut self) {
+        while let [newest, older, ..] = self.recent.as_mut_slice()
+            && (newest.len() >= older.len() / 4 || self.recent.len() > MOST_LAYERS)
+        {
+            let [newest, older, ..] = self.recent.as_mut_slice() else { return };
+            let (Some(newest), Some(older)) = (Arc::get_mut(newest), Arc::get_mut(older)) else { return };
+            older.absorb(std::mem::take(newest));
+            self.recent.remove(0);
+        }
+    }
+}
+
+impl Contents {
+    pub(super) fn of(database: Database) -> Result<Self, Error> {
+        Ok(Self { now: RwLock::new(Now::of(&database)?), database })
+    }
+
+    /// A look at it. The writer waits until it is dropped: keep it for a few microseconds.
+    pub(super) fn view(&self) -> View<'_> {
+        View(Source::Shared(self.locked()))
+    }
+
+    /// It as it is now, whatever becomes of it: nobody waits for whoever looks at that.
+    pub(super) fn keep(&self) -> Kept {
+        Kept(self.locked().clone())
+    }
+
+    pub(super) fn begin_write(&self) -> Result<WriteTransaction, Error> {
+        Ok(self.database.begin_write()?)
+    }
+
+    /// Makes changes visible.
+    pub(super) fn absorb(&self, changes: Memtable) {
+        if !changes.is_empty() {
+            self.locked_to_write().absorb(changes);
+        }
+    }
+
+    /// A transaction was committed that has all of it: nothing need be over the database.
+    pub(super) fn refresh(&self) -> Result<(), Error> {
+        let now = Now::of(&self.database)?;
+        // What was there is dropped when nobody waits for the lock.
+        let _before = std::mem::replace(&mut *self.locked_to_write(), now);
+        Ok(())
+    }
+
+    fn locked(&self) -> RwLockReadGuard<'_, Now> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn locked_to_write(&self) -> RwLockWriteGuard<'_, Now> {
+        self.now.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was there at a moment.
+pub(super) struct Kept(Now);
+
+impl Kept {
+    /// What is in a database that nobody writes.
+    pub(super) fn of(database: &Database) -> Result<Self, Error> {
+        Ok(Self(Now::of(database)?))
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        View(Source::Kept(&self.0))
+    }
+}
+
+/// A look at what is there.
+pub(super) struct View<'c>(Source<'c>);
+
+enum Source<'c> {
+    Shared(RwLockReadGuard<'c, Now>),
+    Kept(&'c Now),
+}
+
+impl View<'_> {
+    pub(super) fn table<K: Key + 'static, V: Value + 'static>(
+        &self,
+        definition: &'static TableDefinition<'static, K, V>,
+    ) -> Table<'_, K, V> {
+        Table::new(definition, self)
+    }
+
+    /// The database as it was last brought up to date.
+    pub(super) fn stored(&self) -> &ReadTransaction {
+        &self.now().stored
+    }
+
+    /// What is over it in a table, the newest first.
+    pub(super) fn recent(&self, table: &str) -> impl Iterator<Item = &Rows> {
+        self.now().recent.iter().filter_map(move |layer| layer.rows(table))
+    }
+
+    /// Writes what is over the database into one.
+    pub(super) fn write_recent(&self, to: &WriteTransaction) -> Result<(), Error> {
+        self.now().recent.iter().rev().try_for_each(|layer| layer.write(to))
+    }
+
+    fn now(&self) -> &Now {
+        match &self.0 {
+            Source::Shared(now) => now,
+            Source::Kept(now) => now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redb::{Database, TableHandle, backends::InMemoryBackend};
+
+    use super::{Contents, MOST_LAYERS, View};
+    use crate::store::redb::{
+        format,
+        memtable::{Memtable, RawKey},
+        tables::REGISTRATIONS,
+    };
+
+    fn put(contents: &Contents, number: usize) {
+        let row = (RawKey::of::<&str>(&format!("w{number:03}").as_str()), Some(Box::from(&b""[..])));
+        let mut changes = Memtable::default();
+        changes.put(REGISTRATIONS.name(), [row].into());
+        contents.absorb(changes);
+    }
+
+    fn count(view: &View<'_>) -> usize {
+        view.table(&REGISTRATIONS).iter().unwrap().count()
+    }
+
+    #[test]
+    fn what_is_kept_stays_as_it_was_and_layers_that_nobody_keeps_become_one() {
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        format::prepare(&database).unwrap();
+        let contents = Contents::of(database).unwrap();
+        let mut kept = Vec::new();
+        for number in 0..100 {
+            kept.push(contents.keep());
+            put(&contents, number);
+        }
+        assert!(kept.iter().map(|kept| count(&kept.view())).eq(0..100));
+        assert_eq!(count(&contents.view()), 100);
+        assert_eq!(contents.locked().recent.len(), 100, "each is kept by somebody");
+        drop(kept);
+        for number in 100..200 {
+            put(&contents, number);
+        }
+        assert_eq!(count(&contents.view()), 200);
+        assert!(contents.locked().recent.len() <= MOST_LAYERS);
+        contents.refresh().unwrap();
+        assert_eq!(count(&contents.view()), 0, "it was said to be in the database");
+    }
+}
