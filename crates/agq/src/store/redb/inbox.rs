@@ -139,8 +139,13 @@ impl Queue {
         self.hand_ins.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often that was since this was asked.
+    /// How often that was since they were taken.
     pub(super) fn hand_ins(&self) -> u32 {
+        self.hand_ins.load(Ordering::Relaxed)
+    }
+
+    /// How often that was, which is taken.
+    pub(super) fn take_hand_ins(&self) -> u32 {
         self.hand_ins.swap(0, Ordering::Relaxed)
     }
 
@@ -150,7 +155,7 @@ impl Queue {
             return;
         }
         let call = locked(&self.call);
-        let is_missed = |call: &mut Call| !call.is_last && self.hand_ins.load(Ordering::Relaxed) < company;
+        let is_missed = |call: &mut Call| !call.is_last && self.hand_ins() < company;
         // Who comes calls; what was called for is taken together with the others.
         let waited = self.called.wait_timeout_while(call, longest, is_missed);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_made = false;

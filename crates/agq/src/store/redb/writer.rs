@@ -23,6 +23,11 @@ const MAX_NEW_JOBS: usize = 2000;
 /// The company of one who is alone, in a number that has room for fractions.
 const ALONE: u32 = 1024;
 
+/// When those who are expected have not come so often, nobody waits for them any more,
+const MOST_IN_VAIN: u32 = 4;
+/// but once in so many batches.
+const TRIED_AGAIN: u32 = 32;
+
 /// A disk that fails while it writes may have written: nobody knows before the file is opened again.
 const IN_DOUBT: &str = "whether it was written is known when agq has started again";
 
@@ -41,6 +46,8 @@ pub(super) fn employ(committer: Committer, arrivals: Arc<Arrivals>) -> Result<Em
         bulk,
         is_bulks_turn: false,
         company: 0,
+        expected: 0,
+        in_vain: 0,
         committer,
         arrivals,
         known,
@@ -63,6 +70,10 @@ pub(crate) struct Writer {
     is_bulks_turn: bool,
     /// How many handed in what a batch holds, on average and lately, times [`ALONE`].
     company: u32,
+    /// How many are likely to hand in what the next batch holds.
+    expected: u32,
+    /// How often far fewer came, one batch after the other.
+    in_vain: u32,
     committer: Committer,
     arrivals: Arc<Arrivals>,
     known: Known,
@@ -104,16 +115,25 @@ impl Writer {
         self.company > ALONE * 3
     }
 
-    /// How many have handed in lately what a batch holds, and how long it is worth to wait for them. Where syncs are slow, whoever
-    /// comes a moment too late would wait for the end of a whole one.
+    /// How many are about to hand something in, and how long it is worth to wait for them. Where syncs are slow, whoever comes a
+    /// moment too late would wait for the end of a whole one.
     pub(super) fn linger(&self) -> (u32, Duration) {
-        (self.company.saturating_add(ALONE / 2) / ALONE, self.committer.worth_waiting())
+        let is_likely = self.in_vain < MOST_IN_VAIN || self.in_vain.is_multiple_of(TRIED_AGAIN);
+        (self.expected, if is_likely { self.committer.worth_waiting() } else { Duration::ZERO })
+    }
+
+    /// So many have handed in what the next batch holds: whether it was right to wait for more.
+    fn learn(&mut self, came: u32) {
+        // A moving average: the newest counts for a sixteenth.
+        self.company = self.company - self.company / 16 + came.saturating_mul(ALONE / 16);
+        let have_come = came >= self.expected - self.expected / 4;
+        self.in_vain = if have_come { 0 } else { self.in_vain.saturating_add(1) };
     }
 
     /// Writes the next batch of at most so many writes; whether any waited.
     pub(super) fn write_batch(&mut self, most: usize) -> bool {
-        // A moving average: the newest counts for a sixteenth.
-        self.company = self.company - self.company / 16 + self.queue.hand_ins().saturating_mul(ALONE / 16);
+        let came = self.queue.take_hand_ins();
+        self.learn(came);
         for write in self.queue.take() {
             self.sort(write);
         }
@@ -124,6 +144,8 @@ impl Writer {
         if is_any {
             self.commit(waiting);
         }
+        // Whoever was answered comes again, and others have come meanwhile.
+        self.expected = came.saturating_add(self.queue.hand_ins());
         is_any
     }
 
