@@ -59,7 +59,10 @@ impl Clock {
     /// The time of day.
     pub(crate) fn now(&self) -> Timestamp {
         let now = self.source.now();
-        self.told.fetch_max(now.0, Ordering::Relaxed);
+        // Looked at before: it changes once in a millisecond, and everybody asks.
+        if self.told.load(Ordering::Relaxed) < now.0 {
+            self.told.fetch_max(now.0, Ordering::Relaxed);
+        }
         now
     }
 

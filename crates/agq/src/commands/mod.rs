@@ -101,7 +101,6 @@ pub(crate) async fn run(
         // The commands that come most have their own way: the others are apart, so that nothing is moved about with room for the
         // largest of all.
         Request::Key(command) => on_keys(&house, command).await.map(Done::plain),
-        Request::Ping { message } => Ok(Done::plain(pong(message))),
         Request::WorkerRegister { worker } => Box::pin(worker::register(&house, &caller, &worker)).await,
         Request::WorkerUnregister { worker_id } => {
             Box::pin(worker::unregister(&house, &caller, worker_id)).await
@@ -138,7 +137,8 @@ pub(crate) async fn transact(house: Arc<House>, queued: Vec<Queued>) -> Done {
     Done::plain(reply)
 }
 
-fn pong(message: Option<Bytes>) -> Reply {
+/// PING
+pub(crate) fn pong(message: Option<Bytes>) -> Reply {
     message.map_or_else(|| Reply::Simple("PONG".into()), Reply::Bulk)
 }
 

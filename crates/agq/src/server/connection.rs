@@ -47,6 +47,9 @@ use crate::{
 /// Most bytes of commands that are not answered yet; one command may pass it.
 const READ_AHEAD: usize = 16 * 1024 * 1024;
 
+/// Most commands that are read before any of them starts.
+const MOST_AT_ONCE: usize = 256;
+
 /// How long a command may wait with so much behind it that nothing more can be read.
 const CROWDED_AFTER: Duration = Duration::from_secs(1);
 
@@ -191,15 +194,10 @@ impl Connection {
             if let Some(overdue) = self.patience.overdue(self.house.clock.now()) {
                 return Ok(End::Overdue(overdue));
             }
-            if self.may_read()
-                && let Some(frame) = self.reader.next().now_or_never()
-            {
-                match frame {
-                    None => return Ok(End::Closed),
-                    Some(Err(error)) => return Ok(End::Broken(error)),
-                    Some(Ok(args)) => self.accept(args),
-                }
-                continue;
+            match self.take_what_has_come() {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(end) => return Ok(end),
             }
             self.flush().await?;
             self.is_quiet = self.running.is_empty();
@@ -207,6 +205,27 @@ impl Connection {
                 return Ok(end);
             }
         }
+    }
+
+    /// Takes the commands that have come and may be read; whether there were any. They start together.
+    fn take_what_has_come(&mut self) -> Result<bool, End> {
+        let (now, mut count) = (self.house.clock.now(), 0);
+        while count < MOST_AT_ONCE
+            && self.may_read()
+            && let Some(frame) = self.reader.next().now_or_never()
+        {
+            match frame {
+                None => return Err(End::Closed),
+                Some(Err(error)) => return Err(End::Broken(error)),
+                Some(Ok(args)) => self.accept(args, now),
+            }
+            count += 1;
+            if !self.session.is_authenticated() {
+                // It may be about to log in, and may send more then.
+                break;
+            }
+        }
+        Ok(count > 0)
     }
 
     /// Waits until something happens; the end of the connection, where that is what happened.
@@ -228,7 +247,7 @@ impl Connection {
             frame = self.reader.next(), if may_read => match frame {
                 None => return Ok(Some(End::Closed)),
                 Some(Err(error)) => return Ok(Some(End::Broken(error))),
-                Some(Ok(args)) => self.accept(args),
+                Some(Ok(args)) => self.accept(args, self.house.clock.now()),
             },
             message = self.session.subscriptions.next(), if !is_confirming => match message {
                 Some(message) => self.reply(delivery(message)).await?,

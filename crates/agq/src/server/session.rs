@@ -184,6 +184,7 @@ impl Session {
             {
                 Gate::Answer(Reply::bulks([Bytes::from("pong"), message.unwrap_or_default()]))
             }
+            Request::Ping { message } => Gate::Answer(commands::pong(message)),
             Request::Subscribe { channels } => {
                 Gate::Settled(self.subscriptions.subscribe(&self.house, By::Name, channels))
             }

@@ -6,7 +6,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use agenix_protocol::request::{Flow, Kind};
+use agenix_protocol::{
+    request::{Flow, Kind},
+    time::Timestamp,
+};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -21,14 +24,14 @@ use crate::{
 
 impl Connection {
     /// Takes a command that was read; its turn comes.
-    pub(super) fn accept(&mut self, args: Vec<Bytes>) {
+    pub(super) fn accept(&mut self, args: Vec<Bytes>, now: Timestamp) {
         // A whole command has come: the next has its own time.
         self.patience.frame_ended();
         if std::mem::take(&mut self.is_quiet) {
             // Whoever sends something after a silence has got what was sent before it.
             self.session.unproven.clear();
         }
-        match self.rate.take(self.house.clock.now()) {
+        match self.rate.take(now) {
             Pace::Now => {}
             Pace::After(delay) => self.slowed_until = Some(Instant::now() + delay),
             // It ends: an error among other replies would tear a transaction apart.

@@ -33,6 +33,9 @@ pub(crate) struct Examined {
     pub(crate) inconsistencies: Vec<String>,
 }
 
+/// Memory that redb may take for pages. With more it is slower: it takes ever new memory, where the system keeps the same pages.
+const CACHE_BYTES: usize = 128 << 20;
+
 /// Every page is compared with its checksum: a file that was changed outside agq is refused, not worked with.
 fn checking() -> Builder {
     let mut builder = Database::builder();
@@ -47,7 +50,9 @@ pub(super) fn open(file: &Path) -> anyhow::Result<Database> {
     if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
         return Err(damaged(file, "it is empty"));
     }
-    let database = checking().open(file).map_err(|error| unopened(error, file))?;
+    let mut builder = checking();
+    builder.set_cache_size(CACHE_BYTES);
+    let database = builder.open(file).map_err(|error| unopened(error, file))?;
     if format::of(&database)?.is_none() {
         let shown = file.display();
         bail!("{shown} is a database, but none of agq: move it away, or choose another --data-dir");
