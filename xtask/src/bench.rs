@@ -24,11 +24,14 @@ use std::{fs, path::PathBuf, time::Instant};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 
-use self::document::{Detail, Document};
 pub(crate) use self::{
     check::run as check,
     contest::{Better, Contest},
     measure::Bench,
+};
+use self::{
+    document::{Detail, Document},
+    row::Origin,
 };
 use crate::{binaries, tools};
 
@@ -38,7 +41,7 @@ pub(crate) struct BenchOptions {
     /// Only these parts
     #[arg(value_name = "NAME")]
     names: Vec<Section>,
-    /// Less of everything, fewer rounds: within five minutes
+    /// Less of everything, fewer rounds; without `scale` and `data` where nothing is named: within five minutes
     #[arg(long)]
     quick: bool,
     /// Count the instructions of the hot paths instead, and hold them against what is recorded
@@ -51,7 +54,7 @@ pub(crate) struct BenchOptions {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write docs/bench.json, the chart and the README's table, as far as they are of what was run
-    #[arg(long, conflicts_with = "quick")]
+    #[arg(long)]
     publish: bool,
     /// Publish what an earlier run wrote, and measure nothing
     #[arg(long, value_name = "FILE", requires = "publish", conflicts_with_all = ["names", "json"])]
@@ -112,6 +115,11 @@ impl Section {
         matches!(self, Self::Wire | Self::Cycle | Self::Tasks)
     }
 
+    /// Whether it takes minutes also in a quick run.
+    fn is_long(self) -> bool {
+        matches!(self, Self::Scale | Self::Data)
+    }
+
     fn run(self, bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
         match self {
             Self::Limits => limits::run(bench, place),
@@ -134,7 +142,10 @@ pub(crate) fn run(options: &BenchOptions) -> anyhow::Result<()> {
     }
     machine::refuse_memory()?;
     // What was asked for twice is measured once, and in the order in which one part makes sense of the next.
-    let is_wanted = |section: &&Section| options.names.is_empty() || options.names.contains(section);
+    let is_wanted = |section: &&Section| match options.names.as_slice() {
+        [] => !options.quick || !section.is_long(),
+        names => names.contains(section),
+    };
     let sections: Vec<Section> = Section::value_variants().iter().filter(is_wanted).copied().collect();
     let mut bench = Bench::new(options.quick, options.hq.clone(), machine::date()?, machine::commit()?);
     let place = prepare(&mut bench, &sections)?;
@@ -169,13 +180,13 @@ fn prepare(bench: &mut Bench, sections: &[Section]) -> anyhow::Result<Place> {
 }
 
 fn document(bench: &Bench, place: &Place) -> Document {
-    let (date, commit) = bench.origin();
+    let Origin { date, commit, is_quick } = bench.origin().clone();
     Document {
-        date: date.to_owned(),
-        commit: commit.to_owned(),
+        date,
+        commit,
         machine: machine::facts(),
         versions: machine::versions(&place.tools, bench.hq.as_deref()),
-        is_quick: bench.is_quick,
+        is_quick,
         rows: bench.rows().to_vec(),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     contest::{Better, Bound},
-    row::{Judged, Row, Side},
+    row::{Judged, Origin, Row, Side},
 };
 
 /// Everything that a run leaves behind.
@@ -90,8 +90,9 @@ fn row_to_json(row: &Row, detail: Detail) -> Value {
         "contenders": sides,
         "goals": goals.collect::<Vec<_>>(),
         "bound": bound,
-        "date": row.date,
-        "commit": row.commit,
+        "date": row.origin.date,
+        "commit": row.origin.commit,
+        "quick": row.origin.is_quick,
     })
 }
 
@@ -130,8 +131,11 @@ fn row_from_json(value: &Value) -> Option<Row> {
         sides,
         goals: value["goals"].as_array()?.iter().map(goal_from_json).collect::<Option<_>>()?,
         bound,
-        date: text(value, "date")?,
-        commit: text(value, "commit")?,
+        origin: Origin {
+            date: text(value, "date")?,
+            commit: text(value, "commit")?,
+            is_quick: value["quick"].as_bool()?,
+        },
     })
 }
 

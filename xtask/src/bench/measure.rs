@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 
 use super::{
     contest::{Contender, Contest},
-    row::{Row, Side},
+    row::{Origin, Row, Side},
     table,
 };
 use crate::report::Report;
@@ -27,14 +27,14 @@ pub(crate) struct Bench {
     /// Where HyperQueue is, if it is to take part.
     pub(crate) hq: Option<PathBuf>,
     rows: Vec<Row>,
-    date: String,
-    commit: String,
+    origin: Origin,
 }
 
 impl Bench {
     pub(crate) fn new(is_quick: bool, hq: Option<PathBuf>, date: String, commit: String) -> Self {
         let rounds = if is_quick { QUICK_ROUNDS } else { ROUNDS };
-        Self { is_quick, rounds, report: Report::default(), hq, rows: Vec::new(), date, commit }
+        let origin = Origin { date, commit, is_quick };
+        Self { is_quick, rounds, report: Report::default(), hq, rows: Vec::new(), origin }
     }
 
     /// Lets everybody run once to warm up, and then in rounds; prints the row and keeps it. Who fails is named and is out,
@@ -53,7 +53,7 @@ impl Bench {
         progress("");
         let sides = running.into_iter().filter(|one| !one.is_out);
         let sides = sides.map(|one| Side::of(one.contender.name, one.samples)).collect();
-        let row = Row::of(section, &contest, sides, &self.date, &self.commit);
+        let row = Row::of(section, &contest, sides, &self.origin);
         println!("\n{}", table::block(&row));
         self.rows.push(row);
         Ok(())
@@ -99,9 +99,9 @@ impl Bench {
         if self.is_quick { quick } else { full }
     }
 
-    /// The day on which it began, and the commit that is measured.
-    pub(crate) fn origin(&self) -> (&str, &str) {
-        (&self.date, &self.commit)
+    /// Where its figures come from.
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// What was measured so far.

@@ -7,7 +7,7 @@ use anyhow::Context;
 use super::{
     document::Document,
     machine,
-    row::Row,
+    row::{Origin, Row},
     table::{bound_marks, figure, marks},
 };
 
@@ -75,7 +75,9 @@ fn lines(row: &Row) -> Vec<String> {
 fn sections(rows: &[&Row]) -> Vec<(String, String, Vec<String>)> {
     let mut sections: Vec<(String, String, Vec<String>)> = Vec::new();
     for row in rows {
-        let origin = format!("{}, commit {}", row.date, row.commit);
+        let Origin { date, commit, is_quick } = &row.origin;
+        let quick = if *is_quick { ", a quick run" } else { "" };
+        let origin = format!("{date}, commit {commit}{quick}");
         if sections.last().is_none_or(|(section, ..)| *section != row.section) {
             sections.push((row.section.clone(), origin.clone(), Vec::new()));
         }

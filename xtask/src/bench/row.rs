@@ -33,8 +33,18 @@ pub(crate) struct Row {
     pub(crate) sides: Vec<Side>,
     pub(crate) goals: Vec<Judged>,
     pub(crate) bound: Option<Bound>,
+    pub(crate) origin: Origin,
+}
+
+/// Where figures come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The day on which the run began.
     pub(crate) date: String,
+    /// What was measured.
     pub(crate) commit: String,
+    /// Whether it was a quick run: less of everything, fewer rounds.
+    pub(crate) is_quick: bool,
 }
 
 /// Whether it is enough.
@@ -64,13 +74,7 @@ impl Side {
 
 impl Row {
     /// A contest that is over; goals whose peer did not take part are no goals of it.
-    pub(crate) fn of(
-        section: &str,
-        contest: &Contest<'_>,
-        sides: Vec<Side>,
-        date: &str,
-        commit: &str,
-    ) -> Self {
+    pub(crate) fn of(section: &str, contest: &Contest<'_>, sides: Vec<Side>, origin: &Origin) -> Self {
         let judged = contest.goals.iter().filter_map(|goal| {
             let peer = sides.iter().find(|side| side.name == goal.peer)?;
             let ratio = ratio(contest.better, sides[0].median, peer.median);
@@ -85,8 +89,7 @@ impl Row {
             goals: judged.collect(),
             sides,
             bound: contest.bound,
-            date: date.to_owned(),
-            commit: commit.to_owned(),
+            origin: origin.clone(),
         }
     }
 
@@ -179,7 +182,8 @@ pub(crate) mod tests {
             Side::of("agq".into(), vec![ours + 1.0, ours - 1.0, ours]),
             Side::of("redis".into(), vec![90.0, 110.0]),
         ];
-        Row::of("wire", &contest, sides, "2026-01-01", "abc1234")
+        let origin = super::Origin { date: "2026-01-01".into(), commit: "abc1234".into(), is_quick: false };
+        Row::of("wire", &contest, sides, &origin)
     }
 
     #[test]

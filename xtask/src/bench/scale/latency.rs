@@ -3,8 +3,10 @@
 
 use std::{
     cell::RefCell,
+    fs::File,
+    os::unix::fs::FileExt,
     thread,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context;
@@ -25,10 +27,12 @@ use crate::{
 };
 
 const PLAN: &str = r#"{"plan_id":"now","tasks":[{"task_number":1,"command":"date","args":["+%s.%N"]}]}"#;
+/// More than all writes to it.
+const BYTES: u64 = 1 << 20;
 /// Between two jobs everybody comes to rest.
 const REST: Duration = Duration::from_millis(10);
 const NOTE: &str = "one job at a time, all idle before it: from the sending of ACTION.SUBMIT to the time that the job's `date` \
-    prints, so that the start of `date` is in it; the job is on disk before it is handed out";
+    prints, so that the start of `date` is in it; the job is on disk before it is handed out; beside it, where 99 of 100 are counted, what a disk that rests takes for 1 KiB";
 
 /// An agq and a worker that have nothing to do.
 struct Idle {
@@ -37,7 +41,7 @@ struct Idle {
     jobs: usize,
     _agw: Agw,
     // Dropped last.
-    _stand: Stand,
+    stand: Stand,
 }
 
 pub(super) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
@@ -51,8 +55,34 @@ pub(super) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
         Ok(percentile(&times, 50))
     });
     bench.hold(SECTION, contest)?;
-    let late = late.into_inner();
-    bench.hold(SECTION, title("99 of 100 within", jobs).bounded(25.0, 10.0).with("agq, agw", again(&late)))
+    let (late, disk) = (late.into_inner(), Disk::new(&idle.stand)?);
+    let contest = title("99 of 100 within", jobs).bounded(25.0, 10.0).with("agq, agw", again(&late));
+    bench.hold(SECTION, contest.with("a write and its sync", || disk.late_ms(jobs)))
+}
+
+/// The disk with nothing before it.
+struct Disk(File);
+
+impl Disk {
+    fn new(stand: &Stand) -> anyhow::Result<Self> {
+        let file = File::create(stand.lab.path().join("alone"))?;
+        file.set_len(BYTES)?;
+        Ok(Self(file))
+    }
+
+    /// Within how long 99 of 100 writes are on it.
+    fn late_ms(&self, count: usize) -> anyhow::Result<f64> {
+        let mut times = Vec::with_capacity(count);
+        for at in 0..count {
+            rest();
+            let begun = Instant::now();
+            self.0.write_all_at(&[1; 1024], at as u64 * 1024)?;
+            self.0.sync_data()?;
+            times.push(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(percentile(&times, 99))
+    }
 }
 
 fn title<'a>(which: &str, jobs: usize) -> Contest<'a> {
@@ -65,7 +95,7 @@ impl Idle {
         stand.lab.submit_plan(&stand.agq, PLAN);
         let agw = stand.lab.agw(&stand.agq, "worker", &["--max-concurrent-jobs", "2"]);
         let watch = Watch::open(&stand.agq.address(), stand.lab.key())?;
-        Ok(Self { resp: stand.connect()?, watch, jobs: 0, _agw: agw, _stand: stand })
+        Ok(Self { resp: stand.connect()?, watch, jobs: 0, _agw: agw, stand })
     }
 
     fn times_ms(&mut self, jobs: usize) -> anyhow::Result<Vec<f64>> {
