@@ -25,7 +25,7 @@ struct Mutation {
     to: &'static str,
 }
 
-const MUTATIONS: [Mutation; 18] = [
+const MUTATIONS: [Mutation; 21] = [
     Mutation {
         name: "the fsync of a batch is left out",
         file: "crates/agq/src/store/redb/commit.rs",
@@ -46,15 +46,33 @@ const MUTATIONS: [Mutation; 18] = [
     },
     Mutation {
         name: "the database does not say which records it holds",
-        file: "crates/agq/src/store/redb/commit.rs",
-        from: "if record != self.marked {",
-        to: "if false && record != self.marked {",
+        file: "crates/agq/src/store/redb/recovery.rs",
+        from: "meta.insert(JOURNAL_NEXT, next)?;",
+        to: "let _ = next;",
     },
     Mutation {
         name: "a removal is not noted in the journal",
-        file: "crates/agq/src/store/redb/logged.rs",
-        from: "self.redo.note(self.definition.name(), K::as_bytes(key.borrow()).as_ref(), None);",
-        to: "",
+        file: "crates/agq/src/store/redb/memtable.rs",
+        from: "let value = value.as_deref();",
+        to: "let value = value.as_deref();\n                if value.is_none() {\n                    continue;\n                }",
+    },
+    Mutation {
+        name: "what is removed stays in the database",
+        file: "crates/agq/src/store/redb/tables.rs",
+        from: "None => drop(table.remove(key)?),",
+        to: "None => {}",
+    },
+    Mutation {
+        name: "what is recent is forgotten when the journal begins anew",
+        file: "crates/agq/src/store/redb/commit.rs",
+        from: "self.contents.view().write_recent(&transaction)?;\n        changes.write(&transaction)?;",
+        to: "changes.write(&transaction)?;",
+    },
+    Mutation {
+        name: "a lane's first job is taken for one that is not the first",
+        file: "crates/agq/src/store/redb/lanes.rs",
+        from: "&& turn < lane.first",
+        to: "&& false && turn < lane.first",
     },
     Mutation {
         name: "the end of a job is acknowledged before it is on disk",
@@ -95,7 +113,7 @@ const MUTATIONS: [Mutation; 18] = [
     Mutation {
         name: "a job that is claimed stays in the ready index",
         file: "crates/agq/src/store/redb/batch.rs",
-        from: "self.ready.remove(turn(before))?;",
+        from: "self.ready.remove((lane, rank, seq));",
         to: "",
     },
     Mutation {
