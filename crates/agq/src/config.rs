@@ -24,7 +24,7 @@ use crate::{
     key::RandomKey,
     keyring::Keys,
     server::{Places, TlsFiles},
-    store::Durability,
+    store::Opening,
 };
 
 /// agq, the queue: keeps plans and jobs, hands jobs to workers, and loses nothing that it acknowledged.
@@ -58,7 +58,7 @@ pub(crate) struct Config {
     pub(crate) places: Places,
     pub(crate) data_dir: PathBuf,
     pub(crate) audit_log: Option<PathBuf>,
-    pub(crate) durability: Durability,
+    pub(crate) opening: Opening,
     pub(crate) settings: Settings,
     /// The keys to begin with.
     pub(crate) keys: Keys,
@@ -84,7 +84,7 @@ impl Cli {
             places: places(&options)?,
             data_dir: options.data_dir.clone().map_or_else(default_data_dir, Ok)?,
             audit_log: options.audit_log.clone(),
-            durability: options.durability(),
+            opening: options.opening(),
             settings: options.settings()?,
             keys,
             key_source,

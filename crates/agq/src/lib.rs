@@ -144,7 +144,7 @@ fn open(config: &Config) -> anyhow::Result<(Arc<House>, Vec<Work>)> {
         )
     })?;
     let audit = Audit::open(config.audit_log.as_deref())?;
-    let store = Arc::new(RedbStore::open(&config.data_dir.join("agq.redb"), config.durability)?);
+    let store = Arc::new(RedbStore::open(&config.data_dir.join("agq.redb"), config.opening)?);
     let (house, works) = furnish::furnish(store, Clock::default(), audit, config.settings.clone());
     // The database is open: no other agq makes a copy here.
     house.backups.stand_in(&config.data_dir).context("cannot look for what is left of a backup")?;

@@ -105,6 +105,10 @@ options! {
     /// What is on disk before it is answered [default: promised]
     #[arg(long, env = "AGQ_DURABILITY", value_name = "WHAT", value_enum, help_heading = FILES)]
     durability: OnDisk,
+    /// The largest database of which every page is compared with its checksum at the start, in bytes; a larger one is
+    /// compared by `agq check` alone; 0 = no limit [default: 268435456]
+    #[arg(long, env = "AGQ_MAX_CHECKED_BYTES", value_name = "N", help_heading = FILES)]
+    max_checked_bytes: u64,
     /// A file that holds the session key, or `sha256:` and its hash; agq only reads it
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE", help_heading = FILES)]
     session_key_file: PathBuf,

@@ -8,7 +8,7 @@ use anyhow::bail;
 use super::options::{OnDisk, Options, ReplyShape};
 use crate::{
     house::{PopReply, Settings},
-    store::Durability,
+    store::{Durability, Opening},
 };
 
 /// The longest time that may be set, a hundred years, in seconds.
@@ -47,13 +47,17 @@ impl Options {
         })
     }
 
-    /// What is on disk before it is answered.
-    pub(super) fn durability(&self) -> Durability {
-        self.durability.map_or(Durability::default(), |durability| match durability {
-            OnDisk::Promised => Durability::Promised,
-            OnDisk::Always => Durability::Always,
-            OnDisk::Interval => Durability::Interval,
-        })
+    /// How the database is opened.
+    pub(super) fn opening(&self) -> Opening {
+        let defaults = Opening::default();
+        Opening {
+            durability: self.durability.map_or(defaults.durability, |durability| match durability {
+                OnDisk::Promised => Durability::Promised,
+                OnDisk::Always => Durability::Always,
+                OnDisk::Interval => Durability::Interval,
+            }),
+            max_checked_bytes: self.max_checked_bytes.unwrap_or(defaults.max_checked_bytes),
+        }
     }
 
     fn limits(&self) -> Limits {

@@ -50,6 +50,20 @@ pub(crate) enum Durability {
     Interval,
 }
 
+/// How a database is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opening {
+    pub(crate) durability: Durability,
+    /// The largest file of which every page is compared with its checksum, in bytes; 0 for no bound.
+    pub(crate) max_checked_bytes: u64,
+}
+
+impl Default for Opening {
+    fn default() -> Self {
+        Self { durability: Durability::default(), max_checked_bytes: 256 << 20 }
+    }
+}
+
 /// The store could not do its work; nobody did anything wrong. The text ends with what is known of the command, where it was to
 /// write.
 #[derive(Debug, Clone, thiserror::Error)]

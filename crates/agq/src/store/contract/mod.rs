@@ -14,7 +14,7 @@ use goldenscript::{Command, Context, Runner};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::{Durability, Records, Store, redb::RedbStore};
+use super::{Opening, Records, Store, redb::RedbStore};
 
 type Opener = fn(&Path) -> Arc<dyn Store>;
 
@@ -75,7 +75,7 @@ fn run(script: &str, open: Opener) {
 }
 
 fn redb(dir: &Path) -> Arc<dyn Store> {
-    let store = RedbStore::open(&dir.join("contract.redb"), Durability::default()).unwrap();
+    let store = RedbStore::open(&dir.join("contract.redb"), Opening::default()).unwrap();
     store.arrivals().want_jobs(true);
     store.arrivals().want_lists(true);
     Arc::new(store)

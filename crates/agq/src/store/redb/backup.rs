@@ -42,7 +42,7 @@ mod tests {
     use redb::TableHandle;
 
     use crate::store::{
-        Content, Durability, Entry, Keyspace, Records, StoredPlan, look,
+        Content, Entry, Keyspace, Opening, Records, StoredPlan, look,
         redb::{RedbStore, file},
     };
 
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
         let found = file::examine(&path).unwrap();
         assert_eq!((found.plans, found.inconsistencies), (1, Vec::new()));
-        let copy = RedbStore::open(&path, Durability::default()).unwrap();
+        let copy = RedbStore::open(&path, Opening::default()).unwrap();
         let [tables, copied] = [&store, &copy].map(|store| {
             let kept = store.contents.keep();
             let view = kept.view();

@@ -261,8 +261,9 @@ impl<'t> Batch<'t> {
     fn unindex(&mut self, before: &Job, job: &Job) {
         let id = before.job_id.as_str();
         if before.state == State::Available && job.state != State::Available {
-            self.ready.remove(turn(before));
-            self.known.lanes.resize(before.lane, -1);
+            let (lane, rank, seq) = turn(before);
+            self.ready.remove((lane, rank, seq));
+            self.known.lanes.went(lane, (rank, seq));
         }
         if let Some(due) = before.due_at
             && (before.due_at, before.state) != (job.due_at, job.state)
@@ -286,8 +287,7 @@ impl<'t> Batch<'t> {
         if job.state == State::Available && was != Some(State::Available) {
             let (lane, rank, seq) = turn(job);
             self.ready.insert((lane, rank, seq), id);
-            self.known.lanes.resize(lane, 1);
-            self.known.lanes.begin_at_most(lane, (rank, seq));
+            self.known.lanes.came(lane, (rank, seq));
             self.arrived.jobs = true;
         }
         if let Some(due) = job.due_at

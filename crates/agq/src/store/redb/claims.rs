@@ -77,30 +77,33 @@ impl Batch<'_> {
     /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
     fn next_for<'c>(&mut self, claimant: &'c Claimant) -> Result<Option<(&'c str, JobId)>, Error> {
         for queue in &*claimant.queues {
-            let mut next: Option<(Turn, String)> = None;
+            let mut next: Option<(Turn, u32)> = None;
             for lane in self.known.lanes.with_jobs_for(queue, &claimant.abilities) {
-                let Some((turn, job_id)) = self.head_of(lane)? else { continue };
-                self.known.lanes.begin_at(lane, turn);
-                if next.as_ref().is_none_or(|(first, _)| turn < *first) {
-                    next = Some((turn, job_id));
-                }
+                let first = self.first_of(lane)?.map(|turn| (turn, lane));
+                next = first.into_iter().chain(next).min();
             }
-            if let Some((_, job_id)) = next {
-                let job_id = JobId::new(job_id).map_err(|error| Error::Corrupted(error.to_string()))?;
-                return Ok(Some((queue, job_id)));
+            if let Some(((rank, seq), lane)) = next {
+                let job_id = self.ready.get((lane, rank, seq))?.ok_or_else(|| {
+                    Error::Corrupted(format!("lane {lane} has no job with the turn {rank}, {seq}"))
+                })?;
+                let job_id = JobId::new(job_id.value());
+                return Ok(Some((queue, job_id.map_err(|error| Error::Corrupted(error.to_string()))?)));
             }
         }
         Ok(None)
     }
 
-    /// The ready job of a lane whose turn it is.
-    fn head_of(&self, lane: u32) -> Result<Option<(Turn, String)>, Error> {
+    /// The turn of the ready job of a lane that comes first.
+    fn first_of(&mut self, lane: u32) -> Result<Option<Turn>, Error> {
+        if let Some(first) = self.known.lanes.first(lane) {
+            return Ok(Some(first));
+        }
         let (rank, seq) = self.known.lanes.beginning(lane);
-        let head = self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.next().transpose()?;
-        Ok(head.map(|(place, job_id)| {
-            let (_, rank, seq) = place.value();
-            ((rank, seq), job_id.value().to_owned())
-        }))
+        let mut ready = self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?;
+        let Some(head) = ready.next().transpose()? else { return Ok(None) };
+        let (_, rank, seq) = head.0.value();
+        self.known.lanes.begin_at(lane, (rank, seq));
+        Ok(Some((rank, seq)))
     }
 
     /// Removes a job that ended, and what is kept beside it.

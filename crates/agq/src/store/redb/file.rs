@@ -12,6 +12,8 @@ use redb::{
     backends::{FileBackend, InMemoryBackend},
 };
 
+use tracing::info;
+
 use super::{
     backup, check, format,
     overlay::Overlay,
@@ -43,14 +45,22 @@ fn checking() -> Builder {
     builder
 }
 
-/// Opens the database file, or creates it.
-pub(super) fn open(file: &Path) -> anyhow::Result<Database> {
+/// Opens the database file, or creates it. A large one is not compared with its checksums: that takes a second for each gigabyte.
+pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Database> {
     create_if_missing(file).with_context(|| format!("cannot create the database {}", file.display()))?;
     // redb would take it for a new one.
-    if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+    let bytes = file.metadata().map_or(1, |metadata| metadata.len());
+    if bytes == 0 {
         return Err(damaged(file, "it is empty"));
     }
-    let mut builder = checking();
+    let is_checked = max_checked_bytes == 0 || bytes <= max_checked_bytes;
+    if !is_checked {
+        info!(
+            bytes,
+            max_checked_bytes, "the database is not compared with its checksums: `agq check` does that"
+        );
+    }
+    let mut builder = if is_checked { checking() } else { Database::builder() };
     builder.set_cache_size(CACHE_BYTES);
     let database = builder.open(file).map_err(|error| unopened(error, file))?;
     if format::of(&database)?.is_none() {
@@ -194,11 +204,11 @@ mod tests {
     use agenix_protocol::time::Timestamp;
 
     use super::examine;
-    use crate::store::{Durability, Records, StoredPlan, redb::RedbStore};
+    use crate::store::{Opening, Records, StoredPlan, redb::RedbStore};
 
     /// A store with this many plans, and nothing else.
     async fn with_plans(file: &Path, count: usize) -> RedbStore {
-        let store = RedbStore::open(file, Durability::default()).unwrap();
+        let store = RedbStore::open(file, Opening::default()).unwrap();
         for n in 0..count {
             let (plan_id, json) = (format!("plan-{n}").parse().unwrap(), "x".repeat(100));
             assert!(store.add_plan(StoredPlan { plan_id, json, created_at: Timestamp(1) }).await.unwrap());
@@ -229,7 +239,7 @@ mod tests {
         assert_ne!(damaged, before);
         std::fs::write(&file, damaged).unwrap();
         let refusals =
-            [examine(&file).unwrap_err(), RedbStore::open(&file, Durability::default()).err().unwrap()];
+            [examine(&file).unwrap_err(), RedbStore::open(&file, Opening::default()).err().unwrap()];
         for refusal in refusals.map(|error| format!("{error:#}")) {
             assert!(refusal.contains("is damaged") && refusal.contains("`agq restore`"), "{refusal}");
         }
@@ -239,7 +249,7 @@ mod tests {
     fn what_has_the_name_of_a_database_is_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let (file, elsewhere) = (dir.path().join("agq.redb"), dir.path().join("unmounted/agq.redb"));
-        let refusal = || format!("{:#}", RedbStore::open(&file, Durability::default()).err().unwrap());
+        let refusal = || format!("{:#}", RedbStore::open(&file, Opening::default()).err().unwrap());
         std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
         assert!(refusal().contains("No such file"), "{}", refusal());
         assert_eq!(std::fs::read_link(&file).unwrap(), elsewhere);
@@ -251,7 +261,7 @@ mod tests {
         assert!(refusal().contains("none of agq"), "{}", refusal());
         std::fs::remove_file(&file).unwrap();
         std::fs::write(dir.path().join("agq.new"), "left by a crash").unwrap();
-        drop(RedbStore::open(&file, Durability::default()).unwrap());
+        drop(RedbStore::open(&file, Opening::default()).unwrap());
         assert!(file.exists() && !dir.path().join("agq.new").exists());
     }
 

@@ -109,7 +109,7 @@ mod tests {
 
     use super::{FORMAT, JOBS, LANES, META, of};
     use crate::store::{
-        Durability, Records, look,
+        Opening, Records, look,
         redb::{RedbStore, file, lanes::LaneKey},
     };
 
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!((before.format, before.plans, before.jobs), (2, 3, 10));
         assert_eq!(before.inconsistencies, [""; 0]);
 
-        let store = RedbStore::open(&path, Durability::default()).unwrap();
+        let store = RedbStore::open(&path, Opening::default()).unwrap();
         let totals = store.totals().await.unwrap();
         let now = |status: Status| totals.now[status as usize];
         assert_eq!([Status::Pending, Status::Running, Status::Completed].map(now), [6, 1, 1]);
@@ -171,7 +171,7 @@ mod tests {
         write.open_table(JOBS).unwrap().insert("job-x", &b"no record"[..]).unwrap();
         write.commit().unwrap();
         drop(old);
-        let refused = format!("{:#}", RedbStore::open(&path, Durability::default()).err().unwrap());
+        let refused = format!("{:#}", RedbStore::open(&path, Opening::default()).err().unwrap());
         assert!(refused.contains("a record cannot be read"), "{refused}");
         let old = Database::create(&path).unwrap();
         assert_eq!(of(&old).unwrap(), Some(2));
@@ -194,10 +194,9 @@ mod tests {
             write.open_table(ready).unwrap().insert((0, 1), "job-1").unwrap();
             write.commit().unwrap();
             drop(other);
-            for refused in [
-                RedbStore::open(&path, Durability::default()).err().unwrap(),
-                file::examine(&path).unwrap_err(),
-            ] {
+            for refused in
+                [RedbStore::open(&path, Opening::default()).err().unwrap(), file::examine(&path).unwrap_err()]
+            {
                 let refused = format!("{refused:#}");
                 assert!(refused.contains(advice), "{refused}");
             }

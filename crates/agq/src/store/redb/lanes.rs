@@ -33,6 +33,8 @@ struct Lane {
     all: u64,
     /// None of its ready jobs has an earlier turn. What was claimed lately is not looked at again.
     first: Turn,
+    /// Whether there is one with just that turn.
+    is_exact: bool,
 }
 
 /// The lanes that have jobs, by number.
@@ -63,7 +65,10 @@ impl Lanes {
             let (ready, all) = lengths.get(number)?.map_or((0, 0), |length| length.value());
             lanes.free.extend(next..number);
             next = number.saturating_add(1);
-            lanes.insert(number, Lane { key: decode(key.value())?, ready, all, first: (0, 0) });
+            lanes.insert(
+                number,
+                Lane { key: decode(key.value())?, ready, all, first: (0, 0), is_exact: false },
+            );
         }
         for entry in view.table(&PAUSED).iter()? {
             lanes.paused.insert(entry?.0.value().to_owned());
@@ -89,7 +94,7 @@ impl Lanes {
         // Where none is free, the lanes have the numbers from 0 on.
         let after_all = || u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
         let number = self.free.pop_first().unwrap_or_else(after_all);
-        self.insert(number, Lane { key, ready: 0, all: 0, first: (0, 0) });
+        self.insert(number, Lane { key, ready: 0, all: 0, first: (0, 0), is_exact: false });
         self.changed.insert(number);
         number
     }
@@ -111,8 +116,7 @@ impl Lanes {
         }
     }
 
-    /// A job of a lane became ready, or is ready no more.
-    pub(super) fn resize(&mut self, number: u32, by: i64) {
+    fn resize(&mut self, number: u32, by: i64) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.ready = lane.ready.saturating_add_signed(by);
         if lane.ready == 0 {
@@ -128,17 +132,36 @@ impl Lanes {
         self.lanes.get(&number).map_or((0, 0), |lane| lane.first)
     }
 
+    /// The turn of the first of a lane's ready jobs, where it is known.
+    pub(super) fn first(&self, number: u32) -> Option<Turn> {
+        self.lanes.get(&number).filter(|lane| lane.is_exact).map(|lane| lane.first)
+    }
+
     /// A ready job with this turn was found to be the first of its lane.
     pub(super) fn begin_at(&mut self, number: u32, turn: Turn) {
         if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.first = turn;
+            (lane.first, lane.is_exact) = (turn, true);
         }
     }
 
     /// A ready job with this turn has come into a lane.
-    pub(super) fn begin_at_most(&mut self, number: u32, turn: Turn) {
-        let first = self.beginning(number);
-        self.begin_at(number, first.min(turn));
+    pub(super) fn came(&mut self, number: u32, turn: Turn) {
+        self.resize(number, 1);
+        if let Some(lane) = self.lanes.get_mut(&number)
+            && turn < lane.first
+        {
+            (lane.first, lane.is_exact) = (turn, true);
+        }
+    }
+
+    /// A job with this turn is not ready any more.
+    pub(super) fn went(&mut self, number: u32, turn: Turn) {
+        self.resize(number, -1);
+        if let Some(lane) = self.lanes.get_mut(&number)
+            && turn == lane.first
+        {
+            lane.is_exact = false;
+        }
     }
 
     /// A lane got a job, or one of its jobs was forgotten.
@@ -259,11 +282,30 @@ mod tests {
         batch(&database, &mut known, |lanes| {
             lanes.keep(0, -1);
             assert_eq!(fill(lanes, "a"), 0);
-            lanes.resize(0, 1);
+            lanes.came(0, (0, 1));
         });
         for Known { lanes, .. } in [&known, &load(&database)] {
             assert_eq!(lanes.with_jobs_for("a", &Abilities::Anything), [0]);
         }
+    }
+
+    #[test]
+    fn the_first_turn_is_known_until_it_goes_and_never_one_that_is_too_late() {
+        let mut lanes = Lanes::default();
+        let number = lanes.number(key("a"));
+        lanes.came(number, (100, 5));
+        assert_eq!((lanes.first(number), lanes.beginning(number)), (None, (0, 0)), "nobody has looked");
+        lanes.begin_at(number, (100, 5));
+        lanes.came(number, (100, 6));
+        assert_eq!(lanes.first(number), Some((100, 5)));
+        lanes.came(number, (90, 7));
+        assert_eq!(lanes.first(number), Some((90, 7)));
+        lanes.went(number, (100, 6));
+        assert_eq!(lanes.first(number), Some((90, 7)));
+        lanes.went(number, (90, 7));
+        assert_eq!((lanes.first(number), lanes.beginning(number)), (None, (90, 7)));
+        lanes.came(number, (80, 8));
+        assert_eq!(lanes.first(number), Some((80, 8)));
     }
 
     #[test]

@@ -63,7 +63,7 @@ use self::{
     inbox::{Inbox, Size},
     view::{Contents, View},
 };
-use super::{Answer, Arrivals, Durability, Promise, StoreError};
+use super::{Answer, Arrivals, Durability, Opening, Promise, StoreError};
 
 /// A redb database with its writer.
 pub(crate) struct RedbStore {
@@ -108,11 +108,12 @@ enum Scans {
 
 impl RedbStore {
     /// Opens the database file and its journal, or creates them.
-    pub(crate) fn open(path: &Path, durability: Durability) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path, opening: Opening) -> anyhow::Result<Self> {
         let opened = || {
-            let (database, journal) = (file::open(path)?, file::open_journal(path)?);
+            let (database, journal) =
+                (file::open(path, opening.max_checked_bytes)?, file::open_journal(path)?);
             let with = Journaled { file: Box::new(journal), id: new_journal_id(), bytes: JOURNAL_BYTES };
-            Self::start(database, with, durability)
+            Self::start(database, with, opening.durability)
         };
         opened().with_context(|| format!("cannot use the database {}", path.display()))
     }
