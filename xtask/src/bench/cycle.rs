@@ -46,7 +46,8 @@ pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
 /// How long a contender is measured for at a time. Not so many cycles: a sync takes ten times as long on one disk as on
 /// another, and on a slow one peers that sync for each job alone would take minutes.
 fn span(bench: &Bench) -> Duration {
-    Duration::from_millis(if bench.is_quick { 500 } else { 2000 })
+    // pgbench knows whole seconds only.
+    Duration::from_secs(if bench.is_quick { 1 } else { 2 })
 }
 
 /// One setting, everybody in it.
