@@ -45,7 +45,8 @@ fn checking() -> Builder {
     builder
 }
 
-/// Opens the database file, or creates it. A large one is not compared with its checksums: that takes a second for each gigabyte.
+/// Opens the database file, or creates it. A large one is not compared with its checksums: that takes one to two seconds a
+/// gigabyte.
 pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Database> {
     create_if_missing(file).with_context(|| format!("cannot create the database {}", file.display()))?;
     // redb would take it for a new one.
