@@ -92,7 +92,10 @@ fn millis(secs: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Options;
-    use crate::house::{PopReply, Settings};
+    use crate::{
+        house::{PopReply, Settings},
+        store::{Durability, Opening},
+    };
 
     fn settings(text: &str) -> anyhow::Result<Settings> {
         toml::from_str::<Options>(text).unwrap().settings()
@@ -124,6 +127,14 @@ mod tests {
         let limits = settings.limits;
         assert_eq!((limits.max_tasks, limits.max_commands_per_sec), (0, 7));
         assert_eq!((limits.max_connections_per_ip, limits.max_auth_failures), (8, 9));
+    }
+
+    #[test]
+    fn the_database_is_opened_as_it_was_said() {
+        let opening = |text| toml::from_str::<Options>(text).unwrap().opening();
+        assert_eq!(opening(""), Opening { durability: Durability::Promised, max_checked_bytes: 268_435_456 });
+        let said = opening("durability = 'always'\nmax-checked-bytes = 0");
+        assert_eq!(said, Opening { durability: Durability::Always, max_checked_bytes: 0 });
     }
 
     #[test]

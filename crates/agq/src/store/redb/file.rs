@@ -217,6 +217,36 @@ mod tests {
         store
     }
 
+    /// The same with one other byte in every plan, for some stand in pages that are used no more.
+    fn damaged(before: &[u8]) -> Vec<u8> {
+        let mut damaged = before.to_vec();
+        for at in 1..before.len() - 2 {
+            if before[at - 1] != b'x' && before[at..].starts_with(b"xxx") {
+                damaged[at] = b'y';
+            }
+        }
+        assert_ne!(damaged, before);
+        damaged
+    }
+
+    #[tokio::test]
+    async fn a_database_at_the_bound_is_compared_with_its_checksums_and_one_beyond_it_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.redb");
+        drop(with_plans(&file, 300).await);
+        let damaged = damaged(&std::fs::read(&file).unwrap());
+        std::fs::write(&file, &damaged).unwrap();
+        let bytes = damaged.len() as u64;
+        let opened =
+            |max_checked_bytes| RedbStore::open(&file, Opening { max_checked_bytes, ..Opening::default() });
+        for bound in [bytes, 0] {
+            let refused = format!("{:#}", opened(bound).err().unwrap());
+            assert!(refused.contains("is damaged"), "{refused}");
+        }
+        let plan = opened(bytes - 1).unwrap().plan(&"plan-7".parse().unwrap()).await.unwrap().unwrap();
+        assert!(plan.json.starts_with('y'), "nobody compared it: {}", plan.json);
+    }
+
     #[tokio::test]
     async fn a_look_changes_nothing_and_a_damaged_file_is_refused_with_advice() {
         let dir = tempfile::tempdir().unwrap();
@@ -230,15 +260,7 @@ mod tests {
         assert_eq!((found.plans, found.jobs, found.inconsistencies.len()), (300, 0, 0));
         assert_eq!(std::fs::read(&file).unwrap(), before);
 
-        // One byte of every plan, for some stand in pages that are used no more.
-        let mut damaged = before.clone();
-        for at in 1..before.len() - 2 {
-            if before[at - 1] != b'x' && before[at..].starts_with(b"xxx") {
-                damaged[at] = b'y';
-            }
-        }
-        assert_ne!(damaged, before);
-        std::fs::write(&file, damaged).unwrap();
+        std::fs::write(&file, damaged(&before)).unwrap();
         let refusals =
             [examine(&file).unwrap_err(), RedbStore::open(&file, Opening::default()).err().unwrap()];
         for refusal in refusals.map(|error| format!("{error:#}")) {
