@@ -19,6 +19,7 @@ use tokio::{
 use tracing::info;
 
 use crate::{
+    departures::Departures,
     job,
     link::Link,
     pipeline::Progress,
@@ -36,7 +37,7 @@ const STOP_GRACE: Duration = Duration::from_millis(800);
 /// How long a job may wait for a slot. After that those that run are long, and it has to run elsewhere.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 /// How many jobs may wait to be reported, for each slot; beyond that no more are taken.
-const REPORTS_A_SLOT: u32 = 2;
+const REPORTS_A_SLOT: u32 = 16;
 
 /// All jobs of this worker.
 pub(crate) struct Crew {
@@ -48,6 +49,7 @@ pub(crate) struct Crew {
     jobs: Mutex<Jobs>,
     /// Told when more jobs may be claimed.
     has_room: Notify,
+    departures: Mutex<Departures>,
     /// Places for all that was claimed and is not reported.
     berths: Arc<Semaphore>,
     berth_count: u32,
@@ -85,7 +87,7 @@ pub(crate) enum Ebb {
 }
 
 impl Crew {
-    /// A crew of so many slots, which claims so many jobs `ahead` for each.
+    /// A crew of so many slots, which claims at most so many jobs `ahead` for each.
     pub(crate) fn new(workshop: Workshop, slot_count: u32, ahead: u32, lanes: Vec<Handle>) -> Arc<Self> {
         let berth_count = slot_count * (1 + ahead + REPORTS_A_SLOT);
         Arc::new(Self {
@@ -93,6 +95,7 @@ impl Crew {
             lanes,
             jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), roster: Roster::default() }),
             has_room: Notify::new(),
+            departures: Mutex::default(),
             berths: Arc::new(Semaphore::new(berth_count as usize)),
             berth_count,
             link: watch::Sender::new(None),
@@ -235,6 +238,8 @@ impl Crew {
                 // What agq says to it does not matter any more, only that it is heard before the end.
                 let _heard = start.await;
             }
+            let departure = locked(&self.departures).board(Instant::now());
+            sleep_until(departure).await;
             link.report(&job.job_id, update).await;
         };
         tokio::select! {

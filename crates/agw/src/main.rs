@@ -5,6 +5,7 @@
 mod challenge;
 mod config;
 mod crew;
+mod departures;
 mod errand;
 mod heartbeat;
 mod helm;

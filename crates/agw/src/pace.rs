@@ -1,10 +1,13 @@
-//! How long jobs take here, lately: the rule by which they are claimed ahead. Pure.
+//! How long jobs take here, lately: the rule by how many of them are claimed ahead. Pure.
 
 use std::time::Duration;
 
 /// Jobs that take less than this are claimed ahead. For longer ones the way to agq and back does not count, and what waits here
 /// could run elsewhere.
 const BRISK: Duration = Duration::from_millis(200);
+/// More than one is claimed ahead for a slot where those take less than this together: claims that are sent together share a
+/// wake-up and a sync, and a wait of this length keeps no job from anybody.
+const A_WHILE: Duration = Duration::from_millis(10);
 /// The job that ended last is one part in so many of the average.
 const PARTS: u32 = 8;
 
@@ -26,9 +29,16 @@ impl Pace {
         self.average = None;
     }
 
-    /// Whether jobs are short.
-    pub(crate) fn is_brisk(self) -> bool {
-        self.average.is_some_and(|average| average < BRISK)
+    /// How many jobs are claimed ahead for each slot, of at most so many.
+    pub(crate) fn ahead(self, most: u32) -> u32 {
+        match self.average {
+            Some(average) if average < BRISK => {
+                let while_long = A_WHILE.as_nanos().checked_div(average.as_nanos());
+                let jobs = while_long.and_then(|jobs| u32::try_from(jobs).ok()).unwrap_or(u32::MAX);
+                jobs.max(1).min(most)
+            }
+            _ => 0,
+        }
     }
 }
 
@@ -48,11 +58,20 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_known_to_be_short_is_brisk() {
-        assert!(!Pace::default().is_brisk(), "nothing is known yet");
-        assert!(after(&[SHORT]).is_brisk());
-        assert!(!after(&[LONG]).is_brisk());
-        assert!(!after(&[SHORT, SHORT, SHORT, LONG]).is_brisk(), "one long job among short ones");
+    fn only_what_is_known_to_be_short_is_claimed_ahead() {
+        assert_eq!(Pace::default().ahead(8), 0, "nothing is known yet");
+        assert_eq!(after(&[LONG]).ahead(8), 0);
+        assert_eq!(after(&[SHORT, SHORT, SHORT, LONG]).ahead(8), 0, "one long job among short ones");
+        assert_eq!(after(&[SHORT]).ahead(0), 0, "it is switched off");
+    }
+
+    #[test]
+    fn the_shorter_jobs_are_the_more_are_claimed_ahead() {
+        let ahead = |micros: u64| after(&[Duration::from_micros(micros)]).ahead(8);
+        assert_eq!(
+            [200_000, 199_999, 10_000, 5_001, 5_000, 2_000, 1_250, 100, 0].map(ahead),
+            [0, 1, 1, 1, 2, 5, 8, 8, 8]
+        );
     }
 
     #[test]
@@ -60,7 +79,7 @@ mod tests {
         let mut pace = after(&[LONG]);
         let needed = (1..).find(|_| {
             pace.ended(SHORT);
-            pace.is_brisk()
+            pace.ahead(1) > 0
         });
         assert!(needed.is_some_and(|jobs| (20..=40).contains(&jobs)), "{needed:?} jobs");
     }
@@ -69,8 +88,8 @@ mod tests {
     fn whoever_stalls_has_to_show_anew_that_jobs_are_short() {
         let mut pace = after(&[SHORT]);
         pace.stalled();
-        assert!(!pace.is_brisk());
+        assert_eq!(pace.ahead(1), 0);
         pace.ended(SHORT);
-        assert!(pace.is_brisk());
+        assert_eq!(pace.ahead(1), 1);
     }
 }

@@ -20,7 +20,7 @@ const CLAIM_WAIT: Wait = Wait::Ms(5000);
 /// How long an answer to a claim may take: agq answers those that came together one after the other.
 const CLAIM_BOUND: Duration = Duration::from_secs(60);
 /// Most claims that are sent together.
-const MOST_CLAIMS: usize = 8;
+const MOST_CLAIMS: usize = 32;
 /// How long it may take to say which jobs we keep.
 const KEEP_BOUND: Duration = Duration::from_secs(5);
 

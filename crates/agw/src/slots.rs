@@ -25,26 +25,32 @@ pub(crate) struct Slots {
     free: Vec<u32>,
     /// The longest first.
     waiting: VecDeque<Waiting>,
-    most_waiting: usize,
+    count: usize,
+    /// Most jobs that are claimed ahead for each.
+    most_ahead: u32,
     pace: Pace,
 }
 
 impl Slots {
-    /// So many slots, all free; so many jobs may be claimed `ahead` for each.
-    pub(crate) fn new(count: u32, ahead: u32) -> Self {
-        let most_waiting = count as usize * ahead as usize;
+    /// So many slots, all free; at most so many jobs may be claimed ahead for each.
+    pub(crate) fn new(count: u32, most_ahead: u32) -> Self {
         Self {
             free: (0..count).rev().collect(),
             waiting: VecDeque::new(),
-            most_waiting,
+            count: count as usize,
+            most_ahead,
             pace: Pace::default(),
         }
     }
 
-    /// How many more jobs may be claimed.
+    /// How many more jobs may be claimed. While all slots run and half of what may wait is there, that is none: what is asked
+    /// for together costs agq and us less.
     pub(crate) fn room(&self) -> usize {
-        let ahead = if self.pace.is_brisk() { self.most_waiting } else { 0 };
-        self.free.len() + ahead.saturating_sub(self.waiting.len())
+        let most_waiting = self.count * self.pace.ahead(self.most_ahead) as usize;
+        if self.free.is_empty() && self.waiting.len() > most_waiting / 2 {
+            return 0;
+        }
+        self.free.len() + most_waiting.saturating_sub(self.waiting.len())
     }
 
     /// A job has come. Where a slot is free it is given back with its number, to start in it; else it waits.
@@ -160,6 +166,22 @@ mod tests {
         assert!(slots.vacated(0, LONG).is_some());
         assert_eq!(slots.room(), 0, "jobs are long");
         assert_eq!(Slots::new(3, 0).room(), 3);
+    }
+
+    #[test]
+    fn very_short_jobs_are_claimed_ahead_in_groups() {
+        let (berths, mut slots, now) = (Arc::new(Semaphore::new(20)), Slots::new(1, 8), Instant::now());
+        assert!(slots.seat(claimed(&berths, "first", 1), now).is_some());
+        assert!(slots.vacated(0, SHORT).is_none());
+        assert_eq!(slots.room(), 9);
+        for job in 0..9 {
+            slots.seat(claimed(&berths, &format!("job-{job}"), 1), now);
+        }
+        let rooms = (0..8).map(|_| {
+            slots.vacated(0, SHORT);
+            slots.room()
+        });
+        assert_eq!(rooms.collect::<Vec<_>>(), [0, 0, 0, 4, 5, 6, 7, 8]);
     }
 
     #[test]
