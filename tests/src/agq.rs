@@ -114,6 +114,10 @@ fn try_spawn(lab: &Lab, port: u16, args: &[String], limit: Option<Limit>) -> Res
         .map_or_else(|| lab.command("agq"), |limit| limited(lab, limit))
         .args(["--port", &port.to_string(), "--data-dir"])
         .arg(lab.path().join("data"))
+        .args(lab.database().into_iter().flat_map(|database| {
+            // A lease that stories can wait for.
+            ["--store".to_owned(), database.url(), "--store-lease".to_owned(), "2".to_owned()]
+        }))
         .args(args)
         .stdout(Stdio::piped())
         .stderr(log)

@@ -9,13 +9,15 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{Agq, Agw};
+use crate::{Agq, Agw, Database};
 
 /// A place to run the binaries in.
 pub struct Lab {
     dir: TempDir,
     bin: PathBuf,
     key: String,
+    /// Where agq keeps what it remembers, where that is not its directory.
+    database: Option<Database>,
 }
 
 /// What a command printed and how it ended.
@@ -54,7 +56,18 @@ impl Lab {
         let read = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut random));
         read.expect("the system gives random bytes");
         let key = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { dir, bin, key }
+        Self { dir, bin, key, database: Self::is_on_postgres().then(Database::new) }
+    }
+
+    /// Whether agq keeps everything in PostgreSQL, in every lab of this run: `AGENIX_STORE` is `postgres`.
+    pub fn is_on_postgres() -> bool {
+        std::env::var_os("AGENIX_STORE").is_some_and(|store| store == "postgres")
+    }
+
+    /// The same, with every agq on one database in PostgreSQL: they are nodes.
+    pub fn of_nodes() -> Self {
+        let lab = Self::new();
+        Self { database: Some(lab.database.unwrap_or_default()), ..lab }
     }
 
     /// The directory.
@@ -65,6 +78,11 @@ impl Lab {
     /// The session key of everything in this lab.
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// The database of every agq here, where that is PostgreSQL.
+    pub fn database(&self) -> Option<&Database> {
+        self.database.as_ref()
     }
 
     /// Where the binaries are.

@@ -5,11 +5,13 @@
 mod agq;
 mod agw;
 mod lab;
+mod postgres;
 mod proxy;
 mod wait;
 
 pub use agq::{Agq, Limit};
 pub use agw::Agw;
 pub use lab::{Lab, Ran};
+pub use postgres::{Database, FOR_TESTS, Postgres, SHARED};
 pub use proxy::Proxy;
 pub use wait::{eventually, is_gone, within};

@@ -36,7 +36,12 @@ fn every_transcript_of_the_protocol_page_is_true() {
     let text = std::fs::read_to_string(Lab::repository("docs/protocol.md")).unwrap();
     let transcripts = transcripts(&text);
     assert!(transcripts.len() >= 25, "the page has only {} transcripts", transcripts.len());
-    let failures: Vec<String> = transcripts.iter().filter_map(|transcript| play(transcript).err()).collect();
+    // A backup is a copy of files, which PostgreSQL has its own ways for.
+    let is_on_files = !Lab::is_on_postgres();
+    let is_of_backups =
+        |transcript: &&Transcript| transcript.lines.iter().any(|line| line.contains("BACKUP"));
+    let played = transcripts.iter().filter(|transcript| is_on_files || !is_of_backups(transcript));
+    let failures: Vec<String> = played.filter_map(|transcript| play(transcript).err()).collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 

@@ -2,7 +2,7 @@
 
 use e2e::{Lab, eventually};
 
-use crate::support::{ended, plan};
+use crate::support::{ended, only_job, plan};
 
 #[test]
 fn the_job_of_a_killed_worker_runs_elsewhere() {
@@ -17,7 +17,11 @@ fn the_job_of_a_killed_worker_runs_elsewhere() {
     lab.submit_plan(&agq, &plan("p", "sh", &["-c", &script]));
     lab.submit_action(&agq, "p", "a", "[{}]");
     let mut first = lab.agw(&agq, "w1", &[]);
-    eventually("the job starts", || started.exists().then_some(()));
+    // What was never reported would go back with its connection.
+    eventually("the job is reported as running", || {
+        started.exists().then_some(())?;
+        only_job(&lab, &agq, "a")["current_task"].as_u64()
+    });
     first.kill();
     let _second = lab.agw(&agq, "w2", &[]);
     lab.file("go", "");

@@ -1,0 +1,177 @@
+//! A real PostgreSQL: a private cluster in a directory that disappears, or the one that `cargo xtask` started for all tests.
+
+use std::{
+    fs::{self, File},
+    os::unix::{fs::chown, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+use rustix::process::{Signal, geteuid};
+use tempfile::TempDir;
+
+use crate::{agq::signal, eventually};
+
+/// PostgreSQL does not run as root.
+const NOBODY: u32 = 65_534;
+/// The user of a cluster, who may do everything in it.
+const USER: &str = "agq";
+/// Names the directory of the cluster that all tests share.
+pub const SHARED: &str = "AGENIX_POSTGRES";
+/// What tests need of it: nothing but the machine's own end is survived by what is not synced, and that is played elsewhere.
+pub const FOR_TESTS: [&str; 3] = ["fsync=off", "max_connections=300", "shared_buffers=64MB"];
+
+/// A running cluster. It ends when this is dropped.
+pub struct Postgres {
+    server: Option<Child>,
+    dir: TempDir,
+    bin: PathBuf,
+    settings: Vec<String>,
+}
+
+impl Postgres {
+    /// Where its programs are: on PATH, or the newest version where Debian puts them.
+    pub fn programs() -> Option<PathBuf> {
+        let is_whole =
+            |bin: &PathBuf| ["initdb", "postgres", "createdb"].iter().all(|name| bin.join(name).is_file());
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let number = |dir: &Path| dir.file_name()?.to_str()?.parse::<u32>().ok();
+        let mut versions: Vec<PathBuf> = versions.map(|version| version.path()).collect();
+        versions.sort_by_key(|dir| std::cmp::Reverse(number(dir)));
+        let bins = std::env::split_paths(&path).chain(versions.into_iter().map(|dir| dir.join("bin")));
+        bins.collect::<Vec<_>>().into_iter().find(is_whole)
+    }
+
+    /// Makes a cluster with these settings, and starts it. It is reached by a socket in its directory, and on the loopback where
+    /// a setting says so.
+    pub fn start(settings: &[&str]) -> Self {
+        let bin =
+            Self::programs().expect("PostgreSQL is installed: `cargo xtask` sees to that on Debian, as root");
+        let dir = tempfile::Builder::new()
+            .prefix("agenix-pg-")
+            .tempdir()
+            .expect("a temporary directory can be made");
+        if geteuid().is_root() {
+            chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
+        }
+        let mut cluster =
+            Self { server: None, dir, bin, settings: settings.iter().map(|&s| s.to_owned()).collect() };
+        let mut init = cluster.unprivileged("initdb");
+        init.args([
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+            "--username",
+            USER,
+            "--pgdata",
+        ]);
+        succeed(init.arg(cluster.dir.path().join("data")));
+        cluster.start_again();
+        cluster
+    }
+
+    /// Starts it again on its data.
+    pub fn start_again(&mut self) {
+        let log = File::options().create(true).append(true).open(self.dir.path().join("log"));
+        let log = log.expect("the cluster's directory can be written");
+        let mut serve = self.unprivileged("postgres");
+        serve.arg("-D").arg(self.dir.path().join("data"));
+        serve.arg("-c").arg(format!("unix_socket_directories={}", self.dir.path().display()));
+        for setting in ["listen_addresses="].into_iter().chain(self.settings.iter().map(String::as_str)) {
+            serve.args(["-c", setting]);
+        }
+        let err = log.try_clone().expect("a file can be opened twice");
+        self.server = Some(serve.stdout(log).stderr(err).spawn().expect("PostgreSQL can be started"));
+        let mut is_ready = self.client("pg_isready");
+        is_ready.arg("--quiet");
+        eventually("an answer of PostgreSQL", || {
+            is_ready.status().is_ok_and(|status| status.success()).then_some(())
+        });
+    }
+
+    /// Ends it at once, without a word to its clients: an immediate shutdown, after which it recovers from its log.
+    pub fn stop_at_once(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            signal(&server, Signal::QUIT);
+            server.wait().expect("a child can be waited for");
+        }
+    }
+
+    /// Its directory, which is where its socket is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// One of its programs, which knows where the cluster is.
+    pub fn client(&self, program: &str) -> Command {
+        client(&self.bin, self.dir.path(), program)
+    }
+
+    fn unprivileged(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        if geteuid().is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        command
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.stop_at_once();
+    }
+}
+
+/// An empty database, in the cluster that is shared or in one of its own.
+pub struct Database {
+    own: Option<Postgres>,
+    socket: PathBuf,
+    name: String,
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Database {
+    /// Makes one.
+    pub fn new() -> Self {
+        let own = if std::env::var_os(SHARED).is_none() { Some(Postgres::start(&FOR_TESTS)) } else { None };
+        let shared = || PathBuf::from(std::env::var_os(SHARED).unwrap_or_default());
+        let socket = own.as_ref().map_or_else(shared, |cluster| cluster.path().to_owned());
+        let name = format!("t{:016x}", fastrand::u64(..));
+        let bin = Postgres::programs().expect("the cluster runs");
+        succeed(client(&bin, &socket, "createdb").arg(&name));
+        Self { own, socket, name }
+    }
+
+    /// How a client reaches it.
+    pub fn url(&self) -> String {
+        format!("postgres://{USER}@localhost/{}?host={}", self.name, self.socket.display())
+    }
+
+    /// The cluster, where it is of this database alone.
+    pub fn cluster(&mut self) -> Option<&mut Postgres> {
+        self.own.as_mut()
+    }
+}
+
+fn client(bin: &Path, socket: &Path, program: &str) -> Command {
+    let mut command = Command::new(bin.join(program));
+    command.env("PGHOST", socket).env("PGUSER", USER).env("PGDATABASE", "postgres").env_remove("PGPORT");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a command to its end; panics with its complaint.
+fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} ended with {}: {}", output.status, complaint.trim());
+    output
+}
