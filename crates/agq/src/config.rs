@@ -9,6 +9,7 @@ mod settings;
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
@@ -24,8 +25,11 @@ use crate::{
     key::RandomKey,
     keyring::Keys,
     server::{Places, TlsFiles},
-    store::Opening,
+    store::{Hearing, Opening},
 };
+
+/// Fewest connections to a PostgreSQL: one writes, one listens, others read.
+const LEAST_CONNECTIONS: u32 = 4;
 
 /// agq, the queue: keeps plans and jobs, hands jobs to workers, and loses nothing that it acknowledged.
 ///
@@ -52,11 +56,21 @@ their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # takes jobs, as t
 SIGHUP makes agq read the keys and the certificates again and open the audit log anew; connections stay.\n\nLogs go to \
 stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
 
+/// Where everything is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum StorePlace {
+    /// In a database of ours, in the data directory.
+    DataDir,
+    /// In a PostgreSQL, over so many connections at the most.
+    Postgres { url: String, connections: u32, hearing: Hearing },
+}
+
 /// What agq works with, after everything was put together.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) places: Places,
     pub(crate) data_dir: PathBuf,
+    pub(crate) store: StorePlace,
     pub(crate) audit_log: Option<PathBuf>,
     pub(crate) opening: Opening,
     pub(crate) settings: Settings,
@@ -83,6 +97,7 @@ impl Cli {
         Ok(Config {
             places: places(&options)?,
             data_dir: options.data_dir.clone().map_or_else(default_data_dir, Ok)?,
+            store: store_place(&options)?,
             audit_log: options.audit_log.clone(),
             opening: options.opening(),
             settings: options.settings()?,
@@ -128,6 +143,35 @@ fn places(options: &Options) -> anyhow::Result<Places> {
     Ok(Places { tcp: Some(SocketAddr::new(ip, options.port.unwrap_or(6380))), socket, tls })
 }
 
+/// Where everything is kept.
+fn store_place(options: &Options) -> anyhow::Result<StorePlace> {
+    let connections = options.store_connections.unwrap_or(8);
+    if connections < LEAST_CONNECTIONS {
+        bail!("store-connections is {connections}: give at least {LEAST_CONNECTIONS}");
+    }
+    let Some(url) = options.store.clone() else { return Ok(StorePlace::DataDir) };
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        bail!("store is no address of a PostgreSQL: write postgres://USER@HOST/DATABASE");
+    }
+    if options.durability.is_some() {
+        bail!(
+            "durability is about the database in the data directory: in PostgreSQL, what is promised is on its disk"
+        );
+    }
+    let poll = options.store_poll_interval.unwrap_or(1.0);
+    if !(0.01..=3600.0).contains(&poll) {
+        bail!("store-poll-interval is {poll}: give seconds between 0.01 and 3600");
+    }
+    let listens = !options.store_no_listen.unwrap_or_default();
+    let term = options.store_lease.unwrap_or(30.0);
+    if !(0.5..=3600.0).contains(&term) {
+        bail!("store-lease is {term}: give seconds between 0.5 and 3600");
+    }
+    let (poll, term) = (Duration::from_secs_f64(poll), Duration::from_secs_f64(term));
+    let hearing = Hearing { listens, poll, term };
+    Ok(StorePlace::Postgres { url, connections, hearing })
+}
+
 fn default_data_dir() -> anyhow::Result<PathBuf> {
     let home = std::env::home_dir()
         .context("there is no home directory: say where the data goes with --data-dir")?;
@@ -136,9 +180,11 @@ fn default_data_dir() -> anyhow::Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::{CommandFactory, Parser};
 
-    use super::{Cli, Options, places};
+    use super::{Cli, Hearing, Options, StorePlace, places, store_place};
 
     fn options(text: &str) -> Options {
         toml::from_str(text).unwrap()
@@ -178,6 +224,28 @@ mod tests {
             let tls = format!("bind = '{ip}'\ntls-cert = 'c'\ntls-key = 'k'");
             assert!(places(&options(&tls)).is_ok(), "{ip}");
         }
+    }
+
+    #[test]
+    fn a_store_is_an_address_of_a_postgresql_or_the_data_directory() {
+        let place = |text: &str| store_place(&options(text)).map_err(|error| error.to_string());
+        assert_eq!(place(""), Ok(StorePlace::DataDir));
+        let url = "postgres://agq@db/agq".to_owned();
+        let hearing = Hearing { listens: true, poll: Duration::from_secs(1), term: Duration::from_secs(30) };
+        assert_eq!(
+            place(&format!("store = '{url}'")),
+            Ok(StorePlace::Postgres { url: url.clone(), connections: 8, hearing })
+        );
+        let deaf = Hearing { listens: false, poll: Duration::from_millis(500), term: Duration::from_secs(2) };
+        let text =
+            format!("store = '{url}'\nstore-no-listen = true\nstore-poll-interval = 0.5\nstore-lease = 2");
+        assert_eq!(place(&text), Ok(StorePlace::Postgres { url, connections: 8, hearing: deaf }));
+        assert!(place("store = 'postgres://h/d'\nstore-poll-interval = 0").unwrap_err().contains("0.01"));
+        assert!(place("store = 'postgres://h/d'\nstore-lease = 0.4").unwrap_err().contains("0.5"));
+        assert!(place("store = 'agq.redb'").unwrap_err().contains("write postgres://USER@HOST/DATABASE"));
+        assert!(place("store = 'postgres://h/d'\nstore-connections = 4").is_ok());
+        assert!(place("store = 'postgres://h/d'\nstore-connections = 3").unwrap_err().contains("at least 4"));
+        assert!(place("store = 'postgres://h/d'\ndurability = 'always'").unwrap_err().contains("durability"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use agenix_protocol::{
-    documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, to_json},
+    documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, parse, to_json},
     ids::WorkerId,
     time::Timestamp,
 };
@@ -78,4 +78,16 @@ fn job_event(job: &Job, at: Timestamp) -> Bytes {
 pub(crate) fn tell_of_worker(house: &House, worker_id: &WorkerId, event: &str) {
     let event = WorkerEvent { worker_id: worker_id.clone(), event: event.into(), at: house.clock.now() };
     house.hub.publish(&Bytes::from_static(WORKER_UPDATES.as_bytes()), &to_json(&event).into());
+}
+
+/// Something was told at another node: whoever listens here is told, too, and who waits for jobs in the name of a worker that
+/// something happened to goes, and comes again as what it is now.
+pub(crate) fn hear(house: &House, channel: &Bytes, payload: &Bytes) {
+    if channel == WORKER_UPDATES.as_bytes()
+        && let Ok(event) = parse::<WorkerEvent>(payload)
+    {
+        house.matchmaker.dismiss(event.worker_id.as_str());
+        house.abilities.forget(&event.worker_id);
+    }
+    house.hub.publish_here(channel, payload);
 }

@@ -154,9 +154,17 @@ impl Settings {
     }
 }
 
-/// The name of a connection, unlike any worker's id.
-pub(crate) fn connection_name(number: u64) -> Arc<str> {
-    format!("connection:{number}").into()
+/// The name of a connection, unlike any worker's id, and unlike that of any at another node.
+pub(crate) fn connection_name(node: Option<&str>, number: u64) -> Arc<str> {
+    match node {
+        None => format!("connection:{number}").into(),
+        Some(node) => format!("connection:{node}:{number}").into(),
+    }
+}
+
+/// The node that a connection is at, where its name says so.
+pub(crate) fn node_of(connection: &str) -> Option<&str> {
+    connection.strip_prefix("connection:")?.split_once(':').map(|(node, _)| node)
 }
 
 /// Whether a holder is a connection rather than a worker.

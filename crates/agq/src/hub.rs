@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use agenix_protocol::{documents::JOB_UPDATES, glob};
@@ -25,7 +25,11 @@ pub(crate) struct Message {
 
 /// Listeners and their channels.
 #[derive(Default)]
-pub(crate) struct Hub(Mutex<Inner>);
+pub(crate) struct Hub {
+    inner: Mutex<Inner>,
+    /// The way to those who listen at other nodes.
+    others: OnceLock<mpsc::Sender<(Bytes, Bytes)>>,
+}
 
 #[derive(Default)]
 struct Inner {
@@ -98,8 +102,22 @@ impl Hub {
         self.lock().leave(number);
     }
 
-    /// Tells everyone who listens to the channel; how many were told.
+    /// There are other nodes: what is published is told to them, too. Messages that they are too slow for are not.
+    pub(crate) fn tell_others(&self, others: mpsc::Sender<(Bytes, Bytes)>) {
+        // Said once, when agq starts.
+        let _already = self.others.set(others);
+    }
+
+    /// Tells everyone who listens to the channel; how many were told here.
     pub(crate) fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
+        if let Some(others) = self.others.get() {
+            let _full = others.try_send((channel.clone(), payload.clone()));
+        }
+        self.publish_here(channel, payload)
+    }
+
+    /// Tells everyone who listens to the channel at this node; how many that were.
+    pub(crate) fn publish_here(&self, channel: &Bytes, payload: &Bytes) -> usize {
         let mut inner = self.lock();
         // A copy: a slice would keep all that was read with it.
         let payload = Bytes::copy_from_slice(payload);
@@ -145,7 +163,7 @@ impl Hub {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -39,7 +39,7 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::watch,
+    sync::{mpsc, watch},
     task::JoinSet,
 };
 use tracing::{info, warn};
@@ -47,14 +47,17 @@ use tracing::{info, warn};
 use crate::{
     audit::Audit,
     clock::Clock,
-    config::{Cli, Config},
+    config::{Cli, Config, StorePlace},
     house::House,
     keyring::Keyring,
     matchmaker::Work,
     reload::Reload,
     server::{Door, Entrance},
-    store::redb::RedbStore,
+    store::{Store, postgres::PostgresStore, redb::RedbStore},
 };
+
+/// Most messages that wait to be told to other nodes.
+const MOST_OUTGOING: usize = 10_000;
 
 /// agq from its command line to its exit code.
 pub fn run_program() -> ExitCode {
@@ -101,7 +104,7 @@ fn notice_limits() -> std::io::Result<Signal> {
 
 async fn run(config: Config) -> anyhow::Result<()> {
     let _too_large = notice_limits()?;
-    let (house, works) = open(&config)?;
+    let (house, works) = open(&config).await?;
     commands::start_over(&house).await?;
     let entrance = Entrance::open(&config.places).await?;
     // From here on SIGHUP does not end agq.
@@ -136,26 +139,55 @@ async fn run(config: Config) -> anyhow::Result<()> {
 }
 
 /// Opens everything that commands work with.
-fn open(config: &Config) -> anyhow::Result<(Arc<House>, Vec<Work>)> {
+async fn open(config: &Config) -> anyhow::Result<(Arc<House>, Vec<Work>)> {
+    let audit = Audit::open(config.audit_log.as_deref())?;
+    let furnish = |store| furnish::furnish(store, Clock::default(), audit, config.settings.clone());
+    match &config.store {
+        StorePlace::DataDir => {
+            let (house, works) = furnish(Arc::new(open_redb(config)?));
+            // The database is open: no other agq makes a copy here.
+            house.backups.stand_in(&config.data_dir).context("cannot look for what is left of a backup")?;
+            Ok((house, works))
+        }
+        StorePlace::Postgres { url, connections, hearing } => {
+            let store = Arc::new(PostgresStore::open(url, *connections, *hearing).await?);
+            let (house, works) = furnish(Arc::clone(&store) as Arc<dyn Store>);
+            let (others, outgoing) = mpsc::channel(MOST_OUTGOING);
+            house.hub.tell_others(others);
+            let at_home = Arc::downgrade(&house);
+            store.join(outgoing, move |channel, payload| {
+                if let Some(house) = at_home.upgrade() {
+                    herald::hear(&house, &channel, &payload);
+                }
+            });
+            Ok((house, works))
+        }
+    }
+}
+
+/// Opens the database in the data directory.
+fn open_redb(config: &Config) -> anyhow::Result<RedbStore> {
     std::fs::create_dir_all(&config.data_dir).with_context(|| {
         format!(
             "cannot create the data directory {}: choose another with --data-dir",
             config.data_dir.display()
         )
     })?;
-    let audit = Audit::open(config.audit_log.as_deref())?;
-    let store = Arc::new(RedbStore::open(&config.data_dir.join("agq.redb"), config.opening)?);
-    let (house, works) = furnish::furnish(store, Clock::default(), audit, config.settings.clone());
-    // The database is open: no other agq makes a copy here.
-    house.backups.stand_in(&config.data_dir).context("cannot look for what is left of a backup")?;
-    Ok((house, works))
+    RedbStore::open(&config.data_dir.join("agq.redb"), config.opening)
 }
 
 /// Says where agq is reached; on a terminal also how, when the key is known to nobody else.
 fn greet(config: &Config, addresses: &[String]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let (version, places) = (env!("CARGO_PKG_VERSION"), addresses.join(", "));
-    writeln!(out, "agq {version} listens on {places}, data in {}", config.data_dir.display())?;
+    match &config.store {
+        StorePlace::DataDir => {
+            writeln!(out, "agq {version} listens on {places}, data in {}", config.data_dir.display())?;
+        }
+        StorePlace::Postgres { .. } => {
+            writeln!(out, "agq {version} listens on {places}, data in PostgreSQL")?;
+        }
+    }
     if let Some(key) = &config.random_key {
         if out.is_terminal() {
             let (key, address) = (key.reveal(), addresses.first().map_or("", String::as_str));

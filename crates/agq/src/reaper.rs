@@ -1,7 +1,7 @@
 //! The janitor: notices what nobody reports. Workers that fell silent, jobs whose time has come.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -14,10 +14,10 @@ use agenix_rules::{
 use tracing::{error, info, warn};
 
 use crate::{
-    commands::{hand_back_all, note_outcome, nudge, take_all},
+    commands::{detach, hand_back_all, note_outcome, nudge, take_all},
     error::CommandError,
     herald::tell_of_worker,
-    house::{House, is_connection},
+    house::{House, is_connection, node_of},
     keys,
     store::{JobRule, Keep, Promise},
 };
@@ -42,6 +42,7 @@ pub(crate) async fn run(house: Arc<House>) {
     // It may have been set back while agq was away.
     let mut was_set_back = true;
     let mut unseen_ms = 0;
+    let mut leads = house.store.leads();
     loop {
         // Between two rounds the clock may have gone forward and back again.
         let (latest, now) = house.clock.latest_and_now();
@@ -62,6 +63,17 @@ pub(crate) async fn run(house: Arc<House>) {
             (listening_since, was_set_back) = (now, true);
         }
         last_round = now;
+        house.backups.forget_unread(now);
+        if !house.store.leads() {
+            // Another agq sees to it.
+            leads = false;
+            house.clock.sleep(Duration::from_millis(round)).await;
+            continue;
+        }
+        if !leads {
+            // What the one before knew is not known here: it is as if agq had just started.
+            (leads, listening_since, unseen_ms, was_set_back) = (true, now, 0, true);
+        }
         if unseen_ms > 0 {
             match excuse(&house, unseen_ms).await {
                 Ok(()) => unseen_ms = 0,
@@ -97,7 +109,6 @@ async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), Com
             break;
         }
     }
-    house.backups.forget_unread(house.clock.now());
     // Claims and heartbeats of the last moments reach the disk, when there were any.
     house.store.sync().await?;
     Ok(())
@@ -148,7 +159,24 @@ async fn forget_dead_worker(house: &House, worker: &Worker, now: Timestamp) -> R
 
 /// Jobs in the name of workers that are dead or gone go to others. A crash may have come between a death and this.
 async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
-    for holder in house.store.holders().await?.into_iter().filter(|holder| !is_connection(holder)) {
+    let nodes = house.store.nodes().await?;
+    if nodes.is_some() {
+        for (worker, _) in house.store.workers().await? {
+            let connection =
+                worker.connection.filter(|connection| is_at_a_gone_node(connection, nodes.as_ref()));
+            if let Some(connection) = connection {
+                detach(house, &worker.worker_id, &connection).await?;
+            }
+        }
+    }
+    for holder in house.store.holders().await? {
+        if is_connection(&holder) {
+            if is_at_a_gone_node(&holder, nodes.as_ref()) {
+                hand_back_all(house, &holder).await?;
+                info!(holder, "the jobs of a connection to an agq that is gone were taken from it");
+            }
+            continue;
+        }
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
         match house.store.worker(&worker_id).await? {
             Some(worker) if worker.standing == Standing::Active => continue,
@@ -159,6 +187,11 @@ async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
         info!(holder, "the jobs of a worker that is gone were taken from it");
     }
     Ok(())
+}
+
+/// Whether a connection was to one of several agq, and that one is no more.
+fn is_at_a_gone_node(connection: &str, nodes: Option<&HashSet<String>>) -> bool {
+    node_of(connection).zip(nodes).is_some_and(|(node, nodes)| !nodes.contains(node))
 }
 
 /// Time has passed that nobody saw: attempts that are under way get it back.

@@ -50,8 +50,9 @@ async fn wait_for_job(
     wait: Wait,
 ) -> Result<Option<crate::matchmaker::Handed<Claim>>, CommandError> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
+    let dismissals = house.matchmaker.dismissals();
     let claimant = identity::claimant(house, caller, names).await?;
-    Ok(house.matchmaker.job(claimant, wait).await?)
+    Ok(house.matchmaker.job(claimant, dismissals, wait).await?)
 }
 
 fn queue_key(queue: &str) -> Bytes {

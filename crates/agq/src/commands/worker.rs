@@ -227,6 +227,10 @@ pub(crate) async fn detach(
 
 /// When agq starts, no connection of before is open: workers are free to register, and what connections held goes back.
 pub(crate) async fn start_over(house: &House) -> Result<(), CommandError> {
+    if house.store.node().is_some() {
+        // Others share the store: whoever leads sees which connections are no more.
+        return Ok(());
+    }
     for (worker, _) in house.store.workers().await? {
         if let Some(connection) = &worker.connection {
             detach(house, &worker.worker_id, connection).await?;

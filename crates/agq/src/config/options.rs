@@ -102,6 +102,25 @@ options! {
     /// Where the database is kept; made when missing [default: ~/.agq]
     #[arg(long, env = "AGQ_DATA_DIR", value_name = "DIR", help_heading = FILES)]
     data_dir: PathBuf,
+    /// Keep everything in this PostgreSQL, which several agq may share: postgres://USER@HOST/DATABASE. Its password is
+    /// read from ~/.pgpass or PGPASSWORD [default: a database in the data directory]
+    #[arg(long, env = "AGQ_STORE", value_name = "URL", hide_env_values = true, help_heading = FILES)]
+    store: String,
+    /// Most connections to that PostgreSQL [default: 8]
+    #[arg(long, env = "AGQ_STORE_CONNECTIONS", value_name = "N", help_heading = FILES)]
+    store_connections: u32,
+    /// How often to look in that PostgreSQL for what other agq did and did not get across, in seconds [default: 1]
+    #[arg(long, env = "AGQ_STORE_POLL_INTERVAL", value_name = "SECONDS", help_heading = FILES)]
+    store_poll_interval: f64,
+    /// How long the agq that sees to what nobody reports may be silent there before another does, in seconds. One that is
+    /// silent for twice as long is taken for gone [default: 30]
+    #[arg(long, env = "AGQ_STORE_LEASE", value_name = "SECONDS", help_heading = FILES)]
+    store_lease: f64,
+    /// Do not LISTEN there, which not every pooler lets through: what other agq did is looked for
+    #[arg(long, env = "AGQ_STORE_NO_LISTEN", value_name = "BOOL", help_heading = FILES, num_args = 0..=1,
+        require_equals = true, default_missing_value = "true", value_parser = BoolishValueParser::new(),
+        hide_possible_values = true)]
+    store_no_listen: bool,
     /// What is on disk before it is answered [default: promised]
     #[arg(long, env = "AGQ_DURABILITY", value_name = "WHAT", value_enum, help_heading = FILES)]
     durability: OnDisk,

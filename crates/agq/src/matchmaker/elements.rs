@@ -20,7 +20,7 @@ use super::{Element, Handed};
 use crate::{
     clock::Clock,
     keys::{self, KeyError},
-    store::{Keys, Ruled, Store, StoreError, change, look},
+    store::{Keys, Pushed, Ruled, Store, StoreError, change, look},
 };
 
 type Given = Result<Ruled<Handed<Element>>, StoreError>;
@@ -55,7 +55,7 @@ pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::U
                 None => return,
                 Some(order) => waiting.obey(order, &mut looked, &mut new),
             },
-            keys = arrivals.lists() => looked.extend(keys),
+            pushed = arrivals.lists() => waiting.look(pushed, &mut looked),
             Some(element) = returned.recv() => put_back(&*store, element, clock.now()),
         }
         while let Ok(order) = orders.try_recv() {
@@ -90,6 +90,14 @@ impl Waiting {
                 self.park(ticket, looked);
             }
             Order::Leave(number) => drop(self.leave(number)),
+        }
+    }
+
+    /// These lists are worth a look.
+    fn look(&self, pushed: Pushed, looked: &mut HashSet<Bytes>) {
+        looked.extend(pushed.lists);
+        if pushed.any {
+            looked.extend(self.by_key.keys().cloned());
         }
     }
 

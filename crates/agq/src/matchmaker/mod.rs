@@ -52,13 +52,19 @@ impl Matchmaker {
         (Self { jobs, elements, clock: clock.clone(), next_ticket: Arc::default() }, [matching, giving])
     }
 
-    /// Waits for a job that the claimant can run; `None` when the time is over, or the claimant was sent away.
+    /// How many were ever sent away: to be asked before it is looked who a claimant is.
+    pub(crate) fn dismissals(&self) -> u64 {
+        self.jobs.dismissals()
+    }
+
+    /// Waits for a job that the claimant can run; `None` when the time is over, or the claimant was sent away, if only since so
+    /// many had been.
     pub(crate) async fn job(
         &self,
         claimant: Claimant,
+        dismissals: u64,
         wait: Wait,
     ) -> Result<Option<Handed<Claim>>, StoreError> {
-        let dismissals = self.jobs.dismissals();
         if !self.jobs.has_queue()
             && let Some(given) = self.jobs.claim_at_once(&claimant).await?
         {

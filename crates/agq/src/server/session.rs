@@ -68,7 +68,7 @@ pub(super) enum Gate {
 impl Session {
     pub(super) fn new(accepted: &mut Accepted, number: u64, house: Arc<House>, door: Arc<Door>) -> Self {
         let caller = Caller {
-            connection: connection_name(number),
+            connection: connection_name(house.store.node(), number),
             number,
             from: accepted.shown.as_str().into(),
             identity: accepted.certified.clone(),

@@ -82,7 +82,7 @@ fn caller(number: u64, worker_id: Option<&WorkerId>) -> Caller {
         _ => Identity { role: Role::Admin, name: "admin".into() },
     };
     Caller {
-        connection: connection_name(number),
+        connection: connection_name(None, number),
         number,
         from: "simulation".into(),
         identity: Some(identity),

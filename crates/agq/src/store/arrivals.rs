@@ -40,6 +40,15 @@ impl Arrived {
     }
 }
 
+/// Lists that are worth a look.
+#[derive(Debug, Default)]
+pub(crate) struct Pushed {
+    /// Those that got elements.
+    pub(crate) lists: HashSet<Bytes>,
+    /// Whether any may have got some.
+    pub(crate) any: bool,
+}
+
 /// Something that changed.
 #[derive(Debug, Clone)]
 pub(crate) enum News {
@@ -54,7 +63,7 @@ pub(crate) enum News {
 pub(crate) struct Arrivals {
     jobs: Notify,
     lists: Notify,
-    pushed: Mutex<HashSet<Bytes>>,
+    pushed: Mutex<Pushed>,
     told: Notify,
     news: Mutex<Vec<News>>,
     is_heard: AtomicBool,
@@ -69,7 +78,7 @@ impl Arrivals {
             self.jobs.notify_one();
         }
         if !arrived.lists.is_empty() && self.lists_are_wanted.load(Ordering::SeqCst) {
-            lock(&self.pushed).extend(arrived.lists);
+            lock(&self.pushed).lists.extend(arrived.lists);
             self.lists.notify_one();
         }
         if !arrived.news.is_empty() {
@@ -78,6 +87,17 @@ impl Arrivals {
             let excess = news.len().saturating_sub(MAX_NEWS);
             news.drain(..excess);
             self.told.notify_one();
+        }
+    }
+
+    /// Anything may have come: others share the store, and what they tell may be lost.
+    pub(crate) fn announce_all(&self) {
+        if self.jobs_are_wanted.load(Ordering::SeqCst) {
+            self.jobs.notify_one();
+        }
+        if self.lists_are_wanted.load(Ordering::SeqCst) {
+            lock(&self.pushed).any = true;
+            self.lists.notify_one();
         }
     }
 
@@ -97,7 +117,7 @@ impl Arrivals {
     }
 
     /// Waits until lists got elements, and names them.
-    pub(crate) async fn lists(&self) -> HashSet<Bytes> {
+    pub(crate) async fn lists(&self) -> Pushed {
         self.lists.notified().await;
         mem::take(&mut *lock(&self.pushed))
     }

@@ -8,12 +8,15 @@ mod arrivals;
 #[cfg(test)]
 mod contract;
 mod keyspace;
+pub(crate) mod postgres;
 mod records;
 pub(crate) mod redb;
 
+use std::{cell::Cell, time::Duration};
+
 use futures_util::future::BoxFuture;
 
-pub(crate) use arrivals::{Arrivals, Arrived, News};
+pub(crate) use arrivals::{Arrivals, Arrived, News, Pushed};
 pub(crate) use keyspace::{Content, Entry, KeyWork, Keys, Keyspace, Part, change, look, scan};
 pub(crate) use records::{
     ActionRule, Added, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs, NewAction, Records,
@@ -69,6 +72,31 @@ impl Default for Opening {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the store failed: {0}")]
 pub(crate) struct StoreError(pub(crate) String);
+
+/// How nodes that share a store hear of each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hearing {
+    /// Whether what is notified is listened for.
+    pub(crate) listens: bool,
+    /// How often to look for what may have been missed.
+    pub(crate) poll: Duration,
+    /// How long the one that leads may be silent before another does.
+    pub(crate) term: Duration,
+}
+
+thread_local! {
+    static HAND_INS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many writes this thread has handed in. A command that has handed in none yet has no place in their order.
+pub(crate) fn hand_ins() -> u64 {
+    HAND_INS.get()
+}
+
+/// This thread hands in a write.
+fn count_hand_in() {
+    HAND_INS.set(HAND_INS.get() + 1);
+}
 
 /// Everything agq remembers.
 pub(crate) trait Store: Records + Keyspace {}

@@ -1,6 +1,6 @@
 //! The records of the house: plans, actions, jobs, workers; and the indexes ready, due and held.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{collections::HashSet, path::PathBuf, sync::Arc};
 
 use agenix_protocol::{
     documents::Status,
@@ -274,6 +274,12 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn backup(&self, to: PathBuf) -> Answer<u64>;
     /// Answers when the store cannot go on, with the reason: only starting again can help then.
     fn failure(&self) -> BoxFuture<'static, String>;
+    /// The name of this agq among those that share the store, where several may.
+    fn node(&self) -> Option<&str>;
+    /// Whether this agq is the one that sees to what nobody reports.
+    fn leads(&self) -> bool;
+    /// Those that share the store and are there; `None` where that is not known, or where there is this one alone.
+    fn nodes(&self) -> Answer<Option<HashSet<String>>>;
     /// Where the store announces that there is something to take.
     fn arrivals(&self) -> Arc<Arrivals>;
 }

@@ -20,6 +20,7 @@ use crate::{
         session::Gate,
         throttle::{Pace, Patience},
     },
+    store::hand_ins,
 };
 
 impl Connection {
@@ -125,14 +126,16 @@ impl Connection {
         };
         // The first poll puts its write in the store's order.
         // Nobody is told when it can go on: it is polled again when it is the first.
+        let handed_in = hand_ins();
         match Pin::new(&mut running).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => {
                 self.is_waiting = false;
                 self.running.push_back((size, Running::done(done)));
             }
             Poll::Pending => {
-                // A read that goes on must not see the writes behind it.
-                self.is_alone |= flow == Flow::Read;
+                // A read that goes on must not see the writes behind it; and a write that has to look at something first, in a store
+                // that is elsewhere, has no place in the order yet.
+                self.is_alone |= flow == Flow::Read || hand_ins() == handed_in;
                 self.running.push_back((size, running));
             }
         }

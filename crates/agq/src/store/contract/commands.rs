@@ -21,8 +21,8 @@ use goldenscript::ArgumentConsumer;
 
 use super::shown;
 use crate::store::{
-    ActionRule, Answer, Claimant, JobRule, Keep, MoreJobs, NewAction, Promise, Ruled, Store, StoredPlan,
-    WorkerRule,
+    ActionRule, Answer, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, Promise, Ruled, Store,
+    StoredPlan, WorkerRule,
 };
 
 pub(super) type Lines = BoxFuture<'static, Result<Vec<String>, Box<dyn Error>>>;
@@ -106,12 +106,13 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
             vec![format!("{count}{}", first.map(|at| format!(" first={}", at.0)).unwrap_or_default())]
         }),
         "lanes" => show(store.lanes(), |lanes| {
-            lanes
-                .iter()
-                .map(|lane| {
-                    format!("{} needs={} length={}", lane.queue, lane.needs.tools.join(","), lane.length)
-                })
-                .collect()
+            let line = |lane: &Lane| {
+                format!("{} needs={} length={}", lane.queue, lane.needs.tools.join(","), lane.length)
+            };
+            // In no order that anybody may rely on.
+            let mut lines: Vec<_> = lanes.iter().map(line).collect();
+            lines.sort();
+            lines
         }),
         "register" | "beat" | "bury" | "remove" | "workers" => worker_command(store, name, args)?,
         _ => return Ok(None),

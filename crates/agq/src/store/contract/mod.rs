@@ -7,21 +7,29 @@ mod commands;
 mod keys;
 mod shown;
 
-use std::{error::Error, path::Path, sync::Arc};
+use std::{cell::OnceCell, error::Error, path::Path, sync::Arc, time::Duration};
 
+use e2e::Database;
 use futures_util::FutureExt;
 use goldenscript::{Command, Context, Runner};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::{Opening, Records, Store, redb::RedbStore};
+use super::{Hearing, Opening, Store, postgres::PostgresStore, redb::RedbStore};
 
-type Opener = fn(&Path) -> Arc<dyn Store>;
+type Opener = fn(&Place) -> Arc<dyn Store>;
+
+/// Where a store may keep what it remembers.
+struct Place {
+    dir: TempDir,
+    runtime: Runtime,
+    /// Made when it is first asked for.
+    database: OnceCell<Database>,
+}
 
 /// One script at work on one store.
 struct Contract {
-    runtime: Runtime,
-    dir: TempDir,
+    place: Place,
     open: Opener,
     store: Option<Arc<dyn Store>>,
 }
@@ -29,8 +37,9 @@ struct Contract {
 impl Contract {
     fn new(open: Opener) -> Self {
         let (runtime, dir) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
-        let store = Some(open(dir.path()));
-        Self { runtime, dir, open, store }
+        let place = Place { dir, runtime, database: OnceCell::new() };
+        let store = Some(open(&place));
+        Self { place, open, store }
     }
 }
 
@@ -39,12 +48,12 @@ impl Runner for Contract {
 
     fn run(&mut self, command: &Command, _context: &Context) -> Result<String, Box<dyn Error>> {
         let mut args = command.consume_args();
-        let runtime = self.runtime.handle().clone();
+        let runtime = self.place.runtime.handle().clone();
         let _inside = runtime.enter();
         if command.name == "reopen" {
             args.reject_next()?;
             self.store = None;
-            self.store = Some((self.open)(self.dir.path()));
+            self.store = Some((self.open)(&self.place));
             return Ok(String::new());
         }
         let store = Arc::clone(self.store.as_ref().ok_or("no store")?);
@@ -62,7 +71,7 @@ impl Runner for Contract {
         if jobs.is_some() {
             lines.push("announced: jobs".into());
         }
-        for list in lists.into_iter().flatten() {
+        for list in lists.into_iter().flat_map(|pushed| pushed.lists) {
             lines.push(format!("announced: {}", String::from_utf8_lossy(&list)));
         }
         Ok(lines.join("\n"))
@@ -74,11 +83,22 @@ fn run(script: &str, open: Opener) {
     goldenscript::run(&mut Contract::new(open), scripts.join(script)).unwrap();
 }
 
-fn redb(dir: &Path) -> Arc<dyn Store> {
-    let store = RedbStore::open(&dir.join("contract.redb"), Opening::default()).unwrap();
+fn redb(place: &Place) -> Arc<dyn Store> {
+    let store = RedbStore::open(&place.dir.path().join("contract.redb"), Opening::default()).unwrap();
+    wanting(Arc::new(store))
+}
+
+fn postgres(place: &Place) -> Arc<dyn Store> {
+    let hearing = Hearing { listens: true, poll: Duration::from_secs(1), term: Duration::from_secs(30) };
+    let url = place.database.get_or_init(Database::new).url();
+    wanting(Arc::new(place.runtime.handle().block_on(PostgresStore::open(&url, 4, hearing)).unwrap()))
+}
+
+/// Somebody wants to know of all that comes.
+fn wanting(store: Arc<dyn Store>) -> Arc<dyn Store> {
     store.arrivals().want_jobs(true);
     store.arrivals().want_lists(true);
-    Arc::new(store)
+    store
 }
 
 macro_rules! contract {
@@ -88,6 +108,14 @@ macro_rules! contract {
             $(#[test]
             fn $script() {
                 super::run(stringify!($script), super::redb);
+            })*
+        }
+
+        /// The same on PostgreSQL.
+        mod on_postgres {
+            $(#[test]
+            fn $script() {
+                super::run(stringify!($script), super::postgres);
             })*
         }
     };

@@ -14,7 +14,7 @@ use redb::Error;
 use tokio::sync::oneshot;
 
 use super::batch::Batch;
-use crate::store::{Answer, Promise, StoreError};
+use crate::store::{Answer, Promise, StoreError, count_hand_in};
 
 /// How much a write is, and whether others may pass it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,6 +191,7 @@ impl Inbox {
         let (reply, answer) = oneshot::channel();
         let write = Write { promise, size, work: Some(work), done: None, reply };
         locked(&self.0.waiting).push(Box::new(write));
+        count_hand_in();
         match LOOKED_AFTER.get() {
             Some(count) => LOOKED_AFTER.set(Some(count + 1)),
             None => {

@@ -1,6 +1,7 @@
 //! The records of the contract, each call a write for the writer or a read.
 
 use std::{
+    collections::HashSet,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
 };
@@ -232,6 +233,18 @@ impl Records for RedbStore {
             let reason = failed.wait_for(Option::is_some).await.map(|reason| reason.clone());
             reason.ok().flatten().unwrap_or_else(|| "the writer has stopped".into())
         })
+    }
+
+    fn node(&self) -> Option<&str> {
+        None
+    }
+
+    fn leads(&self) -> bool {
+        true
+    }
+
+    fn nodes(&self) -> Answer<Option<HashSet<String>>> {
+        Box::pin(ready(Ok(None)))
     }
 
     fn arrivals(&self) -> Arc<Arrivals> {

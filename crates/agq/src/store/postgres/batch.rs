@@ -1,0 +1,181 @@
+//! Writes of one transaction: what becomes of jobs is collected, and written together.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId},
+};
+use agenix_rules::{
+    action::Action,
+    job::{Job, State},
+};
+use sqlx::{Error, Row, query};
+
+use super::{
+    codec::decode,
+    events,
+    known::Known,
+    relay::Notice,
+    rows::{Deltas, EndedRows, JobRows},
+    session::Session,
+};
+use crate::store::{Arrived, News, Totals};
+
+/// A transaction under way.
+pub(super) struct Batch<'b> {
+    pub(super) session: &'b Session,
+    pub(super) known: &'b mut Known,
+    pub(super) arrived: Arrived,
+    /// What is told when it is committed.
+    pub(super) events: Vec<Notice>,
+    /// Actions whose tallies changed.
+    pub(super) touched: Vec<ActionId>,
+    /// Which of the tallies and totals this node writes.
+    shard: i16,
+    /// Whether someone wants to know what changed.
+    is_heard: bool,
+    moves: BTreeMap<JobId, Move>,
+    results: BTreeMap<JobId, String>,
+    deltas: Deltas,
+}
+
+/// What became of a job since the last writing.
+struct Move {
+    before: Option<Job>,
+    after: Job,
+}
+
+impl<'b> Batch<'b> {
+    pub(super) fn open(session: &'b Session, known: &'b mut Known, shard: i16, is_heard: bool) -> Self {
+        Self {
+            session,
+            known,
+            arrived: Arrived::default(),
+            events: Vec::new(),
+            touched: Vec::new(),
+            shard,
+            is_heard,
+            moves: BTreeMap::new(),
+            results: BTreeMap::new(),
+            deltas: Deltas::default(),
+        }
+    }
+
+    /// Notes what becomes of a job.
+    pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) {
+        let was_ready = before.is_some_and(|before| before.state == State::Available);
+        self.arrived.jobs |= job.state == State::Available && !was_ready;
+        self.count(before.map(Job::status), job.status());
+        match before {
+            None => self.deltas.tally(&job.action_id).jobs[Status::Pending as usize] += 1,
+            Some(before) if before.status() != job.status() => {
+                let tally = self.deltas.tally(&job.action_id);
+                tally.jobs[before.status() as usize] -= 1;
+                tally.jobs[job.status() as usize] += 1;
+                tally.last_ended_at = tally.last_ended_at.max(job.ended_at);
+            }
+            Some(_) => {}
+        }
+        if let Some(before) = before {
+            self.events.extend(events::moved(before, job));
+        }
+        if self.is_heard {
+            self.arrived.tell(News::Job(Box::new(job.clone())));
+        }
+        match self.moves.get_mut(&job.job_id) {
+            Some(known) => known.after = job.clone(),
+            None => {
+                let both = Move { before: before.cloned(), after: job.clone() };
+                self.moves.insert(job.job_id.clone(), both);
+            }
+        }
+    }
+
+    /// Keeps what a job's worker reported of its tasks.
+    pub(super) fn put_results(&mut self, job_id: &JobId, json: &str) {
+        self.results.insert(job_id.clone(), json.to_owned());
+    }
+
+    /// Counts a job that comes into a status, and out of another.
+    fn count(&mut self, from: Option<Status>, to: Status) {
+        if from == Some(to) {
+            return;
+        }
+        let totals = &mut self.deltas.totals;
+        if let Some(from) = from {
+            totals.now[from as usize] -= 1;
+        }
+        totals.now[to as usize] += 1;
+        // A job that waits again was submitted once.
+        if from.is_none() || to != Status::Pending {
+            totals.ever[to as usize] += 1;
+        }
+    }
+
+    /// A job that had ended is forgotten.
+    pub(super) fn uncount(&mut self, status: Status) {
+        self.deltas.totals.now[status as usize] -= 1;
+    }
+
+    /// The tally of an action is told, though no job of it changed.
+    pub(super) fn touch(&mut self, action_id: &ActionId) {
+        self.touched.push(action_id.clone());
+    }
+
+    /// Writes what was noted. What is read after this has it.
+    pub(super) fn write(&mut self) -> Result<(), Error> {
+        let (mut new, mut changed, mut revived) =
+            (JobRows::default(), JobRows::default(), JobRows::default());
+        let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());
+        for (_, Move { before, after }) in std::mem::take(&mut self.moves) {
+            match (before.map(|before| before.is_ended()), after.is_ended()) {
+                (None, _) => new.push(&after)?,
+                (Some(false), false) => changed.push(&after)?,
+                (Some(false), true) => ended.push(&after)?,
+                (Some(true), false) => revived.push(&after)?,
+                (Some(true), true) => amended.push(&after)?,
+            }
+        }
+        new.insert(self.session)?;
+        revived.revive(self.session)?;
+        amended.amend(self.session)?;
+        let results = std::mem::take(&mut self.results);
+        let deltas = std::mem::take(&mut self.deltas);
+        self.touched.extend(deltas.actions());
+        deltas.write_with(self.session, self.shard, changed, ended, &results)
+    }
+
+    /// How many jobs there are and were.
+    pub(super) fn totals(&self) -> Result<Totals, Error> {
+        let row = self.session.row(query(super::reads::TOTALS))?;
+        row.as_ref().map_or(Ok(Totals::default()), super::reads::totals_of)
+    }
+
+    /// An action, which nobody else writes until this is committed.
+    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
+        let sql = "SELECT record FROM agq.actions WHERE action_id = $1 FOR UPDATE";
+        let row = self.session.row(query(sql).bind(action_id.as_str()))?;
+        row.map(|row| decode(row.try_get(0)?)).transpose()
+    }
+
+    /// Jobs, which nobody else writes until this is committed.
+    pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>, Error> {
+        let live = "SELECT record FROM agq.jobs WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
+        let ended = "SELECT record FROM agq.ended WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
+        let mut found: BTreeMap<JobId, Job> = BTreeMap::new();
+        // One that is in neither may have gone from the second to the first between the two looks.
+        for sql in [live, ended, live] {
+            let missing: Vec<&str> =
+                ids.iter().copied().filter(|id| !found.keys().any(|known| known.as_str() == *id)).collect();
+            if missing.is_empty() {
+                break;
+            }
+            for row in self.session.rows(query(sql).bind(missing))? {
+                let job: Job = decode(row.try_get(0)?)?;
+                found.insert(job.job_id.clone(), job);
+            }
+        }
+        Ok(found)
+    }
+}

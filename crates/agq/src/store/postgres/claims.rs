@@ -1,0 +1,158 @@
+//! Jobs in a transaction: what rules make of them, and who gets which.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use agenix_protocol::{ids::JobId, time::Timestamp};
+use agenix_rules::{
+    job::{self, Job, Outcome},
+    worker::Worker,
+};
+use sqlx::{Error, Row, query};
+
+use super::{batch::Batch, codec::decode, numbers};
+use crate::store::{Change, Claim, Claimant, JobRule, Ruled};
+
+/// A job to decide on.
+pub(super) struct Decision {
+    pub(super) job_id: JobId,
+    pub(super) results: Option<String>,
+    pub(super) rule: JobRule,
+}
+
+/// A ready job that nobody else can take until this is committed.
+struct Candidate {
+    job: Job,
+    input: Option<String>,
+    plan: Option<String>,
+}
+
+/// The first jobs of each lane, locked. Jobs that another node takes at this moment are passed over, and no queue that is paused
+/// gives any. A lane costs a look at the index and as many rows as are asked for.
+const CANDIDATES: &str = "SELECT c.lane, c.record, i.json AS input, p.json AS plan FROM unnest($1::integer[]) AS w (lane) \
+     JOIN agq.lanes AS l ON l.lane = w.lane AND NOT EXISTS (SELECT FROM agq.paused WHERE paused.queue = l.queue) \
+     CROSS JOIN LATERAL (SELECT j.lane, j.rank, j.turn, j.job_id, j.plan_id, j.record FROM agq.jobs AS j \
+         WHERE j.lane = l.lane AND j.is_ready ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \
+     LEFT JOIN agq.inputs AS i ON i.job_id = c.job_id LEFT JOIN agq.plans AS p ON p.plan_id = c.plan_id \
+     ORDER BY c.lane, c.rank, c.turn";
+
+type Lanes = BTreeMap<i32, VecDeque<Candidate>>;
+
+impl Batch<'_> {
+    /// Asks every rule, in their order, about its job as it is then.
+    pub(super) fn decide(&mut self, decisions: &[&Decision]) -> Result<Vec<Ruled<Option<Change>>>, Error> {
+        let ids: BTreeSet<&str> = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
+        let mut jobs = self.jobs(&ids.into_iter().collect::<Vec<_>>())?;
+        let outcomes = decisions.iter().map(|decision| self.decide_one(decision, &mut jobs)).collect();
+        self.write()?;
+        Ok(outcomes)
+    }
+
+    fn decide_one(&mut self, decision: &Decision, jobs: &mut BTreeMap<JobId, Job>) -> Ruled<Option<Change>> {
+        let before = jobs.get(&decision.job_id);
+        let next = match (decision.rule)(before)? {
+            Outcome::Unchanged => return Ok(None),
+            Outcome::Changed(next) => next,
+        };
+        let Some(before) = before.cloned() else { return Ok(None) };
+        self.put_job(Some(&before), &next);
+        if let Some(results) = &decision.results {
+            self.put_results(&decision.job_id, results);
+        }
+        jobs.insert(decision.job_id.clone(), (*next).clone());
+        Ok(Some(Change { before, after: *next }))
+    }
+
+    /// Gives each claimant a job, if there is one for it.
+    pub(super) fn claim(
+        &mut self,
+        claimants: &[&Claimant],
+        now: Timestamp,
+        start_timeout_ms: u64,
+    ) -> Result<Vec<Option<Claim>>, Error> {
+        self.known.learn(self.session)?;
+        let takers = self.takers(claimants)?;
+        let mut wanted: BTreeSet<i32> = BTreeSet::new();
+        for claimant in claimants.iter().filter(|claimant| takers.contains(&*claimant.holder)) {
+            for queue in &*claimant.queues {
+                wanted.extend(self.known.lanes_for(queue, &claimant.abilities));
+            }
+        }
+        let mut lanes = self.candidates(wanted.into_iter().collect(), claimants.len())?;
+        let mut claims = Vec::with_capacity(claimants.len());
+        let mut again = Vec::new();
+        for claimant in claimants {
+            let is_taker = takers.contains(&*claimant.holder);
+            let found = if is_taker { self.next_for(claimant, &mut lanes, now) } else { None };
+            claims.push(found.map(|(queue, candidate)| {
+                let job = job::claimed(&candidate.job, &claimant.holder, now, start_timeout_ms);
+                if candidate.job.attempt > 0 {
+                    again.push(job.job_id.to_string());
+                }
+                self.put_job(Some(&candidate.job), &job);
+                let (input, plan) = (candidate.input.unwrap_or_default(), candidate.plan.unwrap_or_default());
+                Claim { job, queue, input, plan }
+            }));
+        }
+        if !again.is_empty() {
+            // What an earlier attempt left is not the result of this one.
+            self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(again))?;
+        }
+        self.write()?;
+        Ok(claims)
+    }
+
+    /// The holders that take jobs: what a claimant is was looked at when it came, and it may have waited since.
+    fn takers<'c>(&self, claimants: &[&'c Claimant]) -> Result<BTreeSet<&'c str>, Error> {
+        let mut takers: BTreeSet<&str> = claimants.iter().map(|claimant| &*claimant.holder).collect();
+        let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
+        for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
+            let worker: Worker = decode(row.try_get("record")?)?;
+            if !worker.takes_jobs() {
+                takers.remove(worker.worker_id.as_str());
+            }
+        }
+        Ok(takers)
+    }
+
+    fn candidates(&self, lanes: Vec<i32>, of_each: usize) -> Result<Lanes, Error> {
+        let mut found = Lanes::new();
+        if lanes.is_empty() {
+            return Ok(found);
+        }
+        for row in self.session.rows(query(CANDIDATES).bind(lanes).bind(numbers::limit(of_each)))? {
+            let candidate = Candidate {
+                job: decode(row.try_get("record")?)?,
+                input: row.try_get("input")?,
+                plan: row.try_get("plan")?,
+            };
+            found.entry(row.try_get("lane")?).or_default().push_back(candidate);
+        }
+        Ok(found)
+    }
+
+    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
+    fn next_for(
+        &mut self,
+        claimant: &Claimant,
+        lanes: &mut Lanes,
+        now: Timestamp,
+    ) -> Option<(String, Candidate)> {
+        for queue in &*claimant.queues {
+            let own = self.known.lanes_for(queue, &claimant.abilities);
+            loop {
+                let turn = |lane: &i32| {
+                    let first = lanes.get(lane)?.front()?;
+                    Some((numbers::rank(&first.job), first.job.seq, *lane))
+                };
+                let Some((_, _, lane)) = own.iter().filter_map(turn).min() else { break };
+                let Some(candidate) = lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
+                if candidate.plan.is_some() {
+                    return Some((queue.clone(), candidate));
+                }
+                // Its plan was deleted between its retry's check and this.
+                self.put_job(Some(&candidate.job), &job::orphaned(&candidate.job, now));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,194 @@
+//! The store on PostgreSQL, which many nodes share (ADR 10).
+//!
+//! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
+//! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
+//! `schema` makes the tables, `known` remembers the lanes. `nodes` says who else is there, and `relay` what happens at them, and tells others the
+//! `events`.
+
+mod actions;
+mod batch;
+mod claims;
+mod codec;
+mod events;
+mod inbox;
+mod keyspace;
+mod known;
+mod nodes;
+mod numbers;
+mod pruning;
+mod reads;
+mod records;
+mod relay;
+mod rows;
+mod schema;
+mod session;
+mod workers;
+mod writer;
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use anyhow::Context;
+use bytes::Bytes;
+use futures_util::future::ready;
+use sqlx::{
+    Error, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{runtime::Handle, sync::mpsc, task::JoinSet};
+
+use self::{
+    batch::Batch,
+    inbox::{Inbox, Queue},
+    known::Known,
+    nodes::Nodes,
+    relay::{Notice, Relay},
+    writer::{Writer, explained},
+};
+use super::{Answer, Arrivals, Hearing, Promise, StoreError};
+
+/// How long to wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most nodes that write counts of their own: beyond that, some share.
+const SHARDS: i16 = 1024;
+
+/// Most notices that wait to be told; more are not told, and whoever waits looks by itself.
+const MOST_NOTICES: usize = 20_000;
+
+/// A database, with a writer of this node.
+pub(crate) struct PostgresStore {
+    /// `None` once the store is closing.
+    inbox: Option<Inbox>,
+    writer: Option<JoinHandle<()>>,
+    pool: PgPool,
+    runtime: Handle,
+    arrivals: Arc<Arrivals>,
+    nodes: Arc<Nodes>,
+    notices: mpsc::Sender<Notice>,
+    relay: Arc<Relay>,
+    /// What goes on besides, as long as the store is there.
+    aside: Mutex<JoinSet<()>>,
+}
+
+impl PostgresStore {
+    /// Connects, and makes the tables where they are missing. `url` is `postgres://USER@HOST/DATABASE`, as libpq knows it.
+    pub(crate) async fn open(url: &str, connections: u32, hearing: Hearing) -> anyhow::Result<Self> {
+        let options: PgConnectOptions = url.parse().context("cannot read the address of the database")?;
+        let options =
+            options.application_name("agq").options([("idle_in_transaction_session_timeout", "60s")]);
+        let place =
+            format!("{}:{}/{}", options.get_host(), options.get_port(), options.get_database().unwrap_or(""));
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(CONNECT_TIMEOUT)
+            // A connection that broke is noticed when it is used, which costs no round.
+            .test_before_acquire(false)
+            .connect_lazy_with(options);
+        let nodes = Arc::new(Nodes::new(hearing.term));
+        let opened = async {
+            schema::migrate(&mut *pool.acquire().await?).await?;
+            nodes.show(&pool).await?;
+            anyhow::Ok(())
+        };
+        opened.await.with_context(|| format!("cannot use the database {place}"))?;
+        Self::start(pool, nodes, hearing).context("cannot start the writer")
+    }
+
+    fn start(pool: PgPool, nodes: Arc<Nodes>, hearing: Hearing) -> anyhow::Result<Self> {
+        let (queue, arrivals, runtime) =
+            (Arc::new(Queue::default()), Arc::new(Arrivals::default()), Handle::current());
+        let (notices, told) = mpsc::channel(MOST_NOTICES);
+        let writer = Writer {
+            nodes: Arc::clone(&nodes),
+            notices: notices.clone(),
+            pool: pool.clone(),
+            runtime: runtime.clone(),
+            queue: Arc::clone(&queue),
+            arrivals: Arc::clone(&arrivals),
+            shard: fastrand::i16(0..SHARDS),
+            known: Known::default(),
+            session: None,
+        };
+        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || writer.work())?;
+        let relay =
+            Relay { pool: pool.clone(), nodes: Arc::clone(&nodes), arrivals: Arc::clone(&arrivals), hearing };
+        let (relay, mut aside) = (Arc::new(relay), JoinSet::new());
+        aside.spawn(Arc::clone(&relay).tell(told));
+        aside.spawn({
+            let (nodes, pool) = (Arc::clone(&nodes), pool.clone());
+            async move { nodes.beat(&pool).await }
+        });
+        let (inbox, writer, aside) = (Some(Inbox(queue)), Some(thread), Mutex::new(aside));
+        Ok(Self { inbox, writer, pool, runtime, arrivals, nodes, notices, relay, aside })
+    }
+
+    /// Hears what happens at other nodes, and tells it `tell`; what comes from `outgoing` is told to them. Messages on channels are
+    /// for the hub.
+    pub(crate) fn join(
+        &self,
+        mut outgoing: mpsc::Receiver<(Bytes, Bytes)>,
+        tell: impl Fn(Bytes, Bytes) + Send + Sync + 'static,
+    ) {
+        let (relay, nodes, notices) =
+            (Arc::clone(&self.relay), Arc::clone(&self.nodes), self.notices.clone());
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        aside.spawn(async move { relay.hear(tell).await });
+        aside.spawn(async move {
+            while let Some((channel, payload)) = outgoing.recv().await {
+                if nodes.has_company() {
+                    let _full = notices.try_send(Notice::Message(channel, payload));
+                }
+            }
+        });
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        promise: Promise,
+        work: impl Fn(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Answer<T> {
+        self.hand_in(|inbox| inbox.write(promise, work))
+    }
+
+    /// Hands a write in; its place in the order is taken before this returns.
+    fn hand_in<T: Send + 'static>(&self, write: impl FnOnce(&Inbox) -> Answer<T>) -> Answer<T> {
+        match &self.inbox {
+            Some(inbox) => write(inbox),
+            None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
+        }
+    }
+
+    /// A read. It goes on by itself: whoever asked may look at the answer only when others have theirs, who must not wait for its
+    /// connection meanwhile.
+    fn read<T, F>(&self, read: impl FnOnce(PgPool) -> F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let answer = self.runtime.spawn(read(self.pool.clone()));
+        Box::pin(async move {
+            let answer = answer.await.map_err(|error| StoreError(error.to_string()))?;
+            answer.map_err(|error| explained(&error))
+        })
+    }
+}
+
+impl Drop for PostgresStore {
+    /// Lets the writer finish what it was given.
+    fn drop(&mut self) {
+        self.inbox = None;
+        let Some(writer) = self.writer.take() else { return };
+        // Both need the runtime: this thread is not to keep it.
+        tokio::task::block_in_place(|| {
+            if writer.join().is_err() {
+                tracing::error!("the writer thread panicked");
+            }
+            // Where that fails, the others find out by themselves.
+            let leave = async { tokio::time::timeout(CONNECT_TIMEOUT, self.nodes.leave(&self.pool)).await };
+            let _gone = self.runtime.block_on(leave);
+        });
+    }
+}

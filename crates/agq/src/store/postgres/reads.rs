@@ -1,0 +1,272 @@
+//! Reads of records. Each is one statement, of whatever is committed when it is asked.
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId, WorkerId},
+    request::{Page, Search, Slice},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::{Action, Tally},
+    job::Job,
+    worker::Worker,
+};
+use sqlx::{Error, PgPool, Row, postgres::PgRow, query, query_scalar};
+
+use super::{codec::decode, known::lane_of, numbers};
+use crate::store::{JobFilter, Keep, Lane, StoredJob, StoredPlan, Totals};
+
+/// How many jobs there are and were, of all nodes.
+pub(super) const TOTALS: &str = "SELECT array_agg(now ORDER BY i), array_agg(ever ORDER BY i) FROM \
+     (SELECT i, sum(n)::bigint AS now, sum(e)::bigint AS ever FROM agq.totals, unnest(now, ever) WITH ORDINALITY AS s (n, e, i) \
+     GROUP BY i) AS sums";
+
+fn ids<T, E>(rows: Vec<String>, id: fn(String) -> Result<T, E>) -> Result<Vec<T>, Error>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    rows.into_iter().map(|text| id(text).map_err(|error| Error::Decode(Box::new(error)))).collect()
+}
+
+fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>, Error> {
+    ids(rows, JobId::new)
+}
+
+pub(super) async fn plan(pool: &PgPool, plan_id: PlanId) -> Result<Option<StoredPlan>, Error> {
+    let sql = "SELECT json, created_at FROM agq.plans WHERE plan_id = $1";
+    let Some(row) = query(sql).bind(plan_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
+    let created_at = Timestamp(numbers::count(row.try_get(1)?));
+    Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at }))
+}
+
+pub(super) async fn plans(pool: &PgPool, page: Page) -> Result<Vec<PlanId>, Error> {
+    ids(page_of(pool, "SELECT plan_id FROM agq.plans ORDER BY plan_id", page).await?, PlanId::new)
+}
+
+pub(super) async fn actions(pool: &PgPool, page: Page) -> Result<Vec<ActionId>, Error> {
+    ids(page_of(pool, "SELECT action_id FROM agq.actions ORDER BY action_id", page).await?, ActionId::new)
+}
+
+/// The ids that match a page's pattern, those of the page. A pattern is Redis' own, which SQL does not know.
+async fn page_of(pool: &PgPool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
+    use futures_util::TryStreamExt;
+    let mut all = query_scalar::<_, String>(sql).fetch(pool);
+    let (mut found, mut skip) = (Vec::new(), page.offset);
+    while found.len() < page.limit
+        && let Some(id) = all.try_next().await?
+    {
+        let is_meant = |pattern| agenix_protocol::glob::matches(pattern, id.as_bytes());
+        if page.pattern.as_ref().is_some_and(|pattern| !is_meant(pattern)) {
+            continue;
+        }
+        if skip > 0 {
+            skip -= 1;
+        } else {
+            found.push(id);
+        }
+    }
+    Ok(found)
+}
+
+pub(super) async fn action(pool: &PgPool, action_id: ActionId) -> Result<Option<(Action, Tally)>, Error> {
+    let sql = "SELECT record, t.* FROM agq.actions AS a, LATERAL (SELECT \
+         coalesce(sum(pending), 0)::bigint, coalesce(sum(running), 0)::bigint, coalesce(sum(completed), 0)::bigint, \
+         coalesce(sum(failed), 0)::bigint, coalesce(sum(dead), 0)::bigint, coalesce(sum(cancelled), 0)::bigint, \
+         max(last_ended_at) FROM agq.tallies WHERE action_id = a.action_id) AS t WHERE a.action_id = $1";
+    let Some(row) = query(sql).bind(action_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
+    let mut tally = Tally::default();
+    for (at, count) in tally.jobs.iter_mut().enumerate() {
+        *count = numbers::count(row.try_get(1 + at)?);
+    }
+    tally.last_ended_at = row.try_get::<Option<i64>, _>(7)?.map(|at| Timestamp(numbers::count(at)));
+    Ok(Some((decode(row.try_get(0)?)?, tally)))
+}
+
+pub(super) async fn jobs_of(
+    pool: &PgPool,
+    action_id: ActionId,
+    statuses: Vec<Status>,
+    slice: Slice,
+) -> Result<Vec<JobId>, Error> {
+    // Of all jobs, a slice is of the inputs, whether their jobs are kept or not; else it is of those that are found.
+    let (first, end, skip, take) = match statuses.as_slice() {
+        [] => (slice.offset, slice.offset.saturating_add(slice.limit), 0, usize::MAX),
+        _ => (0, usize::MAX, slice.offset, slice.limit),
+    };
+    let wanted: Option<Vec<i16>> = Some(statuses)
+        .filter(|all| !all.is_empty())
+        .map(|all| all.into_iter().map(numbers::status).collect());
+    let sql = "SELECT job_id FROM (SELECT job_id, place, status FROM agq.jobs WHERE action_id = $1 \
+         UNION ALL SELECT job_id, place, status FROM agq.ended WHERE action_id = $1) AS j \
+         WHERE place >= $2 AND place < $3 AND ($4::smallint[] IS NULL OR status = ANY ($4)) \
+         ORDER BY place OFFSET $5 LIMIT $6";
+    let sql =
+        query_scalar(sql).bind(action_id.as_str()).bind(numbers::limit(first)).bind(numbers::limit(end));
+    job_ids(sql.bind(wanted).bind(numbers::limit(skip)).bind(numbers::limit(take)).fetch_all(pool).await?)
+}
+
+const RECORD: &str =
+    "SELECT record FROM agq.jobs WHERE job_id = $1 UNION ALL SELECT record FROM agq.ended WHERE job_id = $1";
+
+pub(super) async fn job_record(pool: &PgPool, job_id: JobId) -> Result<Option<Job>, Error> {
+    let row = query(RECORD).bind(job_id.as_str()).fetch_optional(pool).await?;
+    row.map(|row| decode(row.try_get(0)?)).transpose()
+}
+
+pub(super) async fn job(pool: &PgPool, job_id: JobId) -> Result<Option<StoredJob>, Error> {
+    let Some(job) = job_record(pool, job_id).await? else { return Ok(None) };
+    let sql = "SELECT lane, queue, needs, (SELECT json FROM agq.inputs WHERE job_id = $2) AS input, \
+         (SELECT json FROM agq.results WHERE job_id = $2) AS results FROM agq.lanes WHERE lane = $1";
+    let sql = query(sql).bind(numbers::lane(job.lane)).bind(job.job_id.as_str());
+    let row = sql.fetch_one(pool).await?;
+    let (_, key) = lane_of(&row)?;
+    let input = row.try_get::<Option<String>, _>("input")?.unwrap_or_default();
+    let results = row.try_get("results")?;
+    Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
+}
+
+/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission.
+pub(super) async fn search(pool: &PgPool, search: Search) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
+         UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
+         WHERE ($1::smallint IS NULL OR status = $1) AND ($2::text IS NULL OR plan_id = $2) \
+         AND ($3::text IS NULL OR action_id = $3) AND ($4::text IS NULL OR holder = $4) \
+         AND ($5::bigint IS NULL OR created_at >= $5) AND ($6::bigint IS NULL OR created_at < $6) \
+         ORDER BY job_id DESC LIMIT $7";
+    let sql = query_scalar(sql)
+        .bind(search.status.map(numbers::status))
+        .bind(search.plan_id.map(|id| id.to_string()))
+        .bind(search.action_id.map(|id| id.to_string()))
+        .bind(search.worker)
+        .bind(numbers::time(search.since))
+        .bind(numbers::time(search.until))
+        .bind(numbers::limit(search.limit));
+    job_ids(sql.fetch_all(pool).await?)
+}
+
+/// The next jobs of a queue, whoever may run them.
+pub(super) async fn peek(pool: &PgPool, queue: String, count: usize) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM agq.lanes AS l CROSS JOIN LATERAL (SELECT job_id, rank, turn FROM agq.jobs AS j \
+         WHERE j.lane = l.lane AND is_ready ORDER BY rank, turn LIMIT $2) AS c WHERE l.queue = $1 ORDER BY rank, turn LIMIT $2";
+    job_ids(query_scalar(sql).bind(queue).bind(numbers::limit(count)).fetch_all(pool).await?)
+}
+
+pub(super) async fn peek_scheduled(pool: &PgPool, count: usize) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 ORDER BY due_at, job_id LIMIT $1";
+    job_ids(query_scalar(sql).bind(numbers::limit(count)).fetch_all(pool).await?)
+}
+
+pub(super) async fn ahead(pool: &PgPool, job: Job, limit: usize) -> Result<u64, Error> {
+    let sql = "SELECT count(*) FROM (SELECT FROM agq.jobs WHERE lane = $1 AND is_ready AND (rank, turn) < ($2, $3) LIMIT $4) AS a";
+    let sql = query_scalar::<_, i64>(sql)
+        .bind(numbers::lane(job.lane))
+        .bind(numbers::rank(&job))
+        .bind(numbers::wide(job.seq))
+        .bind(numbers::limit(limit));
+    Ok(numbers::count(sql.fetch_one(pool).await?))
+}
+
+pub(super) async fn paused(pool: &PgPool) -> Result<Vec<String>, Error> {
+    query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
+}
+
+/// Whether an ended job need not be kept: a look at the first of each status.
+pub(super) async fn is_prunable(pool: &PgPool, keep: Keep) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
+         OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \
+         WHERE EXISTS (SELECT FROM agq.ended AS e WHERE e.status = s.status AND e.ended_at < $4))";
+    let others = [Status::Completed, Status::Failed, Status::Cancelled].map(numbers::status);
+    let sql = query_scalar(sql)
+        .bind(numbers::status(Status::Dead))
+        .bind(numbers::wide(keep.dead_since.0))
+        .bind(others.to_vec())
+        .bind(numbers::wide(keep.ended_since.0));
+    Ok(sql.fetch_one(pool).await? || keep.count > 0 && totals(pool).await?.kept() > keep.count)
+}
+
+pub(super) async fn totals(pool: &PgPool) -> Result<Totals, Error> {
+    totals_of(&query(TOTALS).fetch_one(pool).await?)
+}
+
+pub(super) fn totals_of(row: &PgRow) -> Result<Totals, Error> {
+    let counts = |at: usize| -> Result<[u64; 6], Error> {
+        let sums: Option<Vec<i64>> = row.try_get(at)?;
+        let mut sums = sums.unwrap_or_default().into_iter().map(numbers::count);
+        Ok(std::array::from_fn(|_| sums.next().unwrap_or_default()))
+    };
+    Ok(Totals { now: counts(0)?, ever: counts(1)? })
+}
+
+pub(super) async fn held_by(pool: &PgPool, holder: String) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM agq.jobs WHERE holder = $1 AND status = 1 ORDER BY job_id";
+    job_ids(query_scalar(sql).bind(holder).fetch_all(pool).await?)
+}
+
+pub(super) async fn holders(pool: &PgPool) -> Result<Vec<String>, Error> {
+    query_scalar("SELECT DISTINCT holder FROM agq.jobs WHERE status = 1 ORDER BY holder")
+        .fetch_all(pool)
+        .await
+}
+
+pub(super) async fn due(pool: &PgPool, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM ((SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 0 \
+         ORDER BY due_at, job_id LIMIT $2) UNION ALL (SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 1 \
+         ORDER BY due_at, job_id LIMIT $2)) AS d ORDER BY due_at, job_id LIMIT $2";
+    job_ids(query_scalar(sql).bind(numbers::wide(now.0)).bind(numbers::limit(limit)).fetch_all(pool).await?)
+}
+
+/// Jobs with a time to come that are wanted.
+pub(super) async fn waits(pool: &PgPool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
+    let sql = "SELECT record FROM agq.jobs WHERE due_at >= $1 ORDER BY status, due_at, job_id";
+    let rows = query(sql).bind(numbers::wide(now.0)).fetch_all(pool).await?;
+    let jobs: Result<Vec<Job>, Error> = rows.iter().map(|row| decode(row.try_get(0)?)).collect();
+    Ok(jobs?.into_iter().filter(|job| wanted(job)).collect())
+}
+
+pub(super) async fn scheduled(pool: &PgPool) -> Result<(u64, Option<Timestamp>), Error> {
+    let sql = "SELECT count(*), min(due_at) FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0";
+    let row = query(sql).fetch_one(pool).await?;
+    let first: Option<i64> = row.try_get(1)?;
+    Ok((numbers::count(row.try_get(0)?), first.map(|at| Timestamp(numbers::count(at)))))
+}
+
+pub(super) async fn lanes(pool: &PgPool) -> Result<Vec<Lane>, Error> {
+    let sql = "SELECT lane, queue, needs, count(*) AS length, min(created_at) AS first, max(created_at) AS last \
+         FROM agq.jobs JOIN agq.lanes USING (lane) WHERE is_ready GROUP BY lane, queue, needs ORDER BY lane";
+    let lane = |row: &PgRow| {
+        let (_, key) = lane_of(row)?;
+        let at = |name: &str| Ok::<_, Error>(Timestamp(numbers::count(row.try_get(name)?)));
+        let length = numbers::count(row.try_get("length")?);
+        Ok(Lane { queue: key.queue, needs: key.needs, length, span: (at("first")?, at("last")?) })
+    };
+    query(sql).fetch_all(pool).await?.iter().map(lane).collect()
+}
+
+pub(super) async fn registration(pool: &PgPool, worker_id: WorkerId) -> Result<Option<String>, Error> {
+    let sql = "SELECT json FROM agq.registrations WHERE worker_id = $1";
+    query_scalar(sql).bind(worker_id.as_str()).fetch_optional(pool).await
+}
+
+pub(super) async fn worker(pool: &PgPool, worker_id: WorkerId) -> Result<Option<Worker>, Error> {
+    let sql = "SELECT record FROM agq.workers WHERE worker_id = $1";
+    let row = query(sql).bind(worker_id.as_str()).fetch_optional(pool).await?;
+    row.map(|row| decode(row.try_get(0)?)).transpose()
+}
+
+pub(super) async fn workers(pool: &PgPool) -> Result<Vec<(Worker, u64)>, Error> {
+    let sql = "SELECT record, (SELECT count(*) FROM agq.jobs WHERE holder = worker_id AND status = 1) \
+         FROM agq.workers ORDER BY worker_id";
+    let rows = query(sql).fetch_all(pool).await?;
+    rows.iter().map(|row| Ok((decode(row.try_get(0)?)?, numbers::count(row.try_get(1)?)))).collect()
+}
+
+/// Keys that have expired, the earliest first.
+pub(super) async fn overdue_keys(
+    pool: &PgPool,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<bytes::Bytes>, Error> {
+    let sql = "SELECT key FROM agq.keys WHERE expires_at <= $1 ORDER BY expires_at, key LIMIT $2";
+    let sql = query_scalar::<_, Vec<u8>>(sql).bind(numbers::wide(now.0)).bind(numbers::limit(limit));
+    Ok(sql.fetch_all(pool).await?.into_iter().map(Into::into).collect())
+}

@@ -1,0 +1,291 @@
+//! The contract, each call a write for the writer or a read of its own.
+
+use std::{collections::HashSet, path::PathBuf, sync::Arc};
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId, WorkerId},
+    request::{Page, Search, Slice},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::{Action, Tally},
+    job::Job,
+    worker::Worker,
+};
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, pending, ready};
+use sqlx::Error;
+
+use super::{
+    PostgresStore, batch::Batch, claims::Decision, inbox::Claiming, keyspace::PgKeys, reads,
+    session::Session, writer::explained,
+};
+use crate::store::{
+    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork,
+    Keyspace, Lane, MoreJobs, NewAction, Promise, Records, Ruled, StoreError, StoredJob, StoredPlan, Totals,
+    WorkerRule,
+};
+
+impl Records for PostgresStore {
+    fn add_plan(&self, plan: StoredPlan) -> Answer<bool> {
+        self.write(Promise::Durable, move |batch| batch.add_plan(&plan))
+    }
+
+    fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
+        let plan_id = plan_id.clone();
+        self.read(async move |pool| reads::plan(&pool, plan_id).await)
+    }
+
+    fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
+        self.read(async move |pool| reads::plans(&pool, page).await)
+    }
+
+    fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
+        let plan_id = plan_id.clone();
+        self.write(Promise::Durable, move |batch| batch.delete_plan(&plan_id))
+    }
+
+    fn add_action(&self, action: NewAction) -> Answer<Ruled<Added>> {
+        self.write(Promise::Durable, move |batch| batch.add_action(&action))
+    }
+
+    fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>> {
+        self.write(Promise::Durable, move |batch| batch.add_jobs(&more))
+    }
+
+    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>> {
+        let action_id = action_id.clone();
+        self.write(Promise::Durable, move |batch| batch.decide_action(&action_id, &rule))
+    }
+
+    fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
+        self.read(async move |pool| reads::actions(&pool, page).await)
+    }
+
+    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
+        let action_id = action_id.clone();
+        self.read(async move |pool| reads::action(&pool, action_id).await)
+    }
+
+    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>> {
+        let action_id = action_id.clone();
+        self.read(async move |pool| reads::jobs_of(&pool, action_id, statuses, slice).await)
+    }
+
+    fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
+        let job_id = job_id.clone();
+        self.read(async move |pool| reads::job_record(&pool, job_id).await)
+    }
+
+    fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>> {
+        let job_id = job_id.clone();
+        self.read(async move |pool| reads::job(&pool, job_id).await)
+    }
+
+    fn decide(
+        &self,
+        job_id: &JobId,
+        promise: Promise,
+        results: Option<Bytes>,
+        rule: JobRule,
+    ) -> Answer<Ruled<Option<Change>>> {
+        let results = results.as_deref().map(|results| String::from_utf8(results.to_vec())).transpose();
+        match results {
+            Ok(results) => {
+                let decision = Decision { job_id: job_id.clone(), results, rule };
+                self.hand_in(|inbox| inbox.decide(promise, decision))
+            }
+            Err(error) => Box::pin(ready(Err(StoreError(error.to_string())))),
+        }
+    }
+
+    fn claim(
+        &self,
+        claimants: Vec<Claimant>,
+        now: Timestamp,
+        start_timeout_ms: u64,
+    ) -> Answer<Vec<Option<Claim>>> {
+        self.hand_in(|inbox| inbox.claim(Claiming { claimants, now, start_timeout_ms }))
+    }
+
+    fn search(&self, search: Search) -> Answer<Vec<JobId>> {
+        self.read(async move |pool| reads::search(&pool, search).await)
+    }
+
+    fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>> {
+        let queue = queue.to_owned();
+        self.read(async move |pool| reads::peek(&pool, queue, count).await)
+    }
+
+    fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>> {
+        self.read(async move |pool| reads::peek_scheduled(&pool, count).await)
+    }
+
+    fn ahead(&self, job: &Job, limit: usize) -> Answer<u64> {
+        let job = job.clone();
+        self.read(async move |pool| reads::ahead(&pool, job, limit).await)
+    }
+
+    fn set_paused(&self, queue: &str, paused: bool) -> Answer<()> {
+        let queue = queue.to_owned();
+        self.write(Promise::Durable, move |batch| batch.set_paused(&queue, paused))
+    }
+
+    fn paused(&self) -> Answer<Vec<String>> {
+        self.read(async |pool| reads::paused(&pool).await)
+    }
+
+    fn is_prunable(&self, keep: Keep) -> Answer<bool> {
+        self.read(async move |pool| reads::is_prunable(&pool, keep).await)
+    }
+
+    fn prune(&self, keep: Keep, limit: usize) -> Answer<usize> {
+        self.write(Promise::Visible, move |batch| batch.prune(keep, limit))
+    }
+
+    fn totals(&self) -> Answer<Totals> {
+        self.read(async |pool| reads::totals(&pool).await)
+    }
+
+    fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
+        let holder = holder.to_owned();
+        self.read(async move |pool| reads::held_by(&pool, holder).await)
+    }
+
+    fn holders(&self) -> Answer<Vec<String>> {
+        self.read(async |pool| reads::holders(&pool).await)
+    }
+
+    fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>> {
+        self.read(async move |pool| reads::due(&pool, now, limit).await)
+    }
+
+    fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>> {
+        self.read(async move |pool| reads::waits(&pool, now, wanted).await)
+    }
+
+    fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
+        self.read(async |pool| reads::scheduled(&pool).await)
+    }
+
+    fn lanes(&self) -> Answer<Vec<Lane>> {
+        self.read(async |pool| reads::lanes(&pool).await)
+    }
+
+    fn decide_worker(
+        &self,
+        worker_id: &WorkerId,
+        promise: Promise,
+        registration: Option<String>,
+        rule: WorkerRule,
+    ) -> Answer<Ruled<()>> {
+        let worker_id = worker_id.clone();
+        self.write(promise, move |batch| batch.decide_worker(&worker_id, registration.as_deref(), &rule))
+    }
+
+    fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
+        let worker_id = worker_id.clone();
+        self.read(async move |pool| reads::registration(&pool, worker_id).await)
+    }
+
+    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
+        let worker_id = worker_id.clone();
+        self.write(Promise::Durable, move |batch| batch.forget_worker(&worker_id, seen_before))
+    }
+
+    fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool> {
+        let worker_id = worker_id.clone();
+        self.write(Promise::Durable, move |batch| batch.remove_worker(&worker_id))
+    }
+
+    fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>> {
+        let worker_id = worker_id.clone();
+        self.read(async move |pool| reads::worker(&pool, worker_id).await)
+    }
+
+    fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
+        self.read(async |pool| reads::workers(&pool).await)
+    }
+
+    fn at_once(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
+    fn settled(&self) -> Answer<()> {
+        self.write(Promise::Visible, |_| Ok(()))
+    }
+
+    fn sync(&self) -> Answer<()> {
+        // A commit that is not waited for is on the database's disk within three times its wal_writer_delay, which is less than
+        // the time between two rounds of whoever asks for this.
+        Box::pin(ready(Ok(())))
+    }
+
+    fn backup(&self, _to: PathBuf) -> Answer<u64> {
+        let text = "agq makes no copies of a PostgreSQL database: use pg_dump, or its own backups";
+        Box::pin(ready(Err(StoreError(text.into()))))
+    }
+
+    fn failure(&self) -> BoxFuture<'static, String> {
+        // It goes on when the database comes back.
+        Box::pin(pending())
+    }
+
+    fn node(&self) -> Option<&str> {
+        Some(&self.nodes.name)
+    }
+
+    fn leads(&self) -> bool {
+        self.nodes.leads()
+    }
+
+    fn nodes(&self) -> Answer<Option<HashSet<String>>> {
+        let nodes = Arc::clone(&self.nodes);
+        self.read(async move |pool| nodes.all(&pool).await)
+    }
+
+    fn arrivals(&self) -> Arc<Arrivals> {
+        Arc::clone(&self.arrivals)
+    }
+}
+
+impl Keyspace for PostgresStore {
+    fn change(&self, work: KeyWork) -> Answer<()> {
+        self.hand_in(|inbox| inbox.change_keys(move |batch| on_keys(batch, &work)))
+    }
+
+    fn look(&self, work: KeyWork) -> Answer<()> {
+        self.scan(work)
+    }
+
+    fn scan(&self, work: KeyWork) -> Answer<()> {
+        let (pool, runtime) = (self.pool.clone(), self.runtime.clone());
+        let looked = tokio::task::spawn_blocking(move || {
+            let session =
+                Session::new(runtime.block_on(pool.acquire()).map_err(|error| explained(&error))?, runtime);
+            let begun = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+            begun.map_err(|error| explained(&error))?;
+            let looked = work(&mut PgKeys::new(&session));
+            if session.script("COMMIT").is_err() {
+                session.give_up();
+            }
+            looked
+        });
+        Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? })
+    }
+
+    fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
+        self.read(async move |pool| reads::overdue_keys(&pool, now, limit).await)
+    }
+}
+
+/// Work on keys in a transaction; where it fails, the transaction does, and the others are done without it.
+fn on_keys(batch: &mut Batch<'_>, work: &KeyWork) -> Result<(), Error> {
+    let mut keys = PgKeys::new(batch.session);
+    let outcome = work(&mut keys);
+    let (fault, filled) = (keys.fault.take(), keys.filled);
+    outcome.map_err(|error| fault.unwrap_or_else(|| Error::Protocol(error.0)))?;
+    batch.arrived.lists.extend(filled);
+    Ok(())
+}

@@ -1,0 +1,224 @@
+//! What nodes tell each other: by NOTIFY, so that whoever waits at another node is woken at once, and by looking every so often,
+//! for what is notified may be lost (seed 004, LISTEN/NOTIFY Events and Fallback Polling).
+//!
+//! Nothing is notified in the transaction that it is about: commits that notify wait for each other, and would do so for as long as
+//! the disk takes. It is told right after it, in a transaction of its own that no disk is waited for.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::pending;
+use sqlx::{
+    Connection, Error, PgConnection, PgPool, Row,
+    postgres::{PgListener, PgNotification},
+    query, query_scalar,
+};
+use tokio::{
+    sync::mpsc,
+    time::{MissedTickBehavior, interval, sleep},
+};
+use tracing::{debug, warn};
+
+use super::nodes::Nodes;
+use crate::store::{Arrivals, Arrived, Hearing};
+
+/// Jobs became ready.
+const JOBS: &str = "agq_jobs";
+/// A list got elements: its key in hex, or nothing for any.
+const LISTS: &str = "agq_lists";
+/// A node has come.
+const NODES: &str = "agq_nodes";
+/// A message for those who listen: channel and payload in hex, or the number of one that is too long.
+const MESSAGES: &str = "agq_messages";
+/// PostgreSQL takes less than 8,000 bytes.
+const MOST_PAYLOAD: usize = 7_900;
+/// Most of them in one statement.
+const MOST_TOGETHER: usize = 1_000;
+/// How long to wait before the database is tried again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Something to tell.
+#[derive(Debug)]
+pub(super) enum Notice {
+    /// Jobs became ready.
+    Jobs,
+    /// A list got elements.
+    List(Bytes),
+    /// A message on a channel.
+    Message(Bytes, Bytes),
+    /// An event for whoever else listens at the database: its channel, and a JSON document.
+    Event(&'static str, String),
+}
+
+/// One end of the line.
+pub(super) struct Relay {
+    pub(super) pool: PgPool,
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) hearing: Hearing,
+}
+
+impl Relay {
+    /// Tells the others what happens here, until nothing comes any more.
+    pub(super) async fn tell(self: Arc<Self>, mut notices: mpsc::Receiver<Notice>) {
+        let mut connection: Option<PgConnection> = None;
+        let mut waiting = Vec::new();
+        while notices.recv_many(&mut waiting, MOST_TOGETHER).await > 0 {
+            if let Err(error) = self.send(&mut connection, &mut waiting).await {
+                // Whoever waits looks by itself before long.
+                debug!(%error, "other nodes could not be told something");
+                connection = None;
+                waiting.clear();
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    async fn send(
+        &self,
+        connection: &mut Option<PgConnection>,
+        waiting: &mut Vec<Notice>,
+    ) -> Result<(), Error> {
+        let connection = match connection {
+            Some(connection) => connection,
+            None => {
+                let options = (*self.pool.connect_options()).clone().options([("synchronous_commit", "off")]);
+                connection.insert(PgConnection::connect_with(&options).await?)
+            }
+        };
+        let (mut channels, mut payloads) = (Vec::new(), Vec::new());
+        for notice in waiting.drain(..) {
+            let (channel, payload) = self.written(connection, notice).await?;
+            channels.push(channel);
+            payloads.push(payload);
+        }
+        let sql = "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)";
+        query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
+    }
+
+    /// The channel and the payload of a notice.
+    async fn written(
+        &self,
+        connection: &mut PgConnection,
+        notice: Notice,
+    ) -> Result<(&'static str, String), Error> {
+        let node = &self.nodes.name;
+        Ok(match notice {
+            Notice::Jobs => (JOBS, node.clone()),
+            Notice::Event(channel, json) => (channel, json),
+            Notice::List(key) if key.len() * 2 < MOST_PAYLOAD - node.len() => {
+                (LISTS, format!("{node} {}", hex(&key)))
+            }
+            Notice::List(_) => (LISTS, node.clone()),
+            Notice::Message(channel, payload) => {
+                let letter = format!("{node} {} {}", hex(&channel), hex(&payload));
+                if letter.len() <= MOST_PAYLOAD {
+                    (MESSAGES, letter)
+                } else {
+                    let sql = "INSERT INTO agq.messages (payload) VALUES ($1) RETURNING message";
+                    let message: i64 =
+                        query_scalar(sql).bind(letter.into_bytes()).fetch_one(connection).await?;
+                    (MESSAGES, message.to_string())
+                }
+            }
+        })
+    }
+
+    /// Hears what happens at other nodes, and `tell`s the messages, until it is dropped.
+    pub(super) async fn hear(&self, tell: impl Fn(Bytes, Bytes)) {
+        let looking = async {
+            let mut ticks = interval(self.hearing.poll);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                if self.nodes.has_company() {
+                    self.arrivals.announce_all();
+                }
+            }
+        };
+        let listening = async {
+            if !self.hearing.listens {
+                return pending::<()>().await;
+            }
+            loop {
+                if let Err(error) = self.listen(&tell).await {
+                    warn!(%error, "other nodes are not heard; what is ready is looked for until they are");
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        futures_util::future::join(looking, listening).await;
+    }
+
+    async fn listen(&self, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
+        let options = (*self.pool.connect_options()).clone();
+        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_with(options).await?;
+        let mut listener = PgListener::connect_with(&pool).await?;
+        listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
+        // Whoever was alone until now tells others only from now on.
+        query("SELECT pg_notify($1, $2)").bind(NODES).bind(&self.nodes.name).execute(&self.pool).await?;
+        loop {
+            // What was told before we listened was missed.
+            self.arrivals.announce_all();
+            while let Some(heard) = listener.try_recv().await? {
+                self.heard(&heard, tell).await?;
+            }
+        }
+    }
+
+    async fn heard(&self, heard: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
+        let kept: String;
+        let mut payload = heard.payload();
+        if heard.channel() == MESSAGES
+            && let Ok(message) = payload.parse::<i64>()
+        {
+            let sql = "SELECT payload FROM agq.messages WHERE message = $1";
+            let Some(row) = query(sql).bind(message).fetch_optional(&self.pool).await? else { return Ok(()) };
+            kept = String::from_utf8_lossy(row.try_get(0)?).into_owned();
+            payload = &kept;
+        }
+        let mut words = payload.split(' ');
+        if words.next() == Some(self.nodes.name.as_str()) {
+            return Ok(());
+        }
+        self.nodes.meet();
+        match (heard.channel(), words.next().map(unhex), words.next().map(unhex)) {
+            (NODES, ..) => {}
+            (JOBS, ..) => self.arrivals.announce(Arrived { jobs: true, ..Arrived::default() }),
+            (LISTS, Some(Some(key)), _) => {
+                let lists = [key].into();
+                self.arrivals.announce(Arrived { lists, ..Arrived::default() });
+            }
+            (LISTS, ..) => self.arrivals.announce_all(),
+            (MESSAGES, Some(Some(channel)), Some(Some(payload))) => tell(channel, payload),
+            _ => debug!(channel = heard.channel(), "a notification that nobody understands"),
+        }
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _always_written = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Bytes> {
+    let digits = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    (0..text.len()).step_by(2).map(digits).collect::<Option<Vec<u8>>>().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{hex, unhex};
+
+    #[test]
+    fn bytes_are_told_as_they_are() {
+        for bytes in [&b""[..], b"key", b"\0\xff \n"] {
+            assert_eq!(unhex(&hex(bytes)).unwrap(), bytes);
+        }
+        assert!(unhex("0").is_none() && unhex("xy").is_none() && unhex("\u{e9}").is_none());
+    }
+}

@@ -1,0 +1,237 @@
+//! Rows that are written together: a column each as an array, so that a statement costs what it costs once.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId},
+    time::Timestamp,
+};
+use agenix_rules::job::{Job, State};
+use sqlx::{Error, query};
+
+use super::{codec::encode, numbers, session::Session};
+
+/// Jobs that have not ended.
+#[derive(Default)]
+pub(super) struct JobRows {
+    job_id: Vec<String>,
+    action_id: Vec<String>,
+    place: Vec<i64>,
+    plan_id: Vec<String>,
+    lane: Vec<i32>,
+    rank: Vec<i16>,
+    turn: Vec<i64>,
+    status: Vec<i16>,
+    is_ready: Vec<bool>,
+    due_at: Vec<Option<i64>>,
+    holder: Vec<Option<String>>,
+    created_at: Vec<i64>,
+    record: Vec<Vec<u8>>,
+}
+
+const INSERT_JOBS: &str = "INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
+     due_at, holder, created_at, record) \
+     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[], $6::smallint[], $7::bigint[], \
+     $8::smallint[], $9::boolean[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[])";
+
+impl JobRows {
+    pub(super) fn push(&mut self, job: &Job) -> Result<(), Error> {
+        self.record.push(encode(job)?);
+        self.job_id.push(job.job_id.to_string());
+        self.action_id.push(job.action_id.to_string());
+        self.place.push(numbers::wide(job.index));
+        self.plan_id.push(job.plan_id.to_string());
+        self.lane.push(numbers::lane(job.lane));
+        self.rank.push(numbers::rank(job));
+        self.turn.push(numbers::wide(job.seq));
+        self.status.push(numbers::status(job.status()));
+        self.is_ready.push(job.state == State::Available);
+        self.due_at.push(numbers::time(job.due_at));
+        self.holder.push(job.holder.clone());
+        self.created_at.push(numbers::wide(job.created_at.0));
+        Ok(())
+    }
+
+    pub(super) fn insert(self, session: &Session) -> Result<(), Error> {
+        if self.job_id.is_empty() {
+            return Ok(());
+        }
+        let sql = query(INSERT_JOBS)
+            .bind(self.job_id)
+            .bind(self.action_id)
+            .bind(self.place)
+            .bind(self.plan_id)
+            .bind(self.lane)
+            .bind(self.rank)
+            .bind(self.turn)
+            .bind(self.status)
+            .bind(self.is_ready)
+            .bind(self.due_at)
+            .bind(self.holder)
+            .bind(self.created_at)
+            .bind(self.record);
+        session.run(sql).map(drop)
+    }
+
+    /// Jobs that had ended are to be done again.
+    pub(super) fn revive(self, session: &Session) -> Result<(), Error> {
+        if self.job_id.is_empty() {
+            return Ok(());
+        }
+        session.run(query("DELETE FROM agq.ended WHERE job_id = ANY ($1)").bind(self.job_id.clone()))?;
+        self.insert(session)
+    }
+}
+
+/// Jobs that have ended.
+#[derive(Default)]
+pub(super) struct EndedRows {
+    job_id: Vec<String>,
+    action_id: Vec<String>,
+    place: Vec<i64>,
+    plan_id: Vec<String>,
+    status: Vec<i16>,
+    ended_at: Vec<i64>,
+    holder: Vec<Option<String>>,
+    created_at: Vec<i64>,
+    record: Vec<Vec<u8>>,
+}
+
+impl EndedRows {
+    pub(super) fn push(&mut self, job: &Job) -> Result<(), Error> {
+        self.record.push(encode(job)?);
+        self.job_id.push(job.job_id.to_string());
+        self.action_id.push(job.action_id.to_string());
+        self.place.push(numbers::wide(job.index));
+        self.plan_id.push(job.plan_id.to_string());
+        self.status.push(numbers::status(job.status()));
+        self.ended_at.push(numbers::wide(job.ended_at.unwrap_or_default().0));
+        self.holder.push(job.holder.clone());
+        self.created_at.push(numbers::wide(job.created_at.0));
+        Ok(())
+    }
+
+    /// Ended jobs that ended otherwise now.
+    pub(super) fn amend(self, session: &Session) -> Result<(), Error> {
+        if self.job_id.is_empty() {
+            return Ok(());
+        }
+        let sql = "UPDATE agq.ended AS e SET status = n.status, ended_at = n.ended_at, holder = n.holder, record = n.record \
+             FROM unnest($1::text[], $2::smallint[], $3::bigint[], $4::text[], $5::bytea[]) \
+             AS n (job_id, status, ended_at, holder, record) WHERE e.job_id = n.job_id";
+        let sql = query(sql)
+            .bind(self.job_id)
+            .bind(self.status)
+            .bind(self.ended_at)
+            .bind(self.holder)
+            .bind(self.record);
+        session.run(sql).map(drop)
+    }
+}
+
+/// By how much counts change.
+#[derive(Default)]
+pub(super) struct Deltas {
+    tallies: BTreeMap<ActionId, TallyDelta>,
+    pub(super) totals: TotalsDelta,
+}
+
+#[derive(Default)]
+pub(super) struct TallyDelta {
+    pub(super) jobs: [i64; 6],
+    pub(super) last_ended_at: Option<Timestamp>,
+}
+
+#[derive(Default)]
+pub(super) struct TotalsDelta {
+    pub(super) now: [i64; 6],
+    pub(super) ever: [i64; 6],
+}
+
+/// What most batches write, in one statement. Those who end jobs of one action at different nodes write different rows.
+const STEP: &str = "WITH changed AS (\
+        UPDATE agq.jobs AS j SET status = n.status, is_ready = n.is_ready, due_at = n.due_at, holder = n.holder, \
+        record = n.record FROM unnest($1::text[], $2::smallint[], $3::boolean[], $4::bigint[], $5::text[], $6::bytea[]) \
+        AS n (job_id, status, is_ready, due_at, holder, record) WHERE j.job_id = n.job_id), \
+    gone AS (DELETE FROM agq.jobs WHERE job_id = ANY ($7::text[])), \
+    ended AS (INSERT INTO agq.ended (job_id, action_id, place, plan_id, status, ended_at, holder, created_at, record) \
+        SELECT * FROM unnest($7::text[], $8::text[], $9::bigint[], $10::text[], $11::smallint[], $12::bigint[], $13::text[], \
+        $14::bigint[], $15::bytea[])), \
+    kept AS (INSERT INTO agq.results (job_id, json) SELECT * FROM unnest($16::text[], $17::text[]) \
+        ON CONFLICT (job_id) DO UPDATE SET json = EXCLUDED.json), \
+    tallied AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $18::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at \
+        FROM unnest($19::text[], $20::bigint[], $21::bigint[], $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[], \
+        $26::bigint[]) AS n (action_id, a, b, c, d, e, f, at) \
+        ON CONFLICT (action_id, shard) DO UPDATE SET pending = t.pending + EXCLUDED.pending, \
+        running = t.running + EXCLUDED.running, completed = t.completed + EXCLUDED.completed, \
+        failed = t.failed + EXCLUDED.failed, dead = t.dead + EXCLUDED.dead, cancelled = t.cancelled + EXCLUDED.cancelled, \
+        last_ended_at = greatest(t.last_ended_at, EXCLUDED.last_ended_at)) \
+    INSERT INTO agq.totals AS t SELECT $18::smallint, $27::bigint[], $28::bigint[] WHERE $29 \
+        ON CONFLICT (shard) DO UPDATE SET \
+        now = (SELECT array_agg(a + b ORDER BY i) FROM unnest(t.now, EXCLUDED.now) WITH ORDINALITY AS s (a, b, i)), \
+        ever = (SELECT array_agg(a + b ORDER BY i) FROM unnest(t.ever, EXCLUDED.ever) WITH ORDINALITY AS s (a, b, i))";
+
+impl Deltas {
+    pub(super) fn tally(&mut self, action_id: &ActionId) -> &mut TallyDelta {
+        if !self.tallies.contains_key(action_id) {
+            self.tallies.insert(action_id.clone(), TallyDelta::default());
+        }
+        self.tallies.get_mut(action_id).expect("it was put there if it was not")
+    }
+
+    /// The actions of which something changed.
+    pub(super) fn actions(&self) -> impl Iterator<Item = ActionId> {
+        self.tallies.keys().cloned()
+    }
+
+    /// Writes them, with jobs that changed and jobs that ended, and what was reported of their tasks.
+    pub(super) fn write_with(
+        self,
+        session: &Session,
+        shard: i16,
+        changed: JobRows,
+        ended: EndedRows,
+        results: &BTreeMap<JobId, String>,
+    ) -> Result<(), Error> {
+        let has_totals = self.totals.now != [0; 6] || self.totals.ever != [0; 6];
+        let is_empty = changed.job_id.is_empty() && ended.job_id.is_empty() && results.is_empty();
+        if is_empty && self.tallies.is_empty() && !has_totals {
+            return Ok(());
+        }
+        let of = |status: Status| {
+            self.tallies.values().map(|tally| tally.jobs[status as usize]).collect::<Vec<_>>()
+        };
+        let sql = query(STEP)
+            .bind(changed.job_id)
+            .bind(changed.status)
+            .bind(changed.is_ready)
+            .bind(changed.due_at)
+            .bind(changed.holder)
+            .bind(changed.record)
+            .bind(ended.job_id)
+            .bind(ended.action_id)
+            .bind(ended.place)
+            .bind(ended.plan_id)
+            .bind(ended.status)
+            .bind(ended.ended_at)
+            .bind(ended.holder)
+            .bind(ended.created_at)
+            .bind(ended.record)
+            .bind(results.keys().map(|job_id| job_id.as_str()).collect::<Vec<_>>())
+            .bind(results.values().map(String::as_str).collect::<Vec<_>>())
+            .bind(shard)
+            .bind(self.tallies.keys().map(|action_id| action_id.as_str()).collect::<Vec<_>>())
+            .bind(of(Status::Pending))
+            .bind(of(Status::Running))
+            .bind(of(Status::Completed))
+            .bind(of(Status::Failed))
+            .bind(of(Status::Dead))
+            .bind(of(Status::Cancelled))
+            .bind(self.tallies.values().map(|tally| numbers::time(tally.last_ended_at)).collect::<Vec<_>>())
+            .bind(self.totals.now.to_vec())
+            .bind(self.totals.ever.to_vec())
+            .bind(has_totals);
+        session.run(sql).map(drop)
+    }
+}

@@ -1,0 +1,217 @@
+//! The writer: one thread, one connection, one transaction at a time with everything that waits. What is written together costs
+//! one round to the database for each kind, and one commit.
+
+use std::{mem::take, sync::Arc};
+
+use sqlx::{Error, PgPool, query};
+use tokio::{runtime::Handle, sync::mpsc};
+use tracing::{debug, warn};
+
+use super::{
+    batch::Batch,
+    inbox::{Deciding, Queue, Work, Write},
+    known::Known,
+    nodes::Nodes,
+    reads,
+    relay::Notice,
+    session::Session,
+};
+use crate::store::{Arrivals, Arrived, News, Promise, StoreError};
+
+/// Most writes that share a transaction.
+const MOST_TOGETHER: usize = 1024;
+/// How often a transaction is tried that others were in the way of.
+const MOST_TRIES: u32 = 10;
+/// Whoever writes users' keys holds this advisory lock until it is committed: a command reads before it writes, and what is not
+/// there yet has no row to lock.
+const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
+
+/// Writes.
+pub(super) struct Writer {
+    pub(super) pool: PgPool,
+    pub(super) runtime: Handle,
+    pub(super) queue: Arc<Queue>,
+    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) nodes: Arc<Nodes>,
+    /// Where others are told what happens here.
+    pub(super) notices: mpsc::Sender<Notice>,
+    /// Which of the tallies and totals this node writes.
+    pub(super) shard: i16,
+    pub(super) known: Known,
+    /// The connection, as long as it works.
+    pub(super) session: Option<Session>,
+}
+
+/// What a transaction brought about, besides its outcomes.
+struct Effects {
+    arrived: Arrived,
+    events: Vec<Notice>,
+}
+
+impl Writer {
+    /// Writes until nothing comes any more.
+    pub(super) fn work(mut self) {
+        let (queue, runtime) = (Arc::clone(&self.queue), self.runtime.clone());
+        // Connections go back where they came from by it.
+        let _inside = runtime.enter();
+        while let Some(writes) = queue.take(MOST_TOGETHER) {
+            self.write(writes);
+        }
+        self.session = None;
+    }
+
+    fn write(&mut self, mut writes: Vec<Write>) {
+        match self.attempt(&mut writes) {
+            Ok(effects) => {
+                self.tell_others(&effects.arrived, effects.events);
+                self.arrivals.announce(effects.arrived);
+                writes.into_iter().for_each(|write| write.answer(Ok(())));
+            }
+            // One of them cannot be done: the others are not to suffer from it.
+            Err(error) if writes.len() > 1 && !is_away(&error) => {
+                debug!(%error, count = writes.len(), "these writes are done one by one");
+                writes.into_iter().for_each(|write| self.write(vec![write]));
+            }
+            Err(error) => {
+                if is_away(&error) {
+                    warn!(%error, count = writes.len(), "the database cannot be reached: these writes are refused");
+                }
+                let fate = Err(explained(&error));
+                writes.into_iter().for_each(|write| write.answer(fate.clone()));
+            }
+        }
+    }
+
+    /// Tells other nodes, and whoever else listens at the database. Who misses it looks by itself, sooner or later.
+    fn tell_others(&self, arrived: &Arrived, events: Vec<Notice>) {
+        let tell = |notice| drop(self.notices.try_send(notice));
+        if self.nodes.has_company() {
+            if arrived.jobs {
+                tell(Notice::Jobs);
+            }
+            arrived.lists.iter().for_each(|key| tell(Notice::List(key.clone())));
+        }
+        events.into_iter().for_each(tell);
+    }
+
+    /// Does all of it in one transaction, again where others were in the way.
+    fn attempt(&mut self, writes: &mut [Write]) -> Result<Effects, Error> {
+        let mut tries = 1;
+        loop {
+            let session = match self.session.take() {
+                Some(session) => session,
+                None => Session::new(self.runtime.block_on(self.pool.acquire())?, self.runtime.clone()),
+            };
+            match self.transact(&session, writes) {
+                Ok(effects) => {
+                    self.session = Some(session);
+                    return Ok(effects);
+                }
+                Err(error) => {
+                    // A connection on which that fails is not used again.
+                    if !is_away(&error) && session.script("ROLLBACK").is_ok() {
+                        self.session = Some(session);
+                    } else {
+                        session.give_up();
+                    }
+                    if !is_in_the_way(&error) || tries == MOST_TRIES {
+                        return Err(error);
+                    }
+                    tries += 1;
+                }
+            }
+        }
+    }
+
+    fn transact(&mut self, session: &Session, writes: &mut [Write]) -> Result<Effects, Error> {
+        let is_promised = writes.iter().any(|write| write.promise > Promise::Visible);
+        session.script(if is_promised { "BEGIN" } else { "BEGIN; SET LOCAL synchronous_commit TO off" })?;
+        let is_on_keys = |write: &Write| matches!(&write.work, Work::Other(other) if other.is_on_keys());
+        if writes.iter().any(is_on_keys) {
+            // Before everything else, so that nobody waits for it who is waited for.
+            session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
+        }
+        // Whether anybody listens at other nodes is not known here.
+        let is_heard = self.arrivals.is_heard() || self.nodes.has_company();
+        let mut batch = Batch::open(session, &mut self.known, self.shard, is_heard);
+        decide(&mut batch, writes)?;
+        for write in &mut *writes {
+            if let Work::Other(other) = &mut write.work {
+                other.apply(&mut batch)?;
+            }
+        }
+        claim(&mut batch, writes)?;
+        let (mut arrived, events) = (take(&mut batch.arrived), take(&mut batch.events));
+        let touched = take(&mut batch.touched);
+        session.script("COMMIT")?;
+        if is_heard {
+            // Only now: of two nodes that end the last jobs of an action, neither sees the other's before.
+            for action_id in touched {
+                if let Some((action, tally)) = self.runtime.block_on(reads::action(&self.pool, action_id))? {
+                    arrived.tell(News::Action(Box::new(action), tally));
+                }
+            }
+        }
+        Ok(Effects { arrived, events })
+    }
+}
+
+fn decide(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+    let (mut decisions, mut pendings) = (Vec::new(), Vec::new());
+    for write in writes {
+        if let Work::Decide(deciding) = &mut write.work {
+            let Deciding { decision, pending } = &mut **deciding;
+            decisions.push(&*decision);
+            pendings.push(pending);
+        }
+    }
+    if decisions.is_empty() {
+        return Ok(());
+    }
+    for (pending, outcome) in pendings.into_iter().zip(batch.decide(&decisions)?) {
+        pending.outcome = Some(outcome);
+    }
+    Ok(())
+}
+
+fn claim(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+    for write in writes {
+        if let Work::Claim(claiming, pending) = &mut write.work {
+            let claimants: Vec<_> = claiming.claimants.iter().collect();
+            pending.outcome = Some(batch.claim(&claimants, claiming.now, claiming.start_timeout_ms)?);
+        }
+    }
+    Ok(())
+}
+
+/// Whether the connection is gone, or was never there.
+pub(super) fn is_away(error: &Error) -> bool {
+    match error {
+        Error::Io(_)
+        | Error::Tls(_)
+        | Error::PoolTimedOut
+        | Error::PoolClosed
+        | Error::WorkerCrashed
+        | Error::Protocol(_) => true,
+        // Class 08: connection exceptions; 57P0x: the server shuts down or starts up; 53300: too many connections.
+        Error::Database(error) => error
+            .code()
+            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P0") || code == "53300"),
+        _ => false,
+    }
+}
+
+/// Whether the same may succeed when it is done again: a deadlock, or a row that was written meanwhile.
+fn is_in_the_way(error: &Error) -> bool {
+    let Error::Database(error) = error else { return false };
+    error.code().is_some_and(|code| code == "40P01" || code == "40001")
+}
+
+/// For people.
+pub(super) fn explained(error: &Error) -> StoreError {
+    if is_away(error) {
+        let text = format!("the database cannot be reached ({error}); try again in a moment");
+        return StoreError(text);
+    }
+    StoreError(error.to_string())
+}
