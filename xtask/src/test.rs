@@ -1,5 +1,7 @@
 //! `cargo xtask test`: everything that CI runs, in the order in which it fails fastest.
 
+use ::e2e::SHARED;
+
 use crate::{
     bench, chaos, e2e,
     report::{Report, cargo, must},
@@ -25,7 +27,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report.step("cargo-deny", deny)?;
     report.step("unit tests and store contract", |report| {
         tools::cargo_tool(report, "nextest")?;
-        must(&mut cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--all-features", "--locked"]))
+        let cluster = tools::postgres(report);
+        let mut nextest =
+            cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--all-features", "--locked"]);
+        if cluster.is_none() {
+            nextest.args(["-E", "not test(on_postgres)"]);
+        }
+        must(nextest.envs(cluster.as_ref().map(|cluster| (SHARED, cluster.path()))))
     })?;
     report.step("documentation", |_| {
         must(
@@ -37,6 +45,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report.step("crash images and damage", |_| simulate::crash_images(false))?;
     report.step("instruction counts", |report| bench::check(report, false))?;
     report.step("stories on the real binaries", |report| e2e::stories(report, None))?;
+    report.step("the same on PostgreSQL", |report| e2e::stories_on_postgres(report, None))?;
     report.step("a minute of chaos", |_| chaos::run(1.0, None))?;
     report.print();
     Ok(())

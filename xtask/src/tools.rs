@@ -8,6 +8,8 @@ use std::{
 };
 
 pub(crate) use self::clients::{on_path, real_clients};
+use e2e::{FOR_TESTS, Postgres};
+
 use crate::report::{Report, cargo, must};
 
 /// Whether a command can be run.
@@ -26,6 +28,14 @@ pub(crate) fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> 
     must(&mut cargo(&["install", "--locked", &package]))?;
     report.installed(&format!("{package} with cargo install"));
     Ok(())
+}
+
+/// A PostgreSQL of our own for tests, in a directory that disappears; `None` where there is none and it may not be installed.
+pub(crate) fn postgres(report: &mut Report) -> Option<Postgres> {
+    if Postgres::programs().is_none() {
+        debian_package(report, "PostgreSQL", "postgresql");
+    }
+    Postgres::programs().map(|_| Postgres::start(&FOR_TESTS))
 }
 
 /// Makes sure that there is a program of a Debian package; whether there is one in the end.

@@ -19,6 +19,7 @@ mod gone_claimant;
 mod lifecycle;
 mod like_redis;
 mod load;
+mod nodes;
 mod orders;
 mod pipelining;
 mod replies;

@@ -1,0 +1,184 @@
+//! Several agq on one PostgreSQL: nodes. Clients and workers are at any of them.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use e2e::{Agq, Lab, Postgres, eventually};
+use serde_json::Value;
+
+use crate::support::{Raw, ended, numbered, only_job, plan};
+
+/// Nothing is found by looking, only by being told.
+const ONLY_TOLD: [&str; 2] = ["--store-poll-interval", "3600"];
+/// Nothing is told, only found by looking.
+const ONLY_FOUND: [&str; 3] = ["--store-no-listen=true", "--store-poll-interval", "0.2"];
+
+fn status(lab: &Lab, agq: &Agq, action: &str) -> Value {
+    lab.agx(agq, &["action", "status", action, "--json"]).expect(0).data()
+}
+
+/// Whatever is submitted at one node wakes who waits at another: the first of some jobs, for the nodes have to hear of each
+/// other first.
+fn a_job_goes_from_node_to_node(args: &[&str]) {
+    let lab = Lab::of_nodes();
+    let (here, there) = (lab.agq(args), lab.agq(args));
+    lab.submit_plan(&here, &plan("p", "true", &[]));
+    let mut waits = Raw::open(&lab, &there);
+    waits.send("BRPOP queue:ready 0\n");
+    let heard = std::thread::spawn(move || waits.line());
+    let mut count = 0;
+    eventually("a job at the other node", || {
+        if !heard.is_finished() {
+            lab.submit_action(&here, "p", &format!("a{count}"), "[{}]");
+            count += 1;
+        }
+        heard.is_finished().then_some(())
+    });
+    let line = heard.join().unwrap();
+    assert!(line.starts_with('$'), "{line}");
+}
+
+#[test]
+fn a_job_wakes_a_worker_at_another_node() {
+    a_job_goes_from_node_to_node(&ONLY_TOLD);
+}
+
+#[test]
+fn a_job_is_found_at_another_node_where_nobody_listens() {
+    a_job_goes_from_node_to_node(&ONLY_FOUND);
+}
+
+#[test]
+fn lists_messages_and_updates_go_from_node_to_node() {
+    let lab = Lab::of_nodes();
+    let (here, there) = (lab.agq(&ONLY_TOLD), lab.agq(&ONLY_TOLD));
+    let mut sends = Raw::open(&lab, &here);
+    // A long message goes another way than a short one, and comes, too.
+    let long = "x".repeat(20_000);
+    for message in ["short", &long] {
+        let mut listens = Raw::open(&lab, &there);
+        assert_eq!(listens.ask("SUBSCRIBE news"), "*3");
+        let heard = std::thread::spawn(move || {
+            (0..5).for_each(|_| drop(listens.line()));
+            (0..7).map(|_| listens.line()).last()
+        });
+        eventually("a message at the other node", || {
+            sends.ask(&format!("PUBLISH news {message}"));
+            heard.is_finished().then_some(())
+        });
+        assert_eq!(heard.join().unwrap().as_deref(), Some(message));
+    }
+    let mut waits = Raw::open(&lab, &there);
+    waits.send("BLPOP list 0\n");
+    assert_eq!(sends.ask("RPUSH list v"), ":1");
+    assert_eq!(waits.line(), "$1");
+    assert_eq!(waits.line(), "v");
+}
+
+#[test]
+fn a_job_is_cancelled_at_another_node_than_its_workers() {
+    let lab = Lab::of_nodes();
+    let (here, there) = (lab.agq(&[]), lab.agq(&["--heartbeat-interval", "3600"]));
+    let _agw = lab.agw(&there, "w", &[]);
+    let pid = lab.path().join("pid");
+    let script = format!("echo $$ > {}; exec sleep 1000", pid.display());
+    lab.submit_plan(&here, &plan("p", "sh", &["-c", &script]));
+    lab.submit_action(&here, "p", "a", "[{}]");
+    let child: i32 = eventually("the job runs", || std::fs::read_to_string(&pid).ok()?.trim().parse().ok());
+    let job = only_job(&lab, &here, "a")["job_id"].as_str().unwrap().to_owned();
+    let mut asks = Raw::open(&lab, &here);
+    assert_eq!(asks.ask(&format!("JOB.CANCEL {job}")), "+OK job cancelled");
+    eventually("its process is ended", || e2e::is_gone(child).then_some(()));
+    assert_eq!(ended(&lab, &there, "a")["status"], "cancelled");
+}
+
+#[test]
+fn six_workers_at_three_nodes_run_each_of_ten_thousand_jobs_once() {
+    let lab = Lab::of_nodes();
+    let nodes = [lab.agq(&[]), lab.agq(&[]), lab.agq(&[])];
+    let ran = lab.path().join("ran");
+    let script = format!("echo {{{{input.n}}}} >> {}", ran.display());
+    lab.submit_plan(&nodes[0], &plan("p", "sh", &["-c", &script]));
+    let worker = |n: usize| lab.agw(&nodes[n % 3], &format!("w{n}"), &["--max-concurrent-jobs", "1"]);
+    let _workers: Vec<_> = (0..6).map(worker).collect();
+    lab.submit_action(&nodes[1], "p", "a", &numbered(10_000));
+    let ended = eventually("all jobs end", || {
+        let status = status(&lab, &nodes[2], "a");
+        (status["pending"] == 0 && status["running"] == 0).then_some(status)
+    });
+    assert_eq!(ended["completed"], 10_000);
+    let ran = std::fs::read_to_string(ran).unwrap();
+    assert_eq!(ran.lines().count(), 10_000, "a job ran twice, or not at all");
+    assert_eq!(ran.lines().collect::<BTreeSet<_>>().len(), 10_000);
+}
+
+#[test]
+fn nodes_that_are_killed_and_come_back_lose_nothing() {
+    const JOBS: u64 = 1_500;
+    let lab = Lab::of_nodes();
+    let mut nodes = [lab.agq(&[]), lab.agq(&[]), lab.agq(&[])];
+    lab.submit_plan(&nodes[0], &plan("p", "true", &[]));
+    let worker = |n: usize| lab.agw(&nodes[n], &format!("w{n}"), &["--max-concurrent-jobs", "1"]);
+    let _workers: Vec<_> = (0..3).map(worker).collect();
+    lab.submit_action(&nodes[0], "p", "a", &numbered(usize::try_from(JOBS).unwrap()));
+    let mut acknowledged = 0;
+    for round in 0..9 {
+        // The leader among them: the first that came, or whoever was quicker since.
+        let victim = round % 3;
+        nodes[victim].kill();
+        let mut survivor = Raw::open(&lab, &nodes[(victim + 1) % 3]);
+        for _ in 0..10 {
+            assert_eq!(survivor.ask(&format!("SET k{acknowledged} {acknowledged}")), "+OK");
+            acknowledged += 1;
+        }
+        let before = status(&lab, &nodes[(victim + 1) % 3], "a")["completed"].as_u64().unwrap();
+        eventually("work goes on", || {
+            let now = status(&lab, &nodes[(victim + 1) % 3], "a")["completed"].as_u64()?;
+            (now > before || now == JOBS).then_some(())
+        });
+        nodes[victim].start_again(&lab);
+    }
+    // Claims of connections that were killed come back when the one that leads has seen that their node is gone.
+    eventually("all jobs end", || (status(&lab, &nodes[0], "a")["completed"] == JOBS).then_some(()));
+    let mut reads = Raw::open(&lab, &nodes[2]);
+    for n in 0..acknowledged {
+        reads.send(&format!("GET k{n}\n"));
+        assert_eq!(reads.bulk(), n.to_string());
+    }
+}
+
+#[test]
+fn a_database_that_crashes_loses_nothing_and_nobody_has_to_start_again() {
+    let mut cluster = Postgres::start(&[]);
+    let lab = Lab::new();
+    let store = format!("postgres://agq@localhost/postgres?host={}", cluster.path().display());
+    let agq = lab.agq(&["--store", &store, "--store-lease", "2"]);
+    let mut raw = Raw::open(&lab, &agq);
+    let (mut acknowledged, mut refused) = (0, 0);
+    for round in 0..3 {
+        let bound = Instant::now() + Duration::from_secs(60);
+        let target = acknowledged + 200;
+        while acknowledged < target && Instant::now() < bound {
+            let answer = raw.ask(&format!("SET k{acknowledged} {acknowledged}"));
+            if answer == "+OK" {
+                acknowledged += 1;
+                if acknowledged == target - 100 {
+                    cluster.stop_at_once();
+                    let refusal = raw.ask("SET refused 1");
+                    assert!(refusal.starts_with("-ERR the store failed: "), "{refusal}");
+                    cluster.start_again();
+                }
+            } else {
+                assert!(answer.starts_with("-ERR the store failed: "), "{answer}");
+                refused += 1;
+            }
+        }
+        assert_eq!(acknowledged, target, "round {round}: agq did not go on; {refused} refused");
+    }
+    for n in 0..acknowledged {
+        raw.send(&format!("GET k{n}\n"));
+        assert_eq!(raw.bulk(), n.to_string());
+    }
+}
