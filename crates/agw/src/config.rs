@@ -24,7 +24,8 @@ const MOST_GRACE_SECS: u64 = 31_536_000;
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Config {
-    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH
+    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
+    /// share a database: when one is gone, the next is gone to
     #[arg(long, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     agq: String,
     /// A file that holds the session key
@@ -89,8 +90,8 @@ impl Config {
             Err(error) => return Err(anyhow!("{error}: {KEY_HELP}")),
         };
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
-        let address = Address::parse(&self.agq).map_err(anyhow::Error::msg)?;
-        Server::with_tls(address, tls, key).map_err(anyhow::Error::msg)
+        let addresses = Address::parse_all(&self.agq).map_err(anyhow::Error::msg)?;
+        Server::with_tls(addresses, tls, key).map_err(anyhow::Error::msg)
     }
 
     pub(crate) fn spool_dir(&self) -> PathBuf {

@@ -36,7 +36,8 @@ Exit codes: 0 all jobs completed, 1 a job failed, 2 wrong usage, 3 cannot reach 
 /// Where agq is.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH
+    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
+    /// share a database: when one is gone, the next is gone to
     #[arg(long, global = true, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     agq: String,
     /// A file that holds the session key
@@ -206,8 +207,8 @@ impl ServerArgs {
                     --tls-cert and --tls-key";
         let wrong = |what| Failure::usage(what, help);
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
-        let address = Address::parse(&self.agq).map_err(wrong)?;
-        Server::with_tls(address, tls, key).map_err(wrong)
+        let addresses = Address::parse_all(&self.agq).map_err(wrong)?;
+        Server::with_tls(addresses, tls, key).map_err(wrong)
     }
 }
 

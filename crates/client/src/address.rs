@@ -9,6 +9,8 @@ use redis::{ClientTlsConfig, TlsCertificates};
 
 /// The port of agq where an address names none.
 const DEFAULT_PORT: u16 = 6380;
+/// Most addresses that may be given together.
+const MOST_ADDRESSES: usize = 64;
 
 /// Where agq listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +62,19 @@ impl Address {
         };
         let (host, port) = host_and_port(rest, default).ok_or_else(wrong)?;
         Ok(Self::Tcp { host, port })
+    }
+
+    /// Reads one address or several, with commas between them: nodes that share their jobs.
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
+        let addresses: Vec<Self> =
+            text.split(',').map(|one| Self::parse(one.trim())).collect::<Result<_, _>>()?;
+        if addresses.len() > MOST_ADDRESSES {
+            return Err(format!(
+                "{} addresses are given, and {MOST_ADDRESSES} are the most",
+                addresses.len()
+            ));
+        }
+        Ok(addresses)
     }
 
     /// Whether what goes there is encrypted, and the server proves who it is.
@@ -194,5 +209,17 @@ mod tests {
         let missing = Tls { ca: Some(dir.path().join("missing")), ..Tls::default() };
         assert!(error(missing).contains("cannot read the CA certificate in"));
         assert!(Tls::default().is_default() && Tls::default().read().is_ok());
+    }
+
+    #[test]
+    fn several_addresses_have_commas_between_them() {
+        let shown = |text: &str| -> Result<Vec<String>, String> {
+            Ok(Address::parse_all(text)?.iter().map(ToString::to_string).collect())
+        };
+        assert_eq!(shown("a:1, rediss://b,unix:/s").unwrap(), ["a:1", "rediss://b:6380", "unix:/s"]);
+        assert!(shown("a:1,").unwrap_err().contains("'' is not an address"));
+        let many = |count| vec!["a:1"; count].join(",");
+        assert_eq!(shown(&many(64)).unwrap().len(), 64);
+        assert!(shown(&many(65)).unwrap_err().contains("64 are the most"));
     }
 }

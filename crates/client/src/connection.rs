@@ -1,6 +1,12 @@
 //! One connection to agq, logged in.
 
-use std::{sync::Once, time::Duration};
+use std::{
+    sync::{
+        Arc, Once,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use agenix_protocol::request::{Request, Secret};
 use redis::{
@@ -19,40 +25,61 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait for an answer that does not have to wait for work.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where agq is and how to log in.
+/// Where agq is and how to log in. Where there are several that share their jobs, clones go to the same, and on to the next
+/// together.
 #[derive(Debug, Clone)]
 pub struct Server {
-    address: Address,
+    /// At least one.
+    addresses: Arc<[Address]>,
+    /// Which of them is gone to.
+    current: Arc<AtomicUsize>,
     tls: Tls,
     /// None where a certificate says who we are.
     key: Option<SecretString>,
 }
 
 impl Server {
-    /// A server that asks for a key and for no certificate. The address is one of those that [`Address::parse`] reads.
+    /// A server that asks for a key and for no certificate. The address is what [`Address::parse_all`] reads.
     pub fn new(address: &str, key: SecretString) -> Result<Self, String> {
-        Self::with_tls(Address::parse(address)?, Tls::default(), Some(key))
+        Self::with_tls(Address::parse_all(address)?, Tls::default(), Some(key))
     }
 
     /// A server with certificates for TLS. Without a key, our certificate has to say who we are. The files are looked at
     /// once here, so that a wrong one is told at once.
-    pub fn with_tls(address: Address, tls: Tls, key: Option<SecretString>) -> Result<Self, String> {
-        if !address.is_tls() && !tls.is_default() {
+    pub fn with_tls(addresses: Vec<Address>, tls: Tls, key: Option<SecretString>) -> Result<Self, String> {
+        let plain = addresses.iter().find(|address| !address.is_tls());
+        if let Some(address) = plain.filter(|_| !tls.is_default()) {
             return Err(format!(
                 "certificates are given, but {address} is not TLS: write rediss://host:port"
             ));
         }
-        let server = Self { address, tls, key };
-        if server.address.is_tls() {
+        if addresses.is_empty() {
+            return Err("no address is given: write host:port".into());
+        }
+        let is_tls = addresses.iter().any(Address::is_tls);
+        let server = Self { addresses: addresses.into(), current: Arc::default(), tls, key };
+        if is_tls {
             server.tls.read()?;
             server.client().map_err(|error| error.to_string())?;
         }
         Ok(server)
     }
 
-    /// The address as it is shown.
+    /// The address that is gone to now, as it is shown.
     pub fn address(&self) -> String {
-        self.address.to_string()
+        self.here().1.to_string()
+    }
+
+    /// Which address is gone to now.
+    fn here(&self) -> (usize, &Address) {
+        let current = self.current.load(Ordering::Relaxed) % self.addresses.len();
+        (current, &self.addresses[current])
+    }
+
+    /// The next is gone to, unless somebody else has gone on from this one already.
+    fn go_on_from(&self, from: usize) {
+        let next = (from + 1) % self.addresses.len();
+        let _went_before = self.current.compare_exchange(from, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// A client of the `redis` crate whose connections log in by themselves.
@@ -65,7 +92,8 @@ impl Server {
     }
 
     fn client_with(&self, settings: RedisConnectionInfo) -> Result<redis::Client, ClientError> {
-        let address = match &self.address {
+        let here = self.here().1;
+        let address = match here {
             Address::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
             Address::Tls { host, port } => {
                 ConnectionAddr::TcpTls { host: host.clone(), port: *port, insecure: false, tls_params: None }
@@ -77,7 +105,7 @@ impl Server {
             .into_connection_info()
             .map_err(failed)?
             .set_redis_settings(settings.set_skip_set_lib_name());
-        if !self.address.is_tls() {
+        if !here.is_tls() {
             return redis::Client::open(info).map_err(failed);
         }
         choose_cryptography();
@@ -114,7 +142,25 @@ impl Connection {
         Self::open_with(server, None).await
     }
 
+    /// Tries each address once, where that before it is of no use.
     async fn open_with(server: &Server, reply_timeout: Option<Duration>) -> Result<Self, ClientError> {
+        let mut tried = 1;
+        loop {
+            let (from, _) = server.here();
+            match Self::open_here(server, reply_timeout).await {
+                Err(error @ ClientError::Unreachable { .. }) => {
+                    server.go_on_from(from);
+                    if tried == server.addresses.len() {
+                        return Err(error);
+                    }
+                    tried += 1;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn open_here(server: &Server, reply_timeout: Option<Duration>) -> Result<Self, ClientError> {
         let address = server.address();
         let failed = |error: redis::RedisError| ClientError::from_redis(&address, &error);
         let config = AsyncConnectionConfig::new()
@@ -159,11 +205,24 @@ mod tests {
     #[test]
     fn certificates_for_a_plain_address_are_a_mistake() {
         let tls = Tls { ca: Some("ca.pem".into()), ..Tls::default() };
-        let plain = Address::parse("localhost:6380").unwrap();
+        let plain = Address::parse_all("rediss://localhost,localhost:6380").unwrap();
         let error = Server::with_tls(plain, tls.clone(), None).unwrap_err();
         assert!(error.contains("localhost:6380 is not TLS: write rediss://"), "{error}");
-        let encrypted = Address::parse("rediss://localhost:6380").unwrap();
+        let encrypted = Address::parse_all("rediss://localhost:6380").unwrap();
         let error = Server::with_tls(encrypted, tls, None).unwrap_err();
         assert!(error.contains("cannot read the CA certificate in ca.pem"), "{error}");
+    }
+
+    #[test]
+    fn clones_go_on_together_and_round() {
+        let server = Server::new("a:1,b:2", "k".into()).unwrap();
+        let other = server.clone();
+        server.go_on_from(0);
+        assert_eq!(other.address(), "b:2");
+        // Whoever found the same one gone does not pass over the next.
+        other.go_on_from(0);
+        assert_eq!(server.address(), "b:2");
+        server.go_on_from(1);
+        assert_eq!(other.address(), "a:1");
     }
 }
