@@ -17,7 +17,7 @@ use clap::Parser;
 
 use self::options::Options;
 pub(crate) use self::{
-    commands::{BackupArgs, CheckArgs, Command, RestoreArgs},
+    commands::{BackupArgs, CheckArgs, Command, MigrateArgs, RestoreArgs},
     keys::KeySource,
 };
 use crate::{

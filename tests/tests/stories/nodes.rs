@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use e2e::{Agq, Lab, Postgres, eventually};
+use e2e::{Agq, Lab, Postgres, Ran, eventually};
 use serde_json::Value;
 
 use crate::support::{Raw, ended, numbered, only_job, plan};
@@ -92,6 +92,26 @@ fn a_job_is_cancelled_at_another_node_than_its_workers() {
     assert_eq!(asks.ask(&format!("JOB.CANCEL {job}")), "+OK job cancelled");
     eventually("its process is ended", || e2e::is_gone(child).then_some(()));
     assert_eq!(ended(&lab, &there, "a")["status"], "cancelled");
+}
+
+#[test]
+fn workers_and_agx_go_on_with_the_next_node() {
+    let lab = Lab::of_nodes();
+    let (mut first, second) = (lab.agq(&[]), lab.agq(&[]));
+    let both = format!("{},{}", first.address(), second.address());
+    let mut agw = lab.command("agw");
+    agw.args(["--agq", &both, "--worker-id", "w"]);
+    let _agw = lab.agw_by("w", agw);
+    let agx = |args: &[&str]| {
+        let output = lab.command("agx").args(["--agq", &both]).args(args).output();
+        Ran::from(output.expect("agx can be started")).expect(0)
+    };
+    lab.submit_plan(&first, &plan("p", "true", &[]));
+    let inputs = lab.file("one", "[{}]").display().to_string();
+    agx(&["action", "submit", "p", "--id", "before", "--inputs", &inputs, "--wait"]);
+    first.kill();
+    agx(&["action", "submit", "p", "--id", "after", "--inputs", &inputs, "--wait"]);
+    assert_eq!(ended(&lab, &second, "after")["status"], "completed");
 }
 
 #[test]

@@ -26,6 +26,17 @@ pub(crate) enum Command {
     ///
     /// The backup is checked first. A database that is there already is left alone: move it away. Start agq afterwards.
     Restore(RestoreArgs),
+    /// Make agq's tables in a PostgreSQL, or bring them up to date
+    ///
+    /// A node does that by itself when it starts. Where it may not, this is done before, by a user who may.
+    Migrate(MigrateArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Where it is: postgres://USER@HOST/DATABASE. The password is read from ~/.pgpass or PGPASSWORD
+    #[arg(long, env = "AGQ_STORE", value_name = "URL", hide_env_values = true)]
+    pub(crate) store: String,
 }
 
 #[derive(Debug, Args)]
@@ -91,7 +102,7 @@ impl ServerArgs {
             Err(error) => bail!("{error}: {KEY_HELP}"),
         };
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
-        let server = Address::parse(&self.addr).and_then(|address| Server::with_tls(address, tls, key));
+        let server = Address::parse(&self.addr).and_then(|address| Server::with_tls(vec![address], tls, key));
         server.map_err(|what| anyhow!("{what}; say where agq is with --addr or AGQ_ADDR"))
     }
 }

@@ -1,8 +1,9 @@
-//! What agq does besides running the queue: backups are fetched, databases are checked, backups are put back. One file a
-//! command. Nothing here serves anybody.
+//! What agq does besides running the queue: backups are fetched, databases are checked, backups are put back, a PostgreSQL is
+//! made ready. One file a command. Nothing here serves anybody.
 
 mod backup;
 mod check;
+mod migrate;
 mod part;
 mod restore;
 
@@ -15,6 +16,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Backup(args) => backup::backup(args)?,
         Command::Restore(args) => restore::restore(args)?,
+        Command::Migrate(args) => migrate::migrate(args)?,
         Command::Check(args) => {
             if !check::check(args)? {
                 return Ok(ExitCode::FAILURE);

@@ -1,6 +1,6 @@
 //! Writes of one transaction: what becomes of jobs is collected, and written together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use agenix_protocol::{
     documents::Status,
@@ -166,8 +166,8 @@ impl<'b> Batch<'b> {
         let mut found: BTreeMap<JobId, Job> = BTreeMap::new();
         // One that is in neither may have gone from the second to the first between the two looks.
         for sql in [live, ended, live] {
-            let missing: Vec<&str> =
-                ids.iter().copied().filter(|id| !found.keys().any(|known| known.as_str() == *id)).collect();
+            let known: HashSet<&str> = found.keys().map(JobId::as_str).collect();
+            let missing: Vec<&str> = ids.iter().copied().filter(|id| !known.contains(id)).collect();
             if missing.is_empty() {
                 break;
             }

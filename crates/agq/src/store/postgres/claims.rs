@@ -28,7 +28,7 @@ struct Candidate {
 
 /// The first jobs of each lane, locked. Jobs that another node takes at this moment are passed over, and no queue that is paused
 /// gives any. A lane costs a look at the index and as many rows as are asked for.
-const CANDIDATES: &str = "SELECT c.lane, c.record, i.json AS input, p.json AS plan FROM unnest($1::integer[]) AS w (lane) \
+pub(super) const CANDIDATES: &str = "SELECT c.lane, c.record, i.json AS input, p.json AS plan FROM unnest($1::integer[]) AS w (lane) \
      JOIN agq.lanes AS l ON l.lane = w.lane AND NOT EXISTS (SELECT FROM agq.paused WHERE paused.queue = l.queue) \
      CROSS JOIN LATERAL (SELECT j.lane, j.rank, j.turn, j.job_id, j.plan_id, j.record FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND j.is_ready ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \

@@ -22,6 +22,8 @@ mod relay;
 mod rows;
 mod schema;
 mod session;
+#[cfg(test)]
+mod tests;
 mod workers;
 mod writer;
 
@@ -50,6 +52,8 @@ use self::{
 };
 use super::{Answer, Arrivals, Hearing, Promise, StoreError};
 
+/// How long a statement may take, and a transaction may wait for the next one.
+const STATEMENT_TIMEOUT: &str = "60s";
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most nodes that write counts of their own: beyond that, some share.
@@ -73,23 +77,38 @@ pub(crate) struct PostgresStore {
     aside: Mutex<JoinSet<()>>,
 }
 
+/// How to connect, and where to, for people.
+fn options(url: &str) -> anyhow::Result<(PgConnectOptions, String)> {
+    let options: PgConnectOptions = url.parse().context("cannot read the address of the database")?;
+    let place =
+        format!("{}:{}/{}", options.get_host(), options.get_port(), options.get_database().unwrap_or(""));
+    Ok((options.application_name("agq"), place))
+}
+
+/// Makes the tables, or brings them to those of this program, and does nothing else. Where they are, for people.
+pub(crate) async fn migrate(url: &str) -> anyhow::Result<String> {
+    let (options, place) = options(url)?;
+    schema::migrate(&options)
+        .await
+        .with_context(|| format!("cannot bring the database {place} up to date"))?;
+    Ok(place)
+}
+
 impl PostgresStore {
     /// Connects, and makes the tables where they are missing. `url` is `postgres://USER@HOST/DATABASE`, as libpq knows it.
     pub(crate) async fn open(url: &str, connections: u32, hearing: Hearing) -> anyhow::Result<Self> {
-        let options: PgConnectOptions = url.parse().context("cannot read the address of the database")?;
-        let options =
-            options.application_name("agq").options([("idle_in_transaction_session_timeout", "60s")]);
-        let place =
-            format!("{}:{}/{}", options.get_host(), options.get_port(), options.get_database().unwrap_or(""));
+        let (options, place) = options(url)?;
+        let bounded = options.clone().options([
+            ("statement_timeout", STATEMENT_TIMEOUT),
+            ("idle_in_transaction_session_timeout", STATEMENT_TIMEOUT),
+        ]);
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(CONNECT_TIMEOUT)
-            // A connection that broke is noticed when it is used, which costs no round.
-            .test_before_acquire(false)
-            .connect_lazy_with(options);
+            .connect_lazy_with(bounded);
         let nodes = Arc::new(Nodes::new(hearing.term));
         let opened = async {
-            schema::migrate(&mut *pool.acquire().await?).await?;
+            schema::migrate(&options).await?;
             nodes.show(&pool).await?;
             anyhow::Ok(())
         };

@@ -262,10 +262,12 @@ impl Keyspace for PostgresStore {
     fn scan(&self, work: KeyWork) -> Answer<()> {
         let (pool, runtime) = (self.pool.clone(), self.runtime.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            let session =
-                Session::new(runtime.block_on(pool.acquire()).map_err(|error| explained(&error))?, runtime);
-            let begun = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-            begun.map_err(|error| explained(&error))?;
+            let connection = runtime.block_on(pool.acquire()).map_err(|error| explained(&error))?;
+            let session = Session::new(connection, runtime);
+            if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
+                session.give_up();
+                return Err(explained(&error));
+            }
             let looked = work(&mut PgKeys::new(&session));
             if session.script("COMMIT").is_err() {
                 session.give_up();
@@ -285,7 +287,7 @@ fn on_keys(batch: &mut Batch<'_>, work: &KeyWork) -> Result<(), Error> {
     let mut keys = PgKeys::new(batch.session);
     let outcome = work(&mut keys);
     let (fault, filled) = (keys.fault.take(), keys.filled);
-    outcome.map_err(|error| fault.unwrap_or_else(|| Error::Protocol(error.0)))?;
+    outcome.map_err(|error| fault.unwrap_or_else(|| Error::Encode(error.0.into())))?;
     batch.arrived.lists.extend(filled);
     Ok(())
 }

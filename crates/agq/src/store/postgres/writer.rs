@@ -3,6 +3,7 @@
 
 use std::{mem::take, sync::Arc};
 
+use agenix_protocol::ids::ActionId;
 use sqlx::{Error, PgPool, query};
 use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{debug, warn};
@@ -68,16 +69,16 @@ impl Writer {
                 writes.into_iter().for_each(|write| write.answer(Ok(())));
             }
             // One of them cannot be done: the others are not to suffer from it.
-            Err(error) if writes.len() > 1 && !is_away(&error) => {
+            Err(Failure { error, .. }) if writes.len() > 1 && !is_away(&error) => {
                 debug!(%error, count = writes.len(), "these writes are done one by one");
                 writes.into_iter().for_each(|write| self.write(vec![write]));
             }
-            Err(error) => {
-                if is_away(&error) {
-                    warn!(%error, count = writes.len(), "the database cannot be reached: these writes are refused");
+            Err(failure) => {
+                let fate = failure.explained();
+                if is_away(&failure.error) {
+                    warn!(count = writes.len(), "writes are refused: {fate}");
                 }
-                let fate = Err(explained(&error));
-                writes.into_iter().for_each(|write| write.answer(fate.clone()));
+                writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
             }
         }
     }
@@ -94,28 +95,32 @@ impl Writer {
         events.into_iter().for_each(tell);
     }
 
-    /// Does all of it in one transaction, again where others were in the way.
-    fn attempt(&mut self, writes: &mut [Write]) -> Result<Effects, Error> {
+    /// Does all of it in one transaction, again where others were in the way, and over another connection where that was broken
+    /// before anything was begun.
+    fn attempt(&mut self, writes: &mut [Write]) -> Result<Effects, Failure> {
         let mut tries = 1;
         loop {
-            let session = match self.session.take() {
-                Some(session) => session,
-                None => Session::new(self.runtime.block_on(self.pool.acquire())?, self.runtime.clone()),
+            let (session, is_kept) = match self.session.take() {
+                Some(session) => (session, true),
+                None => (self.connect().map_err(Failure::before)?, false),
             };
             match self.transact(&session, writes) {
                 Ok(effects) => {
                     self.session = Some(session);
                     return Ok(effects);
                 }
-                Err(error) => {
+                Err(failure) => {
+                    // What was learned may have been of this transaction alone.
+                    self.known = Known::default();
+                    let is_stale = is_kept && failure.stage == Stage::Before;
                     // A connection on which that fails is not used again.
-                    if !is_away(&error) && session.script("ROLLBACK").is_ok() {
+                    if !is_away(&failure.error) && session.script("ROLLBACK").is_ok() {
                         self.session = Some(session);
                     } else {
                         session.give_up();
                     }
-                    if !is_in_the_way(&error) || tries == MOST_TRIES {
-                        return Err(error);
+                    if tries == MOST_TRIES || !is_stale && !is_in_the_way(&failure.error) {
+                        return Err(failure);
                     }
                     tries += 1;
                 }
@@ -123,16 +128,52 @@ impl Writer {
         }
     }
 
-    fn transact(&mut self, session: &Session, writes: &mut [Write]) -> Result<Effects, Error> {
+    fn connect(&self) -> Result<Session, Error> {
+        Ok(Session::new(self.runtime.block_on(self.pool.acquire())?, self.runtime.clone()))
+    }
+
+    fn transact(&mut self, session: &Session, writes: &mut [Write]) -> Result<Effects, Failure> {
         let is_promised = writes.iter().any(|write| write.promise > Promise::Visible);
-        session.script(if is_promised { "BEGIN" } else { "BEGIN; SET LOCAL synchronous_commit TO off" })?;
+        let begin = if is_promised { "BEGIN" } else { "BEGIN; SET LOCAL synchronous_commit TO off" };
+        session.script(begin).map_err(Failure::before)?;
+        let is_heard = self.is_heard();
+        let (mut arrived, events, touched) = self.apply(session, writes, is_heard)?;
+        session.script("COMMIT").map_err(|error| Failure { error, stage: Stage::Commit })?;
+        if is_heard {
+            self.read_actions(touched, &mut arrived);
+        }
+        Ok(Effects { arrived, events })
+    }
+
+    /// Whether anybody listens. At other nodes, that is not known here.
+    fn is_heard(&self) -> bool {
+        self.arrivals.is_heard() || self.nodes.has_company()
+    }
+
+    /// How actions stand of which something changed. Only when it is committed: of two nodes that end the last jobs of an action,
+    /// neither sees the other's before.
+    fn read_actions(&self, touched: Vec<ActionId>, arrived: &mut Arrived) {
+        for action_id in touched {
+            match self.runtime.block_on(reads::action(&self.pool, action_id)) {
+                Ok(Some((action, tally))) => arrived.tell(News::Action(Box::new(action), tally)),
+                Ok(None) => {}
+                // It is committed, whatever can be told of it.
+                Err(error) => debug!(%error, "how an action stands could not be read for those who listen"),
+            }
+        }
+    }
+
+    fn apply(
+        &mut self,
+        session: &Session,
+        writes: &mut [Write],
+        is_heard: bool,
+    ) -> Result<(Arrived, Vec<Notice>, Vec<ActionId>), Error> {
         let is_on_keys = |write: &Write| matches!(&write.work, Work::Other(other) if other.is_on_keys());
         if writes.iter().any(is_on_keys) {
             // Before everything else, so that nobody waits for it who is waited for.
             session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
         }
-        // Whether anybody listens at other nodes is not known here.
-        let is_heard = self.arrivals.is_heard() || self.nodes.has_company();
         let mut batch = Batch::open(session, &mut self.known, self.shard, is_heard);
         decide(&mut batch, writes)?;
         for write in &mut *writes {
@@ -141,18 +182,48 @@ impl Writer {
             }
         }
         claim(&mut batch, writes)?;
-        let (mut arrived, events) = (take(&mut batch.arrived), take(&mut batch.events));
-        let touched = take(&mut batch.touched);
-        session.script("COMMIT")?;
-        if is_heard {
-            // Only now: of two nodes that end the last jobs of an action, neither sees the other's before.
-            for action_id in touched {
-                if let Some((action, tally)) = self.runtime.block_on(reads::action(&self.pool, action_id))? {
-                    arrived.tell(News::Action(Box::new(action), tally));
-                }
-            }
+        Ok((take(&mut batch.arrived), take(&mut batch.events), take(&mut batch.touched)))
+    }
+}
+
+/// Where a transaction failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Before anything was done.
+    Before,
+    /// On the way: nothing of it is left.
+    During,
+    /// While it was committed: it may have been done.
+    Commit,
+}
+
+/// Why a transaction failed.
+struct Failure {
+    error: Error,
+    stage: Stage,
+}
+
+impl Failure {
+    fn before(error: Error) -> Self {
+        Self { error, stage: Stage::Before }
+    }
+
+    /// For people.
+    fn explained(&self) -> StoreError {
+        let Self { error, stage } = self;
+        if *stage == Stage::Commit && is_away(error) {
+            let text = format!(
+                "the database was lost while this was committed ({error}): whether it was done is not known"
+            );
+            return StoreError(text);
         }
-        Ok(Effects { arrived, events })
+        explained(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, stage: Stage::During }
     }
 }
 

@@ -1,0 +1,35 @@
+//! What the database does with our statements.
+
+use std::time::Duration;
+
+use e2e::Database;
+use sqlx::{AssertSqlSafe, query, query_scalar, raw_sql};
+
+use super::{Hearing, PostgresStore, claims::CANDIDATES};
+
+/// A million jobs, nine of ten of them ready, in three lanes.
+const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert_to(n::text, 'UTF8') FROM generate_series(1, 3) AS n; \
+    INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, created_at, record) \
+    SELECT 'job-' || n, 'a', n, 'p', 1 + n % 3, 100, n, 0, n % 10 > 0, 0, '' FROM generate_series(1, 1000000) AS n; \
+    INSERT INTO agq.inputs SELECT 'job-' || n, '{}' FROM generate_series(1, 1000000) AS n; \
+    INSERT INTO agq.plans VALUES ('p', '{}', 0); ANALYZE";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_an_index_scan_among_a_million_jobs() {
+    let database = Database::new();
+    let hearing = Hearing { listens: false, poll: Duration::from_secs(60), term: Duration::from_secs(30) };
+    let store = PostgresStore::open(&database.url(), 4, hearing).await.unwrap();
+    raw_sql(FILL).execute(&store.pool).await.unwrap();
+    let explained = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {CANDIDATES}");
+    let plan: Vec<String> = query_scalar(AssertSqlSafe(explained))
+        .bind(vec![1, 2, 3])
+        .bind(8_i64)
+        .fetch_all(&store.pool)
+        .await
+        .unwrap();
+    let plan = plan.join("\n");
+    assert!(plan.contains("Index Scan using jobs_ready on jobs j (actual rows=8 loops=3)"), "{plan}");
+    assert!(!plan.contains("Seq Scan on jobs") && !plan.contains("Seq Scan on inputs"), "{plan}");
+    let locked = query(CANDIDATES).bind(vec![1]).bind(1_i64).fetch_all(&store.pool).await.unwrap();
+    assert_eq!(locked.len(), 1);
+}
