@@ -100,7 +100,10 @@ fn a_worker_that_was_unregistered_elsewhere_gets_no_more_jobs() {
     let mut other = Raw::open(&lab, &agq);
     assert_eq!(other.ask("WORKER.UNREGISTER w"), "+OK");
     lab.submit_action(&agq, "p", "a", "[{}]");
-    assert_eq!(worker.line(), "$-1", "its wait ends without a job");
+    let end = worker.line();
+    // In PostgreSQL to look who claims takes a while: it may have been looked at after the worker had gone.
+    let may_be_late = Lab::is_on_postgres() && end == "-ERR Worker not registered: w";
+    assert!(end == "$-1" || may_be_late, "its wait ends without a job: {end}");
     assert_eq!(worker.ask("BRPOP queue:ready 1"), "-ERR Worker not registered: w");
     other.send("BRPOP queue:ready 0\n");
     assert!(other.bulk().contains(r#""action_id":"a""#));

@@ -57,15 +57,15 @@ fn lists_messages_and_updates_go_from_node_to_node() {
     let mut sends = Raw::open(&lab, &here);
     // A long message goes another way than a short one, and comes, too.
     let long = "x".repeat(20_000);
-    for message in ["short", &long] {
+    for (channel, message) in [("brief", "short"), ("large", &long)] {
         let mut listens = Raw::open(&lab, &there);
-        assert_eq!(listens.ask("SUBSCRIBE news"), "*3");
+        assert_eq!(listens.ask(&format!("SUBSCRIBE {channel}")), "*3");
         let heard = std::thread::spawn(move || {
             (0..5).for_each(|_| drop(listens.line()));
             (0..7).map(|_| listens.line()).last()
         });
         eventually("a message at the other node", || {
-            sends.ask(&format!("PUBLISH news {message}"));
+            sends.ask(&format!("PUBLISH {channel} {message}"));
             heard.is_finished().then_some(())
         });
         assert_eq!(heard.join().unwrap().as_deref(), Some(message));
@@ -100,7 +100,7 @@ fn workers_and_agx_go_on_with_the_next_node() {
     let (mut first, second) = (lab.agq(&[]), lab.agq(&[]));
     let both = format!("{},{}", first.address(), second.address());
     let mut agw = lab.command("agw");
-    agw.args(["--agq", &both, "--worker-id", "w"]);
+    agw.args(["--agq", &both]);
     let _agw = lab.agw_by("w", agw);
     let agx = |args: &[&str]| {
         let output = lab.command("agx").args(["--agq", &both]).args(args).output();
