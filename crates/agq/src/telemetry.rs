@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Starts logging. `AGQ_LOG` takes what `RUST_LOG` takes: `info`, `debug`, `agq::server=trace`.
 pub(crate) fn start() {
-    let filter = EnvFilter::try_from_env("AGQ_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("AGQ_LOG").unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)

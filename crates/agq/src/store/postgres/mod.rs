@@ -33,7 +33,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::ready;
 use sqlx::{
@@ -107,12 +107,11 @@ impl PostgresStore {
             .acquire_timeout(CONNECT_TIMEOUT)
             .connect_lazy_with(bounded);
         let nodes = Arc::new(Nodes::new(hearing.term));
-        let opened = async {
-            schema::migrate(&options).await?;
-            nodes.show(&pool).await?;
-            anyhow::Ok(())
-        };
-        opened.await.with_context(|| format!("cannot use the database {place}"))?;
+        if let Err(error) = schema::migrate(&options).await {
+            bail!("cannot use the database {place}: {}", schema::said(&error));
+        }
+        let shown = nodes.show(&pool).await.map_err(|error| explained(&error));
+        shown.with_context(|| format!("cannot use the database {place}"))?;
         Self::start(pool, nodes, hearing).context("cannot start the writer")
     }
 

@@ -6,6 +6,8 @@ use sqlx::{
     postgres::PgConnectOptions,
 };
 
+use super::writer;
+
 /// Number, name, SQL. What was released is never changed.
 const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "queue", include_str!("migrations/0001_queue.sql"))];
 
@@ -18,4 +20,12 @@ pub(super) async fn migrate(options: &PgConnectOptions) -> Result<(), MigrateErr
     migrator.create_schema("agq");
     migrator.dangerous_set_table_name("agq.migrations");
     migrator.run_direct(None, &mut PgConnection::connect_with(options).await?, false).await
+}
+
+/// What was said, once.
+pub(super) fn said(error: &MigrateError) -> String {
+    match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => writer::said(error),
+        other => other.to_string(),
+    }
 }

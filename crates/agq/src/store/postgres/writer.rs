@@ -213,7 +213,8 @@ impl Failure {
         let Self { error, stage } = self;
         if *stage == Stage::Commit && is_away(error) {
             let text = format!(
-                "the database was lost while this was committed ({error}): whether it was done is not known"
+                "the database was lost while this was committed ({}): whether it was done is not known",
+                said(error)
             );
             return StoreError(text);
         }
@@ -281,8 +282,17 @@ fn is_in_the_way(error: &Error) -> bool {
 /// For people.
 pub(super) fn explained(error: &Error) -> StoreError {
     if is_away(error) {
-        let text = format!("the database cannot be reached ({error}); try again in a moment");
+        let text = format!("the database cannot be reached ({}); try again in a moment", said(error));
         return StoreError(text);
     }
-    StoreError(error.to_string())
+    StoreError(said(error))
+}
+
+/// What was said, once, and without the place in the source of PostgreSQL that said it.
+pub(super) fn said(error: &Error) -> String {
+    match error {
+        Error::Database(error) => error.message().to_owned(),
+        Error::Io(error) => error.to_string(),
+        other => other.to_string(),
+    }
 }
