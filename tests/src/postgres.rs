@@ -105,7 +105,7 @@ impl Postgres {
     }
 
     /// One of its programs, which knows where the cluster is.
-    pub fn client(&self, program: &str) -> Command {
+    fn client(&self, program: &str) -> Command {
         client(&self.bin, self.dir.path(), program)
     }
 
@@ -127,7 +127,8 @@ impl Drop for Postgres {
 
 /// An empty database, in the cluster that is shared or in one of its own.
 pub struct Database {
-    own: Option<Postgres>,
+    /// Ends with it.
+    _own: Option<Postgres>,
     socket: PathBuf,
     name: String,
 }
@@ -147,17 +148,12 @@ impl Database {
         let name = format!("t{:016x}", fastrand::u64(..));
         let bin = Postgres::programs().expect("the cluster runs");
         succeed(client(&bin, &socket, "createdb").arg(&name));
-        Self { own, socket, name }
+        Self { _own: own, socket, name }
     }
 
     /// How a client reaches it.
     pub fn url(&self) -> String {
         format!("postgres://{USER}@localhost/{}?host={}", self.name, self.socket.display())
-    }
-
-    /// The cluster, where it is of this database alone.
-    pub fn cluster(&mut self) -> Option<&mut Postgres> {
-        self.own.as_mut()
     }
 }
 

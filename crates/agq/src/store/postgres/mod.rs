@@ -2,8 +2,8 @@
 //!
 //! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
-//! `schema` makes the tables, `known` remembers the lanes. `nodes` says who else is there, and `relay` what happens at them, and tells others the
-//! `events`.
+//! `schema` makes the tables, `known` remembers the lanes. `nodes` says who else is there, and `relay` what happens at them; it tells
+//! others the `events`, too.
 
 mod actions;
 mod batch;
@@ -88,10 +88,15 @@ fn options(url: &str) -> anyhow::Result<(PgConnectOptions, String)> {
 /// Makes the tables, or brings them to those of this program, and does nothing else. Where they are, for people.
 pub(crate) async fn migrate(url: &str) -> anyhow::Result<String> {
     let (options, place) = options(url)?;
-    schema::migrate(&options)
-        .await
-        .with_context(|| format!("cannot bring the database {place} up to date"))?;
+    bring_up_to_date(&options, &place).await?;
     Ok(place)
+}
+
+async fn bring_up_to_date(options: &PgConnectOptions, place: &str) -> anyhow::Result<()> {
+    match schema::migrate(options).await {
+        Ok(()) => Ok(()),
+        Err(error) => bail!("cannot bring the database {place} up to date: {}", schema::said(&error)),
+    }
 }
 
 impl PostgresStore {
@@ -107,9 +112,7 @@ impl PostgresStore {
             .acquire_timeout(CONNECT_TIMEOUT)
             .connect_lazy_with(bounded);
         let nodes = Arc::new(Nodes::new(hearing.term));
-        if let Err(error) = schema::migrate(&options).await {
-            bail!("cannot use the database {place}: {}", schema::said(&error));
-        }
+        bring_up_to_date(&options, &place).await?;
         let shown = nodes.show(&pool).await.map_err(|error| explained(&error));
         shown.with_context(|| format!("cannot use the database {place}"))?;
         Self::start(pool, nodes, hearing).context("cannot start the writer")
