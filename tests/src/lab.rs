@@ -64,6 +64,11 @@ impl Lab {
         std::env::var_os("AGENIX_STORE").is_some_and(|store| store == "postgres")
     }
 
+    /// The same, with every agq on files of its own, whatever the others of this run have.
+    pub fn on_files() -> Self {
+        Self { database: None, ..Self::new() }
+    }
+
     /// The same, with every agq on one database in PostgreSQL: they are nodes.
     pub fn of_nodes() -> Self {
         let lab = Self::new();

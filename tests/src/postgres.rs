@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    net::TcpListener,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -27,6 +28,8 @@ pub struct Postgres {
     dir: TempDir,
     bin: PathBuf,
     settings: Vec<String>,
+    /// Where it listens on the loopback, too.
+    port: Option<u16>,
 }
 
 impl Postgres {
@@ -43,9 +46,23 @@ impl Postgres {
         bins.collect::<Vec<_>>().into_iter().find(is_whole)
     }
 
-    /// Makes a cluster with these settings, and starts it. It is reached by a socket in its directory, and on the loopback where
-    /// a setting says so.
+    /// Makes a cluster with these settings, and starts it. It is reached by a socket in its directory.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_at(settings, None)
+    }
+
+    /// The same, reached by TCP on the loopback, too.
+    pub fn start_on_loopback() -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        Self::start_at(&[], Some(free.expect("there is a free port").port()))
+    }
+
+    /// Where it listens on the loopback.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port.expect("it was started on the loopback"))
+    }
+
+    fn start_at(settings: &[&str], port: Option<u16>) -> Self {
         let bin =
             Self::programs().expect("PostgreSQL is installed: `cargo xtask` sees to that on Debian, as root");
         let dir = tempfile::Builder::new()
@@ -55,8 +72,8 @@ impl Postgres {
         if geteuid().is_root() {
             chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
         }
-        let mut cluster =
-            Self { server: None, dir, bin, settings: settings.iter().map(|&s| s.to_owned()).collect() };
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let mut cluster = Self { server: None, dir, bin, settings, port };
         let mut init = cluster.unprivileged("initdb");
         init.args([
             "--auth=trust",
@@ -79,7 +96,11 @@ impl Postgres {
         let mut serve = self.unprivileged("postgres");
         serve.arg("-D").arg(self.dir.path().join("data"));
         serve.arg("-c").arg(format!("unix_socket_directories={}", self.dir.path().display()));
-        for setting in ["listen_addresses="].into_iter().chain(self.settings.iter().map(String::as_str)) {
+        let listening = match self.port {
+            Some(port) => vec!["listen_addresses=127.0.0.1".into(), format!("port={port}")],
+            None => vec!["listen_addresses=".into()],
+        };
+        for setting in listening.iter().chain(&self.settings) {
             serve.args(["-c", setting]);
         }
         let err = log.try_clone().expect("a file can be opened twice");
@@ -106,7 +127,9 @@ impl Postgres {
 
     /// One of its programs, which knows where the cluster is.
     fn client(&self, program: &str) -> Command {
-        client(&self.bin, self.dir.path(), program)
+        let mut command = client(&self.bin, self.dir.path(), program);
+        command.envs(self.port.map(|port| ("PGPORT", port.to_string())));
+        command
     }
 
     fn unprivileged(&self, program: &str) -> Command {

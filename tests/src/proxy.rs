@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
@@ -29,11 +29,14 @@ struct Road {
     to: String,
     links: Mutex<Vec<Arc<Link>>>,
     weather: Mutex<Weather>,
+    /// The weather is better.
+    cleared: Condvar,
     is_closed: AtomicBool,
 }
 
 struct Weather {
     rng: Rng,
+    is_cut_off: bool,
     held_until: Option<Instant>,
     delay: Duration,
 }
@@ -50,11 +53,12 @@ impl Proxy {
     pub fn start(to: String, rng: Rng) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let address = listener.local_addr().expect("a listener has an address");
-        let weather = Weather { rng, held_until: None, delay: Duration::ZERO };
+        let weather = Weather { rng, is_cut_off: false, held_until: None, delay: Duration::ZERO };
         let road = Arc::new(Road {
             to,
             links: Mutex::default(),
             weather: Mutex::new(weather),
+            cleared: Condvar::new(),
             is_closed: AtomicBool::new(false),
         });
         let shared = Arc::clone(&road);
@@ -90,6 +94,11 @@ impl Proxy {
         lock(&self.road.weather).held_until = Some(Instant::now() + duration);
     }
 
+    /// Carries nothing until it is calm again, and cuts nothing: as if the cable were out.
+    pub fn cut_off(&self) {
+        lock(&self.road.weather).is_cut_off = true;
+    }
+
     /// Carries everything later from now on, by so much for every chunk of bytes.
     pub fn delay(&self, by: Duration) {
         lock(&self.road.weather).delay = by;
@@ -98,13 +107,15 @@ impl Proxy {
     /// From now on a proxy that nobody notices. Connections that are to be cut are cut all the same.
     pub fn calm(&self) {
         let mut weather = lock(&self.road.weather);
-        (weather.held_until, weather.delay) = (None, Duration::ZERO);
+        (weather.is_cut_off, weather.held_until, weather.delay) = (false, None, Duration::ZERO);
+        self.road.cleared.notify_all();
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.road.is_closed.store(true, Ordering::Relaxed);
+        self.calm();
         self.cut_all();
         // It wakes whoever accepts; that it fails says that nobody does.
         let _woken = TcpStream::connect(self.address);
@@ -119,7 +130,8 @@ impl Road {
     /// Waits as the weather has it.
     fn hold(&self) {
         let wait = {
-            let weather = lock(&self.weather);
+            let weather = self.cleared.wait_while(lock(&self.weather), |weather| weather.is_cut_off);
+            let weather = weather.unwrap_or_else(PoisonError::into_inner);
             let held = weather.held_until.map(|until| until.saturating_duration_since(Instant::now()));
             weather.delay.max(held.unwrap_or_default())
         };

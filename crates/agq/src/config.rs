@@ -17,7 +17,7 @@ use clap::Parser;
 
 use self::options::Options;
 pub(crate) use self::{
-    commands::{BackupArgs, CheckArgs, Command, MigrateArgs, RestoreArgs},
+    commands::{BackupArgs, CheckArgs, Command, ExportArgs, Holding, ImportArgs, MigrateArgs, RestoreArgs},
     keys::KeySource,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     key::RandomKey,
     keyring::Keys,
     server::{Places, TlsFiles},
-    store::{Hearing, Opening},
+    store::{Opening, postgres},
 };
 
 /// Fewest connections to a PostgreSQL: one writes, one listens, others read.
@@ -61,8 +61,8 @@ stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM,
 pub(crate) enum StorePlace {
     /// In a database of ours, in the data directory.
     DataDir,
-    /// In a PostgreSQL, over so many connections at the most.
-    Postgres { url: String, connections: u32, hearing: Hearing },
+    /// In a PostgreSQL.
+    Postgres { url: String, settings: postgres::Settings },
 }
 
 /// What agq works with, after everything was put together.
@@ -145,7 +145,8 @@ fn places(options: &Options) -> anyhow::Result<Places> {
 
 /// Where everything is kept.
 fn store_place(options: &Options) -> anyhow::Result<StorePlace> {
-    let connections = options.store_connections.unwrap_or(8);
+    let usual = postgres::Settings::default();
+    let connections = options.store_connections.unwrap_or(usual.connections);
     if connections < LEAST_CONNECTIONS {
         bail!("store-connections is {connections}: give at least {LEAST_CONNECTIONS}");
     }
@@ -158,18 +159,23 @@ fn store_place(options: &Options) -> anyhow::Result<StorePlace> {
             "durability is about the database in the data directory: in PostgreSQL, what is promised is on its disk"
         );
     }
-    let poll = options.store_poll_interval.unwrap_or(1.0);
-    if !(0.01..=3600.0).contains(&poll) {
-        bail!("store-poll-interval is {poll}: give seconds between 0.01 and 3600");
+    let settings = postgres::Settings {
+        connections,
+        timeout: seconds("store-timeout", options.store_timeout, usual.timeout, 0.5)?,
+        listens: !options.store_no_listen.unwrap_or_default(),
+        poll: seconds("store-poll-interval", options.store_poll_interval, usual.poll, 0.01)?,
+        term: seconds("store-lease", options.store_lease, usual.term, 0.5)?,
+    };
+    Ok(StorePlace::Postgres { url, settings })
+}
+
+/// A time of an option, up to an hour.
+fn seconds(name: &str, given: Option<f64>, usual: Duration, least: f64) -> anyhow::Result<Duration> {
+    let Some(given) = given else { return Ok(usual) };
+    if !(least..=3600.0).contains(&given) {
+        bail!("{name} is {given}: give seconds between {least} and 3600");
     }
-    let listens = !options.store_no_listen.unwrap_or_default();
-    let term = options.store_lease.unwrap_or(30.0);
-    if !(0.5..=3600.0).contains(&term) {
-        bail!("store-lease is {term}: give seconds between 0.5 and 3600");
-    }
-    let (poll, term) = (Duration::from_secs_f64(poll), Duration::from_secs_f64(term));
-    let hearing = Hearing { listens, poll, term };
-    Ok(StorePlace::Postgres { url, connections, hearing })
+    Ok(Duration::from_secs_f64(given))
 }
 
 fn default_data_dir() -> anyhow::Result<PathBuf> {
@@ -184,7 +190,8 @@ mod tests {
 
     use clap::{CommandFactory, Parser};
 
-    use super::{Cli, Hearing, Options, StorePlace, places, store_place};
+    use super::{Cli, Options, StorePlace, places, store_place};
+    use crate::store::postgres::Settings;
 
     fn options(text: &str) -> Options {
         toml::from_str(text).unwrap()
@@ -231,19 +238,26 @@ mod tests {
         let place = |text: &str| store_place(&options(text)).map_err(|error| error.to_string());
         assert_eq!(place(""), Ok(StorePlace::DataDir));
         let url = "postgres://agq@db/agq".to_owned();
-        let hearing = Hearing { listens: true, poll: Duration::from_secs(1), term: Duration::from_secs(30) };
+        let settings = Settings::default();
         assert_eq!(
             place(&format!("store = '{url}'")),
-            Ok(StorePlace::Postgres { url: url.clone(), connections: 8, hearing })
+            Ok(StorePlace::Postgres { url: url.clone(), settings })
         );
-        let deaf = Hearing { listens: false, poll: Duration::from_millis(500), term: Duration::from_secs(2) };
-        let text =
-            format!("store = '{url}'\nstore-no-listen = true\nstore-poll-interval = 0.5\nstore-lease = 2");
-        assert_eq!(place(&text), Ok(StorePlace::Postgres { url, connections: 8, hearing: deaf }));
-        assert!(place("store = 'postgres://h/d'\nstore-poll-interval = 0").unwrap_err().contains("0.01"));
-        assert!(place("store = 'postgres://h/d'\nstore-lease = 0.4").unwrap_err().contains("0.5"));
+        let [timeout, poll, term] = [1500, 500, 2000].map(Duration::from_millis);
+        let settings = Settings { connections: 4, timeout, listens: false, poll, term };
+        let text = format!(
+            "store = '{url}'\nstore-connections = 4\nstore-timeout = 1.5\nstore-no-listen = true\nstore-poll-interval = 0.5\nstore-lease = 2"
+        );
+        assert_eq!(place(&text), Ok(StorePlace::Postgres { url, settings }));
+        for (name, least) in [("store-timeout", 0.5), ("store-poll-interval", 0.01), ("store-lease", 0.5)] {
+            let with = |seconds: f64| place(&format!("store = 'postgres://h/d'\n{name} = {seconds}"));
+            assert!(with(least).is_ok() && with(3600.0).is_ok(), "{name}");
+            for beyond in [least - 0.001, 3600.5] {
+                let refused = with(beyond).unwrap_err();
+                assert_eq!(refused, format!("{name} is {beyond}: give seconds between {least} and 3600"));
+            }
+        }
         assert!(place("store = 'agq.redb'").unwrap_err().contains("write postgres://USER@HOST/DATABASE"));
-        assert!(place("store = 'postgres://h/d'\nstore-connections = 4").is_ok());
         assert!(place("store = 'postgres://h/d'\nstore-connections = 3").unwrap_err().contains("at least 4"));
         assert!(place("store = 'postgres://h/d'\ndurability = 'always'").unwrap_err().contains("durability"));
     }

@@ -149,8 +149,8 @@ async fn open(config: &Config) -> anyhow::Result<(Arc<House>, Vec<Work>)> {
             house.backups.stand_in(&config.data_dir).context("cannot look for what is left of a backup")?;
             Ok((house, works))
         }
-        StorePlace::Postgres { url, connections, hearing } => {
-            let store = Arc::new(PostgresStore::open(url, *connections, *hearing).await?);
+        StorePlace::Postgres { url, settings } => {
+            let store = Arc::new(PostgresStore::open(url, *settings).await?);
             let (house, works) = furnish(Arc::clone(&store) as Arc<dyn Store>);
             let (others, outgoing) = mpsc::channel(MOST_OUTGOING);
             house.hub.tell_others(others);

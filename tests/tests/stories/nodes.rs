@@ -1,11 +1,13 @@
 //! Several agq on one PostgreSQL: nodes. Clients and workers are at any of them.
 
+mod moving;
+
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
 };
 
-use e2e::{Agq, Lab, Postgres, Ran, eventually};
+use e2e::{Agq, Lab, Postgres, Proxy, Ran, eventually};
 use serde_json::Value;
 
 use crate::support::{Raw, ended, numbered, only_job, plan};
@@ -201,4 +203,46 @@ fn a_database_that_crashes_loses_nothing_and_nobody_has_to_start_again() {
         raw.send(&format!("GET k{n}\n"));
         assert_eq!(raw.bulk(), n.to_string());
     }
+}
+
+#[test]
+fn a_node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
+    let cluster = Postgres::start_on_loopback();
+    let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
+    let lab = Lab::new();
+    let node = |at: &str| {
+        let store = format!("postgres://agq@{at}/postgres");
+        lab.agq(&["--store", &store, "--store-timeout", "1", "--store-lease", "2"])
+    };
+    let (far, near) = (node(&proxy.address()), node(&cluster.address()));
+    lab.submit_plan(&near, &plan("p", "true", &[]));
+    let mut waits = Raw::open(&lab, &far);
+    let handed_out = std::thread::spawn(move || {
+        loop {
+            let answer = waits.ask("BRPOP queue:ready 0");
+            if !answer.starts_with("-ERR the store failed: the database cannot be reached") {
+                return answer;
+            }
+        }
+    });
+    let mut asks = Raw::open(&lab, &far);
+    assert_eq!(asks.ask("SET before v"), "+OK");
+    proxy.cut_off();
+    // It is there for its clients, and says what it cannot do.
+    let refused = asks.ask("SET during v");
+    assert!(refused.contains("cannot be reached") || refused.contains("is not known"), "{refused}");
+    assert_eq!(asks.ask("PING"), "+PONG");
+    lab.submit_action(&near, "p", "first", "[{}]");
+    {
+        let _agw = lab.agw(&near, "w", &[]);
+        assert_eq!(ended(&lab, &near, "first")["status"], "completed");
+    }
+    assert!(!handed_out.is_finished(), "it had nothing to hand out");
+    proxy.calm();
+    eventually("it is back", || (asks.ask("SET after v") == "+OK").then_some(()));
+    lab.submit_action(&near, "p", "second", "[{}]");
+    assert!(handed_out.join().unwrap().starts_with('$'));
+    asks.send("GET before\n");
+    assert_eq!(asks.bulk(), "v");
+    assert_eq!(only_job(&lab, &far, "second")["status"], "pending");
 }

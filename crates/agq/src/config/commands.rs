@@ -30,6 +30,62 @@ pub(crate) enum Command {
     ///
     /// A node does that by itself when it starts. Where it may not, this is done before, by a user who may.
     Migrate(MigrateArgs),
+    /// Write everything that an agq remembers into a file that any agq can read, whatever its store
+    ///
+    /// A line of JSON for each plan, action, job with its input and results, worker and key; the last line has their numbers and
+    /// hashes. No agq may have the data directory open; a PostgreSQL may be at work: the file is of one moment.
+    Export(ExportArgs),
+    /// Put what `agq export` wrote into a store that is empty
+    ///
+    /// What is there afterwards is read again, counted and hashed, and compared with the file before it counts: everything is
+    /// there, or nothing.
+    Import(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// What to read: a data directory, a backup, or postgres://USER@HOST/DATABASE
+    #[arg(long, value_name = "PLACE")]
+    from: String,
+    /// The file to write, which must not be there yet; - for the standard output
+    pub(crate) file: PathBuf,
+}
+
+impl ExportArgs {
+    pub(crate) fn from(&self) -> Holding {
+        Holding::of(&self.from)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// Where to put it: a data directory without a database, or postgres://USER@HOST/DATABASE without contents
+    #[arg(long, value_name = "PLACE")]
+    to: String,
+    /// The file to read; - for the standard input
+    pub(crate) file: PathBuf,
+}
+
+impl ImportArgs {
+    pub(crate) fn to(&self) -> Holding {
+        Holding::of(&self.to)
+    }
+}
+
+/// A store, as it is said on the command line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Holding {
+    /// A data directory or a database file.
+    Path(PathBuf),
+    /// A PostgreSQL.
+    Postgres(String),
+}
+
+impl Holding {
+    fn of(place: &str) -> Self {
+        let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| place.starts_with(scheme));
+        if is_url { Self::Postgres(place.to_owned()) } else { Self::Path(place.into()) }
+    }
 }
 
 #[derive(Debug, Args)]

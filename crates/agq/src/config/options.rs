@@ -109,6 +109,10 @@ options! {
     /// Most connections to that PostgreSQL [default: 8]
     #[arg(long, env = "AGQ_STORE_CONNECTIONS", value_name = "N", help_heading = FILES)]
     store_connections: u32,
+    /// How long a statement there may take, in seconds; fractions are fine. One that has no answer five seconds later has failed:
+    /// the database cannot be reached [default: 60]
+    #[arg(long, env = "AGQ_STORE_TIMEOUT", value_name = "SECONDS", help_heading = FILES)]
+    store_timeout: f64,
     /// How often to look in that PostgreSQL for what other agq did and did not get across, in seconds [default: 1]
     #[arg(long, env = "AGQ_STORE_POLL_INTERVAL", value_name = "SECONDS", help_heading = FILES)]
     store_poll_interval: f64,

@@ -20,7 +20,7 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         let mut connection = Connection::open_patiently(&server).await.map_err(|error| advised(&error))?;
         fetch(&mut connection, &mut part).await
     })?;
-    let found = part.put()?;
+    let found = part.put_database()?;
     let (file, count) = (args.file.display(), found.inconsistencies.len());
     say(&format!("wrote {file}: {}", shown(&found)))?;
     if count > 0 {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::say;
+use super::{database, say};
 use crate::{
     config::CheckArgs,
     store::redb::{Examined, FORMAT, examine},
@@ -12,7 +12,7 @@ use crate::{
 
 /// Whether it is.
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
-    let file = if args.path.is_dir() { args.path.join("agq.redb") } else { args.path.clone() };
+    let file = database(&args.path);
     let found = examine(&file);
     if args.json {
         say(&document(&file, &found).to_string())?;

@@ -1,13 +1,19 @@
 //! What agq does besides running the queue: backups are fetched, databases are checked, backups are put back, a PostgreSQL is
-//! made ready. One file a command. Nothing here serves anybody.
+//! made ready, what is in one store is brought into another. One file a command. Nothing here serves anybody.
 
 mod backup;
 mod check;
+mod export;
+mod import;
 mod migrate;
 mod part;
 mod restore;
 
-use std::{io::Write, process::ExitCode};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use crate::config::Command;
 
@@ -17,6 +23,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Backup(args) => backup::backup(args)?,
         Command::Restore(args) => restore::restore(args)?,
         Command::Migrate(args) => migrate::migrate(args)?,
+        Command::Export(args) => export::export(args)?,
+        Command::Import(args) => import::import(args)?,
         Command::Check(args) => {
             if !check::check(args)? {
                 return Ok(ExitCode::FAILURE);
@@ -31,4 +39,9 @@ fn say(line: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
+}
+
+/// The database of a data directory, or the file itself.
+fn database(path: &Path) -> PathBuf {
+    if path.is_dir() { path.join("agq.redb") } else { path.to_owned() }
 }

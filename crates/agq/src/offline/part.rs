@@ -1,4 +1,4 @@
-//! A database file that comes into its place whole and checked, or not at all.
+//! A file that comes into its place whole and checked, or not at all.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -34,10 +34,26 @@ impl Part {
         Ok(Self { place: place.to_owned(), path, file })
     }
 
-    /// Puts what was written into its place, on disk, if it can be read.
-    pub(super) fn put(self) -> anyhow::Result<Examined> {
-        self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))?;
+    /// Where it is for now.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts a database into its place, on disk, if it can be read.
+    pub(super) fn put_database(self) -> anyhow::Result<Examined> {
+        self.sync()?;
         let found = examine(&self.path)?;
+        self.put()?;
+        Ok(found)
+    }
+
+    fn sync(&self) -> anyhow::Result<()> {
+        self.file.sync_all().with_context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// Puts what was written into its place, on disk.
+    pub(super) fn put(self) -> anyhow::Result<()> {
+        self.sync()?;
         let dir = parent(&self.place);
         // An agq that starts meanwhile would make a new one.
         let _alone = lock_dir(dir).with_context(|| format!("cannot lock {}", dir.display()))?;
@@ -45,8 +61,7 @@ impl Part {
         fs::rename(&self.path, &self.place)
             .with_context(|| format!("cannot give {} its name", self.place.display()))?;
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
-        synced.with_context(|| format!("cannot make sure that {} is on disk", self.place.display()))?;
-        Ok(found)
+        synced.with_context(|| format!("cannot make sure that {} is on disk", self.place.display()))
     }
 }
 

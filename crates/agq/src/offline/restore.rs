@@ -30,6 +30,6 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     File::open(&args.file)
         .and_then(|mut from| io::copy(&mut from, &mut part.file))
         .with_context(|| format!("cannot copy {backup} to {}: is the disk full?", dir.display()))?;
-    let found = part.put()?;
+    let found = part.put_database()?;
     say(&format!("restored {} from {backup}: {}; start agq", place.display(), shown(&found)))
 }

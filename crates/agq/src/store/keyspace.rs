@@ -8,8 +8,9 @@ use std::{
 
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
-use super::{Answer, StoreError};
+use super::{Answer, StoreError, portable::text};
 
 /// What a key holds, and until when.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,10 +21,11 @@ pub(crate) struct Entry {
 }
 
 /// What a key holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Content {
     /// A string, in place.
-    Text(Bytes),
+    Text(#[serde(with = "text")] Bytes),
     /// A list: its elements are at the places `head..tail`, of which there is at least one.
     List { head: i64, tail: i64 },
     /// A sorted set: how many members it has, at least one.

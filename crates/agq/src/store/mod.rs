@@ -8,11 +8,12 @@ mod arrivals;
 #[cfg(test)]
 mod contract;
 mod keyspace;
+pub(crate) mod portable;
 pub(crate) mod postgres;
 mod records;
 pub(crate) mod redb;
 
-use std::{cell::Cell, time::Duration};
+use std::cell::Cell;
 
 use futures_util::future::BoxFuture;
 
@@ -72,17 +73,6 @@ impl Default for Opening {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the store failed: {0}")]
 pub(crate) struct StoreError(pub(crate) String);
-
-/// How nodes that share a store hear of each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hearing {
-    /// Whether what is notified is listened for.
-    pub(crate) listens: bool,
-    /// How often to look for what may have been missed.
-    pub(crate) poll: Duration,
-    /// How long the one that leads may be silent before another does.
-    pub(crate) term: Duration,
-}
 
 thread_local! {
     static HAND_INS: Cell<u64> = const { Cell::new(0) };

@@ -75,7 +75,7 @@ pub(crate) enum Added {
 }
 
 /// A job with what is kept beside it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredJob {
     pub(crate) job: Job,
     /// The queue it waits in.

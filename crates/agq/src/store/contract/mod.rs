@@ -7,7 +7,7 @@ mod commands;
 mod keys;
 mod shown;
 
-use std::{cell::OnceCell, error::Error, path::Path, sync::Arc, time::Duration};
+use std::{cell::OnceCell, error::Error, path::Path, sync::Arc};
 
 use e2e::Database;
 use futures_util::FutureExt;
@@ -15,7 +15,11 @@ use goldenscript::{Command, Context, Runner};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::{Hearing, Opening, Store, postgres::PostgresStore, redb::RedbStore};
+use super::{
+    Opening, Store,
+    postgres::{PostgresStore, Settings},
+    redb::RedbStore,
+};
 
 type Opener = fn(&Place) -> Arc<dyn Store>;
 
@@ -89,9 +93,10 @@ fn redb(place: &Place) -> Arc<dyn Store> {
 }
 
 fn postgres(place: &Place) -> Arc<dyn Store> {
-    let hearing = Hearing { listens: true, poll: Duration::from_secs(1), term: Duration::from_secs(30) };
     let url = place.database.get_or_init(Database::new).url();
-    wanting(Arc::new(place.runtime.handle().block_on(PostgresStore::open(&url, 4, hearing)).unwrap()))
+    wanting(Arc::new(
+        place.runtime.handle().block_on(PostgresStore::open(&url, Settings::default())).unwrap(),
+    ))
 }
 
 /// Somebody wants to know of all that comes.

@@ -103,7 +103,8 @@ impl<'s> PgKeys<'s> {
     }
 }
 
-fn entry_of(row: &PgRow) -> Result<Entry, Error> {
+/// A row with the columns of a key.
+pub(super) fn entry_of(row: &PgRow) -> Result<Entry, Error> {
     let content =
         match (row.try_get("head")?, row.try_get("tail")?, row.try_get::<Option<i64>, _>("members")?) {
             (Some(head), Some(tail), _) => Content::List { head, tail },

@@ -40,13 +40,8 @@ impl Known {
         if let Some((number, _)) = self.lanes.iter().find(|(_, known)| *known == key) {
             return Ok(number.cast_unsigned());
         }
-        let needs = encode(&key.needs)?;
-        let made = "INSERT INTO agq.lanes (queue, needs) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        session.run(query(made).bind(&key.queue).bind(&needs))?;
-        let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND needs = $2";
-        let row = session.row(query(sought).bind(&key.queue).bind(&needs))?.ok_or(Error::RowNotFound)?;
         // It is learned when it is committed: this may be rolled back.
-        row.try_get::<i32, _>(0).map(i32::cast_unsigned)
+        make(session, key)
     }
 
     /// The lanes of a queue whose jobs someone with these abilities can run.
@@ -54,6 +49,16 @@ impl Known {
         let is_for = |key: &LaneKey| key.queue == queue && abilities.cover(&key.needs);
         self.lanes.iter().filter(|(_, key)| is_for(key)).map(|(number, _)| *number).collect()
     }
+}
+
+/// Makes a lane where it is new; its number.
+pub(super) fn make(session: &Session, key: &LaneKey) -> Result<u32, Error> {
+    let needs = encode(&key.needs)?;
+    let made = "INSERT INTO agq.lanes (queue, needs) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    session.run(query(made).bind(&key.queue).bind(&needs))?;
+    let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND needs = $2";
+    let row = session.row(query(sought).bind(&key.queue).bind(&needs))?.ok_or(Error::RowNotFound)?;
+    row.try_get::<i32, _>(0).map(i32::cast_unsigned)
 }
 
 /// A row of lane, queue and needs.

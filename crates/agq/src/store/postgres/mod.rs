@@ -3,7 +3,7 @@
 //! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
 //! `schema` makes the tables, `known` remembers the lanes. `nodes` says who else is there, and `relay` what happens at them; it tells
-//! others the `events`, too.
+//! others the `events`, too. `portable` makes of it what any store can read.
 
 mod actions;
 mod batch;
@@ -15,6 +15,7 @@ mod keyspace;
 mod known;
 mod nodes;
 mod numbers;
+mod portable;
 mod pruning;
 mod reads;
 mod records;
@@ -48,12 +49,13 @@ use self::{
     known::Known,
     nodes::Nodes,
     relay::{Notice, Relay},
+    session::within,
     writer::{Writer, explained},
 };
-use super::{Answer, Arrivals, Hearing, Promise, StoreError};
+use super::{Answer, Arrivals, Promise, StoreError};
 
-/// How long a statement may take, and a transaction may wait for the next one.
-const STATEMENT_TIMEOUT: &str = "60s";
+pub(crate) use self::portable::{export, import};
+
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most nodes that write counts of their own: beyond that, some share.
@@ -62,6 +64,35 @@ const SHARDS: i16 = 1024;
 /// Most notices that wait to be told; more are not told, and whoever waits looks by itself.
 const MOST_NOTICES: usize = 20_000;
 
+/// How a node works with the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// Most connections for reads and writes.
+    pub(crate) connections: u32,
+    /// How long a statement may take, and a transaction may wait for the next one.
+    pub(crate) timeout: Duration,
+    /// Whether what other nodes tell is listened for.
+    pub(crate) listens: bool,
+    /// How often to look for what may have been missed.
+    pub(crate) poll: Duration,
+    /// How long the node that leads may be silent before another does.
+    pub(crate) term: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let [timeout, poll, term] = [60, 1, 30].map(Duration::from_secs);
+        Self { connections: 8, timeout, listens: true, poll, term }
+    }
+}
+
+impl Settings {
+    /// How long to wait for an answer: the database gives up sooner, where it can be reached.
+    fn patience(&self) -> Duration {
+        self.timeout + CONNECT_TIMEOUT
+    }
+}
+
 /// A database, with a writer of this node.
 pub(crate) struct PostgresStore {
     /// `None` once the store is closing.
@@ -69,6 +100,7 @@ pub(crate) struct PostgresStore {
     writer: Option<JoinHandle<()>>,
     pool: PgPool,
     runtime: Handle,
+    patience: Duration,
     arrivals: Arc<Arrivals>,
     nodes: Arc<Nodes>,
     notices: mpsc::Sender<Notice>,
@@ -101,24 +133,24 @@ async fn bring_up_to_date(options: &PgConnectOptions, place: &str) -> anyhow::Re
 
 impl PostgresStore {
     /// Connects, and makes the tables where they are missing. `url` is `postgres://USER@HOST/DATABASE`, as libpq knows it.
-    pub(crate) async fn open(url: &str, connections: u32, hearing: Hearing) -> anyhow::Result<Self> {
+    pub(crate) async fn open(url: &str, settings: Settings) -> anyhow::Result<Self> {
         let (options, place) = options(url)?;
-        let bounded = options.clone().options([
-            ("statement_timeout", STATEMENT_TIMEOUT),
-            ("idle_in_transaction_session_timeout", STATEMENT_TIMEOUT),
-        ]);
+        let timeout = settings.timeout.as_millis().to_string();
+        let bounded = options
+            .clone()
+            .options([("statement_timeout", &timeout), ("idle_in_transaction_session_timeout", &timeout)]);
         let pool = PgPoolOptions::new()
-            .max_connections(connections)
+            .max_connections(settings.connections)
             .acquire_timeout(CONNECT_TIMEOUT)
             .connect_lazy_with(bounded);
-        let nodes = Arc::new(Nodes::new(hearing.term));
+        let nodes = Arc::new(Nodes::new(settings.term, settings.patience()));
         bring_up_to_date(&options, &place).await?;
         let shown = nodes.show(&pool).await.map_err(|error| explained(&error));
         shown.with_context(|| format!("cannot use the database {place}"))?;
-        Self::start(pool, nodes, hearing).context("cannot start the writer")
+        Self::start(pool, nodes, settings).context("cannot start the writer")
     }
 
-    fn start(pool: PgPool, nodes: Arc<Nodes>, hearing: Hearing) -> anyhow::Result<Self> {
+    fn start(pool: PgPool, nodes: Arc<Nodes>, settings: Settings) -> anyhow::Result<Self> {
         let (queue, arrivals, runtime) =
             (Arc::new(Queue::default()), Arc::new(Arrivals::default()), Handle::current());
         let (notices, told) = mpsc::channel(MOST_NOTICES);
@@ -132,10 +164,15 @@ impl PostgresStore {
             shard: fastrand::i16(0..SHARDS),
             known: Known::default(),
             session: None,
+            patience: settings.patience(),
         };
         let thread = std::thread::Builder::new().name("writer".into()).spawn(move || writer.work())?;
-        let relay =
-            Relay { pool: pool.clone(), nodes: Arc::clone(&nodes), arrivals: Arc::clone(&arrivals), hearing };
+        let relay = Relay {
+            pool: pool.clone(),
+            nodes: Arc::clone(&nodes),
+            arrivals: Arc::clone(&arrivals),
+            settings,
+        };
         let (relay, mut aside) = (Arc::new(relay), JoinSet::new());
         aside.spawn(Arc::clone(&relay).tell(told));
         aside.spawn({
@@ -143,7 +180,8 @@ impl PostgresStore {
             async move { nodes.beat(&pool).await }
         });
         let (inbox, writer, aside) = (Some(Inbox(queue)), Some(thread), Mutex::new(aside));
-        Ok(Self { inbox, writer, pool, runtime, arrivals, nodes, notices, relay, aside })
+        let patience = settings.patience();
+        Ok(Self { inbox, writer, pool, runtime, patience, arrivals, nodes, notices, relay, aside })
     }
 
     /// Hears what happens at other nodes, and tells it `tell`; what comes from `outgoing` is told to them. Messages on channels are
@@ -189,7 +227,7 @@ impl PostgresStore {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let answer = self.runtime.spawn(read(self.pool.clone()));
+        let answer = self.runtime.spawn(within(self.patience, read(self.pool.clone())));
         Box::pin(async move {
             let answer = answer.await.map_err(|error| StoreError(error.to_string()))?;
             answer.map_err(|error| explained(&error))

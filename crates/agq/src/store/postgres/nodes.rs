@@ -13,12 +13,16 @@ use sqlx::{Error, PgPool, query, query_scalar};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::session::within;
+
 /// A node's place among the others.
 pub(super) struct Nodes {
     /// This node, unlike any other that ever was.
     pub(super) name: String,
     /// How long whoever leads does so without a word. A node shows itself twice as often, and is taken for gone after twice as long.
     term: Duration,
+    /// How long to wait for an answer.
+    patience: Duration,
     lease: Mutex<Lease>,
     has_company: AtomicBool,
 }
@@ -30,15 +34,15 @@ struct Lease {
 }
 
 impl Nodes {
-    pub(super) fn new(term: Duration) -> Self {
+    pub(super) fn new(term: Duration, patience: Duration) -> Self {
         let name = uuid::Uuid::new_v4().simple().to_string();
-        Self { name, term, lease: Mutex::default(), has_company: AtomicBool::new(false) }
+        Self { name, term, patience, lease: Mutex::default(), has_company: AtomicBool::new(false) }
     }
 
     /// Shows that this node is there, and leads where nobody else does; until this is dropped.
     pub(super) async fn beat(&self, pool: &PgPool) {
         loop {
-            if let Err(error) = self.show(pool).await {
+            if let Err(error) = within(self.patience, self.show(pool)).await {
                 warn!(%error, "this node could not show the others that it is there; it tries again");
             }
             tokio::time::sleep(self.term / 2).await;

@@ -68,18 +68,34 @@ async fn page_of(pool: &PgPool, sql: &'static str, page: Page) -> Result<Vec<Str
     Ok(found)
 }
 
+/// Actions with their tallies, over all shards.
+macro_rules! tallied {
+    ($which:literal) => {
+        concat!(
+            "SELECT record, t.* FROM agq.actions AS a, LATERAL (SELECT coalesce(sum(pending), 0)::bigint, \
+             coalesce(sum(running), 0)::bigint, coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint, \
+             coalesce(sum(dead), 0)::bigint, coalesce(sum(cancelled), 0)::bigint, max(last_ended_at) \
+             FROM agq.tallies WHERE action_id = a.action_id) AS t ",
+            $which
+        )
+    };
+}
+/// All actions, in the order of their ids.
+pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
+
 pub(super) async fn action(pool: &PgPool, action_id: ActionId) -> Result<Option<(Action, Tally)>, Error> {
-    let sql = "SELECT record, t.* FROM agq.actions AS a, LATERAL (SELECT \
-         coalesce(sum(pending), 0)::bigint, coalesce(sum(running), 0)::bigint, coalesce(sum(completed), 0)::bigint, \
-         coalesce(sum(failed), 0)::bigint, coalesce(sum(dead), 0)::bigint, coalesce(sum(cancelled), 0)::bigint, \
-         max(last_ended_at) FROM agq.tallies WHERE action_id = a.action_id) AS t WHERE a.action_id = $1";
-    let Some(row) = query(sql).bind(action_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
+    let sql = query(tallied!("WHERE a.action_id = $1")).bind(action_id.as_str());
+    sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
+}
+
+/// A row of an action and its tally.
+pub(super) fn action_of(row: &PgRow) -> Result<(Action, Tally), Error> {
     let mut tally = Tally::default();
     for (at, count) in tally.jobs.iter_mut().enumerate() {
         *count = numbers::count(row.try_get(1 + at)?);
     }
     tally.last_ended_at = row.try_get::<Option<i64>, _>(7)?.map(|at| Timestamp(numbers::count(at)));
-    Ok(Some((decode(row.try_get(0)?)?, tally)))
+    Ok((decode(row.try_get(0)?)?, tally))
 }
 
 pub(super) async fn jobs_of(

@@ -260,10 +260,10 @@ impl Keyspace for PostgresStore {
     }
 
     fn scan(&self, work: KeyWork) -> Answer<()> {
-        let (pool, runtime) = (self.pool.clone(), self.runtime.clone());
+        let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
         let looked = tokio::task::spawn_blocking(move || {
             let connection = runtime.block_on(pool.acquire()).map_err(|error| explained(&error))?;
-            let session = Session::new(connection, runtime);
+            let session = Session::new(connection, runtime, patience);
             if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
                 session.give_up();
                 return Err(explained(&error));

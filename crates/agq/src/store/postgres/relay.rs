@@ -19,8 +19,8 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::nodes::Nodes;
-use crate::store::{Arrivals, Arrived, Hearing};
+use super::{Settings, nodes::Nodes, session::within};
+use crate::store::{Arrivals, Arrived};
 
 /// Jobs became ready.
 const JOBS: &str = "agq_jobs";
@@ -55,7 +55,7 @@ pub(super) struct Relay {
     pub(super) pool: PgPool,
     pub(super) nodes: Arc<Nodes>,
     pub(super) arrivals: Arc<Arrivals>,
-    pub(super) hearing: Hearing,
+    pub(super) settings: Settings,
 }
 
 impl Relay {
@@ -64,7 +64,8 @@ impl Relay {
         let mut connection: Option<PgConnection> = None;
         let mut waiting = Vec::new();
         while notices.recv_many(&mut waiting, MOST_TOGETHER).await > 0 {
-            if let Err(error) = self.send(&mut connection, &mut waiting).await {
+            let sent = within(self.settings.patience(), self.send(&mut connection, &mut waiting)).await;
+            if let Err(error) = sent {
                 // Whoever waits looks by itself before long.
                 debug!(%error, "other nodes could not be told something");
                 connection = None;
@@ -127,7 +128,7 @@ impl Relay {
     /// Hears what happens at other nodes, and `tell`s the messages, until it is dropped.
     pub(super) async fn hear(&self, tell: impl Fn(Bytes, Bytes)) {
         let looking = async {
-            let mut ticks = interval(self.hearing.poll);
+            let mut ticks = interval(self.settings.poll);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
@@ -137,7 +138,7 @@ impl Relay {
             }
         };
         let listening = async {
-            if !self.hearing.listens {
+            if !self.settings.listens {
                 return pending::<()>().await;
             }
             loop {

@@ -1,14 +1,27 @@
 //! A connection of the writer's thread: queries one after the other, each waited for on the spot.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, time::Duration};
 
 use sqlx::{
-    Error, PgConnection, Postgres,
+    AssertSqlSafe, Error, PgConnection, Postgres,
     pool::PoolConnection,
     postgres::{PgArguments, PgRow},
+    query,
     query::Query,
 };
 use tokio::runtime::Handle;
+
+/// What work on the database comes to, or that there is no answer. The database itself gives up on a statement; a network that
+/// carries nothing says nothing.
+pub(super) async fn within<T>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(patience, work).await.unwrap_or_else(|_| {
+        let text = format!("it has not answered for {} seconds", patience.as_secs());
+        Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
+    })
+}
 
 /// A query with its arguments.
 pub(super) type Sql<'q> = Query<'q, Postgres, PgArguments>;
@@ -17,12 +30,13 @@ pub(super) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 pub(super) struct Session {
     connection: RefCell<PoolConnection<Postgres>>,
     runtime: Handle,
+    patience: Duration,
 }
 
 impl Session {
     /// Must not be used on a thread of the runtime.
-    pub(super) fn new(connection: PoolConnection<Postgres>, runtime: Handle) -> Self {
-        Self { connection: RefCell::new(connection), runtime }
+    pub(super) fn new(connection: PoolConnection<Postgres>, runtime: Handle, patience: Duration) -> Self {
+        Self { connection: RefCell::new(connection), runtime, patience }
     }
 
     /// Closes it: nobody is to use it again.
@@ -51,7 +65,27 @@ impl Session {
         self.on(async |connection| sqlx::raw_sql(sql).execute(connection).await.map(drop))
     }
 
+    /// Hands over all rows that a query finds, however many they are: some at a time. Inside a transaction, and one query after the
+    /// other.
+    pub(super) fn walk<E: From<Error>>(
+        &self,
+        sql: &'static str,
+        mut each: impl FnMut(&PgRow) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let declared = AssertSqlSafe(format!("DECLARE walk NO SCROLL CURSOR FOR {sql}"));
+        self.on(async |connection| sqlx::raw_sql(declared).execute(connection).await)?;
+        loop {
+            // What it is prepared for are the rows of this query, not of the next one.
+            let rows = self.rows(query("FETCH 1000 FROM walk").persistent(false))?;
+            if rows.is_empty() {
+                return Ok(self.script("CLOSE walk")?);
+            }
+            rows.iter().try_for_each(&mut each)?;
+        }
+    }
+
     fn on<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>) -> Result<T, Error> {
-        self.runtime.block_on(work(&mut self.connection.borrow_mut()))
+        let connection = &mut self.connection.borrow_mut();
+        self.runtime.block_on(async { within(self.patience, work(connection)).await })
     }
 }

@@ -1,11 +1,9 @@
 //! What the database does with our statements.
 
-use std::time::Duration;
-
 use e2e::Database;
 use sqlx::{AssertSqlSafe, query, query_scalar, raw_sql};
 
-use super::{Hearing, PostgresStore, claims::CANDIDATES};
+use super::{PostgresStore, Settings, claims::CANDIDATES};
 
 /// A million jobs, nine of ten of them ready, in three lanes.
 const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert_to(n::text, 'UTF8') FROM generate_series(1, 3) AS n; \
@@ -17,8 +15,8 @@ const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_an_index_scan_among_a_million_jobs() {
     let database = Database::new();
-    let hearing = Hearing { listens: false, poll: Duration::from_secs(60), term: Duration::from_secs(30) };
-    let store = PostgresStore::open(&database.url(), 4, hearing).await.unwrap();
+    let settings = Settings { listens: false, ..Settings::default() };
+    let store = PostgresStore::open(&database.url(), settings).await.unwrap();
     raw_sql(FILL).execute(&store.pool).await.unwrap();
     let explained = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {CANDIDATES}");
     let plan: Vec<String> = query_scalar(AssertSqlSafe(explained))

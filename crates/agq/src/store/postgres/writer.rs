@@ -1,7 +1,7 @@
 //! The writer: one thread, one connection, one transaction at a time with everything that waits. What is written together costs
 //! one round to the database for each kind, and one commit.
 
-use std::{mem::take, sync::Arc};
+use std::{mem::take, sync::Arc, time::Duration};
 
 use agenix_protocol::ids::ActionId;
 use sqlx::{Error, PgPool, query};
@@ -41,6 +41,8 @@ pub(super) struct Writer {
     pub(super) known: Known,
     /// The connection, as long as it works.
     pub(super) session: Option<Session>,
+    /// How long to wait for an answer.
+    pub(super) patience: Duration,
 }
 
 /// What a transaction brought about, besides its outcomes.
@@ -129,7 +131,7 @@ impl Writer {
     }
 
     fn connect(&self) -> Result<Session, Error> {
-        Ok(Session::new(self.runtime.block_on(self.pool.acquire())?, self.runtime.clone()))
+        Ok(Session::new(self.runtime.block_on(self.pool.acquire())?, self.runtime.clone(), self.patience))
     }
 
     fn transact(&mut self, session: &Session, writes: &mut [Write]) -> Result<Effects, Failure> {

@@ -133,6 +133,30 @@ pub(super) fn open_on(backend: impl redb::StorageBackend) -> anyhow::Result<Data
 /// Looks at a database file: its checksums, and whether its tables agree. What has to be mended or upgraded for that is so in
 /// memory alone. An error says why it cannot be read at all.
 pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
+    let looked = look(file)?;
+    let view = looked.kept.view();
+    Ok(Examined {
+        format: looked.format,
+        bytes: looked.bytes,
+        plans: view.table(&PLANS).len()?,
+        actions: view.table(&ACTIONS).len()?,
+        jobs: view.table(&JOBS).len()?,
+        inconsistencies: check::inconsistencies(&view)?,
+    })
+}
+
+/// What is in a database file, while it is not changed.
+pub(super) struct Looked {
+    pub(super) kept: Kept,
+    /// The format of the file, whatever this agq writes.
+    format: u64,
+    bytes: u64,
+    /// After what is kept of it: it is closed when nobody reads any more.
+    _database: Database,
+}
+
+/// Opens a database file to be looked at, with what its journal says.
+pub(super) fn look(file: &Path) -> anyhow::Result<Looked> {
     let shown = file.display();
     let opened = File::open(file).with_context(|| format!("cannot open {shown}"))?;
     let bytes = opened.metadata()?.len();
@@ -150,16 +174,7 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
     format::check(&database).with_context(unusable)?;
     replay_journal(&database, file).with_context(unusable)?;
     format::convert(&database).with_context(unusable)?;
-    let kept = Kept::of(&database)?;
-    let view = kept.view();
-    Ok(Examined {
-        format,
-        bytes,
-        plans: view.table(&PLANS).len()?,
-        actions: view.table(&ACTIONS).len()?,
-        jobs: view.table(&JOBS).len()?,
-        inconsistencies: check::inconsistencies(&view)?,
-    })
+    Ok(Looked { kept: Kept::of(&database)?, format, bytes, _database: database })
 }
 
 /// Brings a database to what its journal says. Where there is no such file, an empty one says enough to whoever needs one.

@@ -153,6 +153,16 @@ impl Batch<'_> {
         Ok(())
     }
 
+    /// Puts a key that is not there yet, with the number that it had elsewhere.
+    pub(super) fn put_numbered(&mut self, key: &[u8], number: u64, entry: Entry) {
+        self.known.last_key = self.known.last_key.max(number);
+        self.key_numbers.insert(number, key);
+        if let Some(at) = entry.expires_at {
+            self.expiries.insert((at.0, key), ());
+        }
+        self.keys.insert(key, KeyRecord { number, entry });
+    }
+
     /// Gives a new key a number above all others.
     fn number_key(&mut self, key: &[u8]) -> u64 {
         self.known.last_key += 1;
@@ -196,7 +206,7 @@ impl Batch<'_> {
         Ok(item)
     }
 
-    fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {
+    pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {
         self.remove_score(key, member)?;
         self.scores.insert((key, member), score);
         self.by_score.insert((key, score, member), ());

@@ -177,6 +177,11 @@ impl Lanes {
         self.next_seq
     }
 
+    /// A job has this place in the order of all jobs; later ones come after it.
+    pub(super) fn saw_seq(&mut self, seq: u64) {
+        self.next_seq = self.next_seq.max(seq);
+    }
+
     /// Writes what changed. A lane without jobs goes here and not sooner: within a batch no number is given twice.
     pub(super) fn save(
         &mut self,

@@ -7,7 +7,7 @@
 //! `pruning` and `keyspace` are what can be done in a batch, `lanes` is what the writer has `known` by heart. `commit` makes a batch
 //! durable by the `journal` and visible in the memtable, and `recovery` puts together again what the files hold. `records` hands all
 //! of it out, `reads` and `key_reads` look. `file` opens the database, `format` brings it to the format of today, `check` says what
-//! in it contradicts itself, `backup` copies it.
+//! in it contradicts itself, `backup` copies it, `portable` makes of it what any store can read.
 
 mod actions;
 mod backup;
@@ -29,6 +29,7 @@ mod known;
 mod lanes;
 mod memtable;
 mod overlay;
+mod portable;
 mod pruning;
 mod reads;
 mod records;
@@ -52,6 +53,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::{
     file::{Examined, examine, lock_dir, parent},
+    portable::{export, import},
     tables::FORMAT,
     writer::Writer,
 };
