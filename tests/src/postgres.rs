@@ -125,6 +125,11 @@ impl Postgres {
         self.dir.path()
     }
 
+    /// How a client reaches the database that is there from the beginning.
+    pub fn url(&self) -> String {
+        url("postgres", self.path())
+    }
+
     /// One of its programs, which knows where the cluster is.
     fn client(&self, program: &str) -> Command {
         let mut command = client(&self.bin, self.dir.path(), program);
@@ -176,8 +181,12 @@ impl Database {
 
     /// How a client reaches it.
     pub fn url(&self) -> String {
-        format!("postgres://{USER}@localhost/{}?host={}", self.name, self.socket.display())
+        url(&self.name, &self.socket)
     }
+}
+
+fn url(database: &str, socket: &Path) -> String {
+    format!("postgres://{USER}@localhost/{database}?host={}", socket.display())
 }
 
 fn client(bin: &Path, socket: &Path, program: &str) -> Command {

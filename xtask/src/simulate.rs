@@ -3,7 +3,11 @@
 
 use clap::Args;
 
-use crate::{binaries, report::must};
+use crate::{
+    binaries,
+    report::{Report, must},
+    tools,
+};
 
 /// Which seeds.
 #[derive(Debug, Args)]
@@ -26,10 +30,19 @@ pub(crate) struct Seeds {
     /// Run each seed twice, and compare
     #[arg(long)]
     twice: bool,
+    /// Let nothing go wrong, and play each seed on redb and on a PostgreSQL: both have to answer alike
+    #[arg(long, conflicts_with_all = ["seed", "twice"])]
+    twins: bool,
 }
 
 /// Plays seeds.
 pub(crate) fn seeds(seeds: &Seeds) -> anyhow::Result<()> {
+    if seeds.twins {
+        let mut report = Report::default();
+        twins(&mut report, seeds.first, seeds.seeds, seeds.steps)?;
+        report.print();
+        return Ok(());
+    }
     let mut args = vec![format!("--steps={}", seeds.steps)];
     match seeds.seed {
         Some(seed) => args.push(format!("--seed={seed}")),
@@ -45,6 +58,19 @@ pub(crate) fn test() -> anyhow::Result<()> {
     let steps = "--steps=60".to_owned();
     simulate("seeds", &["--seeds=300".to_owned(), "--twice".to_owned(), steps.clone()])?;
     simulate("seeds", &["--seeds=10000".to_owned(), steps])
+}
+
+/// What `cargo xtask test` plays on both stores.
+pub(crate) fn test_twins(report: &mut Report) -> anyhow::Result<()> {
+    twins(report, 0, 200, 60)
+}
+
+/// Plays seeds on redb and on a PostgreSQL of their own.
+fn twins(report: &mut Report, first: u64, seeds: u64, steps: u64) -> anyhow::Result<()> {
+    let Some(cluster) = tools::postgres(report) else { return Ok(()) };
+    let args = [format!("--store={}", cluster.url()), format!("--first={first}")];
+    let counts = [format!("--seeds={seeds}"), format!("--steps={steps}")];
+    simulate("twins", &[args, counts].concat())
 }
 
 /// Opens what a crash could leave behind, and what is left of a file that was damaged.

@@ -42,6 +42,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         )
     })?;
     report.step("ten thousand simulated seeds", |_| simulate::test())?;
+    report.step("two hundred seeds on both stores", simulate::test_twins)?;
     report.step("crash images and damage", |_| simulate::crash_images(false))?;
     report.step("instruction counts", |report| bench::check(report, false))?;
     report.step("stories on the real binaries", |report| e2e::stories(report, None))?;

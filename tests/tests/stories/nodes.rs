@@ -175,8 +175,7 @@ fn nodes_that_are_killed_and_come_back_lose_nothing() {
 fn a_database_that_crashes_loses_nothing_and_nobody_has_to_start_again() {
     let mut cluster = Postgres::start(&[]);
     let lab = Lab::new();
-    let store = format!("postgres://agq@localhost/postgres?host={}", cluster.path().display());
-    let agq = lab.agq(&["--store", &store, "--store-lease", "2"]);
+    let agq = lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);
     let mut raw = Raw::open(&lab, &agq);
     let (mut acknowledged, mut refused) = (0, 0);
     for round in 0..3 {

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use agenix_protocol::ids::WorkerId;
 
-use super::life::Life;
 use crate::{
     commands::{self, Done},
-    house::{Caller, connection_name},
+    house::{Caller, House, connection_name},
     keyring::{Identity, Role},
 };
 use agenix_protocol::resp::Reply;
@@ -28,7 +27,7 @@ pub(super) struct Unproven {
 }
 
 /// Somebody with a connection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Actor {
     /// `None` for a connection that registers no worker.
     pub(super) worker_id: Option<WorkerId>,
@@ -92,11 +91,10 @@ fn caller(number: u64, worker_id: Option<&WorkerId>) -> Caller {
     }
 }
 
-/// What agq does when a connection is closed. Its number is that of nobody's reply.
-pub(super) fn close_connection(life: &mut Life, number: u64, actor: &Actor) {
-    let (house, caller, unproven) =
-        (Arc::clone(&life.house), Arc::clone(&actor.caller), actor.unproven.clone());
-    life.spawn(number, async move {
+/// What agq does when a connection is closed.
+pub(super) fn close_connection(house: &Arc<House>, actor: &Actor) -> impl Future<Output = Done> + 'static {
+    let (house, caller, unproven) = (Arc::clone(house), Arc::clone(&actor.caller), actor.unproven.clone());
+    async move {
         for claim in unproven {
             let holder = &*claim.holder;
             let _failing = commands::hand_back_unreported(&house, &claim.job_id, holder, claim.attempt).await;
@@ -106,5 +104,5 @@ pub(super) fn close_connection(life: &mut Life, number: u64, actor: &Actor) {
             let _failing = commands::detach(&house, worker_id, &caller.connection).await;
         }
         Done::plain(Reply::Nil)
-    });
+    }
 }

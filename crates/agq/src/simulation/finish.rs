@@ -29,7 +29,7 @@ impl World {
         // Everybody comes anew, but for one worker and who has no name: they never come back.
         for at in 0..self.actors.len() {
             self.actors[at].holds.clear();
-            self.disconnect(at);
+            self.part(at)?;
         }
         self.is_regular = true;
         for round in 0..ROUNDS {
@@ -47,8 +47,7 @@ impl World {
             }
             self.write_all()?;
             let ms = if round < 20 { 700 } else { 5000 };
-            self.time.pass(ms);
-            self.settle()?;
+            self.pass(ms)?;
         }
         let left: Vec<_> = self.all_jobs()?.into_iter().filter(|job| !job.is_ended()).collect();
         Err(format!("{} jobs never end, the first is {:?}", left.len(), left.first()))
@@ -90,9 +89,32 @@ impl World {
         self.check_store()?;
         self.check_actions()?;
         self.write_all()?;
+        if self.moves.is_some() {
+            return self.look_at_all();
+        }
         self.bury();
         self.start()?;
         self.check_store()?;
         self.check_quiet()
+    }
+
+    /// Asks for everything that there is.
+    fn look_at_all(&mut self) -> Verdict {
+        let jobs: Vec<String> = self.all_jobs()?.iter().map(|job| job.job_id.to_string()).collect();
+        let actions: Vec<String> = self.ledger.actions.keys().cloned().collect();
+        let plans: Vec<String> = self.ledger.plans.iter().cloned().collect();
+        for (word, ids) in
+            [("JOB.STATUS", &jobs), ("ACTION.STATUS", &actions), ("JOB.LIST", &actions), ("PLAN.GET", &plans)]
+        {
+            for id in ids {
+                self.order(&[word, id])?;
+            }
+        }
+        for words in
+            [&["PLAN.LIST"][..], &["ACTION.LIST"], &["QUEUE.STATS"], &["WORKER.LIST"], &["KEYS", "*"]]
+        {
+            self.order(words)?;
+        }
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! `world` is everything of one seed, `steps` and `workers` what may happen, `replies` what answers mean, `checks` what must hold, `finish` how it ends. `ledger` and
 //! `keys` are the models that agq is held against, `disk` and `time` the machine, `life` one process of agq, `actors` those
 //! who play with it. `run` makes a failing seed short, `images` and `damage` start agq on what a crash or a bad disk could leave,
-//! `program` is the command line. `paths` goes the ways that are gone most, for whoever counts the instructions of that.
+//! `program` is the command line. `moves` are what happened in a world, and `twin` makes them again on PostgreSQL, to compare. `paths` goes the ways that are gone most, for whoever counts the instructions of that.
 
 mod actors;
 mod checks;
@@ -15,12 +15,14 @@ mod images;
 mod keys;
 mod ledger;
 mod life;
+mod moves;
 mod paths;
 mod program;
 mod replies;
 mod run;
 mod steps;
 mod time;
+mod twin;
 mod workers;
 mod world;
 

@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 use super::{
     damage, images,
     run::{Failure, Script, new_database},
+    twin,
     world::Counts,
 };
 
@@ -32,6 +33,8 @@ enum What {
     Seeds(Seeds),
     /// Starts agq on everything that a crash, or damage, could leave of its file
     Images(Images),
+    /// Runs seeds in which nothing goes wrong on redb and on PostgreSQL, and compares the answers
+    Twins(Twins),
 }
 
 #[derive(Debug, clap::Args)]
@@ -52,6 +55,45 @@ impl Images {
         std::panic::set_hook(Box::new(|_| {}));
         let images = images::run(self.seeds, self.steps)?;
         Ok(damage::run(self.seeds, self.steps * 4, self.every_byte)? && images)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Twins {
+    /// A PostgreSQL for this alone: it forgets whatever it has
+    #[arg(long, value_name = "URL")]
+    store: String,
+    /// How many seeds
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// How many steps each has
+    #[arg(long, default_value_t = 60)]
+    steps: u64,
+}
+
+impl Twins {
+    fn run(&self) -> anyhow::Result<bool> {
+        std::panic::set_hook(Box::new(|_| {}));
+        let (image, started) = (new_database()?, Instant::now());
+        let (mut compared, mut failed) = (0, 0);
+        for seed in self.first..self.first + self.seeds {
+            let script = Script { seed, steps: self.steps, only: None };
+            match twin::compare(&script, &image, &self.store) {
+                Ok(answers) => compared += answers,
+                Err(Failure { message, .. }) => {
+                    failed += 1;
+                    say(&format!("seed {seed} fails: {message}"));
+                }
+            }
+        }
+        let (seeds, seconds) = (self.seeds, started.elapsed().as_secs_f64());
+        say(&format!(
+            "{seeds} seeds on both stores in {seconds:.1} s: {compared} answers were the same; {failed} seeds failed"
+        ));
+        Ok(failed == 0)
     }
 }
 
@@ -82,6 +124,7 @@ pub fn run_program() -> ExitCode {
     let outcome = match Cli::parse().what {
         What::Seeds(seeds) => seeds.run(),
         What::Images(images) => images.run(),
+        What::Twins(twins) => twins.run(),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

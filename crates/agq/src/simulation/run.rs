@@ -66,7 +66,7 @@ impl Script {
         Outcome { counts, trace, failure, story: world.story.take().unwrap_or_default() }
     }
 
-    fn play(&self, world: &mut World) -> Result<(), Failure> {
+    pub(super) fn play(&self, world: &mut World) -> Result<(), Failure> {
         for step in 0..self.steps {
             if self.only.as_ref().is_some_and(|only| !only.contains(&step)) {
                 continue;

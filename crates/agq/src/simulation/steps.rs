@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::request::{KeyCommand, Request};
+use agenix_protocol::request::Request;
 use bytes::Bytes;
 use fastrand::Rng;
 
@@ -10,6 +10,7 @@ use super::{
     disk::Fault,
     keys::Work,
     ledger::{Submitted, Verdict},
+    moves::Move,
     world::{Asked, Op, World},
 };
 use crate::commands::{self, Queued};
@@ -45,8 +46,7 @@ impl World {
             _ => self.rng.u64(4000..60_000),
         };
         self.tell(|| format!("{ms} ms pass"));
-        self.time.pass(ms);
-        self.settle()
+        self.pass(ms)
     }
 
     fn something_goes_wrong(&mut self) -> Verdict {
@@ -252,14 +252,15 @@ impl World {
             self.people_ask_words(asked, &work.words())?;
             return Ok(());
         }
-        let queued = works.iter().map(|work| key_command(work).map(Queued::Key)).collect::<Result<_, _>>()?;
+        let queued = works.iter().map(|work| key_command(&work.words())).collect::<Result<_, _>>()?;
         let number = self.number();
         self.tell(|| format!("{number}: MULTI {works:?} EXEC"));
         let Some(life) = &mut self.life else { return Ok(()) };
         let house = Arc::clone(&life.house);
         let abort = life.spawn(number, commands::transact(house, queued));
         self.ops.insert(number, Op { asked, abort });
-        Ok(())
+        self.note(|| Move::Transact { number, commands: works.iter().map(Work::words).collect() });
+        self.rest_between()
     }
 
     fn use_elements(&mut self, fresh: &str) -> Verdict {
@@ -280,6 +281,7 @@ impl World {
                     self.tell(|| format!("{number}: whoever waits for an element goes away"));
                     self.elements.gone_waiters += 1;
                     op.abort.abort();
+                    self.note(|| Move::GoAway { number });
                 }
             }
         }
@@ -310,10 +312,11 @@ impl World {
     }
 }
 
-fn key_command(work: &Work) -> Result<KeyCommand, String> {
-    let words: Vec<Bytes> = work.words().into_iter().map(Bytes::from).collect();
+/// A command on keys as a transaction takes it.
+pub(super) fn key_command(words: &[String]) -> Result<Queued, String> {
+    let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     match Request::parse(&words).map_err(|error| error.line())? {
-        (_, Request::Key(command)) => Ok(command),
+        (_, Request::Key(command)) => Ok(Queued::Key(command)),
         (_, other) => Err(format!("{other:?} is no command on keys")),
     }
 }

@@ -27,8 +27,7 @@ impl World {
             24..28 if is_worker => self.beat(at),
             28 => {
                 self.tell(|| format!("actor {at} loses its connection"));
-                self.disconnect(at);
-                Ok(())
+                self.part(at)
             }
             29 => {
                 let ms = self.rng.u64(500..8000);
@@ -40,8 +39,7 @@ impl World {
             31 => {
                 self.tell(|| format!("actor {at} forgets what it has: it was started again"));
                 self.actors[at].holds.clear();
-                self.disconnect(at);
-                Ok(())
+                self.part(at)
             }
             _ => Ok(()),
         }
@@ -80,7 +78,8 @@ impl World {
             _ => &["BRPOP", "queue:ready", "queue:other", wait],
         };
         let number = self.actor_asks(at, Asked::Claimed { actor: at }, words)?;
-        self.actors[at].waits = Some(number);
+        // Where one thing happens after the other, it has its answer.
+        self.actors[at].waits = self.ops.contains_key(&number).then_some(number);
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use super::{
     keys::History,
     ledger::{Ledger, Seen, Verdict},
     life::Life,
+    moves::{Move, Moves},
     time::Time,
 };
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
 };
 
 /// The number of those replies that nobody waits for.
-const NOBODY: u64 = 0;
+pub(super) const NOBODY: u64 = 0;
 
 /// What was asked, and what its answer means.
 #[derive(Debug, Clone)]
@@ -145,6 +146,10 @@ pub(super) struct World {
     promised: Option<Vec<Promised>>,
     /// What happened, line by line, where somebody wants to read it.
     pub(super) story: Option<Vec<String>>,
+    /// What happened, where somebody wants to do it again.
+    pub(super) moves: Option<Moves>,
+    /// With which chance its time began.
+    pub(super) time_seed: u64,
 }
 
 impl World {
@@ -171,8 +176,10 @@ impl World {
         settings.job_timeout_ms = 20_000;
         let forgets = rng.u8(..4) == 0;
         (settings.keep_ended_ms, settings.keep_dead_ms) = if forgets { (3000, 6000) } else { (0, 0) };
+        let time_seed = rng.u64(..);
         let mut world = Self {
-            time: Time::new(rng.u64(..)),
+            time: Time::new(time_seed),
+            time_seed,
             rng,
             disk: Disk::with(image),
             settings,
@@ -190,11 +197,20 @@ impl World {
             trace: DefaultHasher::new(),
             promised: None,
             story: tells.then(Vec::new),
+            moves: None,
         };
         for name in [Some("w0"), Some("w1"), Some("w2"), None] {
             let number = world.number();
             world.actors.push(Actor::new(number, name));
         }
+        Ok(world)
+    }
+
+    /// A world in which nothing goes wrong, and one thing happens after the other: its moves are noted.
+    pub(super) fn orderly(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
+        let mut world = Self::before(seed, image, tells)?;
+        (world.is_calm, world.moves) = (true, Some(Moves::default()));
+        world.start()?;
         Ok(world)
     }
 
@@ -289,12 +305,23 @@ impl World {
     ) -> Result<u64, String> {
         let number = self.number();
         self.tell(|| format!("{number}: {} asks {}", caller.connection, words.join(" ")));
+        let spoken = words.to_vec();
         let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let life = self.life.as_mut().ok_or("nobody is asked while agq is dead")?;
         let abort = life.give(number, Arc::clone(caller), &words)?;
         self.counts.commands += 1;
         self.ops.insert(number, Op { asked, abort });
+        self.note(|| Move::Ask { number, caller: Arc::clone(caller), words: spoken });
+        self.rest_between()?;
         Ok(number)
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&mut self, ms: u64) -> Verdict {
+        self.time.pass(ms);
+        self.note(|| Move::Pass { ms });
+        self.settle()?;
+        self.rest_between()
     }
 
     /// Someone outside goes on until nothing happens any more without the writer or time; then everything must be in order.
@@ -315,6 +342,7 @@ impl World {
             }
             for (number, done) in replies {
                 self.trace_of(&(number, format!("{:?}", done.reply)));
+                self.note_reply(number, &done.reply);
                 self.deliver(number, done)?;
             }
         }
@@ -359,15 +387,26 @@ impl World {
         if let Some(op) = self.actors[at].waits.and_then(|number| self.ops.remove(&number)) {
             op.abort.abort();
         }
+        if let Some(number) = self.actors[at].waits {
+            self.note(|| Move::GoAway { number });
+        }
         let next = self.number();
         if let Some(life) = &mut self.life {
             life.rest();
-            close_connection(life, NOBODY, &self.actors[at]);
+            life.spawn(NOBODY, close_connection(&life.house, &self.actors[at]));
         }
+        let gone = self.actors[at].clone();
+        self.note(|| Move::Close(Box::new(gone)));
         if self.actors[at].worker_id.is_none() {
             self.actors[at].holds.clear();
         }
         self.actors[at].connect(next);
+    }
+
+    /// A connection breaks, between two other things that happen.
+    pub(super) fn part(&mut self, at: usize) -> Verdict {
+        self.disconnect(at);
+        self.rest_between()
     }
 
     fn trace_of(&mut self, what: &impl Hash) {

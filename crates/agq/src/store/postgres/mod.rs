@@ -7,6 +7,8 @@
 
 mod actions;
 mod batch;
+#[cfg(feature = "simulation")]
+mod by_hand;
 mod claims;
 mod codec;
 mod events;
@@ -107,6 +109,8 @@ pub(crate) struct PostgresStore {
     relay: Arc<Relay>,
     /// What goes on besides, as long as the store is there.
     aside: Mutex<JoinSet<()>>,
+    #[cfg(feature = "simulation")]
+    under_way: Arc<by_hand::UnderWay>,
 }
 
 /// How to connect, and where to, for people.
@@ -181,7 +185,20 @@ impl PostgresStore {
         });
         let (inbox, writer, aside) = (Some(Inbox(queue)), Some(thread), Mutex::new(aside));
         let patience = settings.patience();
-        Ok(Self { inbox, writer, pool, runtime, patience, arrivals, nodes, notices, relay, aside })
+        Ok(Self {
+            inbox,
+            writer,
+            pool,
+            runtime,
+            patience,
+            arrivals,
+            nodes,
+            notices,
+            relay,
+            aside,
+            #[cfg(feature = "simulation")]
+            under_way: Arc::default(),
+        })
     }
 
     /// Hears what happens at other nodes, and tells it `tell`; what comes from `outgoing` is told to them. Messages on channels are
@@ -215,7 +232,7 @@ impl PostgresStore {
     /// Hands a write in; its place in the order is taken before this returns.
     fn hand_in<T: Send + 'static>(&self, write: impl FnOnce(&Inbox) -> Answer<T>) -> Answer<T> {
         match &self.inbox {
-            Some(inbox) => write(inbox),
+            Some(inbox) => self.counted(write(inbox)),
             None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
         }
     }
@@ -228,10 +245,22 @@ impl PostgresStore {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let answer = self.runtime.spawn(within(self.patience, read(self.pool.clone())));
-        Box::pin(async move {
+        self.counted(Box::pin(async move {
             let answer = answer.await.map_err(|error| StoreError(error.to_string()))?;
             answer.map_err(|error| explained(&error))
-        })
+        }))
+    }
+
+    /// Notes that something is under way, where somebody wants to know.
+    #[cfg(feature = "simulation")]
+    fn counted<T: Send + 'static>(&self, answer: Answer<T>) -> Answer<T> {
+        self.under_way.count(answer)
+    }
+
+    #[cfg(not(feature = "simulation"))]
+    #[expect(clippy::unused_self, reason = "a simulation has something to note")]
+    fn counted<T>(&self, answer: Answer<T>) -> Answer<T> {
+        answer
     }
 }
 

@@ -274,7 +274,7 @@ impl Keyspace for PostgresStore {
             }
             looked
         });
-        Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? })
+        self.counted(Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? }))
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {

@@ -1,0 +1,71 @@
+//! What a simulation has to know of the store: whether anything is under way, and that it begins with nothing.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use futures_util::{future::poll_fn, task::AtomicWaker};
+
+use super::{PostgresStore, Settings};
+use crate::store::Answer;
+
+/// What was asked of the store and is not answered yet.
+#[derive(Default)]
+pub(super) struct UnderWay {
+    count: AtomicUsize,
+    waker: AtomicWaker,
+}
+
+/// One of them, until whoever asked has the answer or does not want it any more.
+struct Guard(Arc<UnderWay>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+        self.0.waker.wake();
+    }
+}
+
+impl UnderWay {
+    pub(super) fn count<T: Send + 'static>(self: &Arc<Self>, answer: Answer<T>) -> Answer<T> {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        let guard = Guard(Arc::clone(self));
+        Box::pin(async move {
+            let _guard = guard;
+            answer.await
+        })
+    }
+}
+
+impl PostgresStore {
+    /// Opens a database, of which nothing is left, for a node that is alone and leads.
+    pub(crate) async fn begin_anew(url: &str) -> anyhow::Result<Self> {
+        let settings = Settings { listens: false, term: Duration::from_secs(3600), ..Settings::default() };
+        let store = Self::open(url, settings).await?;
+        let sql = "TRUNCATE agq.plans, agq.actions, agq.tallies, agq.totals, agq.lanes, agq.paused, agq.jobs, agq.ended, \
+             agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader RESTART IDENTITY; \
+             ALTER SEQUENCE agq.turns RESTART; ALTER SEQUENCE agq.key_numbers RESTART";
+        sqlx::raw_sql(sql).execute(&store.pool).await?;
+        store.nodes.show(&store.pool).await?;
+        Ok(store)
+    }
+
+    /// Whether everything that was asked is answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.under_way.count.load(Ordering::SeqCst) == 0
+    }
+
+    /// Answers when it is.
+    pub(crate) fn until_idle(&self) -> impl Future<Output = ()> + use<> {
+        let under_way = Arc::clone(&self.under_way);
+        poll_fn(move |context| {
+            under_way.waker.register(context.waker());
+            if under_way.count.load(Ordering::SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+    }
+}
