@@ -197,13 +197,14 @@ fn is_at_a_gone_node(connection: &str, nodes: Option<&HashSet<String>>) -> bool 
 /// Time has passed that nobody saw: attempts that are under way get it back.
 async fn excuse(house: &House, unseen_ms: u64) -> Result<(), CommandError> {
     house.store.settled().await?;
+    let now = house.clock.now();
     let is_active = |job: &Job| job.state == State::Active;
     for job in house.store.waits(Timestamp(0), Box::new(is_active)).await? {
         // One that was claimed since saw all of its time.
         let attempt = job.attempt;
         let rule = move |job: Option<&Job>| {
             let same = job.filter(|job| job.attempt == attempt);
-            Ok(same.map_or(Outcome::Unchanged, |job| job::excused(job, unseen_ms)))
+            Ok(same.map_or(Outcome::Unchanged, |job| job::excused(job, unseen_ms, now)))
         };
         house.store.decide(&job.job_id, Promise::Visible, None, Box::new(rule)).await??;
     }

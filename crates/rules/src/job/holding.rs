@@ -93,9 +93,11 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> Outcome {
     Outcome::Changed(Box::new(next))
 }
 
-/// Time has passed that nobody saw: the machine slept, or the clock was set forward. It does not count against an attempt.
-pub fn excused(job: &Job, unseen_ms: u64) -> Outcome {
-    if job.state != State::Active || job.due_at.is_none() {
+/// Time has passed that nobody saw: the machine slept, or the clock was set forward. It does not count against an attempt, as far as
+/// it belongs to it.
+pub fn excused(job: &Job, unseen_ms: u64, now: Timestamp) -> Outcome {
+    let unseen_ms = unseen_ms.min(job.started_at.map_or(0, |started| now.ms_since(started)));
+    if job.state != State::Active || job.due_at.is_none() || unseen_ms == 0 {
         return Outcome::Unchanged;
     }
     let mut next = job.clone();

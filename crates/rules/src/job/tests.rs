@@ -201,11 +201,15 @@ fn a_job_for_later_waits_for_its_time() {
 
 #[test]
 fn time_that_nobody_saw_does_not_count_against_an_attempt() {
-    let late = changed(excused(&running(0), 1000));
+    let started = running(0).started_at.unwrap();
+    let late = changed(excused(&running(0), 1000, started.plus_ms(1500)));
     let due = running(0).due_at.unwrap();
     assert_eq!(due_of(&late), Some(due.plus_ms(1000)));
     assert_eq!(super::due(&late, due, 0.5), Outcome::Unchanged);
-    assert_eq!(excused(&waiting(0), 1000), Outcome::Unchanged);
+    assert_eq!(excused(&waiting(0), 1000, T1), Outcome::Unchanged);
+    let younger = changed(excused(&running(0), 1000, started.plus_ms(300)));
+    assert_eq!(due_of(&younger), Some(due.plus_ms(300)), "it was claimed while that time passed");
+    assert_eq!(excused(&running(0), 1000, started), Outcome::Unchanged);
 }
 
 #[test]
