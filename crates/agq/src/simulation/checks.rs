@@ -61,7 +61,10 @@ impl World {
                     return Err(format!("action {action_id} was acknowledged and is gone"));
                 }
                 None => {}
-                Some((action, _)) if action.is_open && self.ledger.closed.contains(action_id) => {
+                // One that was forgotten may have been submitted anew.
+                Some((action, _))
+                    if action.is_open && self.ledger.closed.contains(action_id) && !self.ledger.forgets =>
+                {
                     return Err(format!("action {action_id} was closed, and is open"));
                 }
                 Some((action, _tally)) => self.check_inputs(life, &jobs, &id, action.total_jobs)?,
