@@ -8,6 +8,7 @@
 
 mod actors;
 mod checks;
+mod counts;
 mod damage;
 mod disk;
 mod finish;

@@ -14,10 +14,10 @@ use std::{
 use clap::{Parser, Subcommand};
 
 use super::{
+    counts::Counts,
     damage, images,
     run::{Failure, Script, new_database},
     twin,
-    world::Counts,
 };
 
 /// Plays agq below the socket from seeds: its clock, its disk, its workers and users, and everything that goes wrong.
@@ -81,11 +81,16 @@ impl Twins {
         let (mut compared, mut failed) = (0, 0);
         for seed in self.first..self.first + self.seeds {
             let script = Script { seed, steps: self.steps, only: None };
-            match twin::compare(&script, &image, &self.store) {
+            let mut story = Vec::new();
+            match twin::compare(&script, &image, &self.store, &mut story) {
                 Ok(answers) => compared += answers,
                 Err(Failure { message, .. }) => {
                     failed += 1;
-                    say(&format!("seed {seed} fails: {message}"));
+                    say(&format!("\nseed {seed} fails: {message}"));
+                    story.iter().for_each(|line| say(&format!("  {line}")));
+                    say(&format!(
+                        "run it again with\n  cargo xtask simulate --twins --first {seed} --seeds 1\n"
+                    ));
                 }
             }
         }

@@ -7,10 +7,7 @@ use std::{
 
 use fastrand::Rng;
 
-use super::{
-    disk::Disk,
-    world::{Counts, World},
-};
+use super::{counts::Counts, disk::Disk, world::World};
 use crate::store::redb::RedbStore;
 
 /// How often a failing seed is run to make it shorter.

@@ -36,11 +36,18 @@ use crate::{
 const OWN: [&str; 1] = ["INFO"];
 
 /// Runs a seed on redb, where nothing goes wrong, and then on the PostgreSQL at `url`, which forgets whatever it has. How many
-/// answers were compared.
-pub(super) fn compare(script: &Script, image: &[u8], url: &str) -> Result<usize, Failure> {
+/// answers were compared. `story` gets what happened on redb.
+pub(super) fn compare(
+    script: &Script,
+    image: &[u8],
+    url: &str,
+    story: &mut Vec<String>,
+) -> Result<usize, Failure> {
     let at = |step| move |message| Failure { step, message };
-    let mut world = World::orderly(script.seed, image, false).map_err(at(Some(0)))?;
-    script.play(&mut world)?;
+    let mut world = World::orderly(script.seed, image, true).map_err(at(Some(0)))?;
+    let played = script.play(&mut world);
+    *story = world.story.take().unwrap_or_default();
+    played?;
     let (settings, time) = (world.settings.clone(), Time::new(world.time_seed));
     let moves = world.moves.take().unwrap_or_default().all;
     guarded_count(|| Twin::begin(url, &time, &settings)?.make(&moves)).map_err(at(None))

@@ -13,6 +13,7 @@ use futures_util::future::AbortHandle;
 
 use super::{
     actors::{Actor, close_connection},
+    counts::Counts,
     disk::{Disk, Event},
     keys::History,
     ledger::{Ledger, Seen, Verdict},
@@ -90,29 +91,6 @@ pub(super) struct Elements {
     pub(super) in_doubt: usize,
     /// How many left in this life of agq without an answer.
     pub(super) gone_waiters: usize,
-}
-
-/// How often what happened; for the report.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counts {
-    pub(super) steps: u64,
-    pub(super) commands: u64,
-    pub(super) writes: u64,
-    pub(super) faults: u64,
-    pub(super) restarts: u64,
-    pub(super) jobs: u64,
-}
-
-impl Counts {
-    /// Adds what happened in another seed.
-    pub(super) fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.commands += other.commands;
-        self.writes += other.writes;
-        self.faults += other.faults;
-        self.restarts += other.restarts;
-        self.jobs += other.jobs;
-    }
 }
 
 /// What agq has promised so far, and what may be there besides.
@@ -209,8 +187,10 @@ impl World {
     /// A world in which nothing goes wrong, and one thing happens after the other: its moves are noted.
     pub(super) fn orderly(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
         let mut world = Self::before(seed, image, tells)?;
-        (world.is_calm, world.moves) = (true, Some(Moves::default()));
+        world.is_calm = true;
         world.start()?;
+        world.write_all()?;
+        world.moves = Some(Moves::default());
         Ok(world)
     }
 

@@ -1,6 +1,6 @@
 //! Writes on plans and actions, in a transaction.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use agenix_protocol::{
     ids::{ActionId, PlanId},
@@ -18,6 +18,13 @@ use sqlx::{Error, Row, query};
 use super::{batch::Batch, codec::encode, events, known::LaneKey, numbers};
 use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan};
 
+/// Actions with the plans that they are of: those that could be made, and turns for their jobs.
+const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3) ORDER BY plan_id FOR KEY SHARE), \
+     made AS (INSERT INTO agq.actions (action_id, record) SELECT n.action_id, n.record \
+         FROM unnest($1::text[], $2::bytea[], $3::text[]) AS n (action_id, record, plan_id) JOIN held USING (plan_id) \
+         ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
+     SELECT (SELECT array_agg(action_id) FROM made) AS made, \
+         (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
 /// The inputs of an action that are kept, with their places, from one place on.
 const INPUTS: &str = "SELECT place, json FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 \
      UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2) AS j JOIN agq.inputs USING (job_id)";
@@ -46,23 +53,53 @@ impl Batch<'_> {
         Ok(Ok(is_there))
     }
 
-    pub(super) fn add_action(&mut self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+    /// Adds actions, each whole or not at all.
+    pub(super) fn add_actions(&mut self, actions: &[&NewAction]) -> Result<Vec<Ruled<Added>>, Error> {
+        let (made, mut turns) = self.make_actions(actions)?;
+        let mut is_new = vec![false; actions.len()];
+        for (at, new) in actions.iter().enumerate() {
+            // Where one comes twice, the first of them is it.
+            is_new[at] = made.contains(new.action.action_id.as_str())
+                && !actions[..at].iter().any(|other| other.action.action_id == new.action.action_id);
+            if is_new[at] {
+                let own = turns.drain(..new.jobs.len());
+                self.note_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
+            }
+        }
+        self.write_new()?;
+        let outcome = |(new, is_new): (&&NewAction, bool)| {
+            if is_new { Ok(Ok(Added::New)) } else { self.why_not_made(new) }
+        };
+        actions.iter().zip(is_new).map(outcome).collect()
+    }
+
+    /// Makes actions that are not there yet, of plans that are there and then stay until this is committed; which, and as many turns
+    /// as all of them have jobs.
+    fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>), Error> {
+        let ids: Vec<&str> = actions.iter().map(|new| new.action.action_id.as_str()).collect();
+        let plans: Vec<&str> = actions.iter().map(|new| new.action.plan_id.as_str()).collect();
+        let record =
+            |new: &&NewAction| encode(&Action { total_jobs: new.jobs.len() as u64, ..new.action.clone() });
+        let records = actions.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+        let jobs = actions.iter().map(|new| new.jobs.len()).sum();
+        let sql = query(MAKE).bind(ids).bind(records).bind(plans).bind(numbers::limit(jobs));
+        let row = self.session.row(sql)?.ok_or(Error::RowNotFound)?;
+        let made = row.try_get::<Option<Vec<String>>, _>("made")?.unwrap_or_default();
+        let mut turns = row.try_get::<Option<Vec<i64>>, _>("turns")?.unwrap_or_default();
+        turns.sort_unstable();
+        Ok((made.into_iter().collect(), turns.into_iter().map(numbers::count).collect()))
+    }
+
+    fn why_not_made(&self, new: &NewAction) -> Result<Ruled<Added>, Error> {
         if let Some(known) = self.action(&new.action.action_id)? {
             return Ok(Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs }));
         }
-        if !self.holds_plan(&new.action.plan_id)? {
-            // It was deleted since the command looked.
-            return Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())));
+        if self.holds_plan(&new.action.plan_id)? {
+            // It was there a moment ago: to be done again.
+            return Err(Error::RowNotFound);
         }
-        let made = "INSERT INTO agq.actions (action_id, record) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        let made = query(made).bind(new.action.action_id.as_str()).bind(encode(&new.action)?);
-        if self.session.run(made)? == 0 {
-            // Another node was quicker.
-            let known = self.action(&new.action.action_id)?.ok_or(Error::RowNotFound)?;
-            return Ok(Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs }));
-        }
-        self.append(&new.action, &new.needs, &new.terms, &new.jobs, new.action.created_at)?;
-        Ok(Ok(Added::New))
+        // It was deleted since the command looked.
+        Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())))
     }
 
     pub(super) fn add_jobs(&mut self, more: &MoreJobs) -> Result<Ruled<u64>, Error> {
@@ -121,26 +158,39 @@ impl Batch<'_> {
         jobs: &[NewJob],
         now: Timestamp,
     ) -> Result<u64, Error> {
-        if !jobs.is_empty() {
-            let key = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
-            let lane = self.known.number(self.session, &key)?;
-            let turns = "SELECT nextval('agq.turns') FROM generate_series(1, $1)";
-            let turns = self.session.rows(query(turns).bind(numbers::limit(jobs.len())))?;
-            for ((index, NewJob { job_id, .. }), turn) in (action.total_jobs..).zip(jobs).zip(turns) {
-                let place = Place { lane, seq: numbers::count(turn.try_get(0)?) };
-                self.put_job(None, &Job::new(job_id.clone(), action, index, place, terms, now));
-            }
-            let ids: Vec<&str> = jobs.iter().map(|job| job.job_id.as_str()).collect();
-            let inputs: Vec<&str> = jobs.iter().map(|job| &*job.input).collect();
-            let sql = "INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($1::text[], $2::text[])";
-            self.session.run(query(sql).bind(ids).bind(inputs))?;
-            self.events.push(events::created(action, jobs.len()));
-        }
-        self.touch(&action.action_id);
+        let turns = "SELECT nextval('agq.turns') FROM generate_series(1, $1)";
+        let turns = self.session.rows(query(turns).bind(numbers::limit(jobs.len())))?;
+        let turns = turns.iter().map(|row| row.try_get(0).map(numbers::count));
+        let turns = turns.collect::<Result<Vec<u64>, Error>>()?;
+        self.note_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
         let total_jobs = action.total_jobs + jobs.len() as u64;
         self.put_action(&Action { total_jobs, ..action.clone() })?;
         self.write()?;
         Ok(total_jobs)
+    }
+
+    /// Notes jobs at the end of an action, each with its turn.
+    fn note_jobs(
+        &mut self,
+        action: &Action,
+        needs: &Needs,
+        terms: &Terms,
+        jobs: &[NewJob],
+        turns: impl Iterator<Item = u64>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.touch(&action.action_id);
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let key = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
+        let lane = self.known.number(self.session, &key)?;
+        for ((index, new), seq) in (action.total_jobs..).zip(jobs).zip(turns) {
+            let job = Job::new(new.job_id.clone(), action, index, Place { lane, seq }, terms, now);
+            self.put_new_job(&job, &new.input);
+        }
+        self.events.push(events::created(action, jobs.len()));
+        Ok(())
     }
 
     fn put_action(&self, action: &Action) -> Result<(), Error> {

@@ -36,6 +36,8 @@ pub(super) struct Batch<'b> {
     /// Whether someone wants to know what changed.
     is_heard: bool,
     moves: BTreeMap<JobId, Move>,
+    /// Of jobs that are new: a column each.
+    inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
     deltas: Deltas,
 }
@@ -57,6 +59,7 @@ impl<'b> Batch<'b> {
             shard,
             is_heard,
             moves: BTreeMap::new(),
+            inputs: Default::default(),
             results: BTreeMap::new(),
             deltas: Deltas::default(),
         }
@@ -92,6 +95,13 @@ impl<'b> Batch<'b> {
         }
     }
 
+    /// Notes a job that was not there, with its input.
+    pub(super) fn put_new_job(&mut self, job: &Job, input: &str) {
+        self.inputs.0.push(job.job_id.to_string());
+        self.inputs.1.push(input.to_owned());
+        self.put_job(None, job);
+    }
+
     /// Keeps what a job's worker reported of its tasks.
     pub(super) fn put_results(&mut self, job_id: &JobId, json: &str) {
         self.results.insert(job_id.clone(), json.to_owned());
@@ -123,21 +133,34 @@ impl<'b> Batch<'b> {
         self.touched.push(action_id.clone());
     }
 
+    /// Writes what became of jobs that were ready: what is not written could be claimed still.
+    pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
+        let was_ready = |one: &Move| one.before.as_ref().is_some_and(|job| job.state == State::Available);
+        if self.moves.values().any(was_ready) { self.write() } else { Ok(()) }
+    }
+
+    /// Writes the jobs that were not there, so that they can be claimed.
+    pub(super) fn write_new(&mut self) -> Result<(), Error> {
+        let mut new = JobRows::default();
+        for (_, Move { after, .. }) in self.moves.extract_if(.., |_, one| one.before.is_none()) {
+            new.push(&after)?;
+        }
+        new.insert(self.session, std::mem::take(&mut self.inputs))
+    }
+
     /// Writes what was noted. What is read after this has it.
     pub(super) fn write(&mut self) -> Result<(), Error> {
-        let (mut new, mut changed, mut revived) =
-            (JobRows::default(), JobRows::default(), JobRows::default());
+        self.write_new()?;
+        let (mut changed, mut revived) = (JobRows::default(), JobRows::default());
         let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());
         for (_, Move { before, after }) in std::mem::take(&mut self.moves) {
-            match (before.map(|before| before.is_ended()), after.is_ended()) {
-                (None, _) => new.push(&after)?,
-                (Some(false), false) => changed.push(&after)?,
-                (Some(false), true) => ended.push(&after)?,
-                (Some(true), false) => revived.push(&after)?,
-                (Some(true), true) => amended.push(&after)?,
+            match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
+                (false, false) => changed.push(&after)?,
+                (false, true) => ended.push(&after)?,
+                (true, false) => revived.push(&after)?,
+                (true, true) => amended.push(&after)?,
             }
         }
-        new.insert(self.session)?;
         revived.revive(self.session)?;
         amended.amend(self.session)?;
         let results = std::mem::take(&mut self.results);

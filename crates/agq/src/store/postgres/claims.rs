@@ -12,6 +12,14 @@ use sqlx::{Error, Row, query};
 use super::{batch::Batch, codec::decode, numbers};
 use crate::store::{Change, Claim, Claimant, JobRule, Ruled};
 
+/// Someone who wants a job.
+#[derive(Clone, Copy)]
+pub(super) struct Wanting<'w> {
+    pub(super) claimant: &'w Claimant,
+    pub(super) now: Timestamp,
+    pub(super) start_timeout_ms: u64,
+}
+
 /// A job to decide on.
 pub(super) struct Decision {
     pub(super) job_id: JobId,
@@ -42,9 +50,7 @@ impl Batch<'_> {
     pub(super) fn decide(&mut self, decisions: &[&Decision]) -> Result<Vec<Ruled<Option<Change>>>, Error> {
         let ids: BTreeSet<&str> = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
         let mut jobs = self.jobs(&ids.into_iter().collect::<Vec<_>>())?;
-        let outcomes = decisions.iter().map(|decision| self.decide_one(decision, &mut jobs)).collect();
-        self.write()?;
-        Ok(outcomes)
+        Ok(decisions.iter().map(|decision| self.decide_one(decision, &mut jobs)).collect())
     }
 
     fn decide_one(&mut self, decision: &Decision, jobs: &mut BTreeMap<JobId, Job>) -> Ruled<Option<Change>> {
@@ -63,24 +69,33 @@ impl Batch<'_> {
     }
 
     /// Gives each claimant a job, if there is one for it.
-    pub(super) fn claim(
-        &mut self,
-        claimants: &[&Claimant],
-        now: Timestamp,
-        start_timeout_ms: u64,
-    ) -> Result<Vec<Option<Claim>>, Error> {
-        self.known.learn(self.session)?;
-        let takers = self.takers(claimants)?;
+    pub(super) fn claim(&mut self, all: &[Wanting<'_>]) -> Result<Vec<Option<Claim>>, Error> {
+        self.known.refresh(self.session)?;
+        let mut claims = self.claim_in_known_lanes(all)?;
+        let without: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_none()).collect();
+        // Another lane may have been made just now.
+        if !without.is_empty() && self.known.learn(self.session)? {
+            let others: Vec<Wanting<'_>> = without.iter().map(|at| all[*at]).collect();
+            let found = self.claim_in_known_lanes(&others)?;
+            without.into_iter().zip(found).for_each(|(at, claim)| claims[at] = claim);
+        }
+        Ok(claims)
+    }
+
+    fn claim_in_known_lanes(&mut self, all: &[Wanting<'_>]) -> Result<Vec<Option<Claim>>, Error> {
+        self.write_claimable()?;
+        let takers = self.takers(all)?;
         let mut wanted: BTreeSet<i32> = BTreeSet::new();
-        for claimant in claimants.iter().filter(|claimant| takers.contains(&*claimant.holder)) {
+        let claimants = all.iter().map(|wanting| wanting.claimant);
+        for claimant in claimants.filter(|claimant| takers.contains(&*claimant.holder)) {
             for queue in &*claimant.queues {
                 wanted.extend(self.known.lanes_for(queue, &claimant.abilities));
             }
         }
-        let mut lanes = self.candidates(wanted.into_iter().collect(), claimants.len())?;
-        let mut claims = Vec::with_capacity(claimants.len());
+        let mut lanes = self.candidates(wanted.into_iter().collect(), all.len())?;
+        let mut claims = Vec::with_capacity(all.len());
         let mut again = Vec::new();
-        for claimant in claimants {
+        for &Wanting { claimant, now, start_timeout_ms } in all {
             let is_taker = takers.contains(&*claimant.holder);
             let found = if is_taker { self.next_for(claimant, &mut lanes, now) } else { None };
             claims.push(found.map(|(queue, candidate)| {
@@ -97,13 +112,12 @@ impl Batch<'_> {
             // What an earlier attempt left is not the result of this one.
             self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(again))?;
         }
-        self.write()?;
         Ok(claims)
     }
 
     /// The holders that take jobs: what a claimant is was looked at when it came, and it may have waited since.
-    fn takers<'c>(&self, claimants: &[&'c Claimant]) -> Result<BTreeSet<&'c str>, Error> {
-        let mut takers: BTreeSet<&str> = claimants.iter().map(|claimant| &*claimant.holder).collect();
+    fn takers<'w>(&self, all: &[Wanting<'w>]) -> Result<BTreeSet<&'w str>, Error> {
+        let mut takers: BTreeSet<&str> = all.iter().map(|wanting| &*wanting.claimant.holder).collect();
         let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
         for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
             let worker: Worker = decode(row.try_get("record")?)?;

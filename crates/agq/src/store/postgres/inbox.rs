@@ -7,7 +7,9 @@ use sqlx::Error;
 use tokio::sync::oneshot;
 
 use super::{batch::Batch, claims::Decision};
-use crate::store::{Answer, Change, Claim, Claimant, Promise, Ruled, StoreError, count_hand_in};
+use crate::store::{
+    Added, Answer, Change, Claim, Claimant, NewAction, Promise, Ruled, StoreError, count_hand_in,
+};
 
 /// Who waits for an outcome.
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -24,6 +26,8 @@ pub(super) enum Work {
     Decide(Box<Deciding>),
     /// Jobs for claimants; many are done together.
     Claim(Claiming, Pending<Vec<Option<Claim>>>),
+    /// An action with its jobs; many are added together.
+    Add(Box<Adding>),
     /// Anything else, in its order.
     Other(Box<dyn Other>),
 }
@@ -32,6 +36,12 @@ pub(super) enum Work {
 pub(super) struct Deciding {
     pub(super) decision: Decision,
     pub(super) pending: Pending<Ruled<Option<Change>>>,
+}
+
+/// An action to add, and who waits for that.
+pub(super) struct Adding {
+    pub(super) new: NewAction,
+    pub(super) pending: Pending<Ruled<Added>>,
 }
 
 /// Those who want jobs.
@@ -98,6 +108,7 @@ impl Write {
         match self.work {
             Work::Decide(deciding) => deciding.pending.answer(fate),
             Work::Claim(_, pending) => pending.answer(fate),
+            Work::Add(adding) => adding.pending.answer(fate),
             Work::Other(other) => other.answer(fate),
         }
     }
@@ -142,6 +153,11 @@ impl Inbox {
     pub(super) fn claim(&self, claiming: Claiming) -> Answer<Vec<Option<Claim>>> {
         let (pending, answer) = Pending::new();
         self.hand_in(Promise::Visible, Work::Claim(claiming, pending), answer)
+    }
+
+    pub(super) fn add(&self, new: NewAction) -> Answer<Ruled<Added>> {
+        let (pending, answer) = Pending::new();
+        self.hand_in(Promise::Durable, Work::Add(Box::new(Adding { new, pending })), answer)
     }
 
     pub(super) fn write<T: Send + 'static>(

@@ -1,6 +1,9 @@
 //! What a node knows by heart: the lanes, which are never changed once they are there.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use agenix_rules::capability::{Abilities, Needs};
 use sqlx::{Error, Row, postgres::PgRow, query};
@@ -9,6 +12,9 @@ use super::{
     codec::{decode, encode},
     session::Session,
 };
+
+/// After so long other nodes may have made lanes whose jobs should come first.
+const OLD: Duration = Duration::from_millis(250);
 
 /// What makes a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -21,18 +27,29 @@ pub(super) struct LaneKey {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     lanes: HashMap<i32, LaneKey>,
+    learned_at: Option<Instant>,
 }
 
 impl Known {
-    /// Learns of lanes that were made elsewhere.
-    pub(super) fn learn(&mut self, session: &Session) -> Result<(), Error> {
+    /// Learns of lanes that were made, where it has not for a while.
+    pub(super) fn refresh(&mut self, session: &Session) -> Result<(), Error> {
+        if self.learned_at.is_none_or(|at| at.elapsed() > OLD) {
+            self.learn(session)?;
+        }
+        Ok(())
+    }
+
+    /// Learns of lanes that were made; whether there are any.
+    pub(super) fn learn(&mut self, session: &Session) -> Result<bool, Error> {
+        let before = self.lanes.len();
         let numbers: Vec<i32> = self.lanes.keys().copied().collect();
         let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane <> ALL ($1)").bind(numbers);
         for row in session.rows(sql)? {
             let (number, key) = lane_of(&row)?;
             self.lanes.insert(number, key);
         }
-        Ok(())
+        self.learned_at = Some(Instant::now());
+        Ok(self.lanes.len() > before)
     }
 
     /// The number of a lane, which is made where it is new.
@@ -40,7 +57,8 @@ impl Known {
         if let Some((number, _)) = self.lanes.iter().find(|(_, known)| *known == key) {
             return Ok(number.cast_unsigned());
         }
-        // It is learned when it is committed: this may be rolled back.
+        // It is learned with the next claim: this may be rolled back.
+        self.learned_at = None;
         make(session, key)
     }
 

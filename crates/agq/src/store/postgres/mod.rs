@@ -2,7 +2,7 @@
 //!
 //! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
-//! `schema` makes the tables, `known` remembers the lanes. `nodes` says who else is there, and `relay` what happens at them; it tells
+//! `schema` makes the tables, `known` remembers the lanes, `seen` workers and plans. `nodes` says who else is there, and `relay` what happens at them; it tells
 //! others the `events`, too. `portable` makes of it what any store can read.
 
 mod actions;
@@ -24,6 +24,7 @@ mod records;
 mod relay;
 mod rows;
 mod schema;
+mod seen;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,8 @@ use std::{
     time::Duration,
 };
 
+use agenix_protocol::ids::{PlanId, WorkerId};
+use agenix_rules::worker::Worker;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::ready;
@@ -51,10 +54,11 @@ use self::{
     known::Known,
     nodes::Nodes,
     relay::{Notice, Relay},
+    seen::Seen,
     session::within,
     writer::{Writer, explained},
 };
-use super::{Answer, Arrivals, Promise, StoreError};
+use super::{Answer, Arrivals, Promise, StoreError, StoredPlan};
 
 pub(crate) use self::portable::{export, import};
 
@@ -105,6 +109,8 @@ pub(crate) struct PostgresStore {
     patience: Duration,
     arrivals: Arc<Arrivals>,
     nodes: Arc<Nodes>,
+    workers_seen: Arc<Seen<WorkerId, Worker>>,
+    plans_seen: Arc<Seen<PlanId, StoredPlan>>,
     notices: mpsc::Sender<Notice>,
     relay: Arc<Relay>,
     /// What goes on besides, as long as the store is there.
@@ -144,7 +150,8 @@ impl PostgresStore {
             .clone()
             .options([("statement_timeout", &timeout), ("idle_in_transaction_session_timeout", &timeout)]);
         let pool = PgPoolOptions::new()
-            .max_connections(settings.connections)
+            // One is the writer's.
+            .max_connections(settings.connections - 1)
             .acquire_timeout(CONNECT_TIMEOUT)
             .connect_lazy_with(bounded);
         let nodes = Arc::new(Nodes::new(settings.term, settings.patience()));
@@ -193,6 +200,8 @@ impl PostgresStore {
             patience,
             arrivals,
             nodes,
+            workers_seen: Arc::default(),
+            plans_seen: Arc::default(),
             notices,
             relay,
             aside,

@@ -14,19 +14,14 @@ use agenix_rules::{
 };
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use sqlx::{
-    Connection, Error, PgConnection, Row,
-    postgres::{PgPoolOptions, PgRow},
-    query,
-};
+use sqlx::{Error, Row, postgres::PgRow, query};
 use tokio::runtime::Runtime;
 
 use super::{
-    CONNECT_TIMEOUT, bring_up_to_date,
     codec::{decode, encode},
     keyspace::entry_of,
     known::{self, LaneKey, lane_of},
-    numbers, options, reads,
+    migrate, numbers, options, reads,
     rows::{Deltas, EndedRows, JobRows},
     session::Session,
     writer::explained,
@@ -53,25 +48,24 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS
 
 /// Hands out everything that is in a database, as it is at one moment.
 pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    let place = Place::reach(url)?;
-    place.session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
-    let sought = place.session.row(query("SELECT to_regclass('agq.plans') IS NOT NULL"))?;
+    let (session, place) = reach(url)?;
+    session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+    let sought = session.row(query("SELECT to_regclass('agq.plans') IS NOT NULL"))?;
     if !sought.map_or(Ok(false), |row| row.try_get(0))? {
-        bail!("there are no tables of agq in {}", place.shown);
+        bail!("there are no tables of agq in {place}");
     }
-    hand_out(&place.session, sink)
+    hand_out(&session, sink)
 }
 
 /// Puts records into a database that has none; what is there then, which is all of them, or nothing is.
 pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Sums> {
-    let place = Place::reach(url)?;
-    let (options, shown) = options(url)?;
-    place.runtime.block_on(bring_up_to_date(&options, &shown))?;
-    let session = &place.session;
+    Runtime::new()?.block_on(migrate(url))?;
+    let (session, place) = reach(url)?;
+    let session = &session;
     session.script(ALONE)?;
     let is_empty = session.row(query(IS_EMPTY))?.ok_or(Error::RowNotFound)?;
     if !is_empty.try_get::<bool, _>(0)? {
-        bail!("{shown} is not empty, and what is in it is not overwritten: make another database");
+        bail!("{place} is not empty, and what is in it is not overwritten: make another database");
     }
     session.script("DELETE FROM agq.totals; DELETE FROM agq.paused")?;
     let mut coming = Coming::default();
@@ -87,29 +81,11 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
     Ok(sums)
 }
 
-/// A database that is reached. Whatever was begun and not committed is gone when this is dropped.
-struct Place {
-    session: Session,
-    shown: String,
-    // After the session, which needs it.
-    runtime: Runtime,
-}
-
-impl Place {
-    fn reach(url: &str) -> anyhow::Result<Self> {
-        let (options, shown) = options(url)?;
-        let runtime = Runtime::new()?;
-        let reached = runtime.block_on(async {
-            // A pool would try it again and again, and not say why in the end.
-            PgConnection::connect_with(&options).await?.close().await?;
-            let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(CONNECT_TIMEOUT);
-            pool.connect_with(options).await?.acquire().await
-        });
-        let connection =
-            reached.map_err(|error| explained(&error)).with_context(|| format!("cannot use {shown}"))?;
-        let session = Session::new(connection, runtime.handle().clone(), PATIENCE);
-        Ok(Self { session, shown, runtime })
-    }
+/// A database, and its name for people. Whatever is begun there and not committed is gone when the session is dropped.
+fn reach(url: &str) -> anyhow::Result<(Session, String)> {
+    let (options, place) = options(url)?;
+    let session = Session::connect(&options, PATIENCE).map_err(|error| explained(&error));
+    Ok((session.with_context(|| format!("cannot use {place}"))?, place))
 }
 
 fn hand_out(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
@@ -257,12 +233,9 @@ impl Coming {
     /// Writes what has come since the last time.
     fn write(&mut self, session: &Session) -> Result<(), Error> {
         use std::mem::take;
-        take(&mut self.jobs).insert(session)?;
+        take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
         let (ended, results) = (take(&mut self.ended), take(&mut self.results));
         Deltas::default().write_with(session, 0, JobRows::default(), ended, &results)?;
-        let (ids, inputs) = take(&mut self.inputs);
-        let sql = "INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($1::text[], $2::text[])";
-        session.run(query(sql).bind(ids).bind(inputs))?;
         take(&mut self.keys).insert(session)?;
         let (key, place, item) = take(&mut self.items);
         let sql = "INSERT INTO agq.list_items (key, place, item) SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])";

@@ -33,8 +33,8 @@ impl Records for PostgresStore {
     }
 
     fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
-        let plan_id = plan_id.clone();
-        self.read(async move |pool| reads::plan(&pool, plan_id).await)
+        let id = plan_id.clone();
+        self.plans_seen.or_read(plan_id, || self.read(async move |pool| reads::plan(&pool, id).await))
     }
 
     fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
@@ -42,12 +42,13 @@ impl Records for PostgresStore {
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
-        let plan_id = plan_id.clone();
-        self.write(Promise::Durable, move |batch| batch.delete_plan(&plan_id))
+        let id = plan_id.clone();
+        let deleted = self.write(Promise::Durable, move |batch| batch.delete_plan(&id));
+        self.plans_seen.changing(plan_id, deleted)
     }
 
     fn add_action(&self, action: NewAction) -> Answer<Ruled<Added>> {
-        self.write(Promise::Durable, move |batch| batch.add_action(&action))
+        self.hand_in(|inbox| inbox.add(action))
     }
 
     fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>> {
@@ -180,8 +181,10 @@ impl Records for PostgresStore {
         registration: Option<String>,
         rule: WorkerRule,
     ) -> Answer<Ruled<()>> {
-        let worker_id = worker_id.clone();
-        self.write(promise, move |batch| batch.decide_worker(&worker_id, registration.as_deref(), &rule))
+        let id = worker_id.clone();
+        let decided =
+            self.write(promise, move |batch| batch.decide_worker(&id, registration.as_deref(), &rule));
+        self.workers_seen.changing(worker_id, decided)
     }
 
     fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
@@ -190,18 +193,20 @@ impl Records for PostgresStore {
     }
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
-        let worker_id = worker_id.clone();
-        self.write(Promise::Durable, move |batch| batch.forget_worker(&worker_id, seen_before))
+        let id = worker_id.clone();
+        let forgotten = self.write(Promise::Durable, move |batch| batch.forget_worker(&id, seen_before));
+        self.workers_seen.changing(worker_id, forgotten)
     }
 
     fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool> {
-        let worker_id = worker_id.clone();
-        self.write(Promise::Durable, move |batch| batch.remove_worker(&worker_id))
+        let id = worker_id.clone();
+        let removed = self.write(Promise::Durable, move |batch| batch.remove_worker(&id));
+        self.workers_seen.changing(worker_id, removed)
     }
 
     fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>> {
-        let worker_id = worker_id.clone();
-        self.read(async move |pool| reads::worker(&pool, worker_id).await)
+        let id = worker_id.clone();
+        self.workers_seen.or_read(worker_id, || self.read(async move |pool| reads::worker(&pool, id).await))
     }
 
     fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
@@ -262,8 +267,7 @@ impl Keyspace for PostgresStore {
     fn scan(&self, work: KeyWork) -> Answer<()> {
         let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
         let looked = tokio::task::spawn_blocking(move || {
-            let connection = runtime.block_on(pool.acquire()).map_err(|error| explained(&error))?;
-            let session = Session::new(connection, runtime, patience);
+            let session = Session::borrow(&pool, runtime, patience).map_err(|error| explained(&error))?;
             if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
                 session.give_up();
                 return Err(explained(&error));

@@ -30,7 +30,9 @@ pub(super) struct JobRows {
     record: Vec<Vec<u8>>,
 }
 
-const INSERT_JOBS: &str = "INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
+/// New jobs with their inputs.
+const INSERT_JOBS: &str = "WITH i AS (INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($14::text[], $15::text[])) \
+     INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
      due_at, holder, created_at, record) \
      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[], $6::smallint[], $7::bigint[], \
      $8::smallint[], $9::boolean[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[])";
@@ -53,8 +55,9 @@ impl JobRows {
         Ok(())
     }
 
-    pub(super) fn insert(self, session: &Session) -> Result<(), Error> {
-        if self.job_id.is_empty() {
+    /// Writes jobs that are not there, and inputs: ids and texts.
+    pub(super) fn insert(self, session: &Session, inputs: (Vec<String>, Vec<String>)) -> Result<(), Error> {
+        if self.job_id.is_empty() && inputs.0.is_empty() {
             return Ok(());
         }
         let sql = query(INSERT_JOBS)
@@ -70,7 +73,9 @@ impl JobRows {
             .bind(self.due_at)
             .bind(self.holder)
             .bind(self.created_at)
-            .bind(self.record);
+            .bind(self.record)
+            .bind(inputs.0)
+            .bind(inputs.1);
         session.run(sql).map(drop)
     }
 
@@ -80,7 +85,7 @@ impl JobRows {
             return Ok(());
         }
         session.run(query("DELETE FROM agq.ended WHERE job_id = ANY ($1)").bind(self.job_id.clone()))?;
-        self.insert(session)
+        self.insert(session, Default::default())
     }
 }
 

@@ -3,13 +3,15 @@
 use std::{cell::RefCell, time::Duration};
 
 use sqlx::{
-    AssertSqlSafe, Error, PgConnection, Postgres,
+    AssertSqlSafe, Connection, Error, PgConnection, PgPool, Postgres,
     pool::PoolConnection,
-    postgres::{PgArguments, PgRow},
+    postgres::{PgArguments, PgConnectOptions, PgRow},
     query,
     query::Query,
 };
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
+
+use super::CONNECT_TIMEOUT;
 
 /// What work on the database comes to, or that there is no answer. The database itself gives up on a statement; a network that
 /// carries nothing says nothing.
@@ -28,21 +30,45 @@ pub(super) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 
 /// A connection, inside a transaction or not.
 pub(super) struct Session {
-    connection: RefCell<PoolConnection<Postgres>>,
-    runtime: Handle,
+    // The first to be dropped.
+    connection: RefCell<Link>,
+    reactor: Reactor,
     patience: Duration,
 }
 
+/// Whose a connection is.
+enum Link {
+    Own(Box<PgConnection>),
+    Pooled(PoolConnection<Postgres>),
+}
+
+/// What waits for the answers.
+enum Reactor {
+    /// This thread alone: an answer wakes nobody else.
+    Own(Runtime),
+    Shared(Handle),
+}
+
 impl Session {
-    /// Must not be used on a thread of the runtime.
-    pub(super) fn new(connection: PoolConnection<Postgres>, runtime: Handle, patience: Duration) -> Self {
-        Self { connection: RefCell::new(connection), runtime, patience }
+    /// A connection of this thread's own. Must not be used on a thread of another runtime.
+    pub(super) fn connect(options: &PgConnectOptions, patience: Duration) -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let connecting = within(CONNECT_TIMEOUT, PgConnection::connect_with(options));
+        let connection = RefCell::new(Link::Own(Box::new(runtime.block_on(connecting)?)));
+        Ok(Self { connection, reactor: Reactor::Own(runtime), patience })
+    }
+
+    /// One of a pool. Must not be used on a thread of its runtime.
+    pub(super) fn borrow(pool: &PgPool, runtime: Handle, patience: Duration) -> Result<Self, Error> {
+        let connection = RefCell::new(Link::Pooled(runtime.block_on(pool.acquire())?));
+        Ok(Self { connection, reactor: Reactor::Shared(runtime), patience })
     }
 
     /// Closes it: nobody is to use it again.
     pub(super) fn give_up(self) {
-        let mut connection = self.connection.into_inner();
-        connection.close_on_drop();
+        if let Link::Pooled(mut connection) = self.connection.into_inner() {
+            connection.close_on_drop();
+        }
     }
 
     /// Rows that a query finds.
@@ -85,7 +111,15 @@ impl Session {
     }
 
     fn on<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>) -> Result<T, Error> {
-        let connection = &mut self.connection.borrow_mut();
-        self.runtime.block_on(async { within(self.patience, work(connection)).await })
+        let link = &mut *self.connection.borrow_mut();
+        let connection = match link {
+            Link::Own(connection) => &mut **connection,
+            Link::Pooled(connection) => &mut **connection,
+        };
+        let work = async { within(self.patience, work(connection)).await };
+        match &self.reactor {
+            Reactor::Own(runtime) => runtime.block_on(work),
+            Reactor::Shared(runtime) => runtime.block_on(work),
+        }
     }
 }

@@ -10,7 +10,8 @@ use tracing::{debug, warn};
 
 use super::{
     batch::Batch,
-    inbox::{Deciding, Queue, Work, Write},
+    claims::Wanting,
+    inbox::{Adding, Claiming, Deciding, Queue, Work, Write},
     known::Known,
     nodes::Nodes,
     reads,
@@ -54,9 +55,7 @@ struct Effects {
 impl Writer {
     /// Writes until nothing comes any more.
     pub(super) fn work(mut self) {
-        let (queue, runtime) = (Arc::clone(&self.queue), self.runtime.clone());
-        // Connections go back where they came from by it.
-        let _inside = runtime.enter();
+        let queue = Arc::clone(&self.queue);
         while let Some(writes) = queue.take(MOST_TOGETHER) {
             self.write(writes);
         }
@@ -131,7 +130,10 @@ impl Writer {
     }
 
     fn connect(&self) -> Result<Session, Error> {
-        Ok(Session::new(self.runtime.block_on(self.pool.acquire())?, self.runtime.clone(), self.patience))
+        // The writer says the same few things again and again. To plan each anew takes longer than to do it.
+        let options =
+            (*self.pool.connect_options()).clone().options([("plan_cache_mode", "force_generic_plan")]);
+        Session::connect(&options, self.patience)
     }
 
     fn transact(&mut self, session: &Session, writes: &mut [Write]) -> Result<Effects, Failure> {
@@ -178,12 +180,16 @@ impl Writer {
         }
         let mut batch = Batch::open(session, &mut self.known, self.shard, is_heard);
         decide(&mut batch, writes)?;
+        add(&mut batch, writes)?;
         for write in &mut *writes {
             if let Work::Other(other) = &mut write.work {
+                // It may look at jobs.
+                batch.write()?;
                 other.apply(&mut batch)?;
             }
         }
         claim(&mut batch, writes)?;
+        batch.write()?;
         Ok((take(&mut batch.arrived), take(&mut batch.events), take(&mut batch.touched)))
     }
 }
@@ -248,12 +254,40 @@ fn decide(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
     Ok(())
 }
 
+fn add(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+    let (mut actions, mut pendings) = (Vec::new(), Vec::new());
+    for write in writes {
+        if let Work::Add(adding) = &mut write.work {
+            let Adding { new, pending } = &mut **adding;
+            actions.push(&*new);
+            pendings.push(pending);
+        }
+    }
+    if actions.is_empty() {
+        return Ok(());
+    }
+    for (pending, outcome) in pendings.into_iter().zip(batch.add_actions(&actions)?) {
+        pending.outcome = Some(outcome);
+    }
+    Ok(())
+}
+
 fn claim(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+    let (mut all, mut pendings) = (Vec::new(), Vec::new());
     for write in writes {
         if let Work::Claim(claiming, pending) = &mut write.work {
-            let claimants: Vec<_> = claiming.claimants.iter().collect();
-            pending.outcome = Some(batch.claim(&claimants, claiming.now, claiming.start_timeout_ms)?);
+            let Claiming { claimants, now, start_timeout_ms } = &*claiming;
+            let (now, start_timeout_ms) = (*now, *start_timeout_ms);
+            all.extend(claimants.iter().map(|claimant| Wanting { claimant, now, start_timeout_ms }));
+            pendings.push((claimants.len(), pending));
         }
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mut claims = batch.claim(&all)?.into_iter();
+    for (count, pending) in pendings {
+        pending.outcome = Some(claims.by_ref().take(count).collect());
     }
     Ok(())
 }
