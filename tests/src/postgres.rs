@@ -30,6 +30,8 @@ pub struct Postgres {
     settings: Vec<String>,
     /// Where it listens on the loopback, too.
     port: Option<u16>,
+    /// A library that is loaded into the server first.
+    preloaded: Option<PathBuf>,
 }
 
 impl Postgres {
@@ -48,13 +50,18 @@ impl Postgres {
 
     /// Makes a cluster with these settings, and starts it. It is reached by a socket in its directory.
     pub fn start(settings: &[&str]) -> Self {
-        Self::start_at(settings, None)
+        Self::start_at(settings, None, None)
+    }
+
+    /// The same, with a library that is loaded into the server first.
+    pub fn start_preloaded(settings: &[&str], library: Option<&Path>) -> Self {
+        Self::start_at(settings, None, library)
     }
 
     /// The same, reached by TCP on the loopback, too.
     pub fn start_on_loopback() -> Self {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        Self::start_at(&[], Some(free.expect("there is a free port").port()))
+        Self::start_at(&[], Some(free.expect("there is a free port").port()), None)
     }
 
     /// Where it listens on the loopback.
@@ -62,7 +69,7 @@ impl Postgres {
         format!("127.0.0.1:{}", self.port.expect("it was started on the loopback"))
     }
 
-    fn start_at(settings: &[&str], port: Option<u16>) -> Self {
+    fn start_at(settings: &[&str], port: Option<u16>, library: Option<&Path>) -> Self {
         let bin =
             Self::programs().expect("PostgreSQL is installed: `cargo xtask` sees to that on Debian, as root");
         let dir = tempfile::Builder::new()
@@ -73,7 +80,8 @@ impl Postgres {
             chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
         }
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let mut cluster = Self { server: None, dir, bin, settings, port };
+        let preloaded = library.map(Path::to_owned);
+        let mut cluster = Self { server: None, dir, bin, settings, port, preloaded };
         let mut init = cluster.unprivileged("initdb");
         init.args([
             "--auth=trust",
@@ -103,6 +111,7 @@ impl Postgres {
         for setting in listening.iter().chain(&self.settings) {
             serve.args(["-c", setting]);
         }
+        serve.envs(self.preloaded.as_ref().map(|library| ("LD_PRELOAD", library)));
         let err = log.try_clone().expect("a file can be opened twice");
         self.server = Some(serve.stdout(log).stderr(err).spawn().expect("PostgreSQL can be started"));
         let mut is_ready = self.client("pg_isready");
@@ -125,13 +134,24 @@ impl Postgres {
         self.dir.path()
     }
 
+    /// Makes an empty database; how a client reaches it.
+    pub fn create(&self, database: &str) -> String {
+        succeed(self.client("createdb").arg(database));
+        url(database, self.path())
+    }
+
     /// How a client reaches the database that is there from the beginning.
     pub fn url(&self) -> String {
         url("postgres", self.path())
     }
 
+    /// The id of the server's process; none while it is stopped.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.as_ref().map(Child::id)
+    }
+
     /// One of its programs, which knows where the cluster is.
-    fn client(&self, program: &str) -> Command {
+    pub fn client(&self, program: &str) -> Command {
         let mut command = client(&self.bin, self.dir.path(), program);
         command.envs(self.port.map(|port| ("PGPORT", port.to_string())));
         command

@@ -76,6 +76,8 @@ enum Section {
     Wire,
     /// Submit, claim, complete: against those who keep jobs, too
     Cycle,
+    /// The same by several agq on one PostgreSQL, against those who keep jobs there
+    Nodes,
     /// Processes, from submission to the last result, against those who start some
     Tasks,
     /// What much of everything costs
@@ -98,6 +100,7 @@ impl Section {
             Self::Limits => "limits",
             Self::Wire => "wire",
             Self::Cycle => "cycle",
+            Self::Nodes => "nodes",
             Self::Tasks => "tasks",
             Self::Scale => "scale",
             Self::Data => "data",
@@ -112,7 +115,7 @@ impl Section {
 
     /// Whether peers take part that have to be installed.
     fn has_peers(self) -> bool {
-        matches!(self, Self::Wire | Self::Cycle | Self::Tasks)
+        matches!(self, Self::Wire | Self::Cycle | Self::Nodes | Self::Tasks)
     }
 
     /// Whether it takes minutes also in a quick run.
@@ -125,6 +128,7 @@ impl Section {
             Self::Limits => limits::run(bench, place),
             Self::Wire => wire::run(bench, place),
             Self::Cycle => cycle::run(bench, place),
+            Self::Nodes => cycle::nodes::run(bench, place),
             Self::Tasks => tasks::run(bench, place),
             Self::Scale => scale::run(bench, place),
             Self::Data => data::run(bench, place),

@@ -5,6 +5,7 @@ mod agq;
 mod beanstalkd;
 mod crew;
 mod node;
+pub(crate) mod nodes;
 mod ours;
 mod pairs;
 mod pairs_ours;
@@ -20,7 +21,11 @@ mod wire;
 
 use std::time::Duration;
 
-use self::{agq::Durability, setting::Setting, tools::Tools};
+use self::{
+    agq::{Agq, Durability},
+    setting::Setting,
+    tools::Tools,
+};
 use super::{Bench, Better, Contest, Place};
 
 const SECTION: &str = "cycle";
@@ -53,8 +58,8 @@ fn span(bench: &Bench) -> Duration {
 /// One setting, everybody in it.
 fn cycles(bench: &mut Bench, place: &Place, tools: &Tools, setting: Setting) -> anyhow::Result<()> {
     let span = span(bench);
-    let mut always = ours::crew(&place.bin, setting, Durability::Always, None)?;
-    let mut as_shipped = ours::crew(&place.bin, setting, Durability::AsShipped, None)?;
+    let alone = |durability| ours::crew(vec![Agq::start(&place.bin, durability, None)?], setting);
+    let (mut always, mut as_shipped) = (alone(Durability::Always)?, alone(Durability::AsShipped)?);
     let mut contest = Contest::new(setting.title(), "cycles/s", Better::More)
         .noting(NOTE)
         .with(AGQ, move || always.cycles_per_sec(span))
@@ -63,8 +68,9 @@ fn cycles(bench: &mut Bench, place: &Place, tools: &Tools, setting: Setting) -> 
         let crew = redis_lua::crew(program, setting, None).map(|mut crew| move || crew.cycles_per_sec(span));
         contest = joined(bench, contest, REDIS, crew);
     }
-    if let Some(bin) = &tools.postgres {
-        let queue = postgres::queue(bin, setting, None).map(|mut queue| move || queue.cycles_per_sec(span));
+    if tools.has_postgres {
+        let queue = postgres::queue(postgres::cluster(None), setting)
+            .map(|mut queue| move || queue.cycles_per_sec(span));
         contest = joined(bench, contest, POSTGRES, queue);
     }
     if let Some(program) = &tools.beanstalkd {

@@ -1,6 +1,6 @@
 //! An agq of a contest.
 
-use std::{fs, io, path::Path};
+use std::{fs, io, path::Path, process::Command};
 
 use e2e::Lab;
 
@@ -43,17 +43,37 @@ impl Agq {
     pub(super) fn start(bin: &Path, durability: Durability, library: Option<&Path>) -> anyhow::Result<Self> {
         let lab = Lab::with_binaries(bin.to_owned());
         let mut command = lab.command("agq");
-        command.args(["--port", "0", "--data-dir"]).arg(lab.path().join("data")).args(ARGS);
+        command.arg("--data-dir").arg(lab.path().join("data"));
         if durability == Durability::Always {
             command.args(["--durability", "always"]);
         }
         preload(&mut command, library);
+        let agq = Self::run(lab, command)?;
+        agq.connect()?.done(&["PLAN.SUBMIT", PLAN])?;
+        Ok(agq)
+    }
+
+    /// So many of them on one PostgreSQL.
+    pub(super) fn start_nodes(bin: &Path, count: usize, url: &str) -> anyhow::Result<Vec<Self>> {
+        let node = |_| {
+            let lab = Lab::with_binaries(bin.to_owned());
+            let mut command = lab.command("agq");
+            command.args(["--store", url]);
+            Self::run(lab, command)
+        };
+        let nodes = (0..count).map(node).collect::<anyhow::Result<Vec<_>>>()?;
+        if let Some(first) = nodes.first() {
+            first.connect()?.done(&["PLAN.SUBMIT", PLAN])?;
+        }
+        Ok(nodes)
+    }
+
+    fn run(lab: Lab, mut command: Command) -> anyhow::Result<Self> {
+        command.args(["--port", "0"]).args(ARGS);
         let log = lab.path().join("agq.log");
         let mut server = Server::start(&mut command, &log)?;
         let address = server.until("the address of agq", || address(&fs::read_to_string(&log).ok()?))?;
-        let agq = Self { server, lab, address };
-        agq.connect()?.done(&["PLAN.SUBMIT", PLAN])?;
-        Ok(agq)
+        Ok(Self { server, lab, address })
     }
 
     /// A connection that is logged in.
@@ -72,8 +92,9 @@ impl Agq {
         Ok(wire)
     }
 
-    pub(super) fn server(&self) -> &Server {
-        &self.server
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.server.pid()
     }
 }
 

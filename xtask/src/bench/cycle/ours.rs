@@ -1,9 +1,9 @@
 //! Our own cycle: `ACTION.SUBMIT` of one input, `RPOP queue:ready`, `JOB.UPDATE` with `completed` and a task's result.
 
-use std::{fmt::Write, io, path::Path, sync::Arc};
+use std::{fmt::Write, io, sync::Arc};
 
 use super::{
-    agq::{Agq, Durability},
+    agq::Agq,
     crew::{Client, Crew},
     setting::Setting,
     texts::Texts,
@@ -13,18 +13,13 @@ use super::{
 /// Inputs of one command while a queue is filled.
 const PIECE_BYTES: usize = 2_000_000;
 
-/// An agq with so many jobs that wait, and its clients.
-pub(super) fn crew(
-    bin: &Path,
-    setting: Setting,
-    durability: Durability,
-    library: Option<&Path>,
-) -> anyhow::Result<Crew<Ours, Agq>> {
-    let agq = Agq::start(bin, durability, library)?;
+/// An agq, or several that share what they remember, with so many jobs that wait, and its clients, each at the next of them.
+pub(super) fn crew(nodes: Vec<Agq>, setting: Setting) -> anyhow::Result<Crew<Ours, Vec<Agq>>> {
     let texts = Texts::new(setting.input_bytes);
-    fill(&mut agq.connect()?, &texts, setting)?;
-    let clients = (0..setting.clients).map(|number| Ours::connect(&agq, number, &texts));
-    Ok(Crew::new(clients.collect::<io::Result<_>>()?, agq))
+    fill(&mut nodes[0].connect()?, &texts, setting)?;
+    let clients =
+        (0..setting.clients).map(|number| Ours::connect(&nodes[number % nodes.len()], number, &texts));
+    Ok(Crew::new(clients.collect::<io::Result<_>>()?, nodes))
 }
 
 /// Lets so many jobs wait.

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    path::Path,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
@@ -11,7 +10,7 @@ use std::{
 use anyhow::anyhow;
 
 use super::{
-    agq::{Agq, Durability},
+    agq::Agq,
     ours::{completion, submission},
     texts::Texts,
     wire::Wire,
@@ -29,16 +28,18 @@ pub(super) struct Pairs {
     // The first to be dropped.
     producers: Vec<Wire>,
     consumers: Vec<Wire>,
-    _agq: Agq,
+    _nodes: Vec<Agq>,
     texts: Arc<Texts>,
 }
 
 impl Pairs {
-    pub(super) fn start(bin: &Path, durability: Durability) -> anyhow::Result<Self> {
-        let agq = Agq::start(bin, durability, None)?;
-        let producers = (0..PAIRS).map(|_| agq.connect()).collect::<io::Result<_>>()?;
-        let consumers = (0..PAIRS).map(|number| agq.connect_worker(number)).collect::<io::Result<_>>()?;
-        Ok(Self { producers, consumers, _agq: agq, texts: Texts::new(INPUT_BYTES) })
+    /// Each at the next of these nodes.
+    pub(super) fn at(nodes: Vec<Agq>) -> anyhow::Result<Self> {
+        let node = |number: usize| &nodes[number % nodes.len()];
+        let producers = (0..PAIRS).map(|number| node(number).connect()).collect::<io::Result<_>>()?;
+        let consumers =
+            (0..PAIRS).map(|number| node(number).connect_worker(number)).collect::<io::Result<_>>()?;
+        Ok(Self { producers, consumers, _nodes: nodes, texts: Texts::new(INPUT_BYTES) })
     }
 
     /// How many jobs a second are done where they are submitted for so long; the end is that of the last one.

@@ -2,113 +2,48 @@
 //! it is set out of the box but for its memory, reached by a socket in its directory.
 
 use std::{
-    os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     sync::Arc,
     time::Duration,
 };
 
 use anyhow::{Context, bail};
-use rustix::process::{Signal, geteuid};
-use tempfile::TempDir;
+use e2e::Postgres;
 
-use super::{
-    server::{Server, directory, file, preload},
-    setting::Setting,
-    texts::Texts,
-};
+use super::{server::file, setting::Setting, texts::Texts};
 
-/// PostgreSQL does not run as root.
-const NOBODY: u32 = 65_534;
-const SETTINGS: [&str; 2] = ["listen_addresses=", "shared_buffers=256MB"];
+/// Beyond that a cluster is as it is shipped.
+const SETTINGS: [&str; 1] = ["shared_buffers=256MB"];
 
-/// A running PostgreSQL.
-pub(super) struct Cluster {
-    // The first to be dropped: it writes into the directory.
-    server: Server,
-    dir: TempDir,
-    bin: PathBuf,
+/// A cluster of its own.
+pub(super) fn cluster(library: Option<&Path>) -> Arc<Postgres> {
+    Arc::new(Postgres::start_preloaded(&SETTINGS, library))
 }
 
-impl Cluster {
-    pub(super) fn start(bin: &Path, library: Option<&Path>) -> anyhow::Result<Self> {
-        let dir = directory()?;
-        if geteuid().is_root() {
-            chown(dir.path(), Some(NOBODY), Some(NOBODY))?;
-        }
-        let data = dir.path().join("data");
-        let mut init = unprivileged(&bin.join("initdb"), dir.path());
-        init.args([
-            "--username=bench",
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--no-locale",
-            "--no-sync",
-            "--pgdata",
-        ])
-        .arg(&data);
-        succeed(&mut init)?;
-        let mut serve = unprivileged(&bin.join("postgres"), dir.path());
-        serve.arg("-D").arg(&data);
-        for setting in SETTINGS {
-            serve.args(["-c", setting]);
-        }
-        serve.arg("-c").arg(format!("unix_socket_directories={}", dir.path().display()));
-        preload(&mut serve, library);
-        // At SIGKILL its children would go on for a while.
-        let server = Server::start(&mut serve, &dir.path().join("log"))?.ended_by(Signal::QUIT);
-        let mut cluster = Self { server, dir, bin: bin.to_owned() };
-        let mut is_ready = cluster.client("pg_isready");
-        is_ready.arg("--quiet").stdout(Stdio::null());
-        cluster.server.until("an answer of PostgreSQL", || {
-            is_ready.status().is_ok_and(|status| status.success()).then_some(())
-        })?;
-        Ok(cluster)
+fn run_script(cluster: &Postgres, name: &str, variables: &[String]) -> anyhow::Result<()> {
+    let mut psql = cluster.client("psql");
+    psql.args(["--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1"]);
+    for variable in variables {
+        psql.args(["-v", variable]);
     }
-
-    /// How a client reaches it.
-    pub(super) fn url(&self) -> String {
-        format!("postgres://bench@localhost/postgres?host={}", self.dir.path().display())
-    }
-
-    pub(super) fn server(&self) -> &Server {
-        &self.server
-    }
-
-    /// A program of PostgreSQL's that knows where the cluster is.
-    fn client(&self, program: &str) -> Command {
-        let mut command = Command::new(self.bin.join(program));
-        command.env("PGHOST", self.dir.path()).env("PGUSER", "bench").env("PGDATABASE", "postgres");
-        command.env_remove("PGPORT").stdin(Stdio::null());
-        command
-    }
-
-    fn run_script(&self, name: &str, variables: &[String]) -> anyhow::Result<()> {
-        let mut psql = self.client("psql");
-        psql.args(["--no-psqlrc", "--quiet", "-v", "ON_ERROR_STOP=1"]);
-        for variable in variables {
-            psql.args(["-v", variable]);
-        }
-        succeed(psql.arg("-f").arg(file(name))).map(drop)
-    }
+    succeed(psql.arg("-f").arg(file(name))).map(drop)
 }
 
 /// The queue in a cluster, and its clients.
 pub(super) struct Queue {
-    cluster: Cluster,
+    cluster: Arc<Postgres>,
     texts: Arc<Texts>,
     clients: usize,
 }
 
-/// A cluster with so many jobs that wait.
-pub(super) fn queue(bin: &Path, setting: Setting, library: Option<&Path>) -> anyhow::Result<Queue> {
-    let cluster = Cluster::start(bin, library)?;
+/// A queue with so many jobs that wait.
+pub(super) fn queue(cluster: Arc<Postgres>, setting: Setting) -> anyhow::Result<Queue> {
     let texts = Texts::new(setting.input_bytes);
-    cluster.run_script("pgbench/schema.sql", &[])?;
+    run_script(&cluster, "pgbench/schema.sql", &[])?;
     if setting.queued > 0 {
         let variables = [format!("jobs={}", setting.queued), format!("payload={}", texts.input(0))];
-        cluster.run_script("pgbench/preload.sql", &variables)?;
+        run_script(&cluster, "pgbench/preload.sql", &variables)?;
     }
     Ok(Queue { cluster, texts, clients: setting.clients })
 }
@@ -129,8 +64,9 @@ impl Queue {
         rate(&said).with_context(|| format!("pgbench told no rate: {said}"))
     }
 
-    pub(super) fn server(&self) -> &Server {
-        self.cluster.server()
+    /// The server's process.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.cluster.pid()
     }
 }
 
@@ -138,16 +74,6 @@ impl Queue {
 fn rate(said: &str) -> Option<f64> {
     let (_, behind) = said.split_once("tps = ")?;
     behind.split_whitespace().next()?.parse().ok()
-}
-
-/// A program in a directory, as one who may not do everything.
-fn unprivileged(program: &Path, dir: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.current_dir(dir).stdin(Stdio::null());
-    if geteuid().is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
 }
 
 /// Runs a command to its end; what it printed, or an error with its complaint.

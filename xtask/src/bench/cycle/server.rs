@@ -22,8 +22,6 @@ const TAIL_LINES: usize = 5;
 pub(super) struct Server {
     child: Child,
     log: PathBuf,
-    /// What makes it end with all that belongs to it.
-    end: Signal,
 }
 
 impl Server {
@@ -48,13 +46,7 @@ impl Server {
 
     fn spawn(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
-        Ok(Self { child, log: log.to_owned(), end: Signal::KILL })
-    }
-
-    /// The same, ended by another signal: it has children that it has to end itself.
-    pub(super) fn ended_by(mut self, end: Signal) -> Self {
-        self.end = end;
-        self
+        Ok(Self { child, log: log.to_owned() })
     }
 
     /// Asks until `look` finds something; an error where the server ends instead.
@@ -75,10 +67,9 @@ impl Server {
         anyhow!("{what} did not come; the last that was said: {}", tail.join(" / "))
     }
 
-    /// Whether a library was loaded into it. Only Linux says it.
-    pub(super) fn has_loaded(&self, library: &Path) -> bool {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap_or_default();
-        maps.contains(&library.display().to_string())
+    /// Its process.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 
@@ -86,7 +77,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended already.
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
-            let _ended = kill_process(pid, self.end);
+            let _ended = kill_process(pid, Signal::KILL);
         }
         if e2e::within(Duration::from_secs(10), || self.child.try_wait().ok().flatten()).is_none() {
             let _ended = self.child.kill();

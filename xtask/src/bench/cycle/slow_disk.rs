@@ -8,14 +8,14 @@ use std::{
     process::Command,
 };
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
 use super::{
     AGQ, POSTGRES, REDIS, SECTION,
-    agq::Durability,
+    agq::{Agq, Durability},
     joined, ours, postgres, redis_lua,
-    server::{Server, directory, file},
+    server::{directory, file},
     setting::Setting,
     span,
     tools::Tools,
@@ -39,22 +39,23 @@ pub(super) fn run(bench: &mut Bench, place: &Place, tools: &Tools) -> anyhow::Re
         }
     };
     let (setting, span, slow) = (Setting::SLOW_DISK, span(bench), Some(library.path.as_path()));
-    let mut ours = ours::crew(&place.bin, setting, Durability::Always, slow)?;
-    library.check(ours.server().server())?;
+    let agq = Agq::start(&place.bin, Durability::Always, slow)?;
+    library.check(agq.pid())?;
+    let mut ours = ours::crew(vec![agq], setting)?;
     let title = format!("slow disk, {}", setting.title());
     let mut contest = Contest::new(title, "cycles/s", Better::More)
         .noting(NOTE)
         .with(AGQ, move || plausible(ours.cycles_per_sec(span)?, setting));
     if let Some(program) = &tools.redis {
         let run = redis_lua::crew(program, setting, slow).and_then(|mut crew| {
-            library.check(crew.server().server())?;
+            library.check(crew.server().server().pid())?;
             Ok(move || plausible(crew.cycles_per_sec(span)?, setting))
         });
         contest = joined(bench, contest, REDIS, run);
     }
-    if let Some(bin) = &tools.postgres {
-        let run = postgres::queue(bin, setting, slow).and_then(|mut queue| {
-            library.check(queue.server())?;
+    if tools.has_postgres {
+        let run = postgres::queue(postgres::cluster(slow), setting).and_then(|mut queue| {
+            library.check(queue.pid().context("PostgreSQL has ended")?)?;
             Ok(move || plausible(queue.cycles_per_sec(span)?, setting))
         });
         contest = joined(bench, contest, POSTGRES, run);
@@ -86,9 +87,11 @@ impl Library {
         Ok(Self { _dir: dir, path })
     }
 
-    /// A library that cannot be loaded is only warned of.
-    fn check(&self, server: &Server) -> anyhow::Result<()> {
-        ensure!(server.has_loaded(&self.path), "the library that slows the disk down was not loaded");
+    /// A library that cannot be loaded is only warned of. Only Linux says what is loaded into a process.
+    fn check(&self, pid: u32) -> anyhow::Result<()> {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let is_loaded = maps.contains(&self.path.display().to_string());
+        ensure!(is_loaded, "the library that slows the disk down was not loaded");
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use e2e::Postgres;
 
 use super::server::file;
 use crate::{
@@ -19,8 +20,8 @@ use crate::{
 pub(super) struct Tools {
     pub(super) redis: Option<PathBuf>,
     pub(super) beanstalkd: Option<PathBuf>,
-    /// The directory of PostgreSQL's programs.
-    pub(super) postgres: Option<PathBuf>,
+    /// Whether there is a PostgreSQL, with pgbench.
+    pub(super) has_postgres: bool,
     pub(super) node: Option<NodeTools>,
 }
 
@@ -39,7 +40,7 @@ impl Tools {
         }
         let beanstalkd = told(bench, "beanstalkd", beanstalkd(&place.tools));
         let node = told(bench, "BullMQ and graphile-worker", node(&place.tools));
-        Self { redis, beanstalkd, postgres: postgres(bench), node }
+        Self { redis, beanstalkd, has_postgres: has_postgres(bench), node }
     }
 }
 
@@ -86,26 +87,10 @@ fn beanstalkd(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
     bail!("apt-get left no package in {}", home.display())
 }
 
-/// The newest PostgreSQL with pgbench. Where its package starts a server, that is none of ours: ours has its own directory.
-fn postgres(bench: &mut Bench) -> Option<PathBuf> {
-    newest_postgres().or_else(|| {
-        debian_package(&mut bench.report, "PostgreSQL", "postgresql").then(newest_postgres).flatten()
-    })
-}
-
-fn newest_postgres() -> Option<PathBuf> {
-    let has_all =
-        |bin: &PathBuf| ["initdb", "postgres", "pgbench"].iter().all(|name| bin.join(name).is_file());
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let bins = versions.map(|version| version.path().join("bin"));
-    let newest = bins.filter(has_all).max_by_key(|bin| version_of(bin));
-    newest
-        .or_else(|| on_path("initdb").and_then(|program| Some(program.parent()?.to_owned())).filter(has_all))
-}
-
-/// `/usr/lib/postgresql/15/bin` is of version 15.
-fn version_of(bin: &Path) -> Option<u32> {
-    bin.parent()?.file_name()?.to_str()?.parse().ok()
+/// Whether there is a PostgreSQL. Where its package starts a server, that is none of ours: ours has its own directory.
+fn has_postgres(bench: &mut Bench) -> bool {
+    let has_all = || Postgres::programs().is_some_and(|bin| bin.join("pgbench").is_file());
+    has_all() || debian_package(&mut bench.report, "PostgreSQL", "postgresql") && has_all()
 }
 
 /// Node, and the packages beside the other tools.
@@ -133,18 +118,4 @@ fn node(tools: &Path) -> anyhow::Result<Found<NodeTools>> {
 
 fn quiet(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::null())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::version_of;
-
-    #[test]
-    fn versions_are_compared_as_numbers() {
-        let of = |path| version_of(Path::new(path));
-        assert!(of("/usr/lib/postgresql/9/bin") < of("/usr/lib/postgresql/15/bin"));
-        assert_eq!(of("/usr/lib/postgresql/bin"), None);
-    }
 }
