@@ -67,6 +67,7 @@ pub(crate) struct Arrivals {
     told: Notify,
     news: Mutex<Vec<News>>,
     is_heard: AtomicBool,
+    heard_changed: Notify,
     jobs_are_wanted: AtomicBool,
     lists_are_wanted: AtomicBool,
 }
@@ -130,7 +131,14 @@ impl Arrivals {
 
     /// Whether anyone wants the news: they cost something to collect.
     pub(crate) fn set_heard(&self, is_heard: bool) {
-        self.is_heard.store(is_heard, Ordering::Relaxed);
+        if self.is_heard.swap(is_heard, Ordering::Relaxed) != is_heard {
+            self.heard_changed.notify_one();
+        }
+    }
+
+    /// Waits until that has changed.
+    pub(crate) async fn heard_changed(&self) {
+        self.heard_changed.notified().await;
     }
 
     /// Whether anyone wants the news.

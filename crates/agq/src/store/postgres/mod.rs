@@ -154,16 +154,21 @@ impl PostgresStore {
             .max_connections(settings.connections - 1)
             .acquire_timeout(CONNECT_TIMEOUT)
             .connect_lazy_with(bounded);
-        let nodes = Arc::new(Nodes::new(settings.term, settings.patience()));
+        let arrivals = Arc::new(Arrivals::default());
+        let nodes = Arc::new(Nodes::new(settings.term, settings.patience(), Arc::clone(&arrivals)));
         bring_up_to_date(&options, &place).await?;
         let shown = nodes.show(&pool).await.map_err(|error| explained(&error));
         shown.with_context(|| format!("cannot use the database {place}"))?;
-        Self::start(pool, nodes, settings).context("cannot start the writer")
+        Self::start(pool, nodes, arrivals, settings).context("cannot start the writer")
     }
 
-    fn start(pool: PgPool, nodes: Arc<Nodes>, settings: Settings) -> anyhow::Result<Self> {
-        let (queue, arrivals, runtime) =
-            (Arc::new(Queue::default()), Arc::new(Arrivals::default()), Handle::current());
+    fn start(
+        pool: PgPool,
+        nodes: Arc<Nodes>,
+        arrivals: Arc<Arrivals>,
+        settings: Settings,
+    ) -> anyhow::Result<Self> {
+        let (queue, runtime) = (Arc::new(Queue::default()), Handle::current());
         let (notices, told) = mpsc::channel(MOST_NOTICES);
         let writer = Writer {
             nodes: Arc::clone(&nodes),

@@ -1,19 +1,20 @@
 //! The nodes that share a database: who is there, and who leads (seed 004, Instance Registration and Leader Election).
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use sqlx::{Error, PgPool, query, query_scalar};
+use sqlx::{Error, PgPool, Row, query, query_scalar};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::session::within;
+use crate::store::Arrivals;
 
 /// A node's place among the others.
 pub(super) struct Nodes {
@@ -25,6 +26,9 @@ pub(super) struct Nodes {
     patience: Duration,
     lease: Mutex<Lease>,
     has_company: AtomicBool,
+    /// Where it is said whether somebody here listens to what happens.
+    arrivals: Arc<Arrivals>,
+    is_heard_elsewhere: AtomicBool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -34,9 +38,17 @@ struct Lease {
 }
 
 impl Nodes {
-    pub(super) fn new(term: Duration, patience: Duration) -> Self {
+    pub(super) fn new(term: Duration, patience: Duration, arrivals: Arc<Arrivals>) -> Self {
         let name = uuid::Uuid::new_v4().simple().to_string();
-        Self { name, term, patience, lease: Mutex::default(), has_company: AtomicBool::new(false) }
+        Self {
+            name,
+            term,
+            patience,
+            lease: Mutex::default(),
+            has_company: AtomicBool::default(),
+            arrivals,
+            is_heard_elsewhere: AtomicBool::default(),
+        }
     }
 
     /// Shows that this node is there, and leads where nobody else does; until this is dropped.
@@ -51,18 +63,21 @@ impl Nodes {
 
     /// One beat.
     pub(super) async fn show(&self, pool: &PgPool) -> Result<(), Error> {
-        let sql = "INSERT INTO agq.instances (node, hostname, pid) VALUES ($1, $2, $3) \
-             ON CONFLICT (node) DO UPDATE SET last_seen_at = now()";
+        let sql = "INSERT INTO agq.instances (node, hostname, pid, is_listening) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (node) DO UPDATE SET last_seen_at = now(), is_listening = EXCLUDED.is_listening";
         let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        query(sql).bind(&self.name).bind(hostname).bind(i64::from(std::process::id())).execute(pool).await?;
+        let sql = query(sql).bind(&self.name).bind(hostname).bind(i64::from(std::process::id()));
+        sql.bind(self.arrivals.is_heard()).execute(pool).await?;
         self.seek_lease(pool).await?;
         if self.leads() {
             let sql = "WITH old AS (DELETE FROM agq.messages WHERE sent_at < now() - interval '1 minute') \
                  DELETE FROM agq.instances WHERE last_seen_at < now() - make_interval(secs => $1)";
             query(sql).bind(self.silence().as_secs_f64()).execute(pool).await?;
         }
-        let others = self.live(pool).await?.iter().any(|node| *node != self.name);
-        self.has_company.store(others, Ordering::Relaxed);
+        let mut others = self.live(pool).await?;
+        others.remove(&self.name);
+        self.has_company.store(!others.is_empty(), Ordering::Relaxed);
+        self.is_heard_elsewhere.store(others.values().any(|listens| *listens), Ordering::Relaxed);
         Ok(())
     }
 
@@ -100,6 +115,16 @@ impl Nodes {
         self.has_company.load(Ordering::Relaxed)
     }
 
+    /// Whether somebody listens at another node to what happens here, as far as it was heard of.
+    pub(super) fn is_heard_elsewhere(&self) -> bool {
+        self.is_heard_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Somebody listens at another node.
+    pub(super) fn heed(&self) {
+        self.is_heard_elsewhere.store(true, Ordering::Relaxed);
+    }
+
     /// Another node was heard of.
     pub(super) fn meet(&self) {
         self.has_company.store(true, Ordering::Relaxed);
@@ -112,7 +137,7 @@ impl Nodes {
         if !leads || since.is_none_or(|since| since.elapsed() < self.silence()) {
             return Ok(None);
         }
-        self.live(pool).await.map(Some)
+        Ok(Some(self.live(pool).await?.into_keys().collect()))
     }
 
     /// The node goes; another may lead at once.
@@ -131,9 +156,11 @@ impl Nodes {
         self.term * 2
     }
 
-    async fn live(&self, pool: &PgPool) -> Result<HashSet<String>, Error> {
-        let sql = "SELECT node FROM agq.instances WHERE last_seen_at >= now() - make_interval(secs => $1)";
-        let nodes = query_scalar(sql).bind(self.silence().as_secs_f64()).fetch_all(pool).await?;
-        Ok(nodes.into_iter().collect())
+    /// The nodes that are there, and whether somebody listens at them.
+    async fn live(&self, pool: &PgPool) -> Result<HashMap<String, bool>, Error> {
+        let sql = "SELECT node, is_listening FROM agq.instances \
+             WHERE last_seen_at >= now() - make_interval(secs => $1)";
+        let nodes = query(sql).bind(self.silence().as_secs_f64()).fetch_all(pool).await?;
+        nodes.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 }

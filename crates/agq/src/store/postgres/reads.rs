@@ -88,6 +88,13 @@ pub(super) async fn action(pool: &PgPool, action_id: ActionId) -> Result<Option<
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 
+/// Those of some actions that are there.
+pub(super) async fn these_actions(pool: &PgPool, ids: Vec<ActionId>) -> Result<Vec<(Action, Tally)>, Error> {
+    let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
+    let rows = query(tallied!("WHERE a.action_id = ANY ($1)")).bind(ids).fetch_all(pool).await?;
+    rows.iter().map(action_of).collect()
+}
+
 /// A row of an action and its tally.
 pub(super) fn action_of(row: &PgRow) -> Result<(Action, Tally), Error> {
     let mut tally = Tally::default();

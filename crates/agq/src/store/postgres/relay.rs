@@ -26,6 +26,8 @@ use crate::store::{Arrivals, Arrived};
 const JOBS: &str = "agq_jobs";
 /// A list got elements: its key in hex, or nothing for any.
 const LISTS: &str = "agq_lists";
+/// What a node says where somebody begins to listen at it.
+const LISTENS: &str = "listens";
 /// A node has come.
 const NODES: &str = "agq_nodes";
 /// A message for those who listen: channel and payload in hex, or the number of one that is too long.
@@ -148,7 +150,25 @@ impl Relay {
                 sleep(PAUSE).await;
             }
         };
-        futures_util::future::join(looking, listening).await;
+        let announcing = async {
+            loop {
+                self.arrivals.heard_changed().await;
+                if let Err(error) = within(self.settings.patience(), self.say_who_listens()).await {
+                    debug!(%error, "other nodes could not be told whether somebody listens here");
+                }
+            }
+        };
+        futures_util::future::join3(looking, listening, announcing).await;
+    }
+
+    /// Shows whether somebody listens here; the others hear of it at once where it is so.
+    async fn say_who_listens(&self) -> Result<(), Error> {
+        self.nodes.show(&self.pool).await?;
+        if self.arrivals.is_heard() {
+            let said = format!("{} {LISTENS}", self.nodes.name);
+            query("SELECT pg_notify($1, $2)").bind(NODES).bind(said).execute(&self.pool).await?;
+        }
+        Ok(())
     }
 
     async fn listen(&self, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
@@ -183,6 +203,9 @@ impl Relay {
             return Ok(());
         }
         self.nodes.meet();
+        if payload.ends_with(LISTENS) && heard.channel() == NODES {
+            self.nodes.heed();
+        }
         match (heard.channel(), words.next().map(unhex), words.next().map(unhex)) {
             (NODES, ..) => {}
             (JOBS, ..) => self.arrivals.announce(Arrived { jobs: true, ..Arrived::default() }),

@@ -9,7 +9,10 @@ use sqlx::{
 use super::writer;
 
 /// Number, name, SQL. What was released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 1] = [(1, "queue", include_str!("migrations/0001_queue.sql"))];
+const MIGRATIONS: [(i64, &str, &str); 2] = [
+    (1, "queue", include_str!("migrations/0001_queue.sql")),
+    (2, "listening", include_str!("migrations/0002_listening.sql")),
+];
 
 /// Brings the schema to that of this program, however long that takes. Fails where a newer one has been at work.
 pub(super) async fn migrate(options: &PgConnectOptions) -> Result<(), MigrateError> {

@@ -16,7 +16,7 @@ use super::{
     nodes::Nodes,
     reads,
     relay::Notice,
-    session::Session,
+    session::{Session, within},
 };
 use crate::store::{Arrivals, Arrived, News, Promise, StoreError};
 
@@ -149,21 +149,20 @@ impl Writer {
         Ok(Effects { arrived, events })
     }
 
-    /// Whether anybody listens. At other nodes, that is not known here.
+    /// Whether anybody listens, here or at another node.
     fn is_heard(&self) -> bool {
-        self.arrivals.is_heard() || self.nodes.has_company()
+        self.arrivals.is_heard() || self.nodes.is_heard_elsewhere()
     }
 
     /// How actions stand of which something changed. Only when it is committed: of two nodes that end the last jobs of an action,
     /// neither sees the other's before.
     fn read_actions(&self, touched: Vec<ActionId>, arrived: &mut Arrived) {
-        for action_id in touched {
-            match self.runtime.block_on(reads::action(&self.pool, action_id)) {
-                Ok(Some((action, tally))) => arrived.tell(News::Action(Box::new(action), tally)),
-                Ok(None) => {}
-                // It is committed, whatever can be told of it.
-                Err(error) => debug!(%error, "how an action stands could not be read for those who listen"),
-            }
+        match self.runtime.block_on(within(self.patience, reads::these_actions(&self.pool, touched))) {
+            Ok(found) => found
+                .into_iter()
+                .for_each(|(action, tally)| arrived.tell(News::Action(Box::new(action), tally))),
+            // It is committed, whatever can be told of it.
+            Err(error) => debug!(%error, "how actions stand could not be read for those who listen"),
         }
     }
 
