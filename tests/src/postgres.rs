@@ -203,6 +203,14 @@ impl Database {
     pub fn url(&self) -> String {
         url(&self.name, &self.socket)
     }
+
+    /// A program of PostgreSQL's that knows where it is.
+    pub fn client(&self, program: &str) -> Command {
+        let bin = Postgres::programs().expect("the cluster runs");
+        let mut command = client(&bin, &self.socket, program);
+        command.env("PGDATABASE", &self.name);
+        command
+    }
 }
 
 fn url(database: &str, socket: &Path) -> String {

@@ -4,6 +4,8 @@ mod moving;
 
 use std::{
     collections::BTreeSet,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -244,4 +246,74 @@ fn a_node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
     asks.send("GET before\n");
     assert_eq!(asks.bulk(), "v");
     assert_eq!(only_job(&lab, &far, "second")["status"], "pending");
+}
+
+#[test]
+fn the_three_nodes_of_the_example_go_through_and_leave_nothing_behind() {
+    let lab = Lab::new();
+    let tmp = lab.path().join("tmp");
+    std::fs::create_dir(&tmp).unwrap();
+    let mut example = Command::new("sh");
+    example.arg(Lab::repository("examples/three-nodes.sh")).env("AGENIX_BIN", lab.bin()).env("TMPDIR", &tmp);
+    for variable in ["AGQ_SESSION_KEY", "AGQ_ADDR", "AGQ_STORE"] {
+        example.env_remove(variable);
+    }
+    let ran = Ran::from(example.current_dir(lab.path()).output().unwrap()).expect(0);
+    assert!(ran.out.ends_with("three-nodes: all went well\n"), "{}\n{}", ran.out, ran.err);
+    assert_eq!(std::fs::read_dir(tmp).unwrap().count(), 0, "it left files behind");
+}
+
+#[test]
+fn whoever_listens_at_the_database_hears_of_jobs_that_end() {
+    let lab = Lab::of_nodes();
+    let mut psql = lab.database().unwrap().client("psql");
+    psql.args(["--no-psqlrc", "--quiet"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut psql = psql.spawn().unwrap();
+    let (mut asks, mut hears) = (psql.stdin.take().unwrap(), BufReader::new(psql.stdout.take().unwrap()));
+    let agq = lab.agq(&[]);
+    // It tells what it has heard after each command.
+    writeln!(asks, "LISTEN agq_jobs_created; LISTEN agq_job_finalized; SELECT 'it listens';").unwrap();
+    let mut heard = String::new();
+    while !heard.contains("it listens") {
+        hears.read_line(&mut heard).unwrap();
+    }
+    let _agw = lab.agw(&agq, "w", &[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{},{}]");
+    let ends = |text: &str| text.matches("\"agq_job_finalized\" with payload").count();
+    eventually("both ends are told", || {
+        writeln!(asks, "SELECT 'and on';").unwrap();
+        let mut line = String::new();
+        while line != " and on\n" {
+            line.clear();
+            hears.read_line(&mut line).unwrap();
+            heard += &line;
+        }
+        (ends(&heard) == 2).then_some(())
+    });
+    let created = heard.lines().find(|line| line.contains("\"agq_jobs_created\"")).unwrap();
+    assert!(created.contains(r#""action_id":"a","jobs":2,"plan_id":"p","queue":"ready""#), "{created}");
+    let end = heard.lines().find(|line| line.contains("\"agq_job_finalized\"")).unwrap();
+    assert!(end.contains(r#""action_id":"a""#) && end.contains(r#""status":"completed""#), "{end}");
+    drop(asks);
+    psql.wait().unwrap();
+}
+
+#[test]
+fn a_database_is_made_ready_before_any_node_comes_as_often_as_one_likes() {
+    let lab = Lab::of_nodes();
+    let url = lab.database().unwrap().url();
+    let migrate =
+        |url: &str| Ran::from(lab.command("agq").args(["migrate", "--store", url]).output().unwrap());
+    for _ in 0..2 {
+        let done = migrate(&url).expect(0);
+        assert!(
+            done.out.starts_with("the tables of agq in ") && done.out.ends_with(" are up to date\n"),
+            "{done:?}"
+        );
+    }
+    let nowhere = migrate("postgres://agq@127.0.0.1:1/agq").expect(1);
+    assert!(nowhere.err.contains("cannot bring the database 127.0.0.1:1/agq up to date: "), "{nowhere:?}");
+    let agq = lab.agq(&[]);
+    assert_eq!(Raw::open(&lab, &agq).ask("PING"), "+PONG");
 }
