@@ -13,8 +13,8 @@ use e2e::Postgres;
 
 use super::{server::file, setting::Setting, texts::Texts};
 
-/// Beyond that a cluster is as it is shipped.
-const SETTINGS: [&str; 1] = ["shared_buffers=256MB"];
+/// Beyond that a cluster is as it is shipped. Many clients want a connection each.
+const SETTINGS: [&str; 2] = ["shared_buffers=256MB", "max_connections=300"];
 
 /// A cluster of its own.
 pub(super) fn cluster(library: Option<&Path>) -> Arc<Postgres> {
