@@ -73,8 +73,9 @@ impl Batch<'_> {
         self.known.refresh(self.session)?;
         let mut claims = self.claim_in_known_lanes(all)?;
         let without: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_none()).collect();
-        // Another lane may have been made just now.
-        if !without.is_empty() && self.known.learn(self.session)? {
+        // A lane may have been made just now. And where a look takes long, another node may have locked what was there at its
+        // beginning, and left what has come since.
+        if !without.is_empty() && (self.known.learn(self.session)? || self.known.has_company) {
             let others: Vec<Wanting<'_>> = without.iter().map(|at| all[*at]).collect();
             let found = self.claim_in_known_lanes(&others)?;
             without.into_iter().zip(found).for_each(|(at, claim)| claims[at] = claim);

@@ -27,6 +27,8 @@ pub(super) struct LaneKey {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     lanes: HashMap<i32, LaneKey>,
+    /// Whether other nodes take jobs, too.
+    pub(super) has_company: bool,
     learned_at: Option<Instant>,
 }
 

@@ -141,6 +141,7 @@ impl Writer {
         let begin = if is_promised { "BEGIN" } else { "BEGIN; SET LOCAL synchronous_commit TO off" };
         session.script(begin).map_err(Failure::before)?;
         let is_heard = self.is_heard();
+        self.known.has_company = self.nodes.has_company();
         let (mut arrived, events, touched) = self.apply(session, writes, is_heard)?;
         session.script("COMMIT").map_err(|error| Failure { error, stage: Stage::Commit })?;
         if is_heard {
