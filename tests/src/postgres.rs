@@ -3,7 +3,10 @@
 use std::{
     fs::{self, File},
     net::TcpListener,
-    os::unix::{fs::chown, process::CommandExt},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
 };
@@ -95,6 +98,23 @@ impl Postgres {
         succeed(init.arg(cluster.dir.path().join("data")));
         cluster.start_again();
         cluster
+    }
+
+    /// Starts it again with a certificate and its key, PEM: from then on it speaks TLS by TCP with whoever asks for it.
+    pub fn encrypt(&mut self, certificate: &str, key: &str) {
+        self.stop_at_once();
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let path = self.dir.path().join(name);
+            fs::write(&path, text).expect("the cluster's directory can be written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its files are ours");
+            if geteuid().is_root() {
+                chown(&path, Some(NOBODY), Some(NOBODY)).expect("root may give a file away");
+            }
+            let what = if name == "server.crt" { "ssl_cert_file" } else { "ssl_key_file" };
+            self.settings.push(format!("{what}={}", path.display()));
+        }
+        self.settings.push("ssl=on".into());
+        self.start_again();
     }
 
     /// Starts it again on its data.

@@ -12,6 +12,7 @@ use std::{
 use e2e::{Agq, Lab, Postgres, Proxy, Ran, eventually};
 use serde_json::Value;
 
+use crate::certificates::Authority;
 use crate::support::{Raw, ended, numbered, only_job, plan};
 
 /// Nothing is found by looking, only by being told.
@@ -316,4 +317,26 @@ fn a_database_is_made_ready_before_any_node_comes_as_often_as_one_likes() {
     assert!(nowhere.err.contains("cannot bring the database 127.0.0.1:1/agq up to date: "), "{nowhere:?}");
     let agq = lab.agq(&[]);
     assert_eq!(Raw::open(&lab, &agq).ask("PING"), "+PONG");
+}
+
+#[test]
+fn a_node_speaks_tls_with_the_database_and_goes_to_no_other() {
+    let (lab, mut cluster) = (Lab::new(), Postgres::start_on_loopback());
+    let (authority, other) = (Authority::new(&lab, "ca"), Authority::new(&lab, "other"));
+    let server = authority.certify(&lab, "server", &["127.0.0.1"]);
+    let [certificate, key] = [server.cert, server.key].map(|file| std::fs::read_to_string(file).unwrap());
+    cluster.encrypt(&certificate, &key);
+    let url = |ca: &str| {
+        let address = cluster.address();
+        format!("postgres://agq@{address}/postgres?sslmode=verify-full&sslrootcert={ca}")
+    };
+    let agq = lab.agq(&["--store", &url(&authority.file)]);
+    assert_eq!(Raw::open(&lab, &agq).ask("SET k v"), "+OK");
+    let sql = "SELECT count(*) > 0, bool_and(s.ssl) FROM pg_stat_activity JOIN pg_stat_ssl AS s USING (pid) \
+         WHERE application_name = 'agq'";
+    let asked = Ran::from(cluster.client("psql").args(["-AtXc", sql]).output().unwrap()).expect(0);
+    assert_eq!(asked.out, "t|t\n", "every connection is encrypted");
+    let refused = lab.command("agq").args(["--port", "0", "--store", &url(&other.file)]).output().unwrap();
+    let refused = Ran::from(refused).expect(1);
+    assert!(refused.err.contains("UnknownIssuer"), "{refused:?}");
 }
