@@ -26,8 +26,9 @@ const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = 
      SELECT (SELECT array_agg(action_id) FROM made) AS made, \
          (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
 /// The inputs of an action that are kept, with their places, from one place on.
-const INPUTS: &str = "SELECT place, json FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 \
-     UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2) AS j JOIN agq.inputs USING (job_id)";
+const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
+     FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 \
+     UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2) AS j) AS known WHERE json IS NOT NULL";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id = $1) \
      AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
 

@@ -35,12 +35,14 @@ struct Candidate {
 }
 
 /// The first jobs of each lane, locked. Jobs that another node takes at this moment are passed over, and no queue that is paused
-/// gives any. A lane costs a look at the index and as many rows as are asked for.
-pub(super) const CANDIDATES: &str = "SELECT c.lane, c.record, i.json AS input, p.json AS plan FROM unnest($1::integer[]) AS w (lane) \
+/// gives any. A lane costs a look at the index and as many rows as are asked for: what belongs to a job is looked up job by job, for
+/// a plan that is made once does not know how few they are, and would join with all there is.
+pub(super) const CANDIDATES: &str = "SELECT c.lane, c.record, \
+         (SELECT json FROM agq.inputs WHERE job_id = c.job_id) AS input, \
+         (SELECT json FROM agq.plans WHERE plan_id = c.plan_id) AS plan FROM unnest($1::integer[]) AS w (lane) \
      JOIN agq.lanes AS l ON l.lane = w.lane AND NOT EXISTS (SELECT FROM agq.paused WHERE paused.queue = l.queue) \
      CROSS JOIN LATERAL (SELECT j.lane, j.rank, j.turn, j.job_id, j.plan_id, j.record FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND j.is_ready ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \
-     LEFT JOIN agq.inputs AS i ON i.job_id = c.job_id LEFT JOIN agq.plans AS p ON p.plan_id = c.plan_id \
      ORDER BY c.lane, c.rank, c.turn";
 
 type Lanes = BTreeMap<i32, VecDeque<Candidate>>;

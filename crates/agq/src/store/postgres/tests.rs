@@ -1,7 +1,7 @@
 //! What the database does with our statements.
 
 use e2e::Database;
-use sqlx::{AssertSqlSafe, query, query_scalar, raw_sql};
+use sqlx::{AssertSqlSafe, Row, query, raw_sql};
 
 use super::{PostgresStore, Settings, claims::CANDIDATES};
 
@@ -18,13 +18,19 @@ async fn a_claim_is_an_index_scan_among_a_million_jobs() {
     let settings = Settings { listens: false, ..Settings::default() };
     let store = PostgresStore::open(&database.url(), settings).await.unwrap();
     raw_sql(FILL).execute(&store.pool).await.unwrap();
-    let explained = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) {CANDIDATES}");
-    let plan: Vec<String> = query_scalar(AssertSqlSafe(explained))
-        .bind(vec![1, 2, 3])
-        .bind(8_i64)
-        .fetch_all(&store.pool)
+    // As the writer has it: planned once, whatever is asked for.
+    let mut writers = store.pool.acquire().await.unwrap();
+    let prepared =
+        format!("SET plan_cache_mode = force_generic_plan; PREPARE c (integer[], bigint) AS {CANDIDATES}");
+    raw_sql(AssertSqlSafe(prepared)).execute(&mut *writers).await.unwrap();
+    let explained = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE c ('{1,2,3}', 8)";
+    let plan: Vec<String> = raw_sql(explained)
+        .fetch_all(&mut *writers)
         .await
-        .unwrap();
+        .unwrap()
+        .iter()
+        .map(|row| row.get::<String, _>(0))
+        .collect();
     let plan = plan.join("\n");
     assert!(plan.contains("Index Scan using jobs_ready on jobs j (actual rows=8 loops=3)"), "{plan}");
     assert!(!plan.contains("Seq Scan on jobs") && !plan.contains("Seq Scan on inputs"), "{plan}");
