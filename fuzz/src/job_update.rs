@@ -6,7 +6,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    job::{Job, MAX_ERROR_BYTES, Outcome, Place, Terms, advanced, claimed},
+    job::{Hold, Job, MAX_ERROR_BYTES, Outcome, Place, Terms, advanced, claimed},
     rejection::Rejection,
 };
 use serde_json::value::RawValue;
@@ -54,7 +54,7 @@ fn running() -> Job {
     let action = Action::new(action_id, plan_id, NOW);
     let terms = Terms { max_retries: 1, timeout_ms: 1000, ..Terms::default() };
     let job = Job::new(job_id, &action, 0, Place { lane: 1, seq: 1 }, &terms, NOW);
-    claimed(&job, HOLDER, NOW, 0)
+    claimed(&job, HOLDER, NOW, Hold::default())
 }
 
 fn check(job: &Job, next: &Job) {

@@ -130,6 +130,11 @@ impl Clock {
         self.ordered().simple().to_string()
     }
 
+    /// An id as the Open Job Spec has them, for a job, a workflow or a request.
+    pub(crate) fn uuid(&self) -> String {
+        self.ordered().to_string()
+    }
+
     pub(crate) fn job_id(&self) -> JobId {
         JobId::new(format!("job-{}", self.ordered().simple())).expect("a UUID is letters and digits")
     }

@@ -130,7 +130,9 @@ fn places(options: &Options) -> anyhow::Result<Places> {
         if socket.is_none() {
             bail!("no-tcp is given without socket: agq would listen nowhere, give --socket PATH");
         }
-        return Ok(Places { tcp: None, socket, tls: None });
+        // Whoever wants no TCP wants none of this either, unless that is said.
+        let http = http_place(options, None)?;
+        return Ok(Places { tcp: None, socket, tls: None, http });
     }
     let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let is_open = !ip.to_canonical().is_loopback();
@@ -140,7 +142,35 @@ fn places(options: &Options) -> anyhow::Result<Places> {
              --tls-cert and --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
         );
     }
-    Ok(Places { tcp: Some(SocketAddr::new(ip, options.port.unwrap_or(6380))), socket, tls })
+    let port = options.port.unwrap_or(6380);
+    let http = http_place(options, Some(port))?;
+    if let Some(http) = http.filter(|http| !http.ip().to_canonical().is_loopback())
+        && tls.is_none()
+        && !options.insecure.unwrap_or_default()
+    {
+        bail!(
+            "refusing to speak HTTP on {http} without TLS: whoever is on the way could read the keys. Give --tls-cert and \
+             --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
+        );
+    }
+    Ok(Places { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
+}
+
+/// Where HTTP is spoken: on this machine alone, one port above the other door, where nothing is said.
+fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
+    match options.http.as_deref() {
+        Some("off") => Ok(None),
+        Some(told) => {
+            let address = told.parse();
+            Ok(Some(address.with_context(|| {
+                format!("http is '{told}': give an address such as 127.0.0.1:6381, or off")
+            })?))
+        }
+        None => {
+            let port = port.and_then(|port| if port == 0 { Some(0) } else { port.checked_add(1) });
+            Ok(port.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
+        }
+    }
 }
 
 /// Where everything is kept.

@@ -8,10 +8,12 @@ use crate::{
     challenges::Challenges,
     clock::Clock,
     directory::Directory,
+    events::EventLog,
     herald,
     house::{AbilitiesSeen, House, Reputation, Settings},
     hub::Hub,
     matchmaker::{Matchmaker, Work},
+    pace::Pace,
     reaper,
     store::Store,
 };
@@ -35,6 +37,8 @@ pub(crate) fn furnish(
         challenges: Challenges::default(),
         backups: Backups::default(),
         directory: Directory::default(),
+        events: EventLog::default(),
+        pace: Pace::default(),
         audit,
         settings,
     });

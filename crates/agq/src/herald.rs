@@ -29,8 +29,12 @@ pub(crate) async fn run(house: Arc<House>) {
                 give_time_to_read(&house).await;
             }
             match news {
-                News::Job(job) => {
-                    house.hub.publish(&JOB_UPDATES.into(), &job_event(&job, house.clock.now()));
+                News::Job { job, was, is_heard } => {
+                    let now = house.clock.now();
+                    house.events.note(was, &job, now);
+                    if is_heard {
+                        house.hub.publish(&JOB_UPDATES.into(), &job_event(&job, now));
+                    }
                 }
                 // Only how it stands in the end: an action changes with each of its jobs.
                 News::Action(action, tally) => {

@@ -18,9 +18,11 @@ use crate::{
     challenges::Challenges,
     clock::Clock,
     directory::Directory,
+    events::EventLog,
     hub::Hub,
     keyring::{Identity, Role},
     matchmaker::Matchmaker,
+    pace::Pace,
     store::{Store, StoreError},
 };
 
@@ -35,6 +37,8 @@ pub(crate) struct House {
     pub(crate) challenges: Challenges,
     pub(crate) backups: Backups,
     pub(crate) directory: Directory,
+    pub(crate) events: EventLog,
+    pub(crate) pace: Pace,
     pub(crate) audit: Audit,
     pub(crate) settings: Settings,
     /// When this agq started.

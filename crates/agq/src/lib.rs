@@ -11,15 +11,18 @@ mod commands;
 mod config;
 mod directory;
 mod error;
+mod events;
 mod furnish;
 mod herald;
 mod house;
+mod http;
 mod hub;
 mod key;
 mod keyring;
 mod keys;
 mod matchmaker;
 mod offline;
+mod pace;
 mod reaper;
 mod reload;
 mod server;
@@ -109,7 +112,13 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let entrance = Entrance::open(&config.places).await?;
     // From here on SIGHUP does not end agq.
     let hangups = signal(SignalKind::hangup())?;
-    greet(&config, &entrance.addresses()?).context("cannot say on stdout where it listens")?;
+    let http = match config.places.http {
+        Some(address) => Some(entrance.for_http(address).await?),
+        None => None,
+    };
+    let mut addresses = entrance.addresses()?;
+    addresses.extend(http.as_ref().map(Entrance::http_address).transpose()?);
+    greet(&config, &addresses).context("cannot say on stdout where it listens")?;
 
     let keyring = Arc::new(Keyring::new(config.keys));
     let door = Arc::new(Door::new(Arc::clone(&keyring), &house.settings.limits));
@@ -119,7 +128,13 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let (stop, stopped) = watch::channel(false);
     let mut aside = JoinSet::new();
     works.into_iter().for_each(|work| drop(aside.spawn(work)));
-    let server = tokio::spawn(server::serve(entrance, house, door, stopped));
+    let mut doors = JoinSet::new();
+    let resp = server::resp(Arc::clone(&house), Arc::clone(&door));
+    doors.spawn(server::serve(entrance, resp, Arc::clone(&door), stopped.clone()));
+    if let Some(entrance) = http {
+        doors.spawn(server::serve(entrance, http::manner(&house, &door), door, stopped));
+    }
+    let server = async { while doors.join_next().await.is_some() {} };
     let signal = tokio::select! {
         signal = next_signal() => signal?,
         () = reload.run(hangups) => "SIGHUP: the terminal has gone",
@@ -130,7 +145,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     info!(signal, "stopping: commands under way are finished first; a second signal ends agq at once");
     stop.send_replace(true);
     tokio::select! {
-        ended = server => ended?,
+        () = server => {}
         signal = next_signal() => bail!("ended by a second {}", signal?),
     }
     // Whether they are aborted in time does not matter: they hold nothing that a crash would not forgive.

@@ -1,7 +1,7 @@
 //! The janitor: notices what nobody reports. Workers that fell silent, jobs whose time has come.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +14,7 @@ use agenix_rules::{
 use tracing::{error, info, warn};
 
 use crate::{
-    commands::{detach, hand_back_all, note_outcome, nudge, take_all},
+    commands::{detach, hand_back_all, schedule, take_all, wake_due, workflow},
     error::CommandError,
     herald::tell_of_worker,
     house::{House, is_connection, node_of},
@@ -99,11 +99,17 @@ async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), Com
     bury_silent_workers(house, listening_since).await?;
     take_jobs_of_the_gone(house).await?;
     for _step in 0..MAX_DUE_STEPS {
-        if wake_due_jobs(house).await? < MAX_DUE {
+        if wake_due(house, MAX_DUE).await? < MAX_DUE {
             break;
         }
     }
+    schedule::run_due(house).await?;
+    workflow::advance_all(house).await?;
     forget_old_jobs(house).await?;
+    if house.pace.is_due(house.clock.now()) {
+        house.pace.note(house.clock.now(), &house.store.totals().await?);
+        forget_old_workflows(house).await?;
+    }
     for _step in 0..MAX_DUE_STEPS {
         if keys::expire(&*house.store, house.clock.now(), MAX_DUE).await? < MAX_DUE {
             break;
@@ -242,39 +248,14 @@ async fn reckon_anew(house: &House) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Gives the jobs whose time has come their turn, the earliest first; how many there were.
-async fn wake_due_jobs(house: &House) -> Result<usize, CommandError> {
-    let now = house.clock.now();
-    let due = house.store.due(now, MAX_DUE).await?;
-    let wake = |job_id| {
-        let jitter = house.clock.chance();
-        let rule: JobRule = Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::due(job, now, jitter)))
-        });
-        house.store.decide(job_id, Promise::Durable, None, rule)
-    };
-    let answers: Vec<_> = due.iter().map(wake).collect();
-    let mut late = BTreeSet::new();
-    for answer in answers {
-        let Some(change) = answer.await?? else { continue };
-        let took_too_long = change.after.failures > change.before.failures;
-        late.extend(change.loser().filter(|_| took_too_long).map(str::to_owned));
+/// Workflows that ended are kept as long as jobs are.
+async fn forget_old_workflows(house: &House) -> Result<(), CommandError> {
+    match house.settings.keep_ended_ms {
+        0 => Ok(()),
+        keep_ms => {
+            workflow::forget_ended(house, Timestamp(house.clock.now().0.saturating_sub(keep_ms))).await
+        }
     }
-    flag_workers(house, late).await?;
-    Ok(due.len())
-}
-
-/// Jobs took longer than they may: their workers may hang, and learn that the jobs are not theirs any more.
-async fn flag_workers(house: &House, holders: BTreeSet<String>) -> Result<(), CommandError> {
-    for holder in holders.into_iter().filter(|holder| !is_connection(holder)) {
-        let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
-        warn!(%worker_id, "a job took longer than it may; its worker may hang");
-        let rule = move |known: Option<&Worker>| Ok(known.map(worker::flagged));
-        house.store.decide_worker(&worker_id, Promise::Visible, None, Box::new(rule)).await??;
-        note_outcome(house, &holder, true).await?;
-        nudge(house, &holder);
-    }
-    Ok(())
 }
 
 /// Ended jobs that need not be kept any more are forgotten, a few at a time.

@@ -15,6 +15,9 @@ pub struct Needs {
     pub tags: Vec<String>,
     /// Tags that the worker has with exactly this value.
     pub labels: BTreeMap<String, String>,
+    /// The key of the limit that its jobs stand under: those under one limit wait apart from the others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
 }
 
 /// What a claimant can run.
@@ -92,7 +95,7 @@ mod tests {
     fn needs(tools: &[&str], tags: &[&str], labels: &[(&str, &str)]) -> Needs {
         let texts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let labels = labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect();
-        Needs { tools: texts(tools), tags: texts(tags), labels }
+        Needs { tools: texts(tools), tags: texts(tags), labels, limit: None }
     }
 
     #[test]

@@ -9,11 +9,15 @@
 //! any that has not ended → cancelled     failed, dead, cancelled → available (asked for)
 //! ```
 //!
-//! `holding` is who has it and for how long, `report` is what its holder says of it, `asked` is what people ask for.
+//! `holding` is who has it and for how long, `report` is what its holder says of it, `fetched` what one says that fetched it over
+//! HTTP, `asked` is what people ask for.
 
 mod asked;
+mod fetched;
 mod holding;
+mod ojs;
 mod report;
+mod unique;
 
 use agenix_protocol::{
     documents::{Plan, Status},
@@ -22,13 +26,17 @@ use agenix_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use asked::{cancelled, orphaned, retried};
+pub use asked::{activated, cancelled, orphaned, retried};
+pub use fetched::{Said, acked, extended, nacked, progressed};
 pub use holding::{
-    abandoned, claimed, due, excused, given_back, is_reckoned_ahead, reckoned_anew, reclaimed, renewed,
+    Hold, abandoned, claimed, due, excused, expired, given_back, is_reckoned_ahead, reckoned_anew, reclaimed,
+    renewed,
 };
+pub use ojs::{Failure, Fault, MAX_FAILURES_KEPT, Ojs, Progress};
 pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, advanced, blames_worker, verdict};
+pub use unique::{Met, OnConflict, Unique};
 
-use crate::action::Action;
+use crate::{action::Action, capability::Needs, limit::LimitTerms};
 
 /// How many workers a job may lose before it is dead: it may be what kills them.
 pub const MAX_LOSSES: u32 = 3;
@@ -54,7 +62,15 @@ pub enum State {
 }
 
 impl State {
-    /// The state's name, as OJS writes it (`staged` is `pending` there).
+    /// The state's name in the Open Job Spec.
+    pub fn ojs_name(self) -> &'static str {
+        match self {
+            Self::Staged => "pending",
+            other => other.as_str(),
+        }
+    }
+
+    /// The state's name, as it is stored.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Staged => "staged",
@@ -124,10 +140,13 @@ pub struct Job {
     /// Whether `due_at` is the time by which its holder must have reported it.
     #[serde(default)]
     pub waits_to_start: bool,
+    /// What it has beside that, where it came by the Open Job Spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ojs: Option<Box<Ojs>>,
 }
 
 /// What an action and its plan say about each of its jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Terms {
     /// How often it may be tried again after a failure.
     pub max_retries: u32,
@@ -137,6 +156,10 @@ pub struct Terms {
     pub priority: i32,
     /// When it may run at the earliest.
     pub run_at: Option<Timestamp>,
+    /// Whether it waits to be released.
+    pub is_staged: bool,
+    /// What else it has, where it came by the Open Job Spec.
+    pub ojs: Option<Box<Ojs>>,
 }
 
 impl Terms {
@@ -150,17 +173,54 @@ impl Terms {
             timeout_ms: plan.timeout_secs.map_or(job_timeout_ms, |seconds| seconds.saturating_mul(1000)),
             priority: action.priority,
             run_at: action.run_at.map(|at| latest.map_or(at, |latest| at.min(latest))),
+            is_staged: false,
+            ojs: None,
         }
     }
 }
 
 /// A job that is about to be stored: what an action knows of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct NewJob {
     /// Its id.
     pub job_id: JobId,
     /// Its input, as JSON.
     pub input: Box<str>,
+    /// What it has for itself, where that is not what its action says of all its jobs.
+    pub own: Option<Box<Own>>,
+}
+
+/// What a job has for itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Own {
+    /// The plan it runs.
+    pub plan_id: PlanId,
+    /// The queue it waits in.
+    pub queue: String,
+    /// What a worker must have for it.
+    pub needs: Needs,
+    /// What is said about it.
+    pub terms: Terms,
+    /// Whether whoever submitted it chose its id: it may be taken.
+    pub is_named: bool,
+    /// What makes it the only one of its kind.
+    pub unique: Option<Unique>,
+    /// What the limit allows that it stands under.
+    pub limit: Option<LimitTerms>,
+}
+
+impl NewJob {
+    /// The job as it is submitted at `now`, of an action whose jobs have these terms in common.
+    pub fn job(&self, action: &Action, index: u64, place: Place, terms: &Terms, now: Timestamp) -> Job {
+        let job_id = self.job_id.clone();
+        match &self.own {
+            None => Job::new(job_id, action, index, place, terms, now),
+            Some(own) => Job {
+                plan_id: own.plan_id.clone(),
+                ..Job::new(job_id, action, index, place, &own.terms, now)
+            },
+        }
+    }
 }
 
 /// Where a job waits: the store's numbers for its lane and its turn.
@@ -192,6 +252,7 @@ impl Job {
         now: Timestamp,
     ) -> Self {
         let run_at = terms.run_at.filter(|at| *at > now);
+        let expires_at = terms.ojs.as_ref().and_then(|ojs| ojs.expires_at);
         Self {
             job_id,
             action_id: action.action_id.clone(),
@@ -199,7 +260,11 @@ impl Job {
             index,
             lane: place.lane,
             seq: place.seq,
-            state: if run_at.is_some() { State::Scheduled } else { State::Available },
+            state: match run_at {
+                _ if terms.is_staged => State::Staged,
+                Some(_) => State::Scheduled,
+                None => State::Available,
+            },
             is_dead: false,
             attempt: 0,
             failures: 0,
@@ -209,7 +274,7 @@ impl Job {
             created_at: now,
             started_at: None,
             ended_at: None,
-            due_at: run_at,
+            due_at: if terms.is_staged { expires_at } else { run_at.or(expires_at) },
             holder: None,
             is_confirmed: false,
             current_task: None,
@@ -218,6 +283,7 @@ impl Job {
             priority: terms.priority,
             snoozes: 0,
             waits_to_start: false,
+            ojs: terms.ojs.clone(),
         }
     }
 
@@ -231,6 +297,11 @@ impl Job {
             State::Discarded if self.is_dead => Status::Dead,
             State::Discarded => Status::Failed,
         }
+    }
+
+    /// Which attempt it is at as the Open Job Spec counts them: from the beginning again where somebody asked for that.
+    pub fn shown_attempt(&self) -> u32 {
+        self.attempt - self.ojs.as_ref().map_or(0, |ojs| ojs.attempts_before.min(self.attempt))
     }
 
     /// Whether `who` has it now.
@@ -249,6 +320,22 @@ impl Job {
         Some(started_at.plus_ms(self.timeout_ms))
     }
 
+    /// When the attempt of the moment ends by itself, whoever has it is at work.
+    fn lease_over_at(&self) -> Option<Timestamp> {
+        let leased_until = self.ojs.as_ref().and_then(|ojs| ojs.leased_until);
+        self.attempt_over_at().into_iter().chain(leased_until).min()
+    }
+
+    /// When it is too late to begin with it.
+    fn expires_at(&self) -> Option<Timestamp> {
+        self.ojs.as_ref().and_then(|ojs| ojs.expires_at)
+    }
+
+    /// Whether a worker of the Open Job Spec runs it, rather than an agw.
+    pub fn is_reserved(&self) -> bool {
+        self.ojs.as_ref().is_some_and(|ojs| ojs.is_reserved())
+    }
+
     fn end(&mut self, state: State, now: Timestamp) {
         self.state = state;
         self.ended_at = Some(now);
@@ -257,15 +344,23 @@ impl Job {
         self.progress_percent = (state == State::Completed).then_some(100.0);
     }
 
+    /// Nobody has it any more.
+    fn release(&mut self) {
+        if let Some(ojs) = &mut self.ojs {
+            ojs.leased_until = None;
+        }
+    }
+
     /// Its holder has reported it: only the attempt's own time counts from now on.
     fn confirm(&mut self) {
         (self.is_confirmed, self.waits_to_start) = (true, false);
-        self.due_at = self.attempt_over_at();
+        self.due_at = self.lease_over_at();
     }
 
     fn offer_again(&mut self) {
         self.state = State::Available;
-        self.due_at = None;
+        self.due_at = self.expires_at();
+        self.release();
         self.is_confirmed = false;
         self.current_task = None;
         self.progress_percent = None;

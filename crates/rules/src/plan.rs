@@ -142,7 +142,9 @@ pub fn check_unused(active_jobs: u64) -> Result<(), Rejection> {
 
 /// Whether a job that was submitted with these needs may run the plan that bears the name of its own now.
 pub fn check_same_needs(plan: &Plan, plan_id: &PlanId, needs: &Needs) -> Result<(), Rejection> {
-    if crate::plan::needs(plan) == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
+    // Its limit is its own and not its plan's.
+    let of_plan = Needs { limit: needs.limit.clone(), ..crate::plan::needs(plan) };
+    if of_plan == *needs { Ok(()) } else { Err(Rejection::PlanReplaced(plan_id.clone())) }
 }
 
 /// What a worker must have to run the plan.
@@ -153,6 +155,7 @@ pub fn needs(plan: &Plan) -> Needs {
         tools: sorted(commands.chain(&plan.requires.tools).collect()),
         tags: sorted(plan.requires.tags.iter().collect()),
         labels: plan.requires.labels.clone(),
+        limit: None,
     }
 }
 

@@ -73,6 +73,57 @@ pub enum Rejection {
     /// Seed 001 §3, JOB.RETRY.
     #[error("Max retries exceeded")]
     RetriesExceeded,
+    /// Something was said of an attempt that is not under way (seed 002).
+    #[error("Job is not active: {job_id} is {state}")]
+    NotActive {
+        /// The job.
+        job_id: JobId,
+        /// Where it stands.
+        state: &'static str,
+    },
+    /// A job that does not wait to be released.
+    #[error("Job is not staged: {0}")]
+    NotStaged(JobId),
+    /// An id that another job has.
+    #[error("Job already exists: {0}")]
+    JobExists(JobId),
+    /// A job that is to be the only one of its kind, and is not.
+    #[error("Job is a duplicate of {0}")]
+    DuplicateJob(JobId),
+    /// A submitted job that is not legal (seed 002).
+    #[error("Invalid job: {0}")]
+    InvalidJob(String),
+    /// A retry policy that is none (ojs-retry).
+    #[error("Invalid retry policy: {0}")]
+    InvalidRetry(String),
+    /// A schedule that is none (ojs-cron).
+    #[error("Invalid schedule: {0}")]
+    InvalidSchedule(String),
+    /// A name that another schedule has.
+    #[error("Schedule already exists: {0}")]
+    ScheduleExists(String),
+    /// A schedule that is not there.
+    #[error("Schedule not found: {0}")]
+    ScheduleNotFound(String),
+    /// A workflow that is none (ojs-workflows).
+    #[error("Invalid workflow: {0}")]
+    InvalidWorkflow(String),
+    /// A workflow that is not there.
+    #[error("Workflow not found: {0}")]
+    WorkflowNotFound(String),
+    /// A workflow that cannot be cancelled any more.
+    #[error("Workflow already ended: {0}")]
+    WorkflowEnded(String),
+    /// A queue that takes no more jobs (ext backpressure).
+    #[error("Queue is full: {queue} has {depth} jobs, at most {bound}")]
+    QueueFull {
+        /// The queue.
+        queue: String,
+        /// How many jobs wait in it.
+        depth: u64,
+        /// How many may.
+        bound: u64,
+    },
     /// A job that cannot be cancelled any more.
     #[error("Job already ended: {}", .0.as_str())]
     JobEnded(Status),

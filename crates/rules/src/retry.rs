@@ -1,5 +1,7 @@
 //! How long a failed job waits before it is tried again.
 
+use serde::{Deserialize, Serialize};
+
 /// The first delay, in milliseconds.
 pub const FIRST_DELAY_MS: u64 = 1000;
 /// The longest delay, in milliseconds.
@@ -27,9 +29,87 @@ fn jittered(delay: u64, jitter: f64) -> u64 {
     jittered
 }
 
+/// How a job is tried again (ojs-retry).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Retry {
+    /// How often it may be tried at all.
+    pub max_attempts: u32,
+    /// The first delay, in milliseconds.
+    pub initial_ms: u64,
+    /// By what each delay is longer than the one before it, at least 1.
+    pub coefficient: f64,
+    /// The longest delay, in milliseconds.
+    pub max_ms: u64,
+    /// Whether delays are drawn between half and one and a half of that.
+    pub jitter: bool,
+    /// How delays grow.
+    pub strategy: Strategy,
+    /// Kinds of errors after which it is not tried again; `Auth.*` stands for all that begin so.
+    pub non_retryable: Vec<String>,
+    /// Whether it is kept as a dead letter when it is not tried again.
+    pub to_dead_letter: bool,
+}
+
+/// How the delays before another attempt grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Strategy {
+    /// By the coefficient each time.
+    Exponential,
+    /// By the first delay each time.
+    Linear,
+    /// Not at all.
+    Constant,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            max_attempts: 3,
+            initial_ms: 1000,
+            coefficient: 2.0,
+            max_ms: 300_000,
+            jitter: true,
+            strategy: Strategy::Exponential,
+            non_retryable: Vec::new(),
+            to_dead_letter: false,
+        }
+    }
+}
+
+impl Retry {
+    /// How long to wait after so many failures, in milliseconds; `jitter` is a random number in 0..1.
+    pub fn delay_ms(&self, failures: u32, jitter: f64) -> u64 {
+        let before = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
+        #[expect(clippy::cast_precision_loss, reason = "delays are far below 2^52")]
+        let (initial, max) = (self.initial_ms as f64, self.max_ms as f64);
+        let delay = match self.strategy {
+            Strategy::Exponential => initial * self.coefficient.powi(before),
+            Strategy::Linear => initial * f64::from(failures.max(1)),
+            Strategy::Constant => initial,
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and the longest"
+        )]
+        let delay = delay.min(max) as u64;
+        if self.jitter { jittered(delay, jitter) } else { delay }
+    }
+
+    /// Whether no other attempt is worth it after an error of one of these kinds.
+    pub fn is_final(&self, kinds: [&str; 2]) -> bool {
+        let is_meant = |pattern: &String| kinds.iter().any(|kind| matches(pattern, kind));
+        self.non_retryable.iter().any(is_meant)
+    }
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    agenix_protocol::glob::matches(pattern.as_bytes(), name.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
-    use super::delay_ms;
+    use super::{Retry, Strategy, delay_ms};
 
     #[test]
     fn doubles_up_to_the_bound() {
@@ -38,5 +118,29 @@ mod tests {
             [1000, 2000, 4000, 256_000, 300_000, 300_000]
         );
         assert_eq!((delay_ms(1, 0.0), delay_ms(1, 1.0)), (500, 1500));
+    }
+
+    fn delays(retry: &Retry) -> [u64; 4] {
+        [1, 2, 3, 40].map(|failures| retry.delay_ms(failures, 0.0))
+    }
+
+    #[test]
+    fn delays_grow_as_they_were_asked_to_and_no_further_than_the_longest() {
+        let retry = |strategy| Retry { strategy, jitter: false, max_ms: 5000, ..Retry::default() };
+        assert_eq!(delays(&retry(Strategy::Exponential)), [1000, 2000, 4000, 5000]);
+        assert_eq!(delays(&retry(Strategy::Linear)), [1000, 2000, 3000, 5000]);
+        assert_eq!(delays(&retry(Strategy::Constant)), [1000; 4]);
+        let jittered = Retry { jitter: true, ..retry(Strategy::Constant) };
+        assert_eq!([0.0, 0.5, 1.0].map(|jitter| jittered.delay_ms(1, jitter)), [500, 1000, 1500]);
+        let endless = Retry { coefficient: 1e300, max_ms: 7, ..retry(Strategy::Exponential) };
+        assert_eq!(endless.delay_ms(u32::MAX, 0.0), 7);
+    }
+
+    #[test]
+    fn which_errors_are_final() {
+        let retry = Retry { non_retryable: vec!["Auth.*".into(), "Fatal".into()], ..Retry::default() };
+        assert!(retry.is_final(["handler_error", "Auth.Expired"]));
+        assert!(retry.is_final(["Fatal", "x"]));
+        assert!(!retry.is_final(["handler_error", "FatalError"]));
     }
 }

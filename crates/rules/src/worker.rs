@@ -56,6 +56,9 @@ pub struct Worker {
     /// Whether it said that it takes no jobs for now.
     #[serde(default)]
     pub is_quiet: bool,
+    /// How long it may be silent, in milliseconds, where that is not what agq is set to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence_ms: Option<u64>,
 }
 
 impl Worker {
@@ -168,6 +171,7 @@ pub fn registered(
         timed_out_jobs: known.map_or(0, |known| known.timed_out_jobs),
         max_concurrent_jobs: registration.max_concurrent_jobs,
         is_quiet: same_run.is_some_and(|known| known.is_quiet),
+        silence_ms: None,
     })
 }
 
@@ -252,10 +256,16 @@ pub fn flagged(known: &Worker) -> Worker {
     Worker { timed_out_jobs: known.timed_out_jobs + 1, ..known.clone() }
 }
 
-/// Whether a worker has been silent for longer than `timeout_ms` (seed 000 §3.2: three heartbeat intervals). Only the time
+/// Whether it was heard of in time.
+pub fn is_alive(worker: &Worker) -> bool {
+    worker.standing == Standing::Active
+}
+
+/// Whether a worker has been silent for longer than `timeout_ms`, or than its own time where it has one (seed 000 §3.2: three heartbeat intervals). Only the time
 /// since `listening_since` counts: while agq was away nobody could be heard. A sign of life from far ahead is from before the
 /// clock was set back, and says nothing.
 pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, timeout_ms: u64) -> bool {
+    let timeout_ms = worker.silence_ms.unwrap_or(timeout_ms);
     let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
     let heard = seen.unwrap_or_default().max(listening_since);
     worker.standing == Standing::Active && now.ms_since(heard) > timeout_ms

@@ -30,6 +30,15 @@ const STEP: usize = 500;
 /// ACTION.SUBMIT
 pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     let submission: ActionSubmission = documents::parse_object(json).map_err(|error| invalid(&error))?;
+    let (action_id, jobs_created) = submit_action(house, submission).await?;
+    Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}")))
+}
+
+/// Submits an action; its id, and how many jobs it has.
+pub(super) async fn submit_action(
+    house: &House,
+    submission: ActionSubmission,
+) -> Result<(ActionId, usize), CommandError> {
     let plan = match super::plan::find(house, &submission.plan_id).await {
         Ok(plan) => plan,
         // Its plan may have been deleted since it was submitted for the first time: the store knows whether it was.
@@ -58,10 +67,9 @@ pub(super) async fn submit(house: &House, json: &[u8]) -> Outcome {
     };
     match house.store.add_action(new).await?? {
         // The same submission again is one whose answer was lost: it is answered as the first time.
-        Added::New | Added::Same => {
-            Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created}")))
-        }
-        Added::Differs => Err(Rejection::ActionExists(action_id).into()),
+        Added::New | Added::Same => Ok((action_id, jobs_created)),
+        // Only jobs that are to be the only ones of their kind have others that stand for them; these are not.
+        Added::Differs | Added::Stands(_) => Err(Rejection::ActionExists(action_id).into()),
     }
 }
 
@@ -86,7 +94,7 @@ fn no_plan() -> Plan {
 }
 
 fn new_jobs(house: &House, inputs: Vec<Box<RawValue>>) -> Vec<NewJob> {
-    let new = |input: Box<RawValue>| NewJob { job_id: house.clock.job_id(), input: input.into() };
+    let new = |input: Box<RawValue>| NewJob { job_id: house.clock.job_id(), input: input.into(), own: None };
     inputs.into_iter().map(new).collect()
 }
 

@@ -44,14 +44,19 @@ pub(super) async fn claimant(
 ) -> Result<Claimant, CommandError> {
     let Some(worker) = worker_of(house, caller).await? else {
         let holder = Arc::clone(&caller.connection);
-        return Ok(Claimant { holder, abilities: Arc::new(Abilities::Anything), queues });
+        return Ok(Claimant {
+            holder,
+            abilities: Arc::new(Abilities::Anything),
+            queues,
+            visibility_ms: None,
+        });
     };
     let abilities = if worker.takes_jobs() {
         house.abilities.of(&*house.store, &worker).await?
     } else {
         Arc::new(Abilities::Nothing)
     };
-    Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities, queues })
+    Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities, queues, visibility_ms: None })
 }
 
 /// The worker in whose name the connection reports.

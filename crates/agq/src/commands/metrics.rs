@@ -30,6 +30,11 @@ pub(super) async fn metrics(house: &House, prometheus: bool) -> Outcome {
     if prometheus { Ok(Reply::bulk(figures.text())) } else { Ok(json(&figures)) }
 }
 
+/// The figures, as Prometheus reads them.
+pub(crate) async fn prometheus(house: &House) -> Result<String, CommandError> {
+    Ok(figures(house).await?.text())
+}
+
 /// The figures, as JSON shows them.
 #[derive(Debug, Serialize)]
 struct Figures {

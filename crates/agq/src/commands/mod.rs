@@ -5,6 +5,8 @@ mod action;
 mod backup;
 mod capability;
 mod challenge;
+mod deferred;
+mod due;
 mod explain;
 mod identity;
 mod info;
@@ -12,12 +14,15 @@ mod job;
 mod keyspace;
 mod metrics;
 mod notice;
+pub(crate) mod ojs;
 mod plan;
 mod queue;
 mod recorded;
+pub(crate) mod schedule;
 mod stats;
 mod windows;
 mod worker;
+pub(crate) mod workflow;
 
 use std::sync::Arc;
 
@@ -30,8 +35,10 @@ use agenix_protocol::{
 use agenix_rules::{rejection::Rejection, worker::Told};
 use bytes::Bytes;
 
+pub(crate) use due::wake_due;
 pub(crate) use job::{hand_back_all, hand_back_unreported, take_all};
-pub(crate) use notice::{note_outcome, nudge};
+pub(crate) use metrics::prometheus;
+
 pub(crate) use recorded::record_refusal;
 pub(crate) use worker::{detach, start_over};
 

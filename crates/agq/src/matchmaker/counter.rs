@@ -129,15 +129,24 @@ impl Counter {
         &self,
         claimant: &Claimant,
     ) -> Result<Option<Handed<Claim>>, StoreError> {
-        let claims = self.store.claim(vec![claimant.clone()], self.clock.now(), self.start_timeout_ms);
+        Ok(self.claim_many(claimant, 1).await?.pop())
+    }
+
+    /// As many jobs as are there, at most `count`; see [`Self::claim_at_once`].
+    pub(super) async fn claim_many(
+        &self,
+        claimant: &Claimant,
+        count: usize,
+    ) -> Result<Vec<Handed<Claim>>, StoreError> {
+        let claimants = vec![claimant.clone(); count];
+        let claims = self.store.claim(claimants, self.clock.now(), self.start_timeout_ms);
         let mut underway = Underway { claims: Some(claims), orders: &self.orders };
         let claims = match &mut underway.claims {
             Some(claims) => claims.await,
-            None => return Ok(None),
+            None => return Ok(Vec::new()),
         };
         underway.claims = None;
-        let claim = claims?.pop().flatten();
-        Ok(claim.map(|claim| Handed::new(claim, self.back.clone())))
+        Ok(claims?.into_iter().flatten().map(|claim| Handed::new(claim, self.back.clone())).collect())
     }
 }
 

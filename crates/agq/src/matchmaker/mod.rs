@@ -89,6 +89,24 @@ impl Matchmaker {
         get.await.map_err(|_| gone())?
     }
 
+    /// As many jobs as are there now, at most `count`.
+    pub(crate) async fn jobs_now(
+        &self,
+        claimant: &Claimant,
+        count: usize,
+    ) -> Result<Vec<Handed<Claim>>, StoreError> {
+        if !self.jobs.has_queue() {
+            return self.jobs.claim_many(claimant, count).await;
+        }
+        let mut jobs = Vec::new();
+        while jobs.len() < count
+            && let Some(job) = self.job_now(claimant.clone()).await?
+        {
+            jobs.push(job);
+        }
+        Ok(jobs)
+    }
+
     /// Sends away everyone who waits for a job in the name of a holder that is no more.
     pub(crate) fn dismiss(&self, holder: &str) {
         self.jobs.dismiss(holder.into());

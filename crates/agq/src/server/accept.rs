@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::BoxFuture;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -24,14 +25,26 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long someone who has no place here is still read, so that the reason arrives.
 const TURN_AWAY_WITHIN: Duration = Duration::from_secs(1);
 
+/// What is done with connections, once they have come in: one manner for each door.
+pub(crate) struct Manner {
+    /// Serves one, which has this number, to its end, or until it is told to stop.
+    pub(crate) attend:
+        Box<dyn Fn(Accepted, u64, watch::Receiver<bool>) -> BoxFuture<'static, ()> + Send + Sync>,
+    /// What someone is told for whom there is no place, and why.
+    pub(crate) farewell: fn(&str) -> String,
+}
+
+/// How RESP is spoken.
+pub(crate) fn resp(house: Arc<House>, door: Arc<Door>) -> Manner {
+    let attend = move |accepted, number, stop| -> BoxFuture<'static, ()> {
+        Box::pin(connection::serve(accepted, number, Arc::clone(&house), Arc::clone(&door), stop))
+    };
+    Manner { attend: Box::new(attend), farewell: |reason| format!("-{reason}\r\n") }
+}
+
 /// Serves connections until `stop` says so.
-pub(crate) async fn serve(
-    entrance: Entrance,
-    house: Arc<House>,
-    door: Arc<Door>,
-    stop: watch::Receiver<bool>,
-) {
-    let host = Arc::new(Host { tls: entrance.tls(), socket_shown: entrance.socket_shown(), house, door });
+pub(crate) async fn serve(entrance: Entrance, manner: Manner, door: Arc<Door>, stop: watch::Receiver<bool>) {
+    let host = Arc::new(Host { tls: entrance.tls(), socket_shown: entrance.socket_shown(), manner, door });
     let mut number = 0;
     let mut open = JoinSet::new();
     let mut stopped = stop.clone();
@@ -59,7 +72,7 @@ pub(crate) async fn serve(
 struct Host {
     tls: Option<Arc<TlsDoor>>,
     socket_shown: String,
-    house: Arc<House>,
+    manner: Manner,
     door: Arc<Door>,
 }
 
@@ -73,8 +86,7 @@ impl Host {
         };
         if let Some(accepted) = accepted {
             debug!(peer = accepted.shown, number, "connected");
-            let (house, door) = (Arc::clone(&self.house), Arc::clone(&self.door));
-            connection::serve(accepted, number, house, door, stop).await;
+            (self.manner.attend)(accepted, number, stop).await;
         }
     }
 
@@ -94,7 +106,7 @@ impl Host {
             debug!(%peer, reason, "turned away");
             // Without a handshake, which would be the guest's to ask for, nothing can be said over TLS.
             if self.tls.is_none() {
-                turn_away(socket, &reason).await;
+                turn_away(socket, &(self.manner.farewell)(&reason)).await;
             }
             return None;
         };
@@ -117,9 +129,9 @@ impl Host {
 
 /// Says why there is no place. The client may have sent something already: it is read for a moment, for a reset would take
 /// the reason away from it.
-async fn turn_away(mut socket: TcpStream, reason: &str) {
+async fn turn_away(mut socket: TcpStream, farewell: &str) {
     let parting = async {
-        socket.write_all(format!("-{reason}\r\n").as_bytes()).await?;
+        socket.write_all(farewell.as_bytes()).await?;
         socket.shutdown().await?;
         let mut sink = [0; 1024];
         while socket.read(&mut sink).await? > 0 {}

@@ -1,11 +1,11 @@
 //! What all connections share at the door: whose keys are known, who tried wrong ones, and how many come from where.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use agenix_protocol::limits::Limits;
+use agenix_protocol::{limits::Limits, time::Timestamp};
 
 use super::{guests::Guests, throttle::AuthGuard};
-use crate::keyring::Keyring;
+use crate::keyring::{Identity, Keyring};
 
 /// The door that every connection comes through.
 #[derive(Debug)]
@@ -16,6 +16,16 @@ pub(crate) struct Door {
 }
 
 impl Door {
+    /// Whose key this is.
+    pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
+        self.keyring.identify(key)
+    }
+
+    /// A wrong key came from here; how long its answer waits.
+    pub(crate) fn wrong_key(&self, ip: Option<IpAddr>, now: Timestamp) -> Duration {
+        self.auth_guard.wrong_key(ip, now)
+    }
+
     /// A door with these keys and the bounds that concern whoever comes in.
     pub(crate) fn new(keyring: Arc<Keyring>, limits: &Limits) -> Self {
         let auth_guard = AuthGuard::new(limits.max_auth_failures);

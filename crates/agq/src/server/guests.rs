@@ -18,7 +18,7 @@ pub(crate) struct Guests {
 
 /// One connection's place; dropped, it is free.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(crate) struct Guest {
     guests: Arc<Guests>,
     ip: IpAddr,
 }

@@ -45,6 +45,8 @@ pub(crate) struct Places {
     pub(crate) socket: Option<PathBuf>,
     /// With it, TCP is TLS.
     pub(crate) tls: Option<TlsFiles>,
+    /// Where HTTP is spoken, in the same way.
+    pub(crate) http: Option<SocketAddr>,
 }
 
 /// Open listeners.
@@ -61,17 +63,17 @@ pub(super) enum Arrival {
 }
 
 /// A connection, however it came in.
-pub(super) struct Accepted {
-    pub(super) reader: Box<dyn AsyncRead + Send + Unpin>,
-    pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
+pub(crate) struct Accepted {
+    pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
     /// Where it comes from; none for a Unix socket.
-    pub(super) ip: Option<IpAddr>,
+    pub(crate) ip: Option<IpAddr>,
     /// Where it comes from, for logs and lists: `127.0.0.1:5000` or `unix:/run/agq.sock`.
-    pub(super) shown: String,
+    pub(crate) shown: String,
     /// Who it is by its certificate; it need not AUTH.
-    pub(super) certified: Option<Identity>,
+    pub(crate) certified: Option<Identity>,
     /// Its place among the connections of its address; to be kept as long as it is open.
-    pub(super) guest: Option<Guest>,
+    pub(crate) guest: Option<Guest>,
 }
 
 impl Entrance {
@@ -86,6 +88,21 @@ impl Entrance {
         };
         let unix = places.socket.as_deref().map(bind).transpose()?;
         Ok(Self { tcp, unix, tls })
+    }
+
+    /// Listens where HTTP is spoken, as the other door is open: with its certificates, where it has some.
+    pub(crate) async fn for_http(&self, address: SocketAddr) -> anyhow::Result<Self> {
+        let tcp = TcpListener::bind(address).await.with_context(|| {
+            format!("cannot listen on {address} for HTTP: choose another --http ADDRESS, or say --http off")
+        })?;
+        Ok(Self { tcp: Some(tcp), unix: None, tls: self.tls.clone() })
+    }
+
+    /// Its address, as clients of HTTP take it.
+    pub(crate) fn http_address(&self) -> io::Result<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let address = self.tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+        Ok(address.map(|address| format!("{scheme}://{address}")).unwrap_or_default())
     }
 
     /// What the certificates are read again by.
@@ -253,7 +270,7 @@ mod tests {
     use super::{Entrance, Places};
 
     async fn open(path: &Path) -> anyhow::Result<Entrance> {
-        Entrance::open(&Places { tcp: None, socket: Some(path.to_owned()), tls: None }).await
+        Entrance::open(&Places { tcp: None, socket: Some(path.to_owned()), tls: None, http: None }).await
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ mod throttle;
 mod tls;
 mod transaction;
 
-pub(crate) use accept::serve;
+pub(crate) use accept::{Manner, resp, serve};
 pub(crate) use door::Door;
-pub(crate) use listen::{Entrance, Places};
+pub(crate) use listen::{Accepted, Entrance, Places};
 pub(crate) use tls::{TlsDoor, TlsFiles};

@@ -11,7 +11,7 @@ use std::{
 
 use agenix_rules::{
     action::{Action, Tally},
-    job::Job,
+    job::{Job, State},
 };
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -53,7 +53,13 @@ pub(crate) struct Pushed {
 #[derive(Debug, Clone)]
 pub(crate) enum News {
     /// A job, as it is now.
-    Job(Box<Job>),
+    Job {
+        job: Box<Job>,
+        /// Where it stood before.
+        was: Option<State>,
+        /// Whether someone listens, here or elsewhere. What comes by the Open Job Spec is remembered all the same.
+        is_heard: bool,
+    },
     /// An action, as it is now.
     Action(Box<Action>, Tally),
 }

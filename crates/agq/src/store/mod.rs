@@ -4,10 +4,12 @@
 //! that the store applies to the record as it is at that instant, with every write before it done (ADR 2). Each
 //! method takes its place in the order of writes when it is called, not when its answer is awaited.
 
+mod admission;
 mod arrivals;
 #[cfg(test)]
 mod contract;
 mod keyspace;
+mod notes;
 pub(crate) mod portable;
 pub(crate) mod postgres;
 mod records;
@@ -19,9 +21,10 @@ use futures_util::future::BoxFuture;
 
 pub(crate) use arrivals::{Arrivals, Arrived, News, Pushed};
 pub(crate) use keyspace::{Content, Entry, KeyWork, Keys, Keyspace, Part, change, look, scan};
+pub(crate) use notes::{NoteChange, NoteKind, NoteRule};
 pub(crate) use records::{
-    ActionRule, Added, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs, NewAction, Records,
-    StoredJob, StoredPlan, Totals, WorkerRule,
+    ActionRule, Added, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs, NewAction,
+    QueueCounts, Records, Stand, StoredJob, StoredPlan, Totals, WorkerRule,
 };
 
 use agenix_rules::rejection::Rejection;

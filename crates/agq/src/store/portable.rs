@@ -34,7 +34,7 @@ pub(crate) enum Record {
         tally: Tally,
     },
     /// Its lane is 0: every store has numbers of its own for them.
-    Job(StoredJob),
+    Job(Box<StoredJob>),
     /// A queue that gives no jobs.
     Paused {
         queue: String,
@@ -67,6 +67,12 @@ pub(crate) enum Record {
         member: Bytes,
         score: String,
     },
+    /// See [`NoteKind`]; a kind that this agq does not know is refused.
+    Note {
+        kind: String,
+        id: String,
+        json: String,
+    },
     Totals(Totals),
 }
 
@@ -81,6 +87,7 @@ impl Record {
             Self::Key { .. } => "keys",
             Self::Item { .. } => "items",
             Self::Score { .. } => "scores",
+            Self::Note { .. } => "notes",
             Self::Totals(_) => "totals",
         }
     }

@@ -1,6 +1,10 @@
 //! The records of the house: plans, actions, jobs, workers; and the indexes ready, due and held.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use agenix_protocol::{
     documents::Status,
@@ -18,7 +22,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Arrivals, Promise, Ruled};
+use super::{Answer, Arrivals, NoteKind, NoteRule, Promise, Ruled};
 
 /// Decides what becomes of a job, given the job as it is now. May be asked more than once.
 pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> Ruled<Outcome> + Send + Sync>;
@@ -50,6 +54,14 @@ pub(crate) struct NewAction {
     pub(crate) jobs: Vec<NewJob>,
 }
 
+impl NewAction {
+    /// Its plan, and those that jobs have for themselves.
+    pub(crate) fn plans(&self) -> BTreeSet<&PlanId> {
+        let own = self.jobs.iter().filter_map(|job| Some(&job.own.as_ref()?.plan_id));
+        std::iter::once(&self.action.plan_id).chain(own).collect()
+    }
+}
+
 /// Jobs to add to an open action, all or none.
 #[derive(Debug)]
 pub(crate) struct MoreJobs {
@@ -64,7 +76,7 @@ pub(crate) struct MoreJobs {
 }
 
 /// What became of something that was to be added.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Added {
     /// It is there now.
     New,
@@ -72,7 +84,21 @@ pub(crate) enum Added {
     Same,
     /// Its id belongs to something else.
     Differs,
+    /// It is there now but for these jobs, for which others stand; not at all, where that is so of every job.
+    Stands(Vec<Stand>),
 }
+
+/// A job that was not added, because another one counts as the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stand {
+    /// The job that was to be added.
+    pub(crate) job_id: JobId,
+    /// The one that stands for it.
+    pub(crate) by: JobId,
+}
+
+/// How many jobs of a queue are kept in each state, in the order of [`State`].
+pub(crate) type QueueCounts = BTreeMap<String, [u64; 8]>;
 
 /// A job with what is kept beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -111,6 +137,8 @@ pub(crate) struct Claimant {
     pub(crate) abilities: Arc<Abilities>,
     /// The queues it takes jobs of, the first of them first.
     pub(crate) queues: Arc<[String]>,
+    /// For how long jobs of the Open Job Spec are reserved for it, in milliseconds, where it said so.
+    pub(crate) visibility_ms: Option<u64>,
 }
 
 /// A job that was just given to a claimant.
@@ -228,6 +256,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn is_prunable(&self, keep: Keep) -> Answer<bool>;
     /// Removes at most `limit` ended jobs that need not be kept, and actions of which nothing is left; how many jobs.
     fn prune(&self, keep: Keep, limit: usize) -> Answer<usize>;
+    /// Forgets a job that has ended with this status; whether there was one.
+    fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool>;
     /// How many jobs there are and were.
     fn totals(&self) -> Answer<Totals>;
     /// The active jobs of a holder.
@@ -240,8 +270,17 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>>;
     /// How many jobs wait for a time, and when the first of them becomes available.
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)>;
+    /// How many jobs of each queue are in which state.
+    fn queue_counts(&self) -> Answer<QueueCounts>;
     /// The lanes that have jobs.
     fn lanes(&self) -> Answer<Vec<Lane>>;
+
+    /// Reads a note.
+    fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>>;
+    /// All notes of a kind with their ids, in the order of these.
+    fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>>;
+    /// Applies a rule to a note.
+    fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>>;
 
     /// Applies a rule to a worker. A `registration`, as JSON, is kept when the rule changed the worker.
     fn decide_worker(

@@ -5,6 +5,7 @@ mod backup;
 mod events;
 mod explain;
 mod job;
+mod ojs;
 mod orders;
 mod plan;
 mod queue;
@@ -17,6 +18,10 @@ pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};
 pub use job::{JobDocument, JobStatus, JobUpdate, Kept, Status, TaskResult};
+pub use ojs::{
+    OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsError, OjsFault, OjsFetch, OjsHeartbeat, OjsJob,
+    OjsNack, OjsObject, OjsProgress, OjsRegistration,
+};
 pub use orders::{Answer, Challenge, Orders};
 pub use plan::{Plan, Requires, Task};
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};

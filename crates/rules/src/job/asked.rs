@@ -18,6 +18,16 @@ pub fn cancelled(job: &Job, now: Timestamp) -> Result<Outcome, Rejection> {
     }
 }
 
+/// A job that waits to be released is.
+pub fn activated(job: &Job) -> Result<Outcome, Rejection> {
+    if job.state != State::Staged {
+        return Err(Rejection::NotStaged(job.job_id.clone()));
+    }
+    let mut next = job.clone();
+    next.offer_again();
+    Ok(Outcome::Changed(Box::new(next)))
+}
+
 /// A failed job is tried again, as if it never had been; with `force` a dead or cancelled one too (seed 001 §3).
 pub fn retried(job: &Job, force: bool) -> Result<Outcome, Rejection> {
     match job.state {
@@ -29,6 +39,11 @@ pub fn retried(job: &Job, force: bool) -> Result<Outcome, Rejection> {
     let mut next = job.clone();
     (next.failures, next.losses, next.snoozes) = (0, 0, 0);
     (next.is_dead, next.ended_at, next.error) = (false, None, None);
+    if let Some(ojs) = &mut next.ojs {
+        // It was too late once, and is wanted all the same.
+        let expires_at = ojs.expires_at.filter(|_| !ojs.is_expired);
+        (ojs.attempts_before, ojs.expires_at, ojs.is_expired) = (job.attempt, expires_at, false);
+    }
     next.offer_again();
     Ok(Outcome::Changed(Box::new(next)))
 }

@@ -2,33 +2,82 @@
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 
-use super::{Job, MAX_LOSSES, Outcome, State, report::failed};
+use super::{
+    Fault, Job, MAX_LOSSES, Outcome, State,
+    report::{discard, failed, note_failure},
+};
 use crate::retry;
 
-/// `who` takes an available job, and must report it within `start_timeout_ms` (0 for no bound): there are clients that give
-/// up on the reply and keep the connection, and nobody would ever start it.
+/// How long a claim holds before its job is reported, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hold {
+    /// The time to report it in at all; 0 for no bound.
+    pub start_timeout_ms: u64,
+    /// For how long a job of the Open Job Spec is reserved, where its worker said so.
+    pub visibility_ms: Option<u64>,
+}
+
+/// `who` takes an available job, and must report it within a time: there are clients that give up on the reply and keep the
+/// connection, and nobody would ever start it.
 #[must_use]
-pub fn claimed(job: &Job, who: &str, now: Timestamp, start_timeout_ms: u64) -> Job {
-    let over_at = (job.timeout_ms > 0).then(|| now.plus_ms(job.timeout_ms));
-    let start_by = (start_timeout_ms > 0).then(|| now.plus_ms(start_timeout_ms));
-    Job {
+pub fn claimed(job: &Job, who: &str, now: Timestamp, hold: Hold) -> Job {
+    let mut next = Job {
         state: State::Active,
         attempt: job.attempt + 1,
         holder: Some(who.to_owned()),
         is_confirmed: false,
-        waits_to_start: start_by.is_some(),
         started_at: Some(now),
-        // Who has not reported is judged by the start alone.
-        due_at: start_by.or(over_at),
         error: None,
         ..job.clone()
+    };
+    let mut start_by = (hold.start_timeout_ms > 0).then(|| now.plus_ms(hold.start_timeout_ms));
+    if let Some(ojs) = next.ojs.as_mut().filter(|ojs| ojs.is_reserved()) {
+        // It is under way from the moment it is fetched.
+        start_by = None;
+        ojs.lease_ms = hold.visibility_ms.unwrap_or(ojs.visibility_ms);
+        ojs.leased_until = Some(now.plus_ms(ojs.lease_ms));
+        ojs.progress = None;
     }
+    // Who has not reported is judged by the start alone.
+    next.waits_to_start = start_by.is_some();
+    next.due_at = start_by.or(next.lease_over_at());
+    next
+}
+
+/// A job that nobody began with in time; `None` where there is time yet.
+pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
+    let is_late = job.expires_at().is_some_and(|at| at <= now);
+    if !is_late || job.state == State::Active || job.is_ended() {
+        return None;
+    }
+    let mut next = job.clone();
+    next.error = Some("the job expired before anyone began with it".into());
+    next.end(State::Discarded, now);
+    if let Some(ojs) = &mut next.ojs {
+        ojs.is_expired = true;
+    }
+    Some(next)
+}
+
+/// A claim has ended without a word of its holder, and that counts as a failure: the job goes to others while attempts are left.
+fn lapsed(job: &Job, fault: &Fault, now: Timestamp) -> Job {
+    let mut next = job.clone();
+    if note_failure(&mut next, fault, false, now) {
+        next.offer_again();
+    } else {
+        discard(&mut next, now, false);
+    }
+    next
 }
 
 /// The holder of an active job is dead: back to available, until it has cost [`MAX_LOSSES`] workers (a poison job).
 pub fn abandoned(job: &Job, holder: &str, now: Timestamp) -> Outcome {
     if !job.is_held_by(holder) {
         return Outcome::Unchanged;
+    }
+    if job.is_reserved() {
+        let lost = Fault::noticed("worker_death", format!("worker {holder} was lost while it ran the job"));
+        return Outcome::Changed(Box::new(lapsed(job, &lost, now)));
     }
     let mut next = job.clone();
     next.losses += 1;
@@ -80,13 +129,21 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> Outcome {
     if job.due_at.is_none_or(|due| due > now) {
         return Outcome::Unchanged;
     }
+    if let Some(late) = expired(job, now) {
+        return Outcome::Changed(Box::new(late));
+    }
     let mut next = job.clone();
     match job.state {
         State::Scheduled | State::Retryable => next.offer_again(),
         State::Active if !job.is_confirmed && job.waits_to_start => next.offer_again(),
+        State::Active if job.is_reserved() && job.attempt_over_at().is_none_or(|over| over > now) => {
+            let text = "nothing was heard of the job for as long as it was reserved";
+            next = lapsed(job, &Fault::noticed("visibility_timeout", text), now);
+        }
         State::Active => {
             let seconds = job.timeout_ms / 1000;
-            next = failed(next, &format!("the job took longer than its {seconds} seconds"), now, jitter);
+            let text = format!("the job took longer than its {seconds} seconds");
+            next = failed(next, &Fault::noticed("timeout", text), now, jitter);
         }
         _ => return Outcome::Unchanged,
     }
@@ -103,6 +160,9 @@ pub fn excused(job: &Job, unseen_ms: u64, now: Timestamp) -> Outcome {
     let mut next = job.clone();
     next.started_at = job.started_at.map(|started| started.plus_ms(unseen_ms));
     next.due_at = job.due_at.map(|due| due.plus_ms(unseen_ms));
+    if let Some(ojs) = &mut next.ojs {
+        ojs.leased_until = ojs.leased_until.map(|until| until.plus_ms(unseen_ms));
+    }
     Outcome::Changed(Box::new(next))
 }
 
@@ -120,7 +180,13 @@ pub fn is_reckoned_ahead(job: &Job, now: Timestamp) -> bool {
 
 /// The longest that a job may wait that was tried before.
 fn longest_wait_ms(job: &Job) -> u64 {
-    if job.state == State::Retryable { retry::delay_ms(job.failures, 1.0) } else { retry::snooze_ms(1.0) }
+    let own = job.ojs.as_ref().and_then(|ojs| ojs.retry.as_ref());
+    match job.state {
+        State::Retryable => {
+            own.map_or_else(|| retry::delay_ms(job.failures, 1.0), |own| own.delay_ms(job.failures, 1.0))
+        }
+        _ => retry::snooze_ms(1.0),
+    }
 }
 
 /// The clock was set back: what a job waits for is reckoned anew from now on. `delay_ms` is what its action was submitted with;
@@ -135,6 +201,9 @@ pub fn reckoned_anew(job: &Job, delay_ms: Option<u64>, now: Timestamp) -> Outcom
             let lease = job.due_at.zip(job.started_at).map(|(due, started)| due.ms_since(started));
             next.started_at = Some(now);
             next.due_at = lease.map(|lease| now.plus_ms(lease));
+            if let Some(ojs) = &mut next.ojs {
+                ojs.leased_until = ojs.leased_until.map(|_| now.plus_ms(ojs.lease_ms));
+            }
         }
         State::Scheduled if job.snoozes == 0 => {
             // One that was reckoned anew before goes on waiting.

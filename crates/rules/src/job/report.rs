@@ -5,7 +5,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::{Job, Outcome, State};
+use super::{Fault, Job, Outcome, State};
 use crate::{rejection::Rejection, retry};
 
 /// Most bytes of a worker's error text that a job keeps.
@@ -49,6 +49,7 @@ pub fn advanced(
         Some(Status::Completed) => next.end(State::Completed, now),
         Some(Status::Failed) => {
             let error = update.error.as_deref().unwrap_or("the worker gave no reason");
+            let error = &Fault::noticed("handler_error", error);
             next = match verdict(exit_code, &next) {
                 Verdict::Retry => failed(next, error, now, jitter),
                 Verdict::Snooze => snoozed(next, error, now, jitter),
@@ -106,8 +107,8 @@ pub fn blames_worker(exit_code: Option<i32>) -> bool {
     !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }
 
-fn snoozed(mut job: Job, error: &str, now: Timestamp, jitter: f64) -> Job {
-    job.error = Some(cut(error).to_owned());
+fn snoozed(mut job: Job, fault: &Fault, now: Timestamp, jitter: f64) -> Job {
+    job.error = Some(cut(&fault.message).to_owned());
     job.snoozes += 1;
     job.state = State::Scheduled;
     job.due_at = Some(now.plus_ms(retry::snooze_ms(jitter)));
@@ -116,27 +117,47 @@ fn snoozed(mut job: Job, error: &str, now: Timestamp, jitter: f64) -> Job {
     job
 }
 
-fn discarded(mut job: Job, error: &str, now: Timestamp) -> Job {
-    job.error = Some(cut(error).to_owned());
+/// A failure counts, and is remembered; whether another attempt is left.
+pub(super) fn note_failure(job: &mut Job, fault: &Fault, is_final: bool, now: Timestamp) -> bool {
+    job.error = Some(cut(&fault.message).to_owned());
     job.failures += 1;
+    let may_retry = !is_final && job.failures <= job.max_retries;
+    let attempt = job.attempt;
+    if let Some(ojs) = &mut job.ojs {
+        ojs.remember(fault.clone(), !is_final, attempt, now);
+    }
+    may_retry
+}
+
+/// A failure was the last: it was the last that may be, or one after which no other attempt would go better (`is_final`).
+pub(super) fn discard(job: &mut Job, now: Timestamp, is_final: bool) {
+    let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.as_ref());
+    // Who submitted it by the Open Job Spec has said whether it is to be a dead letter.
+    job.is_dead = retry.map_or(job.max_retries > 0 && !is_final, |retry| retry.to_dead_letter);
     job.end(State::Discarded, now);
+}
+
+fn discarded(mut job: Job, fault: &Fault, now: Timestamp) -> Job {
+    note_failure(&mut job, fault, true, now);
+    discard(&mut job, now, true);
     job
 }
 
-pub(super) fn failed(mut job: Job, error: &str, now: Timestamp, jitter: f64) -> Job {
-    job.error = Some(cut(error).to_owned());
-    job.failures += 1;
-    if job.failures <= job.max_retries {
+pub(super) fn failed(mut job: Job, fault: &Fault, now: Timestamp, jitter: f64) -> Job {
+    let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.clone());
+    let is_final = retry.as_ref().is_some_and(|retry| fault.is_final(retry));
+    if note_failure(&mut job, fault, is_final, now) {
+        let own = retry.map(|retry| retry.delay_ms(job.failures, jitter));
+        job.release();
         job.state = State::Retryable;
-        job.due_at = Some(now.plus_ms(retry::delay_ms(job.failures, jitter)));
+        job.due_at = Some(now.plus_ms(own.unwrap_or_else(|| retry::delay_ms(job.failures, jitter))));
     } else {
-        job.is_dead = job.max_retries > 0;
-        job.end(State::Discarded, now);
+        discard(&mut job, now, is_final);
     }
     job
 }
 
-fn cut(text: &str) -> &str {
+pub(crate) fn cut(text: &str) -> &str {
     let mut end = text.len().min(MAX_ERROR_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;

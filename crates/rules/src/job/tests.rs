@@ -6,14 +6,15 @@ use agenix_protocol::{
 };
 
 use super::{
-    Job, MAX_SNOOZES, Outcome, Place, State, Terms, abandoned, advanced, cancelled, claimed, due, excused,
-    given_back, is_reckoned_ahead, reckoned_anew, reclaimed, renewed, retried,
+    Hold, Job, MAX_SNOOZES, Outcome, Place, State, Terms, abandoned, advanced, cancelled, claimed, due,
+    excused, given_back, is_reckoned_ahead, reckoned_anew, reclaimed, renewed, retried,
 };
 use crate::{action::Action, rejection::Rejection};
 
 const T0: Timestamp = Timestamp(10_000);
 const T1: Timestamp = Timestamp(20_000);
 const START: u64 = 60_000;
+const HOLD: Hold = Hold { start_timeout_ms: START, visibility_ms: None };
 
 fn waiting(max_retries: u32) -> Job {
     let (action_id, plan_id) = ("a".parse().unwrap(), "p".parse().unwrap());
@@ -23,7 +24,7 @@ fn waiting(max_retries: u32) -> Job {
 }
 
 fn running(max_retries: u32) -> Job {
-    claimed(&waiting(max_retries), "w", T0, START)
+    claimed(&waiting(max_retries), "w", T0, HOLD)
 }
 
 fn says(status: Status) -> JobUpdate {
@@ -62,7 +63,7 @@ fn a_failure_is_failed_without_retries_and_dead_after_them() {
     assert_eq!(due(&job, T1, 0.5), Outcome::Unchanged);
     let job = changed(due(&job, T1.plus_ms(1000), 0.5));
     assert_eq!(job.state, State::Available);
-    assert_eq!(after(&claimed(&job, "w", T1, START), Status::Failed).status(), Status::Dead);
+    assert_eq!(after(&claimed(&job, "w", T1, HOLD), Status::Failed).status(), Status::Dead);
 }
 
 #[test]
@@ -97,10 +98,10 @@ fn a_report_whose_answer_was_lost_may_be_repeated() {
 fn three_lost_workers_make_a_job_dead() {
     let mut job = waiting(5);
     for _ in 0..2 {
-        job = changed(abandoned(&claimed(&job, "w", T0, START), "w", T1));
+        job = changed(abandoned(&claimed(&job, "w", T0, HOLD), "w", T1));
         assert_eq!((job.state, job.failures), (State::Available, 0));
     }
-    let job = changed(abandoned(&claimed(&job, "w", T0, START), "w", T1));
+    let job = changed(abandoned(&claimed(&job, "w", T0, HOLD), "w", T1));
     assert_eq!((job.status(), job.attempt), (Status::Dead, 3));
     assert_eq!(abandoned(&running(0), "x", T1), Outcome::Unchanged);
 }
@@ -144,7 +145,7 @@ fn a_claimed_job_that_nobody_reports_goes_back_at_no_cost() {
     assert_eq!(due(&renewed, T0.plus_ms(START), 0.5), Outcome::Unchanged);
     assert_eq!(super::renewed(&running(0), "x"), Outcome::Unchanged);
     let unbounded = Job { timeout_ms: 0, ..waiting(0) };
-    assert_eq!(changed(super::renewed(&claimed(&unbounded, "w", T0, START), "w")).due_at, None);
+    assert_eq!(changed(super::renewed(&claimed(&unbounded, "w", T0, HOLD), "w")).due_at, None);
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::store::{
 };
 
 pub(super) type Lines = BoxFuture<'static, Result<Vec<String>, Box<dyn Error>>>;
-type Known = Result<Option<Lines>, Box<dyn Error>>;
+pub(super) type Known = Result<Option<Lines>, Box<dyn Error>>;
 
 /// An answer, and how it is shown.
 pub(super) fn show<T: Send + 'static>(
@@ -119,14 +119,14 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
     }))
 }
 
-fn id<T: std::str::FromStr>(args: &mut ArgumentConsumer<'_>) -> Result<T, Box<dyn Error>>
+pub(super) fn id<T: std::str::FromStr>(args: &mut ArgumentConsumer<'_>) -> Result<T, Box<dyn Error>>
 where
     T::Err: Error + 'static,
 {
     Ok(args.next_pos().ok_or("an id is missing")?.parse()?)
 }
 
-fn number<T: std::str::FromStr>(
+pub(super) fn number<T: std::str::FromStr>(
     args: &mut ArgumentConsumer<'_>,
     key: &str,
 ) -> Result<Option<T>, Box<dyn Error>>
@@ -136,7 +136,7 @@ where
     Ok(args.take_key(key).map(str::parse).transpose()?)
 }
 
-fn at(args: &mut ArgumentConsumer<'_>) -> Result<Timestamp, Box<dyn Error>> {
+pub(super) fn at(args: &mut ArgumentConsumer<'_>) -> Result<Timestamp, Box<dyn Error>> {
     Ok(Timestamp(number(args, "at")?.unwrap_or_default()))
 }
 
@@ -213,6 +213,7 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
         timeout_ms: number(args, "timeout")?.unwrap_or(0),
         priority: action.priority,
         run_at: action.run_at,
+        ..Terms::default()
     };
     let jobs = new_jobs(&action_id, 0, first, count)?;
     let new = NewAction { action, needs: needs(args), terms, jobs };
@@ -227,7 +228,11 @@ fn needs(args: &mut ArgumentConsumer<'_>) -> Needs {
 fn new_jobs(action_id: &ActionId, place: u64, first: u64, count: u64) -> Result<Vec<NewJob>, Box<dyn Error>> {
     let new_job = |n: u64| {
         let job_id = JobId::new(format!("{action_id}-{}", n + place))?;
-        Ok::<_, Box<dyn Error>>(NewJob { job_id, input: format!(r#"{{"n":{}}}"#, n + first).into() })
+        Ok::<_, Box<dyn Error>>(NewJob {
+            job_id,
+            input: format!(r#"{{"n":{}}}"#, n + first).into(),
+            own: None,
+        })
     };
     (0..count).map(new_job).collect()
 }
@@ -261,6 +266,7 @@ fn claim(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Bo
         holder: holder.as_str().into(),
         abilities: Arc::clone(&abilities),
         queues: Arc::clone(&queues),
+        visibility_ms: None,
     };
     let claims = store.claim(holders.iter().map(claimant).collect(), now, start_timeout_ms);
     Ok(show(claims, move |claims| {

@@ -5,6 +5,7 @@
 
 mod commands;
 mod keys;
+mod own;
 mod shown;
 
 use std::{cell::OnceCell, error::Error, path::Path, sync::Arc};
@@ -63,7 +64,10 @@ impl Runner for Contract {
         let store = Arc::clone(self.store.as_ref().ok_or("no store")?);
         let known = match keys::run(&*store, &command.name, &mut args)? {
             Some(answer) => Some(answer),
-            None => commands::run(&*store, &command.name, &mut args)?,
+            None => match own::run(&*store, &command.name, &mut args)? {
+                Some(answer) => Some(answer),
+                None => commands::run(&*store, &command.name, &mut args)?,
+            },
         };
         let answer = known.ok_or_else(|| format!("unknown command {}", command.name))?;
         args.reject_next()?;
@@ -126,4 +130,4 @@ macro_rules! contract {
     };
 }
 
-contract! { plans actions open_actions retention queues claims updates due workers strings lists sorted_sets }
+contract! { plans actions open_actions retention queues claims updates due workers strings lists sorted_sets notes own_jobs limits }

@@ -3,20 +3,20 @@
 use std::collections::{HashMap, HashSet};
 
 use agenix_protocol::{
-    ids::{ActionId, PlanId},
+    ids::{ActionId, JobId, PlanId},
     time::Timestamp,
 };
 use agenix_rules::{
     action::{self, Action},
     capability::Needs,
-    job::{Job, NewJob, Place, Terms},
+    job::{self, Job, NewJob, Outcome, Place, Terms},
     plan,
     rejection::Rejection,
 };
 use sqlx::{Error, Row, query};
 
 use super::{batch::Batch, codec::encode, events, known::LaneKey, numbers};
-use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan};
+use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan, admission::admit};
 
 /// Actions with the plans that they are of: those that could be made, and turns for their jobs.
 const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3) ORDER BY plan_id FOR KEY SHARE), \
@@ -72,6 +72,50 @@ impl Batch<'_> {
             if is_new { Ok(Ok(Added::New)) } else { self.why_not_made(new) }
         };
         actions.iter().zip(is_new).map(outcome).collect()
+    }
+
+    /// Adds an action of which jobs are to be the only ones of their kind, or have ids that may be taken.
+    pub(super) fn add_checked(&mut self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+        self.write()?;
+        if self.action(&new.action.action_id)?.is_some() {
+            return self.why_not_made(new);
+        }
+        for plan_id in new.plans() {
+            if !self.holds_plan(plan_id)? {
+                return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
+            }
+        }
+        let now = new.action.created_at;
+        let admitted = match admit(&new.jobs, now, |job_id| self.job_alone(job_id), |key| self.first_of(key))?
+        {
+            Ok(admitted) => admitted,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        for before in &admitted.replaced {
+            if let Ok(Outcome::Changed(job)) = job::cancelled(before, now) {
+                self.put_job(Some(before), &job);
+            }
+        }
+        self.write()?;
+        let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect();
+        let outcome = if jobs.is_empty() {
+            Ok(Added::New)
+        } else {
+            let (needs, terms) = (new.needs.clone(), new.terms.clone());
+            let rest = NewAction { action: new.action.clone(), needs, terms, jobs };
+            self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?
+        };
+        Ok(outcome.map(|added| match added {
+            Added::New if !admitted.stands.is_empty() => Added::Stands(admitted.stands),
+            other => other,
+        }))
+    }
+
+    /// A job whose id nobody else takes until this is committed.
+    fn job_alone(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
+        let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+        self.session.row(query(lock).bind(format!("job {job_id}")))?;
+        Ok(self.jobs(&[job_id.as_str()])?.remove(job_id))
     }
 
     /// Makes actions that are not there yet, of plans that are there and then stay until this is committed; which, and as many turns
@@ -185,11 +229,21 @@ impl Batch<'_> {
             return Ok(());
         }
         let key = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
-        let lane = self.known.number(self.session, &key)?;
+        // Jobs that all have lanes of their own leave it as it is: nobody need make it.
+        let mut common = None;
         for ((index, new), seq) in (action.total_jobs..).zip(jobs).zip(turns) {
-            let job = Job::new(new.job_id.clone(), action, index, Place { lane, seq }, terms, now);
+            let lane = match (&new.own, common) {
+                (None, Some(lane)) => lane,
+                (None, None) => *common.insert(self.known.number(self.session, &key)?),
+                (Some(own), _) => {
+                    let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+                    self.known.number(self.session, &key)?
+                }
+            };
+            let job = new.job(action, index, Place { lane, seq }, terms, now);
             self.put_new_job(&job, &new.input);
         }
+        self.note_own(jobs)?;
         self.events.push(events::created(action, jobs.len()));
         Ok(())
     }

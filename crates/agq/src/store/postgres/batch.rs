@@ -16,6 +16,7 @@ use super::{
     codec::decode,
     events,
     known::Known,
+    notes::Limits,
     relay::Notice,
     rows::{Deltas, EndedRows, JobRows},
     session::Session,
@@ -40,6 +41,7 @@ pub(super) struct Batch<'b> {
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
     deltas: Deltas,
+    pub(super) limits: Limits,
 }
 
 /// What became of a job since the last writing.
@@ -62,6 +64,7 @@ impl<'b> Batch<'b> {
             inputs: Default::default(),
             results: BTreeMap::new(),
             deltas: Deltas::default(),
+            limits: Limits::default(),
         }
     }
 
@@ -70,6 +73,12 @@ impl<'b> Batch<'b> {
         let was_ready = before.is_some_and(|before| before.state == State::Available);
         self.arrived.jobs |= job.state == State::Available && !was_ready;
         self.count(before.map(Job::status), job.status());
+        if before.is_none_or(|before| before.state != job.state) {
+            before.into_iter().for_each(|before| self.deltas.in_lane(before, -1));
+            self.deltas.in_lane(job, 1);
+        }
+        self.limits.note(before, job);
+        self.arrived.jobs |= self.limits.has_room();
         match before {
             None => self.deltas.tally(&job.action_id).jobs[Status::Pending as usize] += 1,
             Some(before) if before.status() != job.status() => {
@@ -83,8 +92,9 @@ impl<'b> Batch<'b> {
         if let Some(before) = before {
             self.events.extend(events::moved(before, job));
         }
-        if self.is_heard {
-            self.arrived.tell(News::Job(Box::new(job.clone())));
+        if self.is_heard || job.ojs.is_some() {
+            let was = before.map(|before| before.state);
+            self.arrived.tell(News::Job { job: Box::new(job.clone()), was, is_heard: self.is_heard });
         }
         match self.moves.get_mut(&job.job_id) {
             Some(known) => known.after = job.clone(),
@@ -124,8 +134,9 @@ impl<'b> Batch<'b> {
     }
 
     /// A job that had ended is forgotten.
-    pub(super) fn uncount(&mut self, status: Status) {
-        self.deltas.totals.now[status as usize] -= 1;
+    pub(super) fn uncount(&mut self, job: &Job) {
+        self.deltas.in_lane(job, -1);
+        self.deltas.totals.now[job.status() as usize] -= 1;
     }
 
     /// The tally of an action is told, though no job of it changed.
@@ -150,6 +161,7 @@ impl<'b> Batch<'b> {
 
     /// Writes what was noted. What is read after this has it.
     pub(super) fn write(&mut self) -> Result<(), Error> {
+        self.limits.write(self.session)?;
         self.write_new()?;
         let (mut changed, mut revived) = (JobRows::default(), JobRows::default());
         let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());

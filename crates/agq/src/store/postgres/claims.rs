@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Job, Outcome},
+    job::{self, Hold, Job, Outcome},
     worker::Worker,
 };
 use sqlx::{Error, Row, query};
@@ -95,6 +95,10 @@ impl Batch<'_> {
                 wanted.extend(self.known.lanes_for(queue, &claimant.abilities));
             }
         }
+        self.limits.settle(self.session)?;
+        let limits: Vec<String> =
+            wanted.iter().filter_map(|lane| self.known.limit_of(*lane)).map(str::to_owned).collect();
+        self.limits.hold(self.session, limits.into_iter())?;
         let mut lanes = self.candidates(wanted.into_iter().collect(), all.len())?;
         let mut claims = Vec::with_capacity(all.len());
         let mut again = Vec::new();
@@ -102,7 +106,11 @@ impl Batch<'_> {
             let is_taker = takers.contains(&*claimant.holder);
             let found = if is_taker { self.next_for(claimant, &mut lanes, now) } else { None };
             claims.push(found.map(|(queue, candidate)| {
-                let job = job::claimed(&candidate.job, &claimant.holder, now, start_timeout_ms);
+                let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
+                let job = job::claimed(&candidate.job, &claimant.holder, now, hold);
+                if let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) {
+                    self.limits.change(key, |limit| limit.begun(now));
+                }
                 if candidate.job.attempt > 0 {
                     again.push(job.job_id.to_string());
                 }
@@ -161,8 +169,15 @@ impl Batch<'_> {
                     let first = lanes.get(lane)?.front()?;
                     Some((numbers::rank(&first.job), first.job.seq, *lane))
                 };
-                let Some((_, _, lane)) = own.iter().filter_map(turn).min() else { break };
+                let may_begin =
+                    |lane: &&i32| self.known.limit_of(**lane).is_none_or(|key| self.limits.admits(key, now));
+                let next = own.iter().filter(may_begin).filter_map(turn).min();
+                let Some((_, _, lane)) = next else { break };
                 let Some(candidate) = lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
+                if let Some(late) = job::expired(&candidate.job, now) {
+                    self.put_job(Some(&candidate.job), &late);
+                    continue;
+                }
                 if candidate.plan.is_some() {
                     return Some((queue.clone(), candidate));
                 }

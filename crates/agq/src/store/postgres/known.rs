@@ -64,6 +64,11 @@ impl Known {
         make(session, key)
     }
 
+    /// The key of the limit that the jobs of a lane stand under.
+    pub(super) fn limit_of(&self, lane: i32) -> Option<&str> {
+        self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
+    }
+
     /// The lanes of a queue whose jobs someone with these abilities can run.
     pub(super) fn lanes_for(&self, queue: &str, abilities: &Abilities) -> Vec<i32> {
         let is_for = |key: &LaneKey| key.queue == queue && abilities.cover(&key.needs);

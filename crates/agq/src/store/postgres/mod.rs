@@ -16,6 +16,7 @@ mod inbox;
 mod keyspace;
 mod known;
 mod nodes;
+mod notes;
 mod numbers;
 mod portable;
 mod pruning;

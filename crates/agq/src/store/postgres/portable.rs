@@ -21,13 +21,13 @@ use super::{
     codec::{decode, encode},
     keyspace::entry_of,
     known::{self, LaneKey, lane_of},
-    migrate, numbers, options, reads,
+    migrate, notes, numbers, options, reads,
     rows::{Deltas, EndedRows, JobRows},
     session::Session,
     writer::explained,
 };
 use crate::store::{
-    Content, Entry, StoredJob, StoredPlan, Totals,
+    Content, Entry, NoteKind, StoredJob, StoredPlan, Totals,
     portable::{Importer, Record, Sink, Sums},
 };
 
@@ -67,7 +67,7 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
     if !is_empty.try_get::<bool, _>(0)? {
         bail!("{place} is not empty, and what is in it is not overwritten: make another database");
     }
-    session.script("DELETE FROM agq.totals; DELETE FROM agq.paused")?;
+    session.script("DELETE FROM agq.totals; DELETE FROM agq.paused; DELETE FROM agq.notes")?;
     let mut coming = Coming::default();
     while let Some(record) = from.take()? {
         coming.put(session, record)?;
@@ -107,6 +107,9 @@ fn hand_out(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
         sink(Record::Worker { worker, registration: row.try_get(1)? })
     })?;
     hand_out_keys(session, sink)?;
+    session.walk("SELECT kind, id, json FROM agq.notes ORDER BY kind, id", |row| {
+        sink(Record::Note { kind: row.try_get(0)?, id: row.try_get(1)?, json: row.try_get(2)? })
+    })?;
     let totals = session.row(query(reads::TOTALS))?;
     let totals = totals.as_ref().map_or(Ok(Totals::default()), reads::totals_of)?;
     if totals == Totals::default() { Ok(()) } else { sink(Record::Totals(totals)) }
@@ -123,7 +126,7 @@ fn hand_out_jobs(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
         job.lane = 0;
         let (queue, needs) = (lane.queue.clone(), lane.needs.clone());
         let input = row.try_get::<Option<String>, _>("input")?.unwrap_or_default();
-        sink(Record::Job(StoredJob { job, queue, needs, input, results: row.try_get("results")? }))
+        sink(Record::Job(Box::new(StoredJob { job, queue, needs, input, results: row.try_get("results")? })))
     })
 }
 
@@ -157,6 +160,7 @@ struct Coming {
     last_key: i64,
     jobs: JobRows,
     ended: EndedRows,
+    counts: Deltas,
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
     keys: KeyRows,
@@ -181,7 +185,7 @@ impl Coming {
         match record {
             Record::Plan(plan) => put_plan(session, &plan)?,
             Record::Action { action, tally } => put_action(session, &action, &tally)?,
-            Record::Job(stored) => self.put_job(session, stored)?,
+            Record::Job(stored) => self.put_job(session, *stored)?,
             Record::Paused { queue } => {
                 session.run(query("INSERT INTO agq.paused (queue) VALUES ($1)").bind(queue))?;
             }
@@ -199,6 +203,10 @@ impl Coming {
                 self.scores.0.push(key.into());
                 self.scores.1.push(member.into());
                 self.scores.2.push(score.parse().with_context(|| format!("{score} is no score"))?);
+            }
+            Record::Note { kind, id, json } => {
+                let kind = NoteKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+                notes::put(session, kind, (vec![id], vec![json]))?;
             }
             Record::Totals(totals) => put_totals(session, &totals)?,
         }
@@ -218,6 +226,7 @@ impl Coming {
         if let Some(results) = results {
             self.results.insert(job.job_id.clone(), results);
         }
+        self.counts.in_lane(&job, 1);
         if job.is_ended() { self.ended.push(&job) } else { self.jobs.push(&job) }
     }
 
@@ -235,7 +244,7 @@ impl Coming {
         use std::mem::take;
         take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
         let (ended, results) = (take(&mut self.ended), take(&mut self.results));
-        Deltas::default().write_with(session, 0, JobRows::default(), ended, &results)?;
+        take(&mut self.counts).write_with(session, 0, JobRows::default(), ended, &results)?;
         take(&mut self.keys).insert(session)?;
         let (key, place, item) = take(&mut self.items);
         let sql = "INSERT INTO agq.list_items (key, place, item) SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])";

@@ -1,6 +1,6 @@
 //! Forgets ended jobs that need not be kept, in steps that never keep the writer for long.
 
-use agenix_protocol::{documents::Status, time::Timestamp};
+use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
 use sqlx::{Error, Row, query};
 
@@ -30,6 +30,13 @@ impl Batch<'_> {
         Ok(gone.len())
     }
 
+    pub(super) fn forget_job(&mut self, job_id: &JobId, status: Status) -> Result<bool, Error> {
+        let job = self.jobs(&[job_id.as_str()])?.remove(job_id);
+        let gone: Vec<Job> = job.into_iter().filter(|job| job.is_ended() && job.status() == status).collect();
+        self.remove(&gone)?;
+        Ok(!gone.is_empty())
+    }
+
     fn remove(&mut self, gone: &[Job]) -> Result<(), Error> {
         if gone.is_empty() {
             return Ok(());
@@ -46,7 +53,8 @@ impl Batch<'_> {
                 self.remove_action(action_id)?;
             }
         }
-        gone.iter().for_each(|job| self.uncount(job.status()));
+        self.forget_firsts(gone)?;
+        gone.iter().for_each(|job| self.uncount(job));
         self.write()
     }
 

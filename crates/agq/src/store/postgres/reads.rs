@@ -1,5 +1,7 @@
 //! Reads of records. Each is one statement, of whatever is committed when it is asked.
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId, WorkerId},
@@ -14,7 +16,7 @@ use agenix_rules::{
 use sqlx::{Error, PgPool, Row, postgres::PgRow, query, query_scalar};
 
 use super::{codec::decode, known::lane_of, numbers};
-use crate::store::{JobFilter, Keep, Lane, StoredJob, StoredPlan, Totals};
+use crate::store::{JobFilter, Keep, Lane, NoteKind, QueueCounts, StoredJob, StoredPlan, Totals};
 
 /// How many jobs there are and were, of all nodes.
 pub(super) const TOTALS: &str = "SELECT array_agg(now ORDER BY i), array_agg(ever ORDER BY i) FROM \
@@ -175,7 +177,7 @@ pub(super) async fn peek(pool: &PgPool, queue: String, count: usize) -> Result<V
 }
 
 pub(super) async fn peek_scheduled(pool: &PgPool, count: usize) -> Result<Vec<JobId>, Error> {
-    let sql = "SELECT job_id FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 ORDER BY due_at, job_id LIMIT $1";
+    let sql = "SELECT job_id FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready ORDER BY due_at, job_id LIMIT $1";
     job_ids(query_scalar(sql).bind(numbers::limit(count)).fetch_all(pool).await?)
 }
 
@@ -247,10 +249,35 @@ pub(super) async fn waits(pool: &PgPool, now: Timestamp, wanted: JobFilter) -> R
 }
 
 pub(super) async fn scheduled(pool: &PgPool) -> Result<(u64, Option<Timestamp>), Error> {
-    let sql = "SELECT count(*), min(due_at) FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0";
+    let sql =
+        "SELECT count(*), min(due_at) FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready";
     let row = query(sql).fetch_one(pool).await?;
     let first: Option<i64> = row.try_get(1)?;
     Ok((numbers::count(row.try_get(0)?), first.map(|at| Timestamp(numbers::count(at)))))
+}
+
+/// How many jobs of each queue are in which state.
+pub(super) async fn queue_counts(pool: &PgPool) -> Result<QueueCounts, Error> {
+    let sql = "SELECT queue, counts FROM agq.lane_counts JOIN agq.lanes USING (lane)";
+    let mut sums: BTreeMap<String, [i64; 8]> = BTreeMap::new();
+    for row in query(sql).fetch_all(pool).await? {
+        let counts: Vec<i64> = row.try_get("counts")?;
+        let sum = sums.entry(row.try_get("queue")?).or_default();
+        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    let counts = sums.into_iter().map(|(queue, sum)| (queue, sum.map(numbers::count)));
+    Ok(counts.filter(|(_, counts)| *counts != [0; 8]).collect())
+}
+
+pub(super) async fn note(pool: &PgPool, kind: NoteKind, id: &str) -> Result<Option<String>, Error> {
+    let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
+    query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
+}
+
+pub(super) async fn notes(pool: &PgPool, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
+    let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
+    let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
 pub(super) async fn lanes(pool: &PgPool) -> Result<Vec<Lane>, Error> {

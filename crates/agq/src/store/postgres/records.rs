@@ -23,8 +23,8 @@ use super::{
 };
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork,
-    Keyspace, Lane, MoreJobs, NewAction, Promise, Records, Ruled, StoreError, StoredJob, StoredPlan, Totals,
-    WorkerRule,
+    Keyspace, Lane, MoreJobs, NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled,
+    StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
 };
 
 impl Records for PostgresStore {
@@ -145,6 +145,11 @@ impl Records for PostgresStore {
         self.write(Promise::Visible, move |batch| batch.prune(keep, limit))
     }
 
+    fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool> {
+        let job_id = job_id.clone();
+        self.write(Promise::Durable, move |batch| batch.forget_job(&job_id, status))
+    }
+
     fn totals(&self) -> Answer<Totals> {
         self.read(async |pool| reads::totals(&pool).await)
     }
@@ -168,6 +173,24 @@ impl Records for PostgresStore {
 
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
         self.read(async |pool| reads::scheduled(&pool).await)
+    }
+
+    fn queue_counts(&self) -> Answer<QueueCounts> {
+        self.read(async |pool| reads::queue_counts(&pool).await)
+    }
+
+    fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>> {
+        let id = id.to_owned();
+        self.read(async move |pool| reads::note(&pool, kind, &id).await)
+    }
+
+    fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>> {
+        self.read(async move |pool| reads::notes(&pool, kind).await)
+    }
+
+    fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>> {
+        let id = id.to_owned();
+        self.write(Promise::Durable, move |batch| batch.decide_note(kind, &id, &rule))
     }
 
     fn lanes(&self) -> Answer<Vec<Lane>> {

@@ -139,6 +139,8 @@ impl EndedRows {
 #[derive(Default)]
 pub(super) struct Deltas {
     tallies: BTreeMap<ActionId, TallyDelta>,
+    /// By lane and state.
+    lanes: BTreeMap<u32, [i64; 8]>,
     pub(super) totals: TotalsDelta,
 }
 
@@ -171,7 +173,12 @@ const STEP: &str = "WITH changed AS (\
         ON CONFLICT (action_id, shard) DO UPDATE SET pending = t.pending + EXCLUDED.pending, \
         running = t.running + EXCLUDED.running, completed = t.completed + EXCLUDED.completed, \
         failed = t.failed + EXCLUDED.failed, dead = t.dead + EXCLUDED.dead, cancelled = t.cancelled + EXCLUDED.cancelled, \
-        last_ended_at = greatest(t.last_ended_at, EXCLUDED.last_ended_at)) \
+        last_ended_at = greatest(t.last_ended_at, EXCLUDED.last_ended_at)), \
+    counted AS (INSERT INTO agq.lane_counts AS c SELECT n.lane, $18::smallint, ARRAY[n.a, n.b, n.c, n.d, n.e, n.f, n.g, n.h] \
+        FROM unnest($30::integer[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[], $36::bigint[], \
+        $37::bigint[], $38::bigint[]) AS n (lane, a, b, c, d, e, f, g, h) \
+        ON CONFLICT (lane, shard) DO UPDATE SET \
+        counts = (SELECT array_agg(a + b ORDER BY i) FROM unnest(c.counts, EXCLUDED.counts) WITH ORDINALITY AS s (a, b, i))) \
     INSERT INTO agq.totals AS t SELECT $18::smallint, $27::bigint[], $28::bigint[] WHERE $29 \
         ON CONFLICT (shard) DO UPDATE SET \
         now = (SELECT array_agg(a + b ORDER BY i) FROM unnest(t.now, EXCLUDED.now) WITH ORDINALITY AS s (a, b, i)), \
@@ -183,6 +190,11 @@ impl Deltas {
             self.tallies.insert(action_id.clone(), TallyDelta::default());
         }
         self.tallies.get_mut(action_id).expect("it was put there if it was not")
+    }
+
+    /// Counts a job of a lane into a state, or out of one.
+    pub(super) fn in_lane(&mut self, job: &Job, by: i64) {
+        self.lanes.entry(job.lane).or_default()[job.state as usize] += by;
     }
 
     /// The actions of which something changed.
@@ -201,7 +213,7 @@ impl Deltas {
     ) -> Result<(), Error> {
         let has_totals = self.totals.now != [0; 6] || self.totals.ever != [0; 6];
         let is_empty = changed.job_id.is_empty() && ended.job_id.is_empty() && results.is_empty();
-        if is_empty && self.tallies.is_empty() && !has_totals {
+        if is_empty && self.tallies.is_empty() && self.lanes.is_empty() && !has_totals {
             return Ok(());
         }
         let of = |status: Status| {
@@ -236,7 +248,9 @@ impl Deltas {
             .bind(self.tallies.values().map(|tally| numbers::time(tally.last_ended_at)).collect::<Vec<_>>())
             .bind(self.totals.now.to_vec())
             .bind(self.totals.ever.to_vec())
-            .bind(has_totals);
-        session.run(sql).map(drop)
+            .bind(has_totals)
+            .bind(self.lanes.keys().map(|lane| numbers::lane(*lane)).collect::<Vec<_>>());
+        let in_state = |state: usize| self.lanes.values().map(|counts| counts[state]).collect::<Vec<_>>();
+        session.run((0..8).fold(sql, |sql, state| sql.bind(in_state(state)))).map(drop)
     }
 }

@@ -9,9 +9,10 @@ use sqlx::{
 use super::writer;
 
 /// Number, name, SQL. What was released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 2] = [
+const MIGRATIONS: [(i64, &str, &str); 3] = [
     (1, "queue", include_str!("migrations/0001_queue.sql")),
     (2, "listening", include_str!("migrations/0002_listening.sql")),
+    (3, "open job spec", include_str!("migrations/0003_open_job_spec.sql")),
 ];
 
 /// Brings the schema to that of this program, however long that takes. Fails where a newer one has been at work.

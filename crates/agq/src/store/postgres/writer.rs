@@ -18,7 +18,7 @@ use super::{
     relay::Notice,
     session::{Session, within},
 };
-use crate::store::{Arrivals, Arrived, News, Promise, StoreError};
+use crate::store::{Arrivals, Arrived, NewAction, News, Promise, StoreError};
 
 /// Most writes that share a transaction.
 const MOST_TOGETHER: usize = 1024;
@@ -255,21 +255,35 @@ fn decide(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
 }
 
 fn add(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
-    let (mut actions, mut pendings) = (Vec::new(), Vec::new());
+    let (mut actions, mut pendings, mut checked) = (Vec::new(), Vec::new(), Vec::new());
     for write in writes {
         if let Work::Add(adding) = &mut write.work {
             let Adding { new, pending } = &mut **adding;
-            actions.push(&*new);
-            pendings.push(pending);
+            if is_checked(new) {
+                checked.push((&*new, pending));
+            } else {
+                actions.push(&*new);
+                pendings.push(pending);
+            }
         }
     }
-    if actions.is_empty() {
-        return Ok(());
+    if !actions.is_empty() {
+        for (pending, outcome) in pendings.into_iter().zip(batch.add_actions(&actions)?) {
+            pending.outcome = Some(outcome);
+        }
     }
-    for (pending, outcome) in pendings.into_iter().zip(batch.add_actions(&actions)?) {
-        pending.outcome = Some(outcome);
+    for (new, pending) in checked {
+        pending.outcome = Some(batch.add_checked(new)?);
     }
     Ok(())
+}
+
+/// Whether it depends on what is there whether all of its jobs may be added.
+fn is_checked(new: &NewAction) -> bool {
+    new.jobs
+        .iter()
+        .filter_map(|job| job.own.as_ref())
+        .any(|own| own.is_named || own.unique.is_some() || own.plan_id != new.action.plan_id)
 }
 
 fn claim(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {

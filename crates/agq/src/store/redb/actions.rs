@@ -7,14 +7,14 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     capability::Needs,
-    job::{Job, NewJob, Place, Terms},
+    job::{self, NewJob, Outcome, Place, Terms},
     plan,
     rejection::Rejection,
 };
 use redb::Error;
 
 use super::{batch::Batch, codec::encode, lanes::LaneKey};
-use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan};
+use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan, admission::admit};
 
 impl Batch<'_> {
     pub(super) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
@@ -40,12 +40,32 @@ impl Batch<'_> {
         if let Some(known) = self.action(&new.action.action_id)? {
             return Ok(Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs }));
         }
-        if self.plans.get(new.action.plan_id.as_str())?.is_none() {
-            // It was deleted since the command looked.
-            return Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())));
+        for plan_id in new.plans() {
+            if self.plans.get(plan_id.as_str())?.is_none() {
+                // It was deleted since the command looked.
+                return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
+            }
         }
-        self.append(&new.action, &new.needs, &new.terms, &new.jobs, new.action.created_at)?;
-        Ok(Ok(Added::New))
+        let now = new.action.created_at;
+        let admitted = admit(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?;
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        for before in &admitted.replaced {
+            if let Ok(Outcome::Changed(job)) = job::cancelled(before, now) {
+                self.put_job(Some(before), &job)?;
+            }
+        }
+        if admitted.stands.is_empty() {
+            self.append(&new.action, &new.needs, &new.terms, &new.jobs, now)?;
+            return Ok(Ok(Added::New));
+        }
+        let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect();
+        if !jobs.is_empty() {
+            self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
+        }
+        Ok(Ok(Added::Stands(admitted.stands)))
     }
 
     pub(super) fn add_jobs(&mut self, more: &MoreJobs) -> Result<Ruled<u64>, Error> {
@@ -93,12 +113,22 @@ impl Batch<'_> {
         jobs: &[NewJob],
         now: Timestamp,
     ) -> Result<u64, Error> {
-        let lane = self.known.lanes.number(LaneKey { queue: action.queue.clone(), needs: needs.clone() });
-        for (index, NewJob { job_id, input }) in (action.total_jobs..).zip(jobs) {
+        let common = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
+        let mut lane = None;
+        for (index, new) in (action.total_jobs..).zip(jobs) {
+            let NewJob { job_id, input, own } = new;
+            let lane = match own {
+                None => *lane.get_or_insert_with(|| self.known.lanes.number(common.clone())),
+                Some(own) => {
+                    let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+                    self.known.lanes.number(key)
+                }
+            };
             let place = Place { lane, seq: self.known.lanes.take_seq() };
             self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
             self.inputs.insert(job_id.as_str(), &**input);
-            self.put_job(None, &Job::new(job_id.clone(), action, index, place, terms, now))?;
+            self.put_job(None, &new.job(action, index, place, terms, now))?;
+            self.note_own(new)?;
         }
         let count = jobs.len() as u64;
         let tally = self.tally(&action.action_id)?.with_new(count);

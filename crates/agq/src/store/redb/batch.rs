@@ -20,8 +20,8 @@ use super::{
     table::{Changed, Table},
     tables::{
         ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, KeyRecord,
-        LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, PAUSED, PLAN_LOADS, PLANS, READY, REGISTRATIONS,
-        RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
+        LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS, QUEUE_COUNTS, READY,
+        REGISTRATIONS, RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
     },
     view::View,
 };
@@ -48,6 +48,7 @@ pub(super) struct Batch<'t> {
     pub(super) list_items: Table<'t, (Bytes, i64), Bytes>,
     pub(super) scores: Table<'t, (Bytes, Bytes), u64>,
     pub(super) by_score: Table<'t, (Bytes, u64, Bytes), ()>,
+    pub(super) notes: Table<'t, (Text, Text), Text>,
     pub(super) known: &'t mut Known,
     pub(super) arrived: Arrived,
     /// Whether someone wants to know what changed.
@@ -61,6 +62,8 @@ pub(super) struct Batch<'t> {
     lane_keys: Table<'t, u32, Bytes>,
     lane_lengths: Table<'t, u32, (u64, u64)>,
     meta: Table<'t, Text, u64>,
+    queue_counts: Table<'t, Text, Bytes>,
+    changed_counts: BTreeMap<String, [i64; 8]>,
     changed_tallies: BTreeMap<ActionId, Tally>,
     changed_loads: BTreeMap<PlanId, i64>,
     changed_totals: Option<Totals>,
@@ -92,6 +95,9 @@ impl<'t> Batch<'t> {
             list_items: view.table(&LIST_ITEMS),
             scores: view.table(&SCORES),
             by_score: view.table(&BY_SCORE),
+            notes: view.table(&NOTES),
+            queue_counts: view.table(&QUEUE_COUNTS),
+            changed_counts: BTreeMap::new(),
             tallies: view.table(&TALLIES),
             plan_loads: view.table(&PLAN_LOADS),
             totals: view.table(&TOTALS),
@@ -111,7 +117,7 @@ impl<'t> Batch<'t> {
     }
 
     /// Every table.
-    fn all(&mut self) -> [&mut dyn Changed; 26] {
+    fn all(&mut self) -> [&mut dyn Changed; 28] {
         [
             &mut self.plans,
             &mut self.actions,
@@ -139,6 +145,8 @@ impl<'t> Batch<'t> {
             &mut self.lane_keys,
             &mut self.lane_lengths,
             &mut self.meta,
+            &mut self.notes,
+            &mut self.queue_counts,
         ]
     }
 
@@ -158,6 +166,7 @@ impl<'t> Batch<'t> {
                 load => self.plan_loads.insert(plan_id.as_str(), load),
             }
         }
+        self.close_counts()?;
         if let Some(totals) = &self.changed_totals {
             self.totals.insert("totals", encode(totals)?.as_slice());
         }
@@ -167,6 +176,32 @@ impl<'t> Batch<'t> {
             table.take_changes(&mut changes);
         }
         Ok(Closed { changes, arrived: self.arrived })
+    }
+
+    fn close_counts(&mut self) -> Result<(), Error> {
+        for (queue, by) in &self.changed_counts {
+            let stored =
+                self.queue_counts.get(queue.as_str())?.map(|counts| decode(counts.value())).transpose()?;
+            let mut counts: [u64; 8] = stored.unwrap_or_default();
+            counts.iter_mut().zip(by).for_each(|(count, by)| *count = count.saturating_add_signed(*by));
+            match counts {
+                [0, 0, 0, 0, 0, 0, 0, 0] => self.queue_counts.remove(queue.as_str()),
+                counts => self.queue_counts.insert(queue.as_str(), encode(&counts)?.as_slice()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a job of a queue into a state, or out of one.
+    pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
+        let Some(queue) = self.known.lanes.queue_of(job.lane) else { return };
+        if let Some(counts) = self.changed_counts.get_mut(queue) {
+            counts[job.state as usize] += by;
+            return;
+        }
+        let mut counts = [0; 8];
+        counts[job.state as usize] = by;
+        self.changed_counts.insert(queue.to_owned(), counts);
     }
 
     pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
@@ -181,12 +216,18 @@ impl<'t> Batch<'t> {
         self.index(before, job);
         self.jobs.insert(job.job_id.as_str(), encode(job)?.as_slice());
         self.count(before.map(Job::status), job.status())?;
+        if before.is_none_or(|before| before.state != job.state) {
+            before.into_iter().for_each(|before| self.count_in_queue(before, -1));
+            self.count_in_queue(job, 1);
+        }
+        self.leave_limit(before, job)?;
         let load = i64::from(!job.is_ended()) - i64::from(before.is_some_and(|before| !before.is_ended()));
         if load != 0 {
             *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;
         }
-        if self.is_heard {
-            self.arrived.tell(News::Job(Box::new(job.clone())));
+        if self.is_heard || job.ojs.is_some() {
+            let was = before.map(|before| before.state);
+            self.arrived.tell(News::Job { job: Box::new(job.clone()), was, is_heard: self.is_heard });
         }
         let Some(before) = before else {
             self.known.lanes.keep(job.lane, 1);
@@ -307,7 +348,7 @@ impl<'t> Batch<'t> {
     }
 
     fn due_table(&mut self, state: State) -> &mut Table<'t, (u64, Text), ()> {
-        if state == State::Active { &mut self.leases } else { &mut self.waiting }
+        if matches!(state, State::Active | State::Available) { &mut self.leases } else { &mut self.waiting }
     }
 }
 

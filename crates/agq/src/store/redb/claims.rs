@@ -2,7 +2,7 @@
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Job, Outcome},
+    job::{self, Hold, Job, Outcome},
     worker::Worker,
 };
 use redb::Error;
@@ -46,7 +46,7 @@ impl Batch<'_> {
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> Result<Option<Claim>, Error> {
-        while let Some((queue, job_id)) = self.next_for(claimant)? {
+        while let Some((queue, job_id)) = self.next_for(claimant, now)? {
             // What the claimant is was looked at when it came; it may have waited since.
             let worker = self.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
             if worker.transpose()?.is_some_and(|worker| !worker.takes_jobs()) {
@@ -60,7 +60,13 @@ impl Batch<'_> {
                 self.put_job(Some(&before), &job::orphaned(&before, now))?;
                 continue;
             };
-            let job = job::claimed(&before, &claimant.holder, now, start_timeout_ms);
+            if let Some(late) = job::expired(&before, now) {
+                self.put_job(Some(&before), &late)?;
+                continue;
+            }
+            let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
+            let job = job::claimed(&before, &claimant.holder, now, hold);
+            self.enter_limit(&job, now)?;
             if before.attempt > 0 {
                 // What an earlier attempt left is not the result of this one.
                 self.results.remove(job_id.as_str());
@@ -75,11 +81,18 @@ impl Batch<'_> {
     }
 
     /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
-    fn next_for<'c>(&mut self, claimant: &'c Claimant) -> Result<Option<(&'c str, JobId)>, Error> {
+    fn next_for<'c>(
+        &mut self,
+        claimant: &'c Claimant,
+        now: Timestamp,
+    ) -> Result<Option<(&'c str, JobId)>, Error> {
         for queue in &*claimant.queues {
             let mut next: Option<(Turn, u32)> = None;
             for lane in self.known.lanes.with_jobs_for(queue, &claimant.abilities) {
-                let first = self.first_of(lane)?.map(|turn| (turn, lane));
+                if !self.admits(lane, now)? {
+                    continue;
+                }
+                let first = self.head_of(lane)?.map(|turn| (turn, lane));
                 next = first.into_iter().chain(next).min();
             }
             if let Some(((rank, seq), lane)) = next {
@@ -94,7 +107,7 @@ impl Batch<'_> {
     }
 
     /// The turn of the ready job of a lane that comes first.
-    fn first_of(&mut self, lane: u32) -> Result<Option<Turn>, Error> {
+    fn head_of(&mut self, lane: u32) -> Result<Option<Turn>, Error> {
         if let Some(first) = self.known.lanes.first(lane) {
             return Ok(Some(first));
         }
@@ -110,6 +123,8 @@ impl Batch<'_> {
     pub(super) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
         let id = job.job_id.as_str();
         self.known.lanes.keep(job.lane, -1);
+        self.count_in_queue(job, -1);
+        self.forget_first(job)?;
         self.jobs.remove(id);
         self.inputs.remove(id);
         self.results.remove(id);

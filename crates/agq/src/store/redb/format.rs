@@ -8,15 +8,17 @@ use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError, WriteTr
 use tracing::info;
 
 use super::{
-    codec::decode,
-    tables::{ALL, FORMAT, JOBS, LANE_LENGTHS, LANES, META},
+    codec::{decode, encode},
+    lanes::LaneKey,
+    tables::{ALL, FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
 };
+use crate::store::QueueCounts;
 
 /// Brings the tables of one format to the next.
 type Step = fn(&WriteTransaction) -> Result<(), Error>;
 
 /// Which format a step begins with; the last of them leads to [`FORMAT`].
-const STEPS: [(u64, Step); 2] = [(2, to_3), (3, to_4)];
+const STEPS: [(u64, Step); 3] = [(2, to_3), (3, to_4), (4, to_5)];
 
 /// The format that a database has; `None` where agq has written nothing into it yet.
 pub(super) fn of(database: &Database) -> Result<Option<u64>, Error> {
@@ -96,6 +98,23 @@ fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
 
 /// A journal stands before the database: an agq that knows of none would miss what is in it.
 fn to_4(_: &WriteTransaction) -> Result<(), Error> {
+    Ok(())
+}
+
+/// Jobs are counted by queue and state.
+fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
+    let mut counts = QueueCounts::new();
+    let lanes = transaction.open_table(LANES)?;
+    for entry in transaction.open_table(JOBS)?.iter()? {
+        let job: Job = decode(entry?.1.value())?;
+        let Some(key) = lanes.get(job.lane)? else { continue };
+        let key: LaneKey = decode(key.value())?;
+        counts.entry(key.queue).or_default()[job.state as usize] += 1;
+    }
+    let mut table = transaction.open_table(QUEUE_COUNTS)?;
+    for (queue, counts) in counts {
+        table.insert(queue.as_str(), encode(&counts)?.as_slice())?;
+    }
     Ok(())
 }
 
@@ -183,8 +202,8 @@ mod tests {
         // As it was in format 1: a table of the same name with other keys.
         let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
         for (format, advice) in [
-            (1, "it has format 1, this agq reads format 4: use the agq version that wrote it"),
-            (5, "it has format 5, this agq reads format 4: use a newer agq, or another --data-dir"),
+            (1, "it has format 1, this agq reads format 5: use the agq version that wrote it"),
+            (6, "it has format 6, this agq reads format 5: use a newer agq, or another --data-dir"),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("other.redb");

@@ -108,6 +108,16 @@ impl Lanes {
         self.filled.iter().copied().filter(|number| self.lanes.get(number).is_some_and(is_for)).collect()
     }
 
+    /// The queue of a lane.
+    pub(super) fn queue_of(&self, number: u32) -> Option<&str> {
+        self.lanes.get(&number).map(|lane| lane.key.queue.as_str())
+    }
+
+    /// The key of the limit that the jobs of a lane stand under.
+    pub(super) fn limit_of(&self, number: u32) -> Option<&str> {
+        self.lanes.get(&number).and_then(|lane| lane.key.needs.limit.as_deref())
+    }
+
     pub(super) fn set_paused(&mut self, queue: &str, paused: bool) {
         if paused {
             self.paused.insert(queue.to_owned());

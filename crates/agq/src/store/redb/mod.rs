@@ -28,6 +28,8 @@ mod keyspace;
 mod known;
 mod lanes;
 mod memtable;
+mod note_reads;
+mod notes;
 mod overlay;
 mod portable;
 mod pruning;

@@ -15,13 +15,13 @@ use super::{
     known::Known,
     lanes::LaneKey,
     tables::{
-        ACTIONS, INPUTS, JOBS, KEYS, LANES, LIST_ITEMS, PAUSED, PLANS, REGISTRATIONS, RESULTS, SCORES,
+        ACTIONS, INPUTS, JOBS, KEYS, LANES, LIST_ITEMS, NOTES, PAUSED, PLANS, REGISTRATIONS, RESULTS, SCORES,
         TALLIES, TOTALS, WORKERS, ordered, score_of,
     },
     view::{Contents, View},
 };
 use crate::store::{
-    Entry, StoredJob, Totals,
+    Entry, NoteKind, StoredJob, Totals,
     portable::{Importer, Record, Sink, Sums},
 };
 
@@ -36,6 +36,11 @@ pub(crate) fn export(file: &Path, sink: &mut Sink<'_>) -> anyhow::Result<()> {
 fn hand_out(view: &View<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     records(view, sink)?;
     keys(view, sink)?;
+    for row in view.table(&NOTES).iter()? {
+        let (place, json) = row?;
+        let (kind, id) = place.value();
+        sink(Record::Note { kind: kind.to_owned(), id: id.to_owned(), json: json.value().to_owned() })?;
+    }
     let totals = view.table(&TOTALS).get("totals")?.map(|totals| decode(totals.value())).transpose()?;
     totals.filter(|totals| *totals != Totals::default()).map_or(Ok(()), |totals| sink(Record::Totals(totals)))
 }
@@ -79,7 +84,7 @@ fn jobs(view: &View<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
         let input = inputs.get(id.value())?.map(|input| input.value().to_owned()).unwrap_or_default();
         let results = results.get(id.value())?.map(|results| results.value().to_owned());
         let (queue, needs) = (lane.queue.clone(), lane.needs.clone());
-        sink(Record::Job(StoredJob { job, queue, needs, input, results }))?;
+        sink(Record::Job(Box::new(StoredJob { job, queue, needs, input, results })))?;
     }
     Ok(())
 }
@@ -155,7 +160,7 @@ impl Batch<'_> {
                 self.put_action(&action)?;
                 self.put_tally(&action.action_id, tally);
             }
-            Record::Job(stored) => self.put_stored(stored)?,
+            Record::Job(stored) => self.put_stored(*stored)?,
             Record::Paused { queue } => {
                 self.paused.insert(queue.as_str(), ());
                 self.known.lanes.set_paused(&queue, true);
@@ -174,6 +179,10 @@ impl Batch<'_> {
             Record::Score { key, member, score } => {
                 let score: f64 = score.parse().with_context(|| format!("{score} is no score"))?;
                 self.put_score(&key, &member, ordered(score))?;
+            }
+            Record::Note { kind, id, json } => {
+                let kind = NoteKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+                self.put_note(kind, &id, &json);
             }
             Record::Totals(totals) => *self.totals_mut()? = totals,
         }

@@ -1,6 +1,7 @@
 //! Forgets ended jobs that need not be kept, in steps that never keep the writer for long.
 
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
+use agenix_rules::job::Job;
 use redb::Error;
 
 use super::batch::Batch;
@@ -20,15 +21,28 @@ impl Batch<'_> {
             gone = self.oldest_ended(limit.min(usize::try_from(excess).unwrap_or(usize::MAX)))?;
         }
         for job_id in &gone {
-            let Some(job) = self.job(job_id)? else { continue };
-            self.remove_job(&job)?;
-            let action_id = job.action_id.as_str();
-            let is_empty = self.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
-            if is_empty && self.action(&job.action_id)?.is_some_and(|action| !action.is_open) {
-                self.remove_action(&job.action_id);
+            if let Some(job) = self.job(job_id)? {
+                self.forget(&job)?;
             }
         }
         Ok(gone.len())
+    }
+
+    pub(super) fn forget_job(&mut self, job_id: &JobId, status: Status) -> Result<bool, Error> {
+        let job = self.job(job_id)?.filter(|job| job.is_ended() && job.status() == status);
+        job.as_ref().map_or(Ok(()), |job| self.forget(job))?;
+        Ok(job.is_some())
+    }
+
+    /// Forgets a job, and its action where that was its last.
+    fn forget(&mut self, job: &Job) -> Result<(), Error> {
+        self.remove_job(job)?;
+        let action_id = job.action_id.as_str();
+        let is_empty = self.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
+        if is_empty && self.action(&job.action_id)?.is_some_and(|action| !action.is_open) {
+            self.remove_action(&job.action_id);
+        }
+        Ok(())
     }
 
     fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {

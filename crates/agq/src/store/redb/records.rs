@@ -21,10 +21,11 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
 use redb::Error;
 
-use super::{RedbStore, backup, inbox::Size, reads};
+use super::{RedbStore, backup, inbox::Size, note_reads, reads};
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
-    NewAction, Promise, Records, Ruled, StoredJob, StoredPlan, Totals, WorkerRule,
+    NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled, StoredJob, StoredPlan, Totals,
+    WorkerRule,
 };
 
 impl Records for RedbStore {
@@ -143,6 +144,11 @@ impl Records for RedbStore {
         self.write(Promise::Visible, move |batch| batch.prune(keep, limit))
     }
 
+    fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool> {
+        let job_id = job_id.clone();
+        self.write(Promise::Durable, move |batch| batch.forget_job(&job_id, status))
+    }
+
     fn totals(&self) -> Answer<Totals> {
         self.read(reads::totals)
     }
@@ -165,6 +171,23 @@ impl Records for RedbStore {
 
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
         self.read(reads::scheduled)
+    }
+
+    fn queue_counts(&self) -> Answer<QueueCounts> {
+        self.read(note_reads::queue_counts)
+    }
+
+    fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>> {
+        self.read(|view| note_reads::note(view, kind, id))
+    }
+
+    fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>> {
+        self.scan(move |view| note_reads::notes(view, kind))
+    }
+
+    fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>> {
+        let id = id.to_owned();
+        self.write(Promise::Durable, move |batch| batch.decide_note(kind, &id, &rule))
     }
 
     fn lanes(&self) -> Answer<Vec<Lane>> {

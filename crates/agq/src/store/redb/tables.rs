@@ -11,7 +11,7 @@ use super::memtable::{Order, Rows};
 use crate::store::{Content, Entry};
 
 /// The format of the file, kept under `format` in [`META`].
-pub(crate) const FORMAT: u64 = 4;
+pub(crate) const FORMAT: u64 = 5;
 
 /// Numbers of the file itself: `format`, `next_seq`, `journal_id`, `journal_next`.
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -45,7 +45,7 @@ pub(super) const PAUSED: TableDefinition<'_, &str, ()> = TableDefinition::new("p
 pub(super) const READY: TableDefinition<'_, (u32, u8, u64), &str> = TableDefinition::new("ready");
 /// Index due, of jobs that wait for a time: when, job.
 pub(super) const WAITING: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("waiting");
-/// Index due, of active jobs: when the attempt is over, job.
+/// Index due, of active jobs: when the attempt is over, job; of available ones: when it is too late to begin.
 pub(super) const LEASES: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("leases");
 /// Index held: holder, active job.
 pub(super) const HELD: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("held");
@@ -73,8 +73,13 @@ pub(super) const SCORES: TableDefinition<'_, (&[u8], &[u8]), u64> = TableDefinit
 /// key, score, member: a sorted set in its order.
 pub(super) const BY_SCORE: TableDefinition<'_, (&[u8], u64, &[u8]), ()> = TableDefinition::new("by_score");
 
+/// kind, id → a note, JSON.
+pub(super) const NOTES: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("notes");
+/// queue → how many of its jobs are kept in each state.
+pub(super) const QUEUE_COUNTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("queue_counts");
+
 /// Every table.
-pub(super) const ALL: [&dyn AnyTable; 26] = [
+pub(super) const ALL: [&dyn AnyTable; 28] = [
     &META,
     &PLANS,
     &ACTIONS,
@@ -101,6 +106,8 @@ pub(super) const ALL: [&dyn AnyTable; 26] = [
     &LIST_ITEMS,
     &SCORES,
     &BY_SCORE,
+    &NOTES,
+    &QUEUE_COUNTS,
 ];
 
 /// A table, whatever its keys and values are.

@@ -11,10 +11,10 @@ use redb::Error;
 
 use super::{Found, Tables};
 use crate::store::{
-    Totals,
+    QueueCounts, Totals,
     redb::{
         codec::decode,
-        tables::{LANE_LENGTHS, PLAN_LOADS, TALLIES, TOTALS},
+        tables::{LANE_LENGTHS, PLAN_LOADS, QUEUE_COUNTS, TALLIES, TOTALS},
         view::View,
     },
 };
@@ -33,12 +33,15 @@ pub(super) struct Counted {
     loads: BTreeMap<String, u64>,
     /// Available jobs, and all, by lane.
     lanes: BTreeMap<u32, (u64, u64)>,
+    /// By lane and state.
+    states: BTreeMap<u32, [u64; 8]>,
 }
 
 impl Counted {
     pub(super) fn add(&mut self, job: Job) {
         let status = job.status() as usize;
         self.all[status] += 1;
+        self.states.entry(job.lane).or_default()[job.state as usize] += 1;
         let (ready, all) = self.lanes.entry(job.lane).or_default();
         *ready += u64::from(job.state == State::Available);
         *all += 1;
@@ -63,6 +66,7 @@ pub(super) fn check(
     actions(read, tables, &counted.actions, found)?;
     loads(read, counted.loads, found)?;
     lengths(read, queues, &counted.lanes, found)?;
+    by_queue(read, queues, &counted.states, found)?;
     totals(read, &counted.all, found)
 }
 
@@ -177,6 +181,39 @@ fn lengths(
         if !queues.contains_key(&lane) {
             found.say(format_args!("lane_lengths: lane {lane} has a length, but there is no such lane"));
         }
+    }
+    Ok(())
+}
+
+/// How many jobs of a queue are in which state.
+fn by_queue(
+    read: &View<'_>,
+    queues: &BTreeMap<u32, String>,
+    counted: &BTreeMap<u32, [u64; 8]>,
+    found: &mut Found,
+) -> Result<(), Error> {
+    let mut are = QueueCounts::new();
+    for (lane, counts) in counted {
+        let Some(queue) = queues.get(lane) else { continue };
+        let sum = are.entry(queue.clone()).or_default();
+        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    for entry in read.table(&QUEUE_COUNTS).iter()? {
+        let (queue, told) = entry?;
+        let queue = queue.value();
+        let are = are.remove(queue).unwrap_or_default();
+        match decode::<[u64; 8]>(told.value()) {
+            Err(_) => found.say(format_args!("queue_counts: {queue} has a record that cannot be read")),
+            Ok(told) if told != are => {
+                found.say(format_args!(
+                    "queue_counts: {queue} counts {told:?} by state, but should count {are:?}"
+                ));
+            }
+            Ok(_) => {}
+        }
+    }
+    for (queue, are) in are {
+        found.say(format_args!("queue_counts: {queue} is not counted, but should count {are:?} by state"));
     }
     Ok(())
 }

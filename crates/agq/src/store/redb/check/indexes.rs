@@ -93,7 +93,7 @@ fn ready(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
     Ok(())
 }
 
-/// The leases are of active jobs, all others wait.
+/// The leases are of active jobs, and of available ones that come to be too late; all others wait.
 fn due(
     name: &str,
     table: &Table<'_, (u64, Text), ()>,
@@ -104,7 +104,7 @@ fn due(
         let (place, _) = entry?;
         let (at, id) = place.value();
         compare(tables, id, format_args!("{name}: {id} stands at {at}"), found, |job| {
-            if (job.state == State::Active) != (name == "leases") {
+            if matches!(job.state, State::Active | State::Available) != (name == "leases") {
                 return Some(state_of(job));
             }
             match job.due_at {

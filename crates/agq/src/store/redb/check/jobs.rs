@@ -46,13 +46,15 @@ fn impossible(job: &Job, found: &mut Found) {
     let (is_active, is_ended) = (job.state == State::Active, job.is_ended());
     let waits = matches!(job.state, State::Scheduled | State::Retryable);
     let was_claimed = matches!(job.state, State::Active | State::Retryable | State::Completed);
+    let expires_at = job.ojs.as_ref().and_then(|ojs| ojs.expires_at);
     let most_failures = job.max_retries.saturating_add(u32::from(is_ended));
     let most_losses = if is_ended { MAX_LOSSES } else { MAX_LOSSES - 1 };
     let faults = [
         (is_ended && job.ended_at.is_none(), "does not say when it ended"),
         (!is_ended && job.ended_at.is_some(), "says when it ended"),
         (waits && job.due_at.is_none(), "does not say for which time it waits"),
-        ((is_ended || job.state == State::Available) && job.due_at.is_some(), "waits for a time"),
+        (is_ended && job.due_at.is_some(), "waits for a time"),
+        (job.state == State::Available && job.due_at != expires_at, "waits for a time"),
         (is_active && job.holder.is_none(), "has no holder"),
         (was_claimed && job.attempt == 0, "was never claimed"),
         ((job.attempt > 0) != job.started_at.is_some(), "its attempts and its start contradict each other"),
@@ -110,6 +112,16 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
         let (index, total) = (job.index, action.total_jobs);
         found.say(format_args!("actions: {id} is input {index} of {action_id}, which has {total} inputs"));
     }
+    if let Some(ojs) = &job.ojs {
+        // It has a queue and a plan of its own.
+        if let Some(queue) = queues.get(&job.lane).filter(|queue| **queue != ojs.queue) {
+            let (lane, other) = (job.lane, &ojs.queue);
+            found.say(format_args!(
+                "lanes: {id} belongs to lane {lane} of queue {queue}, but its record says {other}"
+            ));
+        }
+        return;
+    }
     if job.plan_id != action.plan_id {
         let (plan_id, other) = (&job.plan_id, &action.plan_id);
         found.say(format_args!("jobs: {id} runs plan {plan_id}, but its action {action_id} runs {other}"));
@@ -138,7 +150,11 @@ fn places(tables: &Tables<'_>, job: &Job, found: &mut Found) -> Result<(), Error
         }
     }
     if let Some(due) = job.due_at {
-        let (name, table) = if is_active { ("leases", &tables.leases) } else { ("waiting", &tables.waiting) };
+        let (name, table) = if is_active || job.state == State::Available {
+            ("leases", &tables.leases)
+        } else {
+            ("waiting", &tables.waiting)
+        };
         if table.get((due.0, id))?.is_none() {
             found.say(format_args!("{name}: {id} should stand at {}, but does not", due.0));
         }

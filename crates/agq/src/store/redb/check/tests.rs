@@ -64,8 +64,8 @@ async fn sound() -> RedbStore {
 async fn add_action(store: &RedbStore, id: &str, count: usize, queue: &str, run_at: Option<Timestamp>) {
     let action = Action::new(id.parse().unwrap(), "p".parse().unwrap(), Timestamp(10));
     let action = Action { queue: queue.into(), run_at, ..action };
-    let terms = Terms { max_retries: 1, timeout_ms: 5000, priority: 0, run_at };
-    let job = |n| NewJob { job_id: format!("{id}-{n}").parse().unwrap(), input: "{}".into() };
+    let terms = Terms { max_retries: 1, timeout_ms: 5000, priority: 0, run_at, ..Terms::default() };
+    let job = |n| NewJob { job_id: format!("{id}-{n}").parse().unwrap(), input: "{}".into(), own: None };
     let jobs = (0..count).map(job).collect();
     let new = NewAction { action, needs: Needs::default(), terms, jobs };
     store.add_action(new).await.unwrap().unwrap();
@@ -73,7 +73,7 @@ async fn add_action(store: &RedbStore, id: &str, count: usize, queue: &str, run_
 
 fn claimant(holder: &str) -> Claimant {
     let queues = Arc::new(["ready".to_owned()]);
-    Claimant { holder: holder.into(), abilities: Arc::new(Abilities::Anything), queues }
+    Claimant { holder: holder.into(), abilities: Arc::new(Abilities::Anything), queues, visibility_ms: None }
 }
 
 async fn decide(store: &RedbStore, id: &str, results: Option<&'static str>, rule: JobRule) {

@@ -37,6 +37,7 @@ async fn lanes_and_loads() {
     let without_lane = [
         "lanes: later-0 belongs to lane 1, but there is no such lane",
         "lane_lengths: lane 1 has a length, but there is no such lane",
+        "queue_counts: gpu counts [0, 1, 0, 0, 0, 0, 0, 0] by state, but should count [0, 0, 0, 0, 0, 0, 0, 0]",
     ];
     assert_eq!(tampered(|t| cut(t, LANES, 1)).await, without_lane);
     let said = tampered(|t| put(t, LANE_LENGTHS, 0, (4, 7))).await;

@@ -10,8 +10,8 @@ use super::{cut, edit, put, read, tampered};
 use crate::store::{
     Totals,
     redb::tables::{
-        ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LEASES, PLANS, READY, RESULTS,
-        TALLIES, TOTALS, WAITING,
+        ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LEASES, PLANS, QUEUE_COUNTS, READY,
+        RESULTS, TALLIES, TOTALS, WAITING,
     },
 };
 
@@ -47,7 +47,7 @@ async fn jobs_that_no_rule_makes() {
         (
             "a-3",
             |job| job.due_at = Some(Timestamp(5)),
-            &["jobs: a-3 is available, but waits for a time", "waiting: a-3 should stand at 5, but does not"],
+            &["jobs: a-3 is available, but waits for a time", "leases: a-3 should stand at 5, but does not"],
         ),
         (
             "a-0",
@@ -89,11 +89,14 @@ async fn jobs_that_do_not_belong_where_they_are() {
     let no_lane = &[
         "lanes: a-1 belongs to lane 9, but there is no such lane",
         "lane_lengths: lane 0 counts 1 ready jobs of 5, but should count 1 of 4",
+        "queue_counts: ready counts [0, 0, 1, 1, 1, 1, 1, 0] by state, but should count [0, 0, 1, 1, 0, 1, 1, 0]",
     ];
     let other_queue = &[
         "lanes: a-1 belongs to lane 1 of queue gpu, but its action a has queue ready",
         "lane_lengths: lane 0 counts 1 ready jobs of 5, but should count 1 of 4",
         "lane_lengths: lane 1 counts 0 ready jobs of 1, but should count 0 of 2",
+        "queue_counts: gpu counts [0, 1, 0, 0, 0, 0, 0, 0] by state, but should count [0, 1, 0, 0, 1, 0, 0, 0]",
+        "queue_counts: ready counts [0, 0, 1, 1, 1, 1, 1, 0] by state, but should count [0, 0, 1, 1, 0, 1, 1, 0]",
     ];
     compare(&[
         ("a-1", |job| job.plan_id = "q".parse().unwrap(), other_plan),
@@ -137,6 +140,7 @@ async fn a_job_that_is_retried_may_have_lost_its_plan() {
         put(t, LANE_LENGTHS, 0, (3, 5));
         edit(t, TALLIES, "a", |tally: &mut Tally| tally.jobs = [3, 0, 1, 0, 0, 0]);
         edit(t, TOTALS, "totals", |totals: &mut Totals| totals.now = [4, 0, 1, 0, 0, 1]);
+        edit(t, QUEUE_COUNTS, "ready", |counts: &mut [u64; 8]| *counts = [0, 0, 3, 0, 1, 0, 1, 0]);
     });
     assert_eq!(said.await, ["plans: later-0 is scheduled, but there is no plan p"]);
 }

@@ -1,0 +1,60 @@
+//! Dead letters: jobs that are kept because nothing came of them. They are the dead jobs of the other door.
+
+use agenix_protocol::{documents::Status, ids::JobId, request::Search};
+use agenix_rules::{
+    job::{self, Job},
+    rejection::Rejection,
+};
+
+use super::jobs::get;
+use crate::{
+    error::CommandError,
+    house::House,
+    store::{JobRule, Promise, StoredJob},
+};
+
+/// How many dead letters there are, and a page of them, the newest first.
+pub(crate) async fn dead_letters(
+    house: &House,
+    offset: usize,
+    limit: usize,
+) -> Result<(u64, Vec<StoredJob>), CommandError> {
+    let total = house.store.totals().await?.now[Status::Dead as usize];
+    let search =
+        Search { status: Some(Status::Dead), limit: offset.saturating_add(limit), ..Search::default() };
+    let mut jobs = Vec::new();
+    for job_id in house.store.search(search).await?.into_iter().skip(offset) {
+        jobs.extend(house.store.job(&job_id).await?);
+    }
+    Ok((total, jobs))
+}
+
+/// The dead letter.
+pub(crate) async fn dead_letter(house: &House, job_id: &JobId) -> Result<StoredJob, CommandError> {
+    let job = get(house, job_id).await?;
+    if job.job.status() == Status::Dead {
+        Ok(job)
+    } else {
+        Err(Rejection::JobNotFound(job_id.clone()).into())
+    }
+}
+
+/// A job for which nothing is left to be tried is tried again, as if it never had been; the job then.
+pub(crate) async fn retry_dead(house: &House, job_id: &JobId) -> Result<StoredJob, CommandError> {
+    let id = job_id.clone();
+    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+        job::retried(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, true)
+    });
+    house.store.decide(job_id, Promise::Durable, None, rule).await??;
+    get(house, job_id).await
+}
+
+/// Forgets a dead letter.
+pub(crate) async fn forget_dead(house: &House, job_id: &JobId) -> Result<(), CommandError> {
+    dead_letter(house, job_id).await?;
+    if house.store.forget_job(job_id, Status::Dead).await? {
+        Ok(())
+    } else {
+        Err(Rejection::JobNotFound(job_id.clone()).into())
+    }
+}

@@ -1,0 +1,20 @@
+//! What the Open Job Spec asks for, one function an operation (seed 002). The same rules, matchmaker and store as for RESP: a job that
+//! comes by this door is a job like any other.
+
+mod dead;
+mod jobs;
+mod queues;
+mod shown;
+mod submit;
+mod work;
+mod workers;
+
+pub(crate) use dead::{dead_letter, dead_letters, forget_dead, retry_dead};
+pub(crate) use jobs::{activate, cancel, get, progress};
+pub(crate) use queues::{
+    QueueSettings, configure, limit, pause, queue_counts, queue_settings, queue_states, room,
+};
+pub(crate) use shown::shown;
+pub(crate) use submit::{enqueue, enqueue_all, submit_named};
+pub(crate) use work::{ack, fetch, follow, nack, report_progress};
+pub(crate) use workers::{beat, deregister, register, tell, worker_of};

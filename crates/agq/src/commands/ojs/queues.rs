@@ -1,0 +1,142 @@
+//! Queues: what is in them, whether they give jobs, and how many they take.
+
+use std::collections::{BTreeSet, HashMap};
+
+use agenix_protocol::{documents::to_json, ids::QueueName};
+use agenix_rules::{job::State, limit::Limit, rejection::Rejection};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    error::CommandError,
+    house::House,
+    store::{NoteChange, NoteKind, QueueCounts, StoreError},
+};
+
+/// What is set for a queue (ext admin-api, ext backpressure).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) struct QueueSettings {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) backpressure: Option<Backpressure>,
+}
+
+/// How many jobs may wait in a queue, and what becomes of more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Backpressure {
+    /// Most jobs that wait.
+    pub(crate) max_depth: u64,
+    /// `reject`.
+    #[serde(default = "reject")]
+    pub(crate) strategy: String,
+    /// The part of that, from 0 to 1, from which on whoever submits is warned.
+    #[serde(default = "warn_at")]
+    pub(crate) warning_threshold: f64,
+}
+
+fn reject() -> String {
+    "reject".into()
+}
+
+fn warn_at() -> f64 {
+    0.8
+}
+
+/// How full a queue is that has a bound.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Room {
+    pub(crate) depth: u64,
+    pub(crate) bound: u64,
+    /// Whether whoever submits is to be warned.
+    pub(crate) is_tight: bool,
+}
+
+/// A queue's name, as any door takes it.
+pub(super) fn check(queue: &str) -> Result<(), Rejection> {
+    QueueName::new(queue).map(drop).map_err(|error| Rejection::InvalidJob(error.to_string()))
+}
+
+/// What is set for a queue.
+pub(crate) async fn queue_settings(house: &House, queue: &str) -> Result<QueueSettings, CommandError> {
+    let note = house.store.note(NoteKind::Queue, queue).await?;
+    let broken = |error: serde_json::Error| {
+        StoreError(format!("the settings of queue {queue} cannot be read: {error}"))
+    };
+    Ok(note.map(|note| serde_json::from_str(&note)).transpose().map_err(broken)?.unwrap_or_default())
+}
+
+/// Sets what is set for a queue.
+pub(crate) async fn configure(
+    house: &House,
+    queue: &str,
+    settings: &QueueSettings,
+) -> Result<(), CommandError> {
+    check(queue)?;
+    if let Some(bound) = &settings.backpressure {
+        if bound.strategy != "reject" {
+            let text = format!("backpressure.strategy is '{}': agq knows reject alone", bound.strategy);
+            return Err(Rejection::InvalidJob(text).into());
+        }
+        if !(0.0..=1.0).contains(&bound.warning_threshold) {
+            let text = "backpressure.warning_threshold is to be a number from 0 to 1";
+            return Err(Rejection::InvalidJob(text.into()).into());
+        }
+    }
+    let json = to_json(settings);
+    let rule = move |_: Option<&str>| Ok(NoteChange::Put(json.clone()));
+    house.store.decide_note(NoteKind::Queue, queue, Box::new(rule)).await??;
+    Ok(())
+}
+
+/// How full a queue is; `None` where it has no bound.
+pub(crate) async fn room(house: &House, queue: &str) -> Result<Option<Room>, CommandError> {
+    let Some(bound) = queue_settings(house, queue).await?.backpressure else { return Ok(None) };
+    let counts = house.store.queue_counts().await?.remove(queue).unwrap_or_default();
+    let depth = counts[State::Available as usize];
+    #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 jobs is full anyway")]
+    let is_tight = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
+    Ok(Some(Room { depth, bound: bound.max_depth, is_tight }))
+}
+
+/// Whether queues take so many more jobs. Those who submit at the same moment may pass the bound together.
+pub(crate) async fn check_room(house: &House, coming: &HashMap<String, u64>) -> Result<(), CommandError> {
+    for (queue, count) in coming {
+        if let Some(Room { depth, bound, .. }) = room(house, queue).await?
+            && depth.saturating_add(*count) > bound
+        {
+            return Err(Rejection::QueueFull { queue: queue.clone(), depth, bound }.into());
+        }
+    }
+    Ok(())
+}
+
+/// Lets a queue give no jobs, or give them again.
+pub(crate) async fn pause(house: &House, queue: &str, paused: bool) -> Result<(), CommandError> {
+    check(queue)?;
+    let queue = QueueName::new(queue).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
+    crate::commands::queue::pause(house, &queue, paused).await.map(drop)
+}
+
+/// Every queue that has jobs, settings, or gives none, with its counts and whether it gives none.
+pub(crate) async fn queue_states(house: &House) -> Result<Vec<(String, [u64; 8], bool)>, CommandError> {
+    let counts: QueueCounts = house.store.queue_counts().await?;
+    let paused = house.store.paused().await?;
+    let settled = house.store.notes(NoteKind::Queue).await?;
+    let settled = settled.iter().map(|(queue, _)| queue);
+    let names: BTreeSet<&String> = counts.keys().chain(&paused).chain(settled).collect();
+    let state =
+        |name: &String| (name.clone(), counts.get(name).copied().unwrap_or_default(), paused.contains(name));
+    Ok(names.into_iter().map(state).collect())
+}
+
+/// The counts of a queue, and whether it gives no jobs.
+pub(crate) async fn queue_counts(house: &House, queue: &str) -> Result<([u64; 8], bool), CommandError> {
+    check(queue)?;
+    let counts = house.store.queue_counts().await?.remove(queue).unwrap_or_default();
+    Ok((counts, house.store.paused().await?.iter().any(|paused| paused == queue)))
+}
+
+/// A limit and how far it is used up.
+pub(crate) async fn limit(house: &House, key: &str) -> Result<Option<Limit>, CommandError> {
+    let note = house.store.note(NoteKind::Limit, key).await?;
+    let broken = |error: serde_json::Error| StoreError(format!("the limit {key} cannot be read: {error}"));
+    Ok(note.map(|note| serde_json::from_str(&note)).transpose().map_err(broken)?)
+}

@@ -1,0 +1,230 @@
+//! Workers of the Open Job Spec: registered, heard of, told, gone (seed 002).
+
+use agenix_protocol::{
+    documents::{self, OjsHeartbeat, OjsRegistration, WorkerRegistration},
+    ids::{JobId, WorkerId},
+};
+use agenix_rules::{
+    job::{self, Job, Outcome},
+    ojs::{OJS_TAG, SILENCE_MS, VISIBILITY_MS},
+    rejection::Rejection,
+    worker::{self, Told, Worker},
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    commands::job::hand_back_all,
+    error::CommandError,
+    herald::tell_of_worker,
+    house::House,
+    store::{JobRule, Promise},
+};
+
+/// Most jobs that a worker may name in a heartbeat.
+const MAX_ACTIVE: usize = 10_000;
+/// How many jobs a worker runs at once where it does not say (seed 002).
+const CONCURRENCY: u32 = 10;
+/// A sign of life is written this long after the one before it at the earliest, in milliseconds.
+const SEEN_AGAIN_MS: u64 = 1000;
+/// Under this name all workers of the Open Job Spec register: none of them has a connection.
+const NO_CONNECTION: &str = "http";
+
+/// What a worker is told.
+pub(crate) struct Beat {
+    /// `running`, `quiet` or `terminate`.
+    pub(crate) state: &'static str,
+    /// The jobs whose time begins anew.
+    pub(crate) extended: Vec<JobId>,
+    /// What it says that it has, and has not any more.
+    pub(crate) lost: Vec<JobId>,
+}
+
+/// The worker that speaks: `own` has its own key, and names no other.
+pub(super) fn named(own: Option<&WorkerId>, told: Option<&str>) -> Result<Option<WorkerId>, Rejection> {
+    let told = told.map(|told| WorkerId::new(told).map_err(|error| Rejection::InvalidJob(error.to_string())));
+    let told = told.transpose()?;
+    match (own, told) {
+        (Some(own), Some(told)) => worker::check_key(Some(own), &told).map(|()| Some(told)),
+        (own, told) => Ok(told.or_else(|| own.cloned())),
+    }
+}
+
+/// A worker, which has to be there.
+pub(crate) async fn worker_of(house: &House, worker_id: &WorkerId) -> Result<Worker, CommandError> {
+    Ok(house.store.worker(worker_id).await?.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?)
+}
+
+/// A worker fetches: it lives. One that nobody knows is made known; as long as it says nothing else it is given the time that a job
+/// has.
+pub(super) async fn seen(house: &House, worker_id: &WorkerId) -> Result<Worker, CommandError> {
+    let now = house.clock.now();
+    match house.store.worker(worker_id).await? {
+        Some(worker) if worker.takes_jobs() && now.ms_since(worker.last_seen_at) < SEEN_AGAIN_MS => {
+            Ok(worker)
+        }
+        Some(worker) if worker::is_alive(&worker) => {
+            let rule = move |known: Option<&Worker>| {
+                known.map(|known| worker::seen(known, None, known.is_quiet, now)).transpose()
+            };
+            house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
+            worker_of(house, worker_id).await
+        }
+        _ => {
+            let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
+            enter(house, registration, VISIBILITY_MS).await?;
+            worker_of(house, worker_id).await
+        }
+    }
+}
+
+/// What is kept of a worker that registers here, as any other worker's registration is.
+fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> WorkerRegistration {
+    let label = |label: &String| match label.split_once(':') {
+        Some((name, value)) => (name.to_owned(), Value::String(value.to_owned())),
+        None => (label.clone(), Value::Bool(true)),
+    };
+    let mut tags: Map<String, Value> = labels.iter().map(label).collect();
+    tags.insert(OJS_TAG.to_owned(), Value::Bool(true));
+    WorkerRegistration { tags, max_concurrent_jobs: concurrency, ..WorkerRegistration::of(worker_id) }
+}
+
+/// A worker is there from now on, until it has been silent for so long.
+async fn enter(house: &House, registration: WorkerRegistration, silence_ms: u64) -> Result<(), CommandError> {
+    let (worker_id, now) = (registration.worker_id.clone(), house.clock.now());
+    let text = documents::to_json(&registration);
+    let rule = move |known: Option<&Worker>| {
+        let entered = worker::registered(known, &registration, NO_CONNECTION, now)?;
+        Ok(Some(Worker { silence_ms: Some(silence_ms), ..entered }))
+    };
+    house.store.decide_worker(&worker_id, Promise::Durable, Some(text), Box::new(rule)).await??;
+    tell_of_worker(house, &worker_id, "registered");
+    Ok(())
+}
+
+/// A worker registers.
+pub(crate) async fn register(
+    house: &House,
+    own: Option<&WorkerId>,
+    asked: OjsRegistration,
+) -> Result<WorkerId, CommandError> {
+    let worker_id = named(own, Some(&asked.worker_id))?;
+    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+    let concurrency = asked.concurrency.unwrap_or(CONCURRENCY);
+    let mut registration = registration_of(worker_id.clone(), concurrency, &asked.labels);
+    registration.hostname = asked.hostname;
+    registration.platform = asked.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
+    registration.tags.insert("queues".into(), asked.queues.into());
+    enter(house, registration, SILENCE_MS).await?;
+    Ok(worker_id)
+}
+
+/// A worker is heard of: the jobs that it names are its own for their full time again.
+pub(crate) async fn beat(
+    house: &House,
+    own: Option<&WorkerId>,
+    asked: &OjsHeartbeat,
+) -> Result<Beat, CommandError> {
+    let worker_id = named(own, Some(&asked.worker_id))?;
+    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+    let active = active_jobs(asked)?;
+    let told = asked.state.as_deref().unwrap_or("running");
+    if house.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
+        enter(house, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
+    }
+    let is_quiet =
+        matches!(told, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");
+    let (now, text) = (house.clock.now(), format!(r#"{{"state":{}}}"#, documents::to_json(&told)));
+    let rule = move |known: Option<&Worker>| {
+        let seen = known.map(|known| worker::seen(known, Some(&text), is_quiet, now)).transpose()?;
+        Ok(seen.map(|seen| Worker { silence_ms: Some(SILENCE_MS), ..seen }))
+    };
+    house.store.decide_worker(&worker_id, Promise::Visible, None, Box::new(rule)).await??;
+    let (extended, lost, directive) = extend(house, &worker_id, &active, asked.visibility_timeout_ms).await?;
+    let worker = worker_of(house, &worker_id).await?;
+    let state = match (worker.told, directive.as_deref()) {
+        (Some(Told::Terminate), _) | (_, Some("terminate")) => "terminate",
+        (Some(Told::Drain), _) | (_, Some("quiet")) => "quiet",
+        _ if worker.quarantine.is_some() => "quiet",
+        _ => "running",
+    };
+    Ok(Beat { state, extended, lost })
+}
+
+/// The jobs that a worker says it has: a list under either name; a number says nothing.
+fn active_jobs(asked: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
+    let invalid = |text: String| Rejection::InvalidJob(format!("active_jobs: {text}"));
+    let ids: Vec<String> = match (&asked.active_job_ids, &asked.active_jobs) {
+        (Some(ids), _) => ids.clone(),
+        (None, Some(Value::Array(ids))) => {
+            let text = |id: &Value| {
+                id.as_str().map(str::to_owned).ok_or_else(|| invalid("an id that is no text".into()))
+            };
+            ids.iter().map(text).collect::<Result<_, _>>()?
+        }
+        (None, None | Some(Value::Number(_) | Value::Null)) => Vec::new(),
+        (None, Some(_)) => return Err(invalid("it is to be a list of ids, or a number".into())),
+    };
+    if ids.len() > MAX_ACTIVE {
+        return Err(invalid(format!("more than {MAX_ACTIVE} ids")));
+    }
+    ids.into_iter().map(|id| JobId::new(id).map_err(|error| invalid(error.to_string()))).collect()
+}
+
+type Extended = (Vec<JobId>, Vec<JobId>, Option<String>);
+
+/// Gives jobs their full time again; those that are the worker's, those that are not, and what one of them has it told.
+async fn extend(
+    house: &House,
+    worker_id: &WorkerId,
+    active: &[JobId],
+    visibility_ms: Option<u64>,
+) -> Result<Extended, CommandError> {
+    let now = house.clock.now();
+    let mut answers = Vec::with_capacity(active.len());
+    for job_id in active {
+        let holder = worker_id.clone();
+        let rule: JobRule = Box::new(move |job: Option<&Job>| {
+            Ok(job.map_or(Outcome::Unchanged, |job| job::extended(job, holder.as_str(), visibility_ms, now)))
+        });
+        answers.push((job_id, house.store.decide(job_id, Promise::Visible, None, rule)));
+    }
+    let (mut extended, mut lost, mut directive) = (Vec::new(), Vec::new(), None);
+    for (job_id, answer) in answers {
+        match answer.await?? {
+            Some(change) => {
+                directive = directive.or(change.after.ojs.and_then(|ojs| ojs.directive));
+                extended.push(job_id.clone());
+            }
+            None => lost.push(job_id.clone()),
+        }
+    }
+    Ok((extended, lost, directive))
+}
+
+/// A worker is told to take no more jobs, to end, or (`None`) to go on.
+pub(crate) async fn tell(
+    house: &House,
+    worker_id: &WorkerId,
+    told: Option<Told>,
+) -> Result<(), CommandError> {
+    crate::commands::worker::tell(house, worker_id, told).await.map(drop)
+}
+
+/// A worker ends: what it still has goes to others at no cost. Whether there was one.
+pub(crate) async fn deregister(
+    house: &House,
+    own: Option<&WorkerId>,
+    worker_id: &str,
+) -> Result<(), CommandError> {
+    let worker_id = named(own, Some(worker_id))?;
+    let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+    if !house.store.remove_worker(&worker_id).await? {
+        return Err(Rejection::WorkerUnknown(worker_id).into());
+    }
+    house.matchmaker.dismiss(worker_id.as_str());
+    house.abilities.forget(&worker_id);
+    house.reputation.forget(&worker_id);
+    hand_back_all(house, worker_id.as_str()).await?;
+    tell_of_worker(house, &worker_id, "unregistered");
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! Workflows: submitted, shown, cancelled, and moved on when a step has ended.
+
+use agenix_protocol::{
+    documents::to_json,
+    ids::{ActionId, JobId},
+};
+use agenix_rules::{
+    rejection::Rejection,
+    workflow::{Kind, Seen, Stage, Step, Wanted, Workflow},
+};
+use tracing::error;
+
+use super::deferred::{self, Context};
+use crate::{
+    error::CommandError,
+    house::House,
+    store::{NoteChange, NoteKind, StoreError},
+};
+
+/// How often a workflow is moved on at once: with each step that ends while another is submitted.
+const MAX_MOVES: usize = 100;
+
+fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
+    serde_json::from_str(json)
+        .map_err(|error| StoreError(format!("the workflow {id} cannot be read: {error}")))
+}
+
+/// Begins a workflow.
+pub(crate) async fn submit(house: &House, wanted: Wanted) -> Result<Workflow, CommandError> {
+    let workflow = Workflow::new(wanted, || deferred::new_id(house), house.clock.now())?;
+    for (at, step) in workflow.steps.iter().enumerate() {
+        let takes_outputs = workflow.kind == Kind::Chain && at > 0;
+        let checked = deferred::check(house, &step.document, takes_outputs).await;
+        checked.map_err(|error| placed(error, &format!("steps[{at}]")))?;
+    }
+    for callback in &workflow.callbacks {
+        let checked = deferred::check(house, &callback.step.document, false).await;
+        checked.map_err(|error| placed(error, "callbacks"))?;
+    }
+    let id = workflow.id.clone();
+    // It is found again if agq ends between the two.
+    put(house, NoteKind::Workflow, &id, to_json(&workflow)).await?;
+    put(house, NoteKind::Running, &id, String::from("true")).await?;
+    advance(house, &id).await?;
+    get(house, &id).await
+}
+
+/// A rejection says which step it is about.
+fn placed(error: CommandError, place: &str) -> CommandError {
+    match error {
+        CommandError::Rejected(
+            Rejection::InvalidJob(text) | Rejection::InvalidAction(text) | Rejection::InvalidRetry(text),
+        ) => Rejection::InvalidWorkflow(format!("{place}: {text}")).into(),
+        other => other,
+    }
+}
+
+async fn put(house: &House, kind: NoteKind, id: &str, json: String) -> Result<(), CommandError> {
+    let rule = move |_: Option<&str>| Ok(NoteChange::Put(json.clone()));
+    Ok(house.store.decide_note(kind, id, Box::new(rule)).await??)
+}
+
+/// A workflow.
+pub(crate) async fn get(house: &House, id: &str) -> Result<Workflow, CommandError> {
+    let note = house.store.note(NoteKind::Workflow, id).await?;
+    let note = note.ok_or_else(|| Rejection::WorkflowNotFound(id.to_owned()))?;
+    Ok(read(id, &note)?)
+}
+
+/// All workflows that are kept, the newest first.
+pub(crate) async fn list(house: &House) -> Result<Vec<Workflow>, CommandError> {
+    let mut notes = house.store.notes(NoteKind::Workflow).await?;
+    notes.reverse();
+    Ok(notes.iter().map(|(id, note)| read(id, note)).collect::<Result<_, _>>()?)
+}
+
+/// Cancels a workflow and what of it is under way; as it is then.
+pub(crate) async fn cancel(house: &House, id: &str) -> Result<Workflow, CommandError> {
+    let before = get(house, id).await?;
+    let (now, workflow_id) = (house.clock.now(), id.to_owned());
+    let rule = move |known: Option<&str>| {
+        let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
+        let known = known.ok_or_else(|| Rejection::WorkflowNotFound(workflow_id.clone()))?;
+        known.cancelled(now).map(|next| NoteChange::Put(to_json(&next)))
+    };
+    house.store.decide_note(NoteKind::Workflow, id, Box::new(rule)).await??;
+    settle(house, id).await?;
+    for step in before.all().filter(|step| step.stage == Stage::Running) {
+        cancel_step(house, step).await?;
+    }
+    get(house, id).await
+}
+
+async fn cancel_step(house: &House, step: &Step) -> Result<(), CommandError> {
+    let outcome = if step.is_action() {
+        let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(()) };
+        super::action::cancel(house, &action_id).await.map(drop)
+    } else {
+        let Ok(job_id) = JobId::new(step.id.as_str()) else { return Ok(()) };
+        super::job::cancel(house, &job_id).await.map(drop)
+    };
+    match outcome {
+        // It had ended, or was never submitted.
+        Err(CommandError::Rejected(_)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Moves a workflow on as far as its steps have ended: what comes next is submitted. May be done by several at once, and again.
+pub(crate) async fn advance(house: &House, id: &str) -> Result<(), CommandError> {
+    for _move in 0..MAX_MOVES {
+        let Some(note) = house.store.note(NoteKind::Workflow, id).await? else { return Ok(()) };
+        let known = read(id, &note)?;
+        if known.is_settled() {
+            return settle(house, id).await;
+        }
+        let seen = look(house, &known).await?;
+        let seen: Vec<(&str, Seen)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
+        let next = known.moved(&seen, house.clock.now());
+        let json = to_json(&next);
+        if json != note {
+            let before = note.clone();
+            let rule = move |known: Option<&str>| {
+                // Another one was quicker.
+                let is_same = known == Some(before.as_str());
+                Ok(if is_same { NoteChange::Put(json.clone()) } else { NoteChange::Keep })
+            };
+            house.store.decide_note(NoteKind::Workflow, id, Box::new(rule)).await??;
+            continue;
+        }
+        if !submit_steps(house, &next).await? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// How the steps stand that are under way.
+async fn look(house: &House, workflow: &Workflow) -> Result<Vec<(String, Seen)>, CommandError> {
+    let mut seen = Vec::new();
+    for step in workflow.all().filter(|step| step.stage == Stage::Running) {
+        seen.push((step.id.clone(), deferred::look(house, step.is_action(), &step.id).await?));
+    }
+    Ok(seen)
+}
+
+/// Submits the steps that are under way and were not submitted; whether there were any.
+async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, CommandError> {
+    let mut has_any = false;
+    for step in workflow.all().filter(|step| step.stage == Stage::Running && !step.is_submitted) {
+        has_any = true;
+        let at = workflow.steps.iter().position(|other| other.id == step.id);
+        let before =
+            at.filter(|_| workflow.kind == Kind::Chain).and_then(|at| workflow.steps.get(at.checked_sub(1)?));
+        let context = Context { workflow: Some(&workflow.id), before };
+        match deferred::submit(house, &step.document, &step.id, context).await {
+            Err(CommandError::Rejected(rejection)) => {
+                // It was legal when the workflow was submitted: its plan went since, or its queue is full.
+                error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
+                fail_step(house, workflow, &step.id).await?;
+            }
+            other => other?,
+        }
+    }
+    Ok(has_any)
+}
+
+/// A step cannot be submitted: it failed.
+async fn fail_step(house: &House, workflow: &Workflow, step_id: &str) -> Result<(), CommandError> {
+    let (now, step_id) = (house.clock.now(), step_id.to_owned());
+    let rule = move |known: Option<&str>| {
+        let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
+        Ok(known.map_or(NoteChange::Keep, |known| {
+            NoteChange::Put(to_json(&known.moved(&[(step_id.as_str(), Seen::Ended(Stage::Failed))], now)))
+        }))
+    };
+    Ok(house.store.decide_note(NoteKind::Workflow, &workflow.id, Box::new(rule)).await??)
+}
+
+/// Nothing is left to do for a workflow.
+async fn settle(house: &House, id: &str) -> Result<(), CommandError> {
+    let rule = |_: Option<&str>| Ok(NoteChange::Remove);
+    Ok(house.store.decide_note(NoteKind::Running, id, Box::new(rule)).await??)
+}
+
+/// Moves all workflows on that have something left to do.
+pub(crate) async fn advance_all(house: &House) -> Result<(), CommandError> {
+    for (id, _) in house.store.notes(NoteKind::Running).await? {
+        if let Err(error) = advance(house, &id).await {
+            error!(workflow = id, %error, "a workflow could not be moved on; the next round tries again");
+        }
+    }
+    Ok(())
+}
+
+/// Forgets workflows that ended before a time.
+pub(crate) async fn forget_ended(
+    house: &House,
+    before: agenix_protocol::time::Timestamp,
+) -> Result<(), CommandError> {
+    for workflow in list(house).await? {
+        if workflow.is_settled() && workflow.ended_at.is_some_and(|at| at < before) {
+            let rule = |_: Option<&str>| Ok(NoteChange::Remove);
+            house.store.decide_note(NoteKind::Workflow, &workflow.id, Box::new(rule)).await??;
+        }
+    }
+    Ok(())
+}

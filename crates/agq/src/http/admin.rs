@@ -1,0 +1,268 @@
+//! What those see and do who look after agq (ext admin-api).
+
+use std::sync::Arc;
+
+use agenix_protocol::{documents::Status, request::Access, request::Search};
+use agenix_rules::worker::{Standing, Told, Worker};
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Desk,
+    answer::{Answer, Refusal, nothing, ok},
+    asked::{Guest, Sent, job_id, shown as quoted, worker_id},
+    jobs::shown,
+    queues::{counts, set_paused},
+};
+use crate::commands::ojs;
+
+/// `GET admin/stats`
+pub(super) async fn stats(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
+    guest.may(Access::Admin)?;
+    let all = ojs::queue_states(&desk.house).await?;
+    let mut sum = [0; 8];
+    for (_, numbers, _) in &all {
+        sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
+    }
+    let workers = desk.house.store.workers().await?;
+    let alive = workers.iter().filter(|(worker, _)| worker.standing == Standing::Active).count();
+    let (processed, failed) =
+        desk.house.pace.per_minute(desk.house.clock.now(), &desk.house.store.totals().await?);
+    Ok(ok(&json!({
+        "queues": all.len(),
+        "workers": alive,
+        "jobs": counts(&sum),
+        "throughput": {"processed_per_minute": processed, "failed_per_minute": failed},
+        "uptime_seconds": desk.house.clock.now().ms_since(desk.house.started_at) / 1000,
+    })))
+}
+
+fn queue_of(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
+    json!({
+        "name": name,
+        "state": if paused { "paused" } else { "active" },
+        "paused": paused,
+        "counts": counts(numbers),
+    })
+}
+
+/// Which page of a list.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Page {
+    page: Option<usize>,
+    per_page: Option<usize>,
+}
+
+impl Page {
+    /// The entries of the page, and what is said of it.
+    fn of(&self, items: Vec<Value>) -> (Vec<Value>, Value) {
+        let (page, per_page) = (self.page.unwrap_or(1).max(1), self.per_page.unwrap_or(50).clamp(1, 200));
+        let total = items.len();
+        let shown = items.into_iter().skip((page - 1).saturating_mul(per_page)).take(per_page).collect();
+        (shown, json!({"total": total, "page": page, "per_page": per_page}))
+    }
+}
+
+/// `GET admin/queues`
+pub(super) async fn queues(State(desk): State<Arc<Desk>>, guest: Guest, Query(page): Query<Page>) -> Answer {
+    guest.may(Access::Admin)?;
+    let all = ojs::queue_states(&desk.house).await?;
+    let items = all.iter().map(|(name, numbers, paused)| queue_of(name, numbers, *paused)).collect();
+    let (items, pagination) = page.of(items);
+    Ok(ok(&json!({"items": items, "pagination": pagination})))
+}
+
+/// `GET admin/queues/{queue}`
+pub(super) async fn queue(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+    guest.may(Access::Admin)?;
+    let (numbers, paused) = ojs::queue_counts(&desk.house, &name).await?;
+    let mut queue = queue_of(&name, &numbers, paused);
+    queue["config"] = json!(ojs::queue_settings(&desk.house, &name).await?);
+    Ok(ok(&queue))
+}
+
+/// `POST admin/queues/{queue}/pause`
+pub(super) async fn pause(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+    set_paused(&desk, &guest, &name, true).await?;
+    Ok(ok(&json!({"name": name, "paused": true})))
+}
+
+/// `POST admin/queues/{queue}/resume`
+pub(super) async fn resume(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+    set_paused(&desk, &guest, &name, false).await?;
+    Ok(ok(&json!({"name": name, "paused": false})))
+}
+
+/// `GET admin/queues/{queue}/config`
+pub(super) async fn config(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+    guest.may(Access::Admin)?;
+    Ok(ok(&json!({"name": name, "config": ojs::queue_settings(&desk.house, &name).await?})))
+}
+
+/// `PUT admin/queues/{queue}/config`
+pub(super) async fn configure(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(name): Path<String>,
+    sent: Sent,
+) -> Answer {
+    guest.may(Access::Admin)?;
+    let settings: ojs::QueueSettings = sent.object()?;
+    ojs::configure(&desk.house, &name, &settings).await?;
+    Ok(ok(&json!({"name": name, "config": settings})))
+}
+
+/// `GET admin/jobs/{id}`: the job itself, without an object around it.
+pub(super) async fn job(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
+    guest.may(Access::Admin)?;
+    Ok(ok(&shown(&ojs::get(&desk.house, &job_id(&id)?).await?)?))
+}
+
+/// `POST admin/jobs/{id}/retry`, `POST admin/dead-letter/{id}/retry`
+pub(super) async fn retry(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
+    guest.may(Access::Admin)?;
+    let job = shown(&ojs::retry_dead(&desk.house, &job_id(&id)?).await?)?;
+    Ok(ok(&json!({"id": job.id, "state": job.state, "job": job})))
+}
+
+/// `POST admin/jobs/{id}/cancel`
+pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
+    guest.may(Access::Admin)?;
+    let job = shown(&ojs::cancel(&desk.house, &job_id(&id)?).await?)?;
+    Ok(ok(&json!({"id": job.id, "state": job.state, "job": job})))
+}
+
+/// What `POST admin/jobs/bulk/retry` takes.
+#[derive(Debug, Default, Deserialize)]
+struct Bulk {
+    #[serde(default)]
+    confirm: bool,
+    #[serde(default)]
+    filter: BulkFilter,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct BulkFilter {
+    queue: Option<String>,
+    #[serde(rename = "type")]
+    job_type: Option<String>,
+}
+
+/// `POST admin/jobs/bulk/retry`: every job that failed for good, or those of a queue or a type.
+pub(super) async fn retry_all(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    guest.may(Access::Admin)?;
+    let bulk: Bulk = sent.object_or_default()?;
+    if !bulk.confirm {
+        return Err(Refusal::invalid(
+            "confirm is not true: this concerns many jobs, so say that it is meant",
+        ));
+    }
+    let (mut matched, mut retried) = (0, 0);
+    for status in [Status::Failed, Status::Dead] {
+        let search = Search { status: Some(status), limit: usize::MAX, ..Search::default() };
+        for job_id in desk.house.store.search(search).await? {
+            let job = shown(&ojs::get(&desk.house, &job_id).await?)?;
+            let fits = bulk.filter.queue.as_ref().is_none_or(|queue| *queue == job.queue)
+                && bulk.filter.job_type.as_ref().is_none_or(|name| *name == job.job_type);
+            if fits {
+                matched += 1;
+                retried += u64::from(ojs::retry_dead(&desk.house, &job_id).await.is_ok());
+            }
+        }
+    }
+    Ok(ok(&json!({"action": "retry", "matched": matched, "succeeded": retried, "failed": matched - retried})))
+}
+
+fn worker_json(worker: &Worker, jobs: u64) -> Value {
+    json!({
+        "id": worker.worker_id,
+        "worker_id": worker.worker_id,
+        "state": state_of(worker),
+        "active_jobs": jobs,
+        "concurrency": worker.max_concurrent_jobs,
+        "registered_at": worker.registered_at,
+        "last_heartbeat_at": worker.last_seen_at,
+    })
+}
+
+/// A worker's state as the extension names it.
+fn state_of(worker: &Worker) -> &'static str {
+    match (worker.standing, worker.told) {
+        (Standing::Dead, _) => "stale",
+        (_, Some(Told::Terminate)) => "terminate",
+        (_, Some(Told::Drain)) => "quiet",
+        _ if worker.is_quiet || worker.quarantine.is_some() => "quiet",
+        _ => "running",
+    }
+}
+
+/// `GET admin/workers`
+pub(super) async fn workers(State(desk): State<Arc<Desk>>, guest: Guest, Query(page): Query<Page>) -> Answer {
+    guest.may(Access::Client)?;
+    let all = desk.house.store.workers().await?;
+    let count = |state: &str| all.iter().filter(|(worker, _)| state_of(worker) == state).count();
+    let summary = json!({
+        "total": all.len(),
+        "running": count("running"),
+        "quiet": count("quiet") + count("terminate"),
+        "stale": count("stale"),
+    });
+    let (items, pagination) = page.of(all.iter().map(|(worker, jobs)| worker_json(worker, *jobs)).collect());
+    Ok(ok(&json!({"items": items, "summary": summary, "pagination": pagination})))
+}
+
+/// `GET admin/workers/{id}`
+pub(super) async fn worker(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
+    guest.may(Access::Client)?;
+    let worker = ojs::worker_of(&desk.house, &worker_id(&id)?).await?;
+    let jobs = desk.house.store.held_by(worker.worker_id.as_str()).await?;
+    let mut shown = worker_json(&worker, jobs.len() as u64);
+    shown["active_job_ids"] = json!(jobs);
+    Ok(ok(&shown))
+}
+
+/// `POST admin/workers/{id}/quiet|terminate|resume`
+pub(super) async fn tell(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path((id, order)): Path<(String, String)>,
+) -> Answer {
+    guest.may(Access::Admin)?;
+    let told = match order.as_str() {
+        "quiet" => Some(Told::Drain),
+        "terminate" => Some(Told::Terminate),
+        "resume" => None,
+        other => {
+            return Err(Refusal::not_found(format!(
+                "a worker is told quiet, terminate or resume, not '{}'",
+                quoted(other)
+            )));
+        }
+    };
+    let worker_id = worker_id(&id)?;
+    ojs::tell(&desk.house, &worker_id, told).await?;
+    let worker = ojs::worker_of(&desk.house, &worker_id).await?;
+    Ok(ok(&json!({"worker_id": worker_id, "state": state_of(&worker)})))
+}
+
+/// `GET admin/dead-letter/{id}`
+pub(super) async fn dead_letter(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+) -> Answer {
+    guest.may(Access::Admin)?;
+    Ok(ok(&shown(&ojs::dead_letter(&desk.house, &job_id(&id)?).await?)?))
+}
+
+/// `DELETE admin/dead-letter/{id}`
+pub(super) async fn forget_dead(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+) -> Answer {
+    guest.may(Access::Admin)?;
+    ojs::forget_dead(&desk.house, &job_id(&id)?).await?;
+    Ok(nothing())
+}

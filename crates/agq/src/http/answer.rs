@@ -1,0 +1,251 @@
+//! How an answer is made, and how a refusal is: the error body of the specification, with a status, a word and what to do.
+
+use agenix_protocol::documents::{OJS_MEDIA_TYPE, OJS_VERSION, to_json};
+use agenix_rules::rejection::Rejection;
+use axum::{
+    body::Body,
+    http::{HeaderName, HeaderValue, Response, StatusCode, header},
+    response::IntoResponse,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::error::CommandError;
+
+/// Where people read on.
+const DOCS: &str = "https://github.com/agenix-sh/agenix/blob/main/docs/ojs.md";
+
+/// What a handler comes to.
+pub(super) type Answer = Result<Response<Body>, Refusal>;
+
+/// A request that is not carried out.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal {
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    pub(super) hint: &'static str,
+    pub(super) is_retryable: bool,
+    pub(super) headers: Vec<(&'static str, String)>,
+}
+
+impl Refusal {
+    pub(super) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: &'static str,
+    ) -> Self {
+        let is_retryable = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+        Self { status, code, message: message.into(), hint, is_retryable, headers: Vec::new() }
+    }
+
+    /// Something in the request is missing or ill-formed.
+    pub(super) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_request",
+            message,
+            "Mend the field that the message names, and send the request again.",
+        )
+    }
+
+    /// There is no such thing.
+    pub(super) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            message,
+            "Look at the id: it may be mistyped, or what it named was forgotten since.",
+        )
+    }
+
+    fn conflict(message: String) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "conflict",
+            message,
+            "Read the job: it is in another state, or at another attempt, than the request takes it to be.",
+        )
+    }
+
+    fn duplicate(message: String) -> Self {
+        Self::new(
+            StatusCode::CONFLICT,
+            "duplicate",
+            message,
+            "The job is there already: read it, or leave the id or the unique options out.",
+        )
+    }
+
+    fn of_rejection(rejection: &Rejection) -> Self {
+        let message = rejection.to_string();
+        match rejection {
+            Rejection::InvalidRetry(_) => Self::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "validation_error",
+                message,
+                "Mend the retry policy that the message names, and send the request again.",
+            ),
+            Rejection::JobNotFound(_)
+            | Rejection::PlanNotFound(_)
+            | Rejection::ActionNotFound(_)
+            | Rejection::ScheduleNotFound(_)
+            | Rejection::WorkflowNotFound(_)
+            | Rejection::WorkerUnknown(_)
+            | Rejection::NotRegistered => Self::not_found(message),
+            Rejection::JobExists(_)
+            | Rejection::DuplicateJob(_)
+            | Rejection::ActionExists(_)
+            | Rejection::ScheduleExists(_) => Self::duplicate(message),
+            Rejection::NotActive { .. }
+            | Rejection::NotStaged(_)
+            | Rejection::IllegalTransition { .. }
+            | Rejection::NotHolder { .. }
+            | Rejection::StaleAttempt { .. }
+            | Rejection::JobEnded(_)
+            | Rejection::WorkflowEnded(_)
+            | Rejection::JobNotFailed
+            | Rejection::RetriesExceeded
+            | Rejection::PlanReplaced(_)
+            | Rejection::WorkerIdTaken => Self::conflict(message),
+            Rejection::NotPermitted(_) => forbidden(message),
+            Rejection::QueueFull { depth, bound, .. } => {
+                let full = Self::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    "QUEUE_FULL",
+                    message,
+                    "Wait until workers have taken jobs of the queue, and send the request again.",
+                );
+                let headers = vec![
+                    ("retry-after", "5".to_owned()),
+                    ("x-ojs-queue-depth", depth.to_string()),
+                    ("x-ojs-queue-bound", bound.to_string()),
+                ];
+                Self { headers, ..full }
+            }
+            _ => Self::invalid(message),
+        }
+    }
+
+    /// The error as it is sent.
+    pub(super) fn response(self, request_id: &str) -> Response<Body> {
+        let body = json!({"error": {
+            "code": self.code,
+            "type": self.code,
+            "message": self.message,
+            "retryable": self.is_retryable,
+            "hint": self.hint,
+            "docs_url": DOCS,
+            "request_id": request_id,
+        }});
+        let mut response = sent(self.status, to_json(&body));
+        for (name, value) in self.headers {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                response.headers_mut().insert(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
+}
+
+/// A key that may not do this.
+pub(super) fn forbidden(message: impl Into<String>) -> Refusal {
+    Refusal::new(
+        StatusCode::FORBIDDEN,
+        "forbidden",
+        message,
+        "Use a key whose role allows it: see the [clients], [workers] and [admins] of the config file.",
+    )
+}
+
+impl From<Rejection> for Refusal {
+    fn from(rejection: Rejection) -> Self {
+        Self::of_rejection(&rejection)
+    }
+}
+
+impl From<CommandError> for Refusal {
+    fn from(error: CommandError) -> Self {
+        match error {
+            CommandError::Rejected(rejection) => Self::of_rejection(&rejection),
+            other => {
+                tracing::error!(error = %other, "a request over HTTP failed");
+                Self::new(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "backend_error",
+                    other.to_string(),
+                    "agq could not do its work: send the request again, and look into its log.",
+                )
+            }
+        }
+    }
+}
+
+impl From<crate::store::StoreError> for Refusal {
+    fn from(error: crate::store::StoreError) -> Self {
+        CommandError::from(error).into()
+    }
+}
+
+impl IntoResponse for Refusal {
+    /// The outermost layer writes the body: only it knows the request's id.
+    fn into_response(self) -> Response<Body> {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// A document, as it is sent.
+fn sent(status: StatusCode, json: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(json));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(OJS_MEDIA_TYPE));
+    response
+}
+
+/// 200 and a document.
+pub(super) fn ok<T: Serialize>(document: &T) -> Response<Body> {
+    sent(StatusCode::OK, to_json(document))
+}
+
+/// Any status and a document.
+pub(super) fn with_status<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
+    sent(status, to_json(document))
+}
+
+/// 201, a document, and where it is found.
+pub(super) fn created<T: Serialize>(document: &T, location: &str) -> Response<Body> {
+    let mut response = sent(StatusCode::CREATED, to_json(document));
+    if let Ok(location) = HeaderValue::from_str(location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+/// 204.
+pub(super) fn nothing() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// What every response has.
+pub(super) fn finish(response: &mut Response<Body>, request_id: &HeaderValue) {
+    let headers = response.headers_mut();
+    headers.insert("ojs-version", HeaderValue::from_static(OJS_VERSION));
+    headers.insert("x-request-id", request_id.clone());
+    headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(OJS_MEDIA_TYPE));
+}
+
+/// A page of a list.
+pub(super) fn pagination(total: u64, offset: usize, shown: usize) -> Value {
+    let end = offset.saturating_add(shown);
+    let has_more = (end as u64) < total;
+    let mut pagination = json!({"total": total, "has_more": has_more});
+    if has_more {
+        pagination["next_cursor"] = end.to_string().into();
+    }
+    pagination
+}

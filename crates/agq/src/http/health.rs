@@ -1,0 +1,86 @@
+//! Whether agq is well, what it can do, and its figures.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::State,
+    http::{HeaderValue, Response, StatusCode, header},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Desk,
+    answer::{Answer, ok, with_status},
+    asked::Guest,
+};
+use crate::commands::prometheus;
+
+/// `GET /health`: it runs, and whether its store answers.
+pub(super) async fn health(State(desk): State<Arc<Desk>>) -> Answer {
+    let is_well = desk.house.store.totals().await.is_ok();
+    let word = if is_well { "ok" } else { "degraded" };
+    Ok(ok(&json!({
+        "status": word,
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime_seconds": desk.house.clock.now().ms_since(desk.house.started_at) / 1000,
+        "backend": {"type": backend(&desk), "status": if is_well { "ok" } else { "unhealthy" }},
+    })))
+}
+
+/// `GET /ready`: whether it can do what it is asked.
+pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Answer {
+    match desk.house.store.totals().await {
+        Ok(_) => Ok(ok(&json!({"status": "ready"}))),
+        Err(error) => {
+            let body = json!({"status": "not_ready", "reason": error.to_string()});
+            Ok(with_status(StatusCode::SERVICE_UNAVAILABLE, &body))
+        }
+    }
+}
+
+/// `GET /metrics`: the text format of Prometheus. Every key may read it: it says nothing of any one job.
+pub(super) async fn metrics(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answer {
+    let mut response = Response::new(Body::from(prometheus(&desk.house).await?));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(response)
+}
+
+/// `GET /ojs/manifest`: what agq implements of the specification.
+pub(super) async fn manifest(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answer {
+    Ok(ok(&document(backend(&desk))))
+}
+
+fn document(backend: &str) -> Value {
+    let extension = |name: &str| json!({"name": name, "version": "1.0"});
+    let extensions = [
+        "admin-api",
+        "backpressure",
+        "dead-letter",
+        "events",
+        "graceful-shutdown",
+        "observability",
+        "progress",
+        "rate-limiting",
+    ];
+    json!({
+        "specversion": "1.0",
+        "ojs_version": "1.0",
+        "implementation": {"name": "agq", "version": env!("CARGO_PKG_VERSION"), "language": "rust"},
+        "conformance_level": 4,
+        "conformance_tier": "runtime",
+        "protocols": ["http"],
+        "backend": backend,
+        "capabilities": {
+            "batch_enqueue": true, "cron_jobs": true, "dead_letter": true, "delayed_jobs": true, "job_ttl": true,
+            "priority_queues": true, "rate_limiting": true, "schema_validation": false, "unique_jobs": true,
+            "workflows": true, "pause_resume": true,
+        },
+        "unique_job_strength": "strong",
+        "extensions": extensions.map(extension),
+    })
+}
+
+fn backend(desk: &Desk) -> &'static str {
+    if desk.house.store.node().is_some() { "postgresql" } else { "redb" }
+}

@@ -1,0 +1,186 @@
+//! Jobs for those who submit and watch.
+
+use std::sync::Arc;
+
+use agenix_protocol::{
+    documents::{OjsDocument, OjsJob},
+    request::Access,
+};
+use agenix_rules::job::{Job, State as JobState};
+use axum::{
+    body::Body,
+    extract::{Path, State},
+    http::{HeaderMap, HeaderValue, Response, StatusCode},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Desk,
+    answer::{Answer, Refusal, created, ok, with_status},
+    asked::{Guest, Sent, job_id},
+};
+use crate::{commands::ojs, store::StoredJob};
+
+/// A job as it is sent.
+pub(super) fn shown(job: &StoredJob) -> Result<OjsJob, Refusal> {
+    Ok(ojs::shown(job)?)
+}
+
+/// `{"job": …}`
+pub(super) fn in_object(job: &StoredJob) -> Answer {
+    Ok(ok(&json!({"job": shown(job)?})))
+}
+
+/// `POST jobs`
+pub(super) async fn enqueue(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Answer {
+    guest.may(Access::Client)?;
+    let mut document = sent.document()?;
+    carry_trace(&mut document, &headers)?;
+    let enqueued = ojs::enqueue(&desk.house, document).await?;
+    let (job, is_new) = (enqueued.job, enqueued.is_new);
+    let limited = job.job.ojs.as_ref().and_then(|ojs| ojs.limit.clone());
+    let name = job.queue.clone();
+    let job = shown(&job)?;
+    let location = format!("/ojs/v1/jobs/{}", job.id);
+    let body = json!({"job": job});
+    let mut response = if is_new { created(&body, &location) } else { with_status(StatusCode::OK, &body) };
+    say_how_full(&desk, &name, &mut response).await?;
+    if let Some(key) = limited {
+        say_how_limited(&desk, &key, &mut response).await?;
+    }
+    Ok(response)
+}
+
+/// A trace that came with the request goes with the job, where it says nothing of one itself (W3C Trace Context).
+fn carry_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), Refusal> {
+    for name in ["traceparent", "tracestate"] {
+        let Some(told) = headers.get(name).and_then(|told| told.to_str().ok()) else { continue };
+        let meta = document.get("meta").map_or("{}", |meta| meta.get());
+        let Ok(Value::Object(mut meta)) = serde_json::from_str::<Value>(meta) else { return Ok(()) };
+        meta.entry(name).or_insert_with(|| told.into());
+        let meta = serde_json::value::to_raw_value(&meta);
+        document.insert("meta".into(), meta.map_err(|error| Refusal::invalid(error.to_string()))?);
+    }
+    Ok(())
+}
+
+fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+}
+
+/// Whoever submits to a queue that is all but full is warned (ext backpressure).
+async fn say_how_full(desk: &Desk, queue: &str, response: &mut Response<Body>) -> Result<(), Refusal> {
+    if let Some(room) = ojs::room(&desk.house, queue).await? {
+        set(response, "x-ojs-queue-depth", &room.depth.to_string());
+        set(response, "x-ojs-queue-bound", &room.bound.to_string());
+        if room.is_tight {
+            #[expect(clippy::cast_precision_loss, reason = "it is a hint")]
+            let pressure = room.depth as f64 / room.bound.max(1) as f64;
+            set(response, "x-ojs-queue-pressure", &format!("{pressure:.2}"));
+        }
+    }
+    Ok(())
+}
+
+/// What the limit of a job allows (ext rate-limiting).
+async fn say_how_limited(desk: &Desk, key: &str, response: &mut Response<Body>) -> Result<(), Refusal> {
+    if let Some(limit) = ojs::limit(&desk.house, key).await? {
+        let most = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
+        set(response, "x-ratelimit-limit", &most.to_string());
+        let left = limit.terms.concurrency.map_or(most, |most| most.saturating_sub(limit.active));
+        set(response, "x-ratelimit-remaining", &left.to_string());
+    }
+    Ok(())
+}
+
+/// What `POST jobs/batch` takes.
+#[derive(Deserialize)]
+struct Batch {
+    jobs: Vec<OjsDocument>,
+}
+
+/// `POST jobs/batch`
+pub(super) async fn enqueue_all(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    guest.may(Access::Client)?;
+    let Batch { jobs } = sent.object()?;
+    if jobs.is_empty() {
+        return Err(Refusal::invalid("jobs is empty: send at least one"));
+    }
+    let all = ojs::enqueue_all(&desk.house, jobs).await?;
+    let jobs = all.into_iter().map(|one| shown(&one.job)).collect::<Result<Vec<_>, _>>()?;
+    Ok(with_status(StatusCode::CREATED, &json!({"count": jobs.len(), "jobs": jobs})))
+}
+
+/// `GET jobs/{id}`
+pub(super) async fn get(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id): Path<String>) -> Answer {
+    in_object(&ojs::get(&desk.house, &job_id(&id)?).await?)
+}
+
+/// `DELETE jobs/{id}`
+pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
+    guest.may(Access::Client)?;
+    in_object(&ojs::cancel(&desk.house, &job_id(&id)?).await?)
+}
+
+/// `POST jobs/{id}/activate`
+pub(super) async fn activate(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
+    guest.may(Access::Client)?;
+    in_object(&ojs::activate(&desk.house, &job_id(&id)?).await?)
+}
+
+/// `POST jobs/{id}/retry`, `POST dead-letter/{id}/retry`
+pub(super) async fn retry(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
+    guest.may(Access::Client)?;
+    in_object(&ojs::retry_dead(&desk.house, &job_id(&id)?).await?)
+}
+
+/// `GET jobs/{id}/progress`
+pub(super) async fn progress(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id): Path<String>) -> Answer {
+    let job = ojs::progress(&desk.house, &job_id(&id)?).await?;
+    Ok(ok(&progress_of(&job)))
+}
+
+/// How far a job is.
+pub(super) fn progress_of(job: &Job) -> Value {
+    let report = job.ojs.as_ref().and_then(|ojs| ojs.progress.as_ref());
+    let percent =
+        job.progress_percent.filter(|_| job.state == JobState::Active || job.state == JobState::Completed);
+    json!({
+        "job_id": job.job_id,
+        "state": job.state.ojs_name(),
+        "progress": percent.map(|percent| f64::from(percent) / 100.0),
+        "message": report.and_then(|report| report.message.as_ref()),
+        "data": report.and_then(|report| serde_json::from_str::<Value>(report.data.as_deref()?).ok()),
+        "updated_at": report.map(|report| report.at),
+    })
+}
+
+/// `GET dead-letter/{id}`
+pub(super) async fn dead_letter(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+) -> Answer {
+    guest.may(Access::Client)?;
+    in_object(&ojs::dead_letter(&desk.house, &job_id(&id)?).await?)
+}
+
+/// `DELETE dead-letter/{id}`
+pub(super) async fn forget_dead(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+) -> Answer {
+    guest.may(Access::Client)?;
+    let job_id = job_id(&id)?;
+    ojs::forget_dead(&desk.house, &job_id).await?;
+    Ok(ok(&json!({"deleted": true, "job_id": job_id})))
+}

@@ -1,0 +1,140 @@
+//! The HTTP door: the Open Job Spec (seed 002), health, figures. It translates: rules are in `rules`, and what is done is in
+//! `commands`, as for RESP.
+
+mod admin;
+mod answer;
+mod asked;
+mod connection;
+mod gate;
+mod health;
+mod jobs;
+mod lists;
+mod queues;
+mod workers;
+mod workflows;
+
+use std::sync::Arc;
+
+use axum::{
+    Router, middleware,
+    routing::{delete, get, post, put},
+};
+use futures_util::future::BoxFuture;
+
+use crate::{
+    house::House,
+    server::{Door, Manner},
+};
+
+/// What every handler works with.
+struct Desk {
+    house: Arc<House>,
+    door: Arc<Door>,
+}
+
+/// How HTTP is spoken.
+pub(crate) fn manner(house: &Arc<House>, door: &Arc<Door>) -> Manner {
+    let desk = Arc::new(Desk { house: Arc::clone(house), door: Arc::clone(door) });
+    let router = router(&desk);
+    let attend = move |accepted, _number, stop| -> BoxFuture<'static, ()> {
+        Box::pin(connection::attend(Arc::clone(&desk), router.clone(), accepted, stop))
+    };
+    Manner { attend: Box::new(attend), farewell: connection::farewell }
+}
+
+/// Every path there is.
+fn router(desk: &Arc<Desk>) -> Router {
+    let v1 = Router::new()
+        .merge(job_routes())
+        .merge(worker_routes())
+        .merge(queue_routes())
+        .merge(admin_routes())
+        .merge(later_routes())
+        .route("/health", get(health::health));
+    Router::new()
+        .nest("/ojs/v1", v1)
+        .route("/ojs/manifest", get(health::manifest))
+        .route("/health", get(health::health))
+        .route("/ready", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(gate::no_such_path)
+        .method_not_allowed_fallback(gate::no_such_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(desk), gate::pass))
+        .with_state(Arc::clone(desk))
+}
+
+type Routes = Router<Arc<Desk>>;
+
+fn job_routes() -> Routes {
+    Router::new()
+        .route("/jobs", post(jobs::enqueue).get(lists::jobs))
+        .route("/jobs/batch", post(jobs::enqueue_all))
+        .route("/jobs/fetch", post(workers::fetch))
+        .route("/jobs/{id}", get(jobs::get).delete(jobs::cancel))
+        .route("/jobs/{id}/ack", post(workers::ack_named))
+        .route("/jobs/{id}/nack", post(workers::nack_named))
+        .route("/jobs/{id}/fail", post(workers::nack_named))
+        .route("/jobs/{id}/activate", post(jobs::activate))
+        .route("/jobs/{id}/retry", post(jobs::retry))
+        .route("/jobs/{id}/progress", put(workers::report_progress).get(jobs::progress))
+        .route("/dead-letter", get(lists::dead_letters))
+        .route("/dead-letter/{id}", get(jobs::dead_letter).delete(jobs::forget_dead))
+        .route("/dead-letter/{id}/retry", post(jobs::retry))
+        .route("/events", get(lists::events))
+}
+
+fn worker_routes() -> Routes {
+    Router::new()
+        .route("/workers", get(admin::workers))
+        .route("/workers/register", post(workers::register))
+        .route("/workers/deregister", post(workers::deregister))
+        .route("/workers/fetch", post(workers::fetch))
+        .route("/workers/ack", post(workers::ack))
+        .route("/workers/nack", post(workers::nack))
+        .route("/workers/heartbeat", post(workers::heartbeat))
+        .route("/workers/beat", post(workers::beat))
+        .route("/workers/{id}", delete(workers::deregister_named).get(admin::worker))
+        .route("/workers/{id}/health", get(workers::health))
+}
+
+fn queue_routes() -> Routes {
+    Router::new()
+        .route("/queues", get(queues::list))
+        .route("/queues/{queue}", get(queues::stats))
+        .route("/queues/{queue}/stats", get(queues::stats))
+        .route("/queues/{queue}/pause", post(queues::pause))
+        .route("/queues/{queue}/resume", post(queues::resume))
+        .route("/rate-limits", get(queues::limits))
+        .route("/rate-limits/{key}", get(queues::limit))
+}
+
+/// What is submitted later.
+fn later_routes() -> Routes {
+    Router::new()
+        .route("/cron", post(workflows::add_cron).get(workflows::crons))
+        .route("/cron/{name}", get(workflows::cron).put(workflows::set_cron).delete(workflows::delete_cron))
+        .route("/workflows", post(workflows::submit).get(workflows::list))
+        .route("/workflows/{id}", get(workflows::get).delete(workflows::cancel))
+}
+
+fn admin_routes() -> Routes {
+    Router::new()
+        .route("/admin/stats", get(admin::stats))
+        .route("/admin/queues", get(admin::queues))
+        .route("/admin/queues/{queue}", get(admin::queue))
+        .route("/admin/queues/{queue}/pause", post(admin::pause))
+        .route("/admin/queues/{queue}/resume", post(admin::resume))
+        .route("/admin/queues/{queue}/config", get(admin::config).put(admin::configure))
+        .route("/admin/jobs", get(lists::admin_jobs))
+        .route("/admin/jobs/bulk/retry", post(admin::retry_all))
+        .route("/admin/jobs/{id}", get(admin::job))
+        .route("/admin/jobs/{id}/retry", post(admin::retry))
+        .route("/admin/jobs/{id}/cancel", post(admin::cancel))
+        .route("/admin/workers", get(admin::workers))
+        .route("/admin/workers/{id}", get(admin::worker))
+        .route("/admin/workers/{id}/{order}", post(admin::tell))
+        .route("/admin/dead-letter", get(lists::admin_dead_letters))
+        .route("/admin/dead-letter/stats", get(lists::dead_letter_stats))
+        .route("/admin/dead-letter/{id}", get(admin::dead_letter).delete(admin::forget_dead))
+        .route("/admin/dead-letter/{id}/retry", post(admin::retry))
+}

@@ -1,0 +1,109 @@
+//! Queues, and the limits that jobs stand under.
+
+use std::sync::Arc;
+
+use agenix_protocol::request::Access;
+use agenix_rules::{job::State as JobState, limit::Limit};
+use axum::extract::{Path, State};
+use serde_json::{Value, json};
+
+use super::{
+    Desk,
+    answer::{Answer, Refusal, ok},
+    asked::{Guest, shown},
+};
+use crate::{commands::ojs, store::NoteKind};
+
+/// How many jobs are in each state, by the specification's names.
+pub(super) fn counts(counts: &[u64; 8]) -> Value {
+    let of = |state: JobState| counts[state as usize];
+    json!({
+        "available": of(JobState::Available),
+        "active": of(JobState::Active),
+        "scheduled": of(JobState::Scheduled),
+        "retryable": of(JobState::Retryable),
+        "pending": of(JobState::Staged),
+        "completed": of(JobState::Completed),
+        "cancelled": of(JobState::Cancelled),
+        "discarded": of(JobState::Discarded),
+    })
+}
+
+/// A queue with its counts beside its name.
+fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
+    let mut queue = counts(numbers);
+    queue["name"] = name.into();
+    queue["paused"] = paused.into();
+    queue["status"] = if paused { "paused" } else { "active" }.into();
+    queue
+}
+
+/// `GET queues`
+pub(super) async fn list(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answer {
+    let all = ojs::queue_states(&desk.house).await?;
+    let queues: Vec<Value> = all.iter().map(|(name, counts, paused)| queue(name, counts, *paused)).collect();
+    let total = queues.len();
+    Ok(ok(&json!({"queues": queues, "pagination": {"total": total, "has_more": false}})))
+}
+
+/// `GET queues/{queue}/stats`
+pub(super) async fn stats(State(desk): State<Arc<Desk>>, _guest: Guest, Path(name): Path<String>) -> Answer {
+    let (numbers, paused) = ojs::queue_counts(&desk.house, &name).await?;
+    let mut stats = counts(&numbers);
+    stats["queue"] = name.as_str().into();
+    stats["depth"] = numbers[JobState::Available as usize].into();
+    stats["paused"] = paused.into();
+    if let Some(room) = ojs::room(&desk.house, &name).await? {
+        stats["max_depth"] = room.bound.into();
+    }
+    Ok(ok(&json!({"queue": queue(&name, &numbers, paused), "stats": stats})))
+}
+
+/// `POST queues/{queue}/pause`
+pub(super) async fn pause(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+    set_paused(&desk, &guest, &name, true).await?;
+    Ok(ok(&json!({"queue": {"name": name, "paused": true, "status": "paused"}})))
+}
+
+/// `POST queues/{queue}/resume`
+pub(super) async fn resume(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+    set_paused(&desk, &guest, &name, false).await?;
+    Ok(ok(&json!({"queue": {"name": name, "paused": false, "status": "active"}})))
+}
+
+pub(super) async fn set_paused(desk: &Desk, guest: &Guest, name: &str, paused: bool) -> Result<(), Refusal> {
+    guest.may(Access::Admin)?;
+    Ok(ojs::pause(&desk.house, name, paused).await?)
+}
+
+/// `GET rate-limits/{key}`
+pub(super) async fn limit(State(desk): State<Arc<Desk>>, _guest: Guest, Path(key): Path<String>) -> Answer {
+    let limit = ojs::limit(&desk.house, &key).await?;
+    let limit =
+        limit.ok_or_else(|| Refusal::not_found(format!("no job came with the limit '{}'", shown(&key))))?;
+    Ok(ok(&limit_of(&desk, &key, &limit)))
+}
+
+/// `GET rate-limits`
+pub(super) async fn limits(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answer {
+    let mut items = Vec::new();
+    for (key, json) in desk.house.store.notes(NoteKind::Limit).await? {
+        if let Ok(limit) = serde_json::from_str::<Limit>(&json) {
+            items.push(limit_of(&desk, &key, &limit));
+        }
+    }
+    Ok(ok(&json!({"rate_limits": items})))
+}
+
+fn limit_of(desk: &Desk, key: &str, limit: &Limit) -> Value {
+    let now = desk.house.clock.now();
+    json!({
+        "key": key,
+        "concurrency": {"limit": limit.terms.concurrency, "active": limit.active},
+        "rate": limit.terms.rate.map(|rate| json!({
+            "limit": rate, "period_ms": limit.terms.period_ms, "next_at": limit.begins_at(now),
+        })),
+        "on_limit": "wait",
+        "admits": limit.admits(now),
+    })
+}

@@ -1,0 +1,241 @@
+//! What workers ask and say.
+
+use std::sync::Arc;
+
+use agenix_protocol::{
+    documents::{OjsAck, OjsFetch, OjsHeartbeat, OjsNack, OjsProgress, OjsRegistration},
+    request::Access,
+};
+use agenix_rules::{
+    job::Job,
+    ojs::{HEARTBEAT_SECS, SILENCE_MS, VISIBILITY_MS},
+    worker::Told,
+};
+use axum::{
+    extract::{Path, State},
+    http::StatusCode,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Desk,
+    answer::{Answer, Refusal, ok, with_status},
+    asked::{Guest, Sent, job_id, worker_id},
+    jobs::{progress_of, shown},
+};
+use crate::{
+    commands::ojs,
+    store::{Claim, StoredJob},
+};
+
+/// `POST workers/fetch`, `POST jobs/fetch`
+pub(super) async fn fetch(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    guest.may(Access::Worker)?;
+    let asked: OjsFetch = sent.object()?;
+    let handed = ojs::fetch(&desk.house, guest.worker().as_ref(), asked).await?;
+    let jobs = handed.iter().map(|claim| shown(&stored(claim.get()))).collect::<Result<Vec<_>, _>>()?;
+    let body = json!({"job": jobs.first(), "jobs": jobs});
+    let response = ok(&body);
+    // Until here they would go back.
+    handed.into_iter().for_each(|claim| drop(claim.take()));
+    Ok(response)
+}
+
+/// A claim as a record.
+fn stored(claim: &Claim) -> StoredJob {
+    StoredJob {
+        job: claim.job.clone(),
+        queue: claim.queue.clone(),
+        needs: Default::default(),
+        input: claim.input.clone(),
+        results: None,
+    }
+}
+
+/// `POST workers/ack`
+pub(super) async fn ack(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    let asked: OjsAck = sent.object()?;
+    let id = named(asked.job_id.as_deref())?.to_owned();
+    ack_job(&desk, &guest, &id, asked).await
+}
+
+/// `POST jobs/{id}/ack`
+pub(super) async fn ack_named(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+    sent: Sent,
+) -> Answer {
+    ack_job(&desk, &guest, &id, sent.object_or_default()?).await
+}
+
+fn named(told: Option<&str>) -> Result<&str, Refusal> {
+    told.ok_or_else(|| Refusal::invalid("job_id is missing: say which job it is about"))
+}
+
+async fn ack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsAck) -> Answer {
+    guest.may(Access::Worker)?;
+    let done = ojs::ack(&desk.house, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+    let job = shown(&done.job)?;
+    Ok(ok(&json!({
+        "acknowledged": true,
+        "id": job.id,
+        "job_id": job.id,
+        "state": job.state,
+        "completed_at": job.completed_at,
+        "job": job,
+    })))
+}
+
+/// `POST workers/nack`
+pub(super) async fn nack(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    let asked: OjsNack = sent.object()?;
+    let id = named(asked.job_id.as_deref())?.to_owned();
+    if asked.error.is_none() && !asked.requeue.unwrap_or_default() {
+        return Err(Refusal::invalid("error is missing: say what went wrong, or requeue the job"));
+    }
+    nack_job(&desk, &guest, &id, asked).await
+}
+
+/// `POST jobs/{id}/nack`
+pub(super) async fn nack_named(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+    sent: Sent,
+) -> Answer {
+    nack_job(&desk, &guest, &id, sent.object_or_default()?).await
+}
+
+async fn nack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsNack) -> Answer {
+    guest.may(Access::Worker)?;
+    let done = ojs::nack(&desk.house, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+    let job = shown(&done.job)?;
+    let mut body = json!({
+        "id": job.id,
+        "job_id": job.id,
+        "state": job.state,
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+    });
+    let times = [
+        ("next_attempt_at", json!(job.next_attempt_at)),
+        ("retry_delay_ms", json!(job.retry_delay_ms)),
+        ("discarded_at", json!(job.discarded_at)),
+        ("completed_at", json!(job.completed_at)),
+        ("job", json!(job)),
+    ];
+    if let Value::Object(fields) = &mut body {
+        fields.extend(
+            times
+                .into_iter()
+                .filter(|(_, value)| !value.is_null())
+                .map(|(name, value)| (name.to_owned(), value)),
+        );
+    }
+    Ok(ok(&body))
+}
+
+/// `PUT jobs/{id}/progress`
+pub(super) async fn report_progress(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+    sent: Sent,
+) -> Answer {
+    guest.may(Access::Worker)?;
+    let asked: OjsProgress = sent.object()?;
+    let job: Job = ojs::report_progress(&desk.house, &job_id(&id)?, asked).await?;
+    Ok(ok(&progress_of(&job)))
+}
+
+/// `POST workers/register`
+pub(super) async fn register(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    guest.may(Access::Worker)?;
+    let asked: OjsRegistration = sent.object()?;
+    let worker_id = ojs::register(&desk.house, guest.worker().as_ref(), asked).await?;
+    Ok(ok(&json!({
+        "ok": true,
+        "worker_id": worker_id,
+        "server_time": desk.house.clock.now(),
+        "heartbeat_interval": HEARTBEAT_SECS,
+        "heartbeat_timeout": SILENCE_MS / 1000,
+        "visibility_timeout_default": VISIBILITY_MS / 1000,
+    })))
+}
+
+/// `POST workers/heartbeat`
+pub(super) async fn heartbeat(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    guest.may(Access::Worker)?;
+    let asked: OjsHeartbeat = sent.object()?;
+    let visibility = asked.visibility_timeout_ms.unwrap_or(VISIBILITY_MS) / 1000;
+    let beat = ojs::beat(&desk.house, guest.worker().as_ref(), &asked).await?;
+    Ok(ok(&json!({
+        "state": beat.state,
+        "visibility_timeout": visibility,
+        "jobs_extended": beat.extended,
+        "jobs_lost": beat.lost,
+        "server_time": desk.house.clock.now(),
+    })))
+}
+
+/// `POST workers/beat` (ext graceful-shutdown)
+pub(super) async fn beat(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    guest.may(Access::Worker)?;
+    let mut asked: OjsHeartbeat = sent.object()?;
+    if asked.shutdown == Some(true) {
+        asked.state = Some("shutting_down".into());
+    }
+    let told = asked.state.clone().unwrap_or_else(|| "running".into());
+    let beat = ojs::beat(&desk.house, guest.worker().as_ref(), &asked).await?;
+    let state = if beat.state == "running" { told } else { beat.state.to_owned() };
+    Ok(ok(&json!({"acknowledged": true, "state": state, "server_time": desk.house.clock.now()})))
+}
+
+/// `GET workers/{id}/health` (ext graceful-shutdown)
+pub(super) async fn health(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id): Path<String>) -> Answer {
+    let worker = ojs::worker_of(&desk.house, &worker_id(&id)?).await?;
+    let said = worker.stats.as_deref().and_then(|stats| serde_json::from_str::<Value>(stats).ok());
+    let said = said.as_ref().and_then(|said| said.get("state")?.as_str()).unwrap_or("running");
+    let state = match (worker.standing, worker.told) {
+        (agenix_rules::worker::Standing::Dead, _) => "terminated",
+        (_, Some(Told::Terminate)) => "shutting_down",
+        (_, Some(Told::Drain)) => "draining",
+        _ => said,
+    };
+    let status = if state == "running" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let body = json!({
+        "worker_id": worker.worker_id,
+        "state": state,
+        "status": if state == "running" { "ok" } else { "degraded" },
+        "last_seen_at": worker.last_seen_at,
+    });
+    Ok(with_status(status, &body))
+}
+
+#[derive(Deserialize)]
+struct Named {
+    worker_id: String,
+}
+
+/// `POST workers/deregister`
+pub(super) async fn deregister(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+    let Named { worker_id } = sent.object()?;
+    leave(&desk, &guest, &worker_id).await
+}
+
+/// `DELETE workers/{id}`
+pub(super) async fn deregister_named(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+) -> Answer {
+    leave(&desk, &guest, &id).await
+}
+
+async fn leave(desk: &Desk, guest: &Guest, id: &str) -> Answer {
+    guest.may(Access::Worker)?;
+    ojs::deregister(&desk.house, guest.worker().as_ref(), worker_id(id)?.as_str()).await?;
+    Ok(ok(&json!({"ok": true, "worker_id": id, "state": "terminated"})))
+}

@@ -1,0 +1,78 @@
+//! How many jobs end in a minute: what was counted a while ago is remembered.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+use agenix_protocol::{documents::Status, time::Timestamp};
+
+use crate::store::Totals;
+
+/// How long counts are remembered, in milliseconds.
+const REMEMBERED_MS: u64 = 60_000;
+/// How much later than the one before a count is remembered, in milliseconds.
+const APART_MS: u64 = 5_000;
+
+/// Counts of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct Pace(Mutex<VecDeque<(Timestamp, u64, u64)>>);
+
+fn ended(totals: &Totals) -> (u64, u64) {
+    let ever = |status: Status| totals.ever[status as usize];
+    (ever(Status::Completed), ever(Status::Failed) + ever(Status::Dead))
+}
+
+impl Pace {
+    /// Whether it is time to count again.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.back().is_none_or(|(at, ..)| now.ms_since(*at) >= APART_MS || now < *at)
+    }
+
+    /// So many there were and are.
+    pub(crate) fn note(&self, now: Timestamp, totals: &Totals) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.retain(|(at, ..)| *at <= now && now.ms_since(*at) <= REMEMBERED_MS);
+        let (completed, failed) = ended(totals);
+        counts.push_back((now, completed, failed));
+    }
+
+    /// How many jobs ended well in a minute, and how many failed, as far back as is remembered.
+    pub(crate) fn per_minute(&self, now: Timestamp, totals: &Totals) -> (u64, u64) {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((at, completed, failed)) = counts.iter().find(|(at, ..)| now.ms_since(*at) <= REMEMBERED_MS)
+        else {
+            return (0, 0);
+        };
+        let (completed_now, failed_now) = ended(totals);
+        let span = now.ms_since(*at).max(1000);
+        let rate = |then: u64, now: u64| now.saturating_sub(then) * 60_000 / span;
+        (rate(*completed, completed_now), rate(*failed, failed_now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{documents::Status, time::Timestamp};
+
+    use super::Pace;
+    use crate::store::Totals;
+
+    fn totals(completed: u64) -> Totals {
+        let mut totals = Totals::default();
+        totals.ever[Status::Completed as usize] = completed;
+        totals
+    }
+
+    #[test]
+    fn a_minute_is_looked_back_and_no_further() {
+        let pace = Pace::default();
+        assert!(pace.is_due(Timestamp(0)));
+        pace.note(Timestamp(0), &totals(0));
+        assert!(!pace.is_due(Timestamp(4999)) && pace.is_due(Timestamp(5000)));
+        assert_eq!(pace.per_minute(Timestamp(30_000), &totals(50)), (100, 0));
+        pace.note(Timestamp(30_000), &totals(50));
+        assert_eq!(pace.per_minute(Timestamp(90_000), &totals(110)), (60, 0));
+    }
+}

@@ -1,0 +1,65 @@
+//! Which jobs of a submission may be added: those whose ids nobody has, and that are the only ones of their kind.
+
+use std::collections::{HashMap, HashSet};
+
+use agenix_protocol::{ids::JobId, time::Timestamp};
+use agenix_rules::{
+    job::{Job, Met, NewJob, OnConflict},
+    rejection::Rejection,
+};
+
+use super::{Ruled, Stand};
+
+/// What becomes of a submission.
+#[derive(Debug, Default)]
+pub(super) struct Admitted {
+    /// Jobs that are not added.
+    pub(super) stands: Vec<Stand>,
+    /// Jobs that go for those that are.
+    pub(super) replaced: Vec<Job>,
+}
+
+impl Admitted {
+    /// Whether a job of the submission is added.
+    pub(super) fn adds(&self, job: &NewJob) -> bool {
+        !self.stands.iter().any(|stand| stand.job_id == job.job_id)
+    }
+}
+
+/// Looks at jobs that are to be added at `now`: `job_of` finds a job, `first_of` the one that was the first of a kind.
+pub(super) fn admit<E>(
+    jobs: &[NewJob],
+    now: Timestamp,
+    mut job_of: impl FnMut(&JobId) -> Result<Option<Job>, E>,
+    mut first_of: impl FnMut(&str) -> Result<Option<JobId>, E>,
+) -> Result<Ruled<Admitted>, E> {
+    let mut admitted = Admitted::default();
+    let mut named: HashSet<&JobId> = HashSet::new();
+    let mut firsts: HashMap<&str, &JobId> = HashMap::new();
+    for (job, own) in jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?))) {
+        if own.is_named && (!named.insert(&job.job_id) || job_of(&job.job_id)?.is_some()) {
+            return Ok(Err(Rejection::JobExists(job.job_id.clone())));
+        }
+        let Some(unique) = &own.unique else { continue };
+        if let Some(first) = firsts.get(unique.key.as_str()) {
+            // What is about to come cannot be replaced.
+            if unique.on_conflict != OnConflict::Ignore {
+                return Ok(Err(Rejection::DuplicateJob((*first).clone())));
+            }
+            admitted.stands.push(Stand { job_id: job.job_id.clone(), by: (*first).clone() });
+            continue;
+        }
+        let first = first_of(&unique.key)?.map(|first| job_of(&first)).transpose()?.flatten();
+        match unique.against(first.as_ref(), now) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(Met::Stand(by)) => {
+                admitted.stands.push(Stand { job_id: job.job_id.clone(), by });
+                continue;
+            }
+            Ok(Met::Replaced) => admitted.replaced.extend(first),
+            Ok(Met::Nobody) => {}
+        }
+        firsts.insert(&unique.key, &job.job_id);
+    }
+    Ok(Ok(admitted))
+}

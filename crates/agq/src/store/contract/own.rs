@@ -1,0 +1,139 @@
+//! Notes, and jobs that have something for themselves, in a script.
+
+use std::error::Error;
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::Action,
+    capability::Needs,
+    job::{self, Fault, Job, NewJob, Ojs, OnConflict, Own, Said, Terms, Unique},
+    limit::LimitTerms,
+    rejection::Rejection,
+};
+use goldenscript::ArgumentConsumer;
+
+use super::commands::{Known, Lines, at, id, number, ruled, show};
+use crate::store::{JobRule, NewAction, NoteChange, NoteKind, NoteRule, Promise, QueueCounts, Store};
+
+pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Known {
+    Ok(Some(match name {
+        "note" => {
+            show(store.note(kind(args)?, &text(args)?), |note| vec![note.unwrap_or_else(|| "none".into())])
+        }
+        "notes" => show(store.notes(kind(args)?), |notes| {
+            notes.into_iter().map(|(id, note)| format!("{id}={note}")).collect()
+        }),
+        "put-note" | "remove-note" | "refuse-note" => change_note(store, name, args)?,
+        "counts" => show(store.queue_counts(), shown_counts),
+        "submit" => submit(store, args)?,
+        "ack" | "nack" => report(store, name, args)?,
+        "forget" => {
+            let job_id = id(args)?;
+            let status = args.next_pos().and_then(Status::parse).ok_or("which status?")?;
+            show(store.forget_job(&job_id, status), |was_there| vec![was_there.to_string()])
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn text(args: &mut ArgumentConsumer<'_>) -> Result<String, Box<dyn Error>> {
+    Ok(args.next_pos().ok_or("a word is missing")?.to_owned())
+}
+
+fn kind(args: &mut ArgumentConsumer<'_>) -> Result<NoteKind, Box<dyn Error>> {
+    Ok(NoteKind::parse(&text(args)?).ok_or("no such kind")?)
+}
+
+fn shown_counts(counts: QueueCounts) -> Vec<String> {
+    counts.into_iter().map(|(queue, counts)| format!("{queue} {counts:?}")).collect()
+}
+
+fn change_note(
+    store: &dyn Store,
+    name: &str,
+    args: &mut ArgumentConsumer<'_>,
+) -> Result<Lines, Box<dyn Error>> {
+    let (kind, id) = (kind(args)?, text(args)?);
+    let rule: NoteRule = match name {
+        "remove-note" => Box::new(|_| Ok(NoteChange::Remove)),
+        "refuse-note" => Box::new(|_| Err(Rejection::ScheduleNotFound("n".into()))),
+        _ => {
+            let json = text(args)?;
+            // What it said before stays in front of what it says now.
+            Box::new(move |known| Ok(NoteChange::Put(format!("{}{json}", known.unwrap_or_default()))))
+        }
+    };
+    Ok(show(store.decide_note(kind, &id, rule), |answer| ruled(answer, |()| vec!["ok".into()])))
+}
+
+/// `submit a jobs=2 queue=q unique=k conflict=ignore limit=l concurrency=1 expires=50 attempts=2 named=yes`
+fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+    let action_id: ActionId = id(args)?;
+    let (now, count) = (at(args)?, number::<u64>(args, "jobs")?.unwrap_or(1));
+    let plan_id = PlanId::new(args.take_key("plan").unwrap_or("p"))?;
+    let queue = args.take_key("queue").unwrap_or("default").to_owned();
+    let on_conflict = match args.take_key("conflict") {
+        Some("ignore") => OnConflict::Ignore,
+        Some("replace") => OnConflict::Replace,
+        _ => OnConflict::Reject,
+    };
+    let key = args.take_key("unique").map(str::to_owned);
+    let limit = args.take_key("limit").map(str::to_owned);
+    let terms = LimitTerms {
+        concurrency: number(args, "concurrency")?,
+        rate: number(args, "rate")?,
+        period_ms: 1000,
+    };
+    let states = ["available", "active"].map(String::from).to_vec();
+    let unique = key.clone().map(|key| Unique { key, on_conflict, states, period_ms: None });
+    let ojs = Ojs {
+        queue: queue.clone(),
+        visibility_ms: 3000,
+        limit: limit.clone(),
+        unique: key,
+        expires_at: number(args, "expires")?.map(Timestamp),
+        ..Ojs::of("t")
+    };
+    let max_retries = number::<u32>(args, "attempts")?.unwrap_or(1).saturating_sub(1);
+    let own = Own {
+        plan_id: plan_id.clone(),
+        queue,
+        needs: Needs { limit: limit.clone(), ..Needs::default() },
+        terms: Terms { max_retries, ojs: Some(Box::new(ojs)), ..Terms::default() },
+        is_named: args.take_key("named").is_some(),
+        unique,
+        limit: limit.map(|_| terms),
+    };
+    let name = args.take_key("job").map(str::to_owned);
+    let new_job = |n: u64| {
+        let job_id = name.clone().unwrap_or_else(|| format!("{action_id}-{n}"));
+        Ok::<_, Box<dyn Error>>(NewJob {
+            job_id: JobId::new(job_id)?,
+            input: "{}".into(),
+            own: Some(Box::new(own.clone())),
+        })
+    };
+    let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;
+    let action = Action::new(action_id, plan_id, now);
+    let new = NewAction { action, needs: Needs::default(), terms: Terms::default(), jobs };
+    Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
+}
+
+fn report(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+    let job_id: JobId = id(args)?;
+    let (now, is_ack) = (at(args)?, name == "ack");
+    let missing = Rejection::JobNotFound(job_id.clone());
+    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+        let job = job.ok_or_else(|| missing.clone())?;
+        if is_ack {
+            return job::acked(job, Said::default(), now);
+        }
+        job::nacked(job, Said::default(), &Fault::noticed("broken", "it broke"), false, now, 0.5)
+    });
+    let answer = store.decide(&job_id, Promise::Durable, None, rule);
+    Ok(show(answer, |answer| ruled(answer, |_change| vec!["ok".into()])))
+}

@@ -1,0 +1,37 @@
+//! Reads of notes and of what is counted by queue.
+
+use redb::Error;
+
+use super::{
+    codec::decode,
+    tables::{NOTES, QUEUE_COUNTS},
+    view::View,
+};
+use crate::store::{NoteKind, QueueCounts};
+
+/// How many jobs of each queue are in which state.
+pub(super) fn queue_counts(read: &View<'_>) -> Result<QueueCounts, Error> {
+    let mut all = QueueCounts::new();
+    for entry in read.table(&QUEUE_COUNTS).iter()? {
+        let (queue, counts) = entry?;
+        all.insert(queue.value().to_owned(), decode(counts.value())?);
+    }
+    Ok(all)
+}
+
+pub(super) fn note(read: &View<'_>, kind: NoteKind, id: &str) -> Result<Option<String>, Error> {
+    Ok(read.table(&NOTES).get((kind.as_str(), id))?.map(|note| note.value().to_owned()))
+}
+
+pub(super) fn notes(read: &View<'_>, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
+    let mut all = Vec::new();
+    for entry in read.table(&NOTES).range((kind.as_str(), "")..)? {
+        let (place, note) = entry?;
+        let (of, id) = place.value();
+        if of != kind.as_str() {
+            break;
+        }
+        all.push((id.to_owned(), note.value().to_owned()));
+    }
+    Ok(all)
+}

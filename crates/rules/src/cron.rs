@@ -1,0 +1,263 @@
+//! Schedules: what is submitted again and again, and when next (ojs-cron).
+
+use agenix_protocol::time::Timestamp;
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+use croner::parser::{CronParser, Seconds, Year};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
+
+use crate::rejection::Rejection;
+
+/// Most bytes in a schedule's name.
+const MAX_NAME_BYTES: usize = 128;
+
+/// What becomes of a run whose time comes while the one before is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// It is left out.
+    #[default]
+    Skip,
+    /// It begins all the same.
+    Allow,
+}
+
+/// A schedule as it is kept, as JSON.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Its name.
+    pub name: String,
+    /// Five fields, or a word such as `@daily`.
+    pub expression: String,
+    /// The time zone that it is meant in, of the IANA's database.
+    pub timezone: String,
+    /// What becomes of runs that overlap.
+    pub overlap_policy: Overlap,
+    /// Whether it submits anything.
+    pub enabled: bool,
+    /// What it submits: a job of the Open Job Spec, or an action where it has a `plan_id`.
+    pub template: Box<RawValue>,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// When it submits next.
+    pub next_run_at: Option<Timestamp>,
+    /// When it submitted last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_at: Option<Timestamp>,
+    /// The job or action that it submitted last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_id: Option<String>,
+    /// A run that has been decided on and may not have been submitted yet: the id that it is to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_id: Option<String>,
+    /// How often it has submitted something.
+    #[serde(default)]
+    pub runs: u64,
+}
+
+/// A schedule as it is asked for.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Wanted {
+    /// Its name.
+    pub name: String,
+    /// See [`Schedule`].
+    #[serde(alias = "cron", alias = "schedule")]
+    pub expression: String,
+    /// UTC where it is not said.
+    pub timezone: Option<String>,
+    /// `skip` where it is not said.
+    pub overlap_policy: Option<String>,
+    /// True where it is not said.
+    pub enabled: Option<bool>,
+    /// A job.
+    pub job_template: Option<Box<RawValue>>,
+    /// An action.
+    pub action: Option<Box<RawValue>>,
+}
+
+fn invalid(text: impl Into<String>) -> Rejection {
+    Rejection::InvalidSchedule(text.into())
+}
+
+impl Schedule {
+    /// A schedule that is made at `now`.
+    pub fn new(wanted: Wanted, now: Timestamp) -> Result<Self, Rejection> {
+        check_name(&wanted.name)?;
+        let overlap_policy = match wanted.overlap_policy.as_deref() {
+            None | Some("skip") => Overlap::Skip,
+            Some("allow") => Overlap::Allow,
+            Some(other) => return Err(invalid(format!("overlap_policy is '{other}': use skip or allow"))),
+        };
+        let template = match (wanted.job_template, wanted.action) {
+            (Some(template), None) | (None, Some(template)) => template,
+            (None, None) => return Err(invalid("job_template is missing: say what is to be submitted")),
+            (Some(_), Some(_)) => {
+                return Err(invalid("job_template and action are both given: a schedule submits one"));
+            }
+        };
+        let timezone = wanted.timezone.unwrap_or_else(|| "UTC".into());
+        let next_run_at = next(&wanted.expression, &timezone, now)?;
+        Ok(Self {
+            name: wanted.name,
+            expression: wanted.expression,
+            timezone,
+            overlap_policy,
+            enabled: wanted.enabled.unwrap_or(true),
+            template,
+            created_at: now,
+            next_run_at: Some(next_run_at),
+            last_run_at: None,
+            last_id: None,
+            pending_id: None,
+            runs: 0,
+        })
+    }
+
+    /// Whether its time has come.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.enabled && self.next_run_at.is_some_and(|at| at <= now)
+    }
+
+    /// Its time has come at `now`: of times that have passed meanwhile, one counts. `id` is what is submitted then; `None` where the
+    /// run before is under way, and this one is left out.
+    pub fn fired(&self, id: Option<String>, now: Timestamp) -> Self {
+        let fired = id.is_some();
+        Self {
+            next_run_at: next(&self.expression, &self.timezone, now).ok(),
+            pending_id: id,
+            last_run_at: if fired { Some(now) } else { self.last_run_at },
+            runs: self.runs + u64::from(fired),
+            ..self.clone()
+        }
+    }
+
+    /// What it had decided on is submitted.
+    #[must_use]
+    pub fn submitted(&self) -> Self {
+        Self { last_id: self.pending_id.clone().or(self.last_id.clone()), pending_id: None, ..self.clone() }
+    }
+
+    /// Whether it submits an action of a plan rather than a job.
+    pub fn is_action(&self) -> bool {
+        is_action(&self.template)
+    }
+}
+
+/// Whether a document is an action of a plan rather than a job.
+pub fn is_action(document: &RawValue) -> bool {
+    serde_json::from_str::<Value>(document.get()).is_ok_and(|document| document.get("plan_id").is_some())
+}
+
+/// Whether a schedule or a workflow may have this name.
+pub fn check_name(name: &str) -> Result<(), Rejection> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(legal) {
+        let text = format!("name is to have 1 to {MAX_NAME_BYTES} letters, digits, '.', '_', ':' and '-'");
+        return Err(invalid(text));
+    }
+    Ok(())
+}
+
+/// The next time after `after` that an expression names in a time zone.
+pub fn next(expression: &str, timezone: &str, after: Timestamp) -> Result<Timestamp, Rejection> {
+    let zone: Tz = timezone.parse().map_err(|_| {
+        invalid(format!(
+            "timezone '{timezone}' is not known: use a name of the IANA's database, such as Europe/Berlin"
+        ))
+    })?;
+    let is_word = expression.starts_with('@');
+    if !is_word && expression.split_whitespace().count() != 5 {
+        return Err(invalid(format!(
+            "expression '{expression}' is not valid: give minute, hour, day, month and weekday, or a word such as @daily"
+        )));
+    }
+    let parser =
+        CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).dom_and_dow(false).build();
+    let cron = parser
+        .parse(expression)
+        .map_err(|error| invalid(format!("expression '{expression}' is not valid: {error}")))?;
+    let after = i64::try_from(after.0).ok().and_then(DateTime::<Utc>::from_timestamp_millis);
+    let after = after.ok_or_else(|| invalid("no time comes after this one"))?.with_timezone(&zone);
+    let next = cron.find_next_occurrence(&after, false);
+    let next =
+        next.map_err(|error| invalid(format!("expression '{expression}' names no time to come: {error}")))?;
+    u64::try_from(next.timestamp_millis()).map(Timestamp).map_err(|_| invalid("it names a time before 1970"))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+
+    use super::{Schedule, next};
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    fn after(expression: &str, zone: &str, now: &str) -> String {
+        next(expression, zone, at(now)).unwrap().to_string()
+    }
+
+    #[test]
+    fn the_next_time_is_that_of_the_zone() {
+        assert_eq!(after("* * * * *", "UTC", "2026-11-22T10:00:00Z"), "2026-11-22T10:01:00.000Z");
+        assert_eq!(after("0 9 * * *", "Asia/Tokyo", "2026-11-22T10:00:00Z"), "2026-11-23T00:00:00.000Z");
+        assert_eq!(
+            after("0 9 * * *", "America/New_York", "2026-07-01T00:00:00Z"),
+            "2026-07-01T13:00:00.000Z"
+        );
+        assert_eq!(
+            after("0 9 * * *", "America/New_York", "2026-12-01T00:00:00Z"),
+            "2026-12-01T14:00:00.000Z"
+        );
+        assert_eq!(after("@daily", "UTC", "2026-11-22T10:00:00Z"), "2026-11-23T00:00:00.000Z");
+        assert_eq!(after("@hourly", "UTC", "2026-11-22T10:00:00Z"), "2026-11-22T11:00:00.000Z");
+        assert_eq!(after("@weekly", "UTC", "2026-11-22T10:00:00Z"), "2026-11-29T00:00:00.000Z");
+    }
+
+    #[test]
+    fn an_hour_that_comes_twice_or_never_is_one_run() {
+        // Clocks go forward at 2 on 2026-03-29, back at 3 on 2026-10-25.
+        let forward = after("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z");
+        assert!(forward.starts_with("2026-03-29T01:"), "{forward}");
+        let first = after("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z");
+        assert_eq!(first, "2026-10-25T00:30:00.000Z");
+        assert_eq!(after("30 2 * * *", "Europe/Berlin", &first), "2026-10-26T01:30:00.000Z");
+    }
+
+    #[test]
+    fn what_is_no_schedule_is_said() {
+        for (expression, zone) in [
+            ("not a valid cron", "UTC"),
+            ("0 0 0 0 0 0 0", "UTC"),
+            ("99 25 32 13 8", "UTC"),
+            ("* * * * * *", "UTC"),
+            ("@never", "UTC"),
+            ("", "UTC"),
+            ("0 0 30 2 *", "UTC"),
+            ("* * * * *", "Mars/Olympus"),
+        ] {
+            let said = next(expression, zone, at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
+            assert!(said.starts_with("Invalid schedule: "), "{said}");
+        }
+    }
+
+    fn schedule() -> Schedule {
+        let wanted = r#"{"name":"n","expression":"* * * * *","job_template":{"type":"a","args":[]}}"#;
+        Schedule::new(serde_json::from_str(wanted).unwrap(), at("2026-11-22T10:00:30Z")).unwrap()
+    }
+
+    #[test]
+    fn of_times_that_have_passed_one_counts() {
+        let made = schedule();
+        assert!(!made.is_due(at("2026-11-22T10:00:59Z")) && made.is_due(at("2026-11-22T10:01:00Z")));
+        let fired = made.fired(Some("j".into()), at("2026-11-22T12:00:10Z"));
+        assert_eq!(fired.next_run_at, Some(at("2026-11-22T12:01:00Z")));
+        assert_eq!((fired.pending_id.as_deref(), fired.runs), (Some("j"), 1));
+        let done = fired.submitted();
+        assert_eq!((done.pending_id, done.last_id.as_deref()), (None, Some("j")));
+        let skipped = made.fired(None, at("2026-11-22T12:00:10Z"));
+        assert_eq!((skipped.runs, skipped.last_run_at), (0, None));
+    }
+}

@@ -1,0 +1,289 @@
+//! What a worker says of a job that it fetched over HTTP (seed 002): done, failed, still at it, so far.
+
+use agenix_protocol::time::Timestamp;
+
+use super::{Fault, Job, Outcome, Progress, State, report::failed};
+use crate::rejection::Rejection;
+
+/// Who says something of a job, as far as that was said: it is checked against who has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Said<'s> {
+    /// The worker.
+    pub who: Option<&'s str>,
+    /// The attempt that it is about, as the Open Job Spec counts them.
+    pub attempt: Option<u32>,
+}
+
+/// Whether the attempt of the moment is meant, and by the one who has it.
+fn check(job: &Job, said: Said<'_>) -> Result<(), Rejection> {
+    if job.state != State::Active {
+        return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.ojs_name() });
+    }
+    if let Some(who) = said.who.filter(|who| !job.is_held_by(who)) {
+        let holder = job.holder.clone().unwrap_or_default();
+        return Err(Rejection::NotHolder { worker: who.to_owned(), holder });
+    }
+    let current = job.shown_attempt();
+    match said.attempt.filter(|told| *told != current) {
+        Some(told) => Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current }),
+        None => Ok(()),
+    }
+}
+
+/// Whether this was said of this very attempt before: its answer was lost on the way.
+fn is_repeated(job: &Job, said: Said<'_>) -> bool {
+    said.who.is_some() && said.who == job.holder.as_deref() && said.attempt == Some(job.shown_attempt())
+}
+
+/// A job is done.
+pub fn acked(job: &Job, said: Said<'_>, now: Timestamp) -> Result<Outcome, Rejection> {
+    if job.state == State::Completed && is_repeated(job, said) {
+        return Ok(Outcome::Unchanged);
+    }
+    check(job, said)?;
+    let mut next = job.clone();
+    next.error = None;
+    next.release();
+    next.end(State::Completed, now);
+    Ok(Outcome::Changed(Box::new(next)))
+}
+
+/// A job failed; with `requeue` its worker only gives it back, and no failure is counted. `jitter` is a random number in 0..1.
+pub fn nacked(
+    job: &Job,
+    said: Said<'_>,
+    fault: &Fault,
+    requeue: bool,
+    now: Timestamp,
+    jitter: f64,
+) -> Result<Outcome, Rejection> {
+    if job.state != State::Active && job.state != State::Completed && is_repeated(job, said) {
+        return Ok(Outcome::Unchanged);
+    }
+    check(job, said)?;
+    let mut next = job.clone();
+    if requeue {
+        next.offer_again();
+    } else {
+        next = failed(next, fault, now, jitter);
+    }
+    Ok(Outcome::Changed(Box::new(next)))
+}
+
+/// Its worker is still at it: the claim holds for its full time again, or from now on for another.
+pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> Outcome {
+    if !job.is_held_by(who) || !job.is_reserved() {
+        return Outcome::Unchanged;
+    }
+    let mut next = job.clone();
+    if let Some(ojs) = &mut next.ojs {
+        ojs.lease_ms = visibility_ms.unwrap_or(ojs.lease_ms);
+        ojs.leased_until = Some(now.plus_ms(ojs.lease_ms));
+    }
+    next.due_at = next.lease_over_at();
+    Outcome::Changed(Box::new(next))
+}
+
+/// How far its worker is, from 0 to 1; that is a sign of life, too. Of a job that nobody has it says nothing.
+pub fn progressed(job: &Job, progress: f64, report: &Progress, now: Timestamp) -> Outcome {
+    if job.state != State::Active {
+        return Outcome::Unchanged;
+    }
+    let holder = job.holder.clone().unwrap_or_default();
+    let mut next = match extended(job, &holder, None, now) {
+        Outcome::Changed(next) => *next,
+        Outcome::Unchanged => job.clone(),
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100")]
+    let percent = (progress.clamp(0.0, 1.0) * 100.0) as f32;
+    next.progress_percent = Some(percent);
+    if let Some(ojs) = &mut next.ojs {
+        ojs.progress = Some(report.clone());
+    }
+    Outcome::Changed(Box::new(next))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+
+    use super::{Said, acked, extended, nacked, progressed};
+    use crate::{
+        action::Action,
+        job::{
+            Fault, Hold, Job, Ojs, Outcome, Place, Progress, State, Terms, abandoned, activated, claimed,
+            due, expired, retried,
+        },
+        rejection::Rejection,
+        retry::Retry,
+    };
+
+    const T0: Timestamp = Timestamp(10_000);
+    const W: Said<'_> = Said { who: Some("w"), attempt: None };
+
+    fn ojs(retry: Retry) -> Ojs {
+        Ojs { retry: Some(retry), visibility_ms: 3000, ..Ojs::of("email.send") }
+    }
+
+    fn submitted(ojs: Ojs, timeout_ms: u64) -> Job {
+        let max_attempts = ojs.retry.as_ref().map_or(1, |retry| retry.max_attempts);
+        let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), T0);
+        let terms = Terms {
+            max_retries: max_attempts.saturating_sub(1),
+            timeout_ms,
+            ojs: Some(Box::new(ojs)),
+            ..Terms::default()
+        };
+        Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, T0)
+    }
+
+    fn steady(max_attempts: u32) -> Retry {
+        Retry { max_attempts, jitter: false, ..Retry::default() }
+    }
+
+    fn fetch(job: &Job, at: Timestamp) -> Job {
+        claimed(job, "w", at, Hold { start_timeout_ms: 60_000, visibility_ms: None })
+    }
+
+    fn fetched(max_attempts: u32) -> Job {
+        fetch(&submitted(ojs(steady(max_attempts)), 0), T0)
+    }
+
+    fn changed(outcome: Result<Outcome, Rejection>) -> Job {
+        match outcome.unwrap() {
+            Outcome::Changed(job) => *job,
+            Outcome::Unchanged => panic!("nothing changed"),
+        }
+    }
+
+    fn error() -> Fault {
+        Fault {
+            code: "handler_error".into(),
+            kind: "Net".into(),
+            message: "reset".into(),
+            ..Fault::default()
+        }
+    }
+
+    fn kinds(job: &Job) -> Vec<(&str, u32)> {
+        let failures = &job.ojs.as_ref().unwrap().failures;
+        failures.iter().map(|failure| (failure.kind.as_str(), failure.attempt)).collect()
+    }
+
+    #[test]
+    fn a_fetched_job_is_reserved_and_the_start_is_not_waited_for() {
+        let job = fetched(3);
+        assert_eq!((job.state, job.attempt, job.due_at), (State::Active, 1, Some(T0.plus_ms(3000))));
+        let done = changed(acked(&job, W, T0));
+        assert_eq!((done.state, done.ended_at, done.due_at), (State::Completed, Some(T0), None));
+    }
+
+    #[test]
+    fn only_the_attempt_of_the_moment_and_who_has_it_may_say_something() {
+        let job = fetched(3);
+        let other = Said { who: Some("x"), attempt: None };
+        assert!(matches!(acked(&job, other, T0), Err(Rejection::NotHolder { .. })));
+        assert!(matches!(nacked(&job, other, &error(), false, T0, 0.5), Err(Rejection::NotHolder { .. })));
+        let stale = Said { attempt: Some(7), ..W };
+        assert!(matches!(acked(&job, stale, T0), Err(Rejection::StaleAttempt { told: 7, current: 1, .. })));
+        let waiting = submitted(ojs(steady(3)), 0);
+        assert!(matches!(acked(&waiting, Said::default(), T0), Err(Rejection::NotActive { .. })));
+        let done = changed(acked(&job, Said::default(), T0));
+        assert!(acked(&done, W, T0).is_err(), "once is enough");
+        let again = Said { attempt: Some(1), ..W };
+        assert_eq!(acked(&done, again, T0), Ok(Outcome::Unchanged), "its answer was lost");
+        assert!(nacked(&done, again, &error(), false, T0, 0.5).is_err());
+    }
+
+    #[test]
+    fn failures_are_remembered_until_no_attempt_is_left() {
+        let waits = changed(nacked(&fetched(2), W, &error(), false, T0, 0.5));
+        assert_eq!((waits.state, waits.due_at), (State::Retryable, Some(T0.plus_ms(1000))));
+        let Outcome::Changed(ready) = due(&waits, T0.plus_ms(1000), 0.5) else { panic!("it is due") };
+        let end = changed(nacked(&fetch(&ready, T0), W, &error(), false, T0, 0.5));
+        assert_eq!((end.state, end.is_dead), (State::Discarded, false));
+        assert_eq!(kinds(&end), [("Net", 1), ("Net", 2)]);
+    }
+
+    #[test]
+    fn a_dead_letter_is_one_where_that_was_asked_for() {
+        let retry = Retry { to_dead_letter: true, ..steady(1) };
+        let end = changed(nacked(&fetch(&submitted(ojs(retry), 0), T0), W, &error(), false, T0, 0.5));
+        assert_eq!((end.state, end.is_dead), (State::Discarded, true));
+        let anew = changed(retried(&end, true));
+        assert_eq!((anew.state, anew.shown_attempt()), (State::Available, 0));
+        assert_eq!(fetch(&anew, T0).shown_attempt(), 1);
+    }
+
+    #[test]
+    fn a_final_error_is_not_tried_again() {
+        let final_error = Fault { retryable: Some(false), ..error() };
+        let end = changed(nacked(&fetched(5), W, &final_error, false, T0, 0.5));
+        assert_eq!((end.state, end.failures), (State::Discarded, 1));
+    }
+
+    #[test]
+    fn what_is_given_back_failed_not() {
+        let back = changed(nacked(&fetched(1), W, &error(), true, T0, 0.5));
+        assert_eq!((back.state, back.failures, back.due_at), (State::Available, 0, None));
+    }
+
+    #[test]
+    fn silence_costs_an_attempt_and_a_beat_gives_the_full_time_again() {
+        let job = fetched(2);
+        let Outcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(2000)) else {
+            panic!("it is held")
+        };
+        assert_eq!(due(&beaten, T0.plus_ms(4999), 0.5), Outcome::Unchanged);
+        let Outcome::Changed(lapsed) = due(&beaten, T0.plus_ms(5000), 0.5) else { panic!("it is due") };
+        assert_eq!((lapsed.state, lapsed.failures), (State::Available, 1));
+        let Outcome::Changed(end) = abandoned(&fetch(&lapsed, T0), "w", T0) else { panic!("it was held") };
+        assert_eq!(end.state, State::Discarded);
+        assert_eq!(kinds(&end), [("visibility_timeout", 1), ("worker_death", 2)]);
+        assert_eq!(extended(&job, "x", None, T0), Outcome::Unchanged);
+        let longer = extended(&job, "w", Some(9000), T0);
+        assert!(matches!(longer, Outcome::Changed(job) if job.due_at == Some(T0.plus_ms(9000))));
+    }
+
+    #[test]
+    fn an_attempt_that_takes_too_long_fails_however_often_its_worker_is_heard_of() {
+        let job = fetch(&submitted(ojs(steady(2)), 2000), T0);
+        let Outcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(1999)) else {
+            panic!("it is held")
+        };
+        let Outcome::Changed(late) = due(&beaten, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        assert_eq!((late.state, kinds(&late)), (State::Retryable, vec![("timeout", 1)]));
+    }
+
+    #[test]
+    fn what_nobody_began_with_in_time_is_discarded() {
+        let job = submitted(Ojs { expires_at: Some(T0.plus_ms(2000)), ..ojs(steady(3)) }, 0);
+        assert_eq!((job.state, job.due_at), (State::Available, Some(T0.plus_ms(2000))));
+        assert_eq!(expired(&job, T0.plus_ms(1999)), None);
+        let Outcome::Changed(late) = due(&job, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        assert_eq!((late.state, late.ojs.as_ref().unwrap().is_expired), (State::Discarded, true));
+        assert_eq!(expired(&fetch(&job, T0), T0.plus_ms(9000)), None, "somebody has begun");
+    }
+
+    #[test]
+    fn a_staged_job_waits_to_be_released() {
+        let terms = Terms { is_staged: true, run_at: Some(T0.plus_ms(5)), ..Terms::default() };
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
+        let job = Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, T0);
+        assert_eq!((job.state, job.due_at), (State::Staged, None));
+        let released = changed(activated(&job));
+        assert_eq!(released.state, State::Available);
+        assert!(matches!(activated(&released), Err(Rejection::NotStaged(_))));
+    }
+
+    #[test]
+    fn progress_is_a_sign_of_life() {
+        let report = Progress::new(Some("half"), None, T0);
+        let Outcome::Changed(job) = progressed(&fetched(3), 0.5, &report, T0.plus_ms(1000)) else {
+            panic!("it runs")
+        };
+        assert_eq!((job.progress_percent, job.due_at), (Some(50.0), Some(T0.plus_ms(4000))));
+        let waiting = submitted(ojs(steady(3)), 0);
+        assert_eq!(progressed(&waiting, 0.5, &report, T0), Outcome::Unchanged);
+    }
+}

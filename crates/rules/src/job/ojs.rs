@@ -1,0 +1,163 @@
+//! What a job that came by the Open Job Spec has beside what every job has.
+
+use agenix_protocol::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::report::cut;
+use crate::retry::Retry;
+
+/// Most failures that a job remembers; the oldest are forgotten first.
+pub const MAX_FAILURES_KEPT: usize = 25;
+/// Most bytes of a failure's details, of a progress report's data.
+const MAX_DETAIL_BYTES: usize = 16 * 1024;
+
+/// A failure as it is reported.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Fault {
+    /// The word of the protocol: `handler_error`, `timeout`.
+    pub code: String,
+    /// What kind of error it was, in the words of whoever had it.
+    pub kind: String,
+    /// For people.
+    pub message: String,
+    /// Whether it is worth another attempt, where that was said.
+    pub retryable: Option<bool>,
+    /// Anything else about it, JSON.
+    pub details: Option<String>,
+}
+
+impl Fault {
+    /// Whether no other attempt is worth it.
+    pub fn is_final(&self, retry: &Retry) -> bool {
+        self.retryable == Some(false) || retry.is_final([&self.code, &self.kind])
+    }
+
+    /// A failure that agq itself has noticed.
+    pub fn noticed(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.into(), kind: code.into(), message: message.into(), ..Self::default() }
+    }
+}
+
+/// A failure as a job remembers it. Durable and positional: append, never reorder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// See [`Fault`].
+    pub code: String,
+    /// See [`Fault`].
+    pub kind: String,
+    /// See [`Fault`].
+    pub message: String,
+    /// Whether it was worth another attempt.
+    pub retryable: bool,
+    /// See [`Fault`].
+    pub details: Option<String>,
+    /// The attempt that failed.
+    pub attempt: u32,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What a worker said of its progress, beside the number. Durable and positional.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// For people.
+    pub message: Option<String>,
+    /// Anything, JSON.
+    pub data: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Progress {
+    /// A report; what is too long is cut or left out.
+    pub fn new(message: Option<&str>, data: Option<String>, at: Timestamp) -> Self {
+        let message = message.map(|message| cut(message).to_owned());
+        Self { message, data: data.filter(|data| data.len() <= MAX_DETAIL_BYTES), at }
+    }
+}
+
+/// What a job that came by the Open Job Spec has beside what every job has. Durable and positional: append, never reorder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ojs {
+    /// Its type.
+    pub job_type: String,
+    /// The queue it waits in.
+    pub queue: String,
+    /// How it is tried again; `None` as its plan says.
+    pub retry: Option<Retry>,
+    /// How long a claim of it holds where its worker does not say, in milliseconds; 0 where an agw runs it, whose claims hold
+    /// otherwise.
+    pub visibility_ms: u64,
+    /// For how long the claim of the moment is renewed each time, in milliseconds.
+    pub lease_ms: u64,
+    /// Until when the claim of the moment holds.
+    pub leased_until: Option<Timestamp>,
+    /// The attempts before somebody asked for it to be tried again from the beginning.
+    pub attempts_before: u32,
+    /// When it is too late to begin with it.
+    pub expires_at: Option<Timestamp>,
+    /// Whether it was too late.
+    pub is_expired: bool,
+    /// When it was to run at the earliest, as it was submitted.
+    pub scheduled_at: Option<Timestamp>,
+    /// How it failed, the oldest first.
+    pub failures: Vec<Failure>,
+    /// What its worker last said of its progress.
+    pub progress: Option<Progress>,
+    /// The key of the limit that it stands under.
+    pub limit: Option<String>,
+    /// The hash of the kind of which it is to be the only one.
+    pub unique: Option<String>,
+    /// The workflow that it is a part of.
+    pub workflow: Option<String>,
+    /// What its worker is told while it runs it: a directive that was submitted with it, for tests of workers.
+    pub directive: Option<String>,
+    /// Of a job that runs a plan, what else was submitted, JSON: its input is the plan's.
+    pub document: Option<String>,
+}
+
+impl Ojs {
+    /// A job of this type that says nothing else.
+    pub fn of(job_type: impl Into<String>) -> Self {
+        Self {
+            job_type: job_type.into(),
+            queue: String::new(),
+            retry: None,
+            visibility_ms: 0,
+            lease_ms: 0,
+            leased_until: None,
+            attempts_before: 0,
+            expires_at: None,
+            is_expired: false,
+            scheduled_at: None,
+            failures: Vec::new(),
+            progress: None,
+            limit: None,
+            unique: None,
+            workflow: None,
+            directive: None,
+            document: None,
+        }
+    }
+
+    /// Whether a worker of the Open Job Spec runs it, rather than an agw.
+    pub fn is_reserved(&self) -> bool {
+        self.visibility_ms > 0
+    }
+
+    /// Remembers a failure.
+    pub fn remember(&mut self, fault: Fault, retryable: bool, attempt: u32, at: Timestamp) {
+        if self.failures.len() >= MAX_FAILURES_KEPT {
+            self.failures.remove(0);
+        }
+        self.failures.push(Failure {
+            code: cut(&fault.code).to_owned(),
+            kind: cut(&fault.kind).to_owned(),
+            message: cut(&fault.message).to_owned(),
+            retryable,
+            details: fault.details.filter(|details| details.len() <= MAX_DETAIL_BYTES),
+            attempt: attempt.saturating_sub(self.attempts_before),
+            at,
+        });
+    }
+}

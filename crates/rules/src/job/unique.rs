@@ -1,0 +1,59 @@
+//! Which two jobs are the same, and what becomes of the second (ojs-unique-jobs).
+
+use agenix_protocol::{ids::JobId, time::Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::Job;
+use crate::rejection::Rejection;
+
+/// What becomes of a job that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnConflict {
+    /// It is refused.
+    Reject,
+    /// The one that is there stands for it.
+    Ignore,
+    /// The one that is there is cancelled.
+    Replace,
+}
+
+/// What makes a job the only one of its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unique {
+    /// The hash of what jobs of its kind have in common.
+    pub key: String,
+    /// What becomes of a second one.
+    pub on_conflict: OnConflict,
+    /// States in which the first counts; as the Open Job Spec names them.
+    pub states: Vec<String>,
+    /// How long after its submission the first counts, in milliseconds; `None` for ever.
+    pub period_ms: Option<u64>,
+}
+
+/// What a job meets that is the only one of its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Met {
+    /// None that counts.
+    Nobody,
+    /// One that stands for it.
+    Stand(JobId),
+    /// One that it replaces.
+    Replaced,
+}
+
+impl Unique {
+    /// What becomes of a job, where `first` came before it.
+    pub fn against(&self, first: Option<&Job>, now: Timestamp) -> Result<Met, Rejection> {
+        let counts = |job: &&Job| {
+            self.states.iter().any(|state| state == job.state.ojs_name())
+                && self.period_ms.is_none_or(|period| now < job.created_at.plus_ms(period))
+        };
+        let Some(first) = first.filter(counts) else { return Ok(Met::Nobody) };
+        match self.on_conflict {
+            OnConflict::Reject => Err(Rejection::DuplicateJob(first.job_id.clone())),
+            OnConflict::Ignore => Ok(Met::Stand(first.job_id.clone())),
+            OnConflict::Replace if first.is_ended() => Ok(Met::Nobody),
+            OnConflict::Replace => Ok(Met::Replaced),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How many jobs with one key may run at once, and how many may begin in a time (ext rate-limiting). It holds jobs back when they
+//! are fetched, never when they are submitted.
+
+use agenix_protocol::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// What a limit allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LimitTerms {
+    /// How many may run at once; `None` for no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u64>,
+    /// How many may begin in a period; `None` for no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// The period, in milliseconds.
+    #[serde(default)]
+    pub period_ms: u64,
+}
+
+/// A limit and how far it is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Limit {
+    /// What it allows, as the job that was submitted last has it.
+    pub terms: LimitTerms,
+    /// How many run now.
+    pub active: u64,
+    /// When all that has begun would have, evenly spread over its periods (GCRA: ITU-T I.371).
+    pub spread_until: Timestamp,
+}
+
+impl Limit {
+    /// Whether another job may begin at `now`.
+    pub fn admits(&self, now: Timestamp) -> bool {
+        let has_place = self.terms.concurrency.is_none_or(|most| self.active < most);
+        has_place && self.begins_at(now) <= now
+    }
+
+    /// When the rate lets another job begin at the earliest.
+    pub fn begins_at(&self, now: Timestamp) -> Timestamp {
+        let Some(gap) = self.gap_ms() else { return now };
+        // As many as may begin in a period may begin together.
+        let burst = gap.saturating_mul(self.terms.rate.unwrap_or(1).saturating_sub(1));
+        Timestamp(self.spread_until.max(now).0.saturating_sub(burst)).max(now)
+    }
+
+    /// A job has begun.
+    #[must_use]
+    pub fn begun(self, now: Timestamp) -> Self {
+        let spread_until =
+            self.gap_ms().map_or(self.spread_until, |gap| self.spread_until.max(now).plus_ms(gap));
+        Self { active: self.active + 1, spread_until, ..self }
+    }
+
+    /// A job runs no more.
+    #[must_use]
+    pub fn ended(self) -> Self {
+        Self { active: self.active.saturating_sub(1), ..self }
+    }
+
+    fn gap_ms(&self) -> Option<u64> {
+        self.terms.rate.map(|rate| self.terms.period_ms.div_ceil(rate.max(1)).max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+
+    use super::{Limit, LimitTerms};
+
+    fn limit(concurrency: Option<u64>, rate: Option<u64>) -> Limit {
+        Limit { terms: LimitTerms { concurrency, rate, period_ms: 1000 }, ..Limit::default() }
+    }
+
+    #[test]
+    fn no_more_run_at_once_than_may() {
+        let now = Timestamp(5000);
+        let full = limit(Some(2), None).begun(now).begun(now);
+        assert!(limit(Some(2), None).begun(now).admits(now));
+        assert!(!full.admits(now) && full.ended().admits(now));
+        assert!(!limit(Some(0), None).admits(now));
+    }
+
+    #[test]
+    fn no_more_begin_in_a_period_than_may() {
+        let at = |ms: u64| Timestamp(5000 + ms);
+        let one = limit(None, Some(1)).begun(at(0));
+        assert!(!one.admits(at(999)) && one.admits(at(1000)));
+        assert_eq!(one.begins_at(at(10)), at(1000));
+        let three = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| {
+            assert!(limit.admits(at(0)));
+            limit.begun(at(0))
+        });
+        assert!(!three.admits(at(333)) && three.admits(at(334)));
+        assert!(!three.begun(at(334)).admits(at(335)));
+    }
+}

@@ -1,0 +1,322 @@
+//! A job as it is submitted: which fields there are, and what they may be (ojs-core, ojs-json-format).
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::{
+    documents::to_json,
+    ids::{JobId, PlanId},
+    names::SCHEDULED,
+    time::Timestamp,
+};
+use serde_json::{Map, Value, value::RawValue};
+use sha2::{Digest, Sha256};
+
+use super::{
+    DEFAULT_QUEUE, PLAN_PREFIX, VISIBILITY_MS,
+    options::{Fields, invalid},
+};
+use crate::{
+    job::{Ojs, Unique},
+    limit::LimitTerms,
+    rejection::Rejection,
+};
+
+/// Most bytes in a job's type, in a queue's name.
+const MAX_NAME_BYTES: usize = 128;
+/// States in which a job counts as the first of its kind, where nothing is said: all in which it has not ended.
+const COUNTING: [&str; 5] = ["available", "active", "scheduled", "retryable", "pending"];
+
+/// A document's fields, each as it came.
+type Document = BTreeMap<String, Box<RawValue>>;
+
+/// A job that was submitted and is legal.
+#[derive(Debug, Clone)]
+pub struct Submitted {
+    /// Its id, where it came with one.
+    pub job_id: Option<JobId>,
+    /// The plan that it runs, where it runs one.
+    pub plan_id: Option<PlanId>,
+    /// Its queue, where it names one.
+    pub queue: Option<String>,
+    /// -100 to 100.
+    pub priority: i32,
+    /// When it may run at the earliest.
+    pub run_at: Option<Timestamp>,
+    /// Whether it waits to be released.
+    pub is_staged: bool,
+    /// How long an attempt may take, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// What else it has.
+    pub ojs: Ojs,
+    /// What makes it the only one of its kind.
+    pub unique: Option<Unique>,
+    /// The limit that it stands under.
+    pub limit: Option<LimitTerms>,
+    /// Its input: the plan's where it runs one, else all of it.
+    pub input: String,
+}
+
+/// Fields that only agq says: whoever submits them is not listened to.
+const OWN: [&str; 27] = [
+    "state",
+    "queue",
+    "priority",
+    "attempt",
+    "max_attempts",
+    "timeout_ms",
+    "visibility_timeout_ms",
+    "created_at",
+    "enqueued_at",
+    "scheduled_at",
+    "expires_at",
+    "started_at",
+    "completed_at",
+    "cancelled_at",
+    "discarded_at",
+    "next_attempt_at",
+    "retry_delay_ms",
+    "error",
+    "errors",
+    "result",
+    "progress",
+    "tags",
+    "parent_results",
+    "workflow_id",
+    "worker_id",
+    "action_id",
+    "id",
+];
+
+impl Submitted {
+    /// The job with what came of those before it, JSON each.
+    #[must_use]
+    pub fn with_parents(self, results: &[String]) -> Self {
+        let list = format!("[{}]", results.join(","));
+        let (target, is_input) = match &self.ojs.document {
+            Some(document) => (document.clone(), false),
+            None => (self.input.clone(), true),
+        };
+        let Ok(mut document) = serde_json::from_str::<Document>(&target) else { return self };
+        let Ok(list) = RawValue::from_string(list) else { return self };
+        document.insert("parent_results".into(), list);
+        let text = to_json(&document);
+        if is_input {
+            Self { input: text, ..self }
+        } else {
+            Self { ojs: Ojs { document: Some(text), ..self.ojs }, ..self }
+        }
+    }
+}
+
+/// Reads a job that is submitted at `now`.
+pub fn read(mut document: Document, now: Timestamp) -> Result<Submitted, Rejection> {
+    let job_type = read_type(&document)?;
+    let job_id = value_of(&document, "id")?.map(|id| read_id(&id)).transpose()?;
+    document.retain(|field, _| !OWN.contains(&field.as_str()));
+    let args = document.get("args").filter(|args| args.get() != "null");
+    let args = args.ok_or_else(|| {
+        invalid("args is missing: a job has a list of arguments, which may be empty".into())
+    })?;
+    if !args.get().starts_with('[') {
+        return Err(invalid("args is no list: put the arguments into one".into()));
+    }
+    check_object(&document, "meta")?;
+    let options = match value_of(&document, "options")? {
+        None => Map::new(),
+        Some(Value::Object(options)) => options,
+        Some(_) => return Err(invalid("options is no object".into())),
+    };
+    let options = Fields::of("options", &options);
+    let queue =
+        options.text("queue")?.map(|queue| check_queue(queue).map(|()| queue.to_owned())).transpose()?;
+    let in_queue = queue.as_deref().unwrap_or(DEFAULT_QUEUE);
+    let plan_id = job_type
+        .strip_prefix(PLAN_PREFIX)
+        .map(|id| PlanId::new(id).map_err(|error| invalid(format!("type: {error}"))));
+    let plan_id = plan_id.transpose()?;
+    let limit = options.object("rate_limit")?.map(|limit| limit.limit(in_queue)).transpose()?;
+    let scheduled_at = options.moment("scheduled_at", now)?.or(options.moment("delay_until", now)?);
+    options.texts("tags")?;
+    let retry = options.object("retry")?.map(|retry| retry.retry()).transpose()?;
+    let visibility_ms = options.ms("visibility_timeout_ms")?;
+    let directive = match options.object("metadata")? {
+        Some(metadata) => metadata.text("test_directive")?.map(str::to_owned),
+        None => None,
+    };
+    let unique = options
+        .object("unique")?
+        .map(|unique| read_unique(&unique, &document, &job_type, in_queue))
+        .transpose()?;
+    let ojs = Ojs {
+        // A plan's own retries count where nothing is said.
+        retry: if plan_id.is_none() { Some(retry.unwrap_or_default()) } else { retry },
+        visibility_ms: if plan_id.is_none() { visibility_ms.unwrap_or(VISIBILITY_MS) } else { 0 },
+        expires_at: options.moment("expires_at", now)?,
+        scheduled_at: scheduled_at.filter(|at| *at > now),
+        limit: limit.as_ref().map(|(key, _)| key.clone()),
+        unique: unique.as_ref().map(|unique| unique.key.clone()),
+        directive,
+        ..Ojs::of(job_type)
+    };
+    let (input, kept) = match &plan_id {
+        None => (to_json(&document), None),
+        Some(_) => (plan_input(args)?, Some(to_json(&without_args(&document)))),
+    };
+    Ok(Submitted {
+        job_id,
+        plan_id,
+        priority: options.priority()?,
+        run_at: scheduled_at,
+        is_staged: options.flag("pending")?.unwrap_or_default(),
+        timeout_ms: options.ms("timeout_ms")?.or(options.seconds("timeout")?),
+        ojs: Ojs { document: kept, ..ojs },
+        unique,
+        limit: limit.map(|(_, terms)| terms),
+        input,
+        queue,
+    })
+}
+
+/// A field of any form but null.
+fn value_of(document: &Document, field: &str) -> Result<Option<Value>, Rejection> {
+    let read = |raw: &RawValue| {
+        serde_json::from_str(raw.get()).map_err(|error| invalid(format!("{field}: {error}")))
+    };
+    Ok(document.get(field).map(|raw| read(raw)).transpose()?.filter(|value: &Value| !value.is_null()))
+}
+
+fn check_object(document: &Document, field: &str) -> Result<(), Rejection> {
+    match document.get(field).map(|raw| raw.get()) {
+        Some(text) if text != "null" && !text.starts_with('{') => {
+            Err(invalid(format!("{field} is no object")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_type(document: &Document) -> Result<String, Rejection> {
+    let name = match value_of(document, "type")? {
+        None => {
+            return Err(invalid(
+                "type is missing: a job names what is to be done, such as email.send".into(),
+            ));
+        }
+        Some(Value::String(name)) => name,
+        Some(_) => return Err(invalid("type is no text".into())),
+    };
+    // What follows `plan.` is the id of a plan, and has its form.
+    let checked = if name.starts_with(PLAN_PREFIX) { "plan" } else { name.as_str() };
+    let is_part = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_lowercase())
+            && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-')
+    };
+    if name.len() > MAX_NAME_BYTES || !checked.split('.').all(is_part) {
+        let shown: String = name.chars().take(40).collect();
+        return Err(invalid(format!(
+            "type '{}' is not valid: use at most {MAX_NAME_BYTES} lower-case letters, digits, '_' and '-' in parts that begin with a letter, with dots between them",
+            shown.escape_debug()
+        )));
+    }
+    Ok(name)
+}
+
+/// A UUID of version 7 in lower case (RFC 9562).
+pub fn is_uuid_v7(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_fine = |(at, byte): (usize, &u8)| match at {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        14 => *byte == b'7',
+        19 => matches!(byte, b'8' | b'9' | b'a' | b'b'),
+        _ => byte.is_ascii_digit() || (b'a'..=b'f').contains(byte),
+    };
+    bytes.len() == 36 && bytes.iter().enumerate().all(is_fine)
+}
+
+fn read_id(id: &Value) -> Result<JobId, Rejection> {
+    let text = id.as_str().filter(|text| is_uuid_v7(text));
+    let id = text.and_then(|text| JobId::new(text).ok());
+    id.ok_or_else(|| {
+        invalid("id is to be a UUID of version 7 in lower case; leave it out to be given one".into())
+    })
+}
+
+/// Whether a queue may have this name.
+pub fn check_queue(name: &str) -> Result<(), Rejection> {
+    let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-';
+    let begins = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if !begins || name.len() > MAX_NAME_BYTES || !name.bytes().all(legal) {
+        let shown: String = name.chars().take(40).collect();
+        return Err(invalid(format!(
+            "options.queue '{}' is not valid: use at most {MAX_NAME_BYTES} lower-case letters, digits, '.' and '-', and begin with a letter or a digit",
+            shown.escape_debug()
+        )));
+    }
+    if name == SCHEDULED {
+        return Err(invalid("options.queue is scheduled, where no job is fetched: use another name, and scheduled_at for a time".into()));
+    }
+    Ok(())
+}
+
+/// The one argument of a job that runs a plan.
+fn plan_input(args: &RawValue) -> Result<String, Rejection> {
+    let inputs: Vec<Box<RawValue>> =
+        serde_json::from_str(args.get()).map_err(|error| invalid(format!("args: {error}")))?;
+    match inputs.as_slice() {
+        [input] if input.get().starts_with('{') => Ok(input.get().to_owned()),
+        _ => Err(invalid("args of a job that runs a plan is a list of one object, the plan's input".into())),
+    }
+}
+
+fn without_args(document: &Document) -> BTreeMap<&str, &RawValue> {
+    document
+        .iter()
+        .filter(|(field, _)| *field != "args")
+        .map(|(field, raw)| (field.as_str(), &**raw))
+        .collect()
+}
+
+fn read_unique(
+    unique: &Fields<'_>,
+    document: &Document,
+    job_type: &str,
+    queue: &str,
+) -> Result<Unique, Rejection> {
+    let keys = unique.texts("keys")?.unwrap_or_else(|| ["type", "queue", "args"].map(String::from).into());
+    let args = value_of(document, "args")?.unwrap_or_default();
+    let meta = value_of(document, "meta")?.unwrap_or_default();
+    let mut common: BTreeMap<String, Value> = BTreeMap::new();
+    for key in keys {
+        let value = match key.as_str() {
+            "type" => job_type.into(),
+            "queue" => queue.into(),
+            "args" => chosen(&args[0], unique.texts("args_keys")?).unwrap_or_else(|| args.clone()),
+            "meta" => chosen(&meta, unique.texts("meta_keys")?).unwrap_or_else(|| meta.clone()),
+            other => {
+                return Err(invalid(format!(
+                    "options.unique.keys has '{other}': use type, queue, args and meta"
+                )));
+            }
+        };
+        common.insert(key, value);
+    }
+    let mut key = String::with_capacity(64);
+    for byte in Sha256::digest(to_json(&common)) {
+        use std::fmt::Write;
+        let _infallible = write!(key, "{byte:02x}");
+    }
+    Ok(Unique {
+        key,
+        on_conflict: unique.on_conflict()?,
+        states: unique.texts("states")?.unwrap_or_else(|| COUNTING.map(String::from).into()),
+        period_ms: unique.period()?,
+    })
+}
+
+/// The fields of an object that were chosen.
+fn chosen(object: &Value, fields: Option<Vec<String>>) -> Option<Value> {
+    let picked = |field: String| (field.clone(), object.get(&field).cloned().unwrap_or_default());
+    fields.map(|fields| Value::Object(fields.into_iter().map(picked).collect()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! What a submitted job may say.
+
+use agenix_protocol::time::Timestamp;
+
+use super::{Submitted, is_uuid_v7, read};
+use crate::{rejection::Rejection, retry::Retry};
+
+const NOW: Timestamp = Timestamp(1_000_000);
+
+fn submit(json: &str) -> Result<Submitted, Rejection> {
+    read(serde_json::from_str(json).unwrap(), NOW)
+}
+
+fn refused(json: &str) -> String {
+    submit(json).unwrap_err().to_string()
+}
+
+#[test]
+fn a_job_is_kept_as_it_came() {
+    let job =
+        submit(r#"{"type":"email.send","args":[1.50,{"b":1,"a":2}],"meta":{"k":1e400},"colour":"red"}"#)
+            .unwrap();
+    assert_eq!(
+        job.input,
+        r#"{"args":[1.50,{"b":1,"a":2}],"colour":"red","meta":{"k":1e400},"type":"email.send"}"#
+    );
+    assert_eq!((job.queue, job.priority, job.ojs.retry), (None, 0, Some(Retry::default())));
+}
+
+#[test]
+fn what_is_wrong_is_said_of_its_field() {
+    for (json, words) in [
+        (r#"{"args":[]}"#, "type is missing"),
+        (r#"{"type":7,"args":[]}"#, "type is no text"),
+        (r#"{"type":"a b","args":[]}"#, "type 'a b' is not valid"),
+        (r#"{"type":"a..b","args":[]}"#, "type 'a..b'"),
+        (r#"{"type":"a"}"#, "args is missing"),
+        (r#"{"type":"a","args":null}"#, "args is missing"),
+        (r#"{"type":"a","args":{}}"#, "args is no list"),
+        (r#"{"type":"a","args":[],"id":"x"}"#, "id is to be a UUID"),
+        (r#"{"type":"a","args":[],"meta":[]}"#, "meta is no object"),
+        (r#"{"type":"a","args":[],"options":7}"#, "options is no object"),
+        (r#"{"type":"a","args":[],"options":{"queue":"-x"}}"#, "options.queue '-x'"),
+        (r#"{"type":"a","args":[],"options":{"queue":"scheduled"}}"#, "options.queue is scheduled"),
+        (r#"{"type":"a","args":[],"options":{"priority":101}}"#, "options.priority is 101"),
+        (r#"{"type":"a","args":[],"options":{"priority":1.5}}"#, "options.priority is 1.5"),
+        (r#"{"type":"a","args":[],"options":{"timeout_ms":0}}"#, "options.timeout_ms is 0"),
+        (r#"{"type":"a","args":[],"options":{"scheduled_at":"soon"}}"#, "options.scheduled_at is \"soon\""),
+        (r#"{"type":"a","args":[],"options":{"tags":[1]}}"#, "options.tags is [1]"),
+        (
+            r#"{"type":"a","args":[],"options":{"rate_limit":{"rate":0}}}"#,
+            "options.rate_limit lets no job through",
+        ),
+        (r#"{"type":"a","args":[],"options":{"unique":{"keys":["x"]}}}"#, "options.unique.keys has 'x'"),
+        (r#"{"type":"plan.p","args":["x"]}"#, "a list of one object"),
+        (r#"{"type":"plan.a/b","args":[{}]}"#, "type: plan_id 'a/b'"),
+    ] {
+        let said = refused(json);
+        assert!(said.contains(words), "{json}: {said}");
+    }
+}
+
+#[test]
+fn a_retry_policy_is_refused_as_a_policy() {
+    for (policy, words) in [
+        (r#"{"max_attempts":-1}"#, "options.retry.max_attempts is -1"),
+        (r#"{"backoff_coefficient":0.5}"#, "options.retry.backoff_coefficient is 0.5"),
+        (r#"{"initial_interval":"1s"}"#, "options.retry.initial_interval is \"1s\""),
+        (r#"{"on_exhaustion":"explode"}"#, "options.retry.on_exhaustion is 'explode'"),
+    ] {
+        let json = format!(r#"{{"type":"a","args":[],"options":{{"retry":{policy}}}}}"#);
+        let rejection = submit(&json).unwrap_err();
+        assert!(matches!(&rejection, Rejection::InvalidRetry(text) if text.contains(words)), "{rejection}");
+    }
+}
+
+#[test]
+fn a_plan_gets_its_input_and_the_rest_is_kept() {
+    let job = submit(r#"{"type":"plan.Word_Count","args":[{"path":"a"}],"meta":{"k":1}}"#).unwrap();
+    assert_eq!((job.plan_id.unwrap().as_str(), job.input.as_str()), ("Word_Count", r#"{"path":"a"}"#));
+    assert_eq!(job.ojs.document.as_deref(), Some(r#"{"meta":{"k":1},"type":"plan.Word_Count"}"#));
+    assert_eq!((job.ojs.visibility_ms, job.ojs.retry), (0, None));
+}
+
+#[test]
+fn moments_are_absolute_or_from_now_on() {
+    let run_at = |at: &str| {
+        submit(&format!(r#"{{"type":"a","args":[],"options":{{"scheduled_at":"{at}"}}}}"#)).unwrap().run_at
+    };
+    assert_eq!(run_at("+PT2S"), Some(NOW.plus_ms(2000)));
+    assert_eq!(run_at("1970-01-01T00:00:07Z"), Some(Timestamp(7000)));
+    assert_eq!(run_at("1969-12-31T23:59:59Z"), Some(Timestamp(0)));
+}
+
+#[test]
+fn the_same_in_another_order_is_the_same() {
+    let key = |args: &str| {
+        let json =
+            format!(r#"{{"type":"a","args":{args},"options":{{"unique":{{"keys":["type","args"]}}}}}}"#);
+        submit(&json).unwrap().unique.unwrap().key
+    };
+    assert_eq!(key(r#"[{"a":1,"b":2}]"#), key(r#"[ {"b":2, "a":1} ]"#));
+    assert_ne!(key("[1]"), key("[2]"));
+}
+
+#[test]
+fn which_texts_are_uuids_of_version_7() {
+    assert!(is_uuid_v7("019461a8-1a2b-7c3d-8e4f-5a6b7c8d9e0f"));
+    for wrong in [
+        "",
+        "019461A8-1A2B-7C3D-8E4F-5A6B7C8D9E0F",
+        "550e8400-e29b-41d4-a716-446655440000",
+        "019461a8-1a2b-7c3d-ce4f-5a6b7c8d9e0f",
+    ] {
+        assert!(!is_uuid_v7(wrong), "{wrong}");
+    }
+}

@@ -1,0 +1,24 @@
+//! The Open Job Spec's own rules (seed 002): what a submitted job may say, and how that is read. What becomes of a job
+//! is in `job`: there is one lifecycle.
+
+mod duration;
+mod envelope;
+mod options;
+
+pub use duration::parse_duration;
+pub use envelope::{Submitted, check_queue, is_uuid_v7, read};
+
+/// The plan under which jobs of other types than `plan.<plan_id>` stand.
+pub const OJS_PLAN: &str = "ojs";
+/// The tag of workers that take such jobs.
+pub const OJS_TAG: &str = "ojs";
+/// What a job's type begins with that runs a plan.
+pub const PLAN_PREFIX: &str = "plan.";
+/// How long a fetched job is reserved for its worker, in milliseconds, where nothing else is said (seed 002: 1800 s).
+pub const VISIBILITY_MS: u64 = 1_800_000;
+/// How often a worker is to be heard of, in seconds (seed 002).
+pub const HEARTBEAT_SECS: u64 = 5;
+/// How long a worker may be silent, in milliseconds (seed 002: 30 s).
+pub const SILENCE_MS: u64 = 30_000;
+/// The queue of jobs that name none.
+pub const DEFAULT_QUEUE: &str = "default";

@@ -1,0 +1,249 @@
+//! The options of a submitted job, read one by one: what is wrong is said of the field that it is wrong in.
+
+use agenix_protocol::time::Timestamp;
+use serde_json::{Map, Value};
+
+use super::duration::parse_duration;
+use crate::{
+    action::PRIORITIES,
+    job::OnConflict,
+    limit::LimitTerms,
+    rejection::Rejection,
+    retry::{Retry, Strategy},
+};
+
+/// The longest reservation or timeout, in milliseconds: a hundred years.
+const MAX_MS: u64 = 3_155_760_000_000;
+/// Most tags of a job, most states and keys in a list.
+const MAX_LISTED: usize = 100;
+
+/// The fields of an object, and where it stands.
+pub(super) struct Fields<'f> {
+    place: String,
+    fields: &'f Map<String, Value>,
+}
+
+pub(super) fn invalid(text: String) -> Rejection {
+    Rejection::InvalidJob(text)
+}
+
+impl<'f> Fields<'f> {
+    pub(super) fn of(place: impl Into<String>, fields: &'f Map<String, Value>) -> Self {
+        Self { place: place.into(), fields }
+    }
+
+    fn at(&self, field: &str) -> String {
+        format!("{}.{field}", self.place)
+    }
+
+    /// A field that is there and not null.
+    fn get(&self, field: &str) -> Option<&'f Value> {
+        self.fields.get(field).filter(|value| !value.is_null())
+    }
+
+    /// A field of a form, and what that form is called.
+    fn read<T>(
+        &self,
+        field: &str,
+        form: &str,
+        read: impl Fn(&'f Value) -> Option<T>,
+    ) -> Result<Option<T>, Rejection> {
+        let wrong = |value: &Value| {
+            let shown: String = value.to_string().chars().take(80).collect();
+            invalid(format!("{} is {shown}: it is to be {form}", self.at(field)))
+        };
+        self.get(field).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
+    }
+
+    pub(super) fn text(&self, field: &str) -> Result<Option<&'f str>, Rejection> {
+        self.read(field, "a text", Value::as_str)
+    }
+
+    pub(super) fn flag(&self, field: &str) -> Result<Option<bool>, Rejection> {
+        self.read(field, "true or false", Value::as_bool)
+    }
+
+    /// A whole number of milliseconds above 0.
+    pub(super) fn ms(&self, field: &str) -> Result<Option<u64>, Rejection> {
+        let read = |value: &Value| value.as_u64().filter(|ms| (1..=MAX_MS).contains(ms));
+        self.read(field, "a whole number of milliseconds above 0", read)
+    }
+
+    /// A number of seconds above 0, in milliseconds.
+    pub(super) fn seconds(&self, field: &str) -> Result<Option<u64>, Rejection> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded before")]
+        let read = |value: &Value| {
+            value
+                .as_f64()
+                .filter(|secs| (0.001..=3_155_760_000.0).contains(secs))
+                .map(|secs| (secs * 1000.0) as u64)
+        };
+        self.read(field, "a number of seconds above 0", read)
+    }
+
+    fn count(&self, field: &str) -> Result<Option<u64>, Rejection> {
+        self.read(field, "a whole number", Value::as_u64)
+    }
+
+    pub(super) fn object(&self, field: &str) -> Result<Option<Fields<'f>>, Rejection> {
+        let fields = self.read(field, "an object", Value::as_object)?;
+        Ok(fields.map(|fields| Fields { place: self.at(field), fields }))
+    }
+
+    pub(super) fn texts(&self, field: &str) -> Result<Option<Vec<String>>, Rejection> {
+        let read = |value: &Value| {
+            let listed = value.as_array().filter(|listed| listed.len() <= MAX_LISTED)?;
+            listed.iter().map(|text| text.as_str().map(str::to_owned)).collect()
+        };
+        self.read(field, &format!("a list of at most {MAX_LISTED} texts"), read)
+    }
+
+    /// A moment: RFC 3339, or `+` and a duration from now on.
+    pub(super) fn moment(&self, field: &str, now: Timestamp) -> Result<Option<Timestamp>, Rejection> {
+        let read = |value: &Value| {
+            let text = value.as_str()?;
+            match text.strip_prefix('+') {
+                Some(duration) => parse_duration(duration).map(|ms| now.plus_ms(ms)),
+                None => moment(text),
+            }
+        };
+        self.read(field, "an RFC 3339 time, or a duration from now on such as +PT5S", read)
+    }
+
+    pub(super) fn priority(&self) -> Result<i32, Rejection> {
+        let read =
+            |value: &Value| i32::try_from(value.as_i64()?).ok().filter(|number| PRIORITIES.contains(number));
+        Ok(self.read("priority", "a whole number from -100 to 100", read)?.unwrap_or_default())
+    }
+
+    /// A duration as text, or in milliseconds under the same name with `_ms`.
+    fn duration(&self, field: &str) -> Result<Option<u64>, Rejection> {
+        let read = |value: &Value| parse_duration(value.as_str()?);
+        match self.read(field, "an ISO 8601 duration such as PT1S", read)? {
+            Some(ms) => Ok(Some(ms)),
+            None => self.count(&format!("{field}_ms")),
+        }
+    }
+
+    pub(super) fn retry(&self) -> Result<Retry, Rejection> {
+        let policy = |text: String| Rejection::InvalidRetry(text);
+        let default = Retry::default();
+        let max_attempts = match self.get("max_attempts") {
+            None => default.max_attempts,
+            Some(value) => {
+                let count = value.as_u64().and_then(|count| u32::try_from(count).ok());
+                count.ok_or_else(|| {
+                    policy(format!(
+                        "{}.max_attempts is {value}: it is to be a whole number from 0 on",
+                        self.place
+                    ))
+                })?
+            }
+        };
+        let coefficient = match self.get("backoff_coefficient") {
+            None => default.coefficient,
+            Some(value) => {
+                let number = value.as_f64().filter(|number| *number >= 1.0);
+                number.ok_or_else(|| {
+                    policy(format!(
+                        "{}.backoff_coefficient is {value}: it is to be a number from 1 on",
+                        self.place
+                    ))
+                })?
+            }
+        };
+        let strategy = match self.text("backoff_strategy")? {
+            None | Some("exponential") => Strategy::Exponential,
+            Some("linear") => Strategy::Linear,
+            Some("constant" | "none") => Strategy::Constant,
+            Some(other) => {
+                return Err(policy(format!(
+                    "{}.backoff_strategy is '{other}': use exponential, linear or constant",
+                    self.place
+                )));
+            }
+        };
+        let to_dead_letter = match self.text("on_exhaustion")? {
+            None | Some("discard") => false,
+            Some("dead_letter") => true,
+            Some(other) => {
+                return Err(policy(format!(
+                    "{}.on_exhaustion is '{other}': use discard or dead_letter",
+                    self.place
+                )));
+            }
+        };
+        // Whatever is wrong in a policy is refused in the same way.
+        let as_policy = |error: Rejection| match error {
+            Rejection::InvalidJob(text) => policy(text),
+            other => other,
+        };
+        Ok(Retry {
+            max_attempts,
+            initial_ms: self.duration("initial_interval").map_err(as_policy)?.unwrap_or(default.initial_ms),
+            coefficient,
+            max_ms: self.duration("max_interval").map_err(as_policy)?.unwrap_or(default.max_ms),
+            jitter: self.flag("jitter").map_err(as_policy)?.unwrap_or(default.jitter),
+            strategy,
+            non_retryable: self.texts("non_retryable_errors").map_err(as_policy)?.unwrap_or_default(),
+            to_dead_letter,
+        })
+    }
+
+    /// A limit and its key: that of the queue where none is named.
+    pub(super) fn limit(&self, queue: &str) -> Result<(String, LimitTerms), Rejection> {
+        let key = self.text("key")?.map_or_else(|| format!("queue:{queue}"), str::to_owned);
+        if key.is_empty() || key.len() > 255 || key.contains(char::is_control) {
+            return Err(invalid(format!(
+                "{}.key is to have 1 to 255 bytes and no control characters",
+                self.place
+            )));
+        }
+        if let Some(other) = self.text("on_limit")?.filter(|word| *word != "wait") {
+            return Err(invalid(format!("{}.on_limit is '{other}': agq knows wait alone", self.place)));
+        }
+        let per_second = self.count("max_per_second")?;
+        let period_ms = match self.text("period")? {
+            None | Some("second") => 1000,
+            Some("minute") => 60_000,
+            Some("hour") => 3_600_000,
+            Some("day") => 86_400_000,
+            Some(other) => parse_duration(other).filter(|ms| *ms > 0).ok_or_else(|| {
+                invalid(format!(
+                    "{}.period is '{other}': use second, minute, hour, day, or a duration such as PT10S",
+                    self.place
+                ))
+            })?,
+        };
+        let (rate, period_ms) = match per_second {
+            Some(rate) => (Some(rate), 1000),
+            None => (self.count("rate")?, period_ms),
+        };
+        let terms = LimitTerms { concurrency: self.count("concurrency")?, rate, period_ms };
+        if terms.rate == Some(0) || terms.concurrency == Some(0) {
+            return Err(invalid(format!("{} lets no job through: give at least 1", self.place)));
+        }
+        Ok((key, terms))
+    }
+
+    pub(super) fn on_conflict(&self) -> Result<OnConflict, Rejection> {
+        match self.text("on_conflict")? {
+            None | Some("reject") => Ok(OnConflict::Reject),
+            Some("ignore") => Ok(OnConflict::Ignore),
+            Some("replace") => Ok(OnConflict::Replace),
+            Some(other) => Err(invalid(format!(
+                "{}.on_conflict is '{other}': use reject, ignore or replace",
+                self.place
+            ))),
+        }
+    }
+
+    pub(super) fn period(&self) -> Result<Option<u64>, Rejection> {
+        self.duration("period")
+    }
+}
+
+/// RFC 3339; a time before 1970 is over as every other one that has passed.
+fn moment(text: &str) -> Option<Timestamp> {
+    Timestamp::parse(text).or_else(|| (text.len() >= 20 && text.starts_with("19")).then_some(Timestamp(0)))
+}
