@@ -17,7 +17,7 @@ use tracing::error;
 use crate::keyring::Role;
 
 /// The commands that are recorded, whatever becomes of them; a wrong key is recorded as `AUTH`, too.
-const RECORDED: [&str; 18] = [
+const RECORDED: [&str; 22] = [
     "PLAN.SUBMIT",
     "PLAN.DELETE",
     "ACTION.SUBMIT",
@@ -25,6 +25,10 @@ const RECORDED: [&str; 18] = [
     "ACTION.CLOSE",
     "ACTION.CANCEL",
     "ACTION.RETRY",
+    "SCHEDULE.SET",
+    "SCHEDULE.DELETE",
+    "WORKFLOW.SUBMIT",
+    "WORKFLOW.CANCEL",
     "JOB.RETRY",
     "JOB.CANCEL",
     "WORKER.REGISTER",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::{
     audit::Audit,
     backups::Backups,
+    bounds::Bounds,
     challenges::Challenges,
     clock::Clock,
     directory::Directory,
@@ -39,6 +40,7 @@ pub(crate) fn furnish(
         directory: Directory::default(),
         events: EventLog::default(),
         pace: Pace::default(),
+        bounds: Bounds::default(),
         audit,
         settings,
     });

@@ -15,6 +15,7 @@ use agenix_rules::{
 use crate::{
     audit::Audit,
     backups::Backups,
+    bounds::Bounds,
     challenges::Challenges,
     clock::Clock,
     directory::Directory,
@@ -39,6 +40,7 @@ pub(crate) struct House {
     pub(crate) directory: Directory,
     pub(crate) events: EventLog,
     pub(crate) pace: Pace,
+    pub(crate) bounds: Bounds,
     pub(crate) audit: Audit,
     pub(crate) settings: Settings,
     /// When this agq started.

@@ -5,6 +5,7 @@
 
 mod audit;
 mod backups;
+mod bounds;
 mod challenges;
 mod clock;
 mod commands;

@@ -71,6 +71,12 @@ pub(crate) enum Command {
     /// Queues: what waits, and for what
     #[command(subcommand)]
     Queue(QueueCommand),
+    /// Schedules: actions that are submitted again and again
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
+    /// Workflows: actions that follow each other, the outputs of one being the inputs of the next
+    #[command(subcommand)]
+    Workflow(WorkflowCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -165,6 +171,36 @@ pub(crate) enum JobCommand {
 pub(crate) enum WorkerCommand {
     /// List the workers and what they do
     List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ScheduleCommand {
+    /// Make a schedule, or replace the one of its name
+    Set {
+        /// The schedule, JSON: name, expression (minute hour day month weekday, or @daily …), timezone, action; - reads stdin
+        file: PathBuf,
+    },
+    /// Print a schedule: when it submits next, and what it submitted last
+    Get { name: String },
+    /// List the schedules
+    List,
+    /// Delete a schedule; what it has submitted stays
+    Delete { name: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkflowCommand {
+    /// Begin a workflow
+    Submit {
+        /// The workflow, JSON: steps, each of them an action; - reads stdin
+        file: PathBuf,
+    },
+    /// Show how a workflow and its steps stand
+    Status { workflow_id: String },
+    /// List the workflows
+    List,
+    /// Let no step begin any more, and cancel those under way
+    Cancel { workflow_id: String },
 }
 
 #[derive(Debug, Subcommand)]

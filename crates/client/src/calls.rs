@@ -184,12 +184,12 @@ fn document<T: DeserializeOwned>(json: &str) -> Result<T, ClientError> {
     documents::parse(json.as_bytes()).map_err(|error| unexpected(&error))
 }
 
-fn optional_document<T: DeserializeOwned>(reply: Value) -> Result<Option<T>, ClientError> {
+pub(crate) fn optional_document<T: DeserializeOwned>(reply: Value) -> Result<Option<T>, ClientError> {
     let text = Option::<String>::from_redis_value(reply).map_err(|error| unexpected(&error))?;
     text.map(|text| document(&text)).transpose()
 }
 
-fn texts(reply: Value) -> Result<Vec<String>, ClientError> {
+pub(crate) fn texts(reply: Value) -> Result<Vec<String>, ClientError> {
     Vec::<String>::from_redis_value(reply).map_err(|error| unexpected(&error))
 }
 
@@ -198,7 +198,7 @@ fn ids<T: std::str::FromStr<Err: std::fmt::Display>>(reply: Value) -> Result<Vec
 }
 
 /// A field of `OK name=value name=value`.
-fn field<T: std::str::FromStr>(reply: &Value, name: &str) -> Result<T, ClientError> {
+pub(crate) fn field<T: std::str::FromStr>(reply: &Value, name: &str) -> Result<T, ClientError> {
     let text = match reply {
         Value::SimpleString(text) => text.as_str(),
         _ => "",

@@ -12,6 +12,7 @@ mod calls;
 mod connection;
 mod error;
 mod key;
+mod later;
 mod orders;
 
 pub use address::{Address, Tls};
@@ -20,4 +21,5 @@ pub use calls::{Registered, Submitted};
 pub use connection::{Connection, Server};
 pub use error::ClientError;
 pub use key::{KEY_HELP, KeyError, session_key};
+pub use later::{Begun, Scheduled};
 pub use orders::OrderCalls;

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes in a plan, action or job id.
+/// Most bytes in a plan, action or job id, and in a queue's name.
 pub const MAX_ID_BYTES: usize = 128;
-/// Most bytes in a worker id (seed 000 §2.2) and in a queue's name.
+/// Most bytes in a worker id (seed 000 §2.2).
 pub const MAX_WORKER_ID_BYTES: usize = 64;
 
 /// Why a text is not an id.
@@ -97,7 +97,7 @@ id!(
 
 id!(
     /// A queue's name: the part of its key after `queue:`.
-    QueueName, "queue", MAX_WORKER_ID_BYTES, "'.', '_', '-'", b"._-"
+    QueueName, "queue", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 
 #[cfg(test)]

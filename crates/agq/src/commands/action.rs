@@ -17,7 +17,7 @@ use agenix_rules::{
 };
 use serde_json::value::RawValue;
 
-use super::{Outcome, json, notice::nudge};
+use super::{Outcome, json, notice::nudge, ojs::check_room};
 use crate::{
     error::CommandError,
     house::House,
@@ -48,6 +48,8 @@ pub(super) async fn submit_action(
         Err(error) => return Err(error),
     };
     action::check(&submission, &plan, &house.settings.limits)?;
+    let queue = submission.queue.as_ref().map_or(READY, |queue| queue.as_str());
+    check_room(house, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
     let (now, wishes) = (house.clock.now(), action::wishes(&submission));
     let action_id = submission.action_id.clone().unwrap_or_else(|| house.clock.action_id());
     let jobs_created = submission.inputs.len();
@@ -108,6 +110,7 @@ pub(super) async fn add(house: &House, action_id: ActionId, json: &[u8], at: Opt
     let (action, _) = find(house, &action_id).await?;
     let plan = super::plan::find(house, &action.plan_id).await?;
     action::check_inputs(&inputs, &plan, &house.settings.limits)?;
+    check_room(house, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
     let (jobs_created, now) = (inputs.len(), house.clock.now());
     let more = MoreJobs {
         at,

@@ -107,6 +107,8 @@ fn target(request: &Request) -> Option<String> {
         | Request::WorkerResume { worker_id } => worker_id.as_str(),
         Request::WorkerVerify { capability, .. } => capability,
         Request::Backup(BackupCommand::End { backup_id }) => backup_id,
+        Request::ScheduleDelete { name } => name,
+        Request::WorkflowCancel { workflow_id } => workflow_id,
         Request::QueuePause { queue } | Request::QueueResume { queue } => queue.as_str(),
         _ => return None,
     };

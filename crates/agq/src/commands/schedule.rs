@@ -1,14 +1,23 @@
 //! Schedules: set, shown, and run when their time has come. They are the cron jobs of the Open Job Spec.
 
-use agenix_protocol::documents::to_json;
+use agenix_protocol::{
+    documents::{parse_object, to_json},
+    request::Page,
+    resp::Reply,
+};
 use agenix_rules::{
     cron::{Overlap, Schedule, Wanted},
     rejection::Rejection,
     workflow::Seen,
 };
+use serde_json::{Value, json};
 use tracing::{error, info};
 
-use super::deferred::{self, Context};
+use super::{
+    Outcome,
+    deferred::{self, Context},
+    json as bulk,
+};
 use crate::{
     error::CommandError,
     house::House,
@@ -130,4 +139,59 @@ async fn change(
         Ok(next.map_or(NoteChange::Keep, |next| NoteChange::Put(to_json(&next))))
     };
     Ok(house.store.decide_note(NoteKind::Cron, name, Box::new(rule)).await??)
+}
+
+/// A schedule as it is shown.
+pub(crate) fn shown(schedule: &Schedule) -> Value {
+    let mut cron = json!({
+        "name": schedule.name,
+        "expression": schedule.expression,
+        "timezone": schedule.timezone,
+        "overlap_policy": schedule.overlap_policy,
+        "enabled": schedule.enabled,
+        "created_at": schedule.created_at,
+        "runs": schedule.runs,
+    });
+    let name = if schedule.is_action() { "action" } else { "job_template" };
+    cron[name] = json!(schedule.template);
+    let times = [("next_run_at", schedule.next_run_at), ("last_run_at", schedule.last_run_at)];
+    for (name, at) in times.into_iter().filter_map(|(name, at)| Some((name, at?))) {
+        cron[name] = json!(at);
+    }
+    if let Some(id) = &schedule.last_id {
+        cron["last_id"] = id.as_str().into();
+    }
+    cron
+}
+
+/// SCHEDULE.SET
+pub(super) async fn set_command(house: &House, json: &[u8]) -> Outcome {
+    let wanted: Wanted = parse_object(json).map_err(|error| Rejection::InvalidSchedule(error.to_string()))?;
+    let schedule = set(house, wanted, true).await?;
+    let next = schedule.next_run_at.map(|at| at.to_string()).unwrap_or_default();
+    Ok(Reply::Simple(format!("OK name={} next_run_at={next}", schedule.name)))
+}
+
+/// SCHEDULE.GET
+pub(super) async fn get_command(house: &House, name: &str) -> Outcome {
+    match get(house, name).await {
+        Ok(schedule) => Ok(bulk(&shown(&schedule))),
+        Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Nil),
+        Err(error) => Err(error),
+    }
+}
+
+/// SCHEDULE.LIST
+pub(super) async fn list_command(house: &House, page: &Page) -> Outcome {
+    let notes = house.store.notes(NoteKind::Cron).await?;
+    Ok(Reply::bulks(page.of(notes.into_iter().map(|(name, _)| name))))
+}
+
+/// SCHEDULE.DELETE
+pub(super) async fn delete_command(house: &House, name: &str) -> Outcome {
+    match delete(house, name).await {
+        Ok(_) => Ok(Reply::Integer(1)),
+        Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Integer(0)),
+        Err(error) => Err(error),
+    }
 }

@@ -1,16 +1,23 @@
 //! Workflows: submitted, shown, cancelled, and moved on when a step has ended.
 
 use agenix_protocol::{
-    documents::to_json,
+    documents::{parse_object, to_json},
     ids::{ActionId, JobId},
+    request::Page,
+    resp::Reply,
 };
 use agenix_rules::{
     rejection::Rejection,
     workflow::{Kind, Seen, Stage, Step, Wanted, Workflow},
 };
+use serde_json::{Value, json};
 use tracing::error;
 
-use super::deferred::{self, Context};
+use super::{
+    Outcome,
+    deferred::{self, Context},
+    json as bulk,
+};
 use crate::{
     error::CommandError,
     house::House,
@@ -205,4 +212,68 @@ pub(crate) async fn forget_ended(
         }
     }
     Ok(())
+}
+
+/// A workflow as it is shown.
+pub(crate) fn shown(workflow: &Workflow) -> Value {
+    let step = |step: &Step| {
+        let kind = if step.is_action() { "action_id" } else { "job_id" };
+        json!({kind: step.id, "state": step.stage})
+    };
+    let steps: Vec<Value> = workflow.steps.iter().map(step).collect();
+    let (total, completed) = (workflow.steps.len(), workflow.completed());
+    let failed = workflow.steps.iter().filter(|step| step.stage == Stage::Failed).count();
+    let mut shown = json!({
+        "id": workflow.id,
+        "type": workflow.kind,
+        "state": workflow.stage,
+        "created_at": workflow.created_at,
+    });
+    let names = if workflow.kind == Kind::Chain { "steps" } else { "jobs" };
+    shown[names] = steps.into();
+    shown[format!("{names}_total")] = total.into();
+    shown[format!("{names}_completed")] = completed.into();
+    shown[format!("{names}_failed")] = failed.into();
+    if let Some(name) = &workflow.name {
+        shown["name"] = name.as_str().into();
+    }
+    if let Some(at) = workflow.ended_at {
+        let name = if workflow.stage == Stage::Cancelled { "cancelled_at" } else { "completed_at" };
+        shown[name] = json!(at);
+    }
+    if !workflow.callbacks.is_empty() {
+        let callbacks = workflow.callbacks.iter().map(
+            |callback| json!({"on": callback.when, "job_id": callback.step.id, "state": callback.step.stage}),
+        );
+        shown["callbacks"] = callbacks.collect();
+    }
+    shown
+}
+
+/// WORKFLOW.SUBMIT
+pub(super) async fn submit_command(house: &House, json: &[u8]) -> Outcome {
+    let wanted: Wanted = parse_object(json).map_err(|error| Rejection::InvalidWorkflow(error.to_string()))?;
+    let workflow = submit(house, wanted).await?;
+    Ok(Reply::Simple(format!("OK workflow_id={} steps={}", workflow.id, workflow.steps.len())))
+}
+
+/// WORKFLOW.STATUS
+pub(super) async fn status_command(house: &House, id: &str) -> Outcome {
+    match get(house, id).await {
+        Ok(workflow) => Ok(bulk(&shown(&workflow))),
+        Err(CommandError::Rejected(Rejection::WorkflowNotFound(_))) => Ok(Reply::Nil),
+        Err(error) => Err(error),
+    }
+}
+
+/// WORKFLOW.LIST
+pub(super) async fn list_command(house: &House, page: &Page) -> Outcome {
+    let notes = house.store.notes(NoteKind::Workflow).await?;
+    Ok(Reply::bulks(page.of(notes.into_iter().map(|(id, _)| id))))
+}
+
+/// WORKFLOW.CANCEL
+pub(super) async fn cancel_command(house: &House, id: &str) -> Outcome {
+    cancel(house, id).await?;
+    Ok(Reply::Simple("OK workflow cancelled".into()))
 }

@@ -15,7 +15,7 @@ use super::{
     jobs::shown,
     queues::{counts, set_paused},
 };
-use crate::commands::ojs;
+use crate::{bounds::QueueSettings, commands::ojs};
 
 /// `GET admin/stats`
 pub(super) async fn stats(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
@@ -108,7 +108,7 @@ pub(super) async fn configure(
     sent: Sent,
 ) -> Answer {
     guest.may(Access::Admin)?;
-    let settings: ojs::QueueSettings = sent.object()?;
+    let settings: QueueSettings = sent.object()?;
     ojs::configure(&desk.house, &name, &settings).await?;
     Ok(ok(&json!({"name": name, "config": settings})))
 }

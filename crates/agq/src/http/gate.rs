@@ -45,12 +45,18 @@ pub(super) async fn pass(
         Ok(()) => admit(&desk, Shown::of(&request)).await,
         Err(refusal) => Err(refusal),
     };
+    let record = Record::of(&desk, &request);
     let mut response = match admitted {
         Ok(guest) => {
+            let identity = guest.as_ref().map(|guest| guest.0.clone());
             if let Some(guest) = guest {
                 request.extensions_mut().insert(guest);
             }
-            next.run(request).await
+            let response = next.run(request).await;
+            if let (Some(record), Some(identity)) = (record, identity) {
+                record.write(&desk, &identity, &response);
+            }
+            response
         }
         Err(refusal) => refusal.into_response(),
     };
@@ -155,4 +161,39 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Refusal {
         format!("{method} is nothing that {} takes", shown(uri.path())),
         "Look into docs/ojs.md for the methods of this path.",
     )
+}
+
+/// What is recorded of a request that may change something; what workers say of their jobs is not, as over RESP.
+struct Record {
+    what: String,
+    from: String,
+}
+
+/// What workers ask and say all the time.
+const OF_WORKERS: [&str; 8] = ["fetch", "ack", "nack", "fail", "heartbeat", "beat", "progress", "register"];
+
+impl Record {
+    fn of(desk: &Desk, request: &Request<Body>) -> Option<Self> {
+        let path = request.uri().path();
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let is_change =
+            !matches!(*request.method(), Method::GET | Method::HEAD) && !OF_WORKERS.contains(&last);
+        let from = request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.shown.clone());
+        (desk.house.audit.is_on() && is_change)
+            .then(|| Self { what: format!("{} {}", request.method(), shown(path)), from })
+    }
+
+    fn write(self, desk: &Desk, identity: &Identity, response: &Response<Body>) {
+        let refusal = response.extensions().get::<Refusal>();
+        let outcome = refusal.map_or_else(|| "OK".to_owned(), |refusal| format!("ERR {}", refusal.message));
+        desk.house.audit.record(&audit::Entry {
+            at: desk.house.clock.now(),
+            who: Some(&identity.name),
+            role: Some(identity.role),
+            from: &self.from,
+            command: &self.what,
+            target: None,
+            outcome: &outcome,
+        });
+    }
 }

@@ -7,14 +7,19 @@ mod job;
 mod pieces;
 mod plan;
 mod queue;
+mod schedule;
 mod worker;
+mod workflow;
 
 use std::{io::Read, path::Path};
 
 use agenix_protocol::documents::ActionStatus;
 
 use crate::{
-    cli::{ActionCommand, Cli, Command, JobCommand, PlanCommand, QueueCommand, WorkerCommand},
+    cli::{
+        ActionCommand, Cli, Command, JobCommand, PlanCommand, QueueCommand, ScheduleCommand, WorkerCommand,
+        WorkflowCommand,
+    },
     failure::Failure,
     output::Output,
 };
@@ -40,6 +45,18 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         }
         Command::Worker(WorkerCommand::List) => worker::list(server, output).await,
         Command::Queue(QueueCommand::Stats) => queue::stats(server, output).await,
+        Command::Schedule(ScheduleCommand::Set { file }) => schedule::set(server, &file, output).await,
+        Command::Schedule(ScheduleCommand::Get { name }) => schedule::get(server, &name, output).await,
+        Command::Schedule(ScheduleCommand::List) => schedule::list(server, output).await,
+        Command::Schedule(ScheduleCommand::Delete { name }) => schedule::delete(server, &name, output).await,
+        Command::Workflow(WorkflowCommand::Submit { file }) => workflow::submit(server, &file, output).await,
+        Command::Workflow(WorkflowCommand::Status { workflow_id }) => {
+            workflow::status(server, &workflow_id, output).await
+        }
+        Command::Workflow(WorkflowCommand::List) => workflow::list(server, output).await,
+        Command::Workflow(WorkflowCommand::Cancel { workflow_id }) => {
+            workflow::cancel(server, &workflow_id, output).await
+        }
     }
 }
 

@@ -76,6 +76,14 @@ impl Page {
         Ok(Self { pattern, limit, offset })
     }
 
+    /// The part of a list of names, which is in memory.
+    pub fn of(&self, names: impl Iterator<Item = String>) -> Vec<String> {
+        let matches = |name: &String| {
+            self.pattern.as_ref().is_none_or(|pattern| crate::glob::matches(pattern, name.as_bytes()))
+        };
+        names.filter(matches).skip(self.offset).take(self.limit).collect()
+    }
+
     pub(super) fn encode(&self) -> Vec<Bytes> {
         let slice = Slice { limit: self.limit, offset: self.offset };
         self.pattern.iter().cloned().chain(slice.encode()).collect()

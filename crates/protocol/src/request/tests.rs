@@ -22,7 +22,8 @@ fn what_is_encoded_is_parsed_back() {
         |WORKER.REGISTER {}|WORKER.HEARTBEAT w {}|WORKER.UNREGISTER w|WORKER.ANSWER c {}|WORKER.LIST|WORKER.GET w\
         |WORKER.DRAIN w|WORKER.TERMINATE w|WORKER.RESUME w|WORKER.VERIFY sort {} WORKER w\
         |CAPABILITY.SEARCH read text LIMIT 3|QUEUE.STATS queue:ready|QUEUE.PEEK gpu 5|QUEUE.PAUSE queue:gpu\
-        |QUEUE.RESUME gpu|METRICS|METRICS json|BACKUP BEGIN|BACKUP READ b 5|BACKUP END b";
+        |QUEUE.RESUME gpu|SCHEDULE.SET {}|SCHEDULE.GET n|SCHEDULE.LIST n* LIMIT 2|SCHEDULE.DELETE n|WORKFLOW.SUBMIT {}\
+        |WORKFLOW.STATUS w|WORKFLOW.LIST|WORKFLOW.CANCEL w|METRICS|METRICS json|BACKUP BEGIN|BACKUP READ b 5|BACKUP END b";
     for line in lines.split('|') {
         let request = parse(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         let encoded = request.encode();

@@ -12,7 +12,7 @@ mod workers;
 pub(crate) use dead::{dead_letter, dead_letters, forget_dead, retry_dead};
 pub(crate) use jobs::{activate, cancel, get, progress};
 pub(crate) use queues::{
-    QueueSettings, configure, limit, pause, queue_counts, queue_settings, queue_states, room,
+    check_room, configure, limit, pause, queue_counts, queue_settings, queue_states, room,
 };
 pub(crate) use shown::shown;
 pub(crate) use submit::{enqueue, enqueue_all, submit_named};

@@ -4,41 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use agenix_protocol::{documents::to_json, ids::QueueName};
 use agenix_rules::{job::State, limit::Limit, rejection::Rejection};
-use serde::{Deserialize, Serialize};
 
 use crate::{
+    bounds::{Backpressure, QueueSettings},
     error::CommandError,
     house::House,
     store::{NoteChange, NoteKind, QueueCounts, StoreError},
 };
-
-/// What is set for a queue (ext admin-api, ext backpressure).
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct QueueSettings {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) backpressure: Option<Backpressure>,
-}
-
-/// How many jobs may wait in a queue, and what becomes of more.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Backpressure {
-    /// Most jobs that wait.
-    pub(crate) max_depth: u64,
-    /// `reject`.
-    #[serde(default = "reject")]
-    pub(crate) strategy: String,
-    /// The part of that, from 0 to 1, from which on whoever submits is warned.
-    #[serde(default = "warn_at")]
-    pub(crate) warning_threshold: f64,
-}
-
-fn reject() -> String {
-    "reject".into()
-}
-
-fn warn_at() -> f64 {
-    0.8
-}
 
 /// How full a queue is that has a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,6 +24,24 @@ pub(crate) struct Room {
 /// A queue's name, as any door takes it.
 pub(super) fn check(queue: &str) -> Result<(), Rejection> {
     QueueName::new(queue).map(drop).map_err(|error| Rejection::InvalidJob(error.to_string()))
+}
+
+/// The bound of a queue.
+async fn bound(house: &House, queue: &str) -> Result<Option<Backpressure>, CommandError> {
+    let now = house.clock.now();
+    if let Some(known) = house.bounds.known(queue, now) {
+        return Ok(known);
+    }
+    let notes = house.store.notes(NoteKind::Queue).await?;
+    let bounds: HashMap<String, Backpressure> = notes
+        .iter()
+        .filter_map(|(queue, json)| {
+            Some((queue.clone(), serde_json::from_str::<QueueSettings>(json).ok()?.backpressure?))
+        })
+        .collect();
+    let found = bounds.get(queue).cloned();
+    house.bounds.set(Some((now, bounds)));
+    Ok(found)
 }
 
 /// What is set for a queue.
@@ -83,12 +73,13 @@ pub(crate) async fn configure(
     let json = to_json(settings);
     let rule = move |_: Option<&str>| Ok(NoteChange::Put(json.clone()));
     house.store.decide_note(NoteKind::Queue, queue, Box::new(rule)).await??;
+    house.bounds.set(None);
     Ok(())
 }
 
 /// How full a queue is; `None` where it has no bound.
 pub(crate) async fn room(house: &House, queue: &str) -> Result<Option<Room>, CommandError> {
-    let Some(bound) = queue_settings(house, queue).await?.backpressure else { return Ok(None) };
+    let Some(bound) = bound(house, queue).await? else { return Ok(None) };
     let counts = house.store.queue_counts().await?.remove(queue).unwrap_or_default();
     let depth = counts[State::Available as usize];
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 jobs is full anyway")]

@@ -1,0 +1,39 @@
+//! `agx schedule …`
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::read;
+use crate::{cli::ServerArgs, failure::Failure, output::Output};
+
+const HELP: &str = "see the schedules with `agx schedule list`";
+
+pub(super) async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {
+    let json = read(file)?;
+    let set = server.connect().await?.set_schedule(json).await?;
+    let document = json!({"name": set.name, "next_run_at": set.next_run_at});
+    output.show("schedule.set", &document, |_| {
+        format!("schedule {} is set; it submits first at {}", set.name, set.next_run_at)
+    })
+}
+
+pub(super) async fn get(server: &ServerArgs, name: &str, output: Output) -> Result<(), Failure> {
+    let schedule = server.connect().await?.schedule(name).await?;
+    let schedule = schedule.ok_or_else(|| Failure::not_found("schedule", &name, HELP))?;
+    output.show("schedule.get", &schedule, |schedule| {
+        serde_json::to_string_pretty(schedule).unwrap_or_default()
+    })
+}
+
+pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+    let names = server.connect().await?.schedules().await?;
+    output.show("schedule.list", &names, |names| names.iter().map(|name| format!("{name}\n")).collect())
+}
+
+pub(super) async fn delete(server: &ServerArgs, name: &str, output: Output) -> Result<(), Failure> {
+    if !server.connect().await?.delete_schedule(name).await? {
+        return Err(Failure::not_found("schedule", &name, HELP));
+    }
+    output.show("schedule.delete", &json!({"name": name}), |_| format!("schedule {name} is deleted"))
+}
