@@ -113,7 +113,7 @@ agq --port 0 --data-dir "$dir/data" > "$dir/agq.out" 2> "$dir/agq.log" &
 agq_pid=$!
 wait_until "$agq_pid" is_listening
 cat "$dir/agq.out"
-AGQ_ADDR=$(sed -n 's/^agq .* listens on \([^,]*\), data in .*/\1/p' "$dir/agq.out")
+AGQ_ADDR=$(sed -n 's/^agq .* listens on \([^,]*\),.*/\1/p' "$dir/agq.out")
 export AGQ_ADDR
 
 say "export AGQ_ADDR=$AGQ_ADDR AGQ_SESSION_KEY=…"

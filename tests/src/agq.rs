@@ -14,6 +14,7 @@ use crate::Lab;
 pub struct Agq {
     child: Child,
     port: u16,
+    http: Option<u16>,
     args: Vec<String>,
 }
 
@@ -29,13 +30,18 @@ pub enum Limit {
 impl Agq {
     pub(crate) fn start(lab: &Lab, args: &[&str]) -> Self {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-        let (child, port) = spawn(lab, 0, &args);
-        Self { child, port, args }
+        let (child, port, http) = spawn(lab, (0, None), &args);
+        Self { child, port, http, args }
     }
 
     /// Where it listens on TCP.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Where it speaks HTTP.
+    pub fn http_address(&self) -> String {
+        format!("127.0.0.1:{}", self.http.expect("it speaks HTTP"))
     }
 
     /// Its process id.
@@ -51,12 +57,12 @@ impl Agq {
 
     /// Starts it again on the same data and the same port.
     pub fn start_again(&mut self, lab: &Lab) {
-        (self.child, self.port) = spawn(lab, self.port, &self.args);
+        (self.child, self.port, self.http) = spawn(lab, (self.port, self.http), &self.args);
     }
 
     /// The same, within a limit or without one; the error says why it did not start.
     pub fn try_start_again(&mut self, lab: &Lab, limit: Option<Limit>) -> Result<(), String> {
-        (self.child, self.port) = try_spawn(lab, self.port, &self.args, limit)?;
+        (self.child, self.port, self.http) = try_spawn(lab, (self.port, self.http), &self.args, limit)?;
         Ok(())
     }
 
@@ -100,11 +106,19 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("a child that was not waited for can be signalled");
 }
 
-fn spawn(lab: &Lab, port: u16, args: &[String]) -> (Child, u16) {
-    try_spawn(lab, port, args, None).unwrap_or_else(|why| panic!("{why}"))
+/// A running agq, its port, and that for HTTP.
+type Spawned = (Child, u16, Option<u16>);
+
+fn spawn(lab: &Lab, ports: (u16, Option<u16>), args: &[String]) -> Spawned {
+    try_spawn(lab, ports, args, None).unwrap_or_else(|why| panic!("{why}"))
 }
 
-fn try_spawn(lab: &Lab, port: u16, args: &[String], limit: Option<Limit>) -> Result<(Child, u16), String> {
+fn try_spawn(
+    lab: &Lab,
+    (port, http): (u16, Option<u16>),
+    args: &[String],
+    limit: Option<Limit>,
+) -> Result<Spawned, String> {
     let log = File::options()
         .create(true)
         .append(true)
@@ -118,6 +132,7 @@ fn try_spawn(lab: &Lab, port: u16, args: &[String], limit: Option<Limit>) -> Res
             // A lease that stories can wait for.
             ["--store".to_owned(), database.url(), "--store-lease".to_owned(), "2".to_owned()]
         }))
+        .args(http.iter().flat_map(|http| ["--http".to_owned(), format!("127.0.0.1:{http}")]))
         .args(args)
         .stdout(Stdio::piped())
         .stderr(log)
@@ -140,7 +155,9 @@ fn try_spawn(lab: &Lab, port: u16, args: &[String], limit: Option<Limit>) -> Res
         let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap_or_default();
         return Err(format!("agq did not say where it listens: '{line}' ({ended})\n{log}"));
     };
-    Ok((child, port))
+    let http =
+        line.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split(',').next()?.trim().parse().ok());
+    Ok((child, port, http))
 }
 
 /// agq behind a shell that limits it and then becomes it: only the process itself can set its limits.

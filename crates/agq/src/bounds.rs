@@ -7,12 +7,16 @@ use std::{
 
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// What is set for a queue (ext admin-api, ext backpressure).
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct QueueSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) backpressure: Option<Backpressure>,
+    /// What agq does not know is kept, and means nothing.
+    #[serde(flatten)]
+    pub(crate) others: Map<String, Value>,
 }
 
 /// How many jobs may wait in a queue, and what becomes of more.

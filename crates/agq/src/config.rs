@@ -65,6 +65,10 @@ pub(crate) enum StorePlace {
     Postgres { url: String, settings: postgres::Settings },
 }
 
+/// The port where RESP is spoken, and the one where HTTP is, where nothing else is said.
+const USUAL_PORT: u16 = 6380;
+const USUAL_HTTP_PORT: u16 = 6381;
+
 /// What agq works with, after everything was put together.
 #[derive(Debug)]
 pub(crate) struct Config {
@@ -142,7 +146,7 @@ fn places(options: &Options) -> anyhow::Result<Places> {
              --tls-cert and --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
         );
     }
-    let port = options.port.unwrap_or(6380);
+    let port = options.port.unwrap_or(USUAL_PORT);
     let http = http_place(options, Some(port))?;
     if let Some(http) = http.filter(|http| !http.ip().to_canonical().is_loopback())
         && tls.is_none()
@@ -156,7 +160,7 @@ fn places(options: &Options) -> anyhow::Result<Places> {
     Ok(Places { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
 }
 
-/// Where HTTP is spoken: on this machine alone, one port above the other door, where nothing is said.
+/// Where HTTP is spoken: on this machine alone where nothing is said.
 fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
     match options.http.as_deref() {
         Some("off") => Ok(None),
@@ -166,9 +170,10 @@ fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<Soc
                 format!("http is '{told}': give an address such as 127.0.0.1:6381, or off")
             })?))
         }
+        // Of several agq on a machine, each with a port of its own, only one can have the usual one here, too.
         None => {
-            let port = port.and_then(|port| if port == 0 { Some(0) } else { port.checked_add(1) });
-            Ok(port.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
+            let usual = port.map(|port| if port == USUAL_PORT { USUAL_HTTP_PORT } else { 0 });
+            Ok(usual.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
         }
     }
 }

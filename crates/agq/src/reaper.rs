@@ -19,7 +19,7 @@ use crate::{
     herald::tell_of_worker,
     house::{House, is_connection, node_of},
     keys,
-    store::{JobRule, Keep, Promise},
+    store::{JobRule, Keep, NoteKind, Promise},
 };
 
 /// Longest time between two rounds: how late a retry or a lost worker may be noticed, and how much a crash may forget
@@ -103,6 +103,7 @@ async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), Com
             break;
         }
     }
+    wake_under_limits(house).await?;
     schedule::run_due(house).await?;
     workflow::advance_all(house).await?;
     forget_old_jobs(house).await?;
@@ -244,6 +245,14 @@ async fn reckon_anew(house: &House) -> Result<(), CommandError> {
         for answer in answers {
             answer.await??;
         }
+    }
+    Ok(())
+}
+
+/// A limit may let jobs begin again by time alone: whoever waits for one looks again.
+async fn wake_under_limits(house: &House) -> Result<(), CommandError> {
+    if !house.store.notes(NoteKind::Limit).await?.is_empty() {
+        house.store.arrivals().announce_all();
     }
     Ok(())
 }

@@ -132,10 +132,24 @@ impl Schedule {
         }
     }
 
-    /// What it had decided on is submitted.
+    /// What it had decided on is submitted, as the job or action of this id.
     #[must_use]
-    pub fn submitted(&self) -> Self {
-        Self { last_id: self.pending_id.clone().or(self.last_id.clone()), pending_id: None, ..self.clone() }
+    pub fn submitted(&self, id: &str) -> Self {
+        Self { last_id: Some(id.to_owned()), pending_id: None, ..self.clone() }
+    }
+
+    /// A schedule that takes the place of another: what that has done stays done.
+    #[must_use]
+    pub fn after(&self, known: Option<&Self>) -> Self {
+        let Some(known) = known else { return self.clone() };
+        Self {
+            created_at: known.created_at,
+            last_run_at: known.last_run_at,
+            last_id: known.last_id.clone(),
+            pending_id: known.pending_id.clone(),
+            runs: known.runs,
+            ..self.clone()
+        }
     }
 
     /// Whether it submits an action of a plan rather than a job.
@@ -255,7 +269,7 @@ mod tests {
         let fired = made.fired(Some("j".into()), at("2026-11-22T12:00:10Z"));
         assert_eq!(fired.next_run_at, Some(at("2026-11-22T12:01:00Z")));
         assert_eq!((fired.pending_id.as_deref(), fired.runs), (Some("j"), 1));
-        let done = fired.submitted();
+        let done = fired.submitted("j");
         assert_eq!((done.pending_id, done.last_id.as_deref()), (None, Some("j")));
         let skipped = made.fired(None, at("2026-11-22T12:00:10Z"));
         assert_eq!((skipped.runs, skipped.last_run_at), (0, None));

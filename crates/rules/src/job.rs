@@ -27,7 +27,7 @@ use agenix_protocol::{
 use serde::{Deserialize, Serialize};
 
 pub use asked::{activated, cancelled, orphaned, retried};
-pub use fetched::{Said, acked, extended, nacked, progressed};
+pub use fetched::{NOBODY, Said, acked, extended, nacked, progressed};
 pub use holding::{
     Hold, abandoned, claimed, due, excused, expired, given_back, is_reckoned_ahead, reckoned_anew, reclaimed,
     renewed,

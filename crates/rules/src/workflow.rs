@@ -202,7 +202,8 @@ impl Workflow {
         self.steps.iter().chain(self.callbacks.iter().map(|callback| &callback.step))
     }
 
-    fn all_mut(&mut self) -> impl Iterator<Item = &mut Step> {
+    /// The same, to be changed.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Step> {
         self.steps.iter_mut().chain(self.callbacks.iter_mut().map(|callback| &mut callback.step))
     }
 

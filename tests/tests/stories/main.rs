@@ -16,6 +16,7 @@ mod drain;
 mod events;
 mod gigabyte;
 mod gone_claimant;
+mod http;
 mod lifecycle;
 mod like_redis;
 mod load;

@@ -61,15 +61,16 @@ pub(super) fn new_id(house: &House) -> String {
     house.clock.uuid()
 }
 
-/// Submits a document under an id: what was submitted before under it stays as it is.
+/// Submits a document under an id: what was submitted before under it stays as it is. The id of the job that stands for it, where
+/// another one does.
 pub(super) async fn submit(
     house: &House,
     document: &RawValue,
     id: &str,
     context: Context<'_>,
-) -> Result<(), CommandError> {
+) -> Result<Option<String>, CommandError> {
     if is_action(document) {
-        return submit_later_action(house, document, id, context).await;
+        return submit_later_action(house, document, id, context).await.map(|()| None);
     }
     let mut submitted = read_job(house, document)?;
     submitted.job_id = Some(JobId::new(id).map_err(|error| Rejection::InvalidJob(error.to_string()))?);
@@ -78,8 +79,8 @@ pub(super) async fn submit(
         submitted = submitted.with_parents(&results_of(house, before).await?);
     }
     match submit_named(house, submitted).await {
-        Err(CommandError::Rejected(Rejection::JobExists(_))) => Ok(()),
-        other => other,
+        Err(CommandError::Rejected(Rejection::JobExists(_))) => Ok(None),
+        other => other.map(|by| by.map(String::from)),
     }
 }
 

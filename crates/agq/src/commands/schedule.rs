@@ -6,7 +6,7 @@ use agenix_protocol::{
     resp::Reply,
 };
 use agenix_rules::{
-    cron::{Overlap, Schedule, Wanted},
+    cron::{Overlap, Schedule, Wanted, check_name},
     rejection::Rejection,
     workflow::Seen,
 };
@@ -33,12 +33,13 @@ fn read(name: &str, json: &str) -> Result<Schedule, StoreError> {
 pub(crate) async fn set(house: &House, wanted: Wanted, replace: bool) -> Result<Schedule, CommandError> {
     let schedule = Schedule::new(wanted, house.clock.now())?;
     deferred::check(house, &schedule.template, false).await?;
-    let (json, name) = (to_json(&schedule), schedule.name.clone());
+    let made = schedule.clone();
     let rule = move |known: Option<&str>| {
         if known.is_some() && !replace {
-            return Err(Rejection::ScheduleExists(name.clone()));
+            return Err(Rejection::ScheduleExists(made.name.clone()));
         }
-        Ok(NoteChange::Put(json.clone()))
+        let known = known.and_then(|known| serde_json::from_str::<Schedule>(known).ok());
+        Ok(NoteChange::Put(to_json(&made.after(known.as_ref()))))
     };
     house.store.decide_note(NoteKind::Cron, &schedule.name, Box::new(rule)).await??;
     Ok(schedule)
@@ -46,7 +47,10 @@ pub(crate) async fn set(house: &House, wanted: Wanted, replace: bool) -> Result<
 
 /// A schedule.
 pub(crate) async fn get(house: &House, name: &str) -> Result<Schedule, CommandError> {
-    let note = house.store.note(NoteKind::Cron, name).await?;
+    let note = match check_name(name) {
+        Ok(()) => house.store.note(NoteKind::Cron, name).await?,
+        Err(_) => None,
+    };
     let note = note.ok_or_else(|| Rejection::ScheduleNotFound(name.to_owned()))?;
     Ok(read(name, &note)?)
 }
@@ -72,7 +76,14 @@ pub(crate) async fn delete(house: &House, name: &str) -> Result<Schedule, Comman
 /// Submits what schedules say whose time has come.
 pub(crate) async fn run_due(house: &House) -> Result<(), CommandError> {
     let now = house.clock.now();
-    for schedule in list(house).await? {
+    for (name, note) in house.store.notes(NoteKind::Cron).await? {
+        let schedule = match read(&name, &note) {
+            Ok(schedule) => schedule,
+            Err(error) => {
+                error!(%error, "a schedule is passed over");
+                continue;
+            }
+        };
         if schedule.pending_id.is_none() && !schedule.is_due(now) {
             continue;
         }
@@ -97,8 +108,11 @@ async fn run(house: &House, schedule: &Schedule) -> Result<(), CommandError> {
     if let Err(CommandError::Store(error)) = outcome {
         return Err(error.into());
     }
+    // Another job may stand for it.
+    let last = outcome.as_ref().ok().cloned().flatten().unwrap_or_else(|| id.clone());
     // What a rule refuses now it would refuse again: the next run is another chance.
-    change(house, &decided.name, |known| known.pending_id.is_some().then(|| known.submitted())).await?;
+    change(house, &decided.name, move |known| known.pending_id.is_some().then(|| known.submitted(&last)))
+        .await?;
     outcome?;
     info!(schedule = decided.name, id, "a schedule submitted what it says");
     Ok(())
@@ -153,7 +167,8 @@ pub(crate) fn shown(schedule: &Schedule) -> Value {
         "runs": schedule.runs,
     });
     let name = if schedule.is_action() { "action" } else { "job_template" };
-    cron[name] = json!(schedule.template);
+    // It was read when it was set: see `deferred::check`.
+    cron[name] = serde_json::from_str(schedule.template.get()).unwrap_or_default();
     let times = [("next_run_at", schedule.next_run_at), ("last_run_at", schedule.last_run_at)];
     for (name, at) in times.into_iter().filter_map(|(name, at)| Some((name, at?))) {
         cron[name] = json!(at);

@@ -5,6 +5,7 @@ use agenix_protocol::{
     ids::{ActionId, JobId},
     request::Page,
     resp::Reply,
+    time::Timestamp,
 };
 use agenix_rules::{
     rejection::Rejection,
@@ -26,6 +27,8 @@ use crate::{
 
 /// How often a workflow is moved on at once: with each step that ends while another is submitted.
 const MAX_MOVES: usize = 100;
+/// How long a workflow may be about to come, in milliseconds.
+const UNFINISHED_MS: u64 = 60_000;
 
 fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
     serde_json::from_str(json)
@@ -45,9 +48,9 @@ pub(crate) async fn submit(house: &House, wanted: Wanted) -> Result<Workflow, Co
         checked.map_err(|error| placed(error, "callbacks"))?;
     }
     let id = workflow.id.clone();
-    // It is found again if agq ends between the two.
+    // In this order: it is found again if agq ends between the two.
+    put(house, NoteKind::Running, &id, workflow.created_at.0.to_string()).await?;
     put(house, NoteKind::Workflow, &id, to_json(&workflow)).await?;
-    put(house, NoteKind::Running, &id, String::from("true")).await?;
     advance(house, &id).await?;
     get(house, &id).await
 }
@@ -69,7 +72,8 @@ async fn put(house: &House, kind: NoteKind, id: &str, json: String) -> Result<()
 
 /// A workflow.
 pub(crate) async fn get(house: &House, id: &str) -> Result<Workflow, CommandError> {
-    let note = house.store.note(NoteKind::Workflow, id).await?;
+    let is_id = !id.contains('\0');
+    let note = if is_id { house.store.note(NoteKind::Workflow, id).await? } else { None };
     let note = note.ok_or_else(|| Rejection::WorkflowNotFound(id.to_owned()))?;
     Ok(read(id, &note)?)
 }
@@ -83,7 +87,6 @@ pub(crate) async fn list(house: &House) -> Result<Vec<Workflow>, CommandError> {
 
 /// Cancels a workflow and what of it is under way; as it is then.
 pub(crate) async fn cancel(house: &House, id: &str) -> Result<Workflow, CommandError> {
-    let before = get(house, id).await?;
     let (now, workflow_id) = (house.clock.now(), id.to_owned());
     let rule = move |known: Option<&str>| {
         let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
@@ -91,10 +94,7 @@ pub(crate) async fn cancel(house: &House, id: &str) -> Result<Workflow, CommandE
         known.cancelled(now).map(|next| NoteChange::Put(to_json(&next)))
     };
     house.store.decide_note(NoteKind::Workflow, id, Box::new(rule)).await??;
-    settle(house, id).await?;
-    for step in before.all().filter(|step| step.stage == Stage::Running) {
-        cancel_step(house, step).await?;
-    }
+    advance(house, id).await?;
     get(house, id).await
 }
 
@@ -118,6 +118,12 @@ pub(crate) async fn advance(house: &House, id: &str) -> Result<(), CommandError>
     for _move in 0..MAX_MOVES {
         let Some(note) = house.store.note(NoteKind::Workflow, id).await? else { return Ok(()) };
         let known = read(id, &note)?;
+        if known.stage == Stage::Cancelled {
+            // Whatever was submitted of it, whoever was about to.
+            for step in known.all().filter(|step| step.stage == Stage::Cancelled) {
+                cancel_step(house, step).await?;
+            }
+        }
         if known.is_settled() {
             return settle(house, id).await;
         }
@@ -164,22 +170,39 @@ async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, Comman
             Err(CommandError::Rejected(rejection)) => {
                 // It was legal when the workflow was submitted: its plan went since, or its queue is full.
                 error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
-                fail_step(house, workflow, &step.id).await?;
+                change_step(house, workflow, &step.id, |step| step.stage = Stage::Failed).await?;
             }
-            other => other?,
+            // Another job counts as the same, and stands for it.
+            Ok(Some(by)) => {
+                change_step(house, workflow, &step.id, move |step| step.id.clone_from(&by)).await?;
+            }
+            other => drop(other?),
+        }
+    }
+    // Somebody may have cancelled it meanwhile.
+    if get(house, &workflow.id).await?.stage == Stage::Cancelled {
+        for step in workflow.all().filter(|step| step.stage == Stage::Running) {
+            cancel_step(house, step).await?;
         }
     }
     Ok(has_any)
 }
 
-/// A step cannot be submitted: it failed.
-async fn fail_step(house: &House, workflow: &Workflow, step_id: &str) -> Result<(), CommandError> {
-    let (now, step_id) = (house.clock.now(), step_id.to_owned());
+/// Changes a step that is under way, as the workflow is now.
+async fn change_step(
+    house: &House,
+    workflow: &Workflow,
+    step_id: &str,
+    change: impl Fn(&mut Step) + Send + Sync + 'static,
+) -> Result<(), CommandError> {
+    let step_id = step_id.to_owned();
     let rule = move |known: Option<&str>| {
-        let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
-        Ok(known.map_or(NoteChange::Keep, |known| {
-            NoteChange::Put(to_json(&known.moved(&[(step_id.as_str(), Seen::Ended(Stage::Failed))], now)))
-        }))
+        let Some(mut known) = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok()) else {
+            return Ok(NoteChange::Keep);
+        };
+        let step = known.all_mut().find(|step| step.id == step_id && step.stage == Stage::Running);
+        step.into_iter().for_each(&change);
+        Ok(NoteChange::Put(to_json(&known)))
     };
     Ok(house.store.decide_note(NoteKind::Workflow, &workflow.id, Box::new(rule)).await??)
 }
@@ -192,7 +215,8 @@ async fn settle(house: &House, id: &str) -> Result<(), CommandError> {
 
 /// Moves all workflows on that have something left to do.
 pub(crate) async fn advance_all(house: &House) -> Result<(), CommandError> {
-    for (id, _) in house.store.notes(NoteKind::Running).await? {
+    for (id, since) in house.store.notes(NoteKind::Running).await? {
+        forget_unfinished(house, &id, &since).await?;
         if let Err(error) = advance(house, &id).await {
             error!(workflow = id, %error, "a workflow could not be moved on; the next round tries again");
         }
@@ -200,11 +224,18 @@ pub(crate) async fn advance_all(house: &House) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// A workflow of which nothing came but the word that it is about to: agq ended then.
+async fn forget_unfinished(house: &House, id: &str, since: &str) -> Result<(), CommandError> {
+    let since = Timestamp(since.parse().unwrap_or_default());
+    let is_old = house.clock.now().ms_since(since) > UNFINISHED_MS;
+    if is_old && house.store.note(NoteKind::Workflow, id).await?.is_none() {
+        settle(house, id).await?;
+    }
+    Ok(())
+}
+
 /// Forgets workflows that ended before a time.
-pub(crate) async fn forget_ended(
-    house: &House,
-    before: agenix_protocol::time::Timestamp,
-) -> Result<(), CommandError> {
+pub(crate) async fn forget_ended(house: &House, before: Timestamp) -> Result<(), CommandError> {
     for workflow in list(house).await? {
         if workflow.is_settled() && workflow.ended_at.is_some_and(|at| at < before) {
             let rule = |_: Option<&str>| Ok(NoteChange::Remove);

@@ -75,8 +75,8 @@ options! {
     /// The port to listen on; 0 takes a free one and says which [default: 6380]
     #[arg(long, env = "AGQ_PORT", help_heading = LISTENING)]
     port: u16,
-    /// Speak HTTP, too, at this address: the Open Job Spec, /health, /metrics; `off` for not at all [default: 127.0.0.1 and the
-    /// port after --port]
+    /// Speak HTTP, too, at this address: the Open Job Spec, /health, /metrics; `off` for not at all [default: 127.0.0.1:6381, or
+    /// a free port where --port is not 6380]
     #[arg(long, env = "AGQ_HTTP", value_name = "ADDRESS", help_heading = LISTENING)]
     http: String,
     /// Listen on this Unix socket, too; only the user who runs agq may open it

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     Desk,
-    answer::{Answer, Refusal, nothing, ok},
+    answer::{Answer, Refusal, nothing, object, ok, raw},
     asked::{Guest, Sent, job_id, shown as quoted, worker_id},
     jobs::shown,
     queues::{counts, set_paused},
@@ -109,7 +109,7 @@ pub(super) async fn configure(
 ) -> Answer {
     guest.may(Access::Admin)?;
     let settings: QueueSettings = sent.object()?;
-    ojs::configure(&desk.house, &name, &settings).await?;
+    let settings = ojs::configure(&desk.house, &name, settings).await?;
     Ok(ok(&json!({"name": name, "config": settings})))
 }
 
@@ -119,18 +119,29 @@ pub(super) async fn job(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): P
     Ok(ok(&shown(&ojs::get(&desk.house, &job_id(&id)?).await?)?))
 }
 
-/// `POST admin/jobs/{id}/retry`, `POST admin/dead-letter/{id}/retry`
+/// `POST admin/jobs/{id}/retry`
 pub(super) async fn retry(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
     guest.may(Access::Admin)?;
+    let job = shown(&ojs::retry(&desk.house, &job_id(&id)?).await?)?;
+    Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
+}
+
+/// `POST admin/dead-letter/{id}/retry`
+pub(super) async fn retry_dead(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+) -> Answer {
+    guest.may(Access::Admin)?;
     let job = shown(&ojs::retry_dead(&desk.house, &job_id(&id)?).await?)?;
-    Ok(ok(&json!({"id": job.id, "state": job.state, "job": job})))
+    Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
 /// `POST admin/jobs/{id}/cancel`
 pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
     guest.may(Access::Admin)?;
     let job = shown(&ojs::cancel(&desk.house, &job_id(&id)?).await?)?;
-    Ok(ok(&json!({"id": job.id, "state": job.state, "job": job})))
+    Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
 /// What `POST admin/jobs/bulk/retry` takes.
@@ -167,7 +178,7 @@ pub(super) async fn retry_all(State(desk): State<Arc<Desk>>, guest: Guest, sent:
                 && bulk.filter.job_type.as_ref().is_none_or(|name| *name == job.job_type);
             if fits {
                 matched += 1;
-                retried += u64::from(ojs::retry_dead(&desk.house, &job_id).await.is_ok());
+                retried += u64::from(ojs::retry(&desk.house, &job_id).await.is_ok());
             }
         }
     }

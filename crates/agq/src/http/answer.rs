@@ -1,5 +1,7 @@
 //! How an answer is made, and how a refusal is: the error body of the specification, with a status, a word and what to do.
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::documents::{OJS_MEDIA_TYPE, OJS_VERSION, to_json};
 use agenix_rules::rejection::Rejection;
 use axum::{
@@ -8,9 +10,12 @@ use axum::{
     response::IntoResponse,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 
-use crate::error::CommandError;
+use crate::{error::CommandError, store::StoreError};
 
 /// Where people read on.
 const DOCS: &str = "https://github.com/agenix-sh/agenix/blob/main/docs/ojs.md";
@@ -182,8 +187,8 @@ impl From<CommandError> for Refusal {
     }
 }
 
-impl From<crate::store::StoreError> for Refusal {
-    fn from(error: crate::store::StoreError) -> Self {
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
         CommandError::from(error).into()
     }
 }
@@ -213,6 +218,28 @@ pub(super) fn ok<T: Serialize>(document: &T) -> Response<Body> {
 /// Any status and a document.
 pub(super) fn with_status<T: Serialize>(status: StatusCode, document: &T) -> Response<Body> {
     sent(status, to_json(document))
+}
+
+/// An object of documents, each as it is: what is inside one is not read again, and a number stays what it was.
+pub(super) fn object<const N: usize>(
+    fields: [(&'static str, Result<Box<RawValue>, serde_json::Error>); N],
+) -> Object {
+    let broken = |name: &'static str, error: serde_json::Error| {
+        StoreError(format!("{name} cannot be written: {error}"))
+    };
+    let mut object = BTreeMap::new();
+    for (name, value) in fields {
+        object.insert(name, value.map_err(|error| broken(name, error))?);
+    }
+    Ok(object)
+}
+
+/// See [`object`].
+pub(super) type Object = Result<BTreeMap<&'static str, Box<RawValue>>, StoreError>;
+
+/// A value of an [`object`].
+pub(super) fn raw<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, serde_json::Error> {
+    to_raw_value(value)
 }
 
 /// 201, a document, and where it is found.

@@ -9,12 +9,14 @@ use agenix_protocol::{
     request::Access,
 };
 use axum::{
-    body::{Body, to_bytes},
+    body::Body,
     extract::{FromRequest, FromRequestParts},
     http::{Request, StatusCode, header, request::Parts},
 };
-use bytes::Bytes;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::{
     Desk,
@@ -65,6 +67,9 @@ pub(super) fn unauthorized() -> Refusal {
     Refusal { headers: vec![("www-authenticate", "Bearer".into())], ..refusal }
 }
 
+/// Most bytes of a body that is too large that are read all the same.
+const MAX_DRAINED_BYTES: usize = 64 * 1024 * 1024;
+
 /// What was sent.
 pub(super) struct Sent(Bytes);
 
@@ -74,20 +79,29 @@ impl FromRequest<Arc<Desk>> for Sent {
     async fn from_request(request: Request<Body>, desk: &Arc<Desk>) -> Result<Self, Refusal> {
         let content_type = request.headers().get(header::CONTENT_TYPE).map(|told| told.as_bytes().to_vec());
         let limit = desk.house.settings.limits.max_message_bytes;
-        let bytes = to_bytes(request.into_body(), if limit == 0 { usize::MAX } else { limit + 1 }).await;
-        // What is longer than that is an error of the reading, and one byte more is there to tell the edge.
-        let bytes = bytes.map_err(|error| match error.into_inner().downcast::<hyper::Error>() {
-            Ok(error) => Refusal::invalid(format!("the body could not be read: {error}")),
-            Err(_) => too_large(limit),
-        })?;
-        if exceeds(bytes.len(), limit) {
-            return Err(too_large(limit));
-        }
+        let bytes = read_all(request.into_body(), limit).await?;
         if !bytes.is_empty() {
             check_type(content_type.as_deref())?;
         }
         Ok(Self(bytes))
     }
+}
+
+/// A body of at most so many bytes. Of a larger one the rest is read, as far as that is to be borne: who is cut off while they send do
+/// not read the answer.
+async fn read_all(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+    let (mut body, mut bytes, mut total) = (body.into_data_stream(), BytesMut::new(), 0_usize);
+    while let Some(piece) = body.next().await {
+        let piece =
+            piece.map_err(|error| Refusal::invalid(format!("the body could not be read: {error}")))?;
+        total = total.saturating_add(piece.len());
+        if !exceeds(total, limit) {
+            bytes.extend_from_slice(&piece);
+        } else if total > limit.saturating_add(MAX_DRAINED_BYTES) {
+            break;
+        }
+    }
+    if exceeds(total, limit) { Err(too_large(limit)) } else { Ok(bytes.freeze()) }
 }
 
 fn too_large(limit: usize) -> Refusal {
@@ -114,7 +128,11 @@ fn check_type(told: Option<&[u8]>) -> Result<(), Refusal> {
 impl Sent {
     /// A document; its form is checked by its type.
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
-        parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))
+        let object = parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
+        // What is kept as it came is read by others: a number that is too large, half a character, or a depth beyond reason would
+        // stop them.
+        serde_json::from_slice::<Value>(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
+        Ok(object)
     }
 
     /// A document, where one was sent.
@@ -129,7 +147,7 @@ impl Sent {
 
     /// Whether it is no JSON at all, or JSON of another form.
     fn refuse(&self, reason: &str) -> Refusal {
-        if let Err(error) = serde_json::from_slice::<IgnoredAny>(&self.0) {
+        if let Err(error) = serde_json::from_slice::<Value>(&self.0) {
             return Refusal::new(
                 StatusCode::BAD_REQUEST,
                 "invalid_payload",

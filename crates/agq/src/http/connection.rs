@@ -8,7 +8,12 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
-use tokio::{io::join, sync::watch, time::timeout};
+use tokio::{
+    io::{AsyncRead, DuplexStream, copy, duplex, join},
+    sync::watch,
+    task::JoinSet,
+    time::timeout,
+};
 use tracing::debug;
 
 use super::{Desk, gate::Peer};
@@ -27,7 +32,12 @@ pub(super) async fn attend(
     mut stop: watch::Receiver<bool>,
 ) {
     let Accepted { reader, writer, ip, shown, certified, guest: _place } = accepted;
-    let router = router.layer(Extension(Peer { ip, shown, certified }));
+    let (closed, has_closed) = watch::channel(false);
+    let (reader, reading) = watched(reader, closed);
+    // Dropped, it ends what goes on in it.
+    let mut aside = JoinSet::new();
+    aside.spawn(reading);
+    let router = router.layer(Extension(Peer { ip, shown, certified, has_closed }));
     let mut builder = http1::Builder::new();
     // Whoever has sent all and closes their side is still owed the answer.
     builder.timer(TokioTimer::new()).half_close(true).pipeline_flush(true).max_buf_size(READ_AHEAD);
@@ -47,6 +57,20 @@ pub(super) async fn attend(
     if let Err(error) = outcome {
         debug!(%error, "an HTTP connection broke");
     }
+}
+
+/// What comes, and the work of reading it: while a request is under way, nobody else would notice that no more will come.
+fn watched(
+    mut from: Box<dyn AsyncRead + Send + Unpin>,
+    closed: watch::Sender<bool>,
+) -> (DuplexStream, impl Future<Output = ()> + Send) {
+    let (mut to, reader) = duplex(READ_AHEAD);
+    let reading = async move {
+        // An end and an error are the same here: nothing more comes.
+        let _ended = copy(&mut from, &mut to).await.is_ok();
+        closed.send_replace(true);
+    };
+    (reader, reading)
 }
 
 /// What someone is told for whom there is no place.

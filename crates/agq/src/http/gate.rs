@@ -10,6 +10,7 @@ use axum::{
     response::IntoResponse,
 };
 use bytes::Bytes;
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::{
@@ -27,6 +28,16 @@ pub(super) struct Peer {
     pub(super) shown: String,
     /// Who it is by its certificate.
     pub(super) certified: Option<Identity>,
+    /// Whether nothing more will come from there.
+    pub(super) has_closed: watch::Receiver<bool>,
+}
+
+impl Peer {
+    /// Waits until nothing more will come.
+    pub(super) async fn gone(&self) {
+        // Without the reader nobody is there.
+        let _ended = self.has_closed.clone().wait_for(|closed| *closed).await.is_ok();
+    }
 }
 
 /// Whatever these answer is no secret: probes have no keys.
@@ -60,6 +71,10 @@ pub(super) async fn pass(
         }
         Err(refusal) => refusal.into_response(),
     };
+    if response.status() == StatusCode::BAD_REQUEST && response.extensions().get::<Refusal>().is_none() {
+        // What the path or the query is to be is checked before any handler, in words of its own.
+        response = Refusal::invalid("the path or the query cannot be read").into_response();
+    }
     if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
         response = refusal.response(request_id.to_str().unwrap_or_default());
     }

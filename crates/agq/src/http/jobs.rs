@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     Desk,
-    answer::{Answer, Refusal, created, ok, with_status},
+    answer::{Answer, Refusal, created, object, ok, raw, with_status},
     asked::{Guest, Sent, job_id},
 };
 use crate::{commands::ojs, store::StoredJob};
@@ -29,7 +29,7 @@ pub(super) fn shown(job: &StoredJob) -> Result<OjsJob, Refusal> {
 
 /// `{"job": …}`
 pub(super) fn in_object(job: &StoredJob) -> Answer {
-    Ok(ok(&json!({"job": shown(job)?})))
+    Ok(ok(&object([("job", raw(&shown(job)?))])?))
 }
 
 /// `POST jobs`
@@ -48,7 +48,7 @@ pub(super) async fn enqueue(
     let name = job.queue.clone();
     let job = shown(&job)?;
     let location = format!("/ojs/v1/jobs/{}", job.id);
-    let body = json!({"job": job});
+    let body = object([("job", raw(&job))])?;
     let mut response = if is_new { created(&body, &location) } else { with_status(StatusCode::OK, &body) };
     say_how_full(&desk, &name, &mut response).await?;
     if let Some(key) = limited {
@@ -116,7 +116,7 @@ pub(super) async fn enqueue_all(State(desk): State<Arc<Desk>>, guest: Guest, sen
     }
     let all = ojs::enqueue_all(&desk.house, jobs).await?;
     let jobs = all.into_iter().map(|one| shown(&one.job)).collect::<Result<Vec<_>, _>>()?;
-    Ok(with_status(StatusCode::CREATED, &json!({"count": jobs.len(), "jobs": jobs})))
+    Ok(with_status(StatusCode::CREATED, &object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?))
 }
 
 /// `GET jobs/{id}`
@@ -136,8 +136,18 @@ pub(super) async fn activate(State(desk): State<Arc<Desk>>, guest: Guest, Path(i
     in_object(&ojs::activate(&desk.house, &job_id(&id)?).await?)
 }
 
-/// `POST jobs/{id}/retry`, `POST dead-letter/{id}/retry`
+/// `POST jobs/{id}/retry`
 pub(super) async fn retry(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
+    guest.may(Access::Client)?;
+    in_object(&ojs::retry(&desk.house, &job_id(&id)?).await?)
+}
+
+/// `POST dead-letter/{id}/retry`
+pub(super) async fn retry_dead(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Path(id): Path<String>,
+) -> Answer {
     guest.may(Access::Client)?;
     in_object(&ojs::retry_dead(&desk.house, &job_id(&id)?).await?)
 }

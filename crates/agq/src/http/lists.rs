@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     Desk,
-    answer::{Answer, Refusal, ok, pagination},
+    answer::{Answer, Refusal, object, ok, pagination, raw},
     asked::Guest,
     jobs::shown,
 };
@@ -22,7 +22,7 @@ use crate::{commands::ojs, events::Event};
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 200;
 /// How far into a list anyone may go: what is passed over is looked at.
-const MAX_OFFSET: usize = 100_000;
+const MAX_OFFSET: usize = 10_000;
 
 /// Which part of a list, and which entries, are wanted.
 #[derive(Debug, Default, Deserialize)]
@@ -136,7 +136,7 @@ pub(super) async fn jobs(
     guest.may(Access::Client)?;
     let (jobs, offset, _) = page_of_jobs(&desk, &wanted).await?;
     let pagination = pagination(total_of(&desk, &wanted).await?, offset, jobs.len());
-    Ok(ok(&json!({"jobs": jobs, "pagination": pagination})))
+    Ok(ok(&object([("jobs", raw(&jobs)), ("pagination", raw(&pagination))])?))
 }
 
 /// `GET admin/jobs`
@@ -148,7 +148,7 @@ pub(super) async fn admin_jobs(
     guest.may(Access::Admin)?;
     let (jobs, _, _) = page_of_jobs(&desk, &wanted).await?;
     let total = total_of(&desk, &wanted).await?;
-    Ok(ok(&json!({"items": jobs, "pagination": numbered(total, &wanted)?})))
+    Ok(ok(&object([("items", raw(&jobs)), ("pagination", raw(&numbered(total, &wanted)?))])?))
 }
 
 /// Pages by their numbers, as the admin extension has them.
@@ -166,7 +166,8 @@ pub(super) async fn dead_letters(
     let (offset, limit) = wanted.part()?;
     let (total, jobs) = ojs::dead_letters(&desk.house, offset, limit).await?;
     let jobs = jobs.iter().map(shown).collect::<Result<Vec<_>, _>>()?;
-    Ok(ok(&json!({"pagination": pagination(total, offset, jobs.len()), "jobs": jobs})))
+    let pagination = pagination(total, offset, jobs.len());
+    Ok(ok(&object([("jobs", raw(&jobs)), ("pagination", raw(&pagination))])?))
 }
 
 /// `GET admin/dead-letter`
@@ -179,7 +180,7 @@ pub(super) async fn admin_dead_letters(
     let (offset, limit) = wanted.part()?;
     let (total, jobs) = ojs::dead_letters(&desk.house, offset, limit).await?;
     let items = jobs.iter().map(shown).collect::<Result<Vec<_>, _>>()?;
-    Ok(ok(&json!({"items": items, "pagination": numbered(total, &wanted)?})))
+    Ok(ok(&object([("items", raw(&items)), ("pagination", raw(&numbered(total, &wanted)?))])?))
 }
 
 /// `GET admin/dead-letter/stats`

@@ -79,7 +79,7 @@ fn job_routes() -> Routes {
         .route("/jobs/{id}/progress", put(workers::report_progress).get(jobs::progress))
         .route("/dead-letter", get(lists::dead_letters))
         .route("/dead-letter/{id}", get(jobs::dead_letter).delete(jobs::forget_dead))
-        .route("/dead-letter/{id}/retry", post(jobs::retry))
+        .route("/dead-letter/{id}/retry", post(jobs::retry_dead))
         .route("/events", get(lists::events))
 }
 
@@ -136,5 +136,5 @@ fn admin_routes() -> Routes {
         .route("/admin/dead-letter", get(lists::admin_dead_letters))
         .route("/admin/dead-letter/stats", get(lists::dead_letter_stats))
         .route("/admin/dead-letter/{id}", get(admin::dead_letter).delete(admin::forget_dead))
-        .route("/admin/dead-letter/{id}/retry", post(admin::retry))
+        .route("/admin/dead-letter/{id}/retry", post(admin::retry_dead))
 }

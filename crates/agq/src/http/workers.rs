@@ -12,6 +12,7 @@ use agenix_rules::{
     worker::Told,
 };
 use axum::{
+    Extension,
     extract::{Path, State},
     http::StatusCode,
 };
@@ -20,8 +21,9 @@ use serde_json::{Value, json};
 
 use super::{
     Desk,
-    answer::{Answer, Refusal, ok, with_status},
+    answer::{Answer, Refusal, object, ok, raw, with_status},
     asked::{Guest, Sent, job_id, worker_id},
+    gate::Peer,
     jobs::{progress_of, shown},
 };
 use crate::{
@@ -30,12 +32,23 @@ use crate::{
 };
 
 /// `POST workers/fetch`, `POST jobs/fetch`
-pub(super) async fn fetch(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+pub(super) async fn fetch(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Extension(peer): Extension<Peer>,
+    sent: Sent,
+) -> Answer {
     guest.may(Access::Worker)?;
     let asked: OjsFetch = sent.object()?;
-    let handed = ojs::fetch(&desk.house, guest.worker().as_ref(), asked).await?;
+    let waits = asked.wait_ms.is_some();
+    let worker = guest.worker();
+    let handed = tokio::select! {
+        handed = ojs::fetch(&desk.house, worker.as_ref(), asked) => handed?,
+        // Whoever waits and has gone gets nothing: what was on its way to them goes back.
+        () = peer.gone(), if waits => Vec::new(),
+    };
     let jobs = handed.iter().map(|claim| shown(&stored(claim.get()))).collect::<Result<Vec<_>, _>>()?;
-    let body = json!({"job": jobs.first(), "jobs": jobs});
+    let body = object([("job", raw(&jobs.first())), ("jobs", raw(&jobs))])?;
     let response = ok(&body);
     // Until here they would go back.
     handed.into_iter().for_each(|claim| drop(claim.take()));
@@ -78,23 +91,20 @@ async fn ack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsAck) -> Answer 
     guest.may(Access::Worker)?;
     let done = ojs::ack(&desk.house, guest.worker().as_ref(), &job_id(id)?, asked).await?;
     let job = shown(&done.job)?;
-    Ok(ok(&json!({
-        "acknowledged": true,
-        "id": job.id,
-        "job_id": job.id,
-        "state": job.state,
-        "completed_at": job.completed_at,
-        "job": job,
-    })))
+    Ok(ok(&object([
+        ("acknowledged", raw(&true)),
+        ("id", raw(&job.id)),
+        ("job_id", raw(&job.id)),
+        ("state", raw(job.state)),
+        ("completed_at", raw(&job.completed_at)),
+        ("job", raw(&job)),
+    ])?))
 }
 
 /// `POST workers/nack`
 pub(super) async fn nack(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
     let asked: OjsNack = sent.object()?;
     let id = named(asked.job_id.as_deref())?.to_owned();
-    if asked.error.is_none() && !asked.requeue.unwrap_or_default() {
-        return Err(Refusal::invalid("error is missing: say what went wrong, or requeue the job"));
-    }
     nack_job(&desk, &guest, &id, asked).await
 }
 
@@ -110,30 +120,24 @@ pub(super) async fn nack_named(
 
 async fn nack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsNack) -> Answer {
     guest.may(Access::Worker)?;
+    if asked.error.is_none() && !asked.requeue.unwrap_or_default() {
+        return Err(Refusal::invalid("error is missing: say what went wrong, or requeue the job"));
+    }
     let done = ojs::nack(&desk.house, guest.worker().as_ref(), &job_id(id)?, asked).await?;
     let job = shown(&done.job)?;
-    let mut body = json!({
-        "id": job.id,
-        "job_id": job.id,
-        "state": job.state,
-        "attempt": job.attempt,
-        "max_attempts": job.max_attempts,
-    });
-    let times = [
-        ("next_attempt_at", json!(job.next_attempt_at)),
-        ("retry_delay_ms", json!(job.retry_delay_ms)),
-        ("discarded_at", json!(job.discarded_at)),
-        ("completed_at", json!(job.completed_at)),
-        ("job", json!(job)),
-    ];
-    if let Value::Object(fields) = &mut body {
-        fields.extend(
-            times
-                .into_iter()
-                .filter(|(_, value)| !value.is_null())
-                .map(|(name, value)| (name.to_owned(), value)),
-        );
-    }
+    let mut body = object([
+        ("id", raw(&job.id)),
+        ("job_id", raw(&job.id)),
+        ("state", raw(job.state)),
+        ("attempt", raw(&job.attempt)),
+        ("max_attempts", raw(&job.max_attempts)),
+        ("next_attempt_at", raw(&job.next_attempt_at)),
+        ("retry_delay_ms", raw(&job.retry_delay_ms)),
+        ("discarded_at", raw(&job.discarded_at)),
+        ("completed_at", raw(&job.completed_at)),
+        ("job", raw(&job)),
+    ])?;
+    body.retain(|_, value| value.get() != "null");
     Ok(ok(&body))
 }
 
@@ -146,7 +150,7 @@ pub(super) async fn report_progress(
 ) -> Answer {
     guest.may(Access::Worker)?;
     let asked: OjsProgress = sent.object()?;
-    let job: Job = ojs::report_progress(&desk.house, &job_id(&id)?, asked).await?;
+    let job: Job = ojs::report_progress(&desk.house, guest.worker().as_ref(), &job_id(&id)?, asked).await?;
     Ok(ok(&progress_of(&job)))
 }
 

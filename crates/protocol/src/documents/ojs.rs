@@ -192,6 +192,8 @@ pub struct OjsRegistration {
 /// `PUT jobs/{id}/progress`
 #[derive(Debug, Clone, Deserialize)]
 pub struct OjsProgress {
+    /// Who says so.
+    pub worker_id: Option<String>,
     /// From 0 to 1.
     pub progress: f64,
     /// For people.

@@ -5,6 +5,9 @@ use agenix_protocol::time::Timestamp;
 use super::{Fault, Job, Outcome, Progress, State, report::failed};
 use crate::rejection::Rejection;
 
+/// In whose name those fetch that give none.
+pub const NOBODY: &str = "ojs:nobody";
+
 /// Who says something of a job, as far as that was said: it is checked against who has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Said<'s> {
@@ -19,9 +22,16 @@ fn check(job: &Job, said: Said<'_>) -> Result<(), Rejection> {
     if job.state != State::Active {
         return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.ojs_name() });
     }
-    if let Some(who) = said.who.filter(|who| !job.is_held_by(who)) {
-        let holder = job.holder.clone().unwrap_or_default();
-        return Err(Rejection::NotHolder { worker: who.to_owned(), holder });
+    let holder = || job.holder.clone().unwrap_or_default();
+    match said.who {
+        Some(who) if !job.is_held_by(who) && !job.is_held_by(NOBODY) => {
+            return Err(Rejection::NotHolder { worker: who.to_owned(), holder: holder() });
+        }
+        // What an agw runs is reported by its name alone.
+        None if !job.is_reserved() => {
+            return Err(Rejection::NotHolder { worker: NOBODY.to_owned(), holder: holder() });
+        }
+        _ => {}
     }
     let current = job.shown_attempt();
     match said.attempt.filter(|told| *told != current) {
@@ -72,7 +82,8 @@ pub fn nacked(
 
 /// Its worker is still at it: the claim holds for its full time again, or from now on for another.
 pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> Outcome {
-    if !job.is_held_by(who) || !job.is_reserved() {
+    // What was fetched in nobody's name is kept alive by whoever names it.
+    if !(job.is_held_by(who) || job.is_held_by(NOBODY)) || !job.is_reserved() {
         return Outcome::Unchanged;
     }
     let mut next = job.clone();
@@ -85,10 +96,17 @@ pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp
 }
 
 /// How far its worker is, from 0 to 1; that is a sign of life, too. Of a job that nobody has it says nothing.
-pub fn progressed(job: &Job, progress: f64, report: &Progress, now: Timestamp) -> Outcome {
+pub fn progressed(
+    job: &Job,
+    who: Option<&str>,
+    progress: f64,
+    report: &Progress,
+    now: Timestamp,
+) -> Result<Outcome, Rejection> {
     if job.state != State::Active {
-        return Outcome::Unchanged;
+        return Ok(Outcome::Unchanged);
     }
+    check(job, Said { who, attempt: None })?;
     let holder = job.holder.clone().unwrap_or_default();
     let mut next = match extended(job, &holder, None, now) {
         Outcome::Changed(next) => *next,
@@ -100,7 +118,7 @@ pub fn progressed(job: &Job, progress: f64, report: &Progress, now: Timestamp) -
     if let Some(ojs) = &mut next.ojs {
         ojs.progress = Some(report.clone());
     }
-    Outcome::Changed(Box::new(next))
+    Ok(Outcome::Changed(Box::new(next)))
 }
 
 #[cfg(test)]
@@ -279,11 +297,10 @@ mod tests {
     #[test]
     fn progress_is_a_sign_of_life() {
         let report = Progress::new(Some("half"), None, T0);
-        let Outcome::Changed(job) = progressed(&fetched(3), 0.5, &report, T0.plus_ms(1000)) else {
-            panic!("it runs")
-        };
+        let job = changed(progressed(&fetched(3), None, 0.5, &report, T0.plus_ms(1000)));
         assert_eq!((job.progress_percent, job.due_at), (Some(50.0), Some(T0.plus_ms(4000))));
         let waiting = submitted(ojs(steady(3)), 0);
-        assert_eq!(progressed(&waiting, 0.5, &report, T0), Outcome::Unchanged);
+        assert_eq!(progressed(&waiting, None, 0.5, &report, T0), Ok(Outcome::Unchanged));
+        assert!(progressed(&fetched(3), Some("x"), 0.5, &report, T0).is_err());
     }
 }

@@ -141,8 +141,10 @@ pub fn due(job: &Job, now: Timestamp, jitter: f64) -> Outcome {
             next = lapsed(job, &Fault::noticed("visibility_timeout", text), now);
         }
         State::Active => {
-            let seconds = job.timeout_ms / 1000;
-            let text = format!("the job took longer than its {seconds} seconds");
+            let text = match (job.timeout_ms / 1000, job.timeout_ms % 1000) {
+                (seconds, 0) => format!("the job took longer than its {seconds} seconds"),
+                _ => format!("the job took longer than its {} ms", job.timeout_ms),
+            };
             next = failed(next, &Fault::noticed("timeout", text), now, jitter);
         }
         _ => return Outcome::Unchanged,

@@ -57,7 +57,7 @@ pub struct Submitted {
 }
 
 /// Fields that only agq says: whoever submits them is not listened to.
-const OWN: [&str; 27] = [
+const OWN: [&str; 31] = [
     "state",
     "queue",
     "priority",
@@ -85,6 +85,10 @@ const OWN: [&str; 27] = [
     "worker_id",
     "action_id",
     "id",
+    "retry",
+    "unique",
+    "rate_limit",
+    "metadata",
 ];
 
 impl Submitted {

@@ -7,9 +7,12 @@ mod options;
 
 pub use duration::parse_duration;
 pub use envelope::{Submitted, check_queue, is_uuid_v7, read};
+pub use options::MAX_MS;
 
 /// The plan under which jobs of other types than `plan.<plan_id>` stand.
 pub const OJS_PLAN: &str = "ojs";
+/// In whose name those fetch that give none: no worker's id is like it.
+pub use crate::job::NOBODY;
 /// The tag of workers that take such jobs.
 pub const OJS_TAG: &str = "ojs";
 /// What a job's type begins with that runs a plan.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The longest reservation or timeout, in milliseconds: a hundred years.
-const MAX_MS: u64 = 3_155_760_000_000;
+pub const MAX_MS: u64 = 3_155_760_000_000;
 /// Most tags of a job, most states and keys in a list.
 const MAX_LISTED: usize = 100;
 
@@ -121,7 +121,11 @@ impl<'f> Fields<'f> {
         let read = |value: &Value| parse_duration(value.as_str()?);
         match self.read(field, "an ISO 8601 duration such as PT1S", read)? {
             Some(ms) => Ok(Some(ms)),
-            None => self.count(&format!("{field}_ms")),
+            None => self.read(
+                &format!("{field}_ms"),
+                "a whole number of milliseconds, at most a hundred years",
+                |value| value.as_u64().filter(|ms| *ms <= MAX_MS),
+            ),
         }
     }
 
@@ -220,6 +224,12 @@ impl<'f> Fields<'f> {
             None => (self.count("rate")?, period_ms),
         };
         let terms = LimitTerms { concurrency: self.count("concurrency")?, rate, period_ms };
+        if terms.rate.is_none() && terms.concurrency.is_none() {
+            return Err(invalid(format!(
+                "{} limits nothing: give concurrency, rate or max_per_second",
+                self.place
+            )));
+        }
         if terms.rate == Some(0) || terms.concurrency == Some(0) {
             return Err(invalid(format!("{} lets no job through: give at least 1", self.place)));
         }

@@ -9,7 +9,7 @@ mod submit;
 mod work;
 mod workers;
 
-pub(crate) use dead::{dead_letter, dead_letters, forget_dead, retry_dead};
+pub(crate) use dead::{dead_letter, dead_letters, forget_dead, retry, retry_dead};
 pub(crate) use jobs::{activate, cancel, get, progress};
 pub(crate) use queues::{
     check_room, configure, limit, pause, queue_counts, queue_settings, queue_states, room,

@@ -53,12 +53,12 @@ pub(crate) async fn queue_settings(house: &House, queue: &str) -> Result<QueueSe
     Ok(note.map(|note| serde_json::from_str(&note)).transpose().map_err(broken)?.unwrap_or_default())
 }
 
-/// Sets what is set for a queue.
+/// Sets what is set for a queue: what is not said stays as it was.
 pub(crate) async fn configure(
     house: &House,
     queue: &str,
-    settings: &QueueSettings,
-) -> Result<(), CommandError> {
+    settings: QueueSettings,
+) -> Result<QueueSettings, CommandError> {
     check(queue)?;
     if let Some(bound) = &settings.backpressure {
         if bound.strategy != "reject" {
@@ -70,11 +70,16 @@ pub(crate) async fn configure(
             return Err(Rejection::InvalidJob(text.into()).into());
         }
     }
-    let json = to_json(settings);
-    let rule = move |_: Option<&str>| Ok(NoteChange::Put(json.clone()));
+    let rule = move |known: Option<&str>| {
+        let known = known.and_then(|known| serde_json::from_str::<QueueSettings>(known).ok());
+        let mut next = known.unwrap_or_default();
+        next.backpressure = settings.backpressure.clone().or(next.backpressure);
+        next.others.extend(settings.others.clone());
+        Ok(NoteChange::Put(to_json(&next)))
+    };
     house.store.decide_note(NoteKind::Queue, queue, Box::new(rule)).await??;
     house.bounds.set(None);
-    Ok(())
+    queue_settings(house, queue).await
 }
 
 /// How full a queue is; `None` where it has no bound.
@@ -127,6 +132,9 @@ pub(crate) async fn queue_counts(house: &House, queue: &str) -> Result<([u64; 8]
 
 /// A limit and how far it is used up.
 pub(crate) async fn limit(house: &House, key: &str) -> Result<Option<Limit>, CommandError> {
+    if key.contains('\0') {
+        return Ok(None);
+    }
     let note = house.store.note(NoteKind::Limit, key).await?;
     let broken = |error: serde_json::Error| StoreError(format!("the limit {key} cannot be read: {error}"));
     Ok(note.map(|note| serde_json::from_str(&note)).transpose().map_err(broken)?)

@@ -62,10 +62,11 @@ pub(crate) async fn enqueue_all(
     enqueue_checked(house, all, now).await
 }
 
-/// Submits a job that is legal, and has an id of its own.
-pub(crate) async fn submit_named(house: &House, submitted: Submitted) -> Result<(), CommandError> {
+/// Submits a job that is legal, and has an id of its own; the one that stands for it, where another one does.
+pub(crate) async fn submit_named(house: &House, submitted: Submitted) -> Result<Option<JobId>, CommandError> {
     let now = house.clock.now();
-    enqueue_checked(house, vec![submitted], now).await.map(drop)
+    let mut enqueued = enqueue_checked(house, vec![submitted], now).await?;
+    Ok(enqueued.pop().filter(|one| !one.is_new).map(|one| one.job.job.job_id))
 }
 
 /// A rejection says which of several jobs it is about.

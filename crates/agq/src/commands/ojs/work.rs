@@ -11,14 +11,14 @@ use agenix_protocol::{
 use agenix_rules::{
     capability::Abilities,
     job::{self, Fault, Job, Progress, Said},
-    ojs::OJS_TAG,
+    ojs::{MAX_MS, NOBODY, OJS_TAG},
     rejection::Rejection,
     worker::Worker,
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::workers::{named, seen};
+use super::workers::{named, seen, touch};
 use crate::{
     commands::{notice::note_outcome, wake_due, workflow},
     error::CommandError,
@@ -33,8 +33,6 @@ const MAX_FETCHED: u64 = 1000;
 const MAX_WAIT_MS: u64 = 60_000;
 /// Most jobs that a fetch makes available whose time has come.
 const MAX_WOKEN: usize = 100;
-/// In whose name those fetch that give none: no worker's id is like it.
-const NOBODY: &str = "ojs:nobody";
 
 /// Gives a worker jobs, in the order of its queues. Whoever drops them gives them back.
 pub(crate) async fn fetch(
@@ -42,19 +40,17 @@ pub(crate) async fn fetch(
     own: Option<&WorkerId>,
     asked: OjsFetch,
 ) -> Result<Vec<Handed<Claim>>, CommandError> {
-    let invalid = |text: &str| Rejection::InvalidJob(text.into());
     if asked.queues.is_empty() {
-        return Err(invalid("queues is empty: name at least one to fetch from").into());
+        let text = "queues is empty: name at least one to fetch from";
+        return Err(Rejection::InvalidJob(text.into()).into());
     }
     asked.queues.iter().try_for_each(|queue| check_name(queue))?;
-    if asked.visibility_timeout_ms == Some(0) {
-        return Err(invalid("visibility_timeout_ms is 0: nothing could be done in that time").into());
-    }
+    check_visibility(asked.visibility_timeout_ms)?;
     let worker_id = named(own, asked.worker_id.as_deref())?;
     let count = asked.count.unwrap_or(1).min(MAX_FETCHED);
     let dismissals = house.matchmaker.dismissals();
     let worker = match &worker_id {
-        Some(worker_id) => Some(seen(house, worker_id).await?),
+        Some(worker_id) => Some(seen(house, worker_id, asked.visibility_timeout_ms).await?),
         None => None,
     };
     if worker.as_ref().is_some_and(|worker| !worker.wants_jobs()) {
@@ -77,6 +73,16 @@ pub(crate) async fn fetch(
         jobs.extend(house.matchmaker.jobs_now(&claimant, count - 1).await?);
     }
     Ok(jobs)
+}
+
+/// How long a job may be reserved.
+pub(super) fn check_visibility(ms: Option<u64>) -> Result<(), Rejection> {
+    if ms.is_none_or(|ms| (1..=MAX_MS).contains(&ms)) {
+        return Ok(());
+    }
+    Err(Rejection::InvalidJob(
+        "visibility_timeout_ms is to be a whole number above 0, at most a hundred years".into(),
+    ))
 }
 
 fn check_name(queue: &str) -> Result<(), Rejection> {
@@ -117,6 +123,7 @@ pub(crate) async fn ack(
     asked: OjsAck,
 ) -> Result<Done, CommandError> {
     let who = named(own, asked.worker_id.as_deref())?;
+    touch(house, who.as_ref()).await?;
     let results = asked.result.map(|result| String::from(Box::<str>::from(result)));
     if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
         let text =
@@ -140,6 +147,7 @@ pub(crate) async fn nack(
     asked: OjsNack,
 ) -> Result<Done, CommandError> {
     let who = named(own, asked.worker_id.as_deref())?;
+    touch(house, who.as_ref()).await?;
     let fault = fault_of(asked.error.unwrap_or_default());
     let (now, jitter) = (house.clock.now(), house.clock.chance());
     let (id, requeue, attempt) = (job_id.clone(), asked.requeue.unwrap_or_default(), asked.attempt);
@@ -190,6 +198,7 @@ pub(crate) async fn follow(house: &House, change: Option<&Change>) -> Result<(),
 /// How far a worker is with a job; of one that nobody has it says nothing.
 pub(crate) async fn report_progress(
     house: &House,
+    own: Option<&WorkerId>,
     job_id: &JobId,
     asked: OjsProgress,
 ) -> Result<Job, CommandError> {
@@ -198,10 +207,12 @@ pub(crate) async fn report_progress(
     }
     let now = house.clock.now();
     let report = Progress::new(asked.message.as_deref(), asked.data.map(|data| to_json(&data)), now);
+    let who = named(own, asked.worker_id.as_deref())?;
+    touch(house, who.as_ref()).await?;
     let (id, progress) = (job_id.clone(), asked.progress);
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        Ok(job::progressed(job, progress, &report, now))
+        job::progressed(job, who.as_ref().map(WorkerId::as_str), progress, &report, now)
     });
     house.store.decide(job_id, Promise::Visible, None, rule).await??;
     super::jobs::progress(house, job_id).await

@@ -12,6 +12,7 @@ use agenix_rules::{
 };
 use serde_json::{Map, Value};
 
+use super::work::check_visibility;
 use crate::{
     commands::job::hand_back_all,
     error::CommandError,
@@ -20,6 +21,10 @@ use crate::{
     store::{JobRule, Promise},
 };
 
+/// Most characters of a worker's state, of its host's name, of a label.
+const MAX_WORD: usize = 255;
+/// Most labels and queues of a worker.
+const MAX_LABELS: usize = 100;
 /// Most jobs that a worker may name in a heartbeat.
 const MAX_ACTIVE: usize = 10_000;
 /// How many jobs a worker runs at once where it does not say (seed 002).
@@ -56,7 +61,11 @@ pub(crate) async fn worker_of(house: &House, worker_id: &WorkerId) -> Result<Wor
 
 /// A worker fetches: it lives. One that nobody knows is made known; as long as it says nothing else it is given the time that a job
 /// has.
-pub(super) async fn seen(house: &House, worker_id: &WorkerId) -> Result<Worker, CommandError> {
+pub(super) async fn seen(
+    house: &House,
+    worker_id: &WorkerId,
+    visibility_ms: Option<u64>,
+) -> Result<Worker, CommandError> {
     let now = house.clock.now();
     match house.store.worker(worker_id).await? {
         Some(worker) if worker.takes_jobs() && now.ms_since(worker.last_seen_at) < SEEN_AGAIN_MS => {
@@ -71,10 +80,26 @@ pub(super) async fn seen(house: &House, worker_id: &WorkerId) -> Result<Worker, 
         }
         _ => {
             let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
-            enter(house, registration, VISIBILITY_MS).await?;
+            enter(house, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default())).await?;
             worker_of(house, worker_id).await
         }
     }
+}
+
+/// A worker says something of a job: it lives.
+pub(super) async fn touch(house: &House, worker_id: Option<&WorkerId>) -> Result<(), CommandError> {
+    let Some(worker_id) = worker_id else { return Ok(()) };
+    let now = house.clock.now();
+    let is_old =
+        |worker: &Worker| worker::is_alive(worker) && now.ms_since(worker.last_seen_at) >= SEEN_AGAIN_MS;
+    if house.store.worker(worker_id).await?.is_some_and(|worker| is_old(&worker)) {
+        let rule = move |known: Option<&Worker>| {
+            let alive = known.filter(|known| worker::is_alive(known));
+            alive.map(|known| worker::seen(known, None, known.is_quiet, now)).transpose()
+        };
+        house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
+    }
+    Ok(())
 }
 
 /// What is kept of a worker that registers here, as any other worker's registration is.
@@ -109,6 +134,14 @@ pub(crate) async fn register(
 ) -> Result<WorkerId, CommandError> {
     let worker_id = named(own, Some(&asked.worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
+    let is_long = |word: &String| word.len() > MAX_WORD;
+    let has_long = asked.labels.iter().chain(&asked.queues).chain([&asked.hostname]).any(is_long);
+    if asked.labels.len() > MAX_LABELS || asked.queues.len() > MAX_LABELS || has_long {
+        let text = format!(
+            "it has more than {MAX_LABELS} labels or queues, or a word of more than {MAX_WORD} bytes"
+        );
+        return Err(Rejection::InvalidRegistration(text).into());
+    }
     let concurrency = asked.concurrency.unwrap_or(CONCURRENCY);
     let mut registration = registration_of(worker_id.clone(), concurrency, &asked.labels);
     registration.hostname = asked.hostname;
@@ -127,7 +160,9 @@ pub(crate) async fn beat(
     let worker_id = named(own, Some(&asked.worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
     let active = active_jobs(asked)?;
-    let told = asked.state.as_deref().unwrap_or("running");
+    check_visibility(asked.visibility_timeout_ms)?;
+    let told: String = asked.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
+    let told = told.as_str();
     if house.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
         enter(house, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
     }
@@ -139,6 +174,10 @@ pub(crate) async fn beat(
         Ok(seen.map(|seen| Worker { silence_ms: Some(SILENCE_MS), ..seen }))
     };
     house.store.decide_worker(&worker_id, Promise::Visible, None, Box::new(rule)).await??;
+    if is_quiet {
+        // Whoever waits in its name is to get nothing.
+        house.matchmaker.dismiss(worker_id.as_str());
+    }
     let (extended, lost, directive) = extend(house, &worker_id, &active, asked.visibility_timeout_ms).await?;
     let worker = worker_of(house, &worker_id).await?;
     let state = match (worker.told, directive.as_deref()) {

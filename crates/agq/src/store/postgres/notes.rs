@@ -56,6 +56,12 @@ impl Limits {
         if missing.is_empty() {
             return Ok(());
         }
+        // A row that is not there cannot be locked.
+        let make = "INSERT INTO agq.notes (kind, id, json) SELECT $1, id, $3 FROM unnest($2::text[]) AS n (id) ORDER BY id \
+             ON CONFLICT DO NOTHING";
+        session.run(
+            query(make).bind(NoteKind::Limit.as_str()).bind(&missing).bind(to_json(&Limit::default())),
+        )?;
         let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE";
         for row in session.rows(query(sql).bind(NoteKind::Limit.as_str()).bind(&missing))? {
             let limit =

@@ -87,13 +87,23 @@ impl Batch<'_> {
         now: Timestamp,
     ) -> Result<Option<(&'c str, JobId)>, Error> {
         for queue in &*claimant.queues {
-            let mut next: Option<(Turn, u32)> = None;
+            let mut heads: Vec<(Turn, u32)> = Vec::new();
             for lane in self.known.lanes.with_jobs_for(queue, &claimant.abilities) {
-                if !self.admits(lane, now)? {
-                    continue;
+                heads.extend(self.head_of(lane)?.map(|turn| (turn, lane)));
+            }
+            let mut next = heads.iter().min().copied();
+            if let Some((_, lane)) = next
+                && !self.admits(lane, now)?
+            {
+                // Its limit lets none begin: whose is next?
+                heads.sort_unstable();
+                next = None;
+                for head in heads {
+                    if self.admits(head.1, now)? {
+                        next = Some(head);
+                        break;
+                    }
                 }
-                let first = self.head_of(lane)?.map(|turn| (turn, lane));
-                next = first.into_iter().chain(next).min();
             }
             if let Some(((rank, seq), lane)) = next {
                 let job_id = self.ready.get((lane, rank, seq))?.ok_or_else(|| {

@@ -1,0 +1,125 @@
+//! HTTP as these stories speak it: by hand, so that what is wrong can be sent, too.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+};
+
+use e2e::{Agq, Lab};
+use serde_json::Value;
+
+/// Where agq speaks HTTP, and with which key.
+pub(super) struct Http {
+    address: String,
+    key: String,
+}
+
+/// What agq answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// By their names in small letters.
+    pub(super) headers: BTreeMap<String, String>,
+    /// Null where it is no JSON.
+    pub(super) body: Value,
+    pub(super) text: String,
+}
+
+impl Http {
+    pub(super) fn of(lab: &Lab, agq: &Agq) -> Self {
+        Self::with_key(agq, lab.key())
+    }
+
+    pub(super) fn with_key(agq: &Agq, key: &str) -> Self {
+        Self { address: agq.http_address(), key: key.to_owned() }
+    }
+
+    /// A connection, for whoever sends what no client would.
+    pub(super) fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.address).unwrap()
+    }
+
+    /// A request as it is sent; the path is that below `/ojs/v1`, where it does not begin with `//`.
+    pub(super) fn request(&self, method: &str, path: &str, body: &str) -> String {
+        let path = path
+            .strip_prefix('/')
+            .filter(|rest| rest.starts_with('/'))
+            .map_or_else(|| format!("/ojs/v1{path}"), str::to_owned);
+        let content = if body.is_empty() {
+            String::new()
+        } else {
+            format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len())
+        };
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: agq\r\nAuthorization: Bearer {}\r\n{content}\r\n{body}",
+            self.key
+        )
+    }
+
+    pub(super) fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.send(self.request(method, path, body).as_bytes())
+    }
+
+    /// What is answered to these bytes.
+    pub(super) fn send(&self, bytes: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        Answer::read(&mut BufReader::new(stream))
+    }
+
+    pub(super) fn get(&self, path: &str) -> Value {
+        let answer = self.ask("GET", path, "");
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        answer.body
+    }
+
+    pub(super) fn post(&self, path: &str, body: &str) -> Value {
+        let answer = self.ask("POST", path, body);
+        assert!((200..300).contains(&answer.status), "{path} {body}: {} {}", answer.status, answer.text);
+        answer.body
+    }
+
+    /// Submits a job; its id.
+    pub(super) fn enqueue(&self, json: &str) -> String {
+        self.post("/jobs", json)["job"]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// A job of a queue, if there is one within two seconds.
+    pub(super) fn fetch(&self, worker: &str, queue: &str) -> Option<Value> {
+        let body = format!(r#"{{"queues":["{queue}"],"worker_id":"{worker}","wait_ms":2000}}"#);
+        let jobs = self.post("/workers/fetch", &body);
+        jobs["jobs"].get(0).cloned()
+    }
+
+    /// How a job stands.
+    pub(super) fn state(&self, id: &str) -> String {
+        self.get(&format!("/jobs/{id}"))["job"]["state"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Answer {
+    pub(super) fn read(from: &mut impl BufRead) -> Self {
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no answer, but {line:?}"));
+        let mut headers = BTreeMap::new();
+        loop {
+            line.clear();
+            from.read_line(&mut line).unwrap();
+            let Some((name, value)) = line.trim_end().split_once(':') else { break };
+            headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
+        }
+        let length = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+        let mut body = vec![0; length];
+        from.read_exact(&mut body).unwrap();
+        let text = String::from_utf8(body).unwrap();
+        Self { status, headers, body: serde_json::from_str(&text).unwrap_or_default(), text }
+    }
+
+    /// The word for what was wrong.
+    pub(super) fn code(&self) -> &str {
+        self.body["error"]["code"].as_str().unwrap_or_default()
+    }
+}

@@ -1,0 +1,43 @@
+//! The cases of the Open Job Spec's conformance suite, where they are beside this repository.
+
+use std::process::Command;
+
+use e2e::{Lab, Postgres, Ran};
+
+/// Longer waits than this are not waited for here, in seconds.
+const PATIENCE: &str = "10";
+
+#[test]
+fn the_cases_beside_this_repository_pass() {
+    let shared = Lab::repository("../shared");
+    let (runner, suites) = (shared.join("tools/ojs_conformance.py"), shared.join("ojs/suites"));
+    if !runner.is_file() || !suites.is_dir() {
+        println!("SKIPPED: the conformance cases are not in {}", shared.display());
+        return;
+    }
+    let lab = Lab::new();
+    let spawn = spawn(&lab);
+    let mut run = Command::new("python3");
+    run.arg(runner).args(["--spawn", &spawn, "--jobs", "4", "--max-wait", PATIENCE, "--suites"]).arg(suites);
+    run.args(["--header", &format!("Authorization: Bearer {}", lab.key())]);
+    let ran = Ran::from(run.env("AGQ_SESSION_KEY", lab.key()).current_dir(lab.path()).output().unwrap());
+    let failed: Vec<&str> = ran.out.lines().filter(|line| line.starts_with("FAIL")).collect();
+    assert!(failed.is_empty() && ran.code == 0, "{}\n{}\n{}", failed.join("\n"), ran.out, ran.err);
+}
+
+/// How an agq is started for a case, on files or on a database of its own.
+fn spawn(lab: &Lab) -> String {
+    let agq = format!("{}/agq --port 0 --http 127.0.0.1:{{port}} --data-dir {{dir}}", lab.bin().display());
+    let Some(database) = lab.database() else { return agq };
+    let url = database.url();
+    let (address, socket) = url.split_once("?host=").expect("it is reached by a socket");
+    let (server, name) = address.rsplit_once('/').expect("it has a name");
+    let createdb = Postgres::programs().expect("the database runs").join("createdb");
+    let script = format!(
+        "#!/bin/sh\nset -e\n{} -h {socket} -U agq {name}_$1\nexec {}/agq --port 0 --http 127.0.0.1:$1 --data-dir $2 --store '{server}/{name}_'$1'?host={socket}'\n",
+        createdb.display(),
+        lab.bin().display()
+    );
+    let script = lab.file("spawn.sh", &script);
+    format!("sh {} {{port}} {{dir}}", script.display())
+}

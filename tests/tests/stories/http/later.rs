@@ -1,0 +1,79 @@
+//! What is submitted later: steps of workflows, and what schedules say.
+
+use e2e::{Lab, eventually};
+use serde_json::Value;
+
+use super::client::Http;
+
+#[test]
+fn the_outputs_of_one_step_are_the_inputs_of_the_next() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w", &[]);
+    lab.submit_plan(&agq, r#"{"plan_id":"count","tasks":[{"task_number":1,"command":"wc","args":["-c"],"stdin":"{{input.text}}"}]}"#);
+    lab.submit_plan(&agq, r#"{"plan_id":"say","tasks":[{"task_number":1,"command":"printf","args":["%s has %s","{{input.input.text}}","{{input.output}}"]}]}"#);
+    let steps = r#"[{"plan_id":"count","inputs":[{"text":"four"},{"text":"seven77"}]},{"plan_id":"say"}]"#;
+    let file = lab.file("workflow.json", &format!(r#"{{"name":"lengths","steps":{steps}}}"#));
+    let begun = lab.agx(&agq, &["--json", "workflow", "submit", &file.display().to_string()]).expect(0);
+    let begun: Value = serde_json::from_str(&begun.out).unwrap();
+    let id = begun["data"]["workflow_id"].as_str().or(begun["workflow_id"].as_str()).unwrap().to_owned();
+    agq.kill();
+    agq.start_again(&lab);
+    let http = Http::of(&lab, &agq);
+    let ended = eventually("the workflow has ended", || {
+        let workflow = http.get(&format!("/workflows/{id}"))["workflow"].clone();
+        (workflow["state"] != "running").then_some(workflow)
+    });
+    assert_eq!((&ended["state"], &ended["steps_completed"]), (&"completed".into(), &2.into()), "{ended}");
+    let last = ended["steps"][1]["action_id"].as_str().unwrap();
+    let results = lab.agx(&agq, &["action", "results", last, "--ordered"]).expect(0);
+    assert_eq!(results.out, "four has 4\nseven77 has 7\n");
+    let shown = lab.agx(&agq, &["workflow", "status", &id]).expect(0).out;
+    assert!(shown.starts_with(&format!("workflow {id}: completed\n  step 1  completed  action ")), "{shown}");
+}
+
+#[test]
+fn a_chain_stops_at_a_step_that_failed_and_calls_back() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    let step =
+        |name: &str| format!(r#"{{"type":"{name}","args":[],"options":{{"retry":{{"max_attempts":1}}}}}}"#);
+    let body = format!(
+        r#"{{"type":"chain","steps":[{},{},{}],"callbacks":{{"on_failure":{},"on_success":{}}}}}"#,
+        step("one"),
+        step("two"),
+        step("three"),
+        step("sorry"),
+        step("hurray")
+    );
+    let id = http.post("/workflows", &body)["workflow"]["id"].as_str().unwrap().to_owned();
+    let one = http.fetch("w", "default").unwrap();
+    assert_eq!((&one["type"], &one["workflow_id"]), (&"one".into(), &id.as_str().into()));
+    http.post(&format!("/jobs/{}/ack", one["id"].as_str().unwrap()), r#"{"result":{"n":1}}"#);
+    let two = http.fetch("w", "default").unwrap();
+    assert_eq!((&two["type"], &two["parent_results"][0]["n"]), (&"two".into(), &1.into()));
+    let error = r#"{"error":{"code":"handler_error","message":"no"}}"#;
+    http.post(&format!("/jobs/{}/nack", two["id"].as_str().unwrap()), error);
+    assert_eq!(http.fetch("w", "default").unwrap()["type"], "sorry");
+    let workflow = &http.get(&format!("/workflows/{id}"))["workflow"];
+    assert_eq!((&workflow["state"], &workflow["steps"][2]["state"]), (&"failed".into(), &"waiting".into()));
+    assert!(http.post("/workers/fetch", r#"{"queues":["default"]}"#)["jobs"][0].is_null());
+}
+
+#[test]
+fn a_schedule_is_one_at_both_doors() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    let cron = r#"{"name":"nightly","expression":"0 3 * * *","timezone":"Europe/Berlin","job_template":{"type":"a","args":[]}}"#;
+    http.post("/cron", cron);
+    let twice = http.ask("POST", "/cron", cron);
+    assert_eq!((twice.status, twice.code()), (409, "duplicate"));
+    assert_eq!(lab.agx(&agq, &["schedule", "list"]).expect(0).out, "nightly\n");
+    let shown = lab.agx(&agq, &["schedule", "get", "nightly"]).expect(0).out;
+    assert!(shown.contains(r#""expression": "0 3 * * *""#), "{shown}");
+    lab.agx(&agq, &["schedule", "delete", "nightly"]).expect(0);
+    assert_eq!(http.ask("GET", "/cron/nightly", "").status, 404);
+    lab.agx(&agq, &["schedule", "delete", "nightly"]).expect(4);
+}

@@ -1,0 +1,79 @@
+//! One record, two doors: what comes by one is seen and done by the other.
+
+use e2e::{Lab, eventually};
+use serde_json::Value;
+
+use super::client::Http;
+use crate::support::Raw;
+
+fn json(raw: &mut Raw, command: &str) -> Value {
+    raw.send(&format!("{command}\n"));
+    serde_json::from_str(&raw.bulk()).unwrap()
+}
+
+#[test]
+fn a_plan_is_run_by_agw_for_whoever_asks_over_http() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w", &[]);
+    lab.submit_plan(&agq, r#"{"plan_id":"shout","tasks":[{"task_number":1,"command":"tr","args":["a-z","A-Z"],"stdin":"{{input.text}}"}]}"#);
+    let http = Http::of(&lab, &agq);
+    let id = http.enqueue(r#"{"type":"plan.shout","args":[{"text":"hello"}],"meta":{"who":"me"}}"#);
+    let done = eventually("agw has run it", || {
+        let job = http.get(&format!("/jobs/{id}"))["job"].clone();
+        (job["state"] == "completed").then_some(job)
+    });
+    assert_eq!((&done["type"], &done["args"][0]["text"]), (&"plan.shout".into(), &"hello".into()));
+    assert_eq!((&done["meta"]["who"], &done["worker_id"]), (&"me".into(), &"w".into()));
+    assert_eq!(done["result"][0]["stdout"], "HELLO");
+    let mut raw = Raw::open(&lab, &agq);
+    let status = json(&mut raw, &format!("JOB.STATUS {id}"));
+    assert_eq!((&status["status"], &status["stdout"]), (&"completed".into(), &"HELLO".into()));
+    let action = json(&mut raw, &format!("ACTION.STATUS {}", done["action_id"].as_str().unwrap()));
+    assert_eq!((&action["completed"], &action["total_jobs"]), (&1.into(), &1.into()));
+    // A plan's input is checked at this door, too.
+    let wrong = http.ask("POST", "/jobs", r#"{"type":"plan.shout","args":[{}]}"#);
+    assert_eq!((wrong.status, wrong.code()), (400, "invalid_request"));
+}
+
+#[test]
+fn a_job_that_came_by_resp_is_shown_over_http_and_the_other_way_round() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    lab.submit_plan(&agq, r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}],"max_retries":2}"#);
+    lab.submit_action(&agq, "p", "a", r#"[{"n":1}]"#);
+    let mut raw = Raw::open(&lab, &agq);
+    let ids = lab.agx(&agq, &["job", "list", "a"]).expect(0).out;
+    let id = ids.trim();
+    let job = &http.get(&format!("/jobs/{id}"))["job"];
+    assert_eq!(
+        (&job["type"], &job["state"], &job["queue"]),
+        (&"plan.p".into(), &"available".into(), &"ready".into())
+    );
+    assert_eq!((&job["args"][0]["n"], &job["max_attempts"]), (&1.into(), &3.into()));
+    assert_eq!(http.get("/queues/ready/stats")["queue"]["available"], 1);
+    // Workers over HTTP are not given what an agw is to run, nor the other way round.
+    assert!(http.post("/workers/fetch", r#"{"queues":["ready"],"worker_id":"w"}"#)["jobs"][0].is_null());
+    let id = http.enqueue(r#"{"type":"email.send","args":["x"]}"#);
+    let status = json(&mut raw, &format!("JOB.STATUS {id}"));
+    assert_eq!((&status["plan_id"], &status["inputs"]["args"][0]), (&"ojs".into(), &"x".into()));
+    let agw = lab.agw(&agq, "agw", &["--queues", "default"]);
+    let why = json(&mut raw, &format!("JOB.EXPLAIN {id}"));
+    assert!(why.to_string().contains("ojs"), "{why}");
+    drop(agw);
+    assert_eq!(http.fetch("w", "default").unwrap()["id"], *id);
+    assert_eq!(raw.ask(&format!("JOB.CANCEL {id}")), "+OK job cancelled");
+    assert_eq!(http.state(&id), "cancelled");
+}
+
+#[test]
+fn figures_are_those_of_prometheus_at_both_doors() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    http.enqueue(r#"{"type":"a","args":[]}"#);
+    let metrics = http.ask("GET", "//metrics", "");
+    assert_eq!(metrics.headers["content-type"], "text/plain");
+    assert!(metrics.text.contains("\nagq_jobs{status=\"pending\"} 1\n"), "{}", metrics.text);
+}
