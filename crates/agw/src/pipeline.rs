@@ -11,6 +11,9 @@ use agenix_protocol::{
 };
 use serde_json::Value;
 
+/// By which processes hear of a trace (OpenTelemetry, environment variables as context carriers).
+const TRACE_VARIABLE: &str = "TRACEPARENT";
+
 /// Tasks that run at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stage {
@@ -93,6 +96,13 @@ pub(crate) fn stages(plan: &Plan, input: &Value) -> Result<Vec<Stage>, TemplateE
     Ok(stages)
 }
 
+/// Every process hears of the trace that the job is a part of; a task that sets the variable itself wins.
+pub(crate) fn tell_trace(stages: &mut [Stage], traceparent: &str) {
+    for command in stages.iter_mut().flat_map(|stage| &mut stage.commands) {
+        command.env.insert(0, (TRACE_VARIABLE.into(), traceparent.into()));
+    }
+}
+
 fn command(task: &Task, input: &Value) -> Result<Command, TemplateError> {
     let fill = |text: &String| template::fill(text, input);
     let stdin = match (&task.stdin, task.input_from_task) {
@@ -119,7 +129,7 @@ mod tests {
     use agenix_protocol::documents::{Plan, parse};
     use serde_json::json;
 
-    use super::{Progress, Stdin, Stdout, stages};
+    use super::{Progress, Stdin, Stdout, stages, tell_trace};
 
     fn plan(tasks: &str) -> Plan {
         parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
@@ -157,6 +167,24 @@ mod tests {
         let at = |stage| Progress::at(&stages, stage).map(|now| (now.current_task, now.percent));
         assert_eq!([at(0), at(1), at(2)], [Some((1, 0.0)), Some((2, 25.0)), Some((4, 75.0))]);
         assert_eq!(at(3), None);
+    }
+
+    #[test]
+    fn a_trace_is_told_to_every_process_and_a_task_that_sets_it_wins() {
+        let plan = plan(
+            r#"{"task_number":1,"command":"env"},
+               {"task_number":2,"command":"env","env":{"TRACEPARENT":"own"}}"#,
+        );
+        let mut stages = stages(&plan, &json!({})).unwrap();
+        tell_trace(&mut stages, "00-t-p-01");
+        let trace = |at: usize| {
+            stages[at].commands[0].env.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            [trace(0), trace(1)],
+            [vec!["00-t-p-01"], vec!["00-t-p-01", "own"]],
+            "the last of a name is used"
+        );
     }
 
     #[test]

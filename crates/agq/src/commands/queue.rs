@@ -102,6 +102,7 @@ fn document(claim: &Claim) -> Result<Bytes, StoreError> {
         plan: raw(&claim.plan)?,
         inputs: raw(&claim.input)?,
         attempt: claim.job.attempt,
+        traceparent: claim.job.ojs.as_ref().and_then(|ojs| ojs.traceparent()),
     };
     Ok(to_json(&document).into())
 }

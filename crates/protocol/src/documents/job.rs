@@ -62,6 +62,9 @@ pub struct JobDocument {
     pub inputs: Box<RawValue>,
     /// Which claim of the job this is, from 1; an update may carry it and is then refused for any other claim.
     pub attempt: u32,
+    /// The trace that it is a part of, where it was submitted with one (W3C Trace Context).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// What a worker reports by `JOB.UPDATE`. Fields that are not known are left alone: workers come in any language.

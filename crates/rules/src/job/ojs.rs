@@ -2,6 +2,7 @@
 
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::report::cut;
 use crate::retry::Retry;
@@ -145,6 +146,20 @@ impl Ojs {
         self.visibility_ms > 0
     }
 
+    /// The trace that it was submitted with, where it runs a plan: whatever else stood there is not passed on (W3C Trace Context,
+    /// `traceparent`).
+    pub fn traceparent(&self) -> Option<String> {
+        let document: Value = serde_json::from_str(self.document.as_deref()?).ok()?;
+        let trace = document.get("meta")?.get("traceparent")?.as_str()?;
+        let is_hex = |part: &str, length: usize| {
+            part.len() == length && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let parts: Vec<&str> = trace.split('-').collect();
+        let is_trace =
+            parts.len() == 4 && parts.iter().zip([2, 32, 16, 2]).all(|(part, length)| is_hex(part, length));
+        is_trace.then(|| trace.to_owned())
+    }
+
     /// Remembers a failure.
     pub fn remember(&mut self, fault: Fault, retryable: bool, attempt: u32, at: Timestamp) {
         if self.failures.len() >= MAX_FAILURES_KEPT {
@@ -159,5 +174,31 @@ impl Ojs {
             attempt: attempt.saturating_sub(self.attempts_before),
             at,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ojs;
+
+    #[test]
+    fn only_a_trace_is_a_trace() {
+        let told = |meta: &str| {
+            Ojs { document: Some(format!(r#"{{"meta":{meta}}}"#)), ..Ojs::of("plan.p") }.traceparent()
+        };
+        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(told(&format!(r#"{{"traceparent":"{trace}"}}"#)).as_deref(), Some(trace));
+        for wrong in [
+            "",
+            "00",
+            &trace[1..],
+            &trace.to_uppercase(),
+            &format!("{trace}-0"),
+            &trace.replace("01", "0\\n"),
+        ] {
+            assert_eq!(told(&format!(r#"{{"traceparent":"{wrong}"}}"#)), None, "{wrong}");
+        }
+        assert_eq!((told("{}"), told(r#"{"traceparent":7}"#), told("null")), (None, None, None));
+        assert_eq!(Ojs::of("plan.p").traceparent(), None);
     }
 }

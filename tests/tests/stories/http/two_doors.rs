@@ -37,6 +37,33 @@ fn a_plan_is_run_by_agw_for_whoever_asks_over_http() {
 }
 
 #[test]
+fn a_trace_goes_from_the_request_into_the_environment_of_the_tasks() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w", &[]);
+    lab.submit_plan(
+        &agq,
+        r#"{"plan_id":"trace","tasks":[{"task_number":1,"command":"printenv","args":["TRACEPARENT"]}]}"#,
+    );
+    let http = Http::of(&lab, &agq);
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let traced = |body: &str| {
+        let request = http.request("POST", "/jobs", body);
+        let request = request.replacen("Host: agq\r\n", &format!("Host: agq\r\ntraceparent: {trace}\r\n"), 1);
+        let answer = http.send(request.as_bytes());
+        answer.body["job"]["id"].as_str().unwrap_or_else(|| panic!("{}", answer.text)).to_owned()
+    };
+    let id = traced(r#"{"type":"plan.trace","args":[{}]}"#);
+    let done = eventually("agw has run it", || {
+        let job = http.get(&format!("/jobs/{id}"))["job"].clone();
+        (job["state"] == "completed").then_some(job)
+    });
+    assert_eq!(done["result"][0]["stdout"].as_str().unwrap().trim(), trace);
+    traced(r#"{"type":"email.send","args":[]}"#);
+    assert_eq!(http.fetch("mailer", "default").unwrap()["meta"]["traceparent"], trace);
+}
+
+#[test]
 fn a_job_that_came_by_resp_is_shown_over_http_and_the_other_way_round() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);
