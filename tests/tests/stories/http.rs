@@ -6,5 +6,6 @@ mod conformance;
 mod examples;
 mod jobs;
 mod later;
+mod openapi;
 mod two_doors;
 mod workers;

@@ -9,6 +9,7 @@ mod gate;
 mod health;
 mod jobs;
 mod lists;
+mod openapi;
 mod queues;
 mod workers;
 mod workflows;
@@ -50,7 +51,8 @@ fn router(desk: &Arc<Desk>) -> Router {
         .merge(queue_routes())
         .merge(admin_routes())
         .merge(later_routes())
-        .route("/health", get(health::health));
+        .route("/health", get(health::health))
+        .route("/openapi.json", get(openapi::openapi));
     Router::new()
         .nest("/ojs/v1", v1)
         .route("/ojs/manifest", get(health::manifest))

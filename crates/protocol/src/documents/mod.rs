@@ -19,8 +19,8 @@ pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_upda
 pub use explain::{Explanation, Nearest, WaitsFor};
 pub use job::{JobDocument, JobStatus, JobUpdate, Kept, Status, TaskResult};
 pub use ojs::{
-    OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsError, OjsFault, OjsFetch, OjsHeartbeat, OjsJob,
-    OjsNack, OjsObject, OjsProgress, OjsRegistration,
+    OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsEnqueue, OjsError, OjsFault, OjsFetch, OjsHeartbeat,
+    OjsJob, OjsNack, OjsObject, OjsOptions, OjsProgress, OjsRegistration,
 };
 pub use orders::{Answer, Challenge, Orders};
 pub use plan::{Plan, Requires, Task};

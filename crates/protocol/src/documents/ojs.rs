@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
@@ -17,18 +18,22 @@ pub const OJS_MEDIA_TYPE: &str = "application/openjobspec+json";
 pub type OjsDocument = BTreeMap<String, Box<RawValue>>;
 
 /// A job as it is shown.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the specification's, and say it")]
 pub struct OjsJob {
+    #[schemars(with = "String")]
     pub id: JobId,
     #[serde(rename = "type")]
     pub job_type: String,
     pub state: &'static str,
     pub queue: String,
+    #[schemars(with = "Value")]
     pub args: Box<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
     pub meta: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
     pub tags: Option<Box<RawValue>>,
     pub priority: i32,
     /// How often it was fetched.
@@ -38,23 +43,31 @@ pub struct OjsJob {
     pub timeout_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub visibility_timeout_ms: Option<u64>,
+    #[schemars(with = "String")]
     pub created_at: Timestamp,
+    #[schemars(with = "String")]
     pub enqueued_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub scheduled_at: Option<Timestamp>,
     /// As it was submitted, where that was a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub started_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub completed_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub cancelled_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub discarded_at: Option<Timestamp>,
     /// When it is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub next_attempt_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_delay_ms: Option<u64>,
@@ -64,6 +77,7 @@ pub struct OjsJob {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<OjsError>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Value>")]
     pub result: Option<Box<RawValue>>,
     /// From 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,11 +91,12 @@ pub struct OjsJob {
     pub action_id: String,
     /// Options and fields that agq does not know, as they came.
     #[serde(flatten)]
+    #[schemars(skip)]
     pub others: OjsDocument,
 }
 
 /// A failure of a job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the specification's, and say it")]
 pub struct OjsError {
     pub code: String,
@@ -89,6 +104,7 @@ pub struct OjsError {
     pub kind: String,
     pub message: String,
     pub attempt: u32,
+    #[schemars(with = "String")]
     pub occurred_at: Timestamp,
     pub retryable: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +112,7 @@ pub struct OjsError {
 }
 
 /// `POST workers/fetch`, `POST jobs/fetch`
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct OjsFetch {
     /// At least one, in the order in which they are looked at.
     pub queues: Vec<String>,
@@ -111,11 +127,12 @@ pub struct OjsFetch {
 }
 
 /// `POST workers/ack`, `POST jobs/{id}/ack`
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct OjsAck {
     /// Not needed where the path has it.
     pub job_id: Option<String>,
     /// Any JSON.
+    #[schemars(with = "Option<Value>")]
     pub result: Option<Box<RawValue>>,
     /// Who says so.
     pub worker_id: Option<String>,
@@ -124,7 +141,7 @@ pub struct OjsAck {
 }
 
 /// `POST workers/nack`, `POST jobs/{id}/nack`
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 pub struct OjsNack {
     /// Not needed where the path has it.
     pub job_id: Option<String>,
@@ -139,7 +156,7 @@ pub struct OjsNack {
 }
 
 /// What went wrong, as a worker says it.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "the names are the specification's, and say it")]
 pub struct OjsFault {
     pub code: Option<String>,
@@ -151,7 +168,7 @@ pub struct OjsFault {
 }
 
 /// `POST workers/heartbeat`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct OjsHeartbeat {
     /// Who it is.
     pub worker_id: String,
@@ -168,7 +185,7 @@ pub struct OjsHeartbeat {
 }
 
 /// `POST workers/register`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct OjsRegistration {
     /// Who it is.
     pub worker_id: String,
@@ -186,11 +203,12 @@ pub struct OjsRegistration {
     #[serde(default)]
     pub labels: Vec<String>,
     /// When it started.
+    #[schemars(with = "Option<String>")]
     pub started_at: Option<Timestamp>,
 }
 
 /// `PUT jobs/{id}/progress`
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 pub struct OjsProgress {
     /// Who says so.
     pub worker_id: Option<String>,
@@ -204,3 +222,36 @@ pub struct OjsProgress {
 
 /// An answer that is an object made up on the spot.
 pub type OjsObject = Map<String, Value>;
+
+/// `POST jobs`: what a job may say. Read field by field, so that what is kept is kept as it came; this is its form.
+#[derive(Debug, Clone, JsonSchema)]
+#[expect(dead_code, reason = "the names are the specification's, and only the form is of use")]
+pub struct OjsEnqueue {
+    #[schemars(rename = "type", regex(pattern = r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$"))]
+    job_type: String,
+    args: Vec<Value>,
+    id: Option<String>,
+    meta: Option<OjsObject>,
+    options: Option<OjsOptions>,
+}
+
+/// The options of a job.
+#[derive(Debug, Clone, JsonSchema)]
+#[expect(dead_code, reason = "the names are the specification's, and only the form is of use")]
+pub struct OjsOptions {
+    #[schemars(regex(pattern = r"^[a-z0-9][a-z0-9.-]*$"), length(max = 128))]
+    queue: Option<String>,
+    #[schemars(range(min = -100, max = 100))]
+    priority: Option<i32>,
+    timeout_ms: Option<u64>,
+    visibility_timeout_ms: Option<u64>,
+    scheduled_at: Option<String>,
+    delay_until: Option<String>,
+    expires_at: Option<String>,
+    pending: Option<bool>,
+    tags: Option<Vec<String>>,
+    retry: Option<OjsObject>,
+    unique: Option<OjsObject>,
+    rate_limit: Option<OjsObject>,
+    metadata: Option<OjsObject>,
+}

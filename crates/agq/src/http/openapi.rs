@@ -1,0 +1,200 @@
+//! What can be asked over HTTP, as an OpenAPI document: the paths stand here, the forms of bodies come from their types.
+
+use std::sync::LazyLock;
+
+use agenix_protocol::documents::{
+    OjsAck, OjsEnqueue, OjsError, OjsFetch, OjsHeartbeat, OjsJob, OjsNack, OjsProgress, OjsRegistration,
+};
+use axum::{body::Body, http::Response};
+use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use super::answer::ok;
+
+/// An operation: method, path below `/ojs/v1` (or from the root, after `//`), who may, what it does, its body, its status when all is well.
+type Row = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
+
+#[rustfmt::skip]
+const ROWS: &[Row] = &[
+    ("get", "//ojs/manifest", "all", "What agq implements of the Open Job Spec.", None, 200),
+    ("get", "//health", "none", "Whether agq is well.", None, 200),
+    ("get", "//ready", "none", "Whether agq can do what it is asked.", None, 200),
+    ("get", "//metrics", "all", "Figures, in the text format of Prometheus.", None, 200),
+    ("get", "/health", "none", "Whether agq is well.", None, 200),
+    ("get", "/openapi.json", "all", "This document.", None, 200),
+    ("post", "/jobs", "client", "Submits a job.", Some("OjsEnqueue"), 201),
+    ("get", "/jobs", "client", "Lists jobs, the newest first.", None, 200),
+    ("post", "/jobs/batch", "client", "Submits jobs, all or none.", Some("OjsEnqueueAll"), 201),
+    ("post", "/jobs/fetch", "worker", "Gives a worker jobs.", Some("OjsFetch"), 200),
+    ("get", "/jobs/{id}", "all", "Shows a job.", None, 200),
+    ("delete", "/jobs/{id}", "client", "Cancels a job.", None, 200),
+    ("post", "/jobs/{id}/ack", "worker", "A job is done.", Some("OjsAck"), 200),
+    ("post", "/jobs/{id}/nack", "worker", "A job failed, or is given back.", Some("OjsNack"), 200),
+    ("post", "/jobs/{id}/fail", "worker", "The same.", Some("OjsNack"), 200),
+    ("post", "/jobs/{id}/activate", "client", "Releases a pending job.", None, 200),
+    ("post", "/jobs/{id}/retry", "client", "Tries a discarded job again.", None, 200),
+    ("put", "/jobs/{id}/progress", "worker", "Says how far a worker is.", Some("OjsProgress"), 200),
+    ("get", "/jobs/{id}/progress", "all", "How far a job's worker is.", None, 200),
+    ("get", "/dead-letter", "client", "Lists dead letters.", None, 200),
+    ("get", "/dead-letter/{id}", "client", "Shows a dead letter.", None, 200),
+    ("delete", "/dead-letter/{id}", "client", "Forgets a dead letter.", None, 200),
+    ("post", "/dead-letter/{id}/retry", "client", "Tries a dead letter again.", None, 200),
+    ("get", "/events", "client", "What happened lately.", None, 200),
+    ("get", "/workers", "client", "Lists workers.", None, 200),
+    ("post", "/workers/register", "worker", "A worker introduces itself.", Some("OjsRegistration"), 200),
+    ("post", "/workers/deregister", "worker", "A worker ends.", Some("OjsDeregistration"), 200),
+    ("post", "/workers/fetch", "worker", "Gives a worker jobs.", Some("OjsFetch"), 200),
+    ("post", "/workers/ack", "worker", "A job is done.", Some("OjsAck"), 200),
+    ("post", "/workers/nack", "worker", "A job failed, or is given back.", Some("OjsNack"), 200),
+    ("post", "/workers/heartbeat", "worker", "A worker lives.", Some("OjsHeartbeat"), 200),
+    ("post", "/workers/beat", "worker", "A worker lives, or is about to end.", Some("OjsHeartbeat"), 200),
+    ("get", "/workers/{id}", "client", "Shows a worker.", None, 200),
+    ("delete", "/workers/{id}", "worker", "A worker ends.", None, 200),
+    ("get", "/workers/{id}/health", "all", "How a worker stands.", None, 200),
+    ("get", "/queues", "all", "Lists queues.", None, 200),
+    ("get", "/queues/{queue}", "all", "Shows a queue.", None, 200),
+    ("get", "/queues/{queue}/stats", "all", "Shows a queue.", None, 200),
+    ("post", "/queues/{queue}/pause", "admin", "Lets a queue give no jobs.", None, 200),
+    ("post", "/queues/{queue}/resume", "admin", "Lets a queue give jobs again.", None, 200),
+    ("get", "/rate-limits", "all", "Lists limits.", None, 200),
+    ("get", "/rate-limits/{key}", "all", "Shows a limit.", None, 200),
+    ("post", "/cron", "client", "Makes a schedule.", Some("OjsCron"), 201),
+    ("get", "/cron", "client", "Lists schedules.", None, 200),
+    ("get", "/cron/{name}", "client", "Shows a schedule.", None, 200),
+    ("put", "/cron/{name}", "client", "Makes or replaces a schedule.", Some("OjsCron"), 200),
+    ("delete", "/cron/{name}", "client", "Deletes a schedule.", None, 200),
+    ("post", "/workflows", "client", "Begins a workflow.", Some("OjsWorkflow"), 201),
+    ("get", "/workflows", "client", "Lists workflows.", None, 200),
+    ("get", "/workflows/{id}", "client", "Shows a workflow.", None, 200),
+    ("delete", "/workflows/{id}", "client", "Cancels a workflow.", None, 200),
+    ("get", "/admin/stats", "admin", "Figures of all queues.", None, 200),
+    ("get", "/admin/queues", "admin", "Lists queues.", None, 200),
+    ("get", "/admin/queues/{queue}", "admin", "Shows a queue and what is set for it.", None, 200),
+    ("post", "/admin/queues/{queue}/pause", "admin", "Lets a queue give no jobs.", None, 200),
+    ("post", "/admin/queues/{queue}/resume", "admin", "Lets a queue give jobs again.", None, 200),
+    ("get", "/admin/queues/{queue}/config", "admin", "What is set for a queue.", None, 200),
+    ("put", "/admin/queues/{queue}/config", "admin", "Sets the bound of a queue.", Some("OjsQueueConfig"), 200),
+    ("get", "/admin/jobs", "admin", "Lists jobs.", None, 200),
+    ("post", "/admin/jobs/bulk/retry", "admin", "Tries all discarded jobs again.", Some("OjsBulk"), 200),
+    ("get", "/admin/jobs/{id}", "admin", "Shows a job.", None, 200),
+    ("post", "/admin/jobs/{id}/retry", "admin", "Tries a discarded job again.", None, 200),
+    ("post", "/admin/jobs/{id}/cancel", "admin", "Cancels a job.", None, 200),
+    ("get", "/admin/workers", "client", "Lists workers.", None, 200),
+    ("get", "/admin/workers/{id}", "client", "Shows a worker.", None, 200),
+    ("post", "/admin/workers/{id}/{order}", "admin", "Tells a worker quiet, terminate or resume.", None, 200),
+    ("get", "/admin/dead-letter", "admin", "Lists dead letters.", None, 200),
+    ("get", "/admin/dead-letter/stats", "admin", "Counts dead letters.", None, 200),
+    ("get", "/admin/dead-letter/{id}", "admin", "Shows a dead letter.", None, 200),
+    ("delete", "/admin/dead-letter/{id}", "admin", "Forgets a dead letter.", None, 204),
+    ("post", "/admin/dead-letter/{id}/retry", "admin", "Tries a dead letter again.", None, 200),
+];
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
+
+/// `GET openapi.json`
+pub(super) async fn openapi(_guest: super::asked::Guest) -> Response<Body> {
+    ok(&*DOCUMENT)
+}
+
+fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for row in ROWS {
+        let path = match row.1.strip_prefix('/').filter(|rest| rest.starts_with('/')) {
+            Some(rest) => rest.to_owned(),
+            None => format!("/ojs/v1{}", row.1),
+        };
+        let at = paths.entry(path).or_insert_with(|| json!({}));
+        at[row.0] = operation(row);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "agq",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "The Open Job Spec over HTTP, as agq speaks it. docs/ojs.md says what each thing means.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+    })
+}
+
+fn operation((method, path, who, summary, body, status): &Row) -> Value {
+    let media = |schema: &str| {
+        let schema = json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}});
+        json!({"application/openjobspec+json": schema, "application/json": schema})
+    };
+    let name = |part: &str| part.strip_prefix('{').and_then(|part| part.strip_suffix('}')).map(str::to_owned);
+    let parameter =
+        |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
+    let parameters: Vec<Value> = path.split('/').filter_map(name).map(parameter).collect();
+    let error = json!({"description": "An error.", "content": {
+        "application/openjobspec+json": {"schema": {"$ref": "#/components/schemas/Error"}},
+    }});
+    let words: Vec<&str> = path.split(['/', '{', '}', '-', '.']).filter(|word| !word.is_empty()).collect();
+    let mut operation = json!({
+        "operationId": format!("{method}_{}", words.join("_")),
+        "summary": summary,
+        "description": format!("For: {who}."),
+        "parameters": parameters,
+        "responses": {status.to_string(): {"description": "It was done."}, "default": error},
+    });
+    if *who != "none" {
+        operation["security"] = json!([{"key": []}]);
+    }
+    if let Some(body) = body {
+        operation["requestBody"] = json!({"required": true, "content": media(body)});
+    }
+    operation
+}
+
+/// The forms of bodies.
+fn schemas() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    });
+    let mut generator = settings.into_generator();
+    let text = json!({"type": "string"});
+    let any = json!({"type": "object"});
+    json!({
+        "OjsEnqueue": of::<OjsEnqueue>(&mut generator),
+        "OjsEnqueueAll": {"type": "object", "required": ["jobs"], "properties": {
+            "jobs": {"type": "array", "minItems": 1, "items": of::<OjsEnqueue>(&mut generator)},
+        }},
+        "OjsJob": of::<OjsJob>(&mut generator),
+        "OjsError": of::<OjsError>(&mut generator),
+        "OjsFetch": of::<OjsFetch>(&mut generator),
+        "OjsAck": of::<OjsAck>(&mut generator),
+        "OjsNack": of::<OjsNack>(&mut generator),
+        "OjsProgress": of::<OjsProgress>(&mut generator),
+        "OjsHeartbeat": of::<OjsHeartbeat>(&mut generator),
+        "OjsRegistration": of::<OjsRegistration>(&mut generator),
+        "OjsDeregistration": {"type": "object", "required": ["worker_id"], "properties": {"worker_id": text}},
+        "OjsCron": {"type": "object", "required": ["name", "expression"], "properties": {
+            "name": text, "expression": text, "timezone": text, "job_template": any, "action": any,
+            "overlap_policy": {"enum": ["skip", "allow"]}, "enabled": {"type": "boolean"},
+        }},
+        "OjsWorkflow": {"type": "object", "properties": {
+            "type": {"enum": ["chain", "group", "batch"]}, "name": text, "callbacks": any,
+            "steps": {"type": "array", "items": any}, "jobs": {"type": "array", "items": any},
+        }},
+        "OjsQueueConfig": {"type": "object", "properties": {"backpressure": {"type": "object", "required": ["max_depth"],
+            "properties": {"max_depth": {"type": "integer", "minimum": 0}, "strategy": {"enum": ["reject"]},
+                "warning_threshold": {"type": "number", "minimum": 0, "maximum": 1}}}}},
+        "OjsBulk": {"type": "object", "required": ["confirm"], "properties": {
+            "confirm": {"type": "boolean"},
+            "filter": {"type": "object", "properties": {"queue": text, "type": text}},
+        }},
+        "Error": {"type": "object", "required": ["error"], "properties": {"error": {"type": "object",
+            "required": ["code", "message", "retryable", "request_id"],
+            "properties": {"code": text, "type": text, "message": text, "retryable": {"type": "boolean"},
+                "hint": text, "docs_url": text, "request_id": text}}}},
+    })
+}
+
+fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+    T::json_schema(generator).to_value()
+}
