@@ -78,6 +78,8 @@ enum Section {
     Cycle,
     /// The same by several agq on one PostgreSQL, against those who keep jobs there
     Nodes,
+    /// The Open Job Spec over HTTP, beside RESP
+    Http,
     /// Processes, from submission to the last result, against those who start some
     Tasks,
     /// What much of everything costs
@@ -101,6 +103,7 @@ impl Section {
             Self::Wire => "wire",
             Self::Cycle => "cycle",
             Self::Nodes => "nodes",
+            Self::Http => "http",
             Self::Tasks => "tasks",
             Self::Scale => "scale",
             Self::Data => "data",
@@ -129,6 +132,7 @@ impl Section {
             Self::Wire => wire::run(bench, place),
             Self::Cycle => cycle::run(bench, place),
             Self::Nodes => cycle::nodes::run(bench, place),
+            Self::Http => cycle::http::run(bench, place),
             Self::Tasks => tasks::run(bench, place),
             Self::Scale => scale::run(bench, place),
             Self::Data => data::run(bench, place),

@@ -4,6 +4,7 @@
 mod agq;
 mod beanstalkd;
 mod crew;
+pub(crate) mod http;
 mod node;
 pub(crate) mod nodes;
 mod ours;

@@ -37,6 +37,7 @@ pub(super) struct Agq {
     server: Server,
     lab: Lab,
     address: String,
+    http: String,
 }
 
 impl Agq {
@@ -72,8 +73,11 @@ impl Agq {
         command.args(["--port", "0"]).args(ARGS);
         let log = lab.path().join("agq.log");
         let mut server = Server::start(&mut command, &log)?;
-        let address = server.until("the address of agq", || address(&fs::read_to_string(&log).ok()?))?;
-        Ok(Self { server, lab, address })
+        let (address, http) = server.until("the addresses of agq", || {
+            let said = fs::read_to_string(&log).ok()?;
+            Some((address(&said)?, http_address(&said)?))
+        })?;
+        Ok(Self { server, lab, address, http })
     }
 
     /// A connection that is logged in.
@@ -81,6 +85,11 @@ impl Agq {
         let mut wire = Wire::open(&self.address)?;
         wire.done(&["AUTH", self.lab.key()])?;
         Ok(wire)
+    }
+
+    /// A connection where HTTP is spoken, and the key.
+    pub(super) fn connect_http(&self) -> io::Result<(Wire, String)> {
+        Ok((Wire::open(&self.http)?, self.lab.key().to_owned()))
     }
 
     /// A connection that is a worker's.
@@ -101,6 +110,13 @@ impl Agq {
 /// `agq 0.1.0 listens on 127.0.0.1:6380, data in …`
 fn address(said: &str) -> Option<String> {
     let (_, behind) = said.split_once("listens on ")?;
+    let (address, _) = behind.split_once(',')?;
+    Some(address.to_owned())
+}
+
+/// `…, http://127.0.0.1:6381, data in …`
+fn http_address(said: &str) -> Option<String> {
+    let (_, behind) = said.split_once("http://")?;
     let (address, _) = behind.split_once(',')?;
     Some(address.to_owned())
 }

@@ -42,6 +42,28 @@ impl Wire {
         Ok(())
     }
 
+    /// Puts text, as it is, behind what is to be sent.
+    pub(super) fn raw(&mut self, text: &str) {
+        self.request.extend_from_slice(text.as_bytes());
+    }
+
+    /// The body of an answer over HTTP, which is to have this status.
+    pub(super) fn http_answer(&mut self, status: &str) -> io::Result<&str> {
+        let line = self.line()?;
+        if line.split(' ').nth(1) != Some(status) {
+            return Err(unexpected(line));
+        }
+        let mut length = 0;
+        loop {
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(':') else { break };
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value.trim().parse().map_err(|_| unexpected(value))?;
+            }
+        }
+        self.bytes(length)
+    }
+
     /// Sends what was put together.
     pub(super) fn send(&mut self) -> io::Result<()> {
         self.stream.write_all(&self.request)?;
@@ -71,6 +93,16 @@ impl Wire {
         }
         let from = self.start;
         self.start += bytes + 2;
+        text(&self.buffer[from..from + bytes])
+    }
+
+    /// So many bytes.
+    fn bytes(&mut self, bytes: usize) -> io::Result<&str> {
+        while self.end - self.start < bytes {
+            self.read_on()?;
+        }
+        let from = self.start;
+        self.start += bytes;
         text(&self.buffer[from..from + bytes])
     }
 

@@ -1,0 +1,144 @@
+//! The Open Job Spec over HTTP beside RESP, on one agq each: submissions, and the whole cycle of a job.
+
+use std::{fmt::Write, io, sync::Arc};
+
+use super::{
+    agq::{Agq, Durability},
+    crew::{Client, Crew},
+    ours,
+    setting::Setting,
+    span,
+    texts::Texts,
+    wire::{Wire, nothing_ready, unexpected},
+};
+use crate::bench::{Bench, Better, Contest, Place};
+
+const SECTION: &str = "http";
+const HTTP: &str = "over HTTP";
+const RESP: &str = "over RESP";
+const NOTE: &str = "both as shipped: submissions and ends of jobs are on disk before the answer; one request at a time, connections \
+    are kept";
+
+/// The contests of this kind.
+pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
+    for clients in [1, 8, 64] {
+        let setting = Setting { clients, ..Setting::SLOW_DISK };
+        hold(bench, place, setting, Part::Submission)?;
+        hold(bench, place, setting, Part::Cycle)?;
+    }
+    Ok(())
+}
+
+/// What of a job's life is measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Part {
+    /// It is submitted.
+    Submission,
+    /// It is submitted, taken, and done.
+    Cycle,
+}
+
+fn hold(bench: &mut Bench, place: &Place, setting: Setting, part: Part) -> anyhow::Result<()> {
+    let span = span(bench);
+    let start = || Agq::start(&place.bin, Durability::AsShipped, None);
+    let mut http = crew(start()?, setting, part)?;
+    let (what, unit) = match part {
+        Part::Submission => ("submissions", "jobs/s"),
+        Part::Cycle => ("cycles", "cycles/s"),
+    };
+    let contest = Contest::new(format!("{what} over HTTP, {}", setting.title()), unit, Better::More)
+        .noting(NOTE)
+        .with(HTTP, move || http.cycles_per_sec(span));
+    let contest = match part {
+        Part::Submission => {
+            let mut resp = submitters(start()?, setting)?;
+            contest.with(RESP, move || resp.cycles_per_sec(span))
+        }
+        Part::Cycle => {
+            let mut resp = ours::crew(vec![start()?], setting)?;
+            contest.with(RESP, move || resp.cycles_per_sec(span))
+        }
+    };
+    bench.hold(SECTION, contest)
+}
+
+fn crew(agq: Agq, setting: Setting, part: Part) -> anyhow::Result<Crew<OverHttp, Agq>> {
+    let texts = Texts::new(setting.input_bytes);
+    let clients = (0..setting.clients).map(|number| OverHttp::connect(&agq, number, &texts, part));
+    Ok(Crew::new(clients.collect::<io::Result<_>>()?, agq))
+}
+
+/// A client over HTTP: who submits and the worker in one.
+struct OverHttp {
+    wire: Wire,
+    head: String,
+    worker: String,
+    texts: Arc<Texts>,
+    part: Part,
+    body: String,
+}
+
+impl OverHttp {
+    fn connect(agq: &Agq, number: usize, texts: &Arc<Texts>, part: Part) -> io::Result<Self> {
+        let (wire, key) = agq.connect_http()?;
+        let head = format!("Host: agq\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n");
+        let worker = format!("b-{number}");
+        Ok(Self { wire, head, worker, texts: Arc::clone(texts), part, body: String::new() })
+    }
+
+    /// Sends the body; what is answered.
+    fn post(&mut self, path: &str, status: &str) -> io::Result<&str> {
+        let (head, length) = (&self.head, self.body.len());
+        self.wire.put(format_args!("POST /ojs/v1{path} HTTP/1.1\r\n{head}Content-Length: {length}\r\n"))?;
+        self.wire.raw(&self.body);
+        self.wire.send()?;
+        self.wire.http_answer(status)
+    }
+
+    fn submit(&mut self, number: usize) -> io::Result<()> {
+        self.body.clear();
+        let input = self.texts.input(number);
+        let _infallible = write!(self.body, r#"{{"type":"cycle","args":["{input}"]}}"#);
+        self.post("/jobs", "201").map(drop)
+    }
+}
+
+impl Client for OverHttp {
+    fn cycle(&mut self, number: usize) -> io::Result<()> {
+        self.submit(number)?;
+        if self.part == Part::Submission {
+            return Ok(());
+        }
+        self.body.clear();
+        let _infallible = write!(self.body, r#"{{"queues":["default"],"worker_id":"{}"}}"#, self.worker);
+        let jobs = self.post("/workers/fetch", "200")?;
+        let (_, behind) = jobs.split_once(r#""id":""#).ok_or_else(nothing_ready)?;
+        let id = behind.split_once('"').ok_or_else(|| unexpected(behind))?.0.to_owned();
+        self.body.clear();
+        let (worker, result) = (&self.worker, self.texts.result(number));
+        let _infallible =
+            write!(self.body, r#"{{"job_id":"{id}","worker_id":"{worker}","result":"{result}"}}"#);
+        self.post("/workers/ack", "200").map(drop)
+    }
+}
+
+fn submitters(agq: Agq, setting: Setting) -> anyhow::Result<Crew<OverResp, Agq>> {
+    let texts = Texts::new(setting.input_bytes);
+    let client = |_| Ok(OverResp { wire: agq.connect()?, texts: Arc::clone(&texts), json: String::new() });
+    let clients = (0..setting.clients).map(client).collect::<io::Result<_>>()?;
+    Ok(Crew::new(clients, agq))
+}
+
+/// A client over RESP that only submits.
+struct OverResp {
+    wire: Wire,
+    texts: Arc<Texts>,
+    json: String,
+}
+
+impl Client for OverResp {
+    fn cycle(&mut self, number: usize) -> io::Result<()> {
+        ours::submission(&mut self.json, self.texts.input(number));
+        self.wire.done(&["ACTION.SUBMIT", &self.json])
+    }
+}
