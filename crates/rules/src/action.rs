@@ -63,6 +63,9 @@ pub fn is_same(known: &Action, new: &Action) -> bool {
     asked(known) == asked(new)
 }
 
+/// What an input has that is made of the output of a job before.
+const OUTPUT_FIELDS: [&str; 3] = ["output", "input", "job_id"];
+
 /// Whether every input is an object that can be read, and has the fields that the plan's placeholders name.
 pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> Result<(), Rejection> {
     if exceeds(inputs.len(), limits.max_inputs) {
@@ -76,6 +79,18 @@ pub fn check_inputs(inputs: &[Box<RawValue>], plan: &Plan, limits: &Limits) -> R
         check_fields(at, input.get(), &fields)?;
     }
     Ok(())
+}
+
+/// Whether a plan can run on the outputs of a step before it: its placeholders name nothing that those never have.
+pub fn check_takes_outputs(plan: &Plan) -> Result<(), Rejection> {
+    let is_there = |field: &str| field.split('.').next().is_some_and(|first| OUTPUT_FIELDS.contains(&first));
+    match named_fields(plan).into_iter().find(|(field, _)| !is_there(field)) {
+        None => Ok(()),
+        Some((field, place)) => Err(Rejection::InvalidAction(format!(
+            "its inputs are the outputs of the step before, which have no field '{field}', which {place} of the plan uses: name \
+             {{{{input.output}}}} there, or give the step inputs"
+        ))),
+    }
 }
 
 /// The fields that the plan's placeholders name, each with the first place that names it.
@@ -252,7 +267,7 @@ mod tests {
 
     use serde_json::value::RawValue;
 
-    use super::{Tally, check, check_inputs};
+    use super::{Tally, check, check_inputs, check_takes_outputs};
 
     fn checked(inputs: &str, max_inputs: usize) -> Result<(), String> {
         let plan = r#"{"tasks":[{"task_number":1,"command":"cat","args":["{{input.file}}"]}]}"#;
@@ -274,6 +289,21 @@ mod tests {
         assert_eq!(checked("", 10).unwrap_err(), empty);
         let nul = "Invalid action schema: inputs[0].file contains a NUL byte, which no process can be given";
         assert_eq!(checked(r#"{"file":"a\u0000"}"#, 10).unwrap_err(), nul);
+    }
+
+    #[test]
+    fn a_plan_that_runs_on_outputs_names_nothing_else() {
+        let told = |field: &str| {
+            let task = format!(r#"{{"task_number":1,"command":"cat","args":["{{{{input.{field}}}}}"]}}"#);
+            let plan: Plan = parse(format!(r#"{{"tasks":[{task}]}}"#).as_bytes()).unwrap();
+            check_takes_outputs(&plan).map_err(|rejection| rejection.to_string())
+        };
+        for field in ["output", "job_id", "input.file", "output.total"] {
+            assert_eq!(told(field), Ok(()), "{field}");
+        }
+        let wrong = told("file").unwrap_err();
+        assert!(wrong.contains("no field 'file', which task 1 args[0] of the plan uses"), "{wrong}");
+        assert!(wrong.contains("name {{input.output}} there"), "{wrong}");
     }
 
     #[test]

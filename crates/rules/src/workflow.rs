@@ -56,11 +56,14 @@ pub struct Step {
     pub stage: Stage,
     /// Whether it is known to have been submitted: while it is not, it is submitted again.
     pub is_submitted: bool,
+    /// Why it could not be submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl Step {
     fn new(id: String, document: Box<RawValue>) -> Self {
-        Self { id, document, stage: Stage::Waiting, is_submitted: false }
+        Self { id, document, stage: Stage::Waiting, is_submitted: false, error: None }
     }
 
     /// Whether it is an action of a plan rather than a job.

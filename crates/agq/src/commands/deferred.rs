@@ -42,6 +42,7 @@ pub(super) async fn check(
     if takes_inputs && submission.inputs.is_empty() {
         // They are the outputs of the step before, which nobody knows yet.
         submission.open = true;
+        action::check_takes_outputs(&plan)?;
     }
     Ok(action::check(&submission, &plan, &house.settings.limits)?)
 }

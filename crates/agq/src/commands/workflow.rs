@@ -170,7 +170,11 @@ async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, Comman
             Err(CommandError::Rejected(rejection)) => {
                 // It was legal when the workflow was submitted: its plan went since, or its queue is full.
                 error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
-                change_step(house, workflow, &step.id, |step| step.stage = Stage::Failed).await?;
+                let reason = rejection.to_string();
+                let fail = move |step: &mut Step| {
+                    (step.stage, step.error) = (Stage::Failed, Some(reason.clone()));
+                };
+                change_step(house, workflow, &step.id, fail).await?;
             }
             // Another job counts as the same, and stands for it.
             Ok(Some(by)) => {
@@ -249,7 +253,11 @@ pub(crate) async fn forget_ended(house: &House, before: Timestamp) -> Result<(),
 pub(crate) fn shown(workflow: &Workflow) -> Value {
     let step = |step: &Step| {
         let kind = if step.is_action() { "action_id" } else { "job_id" };
-        json!({kind: step.id, "state": step.stage})
+        let mut shown = json!({kind: step.id, "state": step.stage});
+        if let Some(error) = &step.error {
+            shown["error"] = error.as_str().into();
+        }
+        shown
     };
     let steps: Vec<Value> = workflow.steps.iter().map(step).collect();
     let (total, completed) = (workflow.steps.len(), workflow.completed());

@@ -35,6 +35,9 @@ fn text(workflow: &Value) -> String {
             ("action", &step["action_id"])
         };
         lines.push(format!("  step {}  {:<9}  {kind} {}", at + 1, word(&step["state"]), word(id)));
+        if let Some(error) = step["error"].as_str() {
+            lines.push(format!("          {error}"));
+        }
     }
     lines.join("\n")
 }

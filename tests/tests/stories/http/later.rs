@@ -4,6 +4,7 @@ use e2e::{Lab, eventually};
 use serde_json::Value;
 
 use super::client::Http;
+use crate::support::Raw;
 
 #[test]
 fn the_outputs_of_one_step_are_the_inputs_of_the_next() {
@@ -16,7 +17,7 @@ fn the_outputs_of_one_step_are_the_inputs_of_the_next() {
     let file = lab.file("workflow.json", &format!(r#"{{"name":"lengths","steps":{steps}}}"#));
     let begun = lab.agx(&agq, &["--json", "workflow", "submit", &file.display().to_string()]).expect(0);
     let begun: Value = serde_json::from_str(&begun.out).unwrap();
-    let id = begun["data"]["workflow_id"].as_str().or(begun["workflow_id"].as_str()).unwrap().to_owned();
+    let id = begun["data"]["workflow_id"].as_str().unwrap().to_owned();
     agq.kill();
     agq.start_again(&lab);
     let http = Http::of(&lab, &agq);
@@ -59,6 +60,36 @@ fn a_chain_stops_at_a_step_that_failed_and_calls_back() {
     let workflow = &http.get(&format!("/workflows/{id}"))["workflow"];
     assert_eq!((&workflow["state"], &workflow["steps"][2]["state"]), (&"failed".into(), &"waiting".into()));
     assert!(http.post("/workers/fetch", r#"{"queues":["default"]}"#)["jobs"][0].is_null());
+}
+
+#[test]
+fn a_step_that_cannot_be_submitted_says_why() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    let plan = |field: &str| {
+        let task = format!(r#"{{"task_number":1,"command":"echo","args":["{{{{input.{field}}}}}"]}}"#);
+        lab.submit_plan(&agq, &format!(r#"{{"plan_id":"say-{field}","tasks":[{task}]}}"#));
+        format!(r#"{{"type":"chain","steps":[{{"type":"one","args":[]}},{{"plan_id":"say-{field}"}}]}}"#)
+    };
+    let refused = http.ask("POST", "/workflows", &plan("text"));
+    assert_eq!((refused.status, refused.code()), (400, "invalid_request"), "{}", refused.text);
+    assert!(
+        refused.text.contains("steps[1]") && refused.text.contains("no field 'text'"),
+        "{}",
+        refused.text
+    );
+    let id = http.post("/workflows", &plan("output"))["workflow"]["id"].as_str().unwrap().to_owned();
+    assert_eq!(Raw::open(&lab, &agq).ask("PLAN.DELETE say-output"), ":1");
+    let one = http.fetch("w", "default").unwrap();
+    http.post(&format!("/jobs/{}/ack", one["id"].as_str().unwrap()), r#"{"result":"seven"}"#);
+    let failed = eventually("the workflow has failed", || {
+        let workflow = http.get(&format!("/workflows/{id}"))["workflow"].clone();
+        (workflow["state"] == "failed").then_some(workflow)
+    });
+    assert_eq!(failed["steps"][1]["error"], "Plan not found: say-output");
+    let shown = lab.agx(&agq, &["workflow", "status", &id]).expect(0).out;
+    assert!(shown.ends_with("\n          Plan not found: say-output\n"), "{shown}");
 }
 
 #[test]
