@@ -1,7 +1,6 @@
 //! A short command that is no task of a job: empty stdin, a deadline, a process group of its own, little output kept.
 
 use std::{
-    fs::File,
     io::{self, Read},
     os::fd::OwnedFd,
     path::Path,
@@ -17,7 +16,7 @@ use tokio::{
 };
 
 use crate::{
-    pipeline::{Command, Stdin, Stdout},
+    pipeline::{Command, Stderr, Stdin, Stdout},
     process::Process,
 };
 
@@ -48,6 +47,7 @@ pub(crate) async fn run(program: &Path, name: &str, args: &[String], bound: Dura
         cwd: None,
         stdin: Stdin::Empty,
         stdout: Stdout::Spool,
+        stderr: Stderr::Spool,
         timeout: bound,
     };
     let (stdout, child_stdout) = ear()?;
@@ -57,7 +57,7 @@ pub(crate) async fn run(program: &Path, name: &str, args: &[String], bound: Dura
         &command,
         Stdio::null(),
         Stdio::from(child_stdout),
-        File::from(child_stderr),
+        Stdio::from(child_stderr),
     )?;
     let ended = process.wait(KILL_GRACE).await?;
     let (stdout, stderr) = (heard(stdout).await, heard(stderr).await);

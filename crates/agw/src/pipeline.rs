@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use agenix_protocol::{
-    documents::{Plan, Task},
+    documents::{Plan, STDERR_TO_STDOUT, Task},
     limits::DEFAULT_TASK_TIMEOUT_SECS,
     template::{self, TemplateError},
 };
@@ -18,6 +18,8 @@ const TRACE_VARIABLE: &str = "TRACEPARENT";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stage {
     pub(crate) commands: Vec<Command>,
+    /// Whether the failure of any of them counts, or of the last alone.
+    pub(crate) pipefail: bool,
 }
 
 /// One process to run, placeholders filled.
@@ -30,6 +32,7 @@ pub(crate) struct Command {
     pub(crate) cwd: Option<String>,
     pub(crate) stdin: Stdin,
     pub(crate) stdout: Stdout,
+    pub(crate) stderr: Stderr,
     pub(crate) timeout: Duration,
 }
 
@@ -40,6 +43,8 @@ pub(crate) enum Stdin {
     Empty,
     /// This text.
     Text(String),
+    /// A file of the user's.
+    File(String),
     /// What an earlier task wrote.
     Task(u32),
     /// The command before it in its stage.
@@ -55,6 +60,17 @@ pub(crate) enum Stdout {
     File(String),
     /// The command after it in its stage.
     Pipe,
+}
+
+/// Where a process complains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stderr {
+    /// A spool file, for the result.
+    Spool,
+    /// A file of the user's.
+    File(String),
+    /// Where its stdout goes.
+    Stdout,
 }
 
 /// How far a job is.
@@ -90,7 +106,7 @@ pub(crate) fn stages(plan: &Plan, input: &Value) -> Result<Vec<Stage>, TemplateE
                 }
                 stage.commands.push(command);
             }
-            _ => stages.push(Stage { commands: vec![command] }),
+            _ => stages.push(Stage { commands: vec![command], pipefail: plan.pipefail }),
         }
     }
     Ok(stages)
@@ -105,11 +121,17 @@ pub(crate) fn tell_trace(stages: &mut [Stage], traceparent: &str) {
 
 fn command(task: &Task, input: &Value) -> Result<Command, TemplateError> {
     let fill = |text: &String| template::fill(text, input);
-    let stdin = match (&task.stdin, task.input_from_task) {
-        (_, Some(_)) if task.stream => Stdin::Pipe,
-        (_, Some(from)) => Stdin::Task(from),
-        (Some(text), None) => Stdin::Text(fill(text)?),
-        (None, None) => Stdin::Empty,
+    let stdin = match (&task.stdin, &task.stdin_file, task.input_from_task) {
+        (_, _, Some(_)) if task.stream => Stdin::Pipe,
+        (_, _, Some(from)) => Stdin::Task(from),
+        (Some(text), _, None) => Stdin::Text(fill(text)?),
+        (None, Some(path), None) => Stdin::File(fill(path)?),
+        (None, None, None) => Stdin::Empty,
+    };
+    let stderr = match task.stderr.as_deref() {
+        None => Stderr::Spool,
+        Some(STDERR_TO_STDOUT) => Stderr::Stdout,
+        Some(path) => Stderr::File(template::fill(path, input)?),
     };
     let env = task.env.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
     Ok(Command {
@@ -120,6 +142,7 @@ fn command(task: &Task, input: &Value) -> Result<Command, TemplateError> {
         cwd: task.cwd.as_ref().map(fill).transpose()?,
         stdin,
         stdout: task.stdout.as_ref().map(fill).transpose()?.map_or(Stdout::Spool, Stdout::File),
+        stderr,
         timeout: Duration::from_secs(task.timeout_secs.unwrap_or(DEFAULT_TASK_TIMEOUT_SECS)),
     })
 }
@@ -129,7 +152,7 @@ mod tests {
     use agenix_protocol::documents::{Plan, parse};
     use serde_json::json;
 
-    use super::{Progress, Stdin, Stdout, stages, tell_trace};
+    use super::{Progress, Stderr, Stdin, Stdout, stages, tell_trace};
 
     fn plan(tasks: &str) -> Plan {
         parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
@@ -167,6 +190,18 @@ mod tests {
         let at = |stage| Progress::at(&stages, stage).map(|now| (now.current_task, now.percent));
         assert_eq!([at(0), at(1), at(2)], [Some((1, 0.0)), Some((2, 25.0)), Some((4, 75.0))]);
         assert_eq!(at(3), None);
+    }
+
+    #[test]
+    fn files_of_the_user_are_named_and_the_stage_knows_who_may_fail_it() {
+        let tasks = r#""tasks":[{"task_number":1,"command":"sort","stdin_file":"{{input.f}}","stderr":"&1"},
+            {"task_number":2,"command":"wc","stderr":"{{input.f}}.err"}]"#;
+        let plan = parse::<Plan>(format!(r#"{{"pipefail":false,{tasks}}}"#).as_bytes()).unwrap();
+        let stages = stages(&plan, &json!({"f": "a b"})).unwrap();
+        let of =
+            |at: usize| (&stages[at].commands[0].stdin, &stages[at].commands[0].stderr, stages[at].pipefail);
+        assert_eq!(of(0), (&Stdin::File("a b".into()), &Stderr::Stdout, false));
+        assert_eq!(of(1), (&Stdin::Empty, &Stderr::File("a b.err".into()), false));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! One child process: started in a group of its own, waited for until its deadline, killed with its whole group.
 
 use std::{
-    fs::File,
     io,
     os::unix::process::ExitStatusExt,
     path::Path,
@@ -56,7 +55,7 @@ impl Process {
         command: &Command,
         stdin: Stdio,
         stdout: Stdio,
-        stderr: File,
+        stderr: Stdio,
     ) -> io::Result<Self> {
         let mut starting = tokio::process::Command::new(program);
         // Only where it is there: a changed environment is put together anew for every child.

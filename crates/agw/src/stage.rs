@@ -1,14 +1,22 @@
 //! Runs one stage: starts its processes from first to last, joins them, waits for all, and collects what they left.
 
 use std::os::unix::fs::FileTypeExt;
-use std::{collections::HashMap, fs::File, io, path::Path, process::Stdio, time::Duration};
+use std::{
+    collections::HashMap,
+    fs::File,
+    io,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use agenix_protocol::documents::{Kept, TaskResult};
 use futures_util::future::join_all;
 
 use crate::{
     joint::{Joint, Passage, joint},
-    pipeline::{Command, Stage, Stdin, Stdout},
+    pipeline::{Command, Stage, Stderr, Stdin, Stdout},
     plans::Plans,
     process::{Ended, Process},
     spool::{Spool, kept, rewound},
@@ -35,7 +43,8 @@ pub(crate) type Outputs = HashMap<u32, File>;
 struct Running {
     process: Process,
     stdout: Out,
-    stderr: File,
+    /// What it complained of, where that is kept for the result.
+    stderr: Option<File>,
 }
 
 enum Out {
@@ -63,7 +72,9 @@ pub(crate) async fn run(
     let ended = wait(&mut running, workshop.kill_grace, stop).await;
     let mut results = Vec::with_capacity(running.len());
     for ((command, running), ended) in stage.commands.iter().zip(running).zip(ended) {
-        results.push(collect(command, running, ended, workshop, outputs).await);
+        let ignored = !stage.pipefail && command.stdout == Stdout::Pipe;
+        let result = collect(command, running, ended, workshop, outputs).await;
+        results.push(TaskResult { ignored, ..result });
     }
     Ok(results)
 }
@@ -84,26 +95,20 @@ fn start(
     let stdin = match (&command.stdin, before) {
         (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe),
         (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
+        (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
         (Stdin::Task(from), _) => match outputs.get(from) {
             Some(file) => rewound(file)?.into(),
             None => workshop.spool.nothing(),
         },
         (Stdin::Empty | Stdin::Pipe, _) => workshop.spool.nothing(),
     };
-    let stderr = workshop.spool.file()?;
-    let (stdout, child_stdout, to_next) = match &command.stdout {
+    let (stdout, child_stdout, to_next): (Out, OwnedFd, _) = match &command.stdout {
         Stdout::Pipe => {
             let Joint { from_task, to_task, passage } = joint()?;
-            (Out::Joint(passage), Stdio::from(from_task), Some(to_task))
+            (Out::Joint(passage), from_task.into(), Some(to_task))
         }
         Stdout::File(path) => {
-            let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
-            // Opening a FIFO waits for its reader, and nothing could end that.
-            if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
-                return Err(io::Error::other(format!("stdout '{path}' is a FIFO: name a file")));
-            }
-            let file = File::create(place)
-                .map_err(|error| io::Error::new(error.kind(), format!("stdout '{path}': {error}")))?;
+            let file = create(command, "stdout", path)?;
             (Out::File(file.try_clone()?), file.into(), None)
         }
         Stdout::Spool => {
@@ -111,8 +116,39 @@ fn start(
             (Out::File(file.try_clone()?), file.into(), None)
         }
     };
-    let process = Process::start(program, command, stdin, child_stdout, stderr.try_clone()?)?;
+    let (stderr, child_stderr): (_, OwnedFd) = match &command.stderr {
+        Stderr::Spool => {
+            let file = workshop.spool.file()?;
+            (Some(file.try_clone()?), file.into())
+        }
+        Stderr::File(path) => (None, create(command, "stderr", path)?.into()),
+        Stderr::Stdout => (None, child_stdout.try_clone()?),
+    };
+    let process = Process::start(program, command, stdin, child_stdout.into(), child_stderr.into())?;
     Ok((Running { process, stdout, stderr }, to_next))
+}
+
+/// Opens a file of the user's to be read.
+fn open(command: &Command, field: &str, path: &str) -> io::Result<File> {
+    let place = place(command, field, path)?;
+    // Else the error would say that the program was not found.
+    File::open(place).map_err(|error| io::Error::other(format!("{field} '{path}': {error}")))
+}
+
+/// Makes a file of the user's to be written.
+fn create(command: &Command, field: &str, path: &str) -> io::Result<File> {
+    let place = place(command, field, path)?;
+    File::create(place).map_err(|error| io::Error::new(error.kind(), format!("{field} '{path}': {error}")))
+}
+
+/// Where a file of the user's is.
+fn place(command: &Command, field: &str, path: &str) -> io::Result<PathBuf> {
+    let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
+    // Opening a FIFO waits for whoever is at its other end, and nothing could end that.
+    if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+        return Err(io::Error::other(format!("{field} '{path}' is a FIFO: name a file")));
+    }
+    Ok(place)
 }
 
 /// A task that could not be started has the exit code that a shell would give it.
@@ -179,8 +215,11 @@ async fn collect(
         exit_code: ended.exit_code(),
         signal: ended.signal(),
         timed_out: ended.timed_out,
+        ignored: false,
         stdout: kept_stdout,
-        stderr: kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error)),
+        stderr: stderr.map_or_else(Kept::default, |stderr| {
+            kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
+        }),
         duration_ms: u64::try_from(ended.after.as_millis()).unwrap_or(u64::MAX),
     }
 }

@@ -107,6 +107,9 @@ fn check_command(command: &str) -> Result<(), String> {
 }
 
 fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
+    if task.stdin.is_some() && task.stdin_file.is_some() {
+        return Err("stdin and stdin_file are both given: a task has one stdin".into());
+    }
     let Some(from) = task.input_from_task else {
         return if task.stream { Err("stream needs input_from_task".into()) } else { Ok(()) };
     };
@@ -114,8 +117,9 @@ fn check_input(plan: &Plan, at: usize, task: &Task) -> Result<(), String> {
     if from_at == 0 || from_at >= this {
         return Err(format!("input_from_task is {from}: it must name a task before task {this}"));
     }
-    if task.stdin.is_some() {
-        return Err("stdin and input_from_task are both given: a task has one stdin".into());
+    let own = [("stdin", &task.stdin), ("stdin_file", &task.stdin_file)];
+    if let Some((name, _)) = own.into_iter().find(|(_, text)| text.is_some()) {
+        return Err(format!("{name} and input_from_task are both given: a task has one stdin"));
     }
     if plan.tasks[from_at - 1].stdout.is_some() {
         return Err(format!("input_from_task is {from}, whose stdout goes to a file"));
@@ -205,6 +209,14 @@ mod tests {
             (
                 r#"{"task_number":1,"command":"a","args":["{{x"]}"#,
                 "tasks[0].args[0]: '{{' is never closed by '}}'",
+            ),
+            (
+                r#"{"task_number":1,"command":"a","stdin":"","stdin_file":"f"}"#,
+                "tasks[0].stdin and stdin_file are both given: a task has one stdin",
+            ),
+            (
+                r#"{"task_number":1,"command":"a"},{"task_number":2,"command":"b","stdin_file":"f","input_from_task":1}"#,
+                "tasks[1].stdin_file and input_from_task are both given: a task has one stdin",
             ),
             (
                 r#"{"task_number":1,"command":"a","timeout_secs":0}"#,

@@ -119,6 +119,9 @@ pub struct TaskResult {
     /// Whether its timeout ended it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub timed_out: bool,
+    /// Whether its exit code does not count: the plan says so of what streams on (`pipefail`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ignored: bool,
     /// What it wrote to stdout, as far as it was kept.
     #[serde(flatten, with = "stdout_fields")]
     pub stdout: Kept,
@@ -135,7 +138,7 @@ const SIGPIPE: i32 = 13;
 impl TaskResult {
     /// Whether the task failed.
     pub fn is_failure(&self) -> bool {
-        self.timed_out || self.exit_code != 0
+        self.timed_out || (self.exit_code != 0 && !self.ignored)
     }
 
     /// The result that a failed job is to be blamed on: a timeout, which ended the tasks that it streams with; else the
@@ -334,6 +337,10 @@ mod tests {
         let late = TaskResult { timed_out: true, ..failed(2, Some(15), 143) };
         assert_eq!(blamed(&[failed(1, Some(15), 143), late]), Some(2));
         assert_eq!(blamed(&[failed(1, None, 0)]), None);
+        let ignored = TaskResult { ignored: true, ..failed(1, None, 1) };
+        assert_eq!(blamed(std::slice::from_ref(&ignored)), None);
+        assert_eq!(blamed(&[ignored.clone(), failed(2, None, 2)]), Some(2));
+        assert_eq!(blamed(&[TaskResult { timed_out: true, ..ignored }]), Some(1), "late is late");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub use ojs::{
     OjsJob, OjsNack, OjsObject, OjsOptions, OjsProgress, OjsRegistration,
 };
 pub use orders::{Answer, Challenge, Orders};
-pub use plan::{Plan, Requires, Task};
+pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 

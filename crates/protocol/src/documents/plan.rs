@@ -25,6 +25,10 @@ pub struct Plan {
     /// Seconds one attempt of a job may take (default 3600, a setting of agq); 0 for no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_secs: Option<u64>,
+    /// Whether a task that streams into the next one may fail the job; `false`: only the last one of a stream counts, as in a shell
+    /// without `pipefail`.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub pipefail: bool,
     /// What a worker must have beside the commands of the tasks.
     #[serde(default, skip_serializing_if = "Requires::is_empty")]
     pub requires: Requires,
@@ -52,8 +56,12 @@ impl Requires {
     }
 }
 
-/// One process of a plan. `{{input.field}}` may stand in `args`, `stdin`, `stdout`, `cwd` and the values of `env`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What `stderr` is when it goes where `stdout` goes, in the words of a shell.
+pub const STDERR_TO_STDOUT: &str = "&1";
+
+/// One process of a plan. `{{input.field}}` may stand in `args`, `stdin`, `stdin_file`, `stdout`, `stderr`, `cwd` and the values of
+/// `env`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
     /// Its place in the plan, from 1.
@@ -72,9 +80,15 @@ pub struct Task {
     /// Text for its stdin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
+    /// A file on the worker that is its stdin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin_file: Option<String>,
     /// A file on the worker that takes its stdout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
+    /// A file on the worker that takes its stderr, or [`STDERR_TO_STDOUT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
     /// The directory it runs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
@@ -90,11 +104,26 @@ impl Task {
     /// Every text in which placeholders may stand, each with its place for an error message.
     pub fn templates(&self) -> impl Iterator<Item = (String, &str)> {
         let args = self.args.iter().enumerate().map(|(n, arg)| (format!("args[{n}]"), arg.as_str()));
-        let named = [("stdin", &self.stdin), ("stdout", &self.stdout), ("cwd", &self.cwd)];
+        let named = [
+            ("stdin", &self.stdin),
+            ("stdin_file", &self.stdin_file),
+            ("stdout", &self.stdout),
+            ("stderr", &self.stderr),
+            ("cwd", &self.cwd),
+        ];
         let named = named.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text.as_deref()?)));
         let env = self.env.iter().map(|(name, value)| (format!("env.{name}"), value.as_str()));
         args.chain(named).chain(env)
     }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_yes(flag: &bool) -> bool {
+    *flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
