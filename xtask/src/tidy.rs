@@ -17,6 +17,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/protocol",
         "crates/rules",
         "crates/client",
+        "crates/shell",
         "crates/agq",
         "crates/agw",
         "crates/agx",

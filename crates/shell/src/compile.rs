@@ -1,0 +1,264 @@
+//! A pipeline as tasks.
+
+use agenix_protocol::documents::Task;
+use brush_parser::{
+    ParseError, Parser, ParserOptions, SourcePosition, TokenizerError as Incomplete,
+    ast::{
+        AndOr, Assignment, AssignmentName, AssignmentValue, Command, CommandPrefixOrSuffixItem as Item,
+        CompoundCommand, Pipeline, Program, SeparatorOperator, SimpleCommand, SourceLocation, Word,
+    },
+};
+
+use crate::{
+    redirect,
+    refusal::{No, Refusal, place},
+    word::{self, Placeholders},
+};
+
+/// What POSIX makes a part of the shell, so that no program of the name could do it (XCU 2.14, and `cd` and its like).
+const OF_THE_SHELL: [&str; 33] = [
+    ".", ":", "alias", "bg", "break", "cd", "command", "continue", "eval", "exec", "exit", "export", "fc",
+    "fg", "getopts", "hash", "jobs", "local", "read", "readonly", "return", "set", "shift", "source",
+    "times", "trap", "type", "ulimit", "umask", "unalias", "unset", "wait", "pushd",
+];
+
+/// The tasks of a pipeline, from its first command to its last. All of them stream, so that they run at once, as in a shell; a plan
+/// of them means what `sh -c` does when its `pipefail` is false. `placeholders` says what `{…}` stands for.
+pub fn compile(text: &str, placeholders: Placeholders<'_>) -> Result<Vec<Task>, Refusal> {
+    let options = ParserOptions {
+        enable_extended_globbing: false,
+        posix_mode: true,
+        sh_mode: true,
+        ..ParserOptions::default()
+    };
+    let end = text.chars().count();
+    let tasks = Parser::new(text.as_bytes(), &options)
+        .parse_program()
+        .map_err(|error| unreadable(&error, end))
+        .and_then(|program| pipeline(program, end))
+        .and_then(|pipeline| Compiling { options: &options, placeholders, end }.tasks(&pipeline));
+    tasks.map_err(|no| no.within(text))
+}
+
+fn unreadable(error: &ParseError, end: usize) -> No {
+    let position = match error {
+        ParseError::ParsingNear(position) => Some(position),
+        ParseError::ParsingAtEndOfInput => None,
+        ParseError::Tokenizing { inner: Incomplete::UnterminatedHereDocuments(..), .. } => {
+            return redirect::text_for_stdin((end, end));
+        }
+        ParseError::Tokenizing { inner, position } if inner.is_incomplete() => {
+            let at = opened(inner).or(position.as_ref()).map_or(end, |position| position.index);
+            return No::new(
+                (at, at + 1),
+                "a quote or a bracket that is opened here is never closed",
+                "close it",
+            );
+        }
+        ParseError::Tokenizing { position, .. } => position.as_ref(),
+    };
+    let at = position.map_or(end, |position| position.index);
+    No::new(
+        (at, at + 1),
+        "a shell could not read this",
+        "write a pipeline: COMMAND ARGUMENT… | COMMAND ARGUMENT…",
+    )
+}
+
+/// Where a quote was opened.
+fn opened(incomplete: &Incomplete) -> Option<&SourcePosition> {
+    match incomplete {
+        Incomplete::UnterminatedSingleQuote(at)
+        | Incomplete::UnterminatedDoubleQuote(at)
+        | Incomplete::UnterminatedBackquote(at) => Some(at),
+        _ => None,
+    }
+}
+
+/// The one pipeline that the program is.
+fn pipeline(program: Program, end: usize) -> Result<Pipeline, No> {
+    let more = |at| {
+        No::new(
+            at,
+            "a plan is one pipeline",
+            "make a plan of each, and run one when the other has ended: `agx workflow`",
+        )
+    };
+    let mut lists = program.complete_commands.into_iter().flat_map(|list| list.0);
+    let nothing = || No::new((end, end), "there is no command", "write a pipeline, as 'sort {} | uniq -c'");
+    let item = lists.next().ok_or_else(nothing)?;
+    let behind = |at: Option<brush_parser::SourceSpan>| at.map_or((end, end), |span| place(&span));
+    if let Some(next) = lists.next() {
+        return Err(more(behind(next.0.location())));
+    }
+    if matches!(item.1, SeparatorOperator::Async) {
+        return Err(No::new(
+            (end.saturating_sub(1), end),
+            "& would let it run on by itself",
+            "leave it out: agx runs jobs at once by itself",
+        ));
+    }
+    match item.0.additional.first() {
+        Some(AndOr::And(next) | AndOr::Or(next)) => Err(more(behind(next.location()))),
+        None => Ok(item.0.first),
+    }
+}
+
+/// What is at hand while a pipeline is read.
+struct Compiling<'c> {
+    options: &'c ParserOptions,
+    placeholders: Placeholders<'c>,
+    end: usize,
+}
+
+impl Compiling<'_> {
+    fn tasks(&self, pipeline: &Pipeline) -> Result<Vec<Task>, No> {
+        let whole = pipeline.location().map_or((0, self.end), |span| place(&span));
+        if pipeline.bang || pipeline.timed.is_some() {
+            return Err(No::new(
+                (0, 1),
+                "`!` and `time` are the shell's",
+                "leave it out; how long each task took is in its result",
+            ));
+        }
+        let mut tasks: Vec<Task> = Vec::with_capacity(pipeline.seq.len());
+        for (number, command) in (1..).zip(&pipeline.seq) {
+            let at = command.location().map_or(whole, |span| place(&span));
+            let mut task = self.task(self.simple(command, at)?, at)?;
+            task.task_number = number;
+            if let Some(before) = tasks.last() {
+                join(before, &mut task, at)?;
+            }
+            tasks.push(task);
+        }
+        Ok(tasks)
+    }
+
+    fn simple<'a>(&self, command: &'a Command, at: (usize, usize)) -> Result<&'a SimpleCommand, No> {
+        let (what, instead) = match command {
+            Command::Simple(simple) => return Ok(simple),
+            Command::Compound(CompoundCommand::Subshell(_) | CompoundCommand::BraceGroup(_), _) => (
+                "a group of commands would run in a shell, and there is none",
+                "write its commands as one pipeline",
+            ),
+            Command::Compound(
+                CompoundCommand::ForClause(_)
+                | CompoundCommand::WhileClause(_)
+                | CompoundCommand::UntilClause(_),
+                _,
+            ) => (
+                "a loop needs a shell",
+                "give what it goes through as inputs, and agx is the loop: agx map -- '…{}…' ::: A B C",
+            ),
+            _ => ("this needs a shell", "write a pipeline, or a script that is on the workers' PATH"),
+        };
+        Err(No::new(at, what, instead))
+    }
+
+    fn text(&self, word: &Word) -> Result<String, No> {
+        word::text(word, self.options, self.placeholders)
+    }
+
+    fn task(&self, command: &SimpleCommand, at: (usize, usize)) -> Result<Task, No> {
+        let mut task = Task::default();
+        let Some(name) = &command.word_or_name else {
+            return Err(No::new(at, "there is no command", "write the name of a program"));
+        };
+        let (name_at, at_name) = (name.loc.as_ref().map_or(at, place), self.text(name)?);
+        check_name(&at_name, name_at)?;
+        task.command = at_name;
+        let prefix = command.prefix.iter().flat_map(|prefix| &prefix.0);
+        for item in prefix {
+            match item {
+                Item::AssignmentWord(assignment, word) => {
+                    let (name, value) = self.variable(assignment, word.loc.as_ref().map_or(at, place))?;
+                    task.env.insert(name, value);
+                }
+                other => self.item(other, &mut task, at)?,
+            }
+        }
+        command
+            .suffix
+            .iter()
+            .flat_map(|suffix| &suffix.0)
+            .try_for_each(|item| self.item(item, &mut task, at))?;
+        Ok(task)
+    }
+
+    fn item(&self, item: &Item, task: &mut Task, at: (usize, usize)) -> Result<(), No> {
+        match item {
+            Item::Word(word) | Item::AssignmentWord(_, word) => task.args.push(self.text(word)?),
+            Item::IoRedirect(redirect) => redirect::apply(redirect, task, at, |word| self.text(word))?,
+            Item::ProcessSubstitution(..) => {
+                return Err(No::new(at, "a command cannot stand for a file", "write a pipeline"));
+            }
+        }
+        Ok(())
+    }
+
+    fn variable(&self, assignment: &Assignment, at: (usize, usize)) -> Result<(String, String), No> {
+        match (&assignment.name, &assignment.value) {
+            (AssignmentName::VariableName(name), AssignmentValue::Scalar(value)) if !assignment.append => {
+                Ok((name.clone(), self.text(value)?))
+            }
+            _ => Err(No::new(at, "only NAME=VALUE can stand before a command", "write NAME=VALUE")),
+        }
+    }
+}
+
+/// Lets a task read what the one before it writes.
+fn join(before: &Task, task: &mut Task, at: (usize, usize)) -> Result<(), No> {
+    if let Some(file) = &before.stdout {
+        return Err(No::new(
+            at,
+            format!("nothing comes through this pipe: the command before it writes to {file}"),
+            "leave one of the two out; `tee FILE` writes to a file and on",
+        ));
+    }
+    if task.stdin_file.is_some() {
+        return Err(No::new(
+            at,
+            "this command reads from a file, and from the pipe before it",
+            "leave one of the two out",
+        ));
+    }
+    task.input_from_task = Some(before.task_number);
+    task.stream = true;
+    Ok(())
+}
+
+fn check_name(name: &str, at: (usize, usize)) -> Result<(), No> {
+    if OF_THE_SHELL.contains(&name) {
+        let instead = match name {
+            "cd" | "pushd" => {
+                "write the paths in full, or give the task a \"cwd\" in a plan of your own: agx plan from"
+            }
+            "export" | "set" => "write NAME=VALUE before the command",
+            _ => "leave it out, or run it in a script that is on the workers' PATH",
+        };
+        return Err(No::new(at, format!("`{name}` is a part of the shell, and there is none"), instead));
+    }
+    if name.contains("{{") {
+        return Err(No::new(
+            at,
+            "which program runs cannot come from the input: workers are chosen by it",
+            "write its name",
+        ));
+    }
+    if name.contains('/') {
+        let program = name.rsplit('/').next().unwrap_or(name);
+        return Err(No::new(
+            at,
+            "a program is named, not its path: each worker has its own",
+            format!("write {program}, and see that it is on the PATH that the workers were started with"),
+        ));
+    }
+    if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(No::new(
+            at,
+            "this is the name of no program",
+            "write a name without blanks, its arguments behind it",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,15 @@
+//! A shell pipeline as the tasks of a plan: `sort {} | uniq -c` becomes two tasks with arguments, joined by a pipe.
+//!
+//! What a plan can say is translated with the meaning that POSIX gives it; what it cannot (variables, globs, `$(…)`, `&&`, loops)
+//! is refused, with its place and what to write instead. Nothing is expanded, no file is looked at, no shell is ever run.
+
+#![forbid(unsafe_code)]
+
+mod compile;
+mod redirect;
+mod refusal;
+mod word;
+
+pub use compile::compile;
+pub use refusal::Refusal;
+pub use word::Placeholders;

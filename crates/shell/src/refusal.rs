@@ -1,0 +1,85 @@
+//! What of a pipeline a plan cannot say, where it stands, and what to write instead.
+
+use std::fmt;
+
+use brush_parser::SourceSpan;
+
+/// Why a pipeline is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Refusal {
+    /// The pipeline as it was given.
+    text: String,
+    /// The characters that are meant, counted from 0: the first, and the one after the last.
+    at: (usize, usize),
+    what: String,
+    /// What to write instead.
+    instead: String,
+}
+
+/// A refusal before it is known in which text; places are counted in characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct No {
+    pub(crate) at: (usize, usize),
+    pub(crate) what: String,
+    pub(crate) instead: String,
+}
+
+impl No {
+    pub(crate) fn new(at: (usize, usize), what: impl Into<String>, instead: impl Into<String>) -> Self {
+        Self { at, what: what.into(), instead: instead.into() }
+    }
+
+    pub(crate) fn within(self, text: &str) -> Refusal {
+        Refusal { text: text.to_owned(), at: self.at, what: self.what, instead: self.instead }
+    }
+}
+
+/// The characters of a span.
+pub(crate) fn place(span: &SourceSpan) -> (usize, usize) {
+    (span.start.index, span.end.index)
+}
+
+impl Refusal {
+    /// The pipeline, and under it a mark where the refused part stands.
+    pub fn marked(&self) -> String {
+        let (start, end) = self.at;
+        let before = self.text.chars().take(start);
+        // Only the line that is meant, where there are several.
+        let line_start = before.clone().collect::<String>().rfind('\n').map_or(0, |at| at + 1);
+        let line_start = self.text.get(..line_start).map_or(0, |text| text.chars().count());
+        let line: String = self.text.chars().skip(line_start).take_while(|&c| c != '\n').collect();
+        let column = start.saturating_sub(line_start).min(line.chars().count());
+        let room = (line.chars().count() - column).max(1);
+        let width = end.saturating_sub(start).clamp(1, room);
+        // A tab stays one, so that the mark is under its text.
+        let indent: String = line.chars().take(column).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        format!("{line}\n{indent}{}", "^".repeat(width))
+    }
+
+    /// What to write instead.
+    pub fn instead(&self) -> &str {
+        &self.instead
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let marked = self.marked().replace('\n', "\n    ");
+        write!(f, "{}\n    {marked}", self.what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::No;
+
+    #[test]
+    fn the_mark_stands_under_its_text() {
+        let marked = |text: &str, at| No::new(at, "", "").within(text).marked();
+        assert_eq!(marked("sort $x", (5, 7)), "sort $x\n     ^^");
+        assert_eq!(marked("sört\t$x | y", (5, 7)), "sört\t$x | y\n    \t^^");
+        assert_eq!(marked("a |\nsort $x", (9, 11)), "sort $x\n     ^^");
+        assert_eq!(marked("sort", (4, 4)), "sort\n    ^", "behind the end");
+        assert_eq!(marked("a b\nc", (2, 5)), "a b\n  ^", "to the end of its line");
+    }
+}

@@ -1,0 +1,112 @@
+//! What pipelines become, and what is refused, with its mark and its advice.
+
+use agenix_protocol::documents::Task;
+use agenix_shell::compile;
+use serde_json::json;
+
+fn placeholder(name: &str) -> Option<String> {
+    match name {
+        "" => Some("{{input.line}}".into()),
+        "." => Some("{{input.noext}}".into()),
+        _ => name.starts_with("input.").then(|| format!("{{{{{name}}}}}")),
+    }
+}
+
+fn tasks(text: &str) -> Vec<Task> {
+    compile(text, &placeholder).unwrap_or_else(|refusal| panic!("{text}: {refusal}"))
+}
+
+fn args(text: &str) -> Vec<String> {
+    tasks(text).remove(0).args
+}
+
+#[test]
+fn a_pipeline_is_a_task_for_each_command() {
+    let plan = serde_json::to_value(tasks("LC_ALL=C sort -t ',' {input.file} 2>&1 | uniq -c > out.{} 2>err"))
+        .unwrap();
+    let expected = json!([
+        {"task_number": 1, "command": "sort", "args": ["-t", ",", "{{input.file}}"], "stderr": "&1", "env": {"LC_ALL": "C"}},
+        {"task_number": 2, "command": "uniq", "args": ["-c"], "input_from_task": 1, "stream": true,
+         "stdout": "out.{{input.line}}", "stderr": "err"},
+    ]);
+    assert_eq!(plan, expected);
+    assert_eq!(tasks("< {} sort").remove(0).stdin_file.as_deref(), Some("{{input.line}}"));
+}
+
+#[test]
+fn quotes_and_escapes_are_those_of_posix() {
+    for (text, expected) in [
+        (r#"a 'b c' "d e" f\ g"#, vec!["b c", "d e", "f g"]),
+        (r#"a '$x `y` \n' "\$x \\ \" \n""#, vec![r"$x `y` \n", r#"$x \ " \n"#]),
+        (r#"a '' "" x''y"#, vec!["", "", "xy"]),
+        ("a b\\\nc", vec!["bc"]),
+        ("a 'b\nc' # d", vec!["b\nc"]),
+        (r#"a '*' "?" \* \[x]"#, vec!["*", "?", "*", "[x]"]),
+        (r"a '{1,2}' \{1,2\} {", vec!["{1,2}", "{1,2}", "{"]),
+        ("a x=1 --y=2", vec!["x=1", "--y=2"]),
+        ("a '~' b~ \\~", vec!["~", "b~", "~"]),
+        ("a '{}' \"{.}\" {}{.}", vec!["{{input.line}}", "{{input.noext}}", "{{input.line}}{{input.noext}}"]),
+        ("awk '{print $1}'", vec!["{print $1}"]),
+        ("a {{input.deep.er}}", vec!["{{input.deep.er}}"]),
+        ("a [ ] é", vec!["[", "]", "é"]),
+    ] {
+        assert_eq!(args(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
+    let cases = [
+        ("grep $x f", "     ^^", "a variable", "double quotes around the pipeline"),
+        ("grep \"é$x\" f", "       ^^", "a variable", "single quotes"),
+        ("grep ${x:-y} f", "     ^^^^^^^", "a variable", "input.FIELD"),
+        ("cat $(ls)", "    ^^^^^", "the output of a command", "COMMAND | agx map"),
+        ("cat `ls`", "    ^^^^", "the output of a command", "COMMAND | agx map"),
+        ("echo $((1+2))", "     ^^^^^^^^", "this sum", "its result"),
+        ("cat *.csv", "    ^^^^^", "names of files", ":::"),
+        ("cat [ab].csv", "    ^^^^^^^^", "names of files", ":::"),
+        ("cat ~/x", "    ^", "home directory", "whole path"),
+        ("cat {a,b}", "    ^^^^^", "not by POSIX", "write the words out"),
+        ("a && b", "     ^", "a plan is one pipeline", "agx workflow"),
+        ("a || b", "     ^", "a plan is one pipeline", "agx workflow"),
+        ("a ; b", "    ^", "a plan is one pipeline", "agx workflow"),
+        ("a\nb", "^", "a plan is one pipeline", "agx workflow"),
+        ("a &", "  ^", "& would", "leave it out"),
+        ("! a", "^", "the shell's", "leave it out"),
+        ("(a; b) | c", "^^^^^^", "a group", "one pipeline"),
+        ("for x in a; do b; done", "^^^^^^^^^^^^^^^^^^^^^^", "a loop", ":::"),
+        ("if a; then b; fi", "^^", "needs a shell", "a script"),
+        ("cd /tmp", "^^", "a part of the shell", "\"cwd\""),
+        ("X=1", "^^^", "no command", "name of a program"),
+        ("./a.sh {}", "^^^^^^", "not its path", "write a.sh"),
+        ("{} x", "^^", "cannot come from the input", "write its name"),
+        ("a >> f", "     ^", "append", "agx map … > FILE"),
+        ("a 3> f", "     ^", "of redirections a plan knows", "with these"),
+        ("a 2>&1 > f", "         ^", "where stdout went before", "behind the file"),
+        ("a > f > g", "        ^", "redirected twice", "leave the first"),
+        ("a > f | b", "        ^", "nothing comes through", "tee"),
+        ("a | b < f", "    ^", "from a file, and from the pipe", "leave one"),
+        ("a <<< x", "       ^", "not of a plan", "printf"),
+        ("a 'b", "  ^", "never closed", "close it"),
+        ("a | ", "    ^", "could not read", "COMMAND"),
+        ("a | | b", "    ^", "could not read", "COMMAND"),
+        ("", "^", "no command", "sort {}"),
+        ("awk '{{print}}'", "    ^^^^^^^^^^^", "'{{'", "{ {"),
+        ("a 'x' $'y'", "      ^^^^", "not of POSIX", "'…'"),
+    ];
+    let wrong: Vec<String> = cases
+        .iter()
+        .filter_map(|(text, mark, what, instead)| {
+            let refusal = match compile(text, &placeholder) {
+                Ok(tasks) => return Some(format!("{text}: compiled to {tasks:?}")),
+                Err(refusal) => refusal,
+            };
+            let (marked, said) = (refusal.marked(), refusal.to_string());
+            let is_right = marked.lines().last() == Some(mark)
+                && said.contains(what)
+                && refusal.instead().contains(instead);
+            (!is_right).then(|| format!("{said}\n  {}", refusal.instead()))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
