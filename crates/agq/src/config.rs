@@ -44,6 +44,9 @@ pub(crate) struct Cli {
     /// A TOML file with any of the options below as `name = value`; flags and variables win over it
     #[arg(long, env = "AGQ_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Stop when stdin ends, too: for whoever starts agq and holds the other end, and may be killed
+    #[arg(long, hide = true)]
+    end_with_stdin: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -84,6 +87,8 @@ pub(crate) struct Config {
     pub(crate) key_source: KeySource,
     /// The key that was made up for this run, where nobody else can do everything.
     pub(crate) random_key: Option<RandomKey>,
+    /// Whether agq stops when its stdin ends.
+    pub(crate) ends_with_stdin: bool,
 }
 
 impl Cli {
@@ -108,6 +113,7 @@ impl Cli {
             keys,
             key_source,
             random_key,
+            ends_with_stdin: self.end_with_stdin,
         })
     }
 }

@@ -43,7 +43,7 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
 };
 use tracing::{info, warn};
@@ -126,6 +126,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let reload =
         Reload { key_source: config.key_source, keyring, tls: entrance.tls(), house: Arc::clone(&house) };
     let failure = house.store.failure();
+    let stdin = stdin_ends(config.ends_with_stdin)?;
     let (stop, stopped) = watch::channel(false);
     let mut aside = JoinSet::new();
     works.into_iter().for_each(|work| drop(aside.spawn(work)));
@@ -139,6 +140,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let signal = tokio::select! {
         signal = next_signal() => signal?,
         () = reload.run(hangups) => "SIGHUP: the terminal has gone",
+        () = stdin => "stdin has ended: whoever started agq has gone",
         reason = failure => bail!(
             "the store cannot go on: {reason}; mend that and start agq again, what it acknowledged is on disk"
         ),
@@ -218,6 +220,23 @@ fn greet(config: &Config, addresses: &[String]) -> anyhow::Result<()> {
         }
     }
     Ok(out.flush()?)
+}
+
+/// Ready when stdin has ended, if anyone wants to know.
+fn stdin_ends(is_wanted: bool) -> std::io::Result<impl Future<Output = ()>> {
+    let (tell, told) = oneshot::channel();
+    if is_wanted {
+        let listen = move || {
+            let _at_its_end = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            let _nobody_waits = tell.send(());
+        };
+        std::thread::Builder::new().name("stdin".into()).spawn(listen)?;
+    }
+    Ok(async move {
+        if !is_wanted || told.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
 }
 
 async fn next_signal() -> anyhow::Result<&'static str> {

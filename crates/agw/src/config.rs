@@ -74,6 +74,9 @@ pub(crate) struct Config {
     /// Where output between tasks is spooled [default: the system's temporary directory]
     #[arg(long, env = "AGW_SPOOL_DIR", value_name = "DIR")]
     spool_dir: Option<PathBuf>,
+    /// End at once when stdin ends: for whoever starts agw and holds the other end, and may be killed
+    #[arg(long, hide = true)]
+    pub(crate) end_with_stdin: bool,
 }
 
 const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\

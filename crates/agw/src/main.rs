@@ -135,7 +135,8 @@ fn run(config: &Config) -> Result<End, Failure> {
     let runtime = runtime.map_err(|error| Failure::System(error.into()))?;
     let ended = runtime.block_on(async {
         let crew = Crew::new(workshop, slots, config.prefetch, lanes.handles());
-        let signals = Signals::listen().map_err(|error| Failure::System(error.into()))?;
+        let signals =
+            Signals::listen(config.end_with_stdin).map_err(|error| Failure::System(error.into()))?;
         let helm = Helm::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
         let worker = Worker { server, registration, queues, crew, vitals, helm, outfits: 0 };

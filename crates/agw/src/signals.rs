@@ -1,7 +1,10 @@
 //! What the signals of this process ask of the worker.
 
 use rustix::process::Signal as Number;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+};
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +28,25 @@ pub(crate) struct Signals {
     pause: Signal,
     resume: Signal,
     hangup: Signal,
+    /// Becomes true when stdin has ended, where that means something.
+    orphaned: watch::Receiver<bool>,
     is_draining: bool,
 }
 
 impl Signals {
-    /// From now on these signals do nothing but this.
-    pub(crate) fn listen() -> std::io::Result<Self> {
+    /// From now on these signals do nothing but this. With `with_stdin`, the end of stdin is heard as well: whoever started us has
+    /// gone.
+    pub(crate) fn listen(with_stdin: bool) -> std::io::Result<Self> {
+        let (tell, orphaned) = watch::channel(false);
+        if with_stdin {
+            let listen = move || {
+                let _at_its_end = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+                tell.send_replace(true);
+            };
+            std::thread::Builder::new().name("stdin".into()).spawn(listen)?;
+        }
         Ok(Self {
+            orphaned,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             pause: signal(SignalKind::from_raw(Number::TSTP.as_raw()))?,
@@ -49,10 +64,18 @@ impl Signals {
             _ = self.pause.recv() => Wish::Quiet,
             _ = self.resume.recv() => Wish::Resume,
             _ = self.hangup.recv() => Wish::Reload,
+            () = gone(&mut self.orphaned) => Wish::Force,
         }
     }
 
     fn end(&mut self) -> Wish {
         if std::mem::replace(&mut self.is_draining, true) { Wish::Force } else { Wish::Drain }
+    }
+}
+
+/// Ready when whoever started us has gone, if anyone looks out for that.
+async fn gone(orphaned: &mut watch::Receiver<bool>) {
+    if orphaned.wait_for(|&orphaned| orphaned).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }

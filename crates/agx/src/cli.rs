@@ -1,5 +1,7 @@
 //! The command line. What stands here is the documentation.
 
+mod map;
+
 use std::path::PathBuf;
 
 use agenix_client::{Address, Connection, KEY_HELP, KeyError, Server, Tls, session_key};
@@ -10,6 +12,7 @@ use agenix_protocol::{
 };
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use self::map::MapArgs;
 use crate::failure::Failure;
 
 /// agx: submit plans and actions to agq, watch them, bring their results back.
@@ -33,13 +36,20 @@ find . -name '*.rs' | agx action submit word-frequency --lines - --field file --
 The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
 Exit codes: 0 all jobs completed, 1 a job failed, 2 wrong usage, 3 cannot reach agq or log in, 4 refused by agq, 130 stopped waiting";
 
+/// Where agq is when nothing is said.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:6380";
+/// The variable that says it beside AGQ_ADDR.
+const URL: &str = "AGQ_URL";
+
 /// Where agq is.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
     /// share a database: when one is gone, the next is gone to
-    #[arg(long, global = true, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
-    agq: String,
+    ///
+    /// [default: 127.0.0.1:6380]
+    #[arg(long, global = true, env = "AGQ_ADDR", value_name = "ADDRESS")]
+    agq: Option<String>,
     /// A file that holds the session key
     #[arg(long, global = true, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
     session_key_file: Option<PathBuf>,
@@ -56,6 +66,8 @@ pub(crate) struct ServerArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a pipeline on many inputs, as xargs and GNU Parallel do; on its own, or on a cluster
+    Map(Box<MapArgs>),
     /// Plans: pipelines that can be run again and again
     #[command(subcommand)]
     Plan(PlanCommand),
@@ -228,6 +240,17 @@ impl ServerArgs {
         Ok(Connection::open(&self.server()?).await?)
     }
 
+    /// The agq that is named, if one is.
+    pub(crate) fn given(&self) -> Result<Option<Server>, Failure> {
+        if self.address().is_some() { self.server().map(Some) } else { Ok(None) }
+    }
+
+    /// Where agq is, where that is said.
+    fn address(&self) -> Option<String> {
+        let set = |name| std::env::var(name).ok().filter(|url: &String| !url.trim().is_empty());
+        self.agq.clone().or_else(|| set(URL))
+    }
+
     /// Where agq is and how to log in.
     pub(crate) fn server(&self) -> Result<Server, Failure> {
         let key = match session_key(self.session_key_file.as_deref()) {
@@ -243,7 +266,8 @@ impl ServerArgs {
                     --tls-cert and --tls-key";
         let wrong = |what| Failure::usage(what, help);
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
-        let addresses = Address::parse_all(&self.agq).map_err(wrong)?;
+        let address = self.address().unwrap_or_else(|| DEFAULT_ADDRESS.into());
+        let addresses = Address::parse_all(&address).map_err(wrong)?;
         Server::with_tls(addresses, tls, key).map_err(wrong)
     }
 }

@@ -22,6 +22,9 @@ pub(crate) enum Failure {
     /// The person stopped waiting.
     #[error("not waiting any more; action {0} goes on")]
     Detached(ActionId),
+    /// The person did not want it any more, and it has ended.
+    #[error("ended before all jobs had")]
+    Interrupted,
     /// The reader of our output has gone: nothing to say, and nobody to say it to.
     #[error("nobody reads the output")]
     BrokenPipe,
@@ -35,7 +38,7 @@ impl Failure {
             Self::Usage { .. } => 2,
             Self::NoServer { .. } => 3,
             Self::Rejected { .. } => 4,
-            Self::Detached(_) => 130,
+            Self::Detached(_) | Self::Interrupted => 130,
             Self::BrokenPipe => 141,
         }
     }
@@ -48,6 +51,7 @@ impl Failure {
             Self::NoServer { .. } => "no_server",
             Self::Rejected { .. } => "rejected",
             Self::Detached(_) => "detached",
+            Self::Interrupted => "interrupted",
             Self::BrokenPipe => "broken_pipe",
         }
     }
@@ -59,7 +63,7 @@ impl Failure {
                 Some(help.clone())
             }
             Self::Detached(id) => Some(format!("watch it again with `agx action status --watch {id}`")),
-            Self::Jobs(_) | Self::BrokenPipe => None,
+            Self::Jobs(_) | Self::Interrupted | Self::BrokenPipe => None,
         }
     }
 

@@ -5,9 +5,14 @@
 mod cli;
 mod commands;
 mod failure;
+mod files;
+mod local;
+mod map;
 mod output;
 mod patient;
+mod pieces;
 mod progress;
+mod tools;
 
 use std::process::ExitCode;
 

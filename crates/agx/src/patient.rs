@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use agenix_client::{Backoff, ClientError, Connection, Server};
 use agenix_protocol::{
-    documents::{ActionStatus, ActionSubmission, Plan, QueueStats},
-    ids::{ActionId, PlanId},
+    documents::{ActionStatus, ActionSubmission, JobStatus, Plan, QueueStats, Status, to_json},
+    ids::{ActionId, JobId, PlanId},
 };
+use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep};
 
 use crate::output::Output;
@@ -52,6 +53,59 @@ impl Patient {
     /// ACTION.CLOSE
     pub(crate) async fn close_action(&mut self, action_id: &ActionId) -> Result<(), ClientError> {
         self.insist(async |connection| connection.close_action(action_id).await).await
+    }
+
+    /// PLAN.SUBMIT of a plan whose id follows from what it says: one that is there already is the same.
+    pub(crate) async fn have_plan(&mut self, plan: &Plan) -> Result<(), ClientError> {
+        let json = to_json(plan).into_bytes();
+        let stored = self.insist(async |connection| connection.submit_plan(json.clone()).await).await;
+        match stored {
+            Err(ClientError::Rejected(reason)) if reason.starts_with("Plan already exists") => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
+    /// JOB.LIST from a place on.
+    pub(crate) async fn jobs_from(
+        &mut self,
+        action_id: &ActionId,
+        offset: usize,
+    ) -> Result<Vec<JobId>, ClientError> {
+        self.insist(async |connection| connection.jobs_from(action_id, offset).await).await
+    }
+
+    /// JOB.LIST of a status.
+    pub(crate) async fn jobs_of(
+        &mut self,
+        action: &ActionStatus,
+        status: Status,
+    ) -> Result<Vec<JobId>, ClientError> {
+        self.insist(async |connection| connection.jobs(action, Some(status)).await).await
+    }
+
+    /// JOB.STATUS of several at once, in their order.
+    pub(crate) async fn jobs(&mut self, job_ids: &[JobId]) -> Result<Vec<Option<JobStatus>>, ClientError> {
+        self.insist(async |connection| {
+            let asked = job_ids.iter().map(|job_id| {
+                let mut connection = connection.clone();
+                async move { connection.job(job_id).await }
+            });
+            try_join_all(asked).await
+        })
+        .await
+    }
+
+    /// ACTION.CANCEL
+    pub(crate) async fn cancel_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
+        self.insist(async |connection| connection.cancel_action(action_id).await).await
+    }
+
+    /// JOB.CANCEL; a job that has ended meanwhile has.
+    pub(crate) async fn cancel_job(&mut self, job_id: &JobId) -> Result<(), ClientError> {
+        match self.insist(async |connection| connection.cancel_job(job_id).await).await {
+            Err(ClientError::Rejected(reason)) if reason.starts_with("Job already ended") => Ok(()),
+            other => other,
+        }
     }
 
     /// PLAN.GET

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{failure::Failure, output::Output, patient::Patient};
 
-const FIRST_LOOK: Duration = Duration::from_millis(20);
+pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(20);
 const SHORTEST_LOOK: Duration = Duration::from_millis(5);
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
 /// How often a line is written where nobody watches.
@@ -38,7 +38,6 @@ pub(crate) async fn watch(
 
 async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Result<ActionStatus, Failure> {
     let (mut look, mut ended) = (FIRST_LOOK, None);
-    let mut idle_since: Option<Instant> = None;
     loop {
         let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
         line.show(&status);
@@ -46,11 +45,7 @@ async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Res
             line.finish(&status);
             return Ok(status);
         }
-        if status.running > 0 {
-            idle_since = None;
-        } else if idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
-            line.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats, &status.queue)));
-        }
+        line.explain_if_stuck(agq, &status).await;
         if let Some(before) = ended {
             let left = status.total_jobs.saturating_sub(status.ended());
             look = next_look(look, status.ended().saturating_sub(before), left);
@@ -62,7 +57,7 @@ async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Res
 
 /// How long to wait until the next look: until as many jobs as are left will have ended, where they go on as they did since the last
 /// one; else ever longer.
-fn next_look(last: Duration, ended_since: u64, left: u64) -> Duration {
+pub(crate) fn next_look(last: Duration, ended_since: u64, left: u64) -> Duration {
     let Some(left) = left.checked_div(ended_since) else { return (last * 2).min(LONGEST_LOOK) };
     let left = u32::try_from(left).unwrap_or(u32::MAX);
     last.saturating_mul(left).clamp(SHORTEST_LOOK, LONGEST_LOOK)
@@ -84,22 +79,40 @@ fn why_stuck(stats: &QueueStats, queue: &str) -> Option<String> {
     Some(format!("{} jobs wait for a worker that has: {}", unmet.length, unmet.wants().join(", ")))
 }
 
-struct Line {
+/// The line itself.
+pub(crate) struct Line {
     bar: Option<ProgressBar>,
     output: Output,
     started: Instant,
     /// Jobs that had ended when we began to watch: not our rate.
     ended_before: Option<u64>,
     last_line: Instant,
+    /// Without a terminal nothing is said of how it gets on.
+    is_quiet: bool,
+    idle_since: Option<Instant>,
     explained: Option<String>,
 }
 
 impl Line {
-    fn new(output: Output) -> Self {
+    pub(crate) fn new(output: Output) -> Self {
         let style = ProgressStyle::with_template("{bar:24} {msg}").expect("the template is well formed");
         let bar = (Output::is_watched() && !output.is_json).then(|| ProgressBar::new(0).with_style(style));
         let now = Instant::now();
-        Self { bar, output, started: now, ended_before: None, last_line: now, explained: None }
+        Self {
+            bar,
+            output,
+            started: now,
+            ended_before: None,
+            last_line: now,
+            is_quiet: output.is_json,
+            idle_since: None,
+            explained: None,
+        }
+    }
+
+    /// One that says nothing where nobody watches, as filters do.
+    pub(crate) fn for_a_filter(output: Output) -> Self {
+        Self { is_quiet: true, ..Self::new(output) }
     }
 
     fn text(&mut self, status: &ActionStatus) -> String {
@@ -115,15 +128,33 @@ impl Line {
         format!("{done}/{total} done, {failed} failed, {} running, {rate:.0} jobs/s{eta}", status.running)
     }
 
-    fn show(&mut self, status: &ActionStatus) {
+    /// Shows where the action stands now.
+    pub(crate) fn show(&mut self, status: &ActionStatus) {
         let text = self.text(status);
         if let Some(bar) = &self.bar {
             bar.set_length(status.total_jobs);
             bar.set_position(status.ended());
             bar.set_message(text);
-        } else if !self.output.is_json && self.last_line.elapsed() > LINE_EVERY {
+        } else if !self.is_quiet && self.last_line.elapsed() > LINE_EVERY {
             self.last_line = Instant::now();
             self.output.note(&text);
+        }
+    }
+
+    /// Takes the line away while something else is written.
+    pub(crate) fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// Says why nothing goes on, where nothing has run for a while.
+    pub(crate) async fn explain_if_stuck(&mut self, agq: &mut Patient, status: &ActionStatus) {
+        if status.running > 0 || status.ended() == status.total_jobs {
+            self.idle_since = None;
+        } else if self.idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
+            self.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats, &status.queue)));
         }
     }
 
@@ -140,16 +171,18 @@ impl Line {
         self.explained = why;
     }
 
-    fn clear(&self) {
+    /// Takes the line away.
+    pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    fn finish(&mut self, status: &ActionStatus) {
+    /// Leaves the line as the last word.
+    pub(crate) fn finish(&mut self, status: &ActionStatus) {
         let text = self.text(status);
         self.clear();
-        if !self.output.is_json {
+        if self.bar.is_some() || !self.is_quiet {
             self.output.note(&format!("{text}, {:.1} s", self.started.elapsed().as_secs_f64()));
         }
     }

@@ -2,8 +2,8 @@
 
 use agenix_protocol::{
     documents::{
-        self, ActionStatus, ActionSubmission, Answer, JobDocument, JobStatus, JobUpdate, Orders, Plan,
-        QueueStats, Status, WorkerRegistration, WorkerStatus,
+        self, ActionStatus, ActionSubmission, Answer, Explanation, JobDocument, JobStatus, JobUpdate, Orders,
+        Plan, QueueStats, Status, WorkerRegistration, WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
     request::{BlockingPop, ClientCommand, End, Page, Request, Slice, Wait},
@@ -76,6 +76,30 @@ impl Connection {
         field(&reply, "total_jobs")
     }
 
+    /// ACTION.CANCEL: how many jobs that has ended.
+    pub async fn cancel_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
+        let reply = self.call(&Request::ActionCancel { action_id: action_id.clone() }).await?;
+        field(&reply, "cancelled")
+    }
+
+    /// ACTION.RETRY: how many jobs are tried again.
+    pub async fn retry_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
+        let reply = self.call(&Request::ActionRetry { action_id: action_id.clone() }).await?;
+        field(&reply, "retried")
+    }
+
+    /// ACTION.LIST: all of them.
+    pub async fn actions(&mut self) -> Result<Vec<ActionId>, ClientError> {
+        let page = Page { limit: usize::MAX, ..Page::default() };
+        ids(self.call(&Request::ActionList { page }).await?)
+    }
+
+    /// PLAN.DELETE: whether it was there.
+    pub async fn delete_plan(&mut self, plan_id: &PlanId) -> Result<bool, ClientError> {
+        let reply = self.call(&Request::PlanDelete { plan_id: plan_id.clone() }).await?;
+        Ok(reply == Value::Int(1))
+    }
+
     /// ACTION.CLOSE
     pub async fn close_action(&mut self, action_id: &ActionId) -> Result<(), ClientError> {
         self.call(&Request::ActionClose { action_id: action_id.clone() }).await.map(drop)
@@ -98,6 +122,33 @@ impl Connection {
             found.extend(ids::<JobId>(self.call(&ask(Slice { limit: PAGE, offset })).await?)?);
         }
         Ok(found)
+    }
+
+    /// JOB.LIST: the jobs of an action from a place on, as many as agq lists at once.
+    pub async fn jobs_from(
+        &mut self,
+        action_id: &ActionId,
+        offset: usize,
+    ) -> Result<Vec<JobId>, ClientError> {
+        let slice = Slice { limit: PAGE, offset };
+        let list = Request::JobList { action_id: action_id.clone(), status: None, slice };
+        ids(self.call(&list).await?)
+    }
+
+    /// JOB.CANCEL
+    pub async fn cancel_job(&mut self, job_id: &JobId) -> Result<(), ClientError> {
+        self.call(&Request::JobCancel { job_id: job_id.clone() }).await.map(drop)
+    }
+
+    /// JOB.RETRY; with `force` of a dead job, too.
+    pub async fn retry_job(&mut self, job_id: &JobId, force: bool) -> Result<(), ClientError> {
+        self.call(&Request::JobRetry { job_id: job_id.clone(), force }).await.map(drop)
+    }
+
+    /// JOB.EXPLAIN
+    pub async fn explain_job(&mut self, job_id: &JobId) -> Result<Explanation, ClientError> {
+        let reply = self.call(&Request::JobExplain { job_id: job_id.clone() }).await?;
+        optional_document(reply)?.ok_or_else(|| ClientError::Unexpected("no explanation".into()))
     }
 
     /// JOB.STATUS

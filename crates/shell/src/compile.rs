@@ -40,6 +40,22 @@ pub fn compile(text: &str, placeholders: Placeholders<'_>) -> Result<Vec<Task>, 
     tasks.map_err(|no| no.within(text))
 }
 
+/// One task of a program and its arguments, as they are: no word is read as a shell would.
+pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Refusal> {
+    let (mut texts, mut at) = (Vec::with_capacity(words.len()), 0);
+    for word in words {
+        let place = (at, at + word.chars().count());
+        at = place.1 + 1;
+        let text = word::filled(word, placeholders).map_err(|what| word::no_placeholder(place, what));
+        texts.push(text.map_err(|no| no.within(&words.join(" ")))?);
+    }
+    let mut texts = texts.into_iter();
+    let command = texts.next().unwrap_or_default();
+    let place = (0, words.first().map_or(0, |word| word.chars().count()));
+    check_name(&command, place).map_err(|no| no.within(&words.join(" ")))?;
+    Ok(Task { task_number: 1, command, args: texts.collect(), ..Task::default() })
+}
+
 fn unreadable(error: &ParseError, end: usize) -> No {
     let position = match error {
         ParseError::ParsingNear(position) => Some(position),

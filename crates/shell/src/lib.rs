@@ -8,8 +8,10 @@
 mod compile;
 mod redirect;
 mod refusal;
+mod render;
 mod word;
 
-pub use compile::compile;
+pub use compile::{argv, compile};
 pub use refusal::Refusal;
+pub use render::render;
 pub use word::Placeholders;

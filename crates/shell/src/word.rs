@@ -23,13 +23,12 @@ pub(crate) fn text(
         .map_err(|_| No::new(at, "this word cannot be read as a shell would", "look at its quotes"))?;
     let mut reading = Reading { source: &word.value, at, text: String::new() };
     reading.pieces(&pieces, false)?;
-    filled(&reading.text, placeholders).map_err(|what| {
-        No::new(
-            at,
-            what,
-            "separate the two braces, as in `{ {`, or write {input.FIELD} for a field of the input",
-        )
-    })
+    filled(&reading.text, placeholders).map_err(|what| no_placeholder(at, what))
+}
+
+/// Braces that are no placeholder.
+pub(crate) fn no_placeholder(at: (usize, usize), what: String) -> No {
+    No::new(at, what, "separate the two braces, as in `{ {`, or write {input.FIELD} for a field of the input")
 }
 
 /// A word that is being read.
@@ -127,7 +126,7 @@ fn is_brace_expansion(text: &str) -> bool {
 }
 
 /// The text with its placeholders put in. The error is what is wrong.
-fn filled(text: &str, placeholders: Placeholders<'_>) -> Result<String, String> {
+pub(crate) fn filled(text: &str, placeholders: Placeholders<'_>) -> Result<String, String> {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(open) = rest.find('{') {

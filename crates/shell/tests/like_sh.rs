@@ -1,5 +1,7 @@
 //! Random pipelines mean what `sh -c` makes of them: the same bytes on stdout, the same exit code.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
 use std::{
     fs::File,
     path::Path,

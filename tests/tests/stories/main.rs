@@ -20,6 +20,7 @@ mod http;
 mod lifecycle;
 mod like_redis;
 mod load;
+mod map;
 mod nodes;
 mod orders;
 mod pipelining;

@@ -91,6 +91,7 @@ fn no_plan() -> Plan {
         tasks: Vec::new(),
         max_retries: 0,
         timeout_secs: None,
+        pipefail: true,
         requires: Requires::default(),
     }
 }

@@ -1,6 +1,6 @@
 //! `agx action results`
 
-use std::{io::Write, path::Path};
+use std::path::Path;
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
@@ -9,7 +9,13 @@ use agenix_protocol::{
 };
 use futures_util::{Stream, StreamExt, stream};
 
-use crate::{cli::ServerArgs, failure::Failure, output::Output, progress};
+use crate::{
+    cli::ServerArgs,
+    failure::Failure,
+    files::{cannot_write, write_whole},
+    output::Output,
+    progress,
+};
 
 /// How many results are fetched at once.
 const AT_ONCE: usize = 16;
@@ -94,21 +100,4 @@ fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result
         Some(dir) => write_whole(dir, &format!("{}.out", job.index), &last.stdout.bytes),
         None => output.raw(&last.stdout.bytes),
     }
-}
-
-/// A file is there whole or not at all.
-fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-    let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
-        file.write_all(bytes)?;
-        file.persist(dir.join(name)).map_err(|error| error.error)
-    };
-    write().map(drop).map_err(|error| cannot_write(&dir.join(name), &error))
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::usage(
-        format!("cannot write {}: {error}", path.display()),
-        "choose another --output-dir, or make room",
-    )
 }

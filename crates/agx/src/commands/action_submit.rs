@@ -1,18 +1,15 @@
 //! `agx action submit`
 
-use agenix_protocol::{
-    documents::{ActionSubmission, parse},
-    ids::ActionId,
-};
+use agenix_protocol::documents::{ActionSubmission, parse};
 use serde_json::{json, value::RawValue};
 
-use super::{pieces, read, verdict};
+use super::{new_id, read, verdict};
 use crate::{
     cli::{ServerArgs, SubmitArgs},
     failure::Failure,
     output::Output,
     patient::Patient,
-    progress,
+    pieces, progress,
 };
 
 pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), Failure> {
@@ -43,12 +40,6 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     let status = progress::watch(&mut agq, &action_id, output).await?;
     output.show("action.status", &status, |status| format!("{}", status.action_id))?;
     verdict(&status)
-}
-
-/// An id of our own, so that the submission can be sent again when its answer was lost.
-fn new_id() -> Result<ActionId, Failure> {
-    let id = uuid::Uuid::new_v4().to_string();
-    ActionId::new(id).map_err(|error| Failure::usage(error.to_string(), "choose one with --id"))
 }
 
 fn inputs(args: &SubmitArgs) -> Result<Vec<Box<RawValue>>, Failure> {

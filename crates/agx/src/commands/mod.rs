@@ -4,7 +4,7 @@ mod action_results;
 mod action_status;
 mod action_submit;
 mod job;
-mod pieces;
+mod map;
 mod plan;
 mod queue;
 mod schedule;
@@ -13,7 +13,7 @@ mod workflow;
 
 use std::{io::Read, path::Path};
 
-use agenix_protocol::documents::ActionStatus;
+use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
 use crate::{
     cli::{
@@ -28,6 +28,7 @@ use crate::{
 pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     let server = &cli.server;
     match cli.command {
+        Command::Map(args) => map::run(server, *args, output).await,
         Command::Plan(PlanCommand::Submit { file }) => plan::submit(server, &file, output).await,
         Command::Plan(PlanCommand::Get { plan_id }) => plan::get(server, &plan_id, output).await,
         Command::Plan(PlanCommand::List) => plan::list(server, output).await,
@@ -58,6 +59,12 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
             workflow::cancel(server, &workflow_id, output).await
         }
     }
+}
+
+/// An id of our own, so that the submission can be sent again when its answer was lost.
+fn new_id() -> Result<ActionId, Failure> {
+    let id = uuid::Uuid::new_v4().to_string();
+    ActionId::new(id).map_err(|error| Failure::usage(error.to_string(), "choose one with --id"))
 }
 
 /// A file's bytes, or stdin's for `-`.

@@ -13,12 +13,12 @@ use serde_json::value::RawValue;
 use crate::{failure::Failure, output::Output, patient::Patient};
 
 /// Most inputs of a piece.
-const MOST_INPUTS: usize = 2000;
+pub(crate) const MOST_INPUTS: usize = 2000;
 /// Most bytes of them, well below what agq takes in one command; one input may pass it.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Submits an action: whole where it is one piece, else open until its last piece is there.
-pub(super) async fn submit(
+pub(crate) async fn submit(
     agq: &mut Patient,
     mut action: ActionSubmission,
     output: Output,

@@ -1,0 +1,130 @@
+//! The command line of `agx map`.
+
+use std::path::PathBuf;
+
+use agenix_protocol::ids::QueueName;
+use clap::Args;
+
+use crate::map::Halt;
+
+/// How inputs are given and results taken.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct MapArgs {
+    /// The pipeline, in quotes: 'grep -c ERROR {}'; or a program and its arguments. Then inputs, if they do not come from stdin:
+    /// ::: VALUE… (several ::: are combined, :::+ goes along with the one before), :::: FILE…
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) words: Vec<String>,
+    /// Read inputs from this file, one a line; - is stdin; may be given several times
+    #[arg(short = 'a', long, value_name = "FILE")]
+    pub(crate) arg_file: Vec<PathBuf>,
+    /// Inputs end with NUL instead of a line feed, as `find -print0` writes them
+    #[arg(short = '0', long)]
+    pub(crate) null: bool,
+    /// Cut stdin into blocks that end with a line, and give each to a job as its stdin
+    #[arg(long, conflicts_with_all = ["arg_file", "null"])]
+    pub(crate) pipe: bool,
+    /// How large such a block is at least, in bytes; k and M are known
+    #[arg(long, value_name = "SIZE", default_value = "1M", requires = "pipe", value_parser = parse_size)]
+    pub(crate) block: usize,
+    /// How many jobs run at once on this machine [default: the number of processors]; on a cluster its workers say
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) jobs: Option<u32>,
+    /// Results in the order of the inputs
+    #[arg(short = 'k', long)]
+    pub(crate) keep_order: bool,
+    /// Each line of output behind its input and a tab
+    #[arg(long)]
+    pub(crate) tag: bool,
+    /// Also write each job's output to DIR/1/INPUT/stdout, stderr and seq
+    #[arg(long, value_name = "DIR")]
+    pub(crate) results: Option<PathBuf>,
+    /// Write a line about each job that has ended, in the format of GNU Parallel
+    #[arg(long, value_name = "FILE")]
+    pub(crate) joblog: Option<PathBuf>,
+    /// Leave out the jobs that the joblog has, and add to it
+    #[arg(long, requires = "joblog")]
+    pub(crate) resume: bool,
+    /// The same, but try those again that failed
+    #[arg(long, requires = "joblog", conflicts_with = "resume")]
+    pub(crate) resume_failed: bool,
+    /// Print the commands, and run none
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// End early: WHEN,WHAT=N, as now,fail=1 or soon,fail=20%; `soon` lets running jobs end
+    #[arg(long, value_name = "WHEN,WHAT=N")]
+    pub(crate) halt: Option<Halt>,
+    /// How long a task may take: seconds, or with s, m, h or d behind [default: as long as it likes]
+    #[arg(long, value_name = "TIME", value_parser = parse_secs)]
+    pub(crate) timeout: Option<u64>,
+    /// How often a failed job is tried again
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub(crate) retries: u32,
+    /// A pipeline fails when any of its commands fails; without it, when the last one does, as in a shell
+    #[arg(long)]
+    pub(crate) pipefail: bool,
+    /// The queue its jobs wait in, on a cluster [default: ready]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) queue: Option<QueueName>,
+    /// -100 to 100: jobs of a higher one run first, on a cluster
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+}
+
+const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   without its extension\n  {/}   without directories   \
+{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source\n\n\
+Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \
+agx map -j 8 -- 'cut -d, -f2 {} | sort | uniq -c | sort -rn' ::: *.csv\n  \
+seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n\n\
+Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker for this command, and they go with it.\n\
+The pipeline is no shell: variables, globs, $(…) and && are refused, with a word on what to write instead.\n\n\
+Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
+
+/// Seconds, or a number with s, m, h, d behind it.
+pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
+    let wrong =
+        || "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m".to_owned();
+    let (number, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
+        Some(at) => text.split_at(at),
+        None => (text, "s"),
+    };
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    let secs = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    secs.filter(|&secs| secs > 0).ok_or_else(wrong)
+}
+
+/// Largest block: it travels as one input.
+const MOST_BLOCK: usize = 4 * 1024 * 1024;
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    let (number, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1024),
+        None => text.strip_suffix(['m', 'M']).map_or((text, 1), |number| (number, 1024 * 1024)),
+    };
+    let size = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
+    size.filter(|&size| size > 0 && size <= MOST_BLOCK)
+        .ok_or_else(|| "give a number of bytes from 1 to 4M, as 512k".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse_secs, parse_size};
+
+    #[test]
+    fn times_and_sizes_have_units() {
+        assert_eq!([parse_secs("90"), parse_secs("5m"), parse_secs("1d")], [Ok(90), Ok(300), Ok(86_400)]);
+        for wrong in ["", "0", "1.5", "m", "5 m", "-1", "99999999999999999999"] {
+            assert!(parse_secs(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!([parse_size("7"), parse_size("2k"), parse_size("4M")], [Ok(7), Ok(2048), Ok(4 << 20)]);
+        for wrong in ["0", "5M", "4194305", "M", "1G"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Files that results are written to.
+
+use std::{io::Write, path::Path};
+
+use crate::failure::Failure;
+
+/// Writes a file that is there whole or not at all.
+pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        file.write_all(bytes)?;
+        file.persist(dir.join(name)).map_err(|error| error.error)
+    };
+    write().map(drop).map_err(|error| cannot_write(&dir.join(name), &error))
+}
+
+/// Why a file cannot be written, and what to do.
+pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("cannot write {}: {error}", path.display()), "choose another place, or make room")
+}

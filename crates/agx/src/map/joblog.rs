@@ -1,0 +1,151 @@
+//! The joblog, in the format of GNU Parallel: a line for each job that has ended, tabs between its fields.
+
+use std::{
+    collections::BTreeSet,
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::{failure::Failure, files::cannot_write};
+
+const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
+
+/// A job that has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry<'e> {
+    /// The number of its input, from 1.
+    pub(crate) seq: u64,
+    /// Who ran it.
+    pub(crate) host: &'e str,
+    /// When it started, in seconds since 1970.
+    pub(crate) started: f64,
+    /// How long it ran, in seconds.
+    pub(crate) runtime: f64,
+    /// Bytes that it wrote.
+    pub(crate) receive: u64,
+    /// 0 where a signal ended it, -1 where its time was over.
+    pub(crate) exit_code: i32,
+    pub(crate) signal: i32,
+    /// The command with its input put in.
+    pub(crate) command: &'e str,
+}
+
+impl Entry<'_> {
+    fn line(&self) -> String {
+        let Self { seq, host, started, runtime, receive, exit_code, signal, command } = self;
+        // A line for each job, whatever its command holds.
+        let command = command.replace('\n', " ");
+        format!(
+            "{seq}\t{host}\t{started:.3}\t{runtime:10.3}\t0\t{receive}\t{exit_code}\t{signal}\t{command}\n"
+        )
+    }
+}
+
+/// What a joblog says of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// Whatever became of it.
+    Ended,
+    /// It went well.
+    Well,
+}
+
+/// A joblog that is written.
+#[derive(Debug)]
+pub(crate) struct JobLog {
+    file: File,
+    path: PathBuf,
+}
+
+impl JobLog {
+    /// A new joblog, or the one that is there, to go on with.
+    pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self, Failure> {
+        let mut options = OpenOptions::new();
+        if goes_on {
+            options.append(true).create(true);
+        } else {
+            options.write(true).create(true).truncate(true);
+        }
+        let cannot = |error: std::io::Error| cannot_write(path, &error);
+        let mut file = options.open(path).map_err(cannot)?;
+        if file.metadata().map_err(cannot)?.len() == 0 {
+            writeln!(file, "{HEADING}").map_err(cannot)?;
+        }
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Adds a job.
+    pub(crate) fn add(&mut self, entry: &Entry<'_>) -> Result<(), Failure> {
+        self.file.write_all(entry.line().as_bytes()).map_err(|error| cannot_write(&self.path, &error))
+    }
+}
+
+/// The numbers of the jobs that a joblog has as done; none where there is no joblog yet. What was done twice counts as it ended last.
+pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> {
+    let wrong = |what: String| {
+        Failure::usage(
+            format!("{}: {what}", path.display()),
+            "give the joblog of an earlier run, or leave out --resume",
+        )
+    };
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        other => other.map_err(|error| wrong(error.to_string()))?,
+    };
+    let mut done = BTreeSet::new();
+    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+        let line = line.map_err(|error| wrong(error.to_string()))?;
+        if number == 1 && line.starts_with("Seq\t") {
+            continue;
+        }
+        let (seq, went_well) =
+            read(&line).ok_or_else(|| wrong(format!("line {number} is not of a joblog")))?;
+        if went_well || wanted == Done::Ended {
+            done.insert(seq);
+        } else {
+            done.remove(&seq);
+        }
+    }
+    Ok(done)
+}
+
+/// The number of a line's job, and whether it went well.
+fn read(line: &str) -> Option<(u64, bool)> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let number = |at: usize| fields.get(at)?.trim().parse::<i64>().ok();
+    Some((u64::try_from(number(0)?).ok()?, number(6)? == 0 && number(7)? == 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Done, Entry, JobLog, done};
+
+    fn entry(seq: u64, exit_code: i32, signal: i32) -> Entry<'static> {
+        let (host, command) = (":", "echo a\nb");
+        Entry { seq, host, started: 1.5, runtime: 0.25, receive: 2, exit_code, signal, command }
+    }
+
+    #[test]
+    fn a_line_is_that_of_gnu_parallel() {
+        assert_eq!(entry(3, 1, 0).line(), "3\t:\t1.500\t     0.250\t0\t2\t1\t0\techo a b\n");
+    }
+
+    #[test]
+    fn what_was_done_is_read_back_and_the_last_word_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        assert!(done(&path, Done::Ended).unwrap().is_empty());
+        let mut log = JobLog::open(&path, false).unwrap();
+        for entry in [entry(1, 0, 0), entry(2, 1, 0), entry(3, 0, 9), entry(4, 1, 0), entry(4, 0, 0)] {
+            log.add(&entry).unwrap();
+        }
+        let of = |wanted| done(&path, wanted).unwrap().into_iter().collect::<Vec<_>>();
+        assert_eq!((of(Done::Ended), of(Done::Well)), (vec![1, 2, 3, 4], vec![1, 4]));
+        JobLog::open(&path, true).unwrap().add(&entry(2, 0, 0)).unwrap();
+        assert_eq!(of(Done::Well), [1, 2, 4]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().matches("Seq\t").count(), 1);
+        std::fs::write(&path, "something else\n").unwrap();
+        assert!(done(&path, Done::Ended).unwrap_err().to_string().contains("line 1 is not of a joblog"));
+    }
+}

@@ -1,0 +1,246 @@
+//! Where inputs come from: values after `:::`, files after `::::` or `-a`, stdin; several of them are combined.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+};
+
+use crate::failure::Failure;
+
+/// One source of inputs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Given on the command line.
+    Values(Vec<String>),
+    /// One a line; `-` is stdin.
+    File(PathBuf),
+}
+
+/// A source, and whether it goes along with the one before it (`:::+`) instead of being combined with it (`:::`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Given {
+    source: Source,
+    is_linked: bool,
+}
+
+/// All sources of a command.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    given: Vec<Given>,
+    /// What ends an input: a line feed, or NUL.
+    delimiter: u8,
+}
+
+/// The command, and the sources behind it.
+pub(crate) fn split(words: Vec<String>) -> (Vec<String>, Vec<Given>) {
+    let (mut command, mut given): (Vec<String>, Vec<Given>) = (Vec::new(), Vec::new());
+    let mut takes_files = false;
+    for word in words {
+        let begins = match word.as_str() {
+            ":::" | ":::+" => Some(false),
+            "::::" | "::::+" => Some(true),
+            _ => None,
+        };
+        if let Some(files) = begins {
+            takes_files = files;
+            given.push(Given { source: Source::Values(Vec::new()), is_linked: word.ends_with('+') });
+            continue;
+        }
+        match given.last_mut() {
+            None => command.push(word),
+            Some(last) if takes_files => {
+                // Each file is a source of its own.
+                let is_linked = last.is_linked;
+                if last.source == Source::Values(Vec::new()) {
+                    given.pop();
+                }
+                given.push(Given { source: Source::File(word.into()), is_linked });
+            }
+            Some(Given { source: Source::Values(values), .. }) => values.push(word),
+            Some(Given { source: Source::File(_), .. }) => {}
+        }
+    }
+    (command, given)
+}
+
+impl Sources {
+    /// The sources of a command: files given as `-a` come first; without any, stdin.
+    pub(crate) fn new(files: Vec<PathBuf>, behind: Vec<Given>, delimiter: u8) -> Self {
+        let files = files.into_iter().map(|file| Given { source: Source::File(file), is_linked: false });
+        let mut given: Vec<Given> = files.chain(behind).collect();
+        if given.is_empty() {
+            given.push(Given { source: Source::File("-".into()), is_linked: false });
+        }
+        Self { given, delimiter }
+    }
+
+    /// How many sources there are: `{1}` to that.
+    pub(crate) fn count(&self) -> usize {
+        self.given.len()
+    }
+
+    /// Hands every combination to `take`, the last source turning fastest, until it wants no more. One source is not read before it
+    /// is needed.
+    pub(crate) fn each(self, mut take: impl FnMut(Vec<String>) -> bool) -> Result<(), Failure> {
+        let delimiter = self.delimiter;
+        if let [Given { source: Source::File(file), .. }] = &self.given[..] {
+            return lines(file, delimiter, |line| take(vec![line]));
+        }
+        let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
+        for given in self.given {
+            let values = match given.source {
+                Source::Values(values) => values,
+                Source::File(file) => {
+                    let mut values = Vec::new();
+                    lines(&file, delimiter, |line| {
+                        values.push(line);
+                        true
+                    })?;
+                    values
+                }
+            };
+            match groups.last_mut() {
+                Some(group) if given.is_linked => {
+                    group.truncate(values.len());
+                    group.iter_mut().zip(values).for_each(|(row, value)| row.push(value));
+                }
+                _ => groups.push(values.into_iter().map(|value| vec![value]).collect()),
+            }
+        }
+        combine(&groups, &mut Vec::new(), &mut take);
+        Ok(())
+    }
+}
+
+/// Every choice of one row from each group. Whether more is wanted.
+fn combine(
+    groups: &[Vec<Vec<String>>],
+    chosen: &mut Vec<String>,
+    take: &mut impl FnMut(Vec<String>) -> bool,
+) -> bool {
+    let Some((first, rest)) = groups.split_first() else { return take(chosen.clone()) };
+    let before = chosen.len();
+    first.iter().all(|row| {
+        chosen.extend(row.iter().cloned());
+        let goes_on = combine(rest, chosen, take);
+        chosen.truncate(before);
+        goes_on
+    })
+}
+
+fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(String) -> bool) -> Result<(), Failure> {
+    let shown = file.display();
+    let cannot = |error: std::io::Error| {
+        Failure::usage(
+            format!("cannot read {shown}: {error}"),
+            "give a file that can be read, or - for stdin",
+        )
+    };
+    let mut reader: Box<dyn BufRead> = if file.as_os_str() == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(file).map_err(cannot)?))
+    };
+    for number in 1_u64.. {
+        let mut line = Vec::new();
+        if reader.read_until(delimiter, &mut line).map_err(cannot)? == 0 {
+            break;
+        }
+        if line.last() == Some(&delimiter) {
+            line.pop();
+        }
+        let line = String::from_utf8(line).map_err(|_| {
+            Failure::usage(
+                format!("input {number} of {shown} is not UTF-8"),
+                "inputs are text; rename the file, or leave it out",
+            )
+        })?;
+        if !take(line) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Cuts stdin into blocks of about `size` bytes that end with a line (`--pipe`), until `take` wants no more.
+pub(crate) fn blocks(size: usize, mut take: impl FnMut(String) -> bool) -> Result<(), Failure> {
+    let mut reader = BufReader::new(std::io::stdin().lock());
+    let cannot = |error: std::io::Error| Failure::usage(format!("cannot read stdin: {error}"), "is it open?");
+    for number in 1_u64.. {
+        let mut block = Vec::with_capacity(size);
+        (&mut reader).take(size as u64).read_to_end(&mut block).map_err(cannot)?;
+        if block.is_empty() {
+            break;
+        }
+        if block.last() != Some(&b'\n') {
+            reader.read_until(b'\n', &mut block).map_err(cannot)?;
+        }
+        let block = String::from_utf8(block).map_err(|_| {
+            Failure::usage(
+                format!("block {number} of stdin is not UTF-8"),
+                "what goes through --pipe is text; write the parts into files, and give their names as inputs",
+            )
+        })?;
+        if !take(block) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sources, split};
+
+    fn rows(words: &[&str]) -> Vec<String> {
+        let (_, given) = split(words.iter().map(|word| (*word).to_owned()).collect());
+        let mut rows = Vec::new();
+        let all = Sources::new(Vec::new(), given, b'\n').each(|row| {
+            rows.push(row.join(" "));
+            true
+        });
+        all.unwrap();
+        rows
+    }
+
+    #[test]
+    fn the_last_source_turns_fastest_and_linked_ones_go_along() {
+        assert_eq!(rows(&["c", ":::", "a", "b"]), ["a", "b"]);
+        assert_eq!(rows(&["c", ":::", "a", "b", ":::", "1", "2"]), ["a 1", "a 2", "b 1", "b 2"]);
+        assert_eq!(
+            rows(&["c", ":::", "a", "b", "c", ":::+", "1", "2"]),
+            ["a 1", "b 2"],
+            "the shorter one ends it"
+        );
+        assert_eq!(
+            rows(&["c", ":::", "a", "b", ":::+", "1", "2", ":::", "x", "y"]),
+            ["a 1 x", "a 1 y", "b 2 x", "b 2 y"]
+        );
+        assert!(rows(&["c", ":::"]).is_empty());
+    }
+
+    #[test]
+    fn what_stands_before_the_sources_is_the_command() {
+        let words = ["grep", "-c", "x", ":::", "a"].map(String::from).to_vec();
+        assert_eq!(split(words).0, ["grep", "-c", "x"]);
+    }
+
+    #[test]
+    fn files_are_sources_of_their_own_and_read_by_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_string_lossy().into_owned()
+        };
+        let (a, b) = (file("a", "1\n\n2"), file("b", "x\n"));
+        assert_eq!(rows(&["c", "::::", &a]), ["1", "", "2"]);
+        assert_eq!(rows(&["c", "::::", &a, &b]), ["1 x", " x", "2 x"]);
+        assert_eq!(rows(&["c", "::::", &a, ":::+", "p", "q"]), ["1 p", " q"]);
+        let missing = dir.path().join("missing").to_string_lossy().into_owned();
+        let (_, given) = split(vec!["c".into(), "::::".into(), missing]);
+        let error = Sources::new(Vec::new(), given, b'\n').each(|_| true).unwrap_err();
+        assert!(error.to_string().contains("cannot read"), "{error}");
+    }
+}
