@@ -126,6 +126,7 @@ impl Lab {
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.current_dir(self.dir.path()).stdin(Stdio::null()).env("AGQ_SESSION_KEY", &self.key);
+        command.env("AGX_HOME", self.dir.path().join("agx-home")).env_remove("AGX_PROFILE");
         for (name, _) in std::env::vars_os() {
             let is_ours =
                 name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"));

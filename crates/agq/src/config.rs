@@ -17,7 +17,9 @@ use clap::Parser;
 
 use self::options::Options;
 pub(crate) use self::{
-    commands::{BackupArgs, CheckArgs, Command, ExportArgs, Holding, ImportArgs, MigrateArgs, RestoreArgs},
+    commands::{
+        BackupArgs, CheckArgs, Command, ExportArgs, Holding, ImportArgs, MigrateArgs, RestoreArgs, TokenArgs,
+    },
     keys::KeySource,
 };
 use crate::{

@@ -1,10 +1,10 @@
 //! The command line. What stands here is the documentation.
 
 mod map;
+mod server;
 
 use std::path::PathBuf;
 
-use agenix_client::{Address, Connection, KEY_HELP, KeyError, Server, Tls, session_key};
 use agenix_protocol::{
     documents::Status,
     ids::{ActionId, JobId, PlanId, QueueName},
@@ -12,8 +12,10 @@ use agenix_protocol::{
 };
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use self::map::MapArgs;
-use crate::failure::Failure;
+pub(crate) use self::{
+    map::MapArgs,
+    server::{ServerArgs, server_of},
+};
 
 /// agx: submit plans and actions to agq, watch them, bring their results back.
 ///
@@ -36,36 +38,20 @@ find . -name '*.rs' | agx action submit word-frequency --lines - --field file --
 The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
 Exit codes: 0 all jobs completed, 1 a job failed, 2 wrong usage, 3 cannot reach agq or log in, 4 refused by agq, 130 stopped waiting";
 
-/// Where agq is when nothing is said.
-const DEFAULT_ADDRESS: &str = "127.0.0.1:6380";
-/// The variable that says it beside AGQ_ADDR.
-const URL: &str = "AGQ_URL";
-
-/// Where agq is.
-#[derive(Debug, Args)]
-pub(crate) struct ServerArgs {
-    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
-    /// share a database: when one is gone, the next is gone to
-    ///
-    /// [default: 127.0.0.1:6380]
-    #[arg(long, global = true, env = "AGQ_ADDR", value_name = "ADDRESS")]
-    agq: Option<String>,
-    /// A file that holds the session key
-    #[arg(long, global = true, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
-    session_key_file: Option<PathBuf>,
-    /// The CA of agq's certificate, PEM [default: those of the system]
-    #[arg(long, global = true, env = "AGQ_CA", value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// A certificate of ours, where agq asks for one, PEM; one that names a client may do without a key
-    #[arg(long, global = true, env = "AGQ_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// The private key of --tls-cert, PEM
-    #[arg(long, global = true, env = "AGQ_KEY_FILE", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start an agq and a worker on this machine, in the background
+    Up(UpArgs),
+    /// End what `agx up` or `agx join` has started
+    Down(DownArgs),
+    /// Make this machine a worker of an agq elsewhere, by the line that `agq token` printed there
+    Join(JoinArgs),
+    /// Profiles: which agq is spoken to when nothing is said
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    /// Keep running what a directory says
+    #[command(hide = true)]
+    Keep { directory: PathBuf },
     /// Run a pipeline on many inputs, as xargs and GNU Parallel do; on its own, or on a cluster
     Map(Box<MapArgs>),
     /// Plans: pipelines that can be run again and again
@@ -89,6 +75,52 @@ pub(crate) enum Command {
     /// Workflows: actions that follow each other, the outputs of one being the inputs of the next
     #[command(subcommand)]
     Workflow(WorkflowCommand),
+}
+
+/// How to start.
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// How many jobs the worker runs at once [default: the number of processors]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) jobs: Option<u32>,
+    /// More options for agq, behind --, as -- --bind 0.0.0.0 --insecure
+    #[arg(last = true, value_name = "OPTION")]
+    pub(crate) agq: Vec<String>,
+}
+
+/// What to end.
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    /// The name that was given to `agx join` [default: local, which is `agx up`]
+    pub(crate) name: Option<String>,
+}
+
+/// How to join.
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// The token; - reads it from stdin, so that it is in no history
+    pub(crate) token: String,
+    /// The name of the profile
+    #[arg(long, value_name = "NAME", default_value = "cluster")]
+    pub(crate) name: String,
+    /// Only make the profile: no worker on this machine
+    #[arg(long)]
+    pub(crate) no_worker: bool,
+    /// How many jobs the worker runs at once [default: the number of processors]
+    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) jobs: Option<u32>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// List the profiles
+    List,
+    /// Remember --agq, --session-key-file and the certificates under a name
+    Set { name: String },
+    /// Speak to this one from now on
+    Use { name: String },
+    /// Forget a profile
+    Remove { name: String },
 }
 
 #[derive(Debug, Subcommand)]
@@ -232,44 +264,6 @@ fn parse_time(text: &str) -> Result<Timestamp, String> {
 
 fn parse_status(word: &str) -> Result<Status, String> {
     Status::parse(word).ok_or_else(|| "use pending, running, completed, failed, dead or cancelled".into())
-}
-
-impl ServerArgs {
-    /// Connects to agq.
-    pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
-        Ok(Connection::open(&self.server()?).await?)
-    }
-
-    /// The agq that is named, if one is.
-    pub(crate) fn given(&self) -> Result<Option<Server>, Failure> {
-        if self.address().is_some() { self.server().map(Some) } else { Ok(None) }
-    }
-
-    /// Where agq is, where that is said.
-    fn address(&self) -> Option<String> {
-        let set = |name| std::env::var(name).ok().filter(|url: &String| !url.trim().is_empty());
-        self.agq.clone().or_else(|| set(URL))
-    }
-
-    /// Where agq is and how to log in.
-    pub(crate) fn server(&self) -> Result<Server, Failure> {
-        let key = match session_key(self.session_key_file.as_deref()) {
-            Ok(key) => Some(key),
-            // The certificate may say who we are.
-            Err(KeyError::Missing) if self.tls_cert.is_some() => None,
-            Err(error @ KeyError::Missing) => {
-                return Err(Failure::NoServer { what: error.to_string(), help: KEY_HELP.into() });
-            }
-            Err(error) => return Err(Failure::usage(error.to_string(), KEY_HELP)),
-        };
-        let help = "say where agq is with --agq or AGQ_ADDR, and for TLS which certificates with --tls-ca, \
-                    --tls-cert and --tls-key";
-        let wrong = |what| Failure::usage(what, help);
-        let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };
-        let address = self.address().unwrap_or_else(|| DEFAULT_ADDRESS.into());
-        let addresses = Address::parse_all(&address).map_err(wrong)?;
-        Server::with_tls(addresses, tls, key).map_err(wrong)
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ mod cli;
 mod commands;
 mod failure;
 mod files;
+mod home;
+mod keeper;
 mod local;
 mod map;
 mod output;

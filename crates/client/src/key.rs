@@ -30,7 +30,11 @@ pub fn session_key(file: Option<&Path>) -> Result<SecretString, KeyError> {
         Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
         _ => {}
     }
-    let file = file.ok_or(KeyError::Missing)?;
+    key_in(file.ok_or(KeyError::Missing)?)
+}
+
+/// Reads the session key in a file.
+pub fn key_in(file: &Path) -> Result<SecretString, KeyError> {
     let unreadable =
         |error: std::io::Error| KeyError::Unreadable { file: file.to_owned(), reason: error.to_string() };
     Ok(std::fs::read_to_string(file).map_err(unreadable)?.trim().into())

@@ -14,12 +14,14 @@ mod error;
 mod key;
 mod later;
 mod orders;
+mod token;
 
 pub use address::{Address, Tls};
 pub use backoff::Backoff;
 pub use calls::{Registered, Submitted};
 pub use connection::{Connection, Server};
 pub use error::ClientError;
-pub use key::{KEY_HELP, KeyError, session_key};
+pub use key::{KEY_HELP, KeyError, key_in, session_key};
 pub use later::{Begun, Scheduled};
 pub use orders::OrderCalls;
+pub use token::Token;

@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, session_key};
-use anyhow::{anyhow, bail};
+use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, Token, session_key};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
+use secrecy::ExposeSecret;
 
 use super::default_data_dir;
 
@@ -35,11 +36,51 @@ pub(crate) enum Command {
     /// A line of JSON for each plan, action, job with its input and results, worker and key; the last line has their numbers and
     /// hashes. No agq may have the data directory open; a PostgreSQL may be at work: the file is of one moment.
     Export(ExportArgs),
+    /// Print the line that makes another machine a worker of this agq
+    ///
+    /// The line holds the key: whoever has it may do what the key may. With --session-key-file it can be that of a worker alone
+    /// (see docs/security.md).
+    Token(TokenArgs),
     /// Put what `agq export` wrote into a store that is empty
     ///
     /// What is there afterwards is read again, counted and hashed, and compared with the file before it counts: everything is
     /// there, or nothing.
     Import(ImportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenArgs {
+    /// Where the other machine reaches agq: HOST:PORT, or rediss://HOST:PORT for TLS
+    #[arg(long, value_name = "ADDRESS")]
+    address: String,
+    /// A file that holds the key to hand on [default: AGQ_SESSION_KEY]
+    #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
+    session_key_file: Option<PathBuf>,
+    /// The CA of agq's certificate, where it is none of the system's; PEM
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+}
+
+impl TokenArgs {
+    /// What the other machine has to know.
+    pub(crate) fn token(&self) -> anyhow::Result<Token> {
+        let addresses = Address::parse_all(&self.address).map_err(anyhow::Error::msg)?;
+        let key =
+            session_key(self.session_key_file.as_deref()).map_err(|error| anyhow!("{error}: {KEY_HELP}"))?;
+        if key.expose_secret().starts_with("sha256:") {
+            bail!(
+                "this is the hash of a key, which lets nobody in: give the key itself with --session-key-file"
+            );
+        }
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        let ca = self.tls_ca.as_ref().map(read).transpose()?;
+        if ca.is_some() && !addresses.iter().any(Address::is_tls) {
+            bail!("a CA is given, but {} is not TLS: write rediss://host:port", self.address);
+        }
+        Ok(Token { agq: self.address.clone(), key, ca })
+    }
 }
 
 #[derive(Debug, Args)]

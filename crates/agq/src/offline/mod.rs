@@ -8,6 +8,7 @@ mod import;
 mod migrate;
 mod part;
 mod restore;
+mod token;
 
 use std::{
     io::Write,
@@ -22,6 +23,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Backup(args) => backup::backup(args)?,
         Command::Restore(args) => restore::restore(args)?,
+        Command::Token(args) => token::token(args)?,
         Command::Migrate(args) => migrate::migrate(args)?,
         Command::Export(args) => export::export(args)?,
         Command::Import(args) => import::import(args)?,

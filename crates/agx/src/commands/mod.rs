@@ -3,9 +3,11 @@
 mod action_results;
 mod action_status;
 mod action_submit;
+mod background;
 mod job;
 mod map;
 mod plan;
+mod profile;
 mod queue;
 mod schedule;
 mod worker;
@@ -21,6 +23,7 @@ use crate::{
         WorkflowCommand,
     },
     failure::Failure,
+    keeper,
     output::Output,
 };
 
@@ -28,6 +31,11 @@ use crate::{
 pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     let server = &cli.server;
     match cli.command {
+        Command::Up(args) => background::up(&args, output).await,
+        Command::Down(args) => background::down(&args, output),
+        Command::Join(args) => background::join(&args, output).await,
+        Command::Keep { directory } => keeper::run(&directory).await,
+        Command::Profile(command) => profile::run(server, command, output),
         Command::Map(args) => map::run(server, *args, output).await,
         Command::Plan(PlanCommand::Submit { file }) => plan::submit(server, &file, output).await,
         Command::Plan(PlanCommand::Get { plan_id }) => plan::get(server, &plan_id, output).await,

@@ -1,0 +1,139 @@
+//! Which agq is meant, and how to log in: flags, variables, profiles.
+
+use std::path::PathBuf;
+
+use agenix_client::{Address, Connection, KEY_HELP, KeyError, Server, Tls, key_in, session_key};
+use clap::Args;
+use secrecy::SecretString;
+
+use crate::{
+    failure::Failure,
+    home::{Home, Profile},
+};
+
+/// Where agq is when nothing is said.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:6380";
+/// What to do without any key.
+const NO_KEY: &str = "with nothing running, `agx up` starts an agq and a worker; else set AGQ_SESSION_KEY or --session-key-file to \
+                      the key that agq was started with";
+/// The variable that says it beside AGQ_ADDR.
+const URL: &str = "AGQ_URL";
+
+/// Where agq is.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
+    /// share a database: when one is gone, the next is gone to
+    ///
+    /// [default: 127.0.0.1:6380]
+    #[arg(long, global = true, env = "AGQ_ADDR", value_name = "ADDRESS")]
+    agq: Option<String>,
+    /// Use this profile instead of the one that is in use
+    #[arg(long, global = true, env = "AGX_PROFILE", value_name = "NAME", conflicts_with = "agq")]
+    profile: Option<String>,
+    /// A file that holds the session key
+    #[arg(long, global = true, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
+    session_key_file: Option<PathBuf>,
+    /// The CA of agq's certificate, PEM [default: those of the system]
+    #[arg(long, global = true, env = "AGQ_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// A certificate of ours, where agq asks for one, PEM; one that names a client may do without a key
+    #[arg(long, global = true, env = "AGQ_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert, PEM
+    #[arg(long, global = true, env = "AGQ_KEY_FILE", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+}
+
+impl ServerArgs {
+    /// Connects to agq.
+    pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
+        Ok(Connection::open(&self.server()?).await?)
+    }
+
+    /// The agq that is named, by an address or a profile, if one is.
+    pub(crate) fn given(&self) -> Result<Option<Server>, Failure> {
+        if self.address().is_some() || self.profile()?.is_some() { self.server().map(Some) } else { Ok(None) }
+    }
+
+    /// Where agq is, where that is said.
+    fn address(&self) -> Option<String> {
+        let set = |name| std::env::var(name).ok().filter(|url: &String| !url.trim().is_empty());
+        self.agq.clone().or_else(|| set(URL))
+    }
+
+    /// The profile that counts where no address is said.
+    fn profile(&self) -> Result<Option<Profile>, Failure> {
+        Ok(Home::find()?.profiles()?.get(self.profile.as_deref())?.cloned())
+    }
+
+    /// What is said here, to be remembered.
+    pub(crate) fn as_profile(&self) -> Result<Profile, Failure> {
+        let agq = self.address().ok_or_else(|| {
+            Failure::usage(
+                "there is no address to remember",
+                "give --agq ADDRESS, and --session-key-file FILE",
+            )
+        })?;
+        let whole = |file: &Option<PathBuf>| {
+            let absolute = |path: &PathBuf| std::path::absolute(path);
+            file.as_ref()
+                .map(absolute)
+                .transpose()
+                .map_err(|error| Failure::usage(error.to_string(), "name a file"))
+        };
+        let profile = Profile {
+            agq,
+            session_key_file: whole(&self.session_key_file)?,
+            tls_ca: whole(&self.tls_ca)?,
+            tls_cert: whole(&self.tls_cert)?,
+            tls_key: whole(&self.tls_key)?,
+        };
+        server_of(&profile)?;
+        Ok(profile)
+    }
+
+    /// Where agq is and how to log in. What is said wins over the profile.
+    pub(crate) fn server(&self) -> Result<Server, Failure> {
+        let kept = if self.address().is_none() { self.profile()? } else { None };
+        let own = self.session_key_file.as_deref();
+        let key = match kept.as_ref().and_then(|kept| own.or(kept.session_key_file.as_deref())) {
+            // The key that goes with the profile's address, whatever other one is in the environment.
+            Some(file) => key_in(file),
+            None => session_key(own),
+        };
+        let kept = kept.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
+        let profile = Profile {
+            agq: self.address().unwrap_or(kept.agq),
+            session_key_file: None,
+            tls_ca: self.tls_ca.clone().or(kept.tls_ca),
+            tls_cert: self.tls_cert.clone().or(kept.tls_cert),
+            tls_key: self.tls_key.clone().or(kept.tls_key),
+        };
+        server_with(&profile, key)
+    }
+}
+
+/// The server of a profile, with the key that it names.
+pub(crate) fn server_of(profile: &Profile) -> Result<Server, Failure> {
+    server_with(profile, profile.session_key_file.as_deref().map_or_else(|| session_key(None), key_in))
+}
+
+fn server_with(profile: &Profile, key: Result<SecretString, KeyError>) -> Result<Server, Failure> {
+    let key = match key {
+        Ok(key) => Some(key),
+        // The certificate may say who we are.
+        Err(KeyError::Missing) if profile.tls_cert.is_some() => None,
+        Err(error @ KeyError::Missing) => {
+            return Err(Failure::NoServer { what: error.to_string(), help: NO_KEY.into() });
+        }
+        Err(error) => return Err(Failure::usage(error.to_string(), KEY_HELP)),
+    };
+    let help = "say where agq is with --agq or AGQ_ADDR, and for TLS which certificates with --tls-ca, \
+                --tls-cert and --tls-key";
+    let wrong = |what| Failure::usage(what, help);
+    let tls =
+        Tls { ca: profile.tls_ca.clone(), cert: profile.tls_cert.clone(), key: profile.tls_key.clone() };
+    let addresses = Address::parse_all(&profile.agq).map_err(wrong)?;
+    Server::with_tls(addresses, tls, key).map_err(wrong)
+}

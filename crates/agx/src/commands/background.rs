@@ -1,0 +1,156 @@
+//! `agx up`, `agx down`, `agx join`
+
+use std::path::Path;
+
+use agenix_client::{Connection, Server, Token};
+use secrecy::ExposeSecret;
+use serde_json::json;
+use tokio::time::{Duration, Instant, sleep};
+
+use super::read;
+use crate::{
+    cli::{DownArgs, JoinArgs, UpArgs, server_of},
+    failure::Failure,
+    home::{Home, Profile, check_name, write_secret},
+    keeper::{self, Part, Spec},
+    local::program,
+    output::Output,
+};
+
+/// The profile of what `agx up` starts.
+const LOCAL: &str = "local";
+const KEY: &str = "session-key";
+const CA: &str = "ca.pem";
+/// How long a worker may take until agq has it.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+pub(super) async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
+    let home = Home::find()?;
+    let dir = home.place(LOCAL)?;
+    let key = match std::fs::read_to_string(dir.join(KEY)) {
+        Ok(key) if !key.trim().is_empty() => key.trim().to_owned(),
+        _ => format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple()),
+    };
+    let key_file = write_secret(&dir, KEY, &key)?;
+    let socket = dir.join("agq.sock");
+    let agq = format!("unix:{}", socket.display());
+    let mut of_agq = words(&["--end-with-stdin", "--socket"]);
+    of_agq.extend([text(&socket), "--session-key-file".into(), text(&key_file), "--data-dir".into()]);
+    of_agq.push(text(&dir.join("data")));
+    of_agq.extend(args.agq.iter().cloned());
+    let mut of_agw = worker(&agq, &key_file, None, args.jobs);
+    of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
+    let spec = Spec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
+    let line = keeper::start(&dir, &spec)?;
+    let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };
+    let workers = wait_for_worker(&profile.agq, &key).await?;
+    home.change(|all| {
+        all.profiles.insert(LOCAL.into(), profile.clone());
+        all.current = Some(LOCAL.into());
+    })?;
+    let document =
+        json!({"profile": LOCAL, "agq": profile.agq, "directory": dir, "says": line, "workers": workers});
+    output.show("up", &document, |_| {
+        format!(
+            "{line}\na worker is registered; both go on in the background, their logs are in {}\n\n  \
+             seq 3 | agx map -- echo      # runs there from now on: the profile '{LOCAL}' is in use\n  \
+             agx                          # how it stands\n  agx down                     # ends both; what is stored stays",
+            dir.display()
+        )
+    })
+}
+
+pub(super) fn down(args: &DownArgs, output: Output) -> Result<(), Failure> {
+    let home = Home::find()?;
+    let name = args.name.as_deref().unwrap_or(LOCAL);
+    let was_there = keeper::stop(&home.place(name)?)?;
+    home.change(|all| {
+        all.profiles.remove(name);
+        all.current.take_if(|current| current == name);
+    })?;
+    if !was_there {
+        return Err(Failure::usage(
+            format!("nothing of the name '{name}' runs in the background"),
+            "`agx up` starts it",
+        ));
+    }
+    output.show("down", &json!({"profile": name}), |_| format!("'{name}' has ended; what it stored is kept"))
+}
+
+pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure> {
+    check_name(&args.name)?;
+    let text_of_token = if args.token == "-" {
+        String::from_utf8_lossy(&read(Path::new("-"))?).into_owned()
+    } else {
+        args.token.clone()
+    };
+    let token = Token::parse(&text_of_token).map_err(|what| {
+        Failure::usage(format!("this token cannot be used: {what}"), "`agq token` prints one, where agq runs")
+    })?;
+    let home = Home::find()?;
+    let dir = home.place(&args.name)?;
+    let key_file = write_secret(&dir, KEY, token.key.expose_secret())?;
+    let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
+    let profile =
+        Profile { session_key_file: Some(key_file.clone()), tls_ca: ca.clone(), ..Profile::new(&token.agq) };
+    // Whatever is wrong with it is said here, and not in a log.
+    let server = server_of(&profile)?;
+    Connection::open(&server).await?;
+    let spec = Spec { parts: vec![part("agw", worker(&token.agq, &key_file, ca.as_deref(), args.jobs))?] };
+    if !args.no_worker {
+        keeper::start(&dir, &spec)?;
+    }
+    home.change(|all| {
+        all.profiles.insert(args.name.clone(), profile);
+        all.current = Some(args.name.clone());
+    })?;
+    let document = json!({"profile": args.name, "agq": token.agq, "worker": !args.no_worker});
+    output.show("join", &document, |_| {
+        let worker = if args.no_worker {
+            String::new()
+        } else {
+            format!("a worker on this machine takes jobs from now on; `agx down {}` ends it\n", args.name)
+        };
+        format!("{worker}agx speaks with {} from now on: the profile '{}' is in use", token.agq, args.name)
+    })
+}
+
+/// Waits until agq has a worker; how many it has.
+async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, Failure> {
+    let server = Server::new(agq, key.to_owned().into())
+        .map_err(|what| Failure::usage(what, "choose another AGX_HOME"))?;
+    let mut connection = Connection::open(&server).await?;
+    let since = Instant::now();
+    loop {
+        let workers = connection.workers().await?.len();
+        if workers > 0 || since.elapsed() > PATIENCE {
+            return Ok(workers);
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+fn worker(agq: &str, key_file: &Path, ca: Option<&Path>, jobs: Option<u32>) -> Vec<String> {
+    let mut args = words(&["--end-with-stdin", "--agq", agq, "--session-key-file"]);
+    args.push(text(key_file));
+    if let Some(ca) = ca {
+        args.extend(["--tls-ca".into(), text(ca)]);
+    }
+    if let Some(jobs) = jobs {
+        args.extend(["--max-concurrent-jobs".into(), jobs.to_string()]);
+    }
+    args
+}
+
+fn part(name: &str, args: Vec<String>) -> Result<Part, Failure> {
+    Ok(Part { name: name.into(), program: program(name)?, args })
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.into()).collect()
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,178 @@
+//! What agx keeps for its user: profiles, and the places of what `agx up` and `agx join` run in the background.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use agenix_protocol::documents::{parse, to_json};
+use serde::{Deserialize, Serialize};
+
+use crate::{failure::Failure, files::write_whole};
+
+/// The variable that names another place than `~/.agx`.
+const VARIABLE: &str = "AGX_HOME";
+const FILE: &str = "profiles.json";
+/// Only its owner reads it: there are keys in it.
+const OWN: u32 = 0o700;
+
+/// A directory that belongs to its user alone.
+#[derive(Debug, Clone)]
+pub(crate) struct Home(PathBuf);
+
+/// An agq, and how to log in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Profile {
+    /// One address or several.
+    pub(crate) agq: String,
+    /// A file that holds the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) session_key_file: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+/// All profiles, and which of them is gone by.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Profiles {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) current: Option<String>,
+    pub(crate) profiles: BTreeMap<String, Profile>,
+}
+
+impl Profile {
+    /// An address, and nothing else.
+    pub(crate) fn new(agq: &str) -> Self {
+        Self { agq: agq.into(), session_key_file: None, tls_ca: None, tls_cert: None, tls_key: None }
+    }
+}
+
+impl Home {
+    /// `AGX_HOME`, or `~/.agx`.
+    pub(crate) fn find() -> Result<Self, Failure> {
+        let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let place = named.or_else(|| Some(std::env::home_dir()?.join(".agx")));
+        place.map(Self).ok_or_else(|| {
+            Failure::usage(
+                "there is no home directory",
+                format!("say where agx may keep profiles with {VARIABLE}"),
+            )
+        })
+    }
+
+    /// The place of what goes on in the background under this name; made when missing.
+    pub(crate) fn place(&self, name: &str) -> Result<PathBuf, Failure> {
+        check_name(name)?;
+        let place = self.0.join(name);
+        let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&place);
+        made.and_then(|()| fs::set_permissions(&place, fs::Permissions::from_mode(OWN)))
+            .map_err(|error| self.cannot("make a directory in", &error))?;
+        fs::canonicalize(&place).map_err(|error| self.cannot("find", &error))
+    }
+
+    /// The profiles; none where there is no file yet.
+    pub(crate) fn profiles(&self) -> Result<Profiles, Failure> {
+        let file = self.0.join(FILE);
+        let json = match fs::read(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Profiles::default()),
+            other => other.map_err(|error| self.cannot("read the profiles in", &error))?,
+        };
+        parse(&json).map_err(|error| {
+            Failure::usage(
+                format!("{}: {error}", file.display()),
+                "mend it, or remove it and make the profiles anew",
+            )
+        })
+    }
+
+    /// Changes the profiles.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), Failure> {
+        let mut profiles = self.profiles()?;
+        change(&mut profiles);
+        let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
+        made.map_err(|error| self.cannot("make", &error))?;
+        // A file that comes into its place whole is nobody else's to read, either.
+        write_whole(&self.0, FILE, to_json(&profiles).as_bytes())
+    }
+
+    fn cannot(&self, what: &str, error: &io::Error) -> Failure {
+        Failure::usage(
+            format!("cannot {what} {}: {error}", self.0.display()),
+            format!("look at its owner and its permissions, or choose another place with {VARIABLE}"),
+        )
+    }
+}
+
+impl Profiles {
+    /// The profile of this name, or the one that is gone by.
+    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>, Failure> {
+        let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
+        let found = self.profiles.get(name);
+        found.map(Some).ok_or_else(|| not_found(name))
+    }
+}
+
+pub(crate) fn not_found(name: &str) -> Failure {
+    Failure::usage(
+        format!("there is no profile '{name}'"),
+        "see the profiles with `agx profile list`; `agx up`, `agx join` and `agx profile set` make one",
+    )
+}
+
+/// Whether this is a name for a profile.
+pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(is_legal) && !name.starts_with('.') {
+        return Ok(());
+    }
+    Err(Failure::usage(
+        format!("'{name}' is no name for a profile"),
+        "use letters, digits, '-', '_' and '.', at most 64 of them",
+    ))
+}
+
+/// Writes a secret into a file of its own.
+pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf, Failure> {
+    write_whole(dir, name, format!("{secret}\n").as_bytes())?;
+    Ok(dir.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::{Home, Profile, check_name};
+
+    #[test]
+    fn profiles_are_kept_and_nobody_else_reads_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home(dir.path().join("agx"));
+        assert_eq!(home.profiles().unwrap().get(None).unwrap(), None);
+        home.change(|all| {
+            all.profiles.insert("a".into(), Profile::new("a:1"));
+            all.current = Some("a".into());
+        })
+        .unwrap();
+        let kept = home.profiles().unwrap();
+        assert_eq!(kept.get(None).unwrap(), Some(&Profile::new("a:1")));
+        assert!(kept.get(Some("b")).unwrap_err().to_string().contains("no profile 'b'"));
+        let mode = |path: &str| std::fs::metadata(home.0.join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(""), mode("profiles.json")), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_name_never_leaves_its_place() {
+        for wrong in ["", "..", ".x", "a/b", "a b", &"x".repeat(65)] {
+            assert!(check_name(wrong).is_err(), "{wrong}");
+        }
+        assert!(check_name("local").is_ok() && check_name(&"x".repeat(64)).is_ok());
+    }
+}

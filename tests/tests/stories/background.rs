@@ -1,0 +1,153 @@
+//! `agx up`, `join`, `profile` and `down`: an agq and workers in the background, and which of them is spoken to.
+
+use std::{
+    io::Write,
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
+
+use e2e::{Lab, Ran, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// agx with nothing said of any agq, and a key in the environment that belongs to another one.
+fn agx(lab: &Lab, args: &[&str]) -> Ran {
+    let mut command: Command = lab.command("agx");
+    command.env("AGX_HOME", lab.path().join("home")).args(args);
+    Ran::from(command.output().unwrap())
+}
+
+/// What goes on in the background, ended with the test.
+struct Up<'l>(&'l Lab, &'static str);
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        // It may have been ended already.
+        let _ended = agx(self.0, &["down", self.1]);
+    }
+}
+
+fn up(lab: &Lab) -> Up<'_> {
+    let said = agx(lab, &["up", "--jobs", "2", "--", "--port", "0", "--http", "off"]);
+    let up = Up(lab, "local");
+    let said = said.expect(0);
+    assert!(said.out.starts_with("agq ") && said.out.contains("agx down"), "{}", said.out);
+    up
+}
+
+fn workers(lab: &Lab, profile: &str) -> Vec<Value> {
+    agx(lab, &["--profile", profile, "worker", "list", "--json"]).expect(0).data().as_array().unwrap().clone()
+}
+
+#[test]
+fn up_is_spoken_to_until_down() {
+    let lab = Lab::on_files();
+    let without = agx(&lab, &["down"]).expect(2);
+    assert!(without.err.contains("nothing of the name 'local' runs"), "{}", without.err);
+    let up = up(&lab);
+    assert_eq!(agx(&lab, &["map", "-k", "--", "echo", ":::", "1", "2"]).expect(0).out, "1\n2\n");
+    assert!(agx(&lab, &["plan", "list"]).expect(0).out.starts_with("map-"), "it ran there");
+    assert_eq!(workers(&lab, "local")[0]["max_concurrent_jobs"], 2);
+    let again = agx(&lab, &["up"]).expect(2);
+    assert!(
+        again.err.contains("is kept running") && again.err.contains("`agx down` ends it"),
+        "{}",
+        again.err
+    );
+    let mode =
+        |path: &str| lab.path().join("home").join(path).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode("profiles.json"), mode("local/session-key"), mode("local")], [0o600, 0o600, 0o700]);
+    agx(&lab, &["down"]).expect(0);
+    drop(up);
+    assert!(agx(&lab, &["profile", "list"]).expect(0).out.contains("there is no profile"));
+    // What is stored stays.
+    let again = self::up(&lab);
+    assert!(agx(&lab, &["plan", "list"]).expect(0).out.starts_with("map-"));
+    drop(again);
+}
+
+#[test]
+fn what_is_killed_comes_again() {
+    let lab = Lab::on_files();
+    let _up = up(&lab);
+    let worker = workers(&lab, "local")[0].clone();
+    let pid = child_of_the_keeper(&lab, "agw").unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    eventually("another worker runs", || {
+        let now = child_of_the_keeper(&lab, "agw")?;
+        (now != pid).then_some(())
+    });
+    // The one that was killed holds its name until agq takes it for dead.
+    assert_eq!(worker["state"], "active");
+}
+
+/// The process of this name that was started with the lab's directory.
+fn child_of_the_keeper(lab: &Lab, name: &str) -> Option<i32> {
+    let place = lab.path().join("home").canonicalize().unwrap().display().to_string();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let found = entries.filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let program = words.split('\0').next()?.rsplit('/').next()?.to_owned();
+        (program == name && words.contains(&place)).then_some(pid)
+    });
+    found.last()
+}
+
+#[test]
+fn one_pasted_line_makes_a_worker() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let token = lab.command("agq").args(["token", "--address", &agq.address()]).output().unwrap();
+    let line = Ran::from(token).expect(0).out;
+    let token = line.trim().strip_prefix("agx join ").unwrap();
+    assert!(!line.contains(lab.key()), "it is no key that could be taken for a word");
+    let joined = agx(&lab, &["join", token, "--jobs", "3"]);
+    let up = Up(&lab, "cluster");
+    let joined = joined.expect(0);
+    assert!(joined.out.contains("`agx down cluster` ends it"), "{}", joined.out);
+    eventually("the worker is there", || {
+        (workers(&lab, "cluster").first()?["max_concurrent_jobs"] == 3).then_some(())
+    });
+    assert_eq!(agx(&lab, &["map", "--", "echo", ":::", "there"]).expect(0).out, "there\n");
+    assert!(lab.agx(&agq, &["plan", "list"]).expect(0).out.starts_with("map-"), "it ran there");
+    drop(up);
+    eventually("the worker has gone", || {
+        let left = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
+        left.as_array().unwrap().is_empty().then_some(())
+    });
+    let broken = agx(&lab, &["join", &token[..token.len() - 4]]).expect(2);
+    assert!(broken.err.contains("it is not whole") && !broken.err.contains(&token[..30]), "{}", broken.err);
+    let mut by_stdin = lab.command("agx");
+    by_stdin.env("AGX_HOME", lab.path().join("home")).args(["join", "-", "--no-worker", "--name", "two"]);
+    let mut child = by_stdin.stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(workers(&lab, "two").is_empty());
+}
+
+#[test]
+fn profiles_say_which_agq_is_meant() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let key = lab.file("key", lab.key()).display().to_string();
+    let address = agq.address();
+    let set =
+        |name: &str| agx(&lab, &["profile", "set", name, "--agq", &address, "--session-key-file", &key]);
+    set("one").expect(0);
+    set("two").expect(0);
+    let listed = agx(&lab, &["profile", "list", "--json"]).expect(0).data();
+    assert_eq!((listed[0]["name"].as_str(), listed[0]["in_use"].as_bool()), (Some("one"), Some(true)));
+    agx(&lab, &["plan", "list"]).expect(0);
+    agx(&lab, &["profile", "use", "two"]).expect(0);
+    agx(&lab, &["profile", "remove", "one"]).expect(0);
+    let gone = agx(&lab, &["--profile", "one", "plan", "list"]).expect(2);
+    assert!(
+        gone.err.contains("there is no profile 'one'") && gone.err.contains("agx profile list"),
+        "{}",
+        gone.err
+    );
+    agx(&lab, &["profile", "set", "a/b", "--agq", &address]).expect(2);
+    agx(&lab, &["profile", "set", "none"]).expect(2);
+}
