@@ -1,6 +1,7 @@
 //! The worker: look → register → claim → run → report → drain, through as many stays at agq as it takes.
 
 use std::{
+    pin::pin,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -74,9 +75,16 @@ impl Worker {
             let registration =
                 WorkerRegistration { active_job_ids: Some(self.crew.job_ids()), ..self.registration.clone() };
             let (server, queues, outfits) = (self.server.clone(), self.queues.clone(), self.outfits);
-            let opened = match self.attend(Session::open(&server, &registration, &queues)).await {
+            let mut opening = pin!(Session::open(&server, &registration, &queues));
+            let opened = match self.attend(opening.as_mut()).await {
                 Ok(opened) => opened,
-                Err(end) => return Ok(end),
+                Err(end) => {
+                    // agq may have the registration already: else it would wait for a worker that is gone.
+                    if let Ok(Ok((session, _))) = timeout(PARTING, opening).await {
+                        part(&session, end).await;
+                    }
+                    return Ok(end);
+                }
             };
             let left = match opened {
                 // What it registered with has changed meanwhile.

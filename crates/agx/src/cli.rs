@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use agenix_protocol::{
     documents::Status,
-    ids::{ActionId, JobId, PlanId, QueueName},
+    ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
     time::Timestamp,
 };
 use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 pub(crate) use self::{
     map::MapArgs,
@@ -22,15 +23,16 @@ pub(crate) use self::{
 /// A plan is a pipeline of ordinary Unix tools. An action runs a plan once for each of its inputs, on whatever workers
 /// (agw) there are.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = AFTER_HELP, arg_required_else_help = true)]
+#[command(version, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
     /// Print JSON documents, as docs/agx.md describes them
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Without a command: how everything stands.
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 const AFTER_HELP: &str = "Try it:\n  agx plan submit examples/word-frequency.json\n  \
@@ -46,6 +48,19 @@ pub(crate) enum Command {
     Down(DownArgs),
     /// Make this machine a worker of an agq elsewhere, by the line that `agq token` printed there
     Join(JoinArgs),
+    /// List the latest actions
+    History {
+        /// How many
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+        most: usize,
+    },
+    /// Look at everything that has to be right: programs, limits, agq, clocks, workers, tools
+    Doctor,
+    /// Print what a shell needs to complete commands of agx
+    ///
+    /// For bash: agx completions bash > /etc/bash_completion.d/agx; for zsh into a directory of $fpath as _agx; for fish:
+    /// agx completions fish > ~/.config/fish/completions/agx.fish
+    Completions { shell: Shell },
     /// Profiles: which agq is spoken to when nothing is said
     #[command(subcommand)]
     Profile(ProfileCommand),
@@ -134,11 +149,46 @@ pub(crate) enum PlanCommand {
     Get { plan_id: PlanId },
     /// List the stored plans
     List,
+    /// Print the plan that a shell pipeline is: 'sort {input.file} | uniq -c'; {} is the field `line`
+    From(FromArgs),
+    /// Make a plan by answering questions
+    New,
+    /// Edit a stored plan with $EDITOR; it is stored under another name, for plans do not change
+    Edit {
+        plan_id: PlanId,
+        /// The new name [default: the old one and the next number]
+        #[arg(long = "id", value_name = "ID")]
+        new_id: Option<PlanId>,
+    },
+    /// Delete a plan that no job needs any more
+    Delete { plan_id: PlanId },
     /// Check a plan without any agq
     Check {
         /// The plan, JSON; - reads stdin
         file: PathBuf,
     },
+}
+
+/// A pipeline that becomes a plan.
+#[derive(Debug, Args, Default)]
+pub(crate) struct FromArgs {
+    /// The pipeline, in quotes
+    pub(crate) pipeline: String,
+    /// The plan's id [default: agq gives one]
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<PlanId>,
+    /// The pipeline fails when any of its commands fails; without it, when the last one does, as in a shell
+    #[arg(long)]
+    pub(crate) pipefail: bool,
+    /// How often a failed job is tried again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) retries: u32,
+    /// How long a task may take: seconds, or with s, m, h or d behind it [default: 300]
+    #[arg(long, value_name = "TIME", value_parser = map::parse_secs)]
+    pub(crate) timeout: Option<u64>,
+    /// Store it, instead of printing it
+    #[arg(long)]
+    pub(crate) submit: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -152,6 +202,14 @@ pub(crate) enum ActionCommand {
         #[arg(long)]
         watch: bool,
     },
+    /// Show how an action gets on until it has ended; the exit code then tells whether all jobs completed
+    Watch { action_id: ActionId },
+    /// Cancel all jobs of an action that have not ended
+    Cancel { action_id: ActionId },
+    /// Try the failed and dead jobs of an action again
+    Retry { action_id: ActionId },
+    /// Compare two actions: whose inputs came out differently; the exit code is 1 if any did
+    Diff { before: ActionId, after: ActionId },
     /// Print what the last task of each completed job wrote; failed jobs are named on stderr
     Results {
         action_id: ActionId,
@@ -200,6 +258,17 @@ pub(crate) struct SubmitArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
+    /// Say why a job is not running, and which worker comes nearest
+    Explain { job_id: JobId },
+    /// Cancel a job
+    Cancel { job_id: JobId },
+    /// Try a failed job again
+    Retry {
+        job_id: JobId,
+        /// One that is dead or cancelled, too
+        #[arg(long)]
+        force: bool,
+    },
     /// Show a job and what its tasks wrote
     Status { job_id: JobId },
     /// List the jobs of an action
@@ -215,6 +284,10 @@ pub(crate) enum JobCommand {
 pub(crate) enum WorkerCommand {
     /// List the workers and what they do
     List,
+    /// Let a worker take no more jobs; it finishes those it has
+    Drain { worker_id: WorkerId },
+    /// Let a drained or quarantined worker take jobs again
+    Resume { worker_id: WorkerId },
 }
 
 #[derive(Debug, Subcommand)]
@@ -251,6 +324,10 @@ pub(crate) enum WorkflowCommand {
 pub(crate) enum QueueCommand {
     /// Show what waits, and for what
     Stats,
+    /// Let no job of a queue begin
+    Pause { queue: QueueName },
+    /// Let a paused queue go on
+    Resume { queue: QueueName },
 }
 
 fn parse_delay(text: &str) -> Result<f64, String> {

@@ -62,7 +62,9 @@ impl Failure {
             Self::Usage { help, .. } | Self::NoServer { help, .. } | Self::Rejected { help, .. } => {
                 Some(help.clone())
             }
-            Self::Detached(id) => Some(format!("watch it again with `agx action status --watch {id}`")),
+            Self::Detached(id) => {
+                Some(format!("watch it again with `agx action watch {id}`; `agx action cancel {id}` ends it"))
+            }
             Self::Jobs(_) | Self::Interrupted | Self::BrokenPipe => None,
         }
     }

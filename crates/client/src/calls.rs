@@ -1,5 +1,7 @@
 //! The commands of agq as calls with types.
 
+use std::collections::BTreeMap;
+
 use agenix_protocol::{
     documents::{
         self, ActionStatus, ActionSubmission, Answer, Explanation, JobDocument, JobStatus, JobUpdate, Orders,
@@ -218,6 +220,30 @@ impl Connection {
     pub async fn workers(&mut self) -> Result<Vec<WorkerStatus>, ClientError> {
         let reply = self.call(&Request::WorkerList).await?;
         texts(reply)?.iter().map(|text| document(text)).collect()
+    }
+
+    /// QUEUE.PAUSE or QUEUE.RESUME
+    pub async fn pause_queue(&mut self, queue: &QueueName, pauses: bool) -> Result<(), ClientError> {
+        let queue = queue.clone();
+        let request = if pauses { Request::QueuePause { queue } } else { Request::QueueResume { queue } };
+        self.call(&request).await.map(drop)
+    }
+
+    /// WORKER.DRAIN or WORKER.RESUME
+    pub async fn drain_worker(&mut self, worker_id: &WorkerId, drains: bool) -> Result<(), ClientError> {
+        let worker_id = worker_id.clone();
+        let request =
+            if drains { Request::WorkerDrain { worker_id } } else { Request::WorkerResume { worker_id } };
+        self.call(&request).await.map(drop)
+    }
+
+    /// INFO: its fields by name.
+    pub async fn info(&mut self) -> Result<BTreeMap<String, String>, ClientError> {
+        let reply = self.call(&Request::Info { sections: Vec::new() }).await?;
+        let text = String::from_redis_value(reply).map_err(|error| unexpected(&error))?;
+        let field =
+            |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Ok(text.lines().filter_map(field).collect())
     }
 
     /// QUEUE.STATS

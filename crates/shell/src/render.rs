@@ -21,8 +21,11 @@ fn command(task: &Task) -> String {
 
 /// The word of a shell that means `text`.
 fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-{}".contains(c);
+    // Braces alone are a word of the shell, and bash writes out what has commas or two dots between them.
+    let has_braces = text.contains(['{', '}']);
+    let is_more = has_braces && (text.len() == 1 || text.contains(',') || text.contains(".."));
+    if !text.is_empty() && !is_more && text.chars().all(is_plain) {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))

@@ -55,6 +55,19 @@ fn quotes_and_escapes_are_those_of_posix() {
 }
 
 #[test]
+fn what_is_rendered_is_the_same_again() {
+    for text in [
+        "sort {} | uniq -c",
+        r#"A='b c' grep -e "it's" '*' '{1,2}' '{' '{a..b}' > 'x y' 2>&1"#,
+        "tr a b < {input.file} 2> /dev/null | cat - '' a~b",
+    ] {
+        let once = tasks(text);
+        assert_eq!(tasks(&agenix_shell::render(&once)), once, "{text}");
+    }
+    assert_eq!(agenix_shell::render(&tasks("sort -k 2,2 {} 'a b'")), "sort -k 2,2 {{input.line}} 'a b'");
+}
+
+#[test]
 fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
     let cases = [
         ("grep $x f", "     ^^", "a variable", "double quotes around the pipeline"),

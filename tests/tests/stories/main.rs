@@ -6,6 +6,7 @@
 mod agq_away;
 mod agq_killed;
 mod agx_says_it;
+mod at_hand;
 mod background;
 mod backup;
 mod bad_input;

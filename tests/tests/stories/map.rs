@@ -309,11 +309,7 @@ fn the_same_command_on_a_cluster_gives_the_same() {
     end(&child, Signal::INT);
     let left = Ran::from(child.wait_with_output().unwrap()).expect(130);
     let id = left.err.split("action ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap().to_owned();
-    assert!(
-        left.err.contains(&format!("watch it again with `agx action status --watch {id}`")),
-        "{}",
-        left.err
-    );
+    assert!(left.err.contains(&format!("watch it again with `agx action watch {id}`")), "{}", left.err);
     lab.file("go", "");
     lab.agx(&agq, &["action", "status", "--watch", &id]).expect(0);
     assert_eq!(lab.agx(&agq, &["action", "results", &id]).expect(0).out, "done\n");

@@ -21,10 +21,11 @@ pub(super) async fn info(house: &House, sections: &[String]) -> Outcome {
         (
             "Server",
             format!(
-                "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:agq\r\nagq_version:{}\r\nos:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{uptime}\r\n",
+                "redis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\nserver_name:agq\r\nagq_version:{}\r\nos:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{uptime}\r\nserver_time_usec:{}\r\n",
                 env!("CARGO_PKG_VERSION"),
                 std::env::consts::OS,
-                std::process::id()
+                std::process::id(),
+                house.clock.now().0.saturating_mul(1000)
             ),
         ),
         ("Clients", format!("connected_clients:{connected}\r\n")),

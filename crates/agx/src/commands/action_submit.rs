@@ -29,9 +29,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     if !args.wait {
         let data = json!({"action_id": action_id, "jobs_created": jobs});
         return output.show("action.submit", &data, |_| {
-            format!(
-                "action {action_id} has {jobs} jobs; watch it with `agx action status --watch {action_id}`"
-            )
+            format!("action {action_id} has {jobs} jobs; watch it with `agx action watch {action_id}`")
         });
     }
     if !output.is_json {

@@ -14,6 +14,24 @@ pub(super) async fn status(server: &ServerArgs, job_id: &JobId, output: Output) 
     output.show("job.status", &job, text)
 }
 
+pub(super) async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), Failure> {
+    let explanation = server.connect().await?.explain_job(job_id).await?;
+    output.show("job.explain", &explanation, |why| {
+        let nearest = why.workers.iter().map(|worker| {
+            let lacks = if worker.missing.is_empty() {
+                "could run it".to_owned()
+            } else {
+                format!("lacks {}", worker.missing.join(", "))
+            };
+            format!(
+                "\n  {} is {}, has {} of {} jobs, and {lacks}",
+                worker.worker_id, worker.state, worker.active_jobs, worker.max_concurrent_jobs
+            )
+        });
+        format!("job {job_id} is {}: {}{}", why.status.as_str(), why.reason, nearest.collect::<String>())
+    })
+}
+
 pub(super) async fn list(
     server: &ServerArgs,
     action_id: &ActionId,

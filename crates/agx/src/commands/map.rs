@@ -7,12 +7,12 @@ use agenix_protocol::{
     documents::{ActionSubmission, Plan, Requires, Task, to_json},
     ids::{ActionId, PlanId},
 };
-use agenix_shell::{Refusal, argv, compile};
+use agenix_shell::{argv, compile};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::new_id;
+use super::{new_id, refused};
 use crate::{
     cli::{MapArgs, ServerArgs},
     failure::Failure,
@@ -136,11 +136,6 @@ fn feed_block(tasks: &mut [Task]) -> Result<(), Failure> {
     }
     first.stdin = Some(format!("{{{{input.{BLOCK}}}}}"));
     Ok(())
-}
-
-/// What a pipeline cannot say, with its place.
-pub(super) fn refused(refusal: &Refusal) -> Failure {
-    Failure::usage(refusal.to_string(), refusal.instead())
 }
 
 /// The plan of these tasks. Its id follows from what it says, so that the same command is the same plan.

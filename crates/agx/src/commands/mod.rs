@@ -1,12 +1,17 @@
 //! One file a command.
 
+mod action_diff;
 mod action_results;
 mod action_status;
 mod action_submit;
 mod background;
+mod change;
+mod doctor;
 mod job;
 mod map;
+mod overview;
 mod plan;
+mod plan_write;
 mod profile;
 mod queue;
 mod schedule;
@@ -17,10 +22,13 @@ use std::{io::Read, path::Path};
 
 use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
+use agenix_shell::Refusal;
+use clap::CommandFactory;
+
 use crate::{
     cli::{
-        ActionCommand, Cli, Command, JobCommand, PlanCommand, QueueCommand, ScheduleCommand, WorkerCommand,
-        WorkflowCommand,
+        ActionCommand, Cli, Command, JobCommand, PlanCommand, QueueCommand, ScheduleCommand, ServerArgs,
+        WorkerCommand, WorkflowCommand,
     },
     failure::Failure,
     keeper,
@@ -30,43 +38,98 @@ use crate::{
 /// Does what the command line says.
 pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     let server = &cli.server;
-    match cli.command {
+    let Some(command) = cli.command else { return overview::overview(server, output).await };
+    match command {
         Command::Up(args) => background::up(&args, output).await,
         Command::Down(args) => background::down(&args, output),
         Command::Join(args) => background::join(&args, output).await,
         Command::Keep { directory } => keeper::run(&directory).await,
         Command::Profile(command) => profile::run(server, command, output),
+        Command::History { most } => overview::history(server, most, output).await,
+        Command::Doctor => doctor::run(server, output).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "agx", &mut std::io::stdout());
+            Ok(())
+        }
         Command::Map(args) => map::run(server, *args, output).await,
-        Command::Plan(PlanCommand::Submit { file }) => plan::submit(server, &file, output).await,
-        Command::Plan(PlanCommand::Get { plan_id }) => plan::get(server, &plan_id, output).await,
-        Command::Plan(PlanCommand::List) => plan::list(server, output).await,
-        Command::Plan(PlanCommand::Check { file }) => plan::check(&file, output),
-        Command::Action(ActionCommand::Submit(args)) => action_submit::run(server, args, output).await,
-        Command::Action(ActionCommand::Status { action_id, watch }) => {
+        Command::Plan(command) => of_plans(server, command, output).await,
+        Command::Action(command) => of_actions(server, command, output).await,
+        Command::Job(command) => of_jobs(server, command, output).await,
+        Command::Worker(WorkerCommand::List) => worker::list(server, output).await,
+        Command::Worker(WorkerCommand::Drain { worker_id }) => {
+            change::drain(server, &worker_id, true, output).await
+        }
+        Command::Worker(WorkerCommand::Resume { worker_id }) => {
+            change::drain(server, &worker_id, false, output).await
+        }
+        Command::Queue(QueueCommand::Stats) => queue::stats(server, output).await,
+        Command::Queue(QueueCommand::Pause { queue }) => change::pause(server, &queue, true, output).await,
+        Command::Queue(QueueCommand::Resume { queue }) => change::pause(server, &queue, false, output).await,
+        Command::Schedule(command) => of_schedules(server, command, output).await,
+        Command::Workflow(command) => of_workflows(server, command, output).await,
+    }
+}
+
+async fn of_plans(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<(), Failure> {
+    match command {
+        PlanCommand::Submit { file } => plan::submit(server, &file, output).await,
+        PlanCommand::Get { plan_id } => plan::get(server, &plan_id, output).await,
+        PlanCommand::List => plan::list(server, output).await,
+        PlanCommand::From(args) => plan_write::from(server, args, output).await,
+        PlanCommand::New => plan_write::new(server, output).await,
+        PlanCommand::Edit { plan_id, new_id } => plan_write::edit(server, &plan_id, new_id, output).await,
+        PlanCommand::Delete { plan_id } => change::delete_plan(server, &plan_id, output).await,
+        PlanCommand::Check { file } => plan::check(&file, output),
+    }
+}
+
+async fn of_actions(server: &ServerArgs, command: ActionCommand, output: Output) -> Result<(), Failure> {
+    match command {
+        ActionCommand::Submit(args) => action_submit::run(server, args, output).await,
+        ActionCommand::Status { action_id, watch } => {
             action_status::run(server, &action_id, watch, output).await
         }
-        Command::Action(ActionCommand::Results { action_id, ordered, output_dir }) => {
+        ActionCommand::Watch { action_id } => action_status::run(server, &action_id, true, output).await,
+        ActionCommand::Cancel { action_id } => change::cancel_action(server, &action_id, output).await,
+        ActionCommand::Retry { action_id } => change::retry_action(server, &action_id, output).await,
+        ActionCommand::Diff { before, after } => action_diff::run(server, &before, &after, output).await,
+        ActionCommand::Results { action_id, ordered, output_dir } => {
             action_results::run(server, &action_id, ordered, output_dir.as_deref(), output).await
         }
-        Command::Job(JobCommand::Status { job_id }) => job::status(server, &job_id, output).await,
-        Command::Job(JobCommand::List { action_id, status }) => {
-            job::list(server, &action_id, status, output).await
-        }
-        Command::Worker(WorkerCommand::List) => worker::list(server, output).await,
-        Command::Queue(QueueCommand::Stats) => queue::stats(server, output).await,
-        Command::Schedule(ScheduleCommand::Set { file }) => schedule::set(server, &file, output).await,
-        Command::Schedule(ScheduleCommand::Get { name }) => schedule::get(server, &name, output).await,
-        Command::Schedule(ScheduleCommand::List) => schedule::list(server, output).await,
-        Command::Schedule(ScheduleCommand::Delete { name }) => schedule::delete(server, &name, output).await,
-        Command::Workflow(WorkflowCommand::Submit { file }) => workflow::submit(server, &file, output).await,
-        Command::Workflow(WorkflowCommand::Status { workflow_id }) => {
-            workflow::status(server, &workflow_id, output).await
-        }
-        Command::Workflow(WorkflowCommand::List) => workflow::list(server, output).await,
-        Command::Workflow(WorkflowCommand::Cancel { workflow_id }) => {
-            workflow::cancel(server, &workflow_id, output).await
-        }
     }
+}
+
+async fn of_jobs(server: &ServerArgs, command: JobCommand, output: Output) -> Result<(), Failure> {
+    match command {
+        JobCommand::Status { job_id } => job::status(server, &job_id, output).await,
+        JobCommand::Explain { job_id } => job::explain(server, &job_id, output).await,
+        JobCommand::Cancel { job_id } => change::cancel_job(server, &job_id, output).await,
+        JobCommand::Retry { job_id, force } => change::retry_job(server, &job_id, force, output).await,
+        JobCommand::List { action_id, status } => job::list(server, &action_id, status, output).await,
+    }
+}
+
+async fn of_schedules(server: &ServerArgs, command: ScheduleCommand, output: Output) -> Result<(), Failure> {
+    match command {
+        ScheduleCommand::Set { file } => schedule::set(server, &file, output).await,
+        ScheduleCommand::Get { name } => schedule::get(server, &name, output).await,
+        ScheduleCommand::List => schedule::list(server, output).await,
+        ScheduleCommand::Delete { name } => schedule::delete(server, &name, output).await,
+    }
+}
+
+async fn of_workflows(server: &ServerArgs, command: WorkflowCommand, output: Output) -> Result<(), Failure> {
+    match command {
+        WorkflowCommand::Submit { file } => workflow::submit(server, &file, output).await,
+        WorkflowCommand::Status { workflow_id } => workflow::status(server, &workflow_id, output).await,
+        WorkflowCommand::List => workflow::list(server, output).await,
+        WorkflowCommand::Cancel { workflow_id } => workflow::cancel(server, &workflow_id, output).await,
+    }
+}
+
+/// What a pipeline cannot say, with its place.
+fn refused(refusal: &Refusal) -> Failure {
+    Failure::usage(refusal.to_string(), refusal.instead())
 }
 
 /// An id of our own, so that the submission can be sent again when its answer was lost.

@@ -1,0 +1,119 @@
+//! `agx action diff`: what came out differently.
+
+use std::collections::BTreeMap;
+
+use agenix_client::Connection;
+use agenix_protocol::{
+    documents::{JobStatus, Status},
+    ids::ActionId,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde::Serialize;
+
+use crate::{cli::ServerArgs, failure::Failure, output::Output, progress};
+
+const AT_ONCE: usize = 64;
+/// Most lines of an output that are shown of each side.
+const MOST_LINES: usize = 5;
+
+/// How a job of an input ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct End {
+    status: Status,
+    stdout: String,
+}
+
+/// An input whose jobs ended differently, or that only one action has.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Difference {
+    input: String,
+    before: Option<End>,
+    after: Option<End>,
+}
+
+pub(super) async fn run(
+    server: &ServerArgs,
+    before: &ActionId,
+    after: &ActionId,
+    output: Output,
+) -> Result<(), Failure> {
+    let connection = server.connect().await?;
+    let found = differences(ends(&connection, before).await?, ends(&connection, after).await?);
+    output.show("action.diff", &found, |found| found.iter().map(text).collect::<String>())?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Jobs(format!("{} inputs came out differently", found.len())))
+}
+
+/// How the jobs of an action ended, by their inputs.
+async fn ends(connection: &Connection, action_id: &ActionId) -> Result<BTreeMap<String, End>, Failure> {
+    let mut own = connection.clone();
+    let action = own.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
+    let asked = own.jobs(&action, None).await?.into_iter().map(|id| {
+        let mut connection = connection.clone();
+        async move { connection.job(&id).await }
+    });
+    let jobs: Vec<Option<JobStatus>> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
+    let end = |job: JobStatus| {
+        let stdout = job.stdout.unwrap_or_default();
+        (job.inputs.get().to_owned(), End { status: job.status, stdout })
+    };
+    Ok(jobs.into_iter().flatten().map(end).collect())
+}
+
+fn differences(mut before: BTreeMap<String, End>, after: BTreeMap<String, End>) -> Vec<Difference> {
+    let mut found: Vec<Difference> = Vec::new();
+    for (input, end) in after {
+        let earlier = before.remove(&input);
+        if earlier.as_ref() != Some(&end) {
+            found.push(Difference { input, before: earlier, after: Some(end) });
+        }
+    }
+    found.extend(before.into_iter().map(|(input, end)| Difference { input, before: Some(end), after: None }));
+    found.sort_by(|one, other| one.input.cmp(&other.input));
+    found
+}
+
+fn text(difference: &Difference) -> String {
+    let status = |end: &Option<End>| end.as_ref().map_or("not there", |end| end.status.as_str());
+    let (before, after) = (status(&difference.before), status(&difference.after));
+    let how = if before == after { before.to_owned() } else { format!("{before} → {after}") };
+    let side = |sign: char, end: &Option<End>| {
+        let lines = end.iter().flat_map(|end| end.stdout.lines()).take(MOST_LINES);
+        lines.map(|line| format!("  {sign} {line}\n")).collect::<String>()
+    };
+    format!("{}: {how}\n{}{}", difference.input, side('-', &difference.before), side('+', &difference.after))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use agenix_protocol::documents::Status;
+
+    use super::{End, differences, text};
+
+    fn ends(ends: &[(&str, Status, &str)]) -> BTreeMap<String, End> {
+        let end = |(input, status, stdout): &(&str, Status, &str)| {
+            ((*input).to_owned(), End { status: *status, stdout: (*stdout).into() })
+        };
+        ends.iter().map(end).collect()
+    }
+
+    #[test]
+    fn what_is_the_same_is_not_told() {
+        let before = ends(&[
+            ("a", Status::Completed, "1\n"),
+            ("b", Status::Completed, "2\n"),
+            ("c", Status::Failed, ""),
+        ]);
+        let after = ends(&[
+            ("a", Status::Completed, "1\n"),
+            ("b", Status::Completed, "3\n"),
+            ("d", Status::Failed, ""),
+        ]);
+        let told: String = differences(before, after).iter().map(text).collect();
+        assert_eq!(told, "b: completed\n  - 2\n  + 3\nc: failed → not there\nd: not there → failed\n");
+    }
+}

@@ -1,0 +1,183 @@
+//! `agx doctor`: looks at everything that has to be right, and says what is not.
+
+use std::time::SystemTime;
+
+use agenix_client::{ClientError, Connection};
+use agenix_protocol::documents::{QueueStats, WorkerStatus};
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::{cli::ServerArgs, failure::Failure, local::program, output::Output};
+
+/// Clocks that are further apart than this are said to be.
+const MOST_SKEW_MS: u64 = 2000;
+/// Fewest files that a process should be able to have open.
+const FEWEST_FILES: u64 = 1024;
+
+/// What was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    is_well: bool,
+    found: String,
+    /// What to do about it.
+    help: Option<String>,
+}
+
+impl Finding {
+    fn well(what: &'static str, found: impl Into<String>) -> Self {
+        Self { what, is_well: true, found: found.into(), help: None }
+    }
+
+    fn wrong(what: &'static str, found: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { what, is_well: false, found: found.into(), help: Some(help.into()) }
+    }
+}
+
+pub(super) async fn run(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+    let mut findings = vec![programs(), files()];
+    match server.given()? {
+        None => findings.push(Finding::well(
+            "agq",
+            "none is named: `agx map` brings its own; `agx up` starts one that stays",
+        )),
+        Some(given) => match Connection::open(&given).await {
+            Ok(mut connection) => findings.extend(reached(&mut connection, &given.address()).await?),
+            Err(error) => {
+                let failure = Failure::from(error);
+                findings.push(Finding::wrong("agq", failure.to_string(), failure.help().unwrap_or_default()));
+            }
+        },
+    }
+    output.show("doctor", &findings, |findings| findings.iter().map(text).collect())?;
+    let wrong = findings.iter().filter(|finding| !finding.is_well).count();
+    if wrong == 0 { Ok(()) } else { Err(Failure::Jobs(format!("{wrong} things are not well"))) }
+}
+
+fn text(finding: &Finding) -> String {
+    let sign = if finding.is_well { "ok   " } else { "WRONG" };
+    let help = finding.help.as_ref().map(|help| format!("\n             {help}")).unwrap_or_default();
+    format!("{sign} {:<7} {}{help}\n", finding.what, finding.found)
+}
+
+fn programs() -> Finding {
+    match ["agq", "agw"].into_iter().find(|name| program(name).is_err()) {
+        None => Finding::well("install", "agx, agq and agw are there"),
+        Some(missing) => Finding::wrong(
+            "install",
+            format!("there is no {missing} beside agx, and none on PATH"),
+            "install all three together",
+        ),
+    }
+}
+
+fn files() -> Finding {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    match limit {
+        Some(limit) if limit < FEWEST_FILES => Finding::wrong(
+            "limits",
+            format!("a process may open {limit} files"),
+            "raise it with `ulimit -n 4096`",
+        ),
+        _ => Finding::well("limits", "a process may open enough files"),
+    }
+}
+
+async fn reached(connection: &mut Connection, address: &str) -> Result<Vec<Finding>, ClientError> {
+    let asked = Instant::now();
+    let info = connection.info().await?;
+    let took = asked.elapsed();
+    let (workers, queues) = (connection.workers().await?, connection.queue_stats().await?);
+    let version = info.get("agq_version").cloned().unwrap_or_default();
+    let own = env!("CARGO_PKG_VERSION");
+    let mut findings = vec![if version == own {
+        Finding::well("agq", format!("version {version} at {address}, {} ms away", took.as_millis()))
+    } else {
+        Finding::wrong(
+            "agq",
+            format!("it has version {version}, agx has {own}"),
+            "install the same version of all three",
+        )
+    }];
+    let theirs =
+        info.get("server_time_usec").and_then(|time| time.parse::<u64>().ok()).map(|usec| usec / 1000);
+    findings.extend(theirs.map(|theirs| clock(theirs, now_ms())));
+    findings.push(workers_finding(&workers));
+    findings.extend(lacking(&queues));
+    Ok(findings)
+}
+
+fn now_ms() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "the clock itself is what is looked at")]
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn clock(theirs: u64, ours: u64) -> Finding {
+    let apart = theirs.abs_diff(ours);
+    if apart <= MOST_SKEW_MS {
+        return Finding::well("clock", format!("that of agq is {apart} ms from this one"));
+    }
+    Finding::wrong(
+        "clock",
+        format!("that of agq is {} s from this one", apart / 1000),
+        "times that agx shows and --run-at are those of agq; let both machines ask a time server",
+    )
+}
+
+fn workers_finding(workers: &[WorkerStatus]) -> Finding {
+    let (active, other): (Vec<_>, Vec<_>) = workers.iter().partition(|worker| worker.state == "active");
+    if active.is_empty() {
+        return Finding::wrong(
+            "workers",
+            "none takes jobs",
+            "start one with `agw`, or on this machine with `agx up`",
+        );
+    }
+    let strange = other.iter().find(|worker| matches!(worker.state.as_str(), "dead" | "quarantined"));
+    match strange {
+        None => Finding::well("workers", format!("{} take jobs", active.len())),
+        Some(worker) => {
+            let why = worker
+                .quarantine_reason
+                .clone()
+                .unwrap_or_else(|| format!("last seen {}", worker.last_seen_at));
+            Finding::wrong(
+                "workers",
+                format!("{} is {}: {why}", worker.worker_id, worker.state),
+                "look at its log; it is forgotten when it is away for long, or comes back when it is started again",
+            )
+        }
+    }
+}
+
+/// Jobs that no worker can run.
+fn lacking(queues: &QueueStats) -> Vec<Finding> {
+    let all = std::iter::once(&queues.ready).chain(queues.others.values());
+    let unmet: Vec<_> = all
+        .flat_map(|queue| &queue.needs)
+        .filter(|demand| demand.workers == 0 && demand.length > 0)
+        .collect();
+    if unmet.is_empty() {
+        return vec![Finding::well("tools", "every job that waits finds a worker that can run it")];
+    }
+    let finding = |demand: &&agenix_protocol::documents::Demand| {
+        Finding::wrong(
+            "tools",
+            format!("{} jobs wait for a worker that has {}", demand.length, demand.wants().join(", ")),
+            "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` says who comes nearest",
+        )
+    };
+    unmet.iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_SKEW_MS, clock};
+
+    #[test]
+    fn clocks_may_be_a_little_apart() {
+        assert!(clock(1000, 1000 + MOST_SKEW_MS).is_well && clock(1000 + MOST_SKEW_MS, 1000).is_well);
+        assert!(!clock(1000, 1001 + MOST_SKEW_MS).is_well);
+    }
+}

@@ -1,0 +1,225 @@
+//! `agx plan from`, `new` and `edit`: plans that are not written as JSON by hand.
+
+use std::{
+    cell::Cell,
+    io::{BufRead, IsTerminal, Write},
+    path::PathBuf,
+    process::Command,
+};
+
+use agenix_protocol::{
+    documents::{Plan, Task, parse},
+    ids::PlanId,
+    limits::Limits,
+};
+use agenix_rules::plan::check;
+use agenix_shell::{compile, render};
+use serde_json::json;
+
+use super::refused;
+use crate::{
+    cli::{FromArgs, ServerArgs},
+    failure::Failure,
+    map::Placeholder,
+    output::Output,
+};
+
+/// `agx plan from`
+pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<(), Failure> {
+    let plan = plan_of(&args)?;
+    if !args.submit {
+        return output.show("plan.get", &plan, pretty);
+    }
+    submit(server, &plan, output).await
+}
+
+/// `agx plan new`: asks for what a plan needs.
+pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(
+            "there is nobody to ask",
+            "without a terminal use `agx plan from 'PIPELINE'`",
+        ));
+    }
+    output.note("The pipeline; {} is the input, {input.FIELD} a field of it, as: sort {} | uniq -c");
+    let mut plan = loop {
+        let args = FromArgs { pipeline: ask(output, "pipeline")?, ..FromArgs::default() };
+        match plan_of(&args) {
+            Ok(plan) => break plan,
+            Err(failure) => output.fail(&failure),
+        }
+    };
+    plan.plan_id = loop {
+        let id = ask(output, "its name, empty for a new one")?;
+        match (id.is_empty(), PlanId::new(id)) {
+            (true, _) => break None,
+            (_, Ok(id)) => break Some(id),
+            (_, Err(error)) => output.note(&format!("agx: {error}")),
+        }
+    };
+    let description = ask(output, "what it is for")?;
+    plan.plan_description = Some(description).filter(|text| !text.is_empty()).or(plan.plan_description);
+    plan.max_retries = loop {
+        let answer = ask(output, "how often a failed job is tried again, empty for never")?;
+        match answer.parse() {
+            _ if answer.is_empty() => break 0,
+            Ok(retries) => break retries,
+            Err(_) => output.note("agx: give a number"),
+        }
+    };
+    output.note(&pretty(&plan));
+    if !matches!(ask(output, "store it? y or n")?.as_str(), "y" | "yes") {
+        return output.show("plan.get", &plan, |_| String::new());
+    }
+    submit(server, &plan, output).await
+}
+
+/// `agx plan edit`: plans never change, so that what was edited is stored under another name.
+pub(super) async fn edit(
+    server: &ServerArgs,
+    plan_id: &PlanId,
+    new_id: Option<PlanId>,
+    output: Output,
+) -> Result<(), Failure> {
+    let help = "see the plans with `agx plan list`";
+    let mut plan = server
+        .connect()
+        .await?
+        .plan(plan_id)
+        .await?
+        .ok_or_else(|| Failure::not_found("plan", plan_id, help))?;
+    plan.plan_id = Some(match new_id {
+        Some(id) => id,
+        None => next_id(plan_id)?,
+    });
+    let cannot = |error: std::io::Error| {
+        Failure::usage(format!("cannot write the plan to edit it: {error}"), "is the disk full?")
+    };
+    let mut file = tempfile::Builder::new().prefix("plan-").suffix(".json").tempfile().map_err(cannot)?;
+    writeln!(file, "{}", pretty(&plan)).map_err(cannot)?;
+    let editor =
+        ["VISUAL", "EDITOR"].iter().find_map(|name| std::env::var(name).ok()).unwrap_or_else(|| "vi".into());
+    let mut words = editor.split_whitespace();
+    let program = words.next().unwrap_or("vi");
+    let ended = Command::new(program).args(words).arg(file.path()).status();
+    if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
+        let what = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+        return Err(Failure::usage(
+            format!("{program}: {what}"),
+            "set EDITOR to an editor that is installed; nothing was stored",
+        ));
+    }
+    let json = std::fs::read(file.path()).map_err(cannot)?;
+    let edited: Result<Plan, _> = parse(&json);
+    match edited
+        .map_err(|error| error.to_string())
+        .and_then(|plan| checked(plan).map_err(|failure| failure.to_string()))
+    {
+        Ok(plan) => submit(server, &plan, output).await,
+        Err(what) => {
+            let kept: PathBuf = file.into_temp_path().keep().map_err(|error| cannot(error.error))?;
+            let help =
+                format!("what was edited is in {}: mend it, then `agx plan submit` it", kept.display());
+            Err(Failure::usage(what, help))
+        }
+    }
+}
+
+/// `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
+fn next_id(plan_id: &PlanId) -> Result<PlanId, Failure> {
+    let text = plan_id.as_str();
+    let (stem, number) =
+        match text.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?))) {
+            Some((stem, number)) => (stem, number.saturating_add(1)),
+            None => (text, 2),
+        };
+    PlanId::new(format!("{stem}-{number}"))
+        .map_err(|error| Failure::usage(error.to_string(), "choose one with --id"))
+}
+
+fn plan_of(args: &FromArgs) -> Result<Plan, Failure> {
+    let of_map = Cell::new(None);
+    let placeholder = |text: &str| match Placeholder::parse(text) {
+        Some(Placeholder::WHOLE) => Some(format!("{{{{input.{}}}}}", Placeholder::WHOLE.field())),
+        Some(_) => {
+            of_map.set(Some(format!("{{{text}}}")));
+            None
+        }
+        None => text.starts_with("input.").then(|| format!("{{{{{text}}}}}")),
+    };
+    let tasks = compile(&args.pipeline, &placeholder).map_err(|refusal| refused(&refusal))?;
+    if let Some(name) = of_map.take() {
+        return Err(Failure::usage(
+            format!("{name} is made by `agx map` alone"),
+            "give the inputs a field of their own, as {input.stem}",
+        ));
+    }
+    let tasks = tasks.into_iter().map(|task| Task { timeout_secs: args.timeout, ..task });
+    let tasks: Vec<Task> = tasks.collect();
+    checked(Plan {
+        plan_id: args.id.clone(),
+        plan_description: Some(render(&tasks)),
+        tasks,
+        max_retries: args.retries,
+        timeout_secs: None,
+        pipefail: args.pipefail,
+        requires: agenix_protocol::documents::Requires::default(),
+    })
+}
+
+fn checked(plan: Plan) -> Result<Plan, Failure> {
+    let wrong = |rejection: agenix_rules::rejection::Rejection| {
+        Failure::usage(rejection.to_string(), "docs/protocol.md describes plans")
+    };
+    check(&plan, &Limits::default()).map_err(wrong)?;
+    Ok(plan)
+}
+
+fn pretty(plan: &Plan) -> String {
+    serde_json::to_string_pretty(plan).unwrap_or_default()
+}
+
+async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), Failure> {
+    let json = pretty(plan).into_bytes();
+    let plan_id = server.connect().await?.submit_plan(json).await?;
+    output.show("plan.submit", &json!({"plan_id": plan_id}), |_| format!("plan {plan_id} is stored"))
+}
+
+/// Asks a person for a line.
+fn ask(output: Output, what: &str) -> Result<String, Failure> {
+    let mut err = std::io::stderr();
+    write!(err, "{what}: ").and_then(|()| err.flush())?;
+    let mut line = String::new();
+    if std::io::stdin().lock().read_line(&mut line)? == 0 {
+        output.note("");
+        return Err(Failure::usage("the questions were not answered", "nothing was stored"));
+    }
+    Ok(line.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FromArgs, PlanId, next_id, plan_of};
+
+    fn from(pipeline: &str) -> FromArgs {
+        FromArgs { pipeline: pipeline.into(), ..FromArgs::default() }
+    }
+
+    #[test]
+    fn a_pipeline_is_a_plan_of_an_input() {
+        let plan = plan_of(&from("sort {input.file} | uniq -c > {}.out")).unwrap();
+        assert_eq!(plan.tasks[0].args, ["{{input.file}}"]);
+        assert_eq!(plan.tasks[1].stdout.as_deref(), Some("{{input.line}}.out"));
+        assert!(!plan.pipefail);
+        let of_map = plan_of(&from("cat {.}")).unwrap_err();
+        assert_eq!(of_map.to_string(), "{.} is made by `agx map` alone");
+        let long = plan_of(&from(&vec!["cat"; 101].join("|"))).unwrap_err();
+        assert!(long.to_string().contains("tasks has 101 tasks, max 100"), "{long}");
+    }
+
+    #[test]
+    fn an_edited_plan_has_the_next_name() {
+        let next = |id: &str| next_id(&PlanId::new(id).unwrap()).unwrap().to_string();
+        assert_eq!([next("sort"), next("sort-2"), next("a-b")], ["sort-2", "sort-3", "a-b-2"]);
+    }
+}

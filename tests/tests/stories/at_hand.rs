@@ -1,0 +1,153 @@
+//! What people do with agx besides submitting: looking, changing, comparing, being told what is wrong.
+
+use std::os::unix::fs::PermissionsExt;
+
+use e2e::{Lab, Ran};
+
+use crate::support::{ended, numbered, only_job, plan};
+
+#[test]
+fn a_pipeline_becomes_a_plan_and_an_edited_one_another() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let shown = lab.agx(&agq, &["plan", "from", "sort {input.file} | uniq -c", "--json"]).expect(0).data();
+    assert_eq!(shown["tasks"][0]["args"][0], "{{input.file}}");
+    assert_eq!((&shown["tasks"][1]["stream"], &shown["pipefail"]), (&true.into(), &false.into()));
+    lab.file("plan.json", &shown.to_string());
+    lab.agx(&agq, &["plan", "check", "plan.json"]).expect(0);
+    let of_map = lab.agx(&agq, &["plan", "from", "cat {.}"]).expect(2);
+    assert!(of_map.err.contains("{.} is made by `agx map` alone"), "{}", of_map.err);
+    lab.agx(&agq, &["plan", "from", "tr a-z A-Z < {}", "--id", "up", "--submit"]).expect(0);
+    lab.file("words", "word\n");
+    lab.file("inputs", "words\n");
+    lab.agx(&agq, &["action", "submit", "up", "--lines", "inputs", "--id", "a", "--wait"]).expect(0);
+    assert_eq!(lab.agx(&agq, &["action", "results", "a"]).expect(0).out, "WORD\n");
+    let editor = lab.file("editor", "#!/bin/sh\nsed -i s/A-Z/B-ZA/ \"$1\"\n");
+    std::fs::set_permissions(&editor, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let edit = |editor: &str| {
+        let mut command = lab.command("agx");
+        command.env("AGQ_ADDR", agq.address()).env("EDITOR", editor).env_remove("VISUAL");
+        Ran::from(command.args(["plan", "edit", "up"]).output().unwrap())
+    };
+    assert_eq!(edit(&editor.display().to_string()).expect(0).out, "plan up-2 is stored\n");
+    assert!(lab.agx(&agq, &["plan", "get", "up-2"]).expect(0).out.contains("B-ZA"));
+    assert!(edit("false").expect(2).err.contains("nothing was stored"));
+    assert!(edit("no-such-editor").expect(2).err.contains("set EDITOR"));
+    lab.agx(&agq, &["plan", "delete", "up-2"]).expect(0);
+    assert!(lab.agx(&agq, &["plan", "delete", "up-2"]).expect(4).err.contains("there is no plan 'up-2'"));
+    let nobody = lab.agx(&agq, &["plan", "new"]).expect(2);
+    assert!(nobody.err.contains("there is nobody to ask"), "{}", nobody.err);
+}
+
+#[test]
+fn what_waits_is_explained_cancelled_and_tried_again() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
+    let why = lab.agx(&agq, &["job", "explain", &job]).expect(0).out;
+    assert!(why.contains("is pending: No worker is there."), "{why}");
+    let overview = lab.agx(&agq, &[]).expect(0).out;
+    assert!(
+        overview.contains("workers  none: start one with `agw`")
+            && overview.contains("queue    ready: 1 jobs wait"),
+        "{overview}"
+    );
+    assert!(
+        lab.agx(&agq, &["action", "cancel", "a"])
+            .expect(0)
+            .out
+            .starts_with("1 jobs of action a are cancelled")
+    );
+    lab.agx(&agq, &["queue", "pause", "ready"]).expect(0);
+    lab.agx(&agq, &["job", "retry", &job]).expect(4);
+    lab.agx(&agq, &["job", "retry", &job, "--force"]).expect(0);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    assert!(lab.agx(&agq, &["job", "explain", &job]).expect(0).out.contains("is paused"));
+    lab.agx(&agq, &["queue", "resume", "ready"]).expect(0);
+    lab.agx(&agq, &["action", "watch", "a"]).expect(0);
+    assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+    assert!(lab.agx(&agq, &["job", "cancel", &job]).expect(4).err.contains("Job already ended"));
+    lab.submit_plan(&agq, &plan("f", "false", &[]));
+    lab.submit_action(&agq, "f", "f", "[{},{}]");
+    lab.agx(&agq, &["action", "watch", "f"]).expect(1);
+    let retried = lab.agx(&agq, &["action", "retry", "f"]).expect(0).out;
+    assert!(retried.starts_with("2 jobs of action f are tried again"), "{retried}");
+    lab.agx(&agq, &["worker", "drain", "w1"]).expect(0);
+    let workers = lab.agx(&agq, &["worker", "list", "--json"]).expect(0).data();
+    assert_eq!(workers[0]["state"], "draining");
+    lab.agx(&agq, &["worker", "resume", "w1"]).expect(0);
+}
+
+#[test]
+fn history_shows_the_latest_first_and_diff_what_came_out_differently() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    assert_eq!(lab.agx(&agq, &["history"]).expect(0).out, "there was no action yet\n");
+    lab.submit_plan(&agq, &plan("cat", "cat", &["{{input.line}}"]));
+    lab.file("lines", "a\nb\n");
+    lab.file("a", "1\n");
+    lab.file("b", "2\n");
+    let run = |id: &str| {
+        lab.agx(&agq, &["action", "submit", "cat", "--lines", "lines", "--id", id, "--wait"]).expect(0)
+    };
+    run("one");
+    run("two");
+    lab.agx(&agq, &["action", "diff", "one", "two"]).expect(0);
+    lab.file("b", "3\n");
+    run("three");
+    let diff = lab.agx(&agq, &["action", "diff", "one", "three"]).expect(1);
+    assert_eq!(diff.out, "{\"line\":\"b\"}: completed\n  - 2\n  + 3\n");
+    let history = lab.agx(&agq, &["history", "-n", "2", "--json"]).expect(0).data();
+    assert_eq!((&history[0]["action_id"], &history[1]["action_id"]), (&"three".into(), &"two".into()));
+    assert_eq!(history.as_array().unwrap().len(), 2);
+    let text = lab.agx(&agq, &["history"]).expect(0).out;
+    assert!(text.starts_with("ACTION") && text.lines().nth(1).unwrap().contains("completed  2/2"), "{text}");
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let alone = lab.agx(&agq, &["doctor"]).expect(1);
+    assert!(alone.out.contains("WRONG workers none takes jobs"), "{}", alone.out);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    lab.agx(&agq, &["doctor"]).expect(0);
+    lab.submit_plan(&agq, &plan("p", "no-such-tool", &[]));
+    lab.submit_action(&agq, "p", "a", &numbered(3));
+    let lacking = lab.agx(&agq, &["doctor"]).expect(1);
+    assert!(
+        lacking.out.contains("WRONG tools   3 jobs wait for a worker that has no-such-tool"),
+        "{}",
+        lacking.out
+    );
+    agq.kill();
+    let gone = lab.agx(&agq, &["doctor"]).expect(1);
+    assert!(
+        gone.out.contains("WRONG agq     cannot reach agq") && gone.out.contains("start one with `agq`"),
+        "{}",
+        gone.out
+    );
+}
+
+#[test]
+fn without_any_agq_agx_says_what_to_do() {
+    let lab = Lab::on_files();
+    let alone = lab.command("agx").env_remove("AGQ_SESSION_KEY").output().unwrap();
+    assert!(Ran::from(alone).expect(0).out.contains("agx up"));
+    let help = lab.command("agx").env_remove("AGQ_SESSION_KEY").args(["plan", "list"]).output().unwrap();
+    let help = Ran::from(help).expect(3).err;
+    assert!(
+        help.contains("there is no session key") && help.contains("`agx up` starts an agq and a worker"),
+        "{help}"
+    );
+    let typo = Ran::from(lab.command("agx").arg("actoin").output().unwrap()).expect(2);
+    assert!(typo.err.contains("'action'"), "{}", typo.err);
+    for shell in ["bash", "zsh", "fish"] {
+        let script = Ran::from(lab.command("agx").args(["completions", shell]).output().unwrap()).expect(0);
+        assert!(script.out.contains("agx") && script.out.contains("history"), "{shell}");
+    }
+}
