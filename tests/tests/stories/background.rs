@@ -48,6 +48,19 @@ fn up_is_spoken_to_until_down() {
     assert_eq!(agx(&lab, &["map", "-k", "--", "echo", ":::", "1", "2"]).expect(0).out, "1\n2\n");
     assert!(agx(&lab, &["plan", "list"]).expect(0).out.starts_with("map-"), "it ran there");
     assert_eq!(workers(&lab, "local")[0]["max_concurrent_jobs"], 2);
+    // Where agx stands, and not where `agx up` was said.
+    let elsewhere = lab.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::write(elsewhere.join("file"), "here\n").unwrap();
+    let mut there = lab.command("agx");
+    there
+        .env("AGX_HOME", lab.path().join("home"))
+        .current_dir(&elsewhere)
+        .args(["map", "--", "cat", ":::", "file"]);
+    assert_eq!(Ran::from(there.output().unwrap()).expect(0).out, "here\n");
+    assert_eq!(agx(&lab, &["map", "--local", "--", "echo", ":::", "own"]).expect(0).out, "own\n");
+    let own = agx(&lab, &["plan", "list"]).expect(0).out;
+    assert_eq!(own.lines().count(), 2, "{own}");
     let again = agx(&lab, &["up"]).expect(2);
     assert!(
         again.err.contains("is kept running") && again.err.contains("`agx down` ends it"),

@@ -63,6 +63,13 @@ pub(crate) struct MapArgs {
     /// A pipeline fails when any of its commands fails; without it, when the last one does, as in a shell
     #[arg(long)]
     pub(crate) pipefail: bool,
+    /// The directory that tasks run in, on whatever machine [default: this one where agq is reached by a Unix socket, as with `agx
+    /// up`, or is agx's own; elsewhere that of the worker]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// Start an agq and a worker for this command, even where a profile is in use
+    #[arg(long)]
+    pub(crate) local: bool,
     /// The queue its jobs wait in, on a cluster [default: ready]
     #[arg(long, value_name = "NAME")]
     pub(crate) queue: Option<QueueName>,

@@ -51,9 +51,15 @@ pub(super) async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     })?;
     let document =
         json!({"profile": LOCAL, "agq": profile.agq, "directory": dir, "says": line, "workers": workers});
+    let key = dir.join(KEY);
+    let web = line.split([' ', ',']).find(|word| word.starts_with("http"));
+    let web = web.map(|address| {
+        format!("  {address}/\n    to look at it with a browser; the key is in {}\n", key.display())
+    });
+    let web = web.unwrap_or_default();
     output.show("up", &document, |_| {
         format!(
-            "{line}\na worker is registered; both go on in the background, their logs are in {}\n\n  \
+            "{line}\na worker is registered; both go on in the background, their logs are in {}\n\n{web}  \
              seq 3 | agx map -- echo      # runs there from now on: the profile '{LOCAL}' is in use\n  \
              agx                          # how it stands\n  agx down                     # ends both; what is stored stays",
             dir.display()

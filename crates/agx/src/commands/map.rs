@@ -54,8 +54,12 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     if args.dry_run {
         return show(&pipeline, sources, &args, &skipped, output);
     }
+    let given = if args.local { None } else { server.given()? };
+    let mut pipeline = pipeline;
+    let cwd = cwd(&args, given.as_ref())?;
+    pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline.tasks, &args)?;
-    let Some(server) = server.given()? else {
+    let Some(server) = given else {
         look_for(&plan)?;
         let mut local = Local::start(args.jobs)?;
         let server = local.server()?;
@@ -72,6 +76,18 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
     let inputs = feed_from(sources, &args, skipped);
     map(&server, plan, pipeline, inputs, &args, output, false).await
+}
+
+/// Where the tasks run: here, where the workers are on this machine for all we know.
+fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, Failure> {
+    let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
+    if args.cwd.is_some() || !is_here {
+        return Ok(args.cwd.clone());
+    }
+    let here = std::env::current_dir().map_err(|error| {
+        Failure::usage(format!("this directory cannot be named: {error}"), "say another with --cwd")
+    })?;
+    Ok(Some(here.to_string_lossy().into_owned()))
 }
 
 /// Looks for the programs on our own PATH, which is the worker's as well.
