@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, local::settings_of_others};
 
 const SPEC: &str = "keeper.json";
 const SOCKET: &str = "keeper.sock";
@@ -242,12 +242,8 @@ fn spawn(dir: &Path, part: &Part) -> io::Result<Child> {
     let mut command = Command::new(&part.program);
     command.args(&part.args).stdin(Stdio::piped()).stderr(log(dir, &part.name)?);
     command.stdout(if part.name == "agq" { Stdio::piped() } else { Stdio::null() });
-    // Where it comes from may have keys of others.
-    for (name, _) in std::env::vars_os() {
-        let is_ours = name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"));
-        if is_ours {
-            command.env_remove(name);
-        }
+    for name in settings_of_others() {
+        command.env_remove(name);
     }
     command.spawn()
 }

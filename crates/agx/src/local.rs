@@ -1,6 +1,7 @@
 //! An agq and an agw of our own, for one command: nobody else reaches them, and they go with us, however we go.
 
 use std::{
+    ffi::OsString,
     fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
@@ -119,14 +120,19 @@ impl Drop for Part {
 /// A program of ours, with the key and nothing else that concerns us in its environment.
 fn command(name: &str, key: &str) -> Result<Command, Failure> {
     let mut command = Command::new(program(name)?);
-    for (name, _) in std::env::vars_os() {
-        let is_ours = name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"));
-        if is_ours {
-            command.env_remove(name);
-        }
+    for name in settings_of_others() {
+        command.env_remove(name);
     }
     command.env("AGQ_SESSION_KEY", key);
     Ok(command)
+}
+
+/// The variables by which agq and agw are told something: here they are meant for others.
+pub(crate) fn settings_of_others() -> impl Iterator<Item = OsString> {
+    let is_one = |name: &OsString| {
+        name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"))
+    };
+    std::env::vars_os().map(|(name, _)| name).filter(is_one)
 }
 
 /// Where agq and agw are: beside this program, or on PATH.
