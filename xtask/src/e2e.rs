@@ -21,20 +21,23 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
 
 /// Stories that need PostgreSQL, wherever agq keeps everything.
 const OF_NODES: &str = "test(/^nodes::/)";
+/// Stories in a browser, which are about agq's own pages, wherever it keeps everything.
+const OF_A_BROWSER: &str = "test(/^http::browser::/)";
 /// Stories about files, which PostgreSQL has its own ways for.
 const OF_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data)";
 
 /// Builds, and runs the stories: where agq keeps everything in a file, and those of several nodes.
 pub(crate) fn stories(report: &mut Report, filter: Option<&str>) -> anyhow::Result<()> {
     let cluster = tools::postgres(report);
-    let left_out = if cluster.is_some() { "none()" } else { OF_NODES };
-    must(&mut nextest(report, filter, left_out, cluster.as_ref())?)
+    let nodes = if cluster.is_some() { "none()" } else { OF_NODES };
+    let browser = if tools::browser(report) { "none()" } else { OF_A_BROWSER };
+    must(&mut nextest(report, filter, &format!("{nodes} | {browser}"), cluster.as_ref())?)
 }
 
 /// The same stories, where agq keeps everything in PostgreSQL.
 pub(crate) fn stories_on_postgres(report: &mut Report, filter: Option<&str>) -> anyhow::Result<()> {
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
-    let left_out = format!("{OF_NODES} | {OF_FILES}");
+    let left_out = format!("{OF_NODES} | {OF_FILES} | {OF_A_BROWSER}");
     must(nextest(report, filter, &left_out, Some(&cluster))?.env("AGENIX_STORE", "postgres"))
 }
 

@@ -38,6 +38,11 @@ pub(crate) fn postgres(report: &mut Report) -> Option<Postgres> {
     Postgres::programs().map(|_| Postgres::start(&FOR_TESTS))
 }
 
+/// Makes sure that there is a browser, and what leads it; whether there is in the end.
+pub(crate) fn browser(report: &mut Report) -> bool {
+    debian_program(report, "chromedriver", "chromium-driver")
+}
+
 /// Makes sure that there is a program of a Debian package; whether there is one in the end.
 pub(crate) fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
     if answers(Path::new(program), &["--version"]) {

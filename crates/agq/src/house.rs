@@ -160,6 +160,13 @@ impl Settings {
     }
 }
 
+impl House {
+    /// News cost something to collect: the store does it while someone listens.
+    pub(crate) fn tell_whether_heard(&self) {
+        self.hub.tell_whether_heard(|is_heard| self.store.arrivals().set_heard(is_heard));
+    }
+}
+
 /// The name of a connection, unlike any worker's id, and unlike that of any at another node.
 pub(crate) fn connection_name(node: Option<&str>, number: u64) -> Arc<str> {
     match node {

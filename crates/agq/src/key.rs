@@ -50,6 +50,11 @@ impl KeyHash {
         Self::read(&text, &format!("the file {shown}"))
     }
 
+    /// The hash itself.
+    pub(crate) fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
     /// Whether it is the same hash. Takes the same time wherever they differ.
     pub(crate) fn matches(&self, other: &Self) -> Choice {
         self.0.as_slice().ct_eq(other.0.as_slice())

@@ -117,11 +117,15 @@ impl Keyring {
 
     /// Whose key this is. Takes the same time whichever it is, and whether it is one: all are looked at.
     pub(crate) fn identify(&self, told: &[u8]) -> Option<Identity> {
-        let told = KeyHash::of(told);
+        self.identify_hash(&KeyHash::of(told))
+    }
+
+    /// Whose key this is the hash of.
+    pub(crate) fn identify_hash(&self, told: &KeyHash) -> Option<Identity> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut place = u32::MAX;
         for (at, (hash, _)) in (0..u32::MAX).zip(&keys.0) {
-            place.conditional_assign(&at, hash.matches(&told));
+            place.conditional_assign(&at, hash.matches(told));
         }
         let place = usize::try_from(place).ok()?;
         keys.0.get(place).map(|(_, identity)| identity.clone())

@@ -134,7 +134,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let resp = server::resp(Arc::clone(&house), Arc::clone(&door));
     doors.spawn(server::serve(entrance, resp, Arc::clone(&door), stopped.clone()));
     if let Some(entrance) = http {
-        doors.spawn(server::serve(entrance, http::manner(&house, &door), door, stopped));
+        let manner = http::manner(&house, &door, entrance.tls().is_some());
+        doors.spawn(server::serve(entrance, manner, door, stopped));
     }
     let server = async { while doors.join_next().await.is_some() {} };
     let signal = tokio::select! {

@@ -9,12 +9,14 @@ use agenix_protocol::{documents::Status, time::Timestamp};
 
 use crate::store::Totals;
 
-/// How long counts are remembered, in milliseconds.
+/// How far back a rate looks, in milliseconds.
 const REMEMBERED_MS: u64 = 60_000;
+/// How long counts are remembered, in milliseconds.
+const KEPT_MS: u64 = 3_600_000;
 /// How much later than the one before a count is remembered, in milliseconds.
 const APART_MS: u64 = 5_000;
 
-/// Counts of the last minute.
+/// Counts of the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct Pace(Mutex<VecDeque<(Timestamp, u64, u64)>>);
 
@@ -33,9 +35,15 @@ impl Pace {
     /// So many there were and are.
     pub(crate) fn note(&self, now: Timestamp, totals: &Totals) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.retain(|(at, ..)| *at <= now && now.ms_since(*at) <= REMEMBERED_MS);
+        counts.retain(|(at, ..)| *at <= now && now.ms_since(*at) <= KEPT_MS);
         let (completed, failed) = ended(totals);
         counts.push_back((now, completed, failed));
+    }
+
+    /// When it was counted, and how many jobs had ever ended well and failed then; the oldest first.
+    pub(crate) fn history(&self) -> Vec<(u64, u64, u64)> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.iter().map(|(at, completed, failed)| (at.0, *completed, *failed)).collect()
     }
 
     /// How many jobs ended well in a minute, and how many failed, as far back as is remembered.
@@ -74,5 +82,8 @@ mod tests {
         assert_eq!(pace.per_minute(Timestamp(30_000), &totals(50)), (100, 0));
         pace.note(Timestamp(30_000), &totals(50));
         assert_eq!(pace.per_minute(Timestamp(90_000), &totals(110)), (60, 0));
+        assert_eq!(pace.history(), [(0, 0, 0), (30_000, 50, 0)]);
+        pace.note(Timestamp(3_600_001), &totals(200));
+        assert_eq!(pace.history(), [(30_000, 50, 0), (3_600_001, 200, 0)], "an hour, and no more");
     }
 }

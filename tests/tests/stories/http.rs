@@ -1,8 +1,10 @@
 //! The other door: the Open Job Spec over HTTP.
 
 mod bad_input;
+mod browser;
 mod client;
 mod conformance;
+mod dashboard;
 mod examples;
 mod jobs;
 mod later;

@@ -90,9 +90,14 @@ pub(super) async fn search(house: &House, search: Search) -> Outcome {
 
 /// JOB.STATUS
 pub(super) async fn status(house: &House, job_id: &JobId) -> Outcome {
-    let Some(stored) = house.store.job(job_id).await? else { return Ok(Reply::Nil) };
+    Ok(document(house, job_id).await?.map_or(Reply::Nil, |job| json(&job)))
+}
+
+/// What `JOB.STATUS` says of a job.
+pub(crate) async fn document(house: &House, job_id: &JobId) -> Result<Option<JobStatus>, CommandError> {
+    let Some(stored) = house.store.job(job_id).await? else { return Ok(None) };
     let broken = |error: serde_json::Error| StoreError(format!("job {job_id} cannot be read: {error}"));
-    Ok(json(&shown(stored).map_err(broken)?))
+    Ok(Some(shown(stored).map_err(broken)?))
 }
 
 pub(super) fn shown(stored: StoredJob) -> Result<JobStatus, serde_json::Error> {

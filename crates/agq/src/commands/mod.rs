@@ -36,7 +36,7 @@ use agenix_rules::{rejection::Rejection, worker::Told};
 use bytes::Bytes;
 
 pub(crate) use due::wake_due;
-pub(crate) use job::{hand_back_all, hand_back_unreported, take_all};
+pub(crate) use job::{document as job_status, hand_back_all, hand_back_unreported, take_all};
 pub(crate) use metrics::prometheus;
 
 pub(crate) use recorded::record_refusal;

@@ -135,6 +135,11 @@ impl Sent {
         Ok(object)
     }
 
+    /// Any JSON of this form.
+    pub(super) fn any<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+        serde_json::from_slice(&self.0).map_err(|error| self.refuse(&error.to_string()))
+    }
+
     /// A document, where one was sent.
     pub(super) fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Refusal> {
         if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { self.object() }

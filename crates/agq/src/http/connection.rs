@@ -28,7 +28,7 @@ const READ_AHEAD: usize = 64 * 1024;
 pub(super) async fn attend(
     desk: Arc<Desk>,
     router: Router,
-    accepted: Accepted,
+    (accepted, number): (Accepted, u64),
     mut stop: watch::Receiver<bool>,
 ) {
     let Accepted { reader, writer, ip, shown, certified, guest: _place } = accepted;
@@ -37,7 +37,7 @@ pub(super) async fn attend(
     // Dropped, it ends what goes on in it.
     let mut aside = JoinSet::new();
     aside.spawn(reading);
-    let router = router.layer(Extension(Peer { ip, shown, certified, has_closed }));
+    let router = router.layer(Extension(Peer { number, ip, shown, certified, has_closed }));
     let mut builder = http1::Builder::new();
     // Whoever has sent all and closes their side is still owed the answer.
     builder.timer(TokioTimer::new()).half_close(true).pipeline_flush(true).max_buf_size(READ_AHEAD);

@@ -17,12 +17,15 @@ use super::{
     Desk,
     answer::{Refusal, finish},
     asked::{Guest, shown, unauthorized},
+    dashboard,
 };
 use crate::{audit, keyring::Identity};
 
 /// Where a request comes from.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
+    /// The number of the connection.
+    pub(super) number: u64,
     /// None for a Unix socket.
     pub(super) ip: Option<IpAddr>,
     pub(super) shown: String,
@@ -109,7 +112,7 @@ impl Shown {
         Self {
             peer: request.extensions().get::<Peer>().cloned(),
             key: told.and_then(bearer).map(Bytes::copy_from_slice),
-            is_open: OPEN.contains(&request.uri().path()),
+            is_open: OPEN.contains(&request.uri().path()) || dashboard::is_own(request.uri().path()),
         }
     }
 }
@@ -134,7 +137,7 @@ fn bearer(told: &[u8]) -> Option<&[u8]> {
 }
 
 /// A wrong key: whoever tries many waits for the answer.
-async fn refuse_key(desk: &Desk, peer: Option<&Peer>) -> Refusal {
+pub(super) async fn refuse_key(desk: &Desk, peer: Option<&Peer>) -> Refusal {
     let (now, from) = (desk.house.clock.now(), peer.map_or("", |peer| &peer.shown));
     let delay = desk.door.wrong_key(peer.and_then(|peer| peer.ip), now);
     desk.house.audit.record(&audit::Entry {

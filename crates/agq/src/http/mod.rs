@@ -5,6 +5,7 @@ mod admin;
 mod answer;
 mod asked;
 mod connection;
+mod dashboard;
 mod gate;
 mod health;
 mod jobs;
@@ -31,14 +32,18 @@ use crate::{
 struct Desk {
     house: Arc<House>,
     door: Arc<Door>,
+    sessions: dashboard::Sessions,
+    /// Whether what goes over this door is encrypted.
+    is_tls: bool,
 }
 
 /// How HTTP is spoken.
-pub(crate) fn manner(house: &Arc<House>, door: &Arc<Door>) -> Manner {
-    let desk = Arc::new(Desk { house: Arc::clone(house), door: Arc::clone(door) });
+pub(crate) fn manner(house: &Arc<House>, door: &Arc<Door>, is_tls: bool) -> Manner {
+    let sessions = dashboard::Sessions::default();
+    let desk = Arc::new(Desk { house: Arc::clone(house), door: Arc::clone(door), sessions, is_tls });
     let router = router(&desk);
-    let attend = move |accepted, _number, stop| -> BoxFuture<'static, ()> {
-        Box::pin(connection::attend(Arc::clone(&desk), router.clone(), accepted, stop))
+    let attend = move |accepted, number, stop| -> BoxFuture<'static, ()> {
+        Box::pin(connection::attend(Arc::clone(&desk), router.clone(), (accepted, number), stop))
     };
     Manner { attend: Box::new(attend), farewell: connection::farewell }
 }
@@ -55,6 +60,8 @@ fn router(desk: &Arc<Desk>) -> Router {
         .route("/openapi.json", get(openapi::openapi));
     Router::new()
         .nest("/ojs/v1", v1)
+        .route("/", get(dashboard::page))
+        .nest("/dashboard", dashboard_routes())
         .route("/ojs/manifest", get(health::manifest))
         .route("/health", get(health::health))
         .route("/ready", get(health::ready))
@@ -66,6 +73,20 @@ fn router(desk: &Arc<Desk>) -> Router {
 }
 
 type Routes = Router<Arc<Desk>>;
+
+/// For browsers: they log in by themselves.
+fn dashboard_routes() -> Routes {
+    Router::new()
+        .route("/app.js", get(dashboard::script))
+        .route("/style.css", get(dashboard::style))
+        .route("/login", post(dashboard::login))
+        .route("/logout", post(dashboard::logout))
+        .route("/session", get(dashboard::session))
+        .route("/command", post(dashboard::command))
+        .route("/recent", get(dashboard::recent))
+        .route("/history", get(dashboard::history))
+        .route("/events", get(dashboard::events))
+}
 
 fn job_routes() -> Routes {
     Router::new()

@@ -5,7 +5,10 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use agenix_protocol::{limits::Limits, time::Timestamp};
 
 use super::{guests::Guests, throttle::AuthGuard};
-use crate::keyring::{Identity, Keyring};
+use crate::{
+    key::KeyHash,
+    keyring::{Identity, Keyring},
+};
 
 /// The door that every connection comes through.
 #[derive(Debug)]
@@ -19,6 +22,11 @@ impl Door {
     /// Whose key this is.
     pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
         self.keyring.identify(key)
+    }
+
+    /// Whose key this is the hash of.
+    pub(crate) fn identify_hash(&self, hash: &KeyHash) -> Option<Identity> {
+        self.keyring.identify_hash(hash)
     }
 
     /// A wrong key came from here; how long its answer waits.

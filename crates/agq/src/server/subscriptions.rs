@@ -45,14 +45,14 @@ impl Subscriptions {
     /// Listens to more channels or patterns; one confirmation each.
     pub(super) fn subscribe(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
         let reply = self.add(house, by, names);
-        tell_whether_heard(house);
+        house.tell_whether_heard();
         reply
     }
 
     /// Listens to some channels or patterns no more, or to none of them where none is named.
     pub(super) fn unsubscribe(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
         let reply = self.remove(house, by, names);
-        tell_whether_heard(house);
+        house.tell_whether_heard();
         reply
     }
 
@@ -97,7 +97,7 @@ impl Subscriptions {
     pub(super) fn leave(&mut self, house: &House) {
         if self.messages.take().is_some() {
             house.hub.leave(self.number);
-            tell_whether_heard(house);
+            house.tell_whether_heard();
         }
         self.channels.clear();
         self.patterns.clear();
@@ -123,11 +123,6 @@ impl Subscriptions {
     pub(super) fn cut(&self) -> Arc<Notify> {
         Arc::clone(&self.cut)
     }
-}
-
-/// News cost something to collect: the store does it while someone listens.
-fn tell_whether_heard(house: &House) {
-    house.hub.tell_whether_heard(|is_heard| house.store.arrivals().set_heard(is_heard));
 }
 
 fn confirmation(word: &'static str, name: Reply, count: usize) -> Reply {

@@ -1,0 +1,303 @@
+//! The dashboard: three files that the browser gets, a session for whoever has a key, and the commands of the other door. It knows no
+//! rule and shows nothing that a command does not say.
+
+mod live;
+mod sessions;
+
+use std::sync::Arc;
+
+use agenix_protocol::{
+    documents::{JobStatus, Plan, Status, parse},
+    ids::ActionId,
+    request::{Page, Request, Search},
+    resp::Reply,
+};
+use axum::{
+    Extension,
+    body::Body,
+    extract::State,
+    http::{HeaderMap, HeaderValue, Response, header},
+};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+
+pub(super) use sessions::Sessions;
+
+use self::sessions::Session;
+use super::{
+    Desk,
+    answer::{Answer, Refusal, forbidden, nothing, ok, with_status},
+    asked::{Sent, unauthorized},
+    gate::Peer,
+};
+use crate::{
+    commands,
+    house::{Caller, connection_name},
+    key::KeyHash,
+    keyring::Identity,
+};
+
+const PAGE: &str = include_str!("index.html");
+const SCRIPT: &str = include_str!("app.js");
+const STYLE: &str = include_str!("style.css");
+
+/// Nothing but our own files is loaded, nobody else may frame or post (CSP level 3).
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// What of the commands the dashboard may give: what shows, and what is done to what is shown. Never one that waits.
+const COMMANDS: [&str; 19] = [
+    "INFO",
+    "PLAN.GET",
+    "PLAN.LIST",
+    "ACTION.LIST",
+    "ACTION.STATUS",
+    "ACTION.CANCEL",
+    "ACTION.RETRY",
+    "JOB.STATUS",
+    "JOB.LIST",
+    "JOB.RETRY",
+    "JOB.CANCEL",
+    "JOB.EXPLAIN",
+    "JOBS.SEARCH",
+    "WORKER.LIST",
+    "WORKER.DRAIN",
+    "WORKER.RESUME",
+    "QUEUE.STATS",
+    "QUEUE.PAUSE",
+    "QUEUE.RESUME",
+];
+/// Most commands in one request.
+const MOST_COMMANDS: usize = 100;
+/// Most actions and dead jobs that are shown as recent.
+const RECENT: usize = 50;
+/// Most actions that are looked at for that, and most jobs: where there are more, the newest jobs say which actions are new.
+const MOST_LOOKED_AT: usize = 2000;
+const MOST_JOBS_LOOKED_AT: usize = 200;
+
+/// Whether a path is the dashboard's, which knows by itself who asks.
+pub(super) fn is_own(path: &str) -> bool {
+    path == "/" || path.starts_with("/dashboard/")
+}
+
+/// `GET /`
+pub(super) async fn page() -> Response<Body> {
+    file(PAGE, "text/html; charset=utf-8")
+}
+
+/// `GET /dashboard/app.js`
+pub(super) async fn script() -> Response<Body> {
+    file(SCRIPT, "text/javascript; charset=utf-8")
+}
+
+/// `GET /dashboard/style.css`
+pub(super) async fn style() -> Response<Body> {
+    file(STYLE, "text/css; charset=utf-8")
+}
+
+fn file(text: &'static str, kind: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        // The next version of agq brings other files.
+        (header::CACHE_CONTROL, "no-cache"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// A key, to log in with.
+#[derive(Deserialize)]
+struct Login {
+    key: String,
+}
+
+/// `POST /dashboard/login`
+pub(super) async fn login(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    sent: Sent,
+) -> Answer {
+    let login: Login = sent.object()?;
+    let key = login.key.trim().as_bytes();
+    let Some(identity) = desk.door.identify(key) else {
+        let refusal = super::gate::refuse_key(&desk, Some(&peer)).await;
+        return Ok(with_status(refusal.status, &json!({"error": "agq does not know this key."})));
+    };
+    let begun = desk.sessions.begin(KeyHash::of(key), desk.house.clock.now(), desk.is_tls);
+    let (session, cookie) = begun.map_err(|error| Refusal::invalid(error.to_string()))?;
+    let mut response = ok(&shown(&identity, &session));
+    response.headers_mut().insert(header::SET_COOKIE, cookie);
+    Ok(response)
+}
+
+fn shown(identity: &Identity, session: &Session) -> Value {
+    let (name, role) = (&*identity.name, identity.role.to_string());
+    json!({"name": name, "role": role, "csrf": session.csrf.reveal(), "version": env!("CARGO_PKG_VERSION")})
+}
+
+/// Whoever has logged in.
+fn admitted(desk: &Desk, headers: &HeaderMap) -> Result<(Identity, Session), Refusal> {
+    let session = desk.sessions.of(headers, desk.house.clock.now()).ok_or_else(unauthorized)?;
+    let identity = desk.door.identify_hash(&session.key).ok_or_else(unauthorized)?;
+    Ok((identity, session))
+}
+
+/// Whoever has logged in, and means it: the request did not come from another site.
+fn meant(desk: &Desk, headers: &HeaderMap) -> Result<Identity, Refusal> {
+    let (identity, session) = admitted(desk, headers)?;
+    if session.is_meant(headers) {
+        return Ok(identity);
+    }
+    Err(forbidden("the header X-CSRF-Token is not that of this session"))
+}
+
+/// `GET /dashboard/session`
+pub(super) async fn session(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+    let (identity, session) = admitted(&desk, &headers)?;
+    Ok(ok(&shown(&identity, &session)))
+}
+
+/// `POST /dashboard/logout`
+pub(super) async fn logout(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+    meant(&desk, &headers)?;
+    desk.sessions.end(&headers);
+    Ok(nothing())
+}
+
+/// One command or several.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Asked {
+    One(Vec<String>),
+    Several(Vec<Vec<String>>),
+}
+
+/// `POST /dashboard/command`
+pub(super) async fn command(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    sent: Sent,
+) -> Answer {
+    let identity = meant(&desk, &headers)?;
+    let caller = Arc::new(Caller {
+        connection: connection_name(desk.house.store.node(), peer.number),
+        number: peer.number,
+        from: peer.shown.as_str().into(),
+        identity: Some(identity),
+        registered: None,
+        name: None,
+        is_introduced: true,
+    });
+    match sent.any::<Asked>()? {
+        Asked::One(words) => Ok(ok(&run(&desk, &caller, words).await)),
+        Asked::Several(all) if all.len() <= MOST_COMMANDS => {
+            let mut replies = Vec::with_capacity(all.len());
+            for words in all {
+                replies.push(run(&desk, &caller, words).await);
+            }
+            Ok(ok(&json!({"replies": replies})))
+        }
+        Asked::Several(all) => {
+            Err(Refusal::invalid(format!("there are {} commands, max {MOST_COMMANDS}", all.len())))
+        }
+    }
+}
+
+/// Carries a command out; what it answers.
+async fn run(desk: &Desk, caller: &Arc<Caller>, words: Vec<String>) -> Value {
+    let words: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
+    let (command, request) = match Request::parse(&words) {
+        Ok(parsed) => parsed,
+        Err(error) => return json!({"error": error.line()}),
+    };
+    let may = caller.identity.as_ref().is_some_and(|identity| identity.role.allows(command.access));
+    if !may || !COMMANDS.contains(&command.name) {
+        return json!({"error": format!("NOPERM this is not for the dashboard, or not for this key: '{}'", command.name)});
+    }
+    let done = commands::run(Arc::clone(&desk.house), Arc::clone(caller), command, request).await;
+    match done.reply {
+        Reply::Error(error) => json!({"error": error}),
+        reply => json!({"reply": value(reply)}),
+    }
+}
+
+fn value(reply: Reply) -> Value {
+    match reply {
+        Reply::Simple(text) => text.into(),
+        Reply::Bulk(bytes) => String::from_utf8_lossy(&bytes).into(),
+        Reply::Integer(number) => number.into(),
+        Reply::Array(replies) => replies.into_iter().map(value).collect(),
+        _ => Value::Null,
+    }
+}
+
+/// `GET /dashboard/recent`: the newest actions and the newest jobs of which nothing came.
+pub(super) async fn recent(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+    let (identity, _) = admitted(&desk, &headers)?;
+    if !identity.role.allows(agenix_protocol::request::Access::Client) {
+        return Err(forbidden("this key is that of a worker"));
+    }
+    let house = &desk.house;
+    let page = Page { limit: MOST_LOOKED_AT, ..Page::default() };
+    let mut ids: std::collections::BTreeSet<ActionId> =
+        house.store.actions(page).await?.into_iter().collect();
+    let newest = Search { limit: MOST_JOBS_LOOKED_AT, ..Search::default() };
+    for job_id in house.store.search(newest).await? {
+        ids.extend(house.store.job_record(&job_id).await?.map(|job| job.action_id));
+    }
+    let mut actions = Vec::with_capacity(ids.len());
+    for action_id in &ids {
+        if let Some((action, tally)) = house.store.action(action_id).await? {
+            actions.push(agenix_rules::action::status(&action, &tally));
+        }
+    }
+    actions.sort_by_key(|action| std::cmp::Reverse(action.created_at));
+    actions.truncate(RECENT);
+    let mut plans = serde_json::Map::new();
+    for action in &actions {
+        let name = action.plan_id.to_string();
+        if !plans.contains_key(&name) {
+            let plan = house.store.plan(&action.plan_id).await?;
+            let plan = plan.and_then(|plan| parse::<Plan>(plan.json.as_bytes()).ok());
+            plans.insert(name, plan.and_then(|plan| plan.plan_description).unwrap_or_default().into());
+        }
+    }
+    let mut dead = Vec::new();
+    for status in [Status::Dead, Status::Failed] {
+        let search = Search { status: Some(status), limit: RECENT, ..Search::default() };
+        for job_id in house.store.search(search).await? {
+            dead.extend(commands::job_status(house, &job_id).await?.map(summary));
+        }
+    }
+    dead.sort_by_key(|job| std::cmp::Reverse(job.completed_at));
+    dead.truncate(RECENT);
+    Ok(ok(&json!({"actions": actions, "dead": dead, "plans": plans})))
+}
+
+/// A job without what may be large.
+fn summary(job: JobStatus) -> JobStatus {
+    JobStatus { inputs: RawValue::NULL.to_owned(), stdout: None, stderr: None, task_results: None, ..job }
+}
+
+/// `GET /dashboard/history`: how many jobs had ended, every few seconds of the last hour.
+pub(super) async fn history(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+    admitted(&desk, &headers)?;
+    Ok(ok(&json!({"points": desk.house.pace.history()})))
+}
+
+/// `GET /dashboard/events`
+pub(super) async fn events(
+    State(desk): State<Arc<Desk>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+) -> Answer {
+    admitted(&desk, &headers)?;
+    Ok(live::events(&desk.house, peer))
+}

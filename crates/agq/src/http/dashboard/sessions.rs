@@ -1,0 +1,140 @@
+//! Who has logged in with a browser. A session is known by a random cookie; what changes something also needs a second secret,
+//! which no other site can read (OWASP, synchronizer token).
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use agenix_protocol::time::Timestamp;
+use axum::http::{HeaderMap, HeaderValue, header};
+
+use crate::key::{KeyHash, RandomKey};
+
+/// The name of the cookie.
+const COOKIE: &str = "agq_session";
+/// How long a session lasts, in milliseconds: half a day.
+const LASTS_MS: u64 = 12 * 3_600_000;
+/// Most sessions; the oldest goes for a new one.
+const MOST: usize = 1000;
+/// The header with the second secret.
+const CSRF: &str = "x-csrf-token";
+
+/// Somebody who has logged in.
+#[derive(Debug, Clone)]
+pub(in crate::http) struct Session {
+    /// What they logged in with: when that is a key no more, they are out.
+    pub(in crate::http) key: KeyHash,
+    /// The second secret.
+    pub(in crate::http) csrf: RandomKey,
+    since: Timestamp,
+}
+
+/// All sessions, by the hashes of their cookies.
+#[derive(Debug, Default)]
+pub(in crate::http) struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
+
+impl Sessions {
+    /// Begins a session; its cookie, as the header says it.
+    pub(in crate::http) fn begin(
+        &self,
+        key: KeyHash,
+        now: Timestamp,
+        is_tls: bool,
+    ) -> anyhow::Result<(Session, HeaderValue)> {
+        let (cookie, csrf) = (RandomKey::new()?, RandomKey::new()?);
+        let session = Session { key, csrf, since: now };
+        let mut sessions = self.lock();
+        sessions.retain(|_, session| now.ms_since(session.since) < LASTS_MS);
+        if sessions.len() >= MOST
+            && let Some(oldest) = sessions.iter().min_by_key(|(_, session)| session.since).map(|(id, _)| *id)
+        {
+            sessions.remove(&oldest);
+        }
+        sessions.insert(cookie.hash().bytes(), session.clone());
+        let secure = if is_tls { "; Secure" } else { "" };
+        let lasts = LASTS_MS / 1000;
+        let text = format!(
+            "{COOKIE}={}; Path=/dashboard; HttpOnly; SameSite=Strict; Max-Age={lasts}{secure}",
+            cookie.reveal()
+        );
+        Ok((session, HeaderValue::try_from(text)?))
+    }
+
+    /// The session of a request.
+    pub(in crate::http) fn of(&self, headers: &HeaderMap, now: Timestamp) -> Option<Session> {
+        let session = self.lock().get(&cookie_of(headers)?.bytes()).cloned()?;
+        (now.ms_since(session.since) < LASTS_MS).then_some(session)
+    }
+
+    /// Ends the session of a request.
+    pub(in crate::http) fn end(&self, headers: &HeaderMap) {
+        if let Some(cookie) = cookie_of(headers) {
+            self.lock().remove(&cookie.bytes());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Session {
+    /// Whether the second secret came with the request.
+    pub(in crate::http) fn is_meant(&self, headers: &HeaderMap) -> bool {
+        let told = headers.get(CSRF).map_or(&[][..], HeaderValue::as_bytes);
+        KeyHash::of(told).matches(&self.csrf.hash()).into()
+    }
+}
+
+/// Only the hash is looked up: how long that takes says nothing of the cookie.
+fn cookie_of(headers: &HeaderMap) -> Option<KeyHash> {
+    let all = headers.get_all(header::COOKIE).iter().filter_map(|told| told.to_str().ok());
+    let mut pairs = all.flat_map(|told| told.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| KeyHash::of(value.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+    use axum::http::{HeaderMap, HeaderValue, header};
+
+    use super::{LASTS_MS, MOST, Sessions};
+    use crate::key::KeyHash;
+
+    fn cookie(set: &HeaderValue) -> HeaderMap {
+        let pair = set.to_str().unwrap().split(';').next().unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(header::COOKIE, HeaderValue::try_from(format!("other=1; {pair}")).unwrap());
+        headers
+    }
+
+    #[test]
+    fn a_session_is_known_by_its_cookie_until_it_ends() {
+        let (sessions, key) = (Sessions::default(), KeyHash::of(b"k"));
+        let (session, set) = sessions.begin(key, Timestamp(0), true).unwrap();
+        let shown = set.to_str().unwrap();
+        assert!(shown.contains("HttpOnly; SameSite=Strict") && shown.ends_with("; Secure"), "{shown}");
+        let mut headers = cookie(&set);
+        assert!(sessions.of(&headers, Timestamp(LASTS_MS - 1)).is_some());
+        assert!(sessions.of(&headers, Timestamp(LASTS_MS)).is_none());
+        assert!(sessions.of(&HeaderMap::new(), Timestamp(0)).is_none());
+        assert!(!session.is_meant(&headers), "a cookie alone may come from anywhere");
+        headers.insert("x-csrf-token", HeaderValue::try_from(session.csrf.reveal()).unwrap());
+        assert!(session.is_meant(&headers));
+        sessions.end(&headers);
+        assert!(sessions.of(&headers, Timestamp(0)).is_none());
+    }
+
+    #[test]
+    fn the_oldest_goes_for_one_too_many() {
+        let sessions = Sessions::default();
+        let begin = |at| cookie(&sessions.begin(KeyHash::of(b"k"), Timestamp(at), false).unwrap().1);
+        let (first, second) = (begin(0), begin(1));
+        (2..MOST as u64).for_each(|at| drop(begin(at)));
+        assert!(sessions.of(&first, Timestamp(MOST as u64)).is_some());
+        begin(MOST as u64);
+        assert!(sessions.of(&first, Timestamp(MOST as u64)).is_none());
+        assert!(sessions.of(&second, Timestamp(MOST as u64)).is_some());
+    }
+}

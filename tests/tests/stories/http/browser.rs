@@ -1,0 +1,212 @@
+//! The dashboard in a real browser: Chromium without a window, led by WebDriver (W3C), which is JSON over HTTP.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use e2e::{Lab, eventually};
+use serde_json::{Value, json};
+
+use super::client::Answer;
+use crate::support::plan;
+
+/// Where pictures of what was seen are put, if anywhere.
+const PICTURES: &str = "AGENIX_PICTURES";
+/// How WebDriver calls an element.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// A browser with one page.
+struct Browser {
+    driver: Child,
+    address: String,
+    session: String,
+}
+
+impl Browser {
+    fn start(lab: &Lab) -> Self {
+        let mut driver = Command::new("chromedriver");
+        let mut driver = driver.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = lines.map(|line| line.unwrap()).find_map(|line| {
+            let (_, port) = line.trim_end_matches('.').rsplit_once("started successfully on port ")?;
+            port.parse::<u16>().ok()
+        });
+        let address = format!("127.0.0.1:{}", port.expect("chromedriver says where it listens"));
+        let mut browser = Self { driver, address, session: String::new() };
+        let profile = format!("--user-data-dir={}", lab.path().join("profile").display());
+        let args = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--window-size=1280,900",
+            &profile,
+        ];
+        let wanted = json!({"capabilities": {"alwaysMatch": {
+            "browserName": "chrome", "goog:chromeOptions": {"args": args}, "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let begun = browser.send("POST", "/session", &wanted);
+        browser.session = begun["sessionId"].as_str().unwrap_or_else(|| panic!("{begun}")).to_owned();
+        browser
+    }
+
+    fn send(&self, method: &str, path: &str, body: &Value) -> Value {
+        let body = if method == "GET" { String::new() } else { body.to_string() };
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let (host, length) = (&self.address, body.len());
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .unwrap();
+        Answer::read(&mut BufReader::new(stream)).body["value"].take()
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.send(method, &format!("/session/{}/{path}", self.session), body)
+    }
+
+    fn go(&self, url: &str) {
+        self.ask("POST", "url", &json!({"url": url}));
+    }
+
+    /// The element, when it is there.
+    fn find(&self, css: &str) -> String {
+        eventually(css, || {
+            let found = self.ask("POST", "element", &json!({"using": "css selector", "value": css}));
+            found[ELEMENT].as_str().map(str::to_owned)
+        })
+    }
+
+    fn click(&self, css: &str) {
+        eventually(&format!("a click on {css}"), || {
+            let element = self.find(css);
+            self.ask("POST", &format!("element/{element}/click"), &json!({})).is_null().then_some(())
+        });
+    }
+
+    fn write(&self, css: &str, text: &str) {
+        let element = self.find(css);
+        self.ask("POST", &format!("element/{element}/value"), &json!({"text": text}));
+    }
+
+    /// The text of the first element that the selector finds; empty where there is none.
+    fn text(&self, css: &str) -> String {
+        let script = "const e = document.querySelector(arguments[0]); return e ? e.textContent : '';";
+        self.run(script, &json!([css])).as_str().unwrap_or_default().to_owned()
+    }
+
+    fn sees(&self, css: &str, text: &str) {
+        eventually(&format!("{text} in {css}"), || self.text(css).contains(text).then_some(()));
+    }
+
+    fn run(&self, script: &str, args: &Value) -> Value {
+        self.ask("POST", "execute/sync", &json!({"script": script, "args": args}))
+    }
+
+    /// Whatever the page complained of.
+    fn complaints(&self) -> Vec<String> {
+        let log = self.ask("POST", "se/log", &json!({"type": "browser"}));
+        let entries = log.as_array().cloned().unwrap_or_default();
+        let texts = entries.iter().map(|entry| entry["message"].as_str().unwrap_or_default().to_owned());
+        // Whoever has not logged in yet, or with a wrong key, is told so by a status, which the browser logs by itself.
+        texts.filter(|text| !text.contains("status of 401")).collect()
+    }
+
+    /// Keeps what can be seen, where that is wanted.
+    fn picture(&self, name: &str, (width, height): (u32, u32), scheme: &str) {
+        let Some(dir) = std::env::var_os(PICTURES).map(PathBuf::from) else { return };
+        let cdp = |cmd: &str, params: Value| {
+            self.ask("POST", "goog/cdp/execute", &json!({"cmd": cmd, "params": params}))
+        };
+        cdp(
+            "Emulation.setEmulatedMedia",
+            json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]}),
+        );
+        cdp(
+            "Emulation.setDeviceMetricsOverride",
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}),
+        );
+        let shot = cdp("Page.captureScreenshot", json!({"format": "png"}));
+        let file = dir.join(format!("{name}.png.base64"));
+        std::fs::write(file, shot["data"].as_str().unwrap_or_default()).unwrap();
+        cdp("Emulation.clearDeviceMetricsOverride", json!({}));
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // With its session the browser ends; without it, it would go on by itself.
+        self.send("DELETE", &format!("/session/{}", self.session), &json!({}));
+        // It may have ended already.
+        let _ended = self.driver.kill();
+        let _ended = self.driver.wait();
+    }
+}
+
+#[test]
+fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--http", "127.0.0.1:0"]);
+    let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "2"]);
+    let browser = Browser::start(&lab);
+    browser.go(&format!("http://{}/", agq.http_address()));
+    browser.write("#key", "a wrong key");
+    browser.click("#login button");
+    browser.sees("#login-error", "agq does not know this key");
+    browser.run("document.querySelector('#key').value = ''", &json!([]));
+    browser.write("#key", lab.key());
+    browser.click("#login button");
+    browser.find("main[data-view=overview]");
+    browser.find("#connection[data-state=live]");
+
+    // An action ends while it is looked at.
+    let script = "until test -e go; do sleep 0.02; done; echo {{input.n}} '<b>not bold</b>'";
+    lab.submit_plan(&agq, &plan("wait", "sh", &["-c", script]));
+    lab.submit_action(&agq, "wait", "live", r#"[{"n":1},{"n":2},{"n":3}]"#);
+    browser.sees("tr[data-action=live] .progress-text", "0/3");
+    lab.file("go", "");
+    browser.sees("tr[data-action=live] .progress-text", "3/3");
+    browser.sees("tr[data-action=live] .state", "completed");
+
+    // A job whose plan gives it up is tried again, and goes well.
+    let fails =
+        r#"{"plan_id":"fails","tasks":[{"task_number":1,"command":"sh","args":["-c","test -e mended"]}]}"#;
+    lab.submit_plan(&agq, fails);
+    lab.submit_action(&agq, "fails", "sick", "[{}]");
+    browser.click("[data-nav=dead]");
+    let job = eventually("the dead job is shown", || {
+        let found =
+            browser.run("return document.querySelector('button[data-retry]')?.dataset.retry", &json!([]));
+        found.as_str().map(str::to_owned)
+    });
+    browser.picture("dashboard-dead", (1280, 700), "dark");
+    lab.file("mended", "");
+    browser.click(&format!("button[data-retry='{job}']"));
+    browser.sees("#notice", "tried again");
+    browser.go(&format!("http://{}/#/action/sick", agq.http_address()));
+    browser.sees("main .title .badge", "completed");
+
+    // What a job wrote is text, whatever it says.
+    let jobs = lab.agx(&agq, &["job", "list", "live"]).expect(0).out;
+    browser.go(&format!("http://{}/#/job/{}", agq.http_address(), jobs.lines().next().unwrap()));
+    browser.sees("main", "<b>not bold</b>\n");
+    assert!(browser.run("return document.querySelector('main b')", &json!([])).is_null());
+    browser.picture("dashboard-job", (1280, 800), "light");
+    browser.click("[data-nav=workers]");
+    browser.sees("main[data-view=workers]", "w1");
+    browser.click("[data-nav=overview]");
+    browser.find("tr[data-action=sick]");
+    browser.picture("dashboard", (1280, 900), "light");
+    browser.picture("dashboard-phone", (390, 844), "dark");
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
