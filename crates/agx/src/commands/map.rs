@@ -34,6 +34,8 @@ const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
 
 /// The pipeline, and what of the inputs it uses.
 struct Pipeline {
+    /// As it was given, for people.
+    text: String,
     tasks: Vec<Task>,
     placeholders: BTreeSet<Placeholder>,
 }
@@ -58,7 +60,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let mut pipeline = pipeline;
     let cwd = cwd(&args, given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
-    let plan = plan(&pipeline.tasks, &args)?;
+    let plan = plan(&pipeline, &args)?;
     let Some(server) = given else {
         look_for(&plan)?;
         let mut local = Local::start(args.jobs)?;
@@ -121,6 +123,13 @@ fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, Fa
         [text] => compile(text, &placeholder).map_err(|refusal| refused(&refusal))?,
         words => vec![argv(words, &placeholder).map_err(|refusal| refused(&refusal))?],
     };
+    let mut text = match words {
+        [text] => text.clone(),
+        words => words.split_first().map_or_else(String::new, |(command, args)| {
+            let (command, args) = (command.clone(), args.to_vec());
+            agenix_shell::render(&[Task { command, args, ..Task::default() }])
+        }),
+    };
     let mut placeholders = used.into_inner();
     if args.pipe {
         feed_block(&mut tasks)?;
@@ -130,6 +139,7 @@ fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, Fa
         };
         task.args.push(format!("{{{{input.{}}}}}", Placeholder::WHOLE.field()));
         placeholders.insert(Placeholder::WHOLE);
+        text += " {}";
     }
     if let Some(beyond) = placeholders.iter().map(|one| one.source()).find(|&source| source > sources) {
         let what = format!("{{{beyond}}} is of a source that is not given: there are {sources}");
@@ -138,7 +148,7 @@ fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, Fa
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
     }
-    Ok(Pipeline { tasks, placeholders })
+    Ok(Pipeline { text, tasks, placeholders })
 }
 
 /// The first command reads the block.
@@ -155,11 +165,11 @@ fn feed_block(tasks: &mut [Task]) -> Result<(), Failure> {
 }
 
 /// The plan of these tasks. Its id follows from what it says, so that the same command is the same plan.
-fn plan(tasks: &[Task], args: &MapArgs) -> Result<Plan, Failure> {
+fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, Failure> {
     let mut plan = Plan {
         plan_id: None,
-        plan_description: Some(agenix_shell::render(tasks)),
-        tasks: tasks.to_vec(),
+        plan_description: Some(pipeline.text.clone()),
+        tasks: pipeline.tasks.clone(),
         max_retries: args.retries,
         timeout_secs: Some(0),
         pipefail: args.pipefail,

@@ -88,7 +88,7 @@ async fn descriptions(
             let plan = connection.clone().plan(&action.plan_id).await?;
             let text =
                 plan.and_then(|plan| plan.plan_description).unwrap_or_else(|| action.plan_id.to_string());
-            found.insert(action.plan_id.clone(), text.replace("{{input.line}}", "{}"));
+            found.insert(action.plan_id.clone(), text);
         }
     }
     Ok(found)

@@ -13,7 +13,7 @@ use agenix_protocol::{
     limits::Limits,
 };
 use agenix_rules::plan::check;
-use agenix_shell::{compile, render};
+use agenix_shell::compile;
 use serde_json::json;
 
 use super::refused;
@@ -158,7 +158,7 @@ fn plan_of(args: &FromArgs) -> Result<Plan, Failure> {
     let tasks: Vec<Task> = tasks.collect();
     checked(Plan {
         plan_id: args.id.clone(),
-        plan_description: Some(render(&tasks)),
+        plan_description: Some(args.pipeline.clone()),
         tasks,
         max_retries: args.retries,
         timeout_secs: None,
