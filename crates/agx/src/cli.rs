@@ -54,6 +54,8 @@ pub(crate) enum Command {
         #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
         most: usize,
     },
+    /// Show on the whole screen how everything stands, again and again; keys open, cancel, retry, drain, pause
+    Top,
     /// Look at everything that has to be right: programs, limits, agq, clocks, workers, tools
     Doctor,
     /// Print what a shell needs to complete commands of agx

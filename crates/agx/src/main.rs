@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod failure;
 mod files;
+mod glance;
 mod home;
 mod keeper;
 mod local;
@@ -15,6 +16,7 @@ mod patient;
 mod pieces;
 mod progress;
 mod tools;
+mod top;
 
 use std::process::ExitCode;
 

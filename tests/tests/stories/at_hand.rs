@@ -146,6 +146,8 @@ fn without_any_agq_agx_says_what_to_do() {
     );
     let typo = Ran::from(lab.command("agx").arg("actoin").output().unwrap()).expect(2);
     assert!(typo.err.contains("'action'"), "{}", typo.err);
+    let blind = Ran::from(lab.command("agx").arg("top").output().unwrap()).expect(2);
+    assert!(blind.err.contains("there is no terminal to show it on"), "{}", blind.err);
     for shell in ["bash", "zsh", "fish"] {
         let script = Ran::from(lab.command("agx").args(["completions", shell]).output().unwrap()).expect(0);
         assert!(script.out.contains("agx") && script.out.contains("history"), "{shell}");

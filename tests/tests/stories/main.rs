@@ -26,6 +26,7 @@ mod map;
 mod nodes;
 mod orders;
 mod pipelining;
+mod recipes;
 mod replies;
 mod roles;
 mod seeds;

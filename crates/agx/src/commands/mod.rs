@@ -18,7 +18,10 @@ mod schedule;
 mod worker;
 mod workflow;
 
-use std::{io::Read, path::Path};
+use std::{
+    io::{IsTerminal, Read},
+    path::Path,
+};
 
 use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
@@ -33,6 +36,7 @@ use crate::{
     failure::Failure,
     keeper,
     output::Output,
+    top,
 };
 
 /// Does what the command line says.
@@ -46,6 +50,7 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Keep { directory } => keeper::run(&directory).await,
         Command::Profile(command) => profile::run(server, command, output),
         Command::History { most } => overview::history(server, most, output).await,
+        Command::Top => top(server).await,
         Command::Doctor => doctor::run(server, output).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "agx", &mut std::io::stdout());
@@ -68,6 +73,17 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Schedule(command) => of_schedules(server, command, output).await,
         Command::Workflow(command) => of_workflows(server, command, output).await,
     }
+}
+
+/// `agx top`
+async fn top(server: &ServerArgs) -> Result<(), Failure> {
+    if !std::io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "there is no terminal to show it on",
+            "for a script there is `agx --json`",
+        ));
+    }
+    top::show(&server.server()?).await
 }
 
 async fn of_plans(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<(), Failure> {

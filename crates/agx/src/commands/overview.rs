@@ -1,23 +1,21 @@
 //! `agx` alone, and `agx history`: how everything stands, and what there was.
 
-use agenix_client::{ClientError, Connection};
-use agenix_protocol::{
-    documents::{ActionStatus, QueueStats, WorkerStatus},
-    ids::PlanId,
-    names::queue_of,
-};
-use futures_util::{StreamExt, TryStreamExt, stream};
-use serde_json::json;
 use std::collections::BTreeMap;
 
 use crate::{
     cli::ServerArgs,
     failure::Failure,
+    glance::{self, Glance, actions, descriptions, state, took},
     output::{Output, table},
 };
+use agenix_client::Connection;
+use agenix_protocol::{
+    documents::{ActionStatus, QueueStats, WorkerStatus},
+    ids::PlanId,
+    names::queue_of,
+};
+use serde_json::json;
 
-/// How many are asked for at once.
-const AT_ONCE: usize = 64;
 /// How many actions that have ended `agx` alone shows.
 const RECENT: usize = 5;
 /// Widest text of a plan, in characters.
@@ -31,12 +29,11 @@ pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), 
     };
     let address = given.address();
     let mut connection = Connection::open(&given).await?;
-    let (workers, queues) = (connection.workers().await?, connection.queue_stats().await?);
-    let actions = actions(&connection).await?;
+    let Glance { workers, queues, actions, plans, .. } =
+        glance::look(&mut connection, address.clone()).await?;
     let (live, ended): (Vec<_>, Vec<_>) =
         actions.into_iter().partition(|action| action.completed_jobs_at.is_none());
     let shown: Vec<ActionStatus> = live.into_iter().chain(ended.into_iter().take(RECENT)).collect();
-    let plans = descriptions(&connection, &shown).await?;
     let document = json!({"agq": address, "workers": workers, "queues": queues, "actions": shown});
     output.show("overview", &document, |_| {
         format!(
@@ -62,36 +59,6 @@ pub(super) async fn history(server: &ServerArgs, most: usize, output: Output) ->
     output.show("history", &latest, |latest| {
         if latest.is_empty() { "there was no action yet".into() } else { actions_text(latest, &plans) }
     })
-}
-
-/// All actions, the latest first.
-async fn actions(connection: &Connection) -> Result<Vec<ActionStatus>, ClientError> {
-    let ids = connection.clone().actions().await?;
-    let asked = ids.into_iter().map(|id| {
-        let mut connection = connection.clone();
-        async move { connection.action(&id).await }
-    });
-    let found: Vec<Option<ActionStatus>> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
-    let mut actions: Vec<ActionStatus> = found.into_iter().flatten().collect();
-    actions.sort_by_key(|action| std::cmp::Reverse(action.created_at));
-    Ok(actions)
-}
-
-/// What the plans of these actions are for.
-async fn descriptions(
-    connection: &Connection,
-    actions: &[ActionStatus],
-) -> Result<BTreeMap<PlanId, String>, ClientError> {
-    let mut found = BTreeMap::new();
-    for action in actions {
-        if !found.contains_key(&action.plan_id) {
-            let plan = connection.clone().plan(&action.plan_id).await?;
-            let text =
-                plan.and_then(|plan| plan.plan_description).unwrap_or_else(|| action.plan_id.to_string());
-            found.insert(action.plan_id.clone(), text);
-        }
-    }
-    Ok(found)
 }
 
 fn workers_text(workers: &[WorkerStatus]) -> String {
@@ -165,24 +132,4 @@ fn actions_text(actions: &[ActionStatus], plans: &BTreeMap<PlanId, String>) -> S
     };
     let rows: Vec<_> = actions.iter().map(row).collect();
     table(&["ACTION", "STATE", "DONE", "FAILED", "TOOK", "SUBMITTED", "PLAN"], &rows)
-}
-
-fn state(action: &ActionStatus) -> &'static str {
-    match action {
-        _ if action.completed_jobs_at.is_none() && action.running > 0 => "running",
-        _ if action.completed_jobs_at.is_none() => "waiting",
-        _ if action.cancelled > 0 && action.cancelled == action.unsuccessful() => "cancelled",
-        _ if action.unsuccessful() > 0 => "failed",
-        _ => "completed",
-    }
-}
-
-fn took(action: &ActionStatus) -> String {
-    let Some(ended) = action.completed_jobs_at else { return String::new() };
-    let ms = ended.ms_since(action.created_at);
-    match ms / 1000 {
-        0..60 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        secs @ 60..3600 => format!("{} m {} s", secs / 60, secs % 60),
-        secs => format!("{} h {} m", secs / 3600, secs % 3600 / 60),
-    }
 }

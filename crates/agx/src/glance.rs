@@ -1,0 +1,136 @@
+//! How everything stands at a moment, and how that is said in few words.
+
+use std::collections::BTreeMap;
+
+use agenix_client::{ClientError, Connection};
+use agenix_protocol::{
+    documents::{ActionStatus, JobStatus, Kept, QueueStats, TaskResult, WorkerStatus},
+    ids::PlanId,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+/// How many are asked for at once.
+const AT_ONCE: usize = 64;
+/// Of how many actions the plans are asked for.
+const MOST_DESCRIBED: usize = 100;
+
+/// All that one wants to see first.
+#[derive(Debug)]
+pub(crate) struct Glance {
+    pub(crate) address: String,
+    pub(crate) workers: Vec<WorkerStatus>,
+    pub(crate) queues: QueueStats,
+    /// The latest first.
+    pub(crate) actions: Vec<ActionStatus>,
+    /// What the plans of the latest actions are for.
+    pub(crate) plans: BTreeMap<PlanId, String>,
+}
+
+/// Asks for it.
+pub(crate) async fn look(connection: &mut Connection, address: String) -> Result<Glance, ClientError> {
+    let (workers, queues) = (connection.workers().await?, connection.queue_stats().await?);
+    let actions = actions(connection).await?;
+    let plans = descriptions(connection, &actions[..actions.len().min(MOST_DESCRIBED)]).await?;
+    Ok(Glance { address, workers, queues, actions, plans })
+}
+
+/// All actions, the latest first.
+pub(crate) async fn actions(connection: &Connection) -> Result<Vec<ActionStatus>, ClientError> {
+    let ids = connection.clone().actions().await?;
+    let asked = ids.into_iter().map(|id| {
+        let mut connection = connection.clone();
+        async move { connection.action(&id).await }
+    });
+    let found: Vec<Option<ActionStatus>> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
+    let mut actions: Vec<ActionStatus> = found.into_iter().flatten().collect();
+    actions.sort_by_key(|action| std::cmp::Reverse(action.created_at));
+    Ok(actions)
+}
+
+/// What the plans of these actions are for.
+pub(crate) async fn descriptions(
+    connection: &Connection,
+    actions: &[ActionStatus],
+) -> Result<BTreeMap<PlanId, String>, ClientError> {
+    let mut found = BTreeMap::new();
+    for action in actions {
+        if !found.contains_key(&action.plan_id) {
+            let plan = connection.clone().plan(&action.plan_id).await?;
+            let text =
+                plan.and_then(|plan| plan.plan_description).unwrap_or_else(|| action.plan_id.to_string());
+            found.insert(action.plan_id.clone(), text);
+        }
+    }
+    Ok(found)
+}
+
+/// One word for where an action stands.
+pub(crate) fn state(action: &ActionStatus) -> &'static str {
+    match action {
+        _ if action.completed_jobs_at.is_none() && action.running > 0 => "running",
+        _ if action.completed_jobs_at.is_none() => "waiting",
+        _ if action.cancelled > 0 && action.cancelled == action.unsuccessful() => "cancelled",
+        _ if action.unsuccessful() > 0 => "failed",
+        _ => "completed",
+    }
+}
+
+/// How long an action took; nothing while it has not ended.
+pub(crate) fn took(action: &ActionStatus) -> String {
+    let Some(ended) = action.completed_jobs_at else { return String::new() };
+    let ms = ended.ms_since(action.created_at);
+    match ms / 1000 {
+        0..60 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        secs @ 60..3600 => format!("{} m {} s", secs / 60, secs % 60),
+        secs => format!("{} h {} m", secs / 3600, secs % 3600 / 60),
+    }
+}
+
+/// A job, and what its tasks wrote, as far as that is short.
+pub(crate) fn job_text(job: &JobStatus) -> String {
+    let mut lines = vec![
+        format!("job {}: {}", job.job_id, job.status.as_str()),
+        format!("  input      {}", job.inputs.get()),
+        format!("  action     {} (input {})", job.action_id, job.index),
+        format!("  plan       {}", job.plan_id),
+        format!("  attempt    {}", job.attempt),
+        format!("  submitted  {}", job.created_at),
+    ];
+    let mut more =
+        |name: &str, value: Option<String>| lines.extend(value.map(|value| format!("  {name:<10} {value}")));
+    more("started", job.started_at.map(|at| at.to_string()));
+    more("ended", job.completed_at.map(|at| at.to_string()));
+    more("worker", job.worker_id.clone());
+    more("error", job.error.clone());
+    for result in job.results() {
+        lines.push(task_text(&result));
+    }
+    lines.join("\n")
+}
+
+fn task_text(result: &TaskResult) -> String {
+    let stream = |name: &str, kept: &Kept| {
+        let cut = if kept.bytes.is_empty() {
+            ", passed on".to_owned()
+        } else if kept.is_truncated() {
+            format!(", the first {} kept", kept.bytes.len())
+        } else {
+            String::new()
+        };
+        let text = String::from_utf8_lossy(&kept.bytes);
+        let shown: String = text.lines().take(10).map(|line| format!("\n      {line}")).collect();
+        let more = text.lines().count().saturating_sub(10);
+        let more =
+            if more > 0 { format!("\n      … {more} lines more, see --json") } else { String::new() };
+        if kept.total == 0 {
+            String::new()
+        } else {
+            format!("\n    {name}: {} bytes{cut}{shown}{more}", kept.total)
+        }
+    };
+    let head = format!(
+        "  task {} {}: exit code {}, {} ms",
+        result.task_number, result.command, result.exit_code, result.duration_ms
+    );
+    head + &stream("stdout", &result.stdout) + &stream("stderr", &result.stderr)
+}

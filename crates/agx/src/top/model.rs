@@ -1,0 +1,311 @@
+//! What is shown, and what a key means. Pure: it asks for nothing and draws nothing.
+
+use std::collections::VecDeque;
+
+use agenix_protocol::{
+    documents::{JobStatus, Status},
+    ids::{ActionId, JobId, QueueName, WorkerId},
+    names::queue_of,
+};
+
+use crate::glance::Glance;
+
+/// How many rates are remembered.
+const MOST_RATES: usize = 120;
+
+/// What fills the screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Screen {
+    Actions,
+    Workers,
+    Queues,
+    /// The jobs of an action.
+    Jobs(ActionId),
+    /// One of them.
+    Job(JobId),
+}
+
+/// What a person pressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Key {
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Enter,
+    Back,
+    Next,
+    Letter(char),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Wish {
+    Quit,
+    /// Look again at once: something else is shown.
+    Look,
+    CancelAction(ActionId),
+    RetryAction(ActionId),
+    CancelJob(JobId),
+    RetryJob(JobId),
+    Drain(WorkerId, bool),
+    Pause(QueueName, bool),
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) glance: Option<Glance>,
+    pub(super) screen: Screen,
+    /// The row that is meant; in a job, the first line that is seen.
+    pub(super) row: usize,
+    pub(super) jobs: Vec<JobStatus>,
+    pub(super) job: Option<JobStatus>,
+    /// Jobs that ended in each second, the latest last.
+    pub(super) rates: VecDeque<u64>,
+    ended: Option<u64>,
+    /// What was said last, to be read.
+    pub(super) said: String,
+    /// What waits for a y.
+    pub(super) asked: Option<Wish>,
+}
+
+impl Model {
+    pub(super) fn new() -> Self {
+        Self {
+            glance: None,
+            screen: Screen::Actions,
+            row: 0,
+            jobs: Vec::new(),
+            job: None,
+            rates: VecDeque::new(),
+            ended: None,
+            said: String::new(),
+            asked: None,
+        }
+    }
+
+    /// This is how it stands now.
+    pub(super) fn learn(&mut self, glance: Glance) {
+        let ended = glance.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
+        if let Some(before) = self.ended.replace(ended) {
+            self.rates.push_back(ended.saturating_sub(before));
+            if self.rates.len() > MOST_RATES {
+                self.rates.pop_front();
+            }
+        }
+        self.glance = Some(glance);
+        self.row = self.row.min(self.rows().saturating_sub(1));
+    }
+
+    /// How many rows the screen has; a job has as many as it likes.
+    fn rows(&self) -> usize {
+        let Some(glance) = &self.glance else { return 0 };
+        match self.screen {
+            Screen::Actions => glance.actions.len(),
+            Screen::Workers => glance.workers.len(),
+            Screen::Queues => 1 + glance.queues.others.len(),
+            Screen::Jobs(_) => self.jobs.len(),
+            Screen::Job(_) => usize::MAX,
+        }
+    }
+
+    /// What a key means here.
+    pub(super) fn press(&mut self, key: Key) -> Option<Wish> {
+        if let Some(wish) = self.asked.take() {
+            self.said = if key == Key::Letter('y') { String::new() } else { "nothing was done".into() };
+            return (key == Key::Letter('y')).then_some(wish);
+        }
+        let last = self.rows().saturating_sub(1);
+        match key {
+            Key::Up => self.row = self.row.saturating_sub(1),
+            Key::Down => self.row = self.row.saturating_add(1).min(last),
+            Key::PageUp => self.row = self.row.saturating_sub(10),
+            Key::PageDown => self.row = self.row.saturating_add(10).min(last),
+            Key::Letter('q') => return Some(Wish::Quit),
+            Key::Letter('1') => return self.go(Screen::Actions),
+            Key::Letter('2') => return self.go(Screen::Workers),
+            Key::Letter('3') => return self.go(Screen::Queues),
+            Key::Next => return self.go(self.next()),
+            Key::Back => return self.back(),
+            Key::Enter => return self.open(),
+            Key::Letter(letter) => return self.act(letter),
+        }
+        None
+    }
+
+    fn go(&mut self, screen: Screen) -> Option<Wish> {
+        (self.screen, self.row) = (screen, 0);
+        Some(Wish::Look)
+    }
+
+    fn next(&self) -> Screen {
+        match self.screen {
+            Screen::Actions => Screen::Workers,
+            Screen::Workers => Screen::Queues,
+            _ => Screen::Actions,
+        }
+    }
+
+    fn back(&mut self) -> Option<Wish> {
+        match &self.screen {
+            Screen::Job(_) => {
+                let action = self.job.as_ref().map(|job| job.action_id.clone());
+                self.go(action.map_or(Screen::Actions, Screen::Jobs))
+            }
+            Screen::Jobs(_) => self.go(Screen::Actions),
+            _ => Some(Wish::Quit),
+        }
+    }
+
+    fn open(&mut self) -> Option<Wish> {
+        let screen = match &self.screen {
+            Screen::Actions => Screen::Jobs(self.glance.as_ref()?.actions.get(self.row)?.action_id.clone()),
+            Screen::Jobs(_) => Screen::Job(self.jobs.get(self.row)?.job_id.clone()),
+            _ => return None,
+        };
+        self.jobs.clear();
+        self.job = None;
+        self.go(screen)
+    }
+
+    /// What a letter does to the row that is meant. What cannot be taken back waits for a y.
+    fn act(&mut self, letter: char) -> Option<Wish> {
+        let glance = self.glance.as_ref()?;
+        let wish = match (&self.screen, letter) {
+            (Screen::Actions, 'c') => Wish::CancelAction(glance.actions.get(self.row)?.action_id.clone()),
+            (Screen::Actions, 'r') => Wish::RetryAction(glance.actions.get(self.row)?.action_id.clone()),
+            (Screen::Jobs(_), 'c') => Wish::CancelJob(self.jobs.get(self.row)?.job_id.clone()),
+            (Screen::Jobs(_), 'r') => Wish::RetryJob(self.jobs.get(self.row)?.job_id.clone()),
+            (Screen::Job(job_id), 'c') => Wish::CancelJob(job_id.clone()),
+            (Screen::Job(job_id), 'r') => Wish::RetryJob(job_id.clone()),
+            (Screen::Workers, 'd') => Wish::Drain(glance.workers.get(self.row)?.worker_id.clone(), true),
+            (Screen::Workers, 'u') => Wish::Drain(glance.workers.get(self.row)?.worker_id.clone(), false),
+            (Screen::Queues, 'p') => {
+                let (name, is_paused) = self.queue()?;
+                Wish::Pause(name, !is_paused)
+            }
+            _ => return None,
+        };
+        let question = match &wish {
+            Wish::CancelAction(id) => format!("cancel all jobs of action {id} that have not ended? y or n"),
+            Wish::CancelJob(id) => format!("cancel job {id}? y or n"),
+            _ => return Some(wish),
+        };
+        self.said = question;
+        self.asked = Some(wish);
+        None
+    }
+
+    /// The queue that is meant, and whether it is paused.
+    fn queue(&self) -> Option<(QueueName, bool)> {
+        let queues = &self.glance.as_ref()?.queues;
+        let (name, paused) = match self.row.checked_sub(1) {
+            None => ("ready", queues.ready.paused),
+            Some(at) => queues.others.iter().nth(at).map(|(key, queue)| (queue_of(key), queue.paused))?,
+        };
+        Some((QueueName::new(name).ok()?, paused))
+    }
+
+    /// Jobs that failed come first: they are what one looks for.
+    pub(super) fn learn_jobs(&mut self, mut jobs: Vec<JobStatus>) {
+        jobs.sort_by_key(|job| (!matches!(job.status, Status::Failed | Status::Dead), job.index));
+        self.jobs = jobs;
+        if matches!(self.screen, Screen::Jobs(_)) {
+            self.row = self.row.min(self.jobs.len().saturating_sub(1));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use agenix_protocol::{
+        documents::{ActionStatus, QueueStats, WorkerStatus, parse},
+        ids::ActionId,
+    };
+
+    use super::{Key, Model, Screen, Wish};
+    use crate::glance::Glance;
+
+    fn action(id: &str, completed: u64) -> ActionStatus {
+        let json = format!(
+            r#"{{"action_id":"{id}","plan_id":"p","total_jobs":10,"pending":0,"running":0,"completed":{completed},"failed":0,"dead":0,
+                "cancelled":0,"queue":"ready","priority":0,"open":false,"created_at":"2026-01-31T08:00:00.000Z","completed_jobs_at":null}}"#
+        );
+        parse(json.as_bytes()).unwrap()
+    }
+
+    pub(in crate::top) fn glance(completed: u64) -> Glance {
+        let queues: QueueStats = parse(
+            br#"{"queue:ready":{"length":3,"oldest_job_age_seconds":1,"newest_job_age_seconds":1,"paused":false,"needs":[]},
+                "queue:scheduled":{"length":0,"next_job_due_in_seconds":null},"workers":{"total":1,"active":1,"idle":0}}"#,
+        )
+        .unwrap();
+        let worker: WorkerStatus = parse(
+            br#"{"worker_id":"w1","state":"active","hostname":"host","platform":"linux","agw_version":"1","capabilities":["sort"],
+                "max_concurrent_jobs":2,"active_jobs":1,"timed_out_jobs":0,"registered_at":"2026-01-31T08:00:00.000Z",
+                "last_seen_at":"2026-01-31T08:00:00.000Z","tags":{}}"#,
+        )
+        .unwrap();
+        Glance {
+            address: "here:1".into(),
+            workers: vec![worker],
+            queues,
+            actions: vec![action("b", completed), action("a", 0)],
+            plans: [("p".parse().unwrap(), "sort {}".to_owned())].into(),
+        }
+    }
+
+    fn model() -> Model {
+        let mut model = Model::new();
+        model.learn(glance(0));
+        model
+    }
+
+    #[test]
+    fn keys_move_and_open_and_go_back() {
+        let mut model = model();
+        assert_eq!(model.press(Key::Down), None);
+        assert_eq!((model.row, model.press(Key::Down), model.row), (1, None, 1), "the last row is the last");
+        assert_eq!(model.press(Key::Enter), Some(Wish::Look));
+        assert_eq!(model.screen, Screen::Jobs(ActionId::new("a").unwrap()));
+        assert_eq!(model.press(Key::Back), Some(Wish::Look));
+        assert_eq!(model.screen, Screen::Actions);
+        assert_eq!(
+            [model.press(Key::Back), model.press(Key::Letter('q'))],
+            [Some(Wish::Quit), Some(Wish::Quit)]
+        );
+        let seen: Vec<_> = (0..3)
+            .map(|_| {
+                model.press(Key::Next);
+                model.screen.clone()
+            })
+            .collect();
+        assert_eq!(seen, [Screen::Workers, Screen::Queues, Screen::Actions]);
+    }
+
+    #[test]
+    fn what_cannot_be_taken_back_waits_for_a_y() {
+        let mut model = model();
+        let wish = Wish::CancelAction(ActionId::new("b").unwrap());
+        assert_eq!(model.press(Key::Letter('c')), None);
+        assert!(model.said.contains("cancel all jobs of action b"), "{}", model.said);
+        assert_eq!(model.press(Key::Letter('n')), None);
+        assert_eq!(model.said, "nothing was done");
+        model.press(Key::Letter('c'));
+        assert_eq!(model.press(Key::Letter('y')), Some(wish));
+        assert_eq!(model.press(Key::Letter('r')), Some(Wish::RetryAction(ActionId::new("b").unwrap())));
+        model.press(Key::Letter('2'));
+        assert_eq!(model.press(Key::Letter('d')), Some(Wish::Drain("w1".parse().unwrap(), true)));
+        model.press(Key::Letter('3'));
+        assert_eq!(model.press(Key::Letter('p')), Some(Wish::Pause("ready".parse().unwrap(), true)));
+    }
+
+    #[test]
+    fn a_rate_is_what_has_ended_since() {
+        let mut model = model();
+        model.learn(glance(4));
+        model.learn(glance(4));
+        assert_eq!(model.rates, [4, 0]);
+    }
+}

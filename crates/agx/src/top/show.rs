@@ -1,0 +1,155 @@
+//! Looks again and again, hears the keys, does what they say.
+
+use std::time::Duration;
+
+use agenix_client::{Connection, Server};
+use agenix_protocol::{documents::JobStatus, ids::ActionId};
+use futures_util::future::try_join_all;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use tokio::{sync::mpsc, time::sleep};
+
+use super::{
+    model::{Key, Model, Screen, Wish},
+    view::draw,
+};
+use crate::{failure::Failure, glance};
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Most jobs of an action that are shown.
+const MOST_JOBS: usize = 200;
+
+/// Shows it until the person has seen enough.
+pub(crate) async fn show(server: &Server) -> Result<(), Failure> {
+    // Whatever is wrong is said before the screen is taken.
+    let mut connection = Some(Connection::open(server).await?);
+    let mut keys = keys();
+    let mut terminal = ratatui::try_init()?;
+    let shown = async {
+        let mut model = Model::new();
+        loop {
+            if let Err(failure) = look(server, &mut connection, &mut model).await {
+                model.said = format!("{failure}; trying again");
+                connection = None;
+            }
+            terminal.draw(|frame| draw(frame, &model))?;
+            let next = sleep(LOOK_EVERY);
+            tokio::pin!(next);
+            loop {
+                let key = tokio::select! {
+                    () = &mut next => break,
+                    key = keys.recv() => key,
+                };
+                // None: the terminal has gone.
+                let Some(key) = key else { return Ok(()) };
+                match key.and_then(|key| model.press(key)) {
+                    Some(Wish::Quit) => return Ok(()),
+                    Some(Wish::Look) => break,
+                    Some(wish) => {
+                        model.said = match obey(connection.as_mut(), wish).await {
+                            Ok(said) => said,
+                            Err(failure) => failure.to_string(),
+                        };
+                        break;
+                    }
+                    None => {}
+                }
+                terminal.draw(|frame| draw(frame, &model))?;
+            }
+        }
+    };
+    let shown = shown.await;
+    ratatui::restore();
+    shown
+}
+
+/// The keys as they are pressed; None for what only changes the screen. The thread ends with the process.
+fn keys() -> mpsc::UnboundedReceiver<Option<Key>> {
+    let (tell, keys) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        while let Ok(heard) = event::read() {
+            let key = match heard {
+                Event::Key(key) if key.kind != KeyEventKind::Release => key_of(key),
+                _ => None,
+            };
+            if tell.send(key).is_err() {
+                return;
+            }
+        }
+    });
+    keys
+}
+
+fn key_of(key: event::KeyEvent) -> Option<Key> {
+    Some(match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::Letter('q'),
+        KeyCode::Up | KeyCode::Char('k') => Key::Up,
+        KeyCode::Down | KeyCode::Char('j') => Key::Down,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown | KeyCode::Char(' ') => Key::PageDown,
+        KeyCode::Enter | KeyCode::Right => Key::Enter,
+        KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => Key::Back,
+        KeyCode::Tab => Key::Next,
+        KeyCode::Char(letter) => Key::Letter(letter),
+        _ => return None,
+    })
+}
+
+async fn look(
+    server: &Server,
+    connection: &mut Option<Connection>,
+    model: &mut Model,
+) -> Result<(), Failure> {
+    let connected = match connection.take() {
+        Some(connection) => connection,
+        None => Connection::open(server).await?,
+    };
+    let connection = connection.insert(connected);
+    model.learn(glance::look(connection, server.address()).await?);
+    match model.screen.clone() {
+        Screen::Jobs(action_id) => model.learn_jobs(jobs(connection, &action_id).await?),
+        Screen::Job(job_id) => model.job = connection.job(&job_id).await?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The first jobs of an action.
+async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>, Failure> {
+    let mut ids = connection.jobs_from(action_id, 0).await?;
+    ids.truncate(MOST_JOBS);
+    let asked = ids.iter().map(|job_id| {
+        let mut connection = connection.clone();
+        async move { connection.job(job_id).await }
+    });
+    Ok(try_join_all(asked).await?.into_iter().flatten().collect())
+}
+
+/// Does what is wished, and says so.
+async fn obey(connection: Option<&mut Connection>, wish: Wish) -> Result<String, Failure> {
+    let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
+    Ok(match wish {
+        Wish::Quit | Wish::Look => String::new(),
+        Wish::CancelAction(id) => {
+            format!("{} jobs of action {id} are cancelled", connection.cancel_action(&id).await?)
+        }
+        Wish::RetryAction(id) => {
+            format!("{} jobs of action {id} are tried again", connection.retry_action(&id).await?)
+        }
+        Wish::CancelJob(id) => {
+            connection.cancel_job(&id).await?;
+            format!("job {id} is cancelled")
+        }
+        Wish::RetryJob(id) => {
+            connection.retry_job(&id, true).await?;
+            format!("job {id} is tried again")
+        }
+        Wish::Drain(id, drains) => {
+            connection.drain_worker(&id, drains).await?;
+            format!("the worker {id} {}", if drains { "takes no more jobs" } else { "takes jobs again" })
+        }
+        Wish::Pause(queue, pauses) => {
+            connection.pause_queue(&queue, pauses).await?;
+            format!("the queue {queue} {}", if pauses { "is paused" } else { "goes on" })
+        }
+    })
+}

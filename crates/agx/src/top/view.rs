@@ -1,0 +1,258 @@
+//! Draws the model.
+
+use agenix_protocol::{
+    documents::{JobStatus, ReadyStats, Status, WorkerStatus},
+    names::queue_of,
+};
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style},
+    text::{Line, Text},
+    widgets::{Paragraph, Row, Sparkline, Table, TableState},
+};
+
+use super::model::{Model, Screen};
+use crate::glance::{Glance, state, took};
+
+/// Everything, for a screen of any size.
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
+    let [head, rates, body, foot] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(2),
+        Constraint::Min(1),
+        Constraint::Length(2),
+    ])
+    .areas(frame.area());
+    let Some(glance) = &model.glance else {
+        let said = if model.said.is_empty() { "looking …" } else { &model.said };
+        frame.render_widget(Paragraph::new(said), frame.area());
+        return;
+    };
+    frame.render_widget(Paragraph::new(heading(model, glance)), head);
+    let rates_shown: Vec<u64> = model.rates.iter().copied().collect();
+    frame.render_widget(Sparkline::default().data(&rates_shown).style(Style::new().fg(Color::Green)), rates);
+    match &model.screen {
+        Screen::Actions => actions(frame, body, model, glance),
+        Screen::Workers => workers(frame, body, model, glance),
+        Screen::Queues => queues(frame, body, model, glance),
+        Screen::Jobs(_) => jobs(frame, body, model),
+        Screen::Job(_) => job(frame, body, model),
+    }
+    let foot_text =
+        Text::from(vec![Line::from(model.said.clone()), Line::from(keys(&model.screen)).style(dim())]);
+    frame.render_widget(Paragraph::new(foot_text), foot);
+}
+
+fn dim() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
+}
+
+fn heading(model: &Model, glance: &Glance) -> Text<'static> {
+    let active = glance.workers.iter().filter(|worker| worker.state == "active");
+    let (busy, slots) = active.clone().fold((0, 0), |(busy, slots), worker| {
+        (busy + worker.active_jobs, slots + u64::from(worker.max_concurrent_jobs))
+    });
+    let waiting =
+        glance.queues.ready.length + glance.queues.others.values().map(|queue| queue.length).sum::<u64>();
+    let rate = model.rates.back().copied().unwrap_or_default();
+    let tabs = [(Screen::Actions, "1 actions"), (Screen::Workers, "2 workers"), (Screen::Queues, "3 queues")];
+    let tabs: String = tabs
+        .map(
+            |(screen, name)| if screen == model.screen { format!("[{name}] ") } else { format!(" {name}  ") },
+        )
+        .concat();
+    Text::from(vec![
+        Line::from(format!(
+            "{}   {} workers, {busy} of {slots} slots busy   {waiting} jobs wait   {rate} jobs/s",
+            glance.address,
+            active.count()
+        ))
+        .style(Style::new().add_modifier(Modifier::BOLD)),
+        Line::from(tabs),
+    ])
+}
+
+fn keys(screen: &Screen) -> &'static str {
+    match screen {
+        Screen::Actions => "↑↓ move  enter jobs  c cancel  r retry  tab next  q quit",
+        Screen::Workers => "↑↓ move  d drain  u resume  tab next  q quit",
+        Screen::Queues => "↑↓ move  p pause or resume  tab next  q quit",
+        Screen::Jobs(_) => "↑↓ move  enter open  c cancel  r retry  esc back  q quit",
+        Screen::Job(_) => "↑↓ scroll  c cancel  r retry  esc back  q quit",
+    }
+}
+
+/// A table whose row is lit that is meant.
+fn rows(
+    frame: &mut Frame<'_>,
+    at: Rect,
+    names: &[&'static str],
+    rows: Vec<Row<'_>>,
+    widths: &[Constraint],
+    row: usize,
+) {
+    let heading = Row::new(names.to_vec()).style(dim());
+    let lit = Style::new().add_modifier(Modifier::REVERSED);
+    let table = Table::new(rows, widths.to_vec()).header(heading).row_highlight_style(lit).column_spacing(2);
+    frame.render_stateful_widget(table, at, &mut TableState::new().with_selected(Some(row)));
+}
+
+fn colour(state: &str) -> Style {
+    match state {
+        "failed" | "dead" | "quarantined" => Style::new().fg(Color::Red),
+        "completed" => Style::new().fg(Color::Green),
+        "running" => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    }
+}
+
+fn actions(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
+    let row = |action: &agenix_protocol::documents::ActionStatus| {
+        let state = state(action);
+        Row::new(vec![
+            action.action_id.to_string(),
+            state.to_owned(),
+            format!("{}/{}", action.ended(), action.total_jobs),
+            action.unsuccessful().to_string(),
+            took(action),
+            glance.plans.get(&action.plan_id).cloned().unwrap_or_default(),
+        ])
+        .style(colour(state))
+    };
+    let widths = [
+        Constraint::Max(36),
+        Constraint::Length(9),
+        Constraint::Length(13),
+        Constraint::Length(7),
+        Constraint::Length(9),
+        Constraint::Fill(1),
+    ];
+    let all = glance.actions.iter().map(row).collect();
+    rows(frame, at, &["ACTION", "STATE", "ENDED", "FAILED", "TOOK", "PLAN"], all, &widths, model.row);
+}
+
+fn workers(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
+    let row = |worker: &WorkerStatus| {
+        Row::new(vec![
+            worker.worker_id.to_string(),
+            worker.state.clone(),
+            worker.hostname.clone(),
+            format!("{}/{}", worker.active_jobs, worker.max_concurrent_jobs),
+            worker.capabilities.commands().count().to_string(),
+            // To the second.
+            worker.last_seen_at.to_string().chars().take(19).collect(),
+        ])
+        .style(if worker.state == "active" { Style::new() } else { colour(&worker.state) })
+    };
+    let widths = [
+        Constraint::Max(36),
+        Constraint::Length(11),
+        Constraint::Max(24),
+        Constraint::Length(9),
+        Constraint::Length(6),
+        Constraint::Fill(1),
+    ];
+    let all = glance.workers.iter().map(row).collect();
+    rows(frame, at, &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"], all, &widths, model.row);
+}
+
+fn queues(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
+    let row = |name: &str, queue: &ReadyStats| {
+        let lacking = queue.needs.iter().filter(|demand| demand.workers == 0);
+        let lacking: Vec<String> = lacking.map(|demand| demand.wants().join(", ")).collect();
+        Row::new(vec![
+            name.to_owned(),
+            if queue.paused { "paused".into() } else { "open".into() },
+            queue.length.to_string(),
+            queue.oldest_job_age_seconds.map(|age| format!("{age} s")).unwrap_or_default(),
+            if lacking.is_empty() { String::new() } else { format!("no worker has {}", lacking.join("; ")) },
+        ])
+    };
+    let queues = &glance.queues;
+    let others = queues.others.iter().map(|(key, queue)| row(queue_of(key), queue));
+    let all = std::iter::once(row("ready", &queues.ready)).chain(others).collect();
+    let widths = [
+        Constraint::Max(36),
+        Constraint::Length(8),
+        Constraint::Length(10),
+        Constraint::Length(10),
+        Constraint::Fill(1),
+    ];
+    rows(frame, at, &["QUEUE", "STATE", "WAITING", "OLDEST", ""], all, &widths, model.row);
+}
+
+fn jobs(frame: &mut Frame<'_>, at: Rect, model: &Model) {
+    let row = |job: &JobStatus| {
+        Row::new(vec![
+            (job.index + 1).to_string(),
+            job.status.as_str().to_owned(),
+            job.exit_code.map(|code| code.to_string()).unwrap_or_default(),
+            job.inputs.get().to_owned(),
+            job.error.clone().unwrap_or_default(),
+        ])
+        .style(colour(job.status.as_str()))
+    };
+    let widths = [
+        Constraint::Length(7),
+        Constraint::Length(9),
+        Constraint::Length(4),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+    ];
+    let all = model.jobs.iter().map(row).collect();
+    rows(frame, at, &["INPUT", "STATE", "EXIT", "", ""], all, &widths, model.row);
+}
+
+fn job(frame: &mut Frame<'_>, at: Rect, model: &Model) {
+    let text = model.job.as_ref().map_or_else(|| "looking …".to_owned(), crate::glance::job_text);
+    let style = model.job.as_ref().map_or_else(Style::new, |job| match job.status {
+        Status::Failed | Status::Dead => colour("failed"),
+        _ => Style::new(),
+    });
+    let first = u16::try_from(model.row.min(text.lines().count().saturating_sub(1))).unwrap_or(u16::MAX);
+    let mut lines: Vec<Line<'_>> = text.lines().map(Line::from).collect();
+    if let Some(line) = lines.first_mut() {
+        *line = line.clone().style(style);
+    }
+    frame.render_widget(Paragraph::new(lines).scroll((first, 0)), at);
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::{Terminal, backend::TestBackend};
+
+    use super::draw;
+    use crate::top::model::{Key, Model, tests::glance};
+
+    fn seen(model: &Model, width: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, 12)).unwrap();
+        terminal.draw(|frame| draw(frame, model)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn everything_has_its_place_on_any_screen() {
+        let mut model = Model::new();
+        assert!(seen(&model, 60).contains("looking …"));
+        model.learn(glance(0));
+        model.learn(glance(10));
+        let actions = seen(&model, 100);
+        for text in [
+            "here:1   1 workers, 1 of 2 slots busy   3 jobs wait   10 jobs/s",
+            "[1 actions]",
+            "10/10",
+            "sort {}",
+            "c cancel",
+        ] {
+            assert!(actions.contains(text), "{text}\n{actions}");
+        }
+        model.press(Key::Next);
+        assert!(seen(&model, 100).contains("w1"));
+        model.press(Key::Next);
+        assert!(seen(&model, 100).contains("ready"));
+        for width in [1, 10, 300] {
+            seen(&model, width);
+        }
+    }
+}
