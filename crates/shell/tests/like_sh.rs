@@ -152,4 +152,12 @@ proptest! {
         let tasks = compile(&text, &placeholders).unwrap_or_else(|refusal| panic!("{refusal}\n{}", refusal.instead()));
         proptest::prop_assert_eq!(by_tasks(&tasks), by_sh(&text), "{}", text);
     }
+
+    #[test]
+    fn any_text_is_a_pipeline_or_refused(text in prop_oneof![any::<String>(), "[a-z$`'\"\\\\{}()|&;<>*?~#= \\n\\t!-]{0,40}"]) {
+        let placeholders = |name: &str| name.is_empty().then(|| "{{input.line}}".to_owned());
+        if let Err(refusal) = compile(&text, &placeholders) {
+            proptest::prop_assert!(refusal.marked().ends_with('^') && !refusal.instead().is_empty());
+        }
+    }
 }

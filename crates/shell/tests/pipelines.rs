@@ -107,6 +107,13 @@ fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
         ("awk '{{print}}'", "    ^^^^^^^^^^^", "'{{'", "{ {"),
         ("a 'x' $'y'", "      ^^^^", "not of POSIX", "'…'"),
     ];
+    for deep in
+        ["(".repeat(100_000), "$(".repeat(1000), "\"$(".repeat(1000), "`".repeat(1000), "{ ".repeat(100_000)]
+    {
+        let refusal = compile(&deep, &placeholder).expect_err("brackets");
+        assert!(refusal.to_string().contains("too many brackets"), "{}", refusal.instead());
+    }
+    assert_eq!(args(&format!("awk '{}'", "$(".repeat(1000))), ["$(".repeat(1000)], "as it is");
     let wrong: Vec<String> = cases
         .iter()
         .filter_map(|(text, mark, what, instead)| {
