@@ -148,6 +148,9 @@ fn without_any_agq_agx_says_what_to_do() {
     assert!(typo.err.contains("'action'"), "{}", typo.err);
     let blind = Ran::from(lab.command("agx").arg("top").output().unwrap()).expect(2);
     assert!(blind.err.contains("there is no terminal to show it on"), "{}", blind.err);
+    Ran::from(lab.command("agx").args(["man", "man1"]).output().unwrap()).expect(0);
+    let page = std::fs::read_to_string(lab.path().join("man1/agx-map.1")).unwrap();
+    assert!(page.contains("keep\\-order") && page.contains("EXTRA"), "{page}");
     for shell in ["bash", "zsh", "fish"] {
         let script = Ran::from(lab.command("agx").args(["completions", shell]).output().unwrap()).expect(0);
         assert!(script.out.contains("agx") && script.out.contains("history"), "{shell}");

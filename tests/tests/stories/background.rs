@@ -94,6 +94,26 @@ fn what_is_killed_comes_again() {
     assert_eq!(worker["state"], "active");
 }
 
+#[test]
+fn a_map_goes_on_when_agq_is_killed() {
+    let lab = Lab::on_files();
+    let _up = up(&lab);
+    let mut map = lab.command("agx");
+    let waits = "sh -c 'until test -e go; do sleep 0.02; done; echo {}'";
+    map.env("AGX_HOME", lab.path().join("home")).args(["map", "-k", "--", waits, ":::", "1", "2", "3"]);
+    let map = map.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("jobs run", || {
+        workers(&lab, "local").iter().any(|worker| worker["active_jobs"] != 0).then_some(())
+    });
+    let agq = child_of_the_keeper(&lab, "agq").unwrap();
+    kill_process(Pid::from_raw(agq).unwrap(), Signal::KILL).unwrap();
+    eventually("another agq runs", || (child_of_the_keeper(&lab, "agq")? != agq).then_some(()));
+    lab.file("go", "");
+    let ran = Ran::from(map.wait_with_output().unwrap()).expect(0);
+    assert_eq!(ran.out, "1\n2\n3\n");
+    assert!(ran.err.contains("waiting for it to come back"), "{}", ran.err);
+}
+
 /// The process of this name that was started with the lab's directory.
 fn child_of_the_keeper(lab: &Lab, name: &str) -> Option<i32> {
     let place = lab.path().join("home").canonicalize().unwrap().display().to_string();

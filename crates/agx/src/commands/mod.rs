@@ -34,6 +34,7 @@ use crate::{
         WorkerCommand, WorkflowCommand,
     },
     failure::Failure,
+    files::cannot_write,
     keeper,
     output::Output,
     top,
@@ -56,6 +57,7 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
             clap_complete::generate(shell, &mut Cli::command(), "agx", &mut std::io::stdout());
             Ok(())
         }
+        Command::Man { directory } => man(&directory),
         Command::Map(args) => map::run(server, *args, output).await,
         Command::Plan(command) => of_plans(server, command, output).await,
         Command::Action(command) => of_actions(server, command, output).await,
@@ -73,6 +75,13 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Schedule(command) => of_schedules(server, command, output).await,
         Command::Workflow(command) => of_workflows(server, command, output).await,
     }
+}
+
+/// `agx man`
+fn man(directory: &Path) -> Result<(), Failure> {
+    let written =
+        std::fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
+    written.map_err(|error| cannot_write(directory, &error))
 }
 
 /// `agx top`
