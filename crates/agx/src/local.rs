@@ -6,10 +6,12 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use agenix_client::Server;
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 use crate::failure::Failure;
 
@@ -19,6 +21,9 @@ const PREFIX: &str = "agx-";
 const MOST_PATH: usize = 100;
 /// Most bytes of a task's output that come back: as many as fit into one message.
 const KEPT_BYTES: &str = "4194304";
+
+/// How often it is looked whether both still run.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Both, and where they keep what they have.
 pub(crate) struct Local {
@@ -63,6 +68,16 @@ impl Local {
         let address = address(&self.dir.path().join("agq"));
         Server::new(&address, self.key.clone().into())
             .map_err(|what| Failure::usage(what, "choose another TMPDIR"))
+    }
+
+    /// Waits until one of them has ended although it should not.
+    pub(crate) async fn until_trouble(&mut self) -> Failure {
+        loop {
+            if let Some(failure) = self.trouble() {
+                return failure;
+            }
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// What became of one that has ended although it should not.

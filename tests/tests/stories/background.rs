@@ -10,6 +10,8 @@ use e2e::{Lab, Ran, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::support::process_of;
+
 /// agx with nothing said of any agq, and a key in the environment that belongs to another one.
 fn agx(lab: &Lab, args: &[&str]) -> Ran {
     let mut command: Command = lab.command("agx");
@@ -84,10 +86,10 @@ fn what_is_killed_comes_again() {
     let lab = Lab::on_files();
     let _up = up(&lab);
     let worker = workers(&lab, "local")[0].clone();
-    let pid = child_of_the_keeper(&lab, "agw").unwrap();
+    let pid = process_of("agw", &lab.path().join("home")).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     eventually("another worker runs", || {
-        let now = child_of_the_keeper(&lab, "agw")?;
+        let now = process_of("agw", &lab.path().join("home"))?;
         (now != pid).then_some(())
     });
     // The one that was killed holds its name until agq takes it for dead.
@@ -105,27 +107,13 @@ fn a_map_goes_on_when_agq_is_killed() {
     eventually("jobs run", || {
         workers(&lab, "local").iter().any(|worker| worker["active_jobs"] != 0).then_some(())
     });
-    let agq = child_of_the_keeper(&lab, "agq").unwrap();
+    let agq = process_of("agq", &lab.path().join("home")).unwrap();
     kill_process(Pid::from_raw(agq).unwrap(), Signal::KILL).unwrap();
-    eventually("another agq runs", || (child_of_the_keeper(&lab, "agq")? != agq).then_some(()));
+    eventually("another agq runs", || (process_of("agq", &lab.path().join("home"))? != agq).then_some(()));
     lab.file("go", "");
     let ran = Ran::from(map.wait_with_output().unwrap()).expect(0);
     assert_eq!(ran.out, "1\n2\n3\n");
     assert!(ran.err.contains("waiting for it to come back"), "{}", ran.err);
-}
-
-/// The process of this name that was started with the lab's directory.
-fn child_of_the_keeper(lab: &Lab, name: &str) -> Option<i32> {
-    let place = lab.path().join("home").canonicalize().unwrap().display().to_string();
-    let entries = std::fs::read_dir("/proc").unwrap().flatten();
-    let found = entries.filter_map(|entry| {
-        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let words = std::fs::read(entry.path().join("cmdline")).ok()?;
-        let words = String::from_utf8_lossy(&words).into_owned();
-        let program = words.split('\0').next()?.rsplit('/').next()?.to_owned();
-        (program == name && words.contains(&place)).then_some(pid)
-    });
-    found.last()
 }
 
 #[test]

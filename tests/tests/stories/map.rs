@@ -9,6 +9,8 @@ use std::{
 use e2e::{Lab, Ran, eventually, is_gone};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::process_of;
+
 /// `agx map` with nothing running; its directory for temporary files is the lab's `tmp`.
 fn map(lab: &Lab, args: &[&str]) -> Command {
     let tmp = lab.path().join("tmp");
@@ -256,6 +258,22 @@ fn killed_it_leaves_no_process_and_the_next_one_sweeps_up() {
         mapped(&lab, &["--", "true", ":::", "1"]).expect(0);
         left_behind(&lab).is_empty().then_some(())
     });
+}
+
+#[test]
+fn without_its_worker_it_ends_and_says_so() {
+    let lab = Lab::on_files();
+    let child = map(&lab, &["--", "sh -c 'touch runs; until test -e stop; do sleep 0.02; done'", ":::", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    eventually("the job runs", || lab.path().join("runs").exists().then_some(()));
+    let agw = process_of("agw", &lab.path().join("tmp")).unwrap();
+    kill_process(Pid::from_raw(agw).unwrap(), Signal::KILL).unwrap();
+    let ran = Ran::from(child.wait_with_output().unwrap()).expect(2);
+    // Nobody is left to end what a killed worker ran.
+    lab.file("stop", "");
+    assert!(ran.err.contains("agw of this command has ended"), "{}", ran.err);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{Shutdown, TcpStream},
+    path::Path,
     time::Duration,
 };
 
@@ -107,4 +108,18 @@ pub(crate) fn ended(lab: &Lab, agq: &Agq, action: &str) -> Value {
         let job = only_job(lab, agq, action);
         (!matches!(job["status"].as_str(), Some("pending" | "running"))).then_some(job)
     })
+}
+
+/// The process of this name that was started with something of this directory.
+pub(crate) fn process_of(name: &str, place: &Path) -> Option<i32> {
+    let place = place.canonicalize().unwrap().display().to_string();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let found = entries.filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let program = words.split('\0').next()?.rsplit('/').next()?.to_owned();
+        (program == name && words.contains(&place)).then_some(pid)
+    });
+    found.last()
 }

@@ -47,7 +47,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
     let delimiter = if args.null { b'\0' } else { b'\n' };
     let sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
-    let pipeline = read(&words, &args, sources.count())?;
+    let mut pipeline = read(&words, &args, sources.count())?;
     let skipped = match (&args.joblog, args.resume, args.resume_failed) {
         (Some(log), true, _) => done(log, Done::Ended)?,
         (Some(log), _, true) => done(log, Done::Well)?,
@@ -57,7 +57,6 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         return show(&pipeline, sources, &args, &skipped, output);
     }
     let given = if args.local { None } else { server.given()? };
-    let mut pipeline = pipeline;
     let cwd = cwd(&args, given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
@@ -69,6 +68,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let mapped = tokio::select! {
             mapped = map(&server, plan, pipeline, inputs, &args, output, true) => mapped,
             () = asked_to_end() => Err(Failure::Interrupted),
+            failure = local.until_trouble() => Err(failure),
         };
         // What agx saw is the consequence.
         return mapped.map_err(|failure| local.trouble().unwrap_or(failure));
