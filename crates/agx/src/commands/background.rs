@@ -44,11 +44,17 @@ pub(super) async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     let spec = Spec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let line = keeper::start(&dir, &spec)?;
     let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };
-    let workers = wait_for_worker(&profile.agq, &key).await?;
     home.change(|all| {
         all.profiles.insert(LOCAL.into(), profile.clone());
         all.current = Some(LOCAL.into());
     })?;
+    let workers = wait_for_worker(&profile.agq, &key).await?;
+    if workers == 0 {
+        return Err(Failure::usage(
+            format!("agq runs, and its worker has not come within {} s", PATIENCE.as_secs()),
+            format!("look at {}, and end both with `agx down`", dir.join("agw.log").display()),
+        ));
+    }
     let document =
         json!({"profile": LOCAL, "agq": profile.agq, "directory": dir, "says": line, "workers": workers});
     let key = dir.join(KEY);
@@ -122,14 +128,15 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
     })
 }
 
-/// Waits until agq has a worker; how many it has.
+/// Waits until agq has a worker that takes jobs; how many it has.
 async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, Failure> {
     let server = Server::new(agq, key.to_owned().into())
         .map_err(|what| Failure::usage(what, "choose another AGX_HOME"))?;
     let mut connection = Connection::open(&server).await?;
     let since = Instant::now();
     loop {
-        let workers = connection.workers().await?.len();
+        let workers = connection.workers().await?;
+        let workers = workers.iter().filter(|worker| worker.state == "active").count();
         if workers > 0 || since.elapsed() > PATIENCE {
             return Ok(workers);
         }

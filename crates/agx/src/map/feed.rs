@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use agenix_client::ClientError;
 use agenix_protocol::documents::{ActionSubmission, to_json};
 use serde_json::{Map, Value, value::RawValue};
 use tokio::{
@@ -94,7 +95,11 @@ impl Feed {
             let (batch, ended) = self.gather(&mut inputs).await?;
             is_last = ended;
             if !batch.inputs.is_empty() {
-                self.agq.add_inputs(&action_id, to_json(&batch.documents), count).await?;
+                match self.agq.add_inputs(&action_id, to_json(&batch.documents), count).await {
+                    // `--halt` has cancelled the action meanwhile: it takes no more, and none are wanted.
+                    Err(ClientError::Rejected(_)) if *self.stop.borrow() => return Ok(()),
+                    added => added?,
+                };
                 count += batch.inputs.len() as u64;
                 self.tell(batch.inputs);
             }
