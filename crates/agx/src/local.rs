@@ -46,7 +46,7 @@ impl Local {
     pub(crate) fn start(jobs: Option<u32>) -> Result<Self, Failure> {
         sweep();
         let dir = directory().map_err(|error| cannot("make a directory for it", &error))?;
-        let key = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+        let key = new_key();
         let socket = dir.path().join("agq");
         let mut agq = command("agq", &key)?;
         agq.args(["--end-with-stdin", "--no-tcp", "--http", "off", "--durability", "interval", "--socket"]);
@@ -148,6 +148,12 @@ pub(crate) fn settings_of_others() -> impl Iterator<Item = OsString> {
         name.to_str().is_some_and(|name| name.starts_with("AGQ_") || name.starts_with("AGW_"))
     };
     std::env::vars_os().map(|(name, _)| name).filter(is_one)
+}
+
+/// A session key: 64 hex digits, 244 random bits.
+pub(crate) fn new_key() -> String {
+    let [one, other] = [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()];
+    format!("{}{}", one.simple(), other.simple())
 }
 
 /// Where agq and agw are: beside this program, or on PATH.

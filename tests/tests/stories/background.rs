@@ -85,15 +85,13 @@ fn up_is_spoken_to_until_down() {
 fn what_is_killed_comes_again() {
     let lab = Lab::on_files();
     let _up = up(&lab);
-    let worker = workers(&lab, "local")[0].clone();
     let pid = process_of("agw", &lab.path().join("home")).unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     eventually("another worker runs", || {
         let now = process_of("agw", &lab.path().join("home"))?;
         (now != pid).then_some(())
     });
-    // The one that was killed holds its name until agq takes it for dead.
-    assert_eq!(worker["state"], "active");
+    assert_eq!(agx(&lab, &["map", "--", "echo", ":::", "again"]).expect(0).out, "again\n");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
     failure::Failure,
     home::{Home, Profile, check_name, write_secret},
     keeper::{self, Part, Spec},
-    local::program,
+    local::{new_key, program},
     output::Output,
 };
 
@@ -30,7 +30,7 @@ pub(super) async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     let dir = home.place(LOCAL)?;
     let key = match std::fs::read_to_string(dir.join(KEY)) {
         Ok(key) if !key.trim().is_empty() => key.trim().to_owned(),
-        _ => format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple()),
+        _ => new_key(),
     };
     let key_file = write_secret(&dir, KEY, &key)?;
     let socket = dir.join("agq.sock");
