@@ -107,6 +107,25 @@ fn whoever_has_a_key_logs_in_and_only_their_own_page_gives_commands() {
 }
 
 #[test]
+fn a_session_may_do_what_its_key_may_and_ends_with_it() {
+    let lab = Lab::new();
+    let key = "a".repeat(64);
+    let file = lab.file("agq.toml", &format!("[clients]\n\"alice\" = \"{key}\"\n"));
+    let agq = lab.agq(&["--http", "127.0.0.1:0", "--config", &file.display().to_string()]);
+    let mut alice = Visitor::new(&lab, &agq);
+    let known = alice.log_in(&key).body;
+    assert_eq!((known["name"].as_str(), known["role"].as_str()), (Some("alice"), Some("client")));
+    assert_eq!(alice.command(&["PLAN.LIST"]), json!({"reply": []}));
+    let refused = alice.command(&["QUEUE.PAUSE", "ready"]);
+    assert!(refused["error"].as_str().unwrap().starts_with("NOPERM"), "{refused}");
+    lab.file("agq.toml", "");
+    agq.reload();
+    eventually("her session is over", || {
+        (alice.ask("GET", "/dashboard/session", "").status == 401).then_some(())
+    });
+}
+
+#[test]
 fn what_happens_is_told_and_shown() {
     let lab = Lab::new();
     let agq = lab.agq(&["--http", "127.0.0.1:0"]);
