@@ -25,7 +25,8 @@ fn the_cases_beside_this_repository_pass() {
     assert!(failed.is_empty() && ran.code == 0, "{}\n{}\n{}", failed.join("\n"), ran.out, ran.err);
 }
 
-/// How an agq is started for a case, on files or on a database of its own.
+/// How an agq is started for a case, on files or on a database of its own. That one is named by
+/// the process, too: a port comes again within one run.
 fn spawn(lab: &Lab) -> String {
     let agq = format!("{}/agq --port 0 --http 127.0.0.1:{{port}} --data-dir {{dir}}", lab.bin().display());
     let Some(database) = lab.database() else { return agq };
@@ -34,7 +35,7 @@ fn spawn(lab: &Lab) -> String {
     let (server, name) = address.rsplit_once('/').expect("it has a name");
     let createdb = Postgres::programs().expect("the database runs").join("createdb");
     let script = format!(
-        "#!/bin/sh\nset -e\n{} -h {socket} -U agq {name}_$1\nexec {}/agq --port 0 --http 127.0.0.1:$1 --data-dir $2 --store '{server}/{name}_'$1'?host={socket}'\n",
+        "#!/bin/sh\nset -e\n{} -h {socket} -U agq {name}_$1_$$\nexec {}/agq --port 0 --http 127.0.0.1:$1 --data-dir $2 --store '{server}/{name}_'$1_$$'?host={socket}'\n",
         createdb.display(),
         lab.bin().display()
     );
