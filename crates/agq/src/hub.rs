@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use agenix_protocol::{documents::JOB_UPDATES, glob};
+use agenix_protocol::{documents::JOB_UPDATES, glob, names::is_reply};
 use bytes::Bytes;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// Most messages that wait for one listener: one that falls behind further is cut off, as Redis does.
 const MAX_WAITING: usize = 10_000;
@@ -36,6 +36,8 @@ struct Inner {
     listeners: HashMap<u64, Listener>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
+    /// Who waits for one message on a channel that nobody else hears (`names::is_reply`).
+    replies: HashMap<Bytes, oneshot::Sender<Bytes>>,
 }
 
 /// Where messages go to, and how many bytes of them may still wait.
@@ -102,6 +104,15 @@ impl Hub {
         self.lock().leave(number);
     }
 
+    /// The one message that comes on a channel for replies. Who gives up waiting drops the receiver.
+    pub(crate) fn reply_on(&self, channel: Bytes) -> oneshot::Receiver<Bytes> {
+        let (give, get) = oneshot::channel();
+        let replies = &mut self.lock().replies;
+        replies.retain(|_, waiting| !waiting.is_closed());
+        replies.insert(channel, give);
+        get
+    }
+
     /// There are other nodes: what is published is told to them, too. Messages that they are too slow for are not.
     pub(crate) fn tell_others(&self, others: mpsc::Sender<(Bytes, Bytes)>) {
         // Said once, when agq starts.
@@ -121,6 +132,10 @@ impl Hub {
         let mut inner = self.lock();
         // A copy: a slice would keep all that was read with it.
         let payload = Bytes::copy_from_slice(payload);
+        if is_reply(channel) {
+            let waiting = inner.replies.remove(channel);
+            return usize::from(waiting.is_some_and(|waiting| waiting.send(payload).is_ok()));
+        }
         let told = |pattern: Option<&Bytes>| Message {
             pattern: pattern.cloned(),
             channel: channel.clone(),
@@ -223,6 +238,21 @@ mod tests {
         hub.leave(1);
         assert_eq!(hub.publish(&text("job:updates"), &text("x")), 0);
         hub.tell_whether_heard(|is_heard| assert!(!is_heard));
+    }
+
+    #[test]
+    fn a_reply_is_heard_by_the_one_who_waits_for_it_alone_and_once() {
+        let hub = Hub::default();
+        let mut curious = hub.join(1, Arc::default());
+        hub.subscribe(1, By::Name, &text("worker:w:reply:r"));
+        hub.subscribe(1, By::Pattern, &text("*"));
+        let mut waits = hub.reply_on(text("worker:w:reply:r"));
+        assert_eq!(hub.publish(&text("worker:w:reply:r"), &text("x")), 1);
+        assert_eq!(waits.try_recv(), Ok(text("x")));
+        assert_eq!(hub.publish(&text("worker:w:reply:r"), &text("x")), 0);
+        drop(hub.reply_on(text("worker:w:reply:gone")));
+        assert_eq!(hub.publish(&text("worker:w:reply:gone"), &text("x")), 0);
+        assert!(curious.try_recv().is_err());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
-    documents::{JobDocument, Status},
+    documents::{JobDocument, JobOutput, OutputPosition, Status},
     ids::JobId,
 };
 use tokio::{
@@ -20,6 +20,7 @@ use tracing::info;
 
 use crate::{
     departures::Departures,
+    followed::Followed,
     job,
     link::Link,
     pipeline::Progress,
@@ -29,6 +30,7 @@ use crate::{
     stage::Workshop,
     stop::Stop,
     toolbox::Toolbox,
+    transcript::Transcript,
     vitals::Counters,
 };
 
@@ -50,6 +52,7 @@ pub(crate) struct Crew {
     /// Told when more jobs may be claimed.
     has_room: Notify,
     departures: Mutex<Departures>,
+    followed: Mutex<Followed>,
     /// Places for all that was claimed and is not reported.
     berths: Arc<Semaphore>,
     berth_count: u32,
@@ -96,6 +99,7 @@ impl Crew {
             jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), roster: Roster::default() }),
             has_room: Notify::new(),
             departures: Mutex::default(),
+            followed: Mutex::default(),
             berths: Arc::new(Semaphore::new(berth_count as usize)),
             berth_count,
             link: watch::Sender::new(None),
@@ -191,14 +195,15 @@ impl Crew {
         let Claimed { job, berth } = claimed;
         let (job_id, attempt, stop, number) =
             (job.job_id.clone(), job.attempt, Stop::default(), roster.next());
+        let transcript = Arc::<Transcript>::default();
         let lane = &self.lanes[slot as usize % self.lanes.len()];
         let task = lane.spawn({
-            let (crew, stop) = (Arc::clone(self), stop.clone());
+            let (crew, stop, transcript) = (Arc::clone(self), stop.clone(), Arc::clone(&transcript));
             let link = Link::new(self.link.subscribe(), Arc::clone(&self.lost));
             let slot = Slot { crew: Arc::clone(self), number: slot, took: None };
             async move {
                 tokio::select! {
-                    () = crew.work(&job, link, &stop, slot) => {}
+                    () = crew.work(&job, link, (&stop, &transcript), slot) => {}
                     // What is left of it is killed as it is dropped.
                     () = long_called(&stop) => {}
                 }
@@ -207,11 +212,17 @@ impl Crew {
                 crew.has_room.notify_one();
             }
         });
-        roster.add(Run { job_id, attempt, task: task.abort_handle(), stop });
+        roster.add(Run { job_id, attempt, task: task.abort_handle(), stop, transcript });
     }
 
     /// Runs a job, leaves its slot and reports it; quietly gives up when `stop` is called.
-    async fn work(&self, job: &JobDocument, mut link: Link, stop: &Stop, mut slot: Slot) {
+    async fn work(
+        &self,
+        job: &JobDocument,
+        mut link: Link,
+        (stop, transcript): (&Stop, &Transcript),
+        mut slot: Slot,
+    ) {
         let (workshop, started) = (self.workshop(), Instant::now());
         let (tell, told) = watch::channel(None);
         let progress = |now: Progress| {
@@ -221,9 +232,10 @@ impl Crew {
         let update = tokio::select! {
             // First: of a job that has ended nobody needs to hear that it runs.
             biased;
-            update = job::run(job, &workshop, stop, progress) => update,
+            update = job::run(job, &workshop, (stop, transcript), progress) => update,
             never = link.accompany(job, told, stop, &mut under_way) => match never {},
         };
+        transcript.end();
         let took = started.elapsed();
         slot.took = Some(took);
         // The next job starts, and this one is reported beside it.
@@ -246,6 +258,18 @@ impl Crew {
             () = reported => {}
             () = stop.called() => {}
         }
+    }
+
+    /// What a job writes, for whoever follows it; none if it is not known here any more.
+    pub(crate) fn output(&self, job_id: &JobId, position: &OutputPosition) -> Option<JobOutput> {
+        let running = locked(&self.jobs).roster.transcript(job_id);
+        let (attempt, transcript) = locked(&self.followed).of(job_id, running, Instant::now())?;
+        Some(transcript.since(job_id, attempt, position))
+    }
+
+    /// What nobody follows any more is let go.
+    pub(crate) fn forget_followed(&self) {
+        locked(&self.followed).forget(Instant::now());
     }
 
     /// These jobs are not ours any more: what runs of them is ended and not reported. Only runs with numbers below

@@ -48,6 +48,7 @@ pub(crate) async fn beat(
             }
             Err(error) => return error,
         };
+        crew.forget_followed();
         crew.cancel(&orders.cancel, next);
         challenges.take(&orders.verify, &crew.workshop(), &reports);
         tell.send_replace(orders);

@@ -11,14 +11,15 @@ use crate::{
     plans::Plans,
     stage::{self, Outputs, Workshop},
     stop::Stop,
+    transcript::Transcript,
 };
 
 /// Runs the job and says what became of it; after `stop` was called, nobody wants to hear that. `progress` is told before
-/// each stage.
+/// each stage, and `transcript` of each task.
 pub(crate) async fn run(
     job: &JobDocument,
     workshop: &Workshop,
-    stop: &Stop,
+    (stop, transcript): (&Stop, &Transcript),
     progress: impl Fn(Progress),
 ) -> JobUpdate {
     let stages = match read(job, &workshop.plans) {
@@ -33,7 +34,7 @@ pub(crate) async fn run(
         if let Some(now) = Progress::at(&stages, at) {
             progress(now);
         }
-        let ran = stage::run(stage, workshop, &mut outputs, stop).await;
+        let ran = stage::run(stage, workshop, &mut outputs, (stop, transcript)).await;
         results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
         if let Some(failed) = TaskResult::blamed(&results) {
             let reason = reason(failed);

@@ -7,6 +7,7 @@ mod config;
 mod crew;
 mod departures;
 mod errand;
+mod followed;
 mod heartbeat;
 mod helm;
 mod job;
@@ -27,6 +28,7 @@ mod spool;
 mod stage;
 mod stop;
 mod toolbox;
+mod transcript;
 mod vitals;
 mod worker;
 

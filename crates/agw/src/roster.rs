@@ -1,12 +1,12 @@
 //! Who runs: every job of this worker that has been started and is not reported yet.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use agenix_protocol::ids::JobId;
 use tokio::task::AbortHandle;
 use tracing::debug;
 
-use crate::stop::Stop;
+use crate::{stop::Stop, transcript::Transcript};
 
 /// The runs, by the order of their starts: a job may run twice, when agq forgot a claim and made it again.
 #[derive(Default)]
@@ -21,6 +21,7 @@ pub(crate) struct Run {
     pub(crate) attempt: u32,
     pub(crate) task: AbortHandle,
     pub(crate) stop: Stop,
+    pub(crate) transcript: Arc<Transcript>,
 }
 
 impl Roster {
@@ -58,6 +59,12 @@ impl Roster {
         self.runs.values().map(|run| run.job_id.clone()).collect()
     }
 
+    /// The attempt of a job that was begun last, and what it writes.
+    pub(crate) fn transcript(&self, job_id: &JobId) -> Option<(u32, Arc<Transcript>)> {
+        let run = self.runs.values().rev().find(|run| run.job_id == *job_id)?;
+        Some((run.attempt, Arc::clone(&run.transcript)))
+    }
+
     /// Ends all of them, unreported.
     pub(crate) fn abort(&mut self) {
         for run in std::mem::take(&mut self.runs).into_values() {
@@ -68,12 +75,15 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{Roster, Run};
     use crate::stop::Stop;
 
     fn run(job: &str, attempt: u32) -> (Run, Stop) {
         let (task, stop) = (tokio::spawn(std::future::pending::<()>()).abort_handle(), Stop::default());
-        (Run { job_id: job.parse().unwrap(), attempt, task, stop: stop.clone() }, stop)
+        let (job_id, transcript) = (job.parse().unwrap(), Arc::default());
+        (Run { job_id, attempt, task, stop: stop.clone(), transcript }, stop)
     }
 
     #[tokio::test]

@@ -2,9 +2,9 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use agenix_client::{Backoff, ClientError, Connection, OrderCalls, Server};
+use agenix_client::{Backoff, Call, ClientError, Connection, OrderCalls, Server};
 use agenix_protocol::{
-    documents::{JobDocument, WorkerRegistration},
+    documents::{JobDocument, OutputRequest, WorkerRegistration},
     ids::{JobId, QueueName, WorkerId},
     request::Wait,
 };
@@ -97,18 +97,21 @@ impl Session {
         ClientError::Unreachable { address: self.server.address(), reason }
     }
 
-    /// Tells `nudge` whenever agq has orders. A mere convenience: without it they come with the next heartbeat.
-    pub(crate) async fn listen(&self, nudge: &Notify) -> Infallible {
+    /// Tells `nudge` whenever agq has orders, and says with `tell_output` what a job writes when somebody wants
+    /// to know. A mere convenience: without it orders come with the next heartbeat.
+    pub(crate) async fn listen(&self, nudge: &Notify, tell_output: impl Fn(OutputRequest)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
             let error = match OrderCalls::open(&self.server, &self.worker_id).await {
                 Ok(mut calls) => {
                     backoff.reset();
+                    // What was called before was not heard.
+                    nudge.notify_one();
                     loop {
-                        // The first time too: what was called before was not heard.
-                        nudge.notify_one();
-                        if let Err(error) = calls.next().await {
-                            break error;
+                        match calls.next().await {
+                            Ok(Call::Orders) => nudge.notify_one(),
+                            Ok(Call::Output(request)) => tell_output(request),
+                            Err(error) => break error,
                         }
                     }
                 }

@@ -8,6 +8,7 @@ use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,6 +23,7 @@ use crate::{
     spool::{Spool, kept, rewound},
     stop::Stop,
     toolbox::Toolbox,
+    transcript::{Transcript, Written},
 };
 
 /// What running needs besides the stage itself.
@@ -37,18 +39,30 @@ pub(crate) struct Workshop {
 }
 
 /// What tasks wrote, for the tasks that read it.
-pub(crate) type Outputs = HashMap<u32, File>;
+pub(crate) type Outputs = HashMap<u32, Arc<File>>;
 
 /// A process of the stage with what it writes to.
 struct Running {
     process: Process,
     stdout: Out,
     /// What it complained of, where that is kept for the result.
-    stderr: Option<File>,
+    stderr: Option<Arc<File>>,
+}
+
+impl Running {
+    /// What of it can be followed.
+    fn written(&self, command: &Command) -> Written {
+        let stdout = match &self.stdout {
+            Out::File(file) if command.stdout == Stdout::Spool => Some(Arc::clone(file)),
+            _ => None,
+        };
+        let (task_number, command) = (command.task_number, command.program.clone());
+        Written { task_number, command, stdout, stderr: self.stderr.clone() }
+    }
 }
 
 enum Out {
-    File(File),
+    File(Arc<File>),
     Joint(Passage),
 }
 
@@ -58,7 +72,7 @@ pub(crate) async fn run(
     stage: &Stage,
     workshop: &Workshop,
     outputs: &mut Outputs,
-    stop: &Stop,
+    (stop, transcript): (&Stop, &Transcript),
 ) -> Result<Vec<TaskResult>, TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
     let mut before = None;
@@ -66,6 +80,7 @@ pub(crate) async fn run(
         // Whatever runs already is killed when `running` is dropped.
         let (started, to_next) =
             start(command, before.take(), workshop, outputs).map_err(|error| not_started(command, &error))?;
+        transcript.add(started.written(command));
         running.push(started);
         before = to_next;
     }
@@ -109,17 +124,17 @@ fn start(
         }
         Stdout::File(path) => {
             let file = create(command, "stdout", path)?;
-            (Out::File(file.try_clone()?), file.into(), None)
+            (Out::File(Arc::new(file.try_clone()?)), file.into(), None)
         }
         Stdout::Spool => {
             let file = workshop.spool.file()?;
-            (Out::File(file.try_clone()?), file.into(), None)
+            (Out::File(Arc::new(file.try_clone()?)), file.into(), None)
         }
     };
     let (stderr, child_stderr): (_, OwnedFd) = match &command.stderr {
         Stderr::Spool => {
             let file = workshop.spool.file()?;
-            (Some(file.try_clone()?), file.into())
+            (Some(Arc::new(file.try_clone()?)), file.into())
         }
         Stderr::File(path) => (None, create(command, "stderr", path)?.into()),
         Stderr::Stdout => (None, child_stdout.try_clone()?),

@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::{Backoff, ClientError, Server};
+use agenix_client::{Backoff, ClientError, Connection, Server};
 use agenix_protocol::{
-    documents::{Capabilities, Orders, WorkerRegistration},
+    documents::{Capabilities, Orders, OutputRequest, WorkerRegistration},
     ids::{JobId, QueueName},
 };
 use tokio::{
     sync::{Notify, watch},
+    task::spawn_blocking,
     time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
@@ -162,7 +163,7 @@ impl Worker {
         crew.report_over(Some(session.reports.clone()));
         let (nudge, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
         let beat = heartbeat::beat(session, &self.vitals, &crew, &nudge, &tell);
-        let calls = session.listen(&nudge);
+        let calls = session.listen(&nudge, |request| tell_output(&crew, &session.reports, request));
         tokio::pin!(beat, calls);
         let mut claims = Some(claims);
         loop {
@@ -239,6 +240,20 @@ async fn hand_back(session: &Session, crew: &Crew) -> Result<(), ClientError> {
     }
     debug!(waited, running = running.len(), "what was claimed ahead is given back");
     session.keep_only(running).await
+}
+
+/// Somebody follows a job.
+fn tell_output(crew: &Arc<Crew>, reports: &Connection, request: OutputRequest) {
+    let (crew, mut reports) = (Arc::clone(crew), reports.clone());
+    tokio::spawn(async move {
+        let OutputRequest { request_id, job_id, position } = request;
+        // A disk that hangs holds up nobody else.
+        let output = spawn_blocking(move || crew.output(&job_id, &position)).await;
+        let output = output.expect("reading what a job wrote does not panic");
+        if let Err(error) = reports.bring_output(&request_id, output.as_ref()).await {
+            debug!(%error, "what a job writes could not be told");
+        }
+    });
 }
 
 /// A report found the connection dead.

@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Down(DownArgs),
     /// Make this machine a worker of an agq elsewhere, by the line that `agq token` printed there
     Join(JoinArgs),
+    /// Print what a job, or the jobs of an action, wrote; with -f what they write, wherever they run
+    Logs(LogsArgs),
     /// List the latest actions
     History {
         /// How many
@@ -105,6 +107,20 @@ pub(crate) struct UpArgs {
     /// More options for agq, behind --, as -- --bind 0.0.0.0 --insecure
     #[arg(last = true, value_name = "OPTION")]
     pub(crate) agq: Vec<String>,
+}
+
+/// Whose output.
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// A job or an action; before each line of an action's jobs stands the number of the input
+    #[arg(value_name = "JOB|ACTION")]
+    pub(crate) id: ActionId,
+    /// Go on until it has ended
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+    /// Only of this task, by its number
+    #[arg(long, value_name = "N")]
+    pub(crate) task: Option<u32>,
 }
 
 /// What to end.

@@ -22,6 +22,9 @@ pub(crate) enum Failure {
     /// The person stopped waiting.
     #[error("not waiting any more; action {0} goes on")]
     Detached(ActionId),
+    /// The person has seen enough of what a job or an action writes.
+    #[error("not following any more; {0} goes on")]
+    Unfollowed(ActionId),
     /// The person did not want it any more, and it has ended.
     #[error("ended before all jobs had")]
     Interrupted,
@@ -38,7 +41,7 @@ impl Failure {
             Self::Usage { .. } => 2,
             Self::NoServer { .. } => 3,
             Self::Rejected { .. } => 4,
-            Self::Detached(_) | Self::Interrupted => 130,
+            Self::Detached(_) | Self::Unfollowed(_) | Self::Interrupted => 130,
             Self::BrokenPipe => 141,
         }
     }
@@ -50,7 +53,7 @@ impl Failure {
             Self::Usage { .. } => "usage",
             Self::NoServer { .. } => "no_server",
             Self::Rejected { .. } => "rejected",
-            Self::Detached(_) => "detached",
+            Self::Detached(_) | Self::Unfollowed(_) => "detached",
             Self::Interrupted => "interrupted",
             Self::BrokenPipe => "broken_pipe",
         }
@@ -65,6 +68,7 @@ impl Failure {
             Self::Detached(id) => {
                 Some(format!("watch it again with `agx action watch {id}`; `agx action cancel {id}` ends it"))
             }
+            Self::Unfollowed(id) => Some(format!("follow it again with `agx logs -f {id}`")),
             Self::Jobs(_) | Self::Interrupted | Self::BrokenPipe => None,
         }
     }

@@ -10,6 +10,7 @@ mod glance;
 mod home;
 mod keeper;
 mod local;
+mod logs;
 mod map;
 mod output;
 mod patient;

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use agenix_client::{Backoff, ClientError, Connection, Server};
 use agenix_protocol::{
-    documents::{ActionStatus, ActionSubmission, JobStatus, Plan, QueueStats, Status, to_json},
+    documents::{
+        ActionStatus, ActionSubmission, JobOutput, JobStatus, OutputPosition, Plan, QueueStats, Status,
+        to_json,
+    },
     ids::{ActionId, JobId, PlanId},
 };
 use futures_util::future::try_join_all;
@@ -93,6 +96,15 @@ impl Patient {
             try_join_all(asked).await
         })
         .await
+    }
+
+    /// JOB.OUTPUT
+    pub(crate) async fn job_output(
+        &mut self,
+        job_id: &JobId,
+        position: &OutputPosition,
+    ) -> Result<Option<JobOutput>, ClientError> {
+        self.insist(async |connection| connection.job_output(job_id, Some(position)).await).await
     }
 
     /// ACTION.CANCEL

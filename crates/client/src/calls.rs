@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::{
     documents::{
-        self, ActionStatus, ActionSubmission, Answer, Explanation, JobDocument, JobStatus, JobUpdate, Orders,
-        Plan, QueueStats, Status, WorkerRegistration, WorkerStatus,
+        self, ActionStatus, ActionSubmission, Answer, Explanation, JobDocument, JobOutput, JobStatus,
+        JobUpdate, Orders, OutputPosition, Plan, QueueStats, Status, WorkerRegistration, WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
     request::{BlockingPop, ClientCommand, End, Page, Request, Slice, Wait},
@@ -153,6 +153,17 @@ impl Connection {
         optional_document(reply)?.ok_or_else(|| ClientError::Unexpected("no explanation".into()))
     }
 
+    /// JOB.OUTPUT: what the tasks of a running job write beyond `position`; none where no worker knows of it.
+    pub async fn job_output(
+        &mut self,
+        job_id: &JobId,
+        position: Option<&OutputPosition>,
+    ) -> Result<Option<JobOutput>, ClientError> {
+        let position = position.map(|position| documents::to_json(position).into());
+        let reply = self.call(&Request::JobOutput { job_id: job_id.clone(), position }).await?;
+        optional_document(reply)
+    }
+
     /// JOB.STATUS
     pub async fn job(&mut self, job_id: &JobId) -> Result<Option<JobStatus>, ClientError> {
         let reply = self.call(&Request::JobStatus { job_id: job_id.clone() }).await?;
@@ -209,6 +220,16 @@ impl Connection {
         let challenge_id = challenge_id.to_owned().into();
         let answer = documents::to_json(answer).into();
         self.call(&Request::WorkerAnswer { challenge_id, answer }).await.map(drop)
+    }
+
+    /// WORKER.OUTPUT: what a job writes; none where it is not known here.
+    pub async fn bring_output(
+        &mut self,
+        request_id: &str,
+        output: Option<&JobOutput>,
+    ) -> Result<(), ClientError> {
+        let (request_id, output) = (request_id.to_owned().into(), documents::to_json(&output).into());
+        self.call(&Request::WorkerOutput { request_id, output }).await.map(drop)
     }
 
     /// WORKER.UNREGISTER

@@ -23,5 +23,5 @@ pub use connection::{Connection, Server};
 pub use error::ClientError;
 pub use key::{KEY_HELP, KeyError, key_in, session_key};
 pub use later::{Begun, Scheduled};
-pub use orders::OrderCalls;
+pub use orders::{Call, OrderCalls};
 pub use token::Token;

@@ -1,8 +1,13 @@
-//! The channel on which agq calls a worker: a message there means that the next heartbeat should not be waited for.
+//! The channel on which agq calls a worker: a message there means that the next heartbeat should not be waited for, or that
+//! somebody follows a job.
 
 use std::time::Duration;
 
-use agenix_protocol::{ids::WorkerId, names::orders_channel};
+use agenix_protocol::{
+    documents::{OutputCall, OutputRequest, parse},
+    ids::WorkerId,
+    names::orders_channel,
+};
 use futures_util::StreamExt;
 use redis::{
     RedisError, Value,
@@ -16,6 +21,21 @@ use crate::{connection::Server, error::ClientError};
 const ANSWER_BOUND: Duration = Duration::from_secs(10);
 /// How long nothing is heard before agq is asked whether it is still there: a way that nobody uses may be closed.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// What agq calls a worker for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// It has orders: a heartbeat brings them. Whatever is not known means that, too.
+    Orders,
+    /// Somebody wants to know what a job writes.
+    Output(OutputRequest),
+}
+
+impl Call {
+    fn read(message: &[u8]) -> Self {
+        parse::<OutputCall>(message).map_or(Self::Orders, |call| Self::Output(call.output))
+    }
+}
 
 /// A connection that listens to the calls for one worker.
 pub struct OrderCalls {
@@ -41,10 +61,10 @@ impl OrderCalls {
     }
 
     /// Waits for the next call. The error means that the connection is of no more use.
-    pub async fn next(&mut self) -> Result<(), ClientError> {
+    pub async fn next(&mut self) -> Result<Call, ClientError> {
         loop {
             match timeout(SILENCE, self.calls.next()).await {
-                Ok(Some(_call)) => return Ok(()),
+                Ok(Some(call)) => return Ok(Call::read(call.get_payload_bytes())),
                 Ok(None) => {
                     let reason = "the connection was closed".into();
                     return Err(ClientError::Unreachable { address: self.address.clone(), reason });
@@ -61,4 +81,17 @@ impl OrderCalls {
 
 fn silent(address: &str) -> ClientError {
     ClientError::Unreachable { address: address.to_owned(), reason: "it did not answer in time".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Call;
+
+    #[test]
+    fn whatever_is_not_known_means_orders() {
+        assert_eq!(Call::read(b"heartbeat"), Call::Orders);
+        assert_eq!(Call::read(br#"{"dance":{}}"#), Call::Orders);
+        let asked = Call::read(br#"{"output":{"request_id":"r","job_id":"j","position":{}}}"#);
+        assert!(matches!(asked, Call::Output(request) if request.request_id == "r"), "it was not understood");
+    }
 }

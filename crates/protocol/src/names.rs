@@ -16,6 +16,18 @@ pub fn orders_channel(worker_id: &str) -> String {
     format!("worker:{worker_id}:orders")
 }
 
+/// The channel on which the answer of a worker to one request comes back, to the one who waits for it alone.
+pub fn reply_channel(worker_id: &str, request_id: &str) -> String {
+    format!("worker:{worker_id}:reply:{request_id}")
+}
+
+/// Whether a channel is a [`reply_channel`].
+pub fn is_reply(channel: &[u8]) -> bool {
+    // Neither a worker's id nor a request's has a colon.
+    let mut parts = channel.split(|&byte| byte == b':');
+    parts.next() == Some(b"worker") && parts.nth(1) == Some(b"reply")
+}
+
 /// The queue that is `name` or, as a key, `queue:name`.
 pub fn queue_of(name: &str) -> &str {
     name.strip_prefix("queue:").unwrap_or(name)
@@ -36,12 +48,19 @@ pub fn is_reserved(key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{claimed_queue, is_reserved};
+    use super::{claimed_queue, is_reply, is_reserved, orders_channel, reply_channel};
 
     #[test]
     fn only_whole_prefixes_are_reserved() {
         assert!(is_reserved(b"queue:ready") && is_reserved(b"worker:w1:stats"));
         assert!(!is_reserved(b"queues") && !is_reserved(b"my:queue:ready"));
+    }
+
+    #[test]
+    fn a_reply_has_a_channel_of_its_own() {
+        assert!(is_reply(reply_channel("w1", "r1").as_bytes()));
+        assert!(is_reserved(reply_channel("w1", "r1").as_bytes()));
+        assert!(!is_reply(orders_channel("w1").as_bytes()) && !is_reply(b"worker:reply:x"));
     }
 
     #[test]

@@ -187,6 +187,17 @@ pub enum Rejection {
     /// An answer to no challenge.
     #[error("Challenge not found: {0}")]
     ChallengeNotFound(String),
+    /// A JOB.OUTPUT or WORKER.OUTPUT whose document is not one.
+    #[error("Invalid output: {0}")]
+    InvalidOutput(String),
+    /// Nothing was heard of the worker that was asked what a job writes.
+    #[error("Output not available: worker {worker} did not answer within {seconds} seconds")]
+    OutputTimedOut {
+        /// The worker.
+        worker: WorkerId,
+        /// How long agq waited.
+        seconds: u64,
+    },
     /// A key that may not do this.
     #[error("{0}")]
     NotPermitted(String),

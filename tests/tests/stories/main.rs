@@ -22,6 +22,7 @@ mod http;
 mod lifecycle;
 mod like_redis;
 mod load;
+mod logs;
 mod map;
 mod nodes;
 mod orders;

@@ -56,6 +56,19 @@ fn a_job_is_found_at_another_node_where_nobody_listens() {
 }
 
 #[test]
+fn what_a_job_writes_is_seen_from_another_node() {
+    let lab = Lab::of_nodes();
+    let (here, there) = (lab.agq(&[]), lab.agq(&[]));
+    let _agw = lab.agw(&there, "w1", &[]);
+    lab.submit_plan(&here, &plan("p", "sh", &["-c", "echo seen; exec sleep 600"]));
+    lab.submit_action(&here, "p", "a", "[{}]");
+    // The nodes have to hear of each other first, and the job has to begin.
+    eventually("what it writes", || {
+        (lab.agx(&here, &["logs", "a"]).expect(0).out == "[0] seen\n").then_some(())
+    });
+}
+
+#[test]
 fn lists_messages_and_updates_go_from_node_to_node() {
     let lab = Lab::of_nodes();
     let (here, there) = (lab.agq(&ONLY_TOLD), lab.agq(&ONLY_TOLD));

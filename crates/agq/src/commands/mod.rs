@@ -15,6 +15,7 @@ mod keyspace;
 mod metrics;
 mod notice;
 pub(crate) mod ojs;
+mod output;
 mod plan;
 mod queue;
 mod recorded;
@@ -175,6 +176,7 @@ async fn plain(house: &House, caller: &Caller, request: Request) -> Outcome {
         Request::JobRetry { job_id, force } => job::retry(house, &job_id, force).await,
         Request::JobCancel { job_id } => job::cancel(house, &job_id).await,
         Request::JobExplain { job_id } => explain::explain(house, &job_id).await,
+        Request::JobOutput { job_id, position } => output::show(house, &job_id, position.as_ref()).await,
         Request::JobsSearch { search } => job::search(house, search).await,
         other => workers(house, caller, other).await,
     }
@@ -198,6 +200,9 @@ async fn workers(house: &House, caller: &Caller, request: Request) -> Outcome {
         }
         Request::WorkerAnswer { challenge_id, answer } => {
             challenge::answer(house, caller, &challenge_id, &answer).await
+        }
+        Request::WorkerOutput { request_id, output } => {
+            output::bring(house, caller, &request_id, &output).await
         }
         Request::CapabilitySearch { words, limit } => capability::search(house, &words, limit).await,
         Request::QueueStats { queue } => stats::stats(house, queue.as_deref()).await,

@@ -8,6 +8,7 @@ mod background;
 mod change;
 mod doctor;
 mod job;
+mod logs;
 mod map;
 mod overview;
 mod plan;
@@ -50,6 +51,7 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Join(args) => background::join(&args, output).await,
         Command::Keep { directory } => keeper::run(&directory).await,
         Command::Profile(command) => profile::run(server, command, output),
+        Command::Logs(args) => logs::run(server, &args, output).await,
         Command::History { most } => overview::history(server, most, output).await,
         Command::Top => top(server).await,
         Command::Doctor => doctor::run(server, output).await,

@@ -181,21 +181,27 @@ impl Kept {
         }
     }
 
-    fn to_text(&self) -> (String, Option<&'static str>) {
-        match std::str::from_utf8(&self.bytes) {
-            Ok(text) => (text.to_owned(), None),
-            Err(_) => (BASE64.encode(&self.bytes), Some("base64")),
-        }
-    }
-
     fn from_text(text: String, encoding: Option<&str>, total: Option<u64>) -> Result<Self, String> {
-        let bytes = match encoding {
-            None => text.into_bytes(),
-            Some("base64") => BASE64.decode(text).map_err(|error| error.to_string())?,
-            Some(other) => return Err(format!("unknown encoding '{other}', expected base64")),
-        };
+        let bytes = bytes_of(text, encoding)?;
         let total = total.unwrap_or(bytes.len() as u64);
         Ok(Self { bytes, total })
+    }
+}
+
+/// Bytes as JSON has them: as text where they are some, and else encoded, which the second says.
+pub(super) fn text_of(bytes: &[u8]) -> (String, Option<&'static str>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (text.to_owned(), None),
+        Err(_) => (BASE64.encode(bytes), Some("base64")),
+    }
+}
+
+/// The way back.
+pub(super) fn bytes_of(text: String, encoding: Option<&str>) -> Result<Vec<u8>, String> {
+    match encoding {
+        None => Ok(text.into_bytes()),
+        Some("base64") => BASE64.decode(text).map_err(|error| error.to_string()),
+        Some(other) => Err(format!("unknown encoding '{other}', expected base64")),
     }
 }
 
@@ -204,7 +210,7 @@ macro_rules! kept_fields {
         mod $module {
             use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-            use super::Kept;
+            use super::{Kept, text_of};
 
             #[derive(Serialize, Deserialize)]
             struct Fields {
@@ -219,7 +225,7 @@ macro_rules! kept_fields {
             }
 
             pub(super) fn serialize<S: Serializer>(kept: &Kept, to: S) -> Result<S::Ok, S::Error> {
-                let (text, encoding) = kept.to_text();
+                let (text, encoding) = text_of(&kept.bytes);
                 let encoding = encoding.map(str::to_owned);
                 Fields { text, encoding, total: Some(kept.total), truncated: kept.is_truncated() }
                     .serialize(to)

@@ -7,6 +7,7 @@ mod explain;
 mod job;
 mod ojs;
 mod orders;
+mod output;
 mod plan;
 mod queue;
 mod worker;
@@ -23,6 +24,7 @@ pub use ojs::{
     OjsJob, OjsNack, OjsObject, OjsOptions, OjsProgress, OjsRegistration,
 };
 pub use orders::{Answer, Challenge, Orders};
+pub use output::{JobOutput, OutputCall, OutputPosition, OutputRequest, Piece, TaskOutput, TaskPosition};
 pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};

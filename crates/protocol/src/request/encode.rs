@@ -97,6 +97,9 @@ impl Request {
             Self::JobRetry { job_id, force: true } => words(["JOB.RETRY", job_id.as_str(), "FORCE"]),
             Self::JobCancel { job_id } => words(["JOB.CANCEL", job_id.as_str()]),
             Self::JobExplain { job_id } => words(["JOB.EXPLAIN", job_id.as_str()]),
+            Self::JobOutput { job_id, position } => {
+                command("JOB.OUTPUT", std::iter::once(&text(job_id.as_str())).chain(position))
+            }
             Self::JobsSearch { search } => command("JOBS.SEARCH", &search.encode()),
             _ => return None,
         })
@@ -111,6 +114,7 @@ impl Request {
             }
             Self::WorkerUnregister { worker_id } => words(["WORKER.UNREGISTER", worker_id.as_str()]),
             Self::WorkerAnswer { challenge_id, answer } => command("WORKER.ANSWER", [challenge_id, answer]),
+            Self::WorkerOutput { request_id, output } => command("WORKER.OUTPUT", [request_id, output]),
             Self::WorkerGet { worker_id } => words(["WORKER.GET", worker_id.as_str()]),
             Self::WorkerDrain { worker_id } => words(["WORKER.DRAIN", worker_id.as_str()]),
             Self::WorkerTerminate { worker_id } => words(["WORKER.TERMINATE", worker_id.as_str()]),

@@ -1,0 +1,50 @@
+//! JOB.OUTPUT and WORKER.OUTPUT: what the tasks of a running job write, asked of the worker that runs it.
+
+use std::time::Duration;
+
+use agenix_protocol::{
+    documents::{self, JobOutput, OutputCall, OutputPosition, OutputRequest, Status},
+    ids::{JobId, WorkerId},
+    names::{orders_channel, reply_channel},
+    resp::Reply,
+};
+use agenix_rules::rejection::Rejection;
+use bytes::Bytes;
+
+use super::{Outcome, identity};
+use crate::house::{Caller, House};
+
+/// How long a worker has to answer, in seconds.
+const SECONDS: u64 = 3;
+
+/// JOB.OUTPUT
+pub(super) async fn show(house: &House, job_id: &JobId, position: Option<&Bytes>) -> Outcome {
+    let known = position.map(|json| documents::parse::<OutputPosition>(json)).transpose();
+    let known = known.map_err(|error| Rejection::InvalidOutput(error.to_string()))?;
+    let job = house.store.job_record(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
+    // Whoever followed it is told what it wrote last; all others find that in its results.
+    let is_wanted = job.status() == Status::Running || known.is_some();
+    let worker = job.holder.as_deref().filter(|_| is_wanted).and_then(|holder| WorkerId::new(holder).ok());
+    let Some(worker) = worker else { return Ok(Reply::Nil) };
+    let request_id = house.clock.challenge_id();
+    let answer = house.hub.reply_on(reply_channel(worker.as_str(), &request_id).into());
+    let request = OutputRequest { request_id, job_id: job_id.clone(), position: known.unwrap_or_default() };
+    let call = documents::to_json(&OutputCall { output: request });
+    house.hub.publish(&orders_channel(worker.as_str()).into(), &call.into());
+    let answer = house.clock.within(Duration::from_secs(SECONDS), answer).await;
+    let Some(Ok(answer)) = answer else {
+        return Err(Rejection::OutputTimedOut { worker, seconds: SECONDS }.into());
+    };
+    Ok(if &answer[..] == b"null" { Reply::Nil } else { Reply::Bulk(answer) })
+}
+
+/// WORKER.OUTPUT: only who was asked can answer, for the channel has its name. Whether anyone still waits is not known here:
+/// it may be at another node.
+pub(super) async fn bring(house: &House, caller: &Caller, request_id: &[u8], output: &[u8]) -> Outcome {
+    let output: Option<JobOutput> =
+        documents::parse(output).map_err(|error| Rejection::InvalidOutput(error.to_string()))?;
+    let own = identity::reporter_id(house, caller).await?.ok_or(Rejection::NotRegistered)?;
+    let channel = reply_channel(own.as_str(), &String::from_utf8_lossy(request_id));
+    house.hub.publish(&channel.into(), &documents::to_json(&output).into());
+    Ok(Reply::ok())
+}

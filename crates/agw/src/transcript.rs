@@ -1,0 +1,137 @@
+//! What the tasks of a running job write, for whoever follows it: nothing is copied until somebody asks.
+
+use std::{
+    fs::File,
+    os::unix::fs::FileExt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use agenix_protocol::{
+    documents::{JobOutput, OutputPosition, Piece, TaskOutput, TaskPosition},
+    ids::JobId,
+};
+
+/// Most bytes of all streams that are told at once.
+pub(crate) const MOST_AT_ONCE: usize = 64 * 1024;
+
+/// The streams of the tasks that were started so far, in the attempt that runs or has just ended.
+#[derive(Default)]
+pub(crate) struct Transcript {
+    tasks: Mutex<Vec<Written>>,
+    has_ended: AtomicBool,
+}
+
+/// Where a task writes to. A stream that a pipe or a file of the user's takes is not there.
+pub(crate) struct Written {
+    pub(crate) task_number: u32,
+    pub(crate) command: String,
+    pub(crate) stdout: Option<Arc<File>>,
+    pub(crate) stderr: Option<Arc<File>>,
+}
+
+impl Transcript {
+    /// A task has started.
+    pub(crate) fn add(&self, written: Written) {
+        self.lock().push(written);
+    }
+
+    /// The attempt is over.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// What is new since `position`.
+    pub(crate) fn since(&self, job_id: &JobId, attempt: u32, position: &OutputPosition) -> JobOutput {
+        // First: what ends while this reads is asked about once more.
+        let ended = self.has_ended.load(Ordering::Acquire);
+        let (mut left, mut more, mut tasks) = (MOST_AT_ONCE, false, Vec::new());
+        for written in &*self.lock() {
+            let is_it = |known: &&TaskPosition| known.task_number == written.task_number;
+            let known = position.tasks.iter().find(is_it).filter(|_| position.attempt == attempt);
+            let known = known.copied().unwrap_or_default();
+            let mut piece = |file: &Option<Arc<File>>, from| {
+                let piece = file.as_deref().map(|file| piece(file, from, &mut left));
+                more |= piece.as_ref().is_some_and(|(_, more)| *more);
+                piece.map(|(piece, _)| piece)
+            };
+            let (stdout, stderr) =
+                (piece(&written.stdout, known.stdout), piece(&written.stderr, known.stderr));
+            let (task_number, command) = (written.task_number, written.command.clone());
+            tasks.push(TaskOutput { task_number, command, stdout, stderr });
+        }
+        JobOutput { job_id: job_id.clone(), attempt, tasks, more, ended: ended && !more }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Written>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is in a file behind `from`, as far as there is room `left`; and whether there is more. One that cannot be read ends
+/// there: the job's result says why.
+fn piece(file: &File, from: u64, left: &mut usize) -> (Piece, bool) {
+    let total = file.metadata().map_or(0, |metadata| metadata.len());
+    let there = usize::try_from(total.saturating_sub(from)).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; there.min(*left)];
+    if file.read_exact_at(&mut bytes, from).is_err() {
+        return (Piece { from, bytes: Vec::new() }, false);
+    }
+    *left -= bytes.len();
+    let more = there > bytes.len();
+    (Piece { from, bytes }, more)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, sync::Arc};
+
+    use agenix_protocol::documents::{JobOutput, OutputPosition, Piece, TaskPosition};
+
+    use super::{MOST_AT_ONCE, Transcript, Written};
+
+    fn since(transcript: &Transcript, stdout: u64, stderr: u64) -> JobOutput {
+        let tasks = vec![TaskPosition { task_number: 1, stdout, stderr }];
+        transcript.since(&"j".parse().unwrap(), 2, &OutputPosition { attempt: 2, tasks })
+    }
+
+    #[test]
+    fn whoever_says_how_far_they_are_is_told_the_rest() {
+        let [stdout, stderr] = [(); 2].map(|()| Arc::new(tempfile::tempfile().unwrap()));
+        let transcript = Transcript::default();
+        assert!(since(&transcript, 0, 0).tasks.is_empty());
+        transcript.add(Written {
+            task_number: 1,
+            command: "sh".into(),
+            stdout: Some(Arc::clone(&stdout)),
+            stderr: Some(Arc::clone(&stderr)),
+        });
+        (&*stdout).write_all(b"one\n").unwrap();
+        (&*stderr).write_all(b"two\n").unwrap();
+        let told = since(&transcript, 1, 4);
+        assert_eq!(told.tasks[0].stdout, Some(Piece { from: 1, bytes: b"ne\n".into() }));
+        assert_eq!(told.tasks[0].stderr, Some(Piece { from: 4, bytes: Vec::new() }));
+        let of_another_attempt = OutputPosition { attempt: 1, ..OutputPosition::default() };
+        let told = transcript.since(&"j".parse().unwrap(), 2, &of_another_attempt);
+        assert_eq!(told.tasks[0].stdout, Some(Piece { from: 0, bytes: b"one\n".into() }));
+    }
+
+    #[test]
+    fn much_is_told_in_pieces_and_the_end_comes_last() {
+        let stderr = Arc::new(tempfile::tempfile().unwrap());
+        (&*stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
+        let transcript = Transcript::default();
+        let stderr = Some(stderr);
+        transcript.add(Written { task_number: 1, command: "sh".into(), stdout: None, stderr });
+        transcript.end();
+        let told = since(&transcript, 0, 0);
+        assert!(told.more && !told.ended && told.tasks[0].stdout.is_none());
+        assert_eq!(told.tasks[0].stderr.as_ref().unwrap().bytes.len(), MOST_AT_ONCE);
+        let told = since(&transcript, 0, MOST_AT_ONCE as u64);
+        assert!(!told.more && told.ended);
+        assert_eq!(told.tasks[0].stderr.as_ref().unwrap().bytes, [7]);
+        assert_eq!(since(&transcript, 0, u64::MAX).tasks[0].stderr.as_ref().unwrap().bytes, b"");
+    }
+}

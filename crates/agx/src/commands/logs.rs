@@ -1,0 +1,69 @@
+//! `agx logs`
+
+use agenix_client::Connection;
+use agenix_protocol::{
+    documents::{JobStatus, Status},
+    ids::{ActionId, JobId},
+};
+
+use crate::{
+    cli::{LogsArgs, ServerArgs},
+    failure::Failure,
+    logs::{self, Wanted},
+    output::Output,
+    patient::Patient,
+};
+
+pub(super) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), Failure> {
+    // A pager may stop us for as long as its reader likes.
+    let mut connection = Connection::open_patiently(&server.server()?).await?;
+    let wanted = Wanted { follow: args.follow, task: args.task };
+    // An id that no job can have is an action's, and the other way round.
+    let job = match JobId::new(args.id.as_str()) {
+        Ok(job_id) => connection.job(&job_id).await?,
+        Err(_) => None,
+    };
+    let mut agq = Patient::new(server.server()?, connection, output);
+    let shown = async {
+        match job {
+            Some(job) => of_job(&mut agq, job, &wanted, output).await,
+            None => of_action(&mut agq, &args.id, &wanted, output).await,
+        }
+    };
+    tokio::select! {
+        shown = shown => shown,
+        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::Unfollowed(args.id.clone())),
+    }
+}
+
+async fn of_job(agq: &mut Patient, job: JobStatus, wanted: &Wanted, output: Output) -> Result<(), Failure> {
+    let job = logs::of_job(agq, job, wanted, output).await?;
+    let (id, word) = (&job.job_id, job.status.as_str());
+    match (job.status, job.error) {
+        (Status::Completed, _) => {}
+        (Status::Pending, _) => {
+            output.note(&format!("agx: job {id} has not begun; `agx job explain {id}` says why"));
+        }
+        (Status::Running, _) => {
+            output.note(&format!("agx: job {id} is running; `agx logs -f {id}` goes on until it ends"));
+        }
+        (_, Some(why)) => output.note(&format!("agx: job {id} {word}: {why}")),
+        (_, None) => output.note(&format!("agx: job {id} {word}")),
+    }
+    Ok(())
+}
+
+async fn of_action(agq: &mut Patient, id: &ActionId, wanted: &Wanted, output: Output) -> Result<(), Failure> {
+    if agq.action(id).await?.is_none() {
+        let help = "see the actions with `agx history`, and the jobs of one with `agx job list ACTION_ID`";
+        return Err(Failure::not_found("job or action", id, help));
+    }
+    let action = logs::of_action(agq, id, wanted, output).await?;
+    if action.pending + action.running > 0 {
+        let (pending, running) = (action.pending, action.running);
+        output.note(&format!(
+            "agx: {running} jobs of it are running and {pending} have not begun; `agx logs -f {id}` goes on until they end"
+        ));
+    }
+    Ok(())
+}

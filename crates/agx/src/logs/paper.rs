@@ -1,0 +1,132 @@
+//! Where what jobs write is printed: their stdout to ours and their stderr to ours, of several jobs line by line.
+
+use std::{
+    collections::BTreeMap,
+    io::{ErrorKind, Write},
+};
+
+use agenix_protocol::{documents::Piece, ids::JobId};
+use serde::Serialize;
+
+use super::seen::{Fresh, Stream};
+use crate::{failure::Failure, output::Output};
+
+/// A line that is longer is printed in parts.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// What is printed of one job.
+pub(super) struct Paper {
+    job_id: JobId,
+    /// Of which task alone.
+    task: Option<u32>,
+    /// What stands before each line, where there are several jobs.
+    prefix: Option<String>,
+    /// Lines that are not whole yet.
+    begun: BTreeMap<(u32, Stream), Vec<u8>>,
+    output: Output,
+}
+
+/// A piece as a document.
+#[derive(Serialize)]
+struct Shown<'p> {
+    job_id: &'p JobId,
+    attempt: u32,
+    task_number: u32,
+    stream: Stream,
+    /// Bytes before it that were not kept.
+    lost: u64,
+    #[serde(flatten)]
+    piece: &'p Piece,
+}
+
+impl Paper {
+    pub(super) fn new(job_id: JobId, task: Option<u32>, prefix: Option<String>, output: Output) -> Self {
+        Self { job_id, task, prefix, begun: BTreeMap::new(), output }
+    }
+
+    /// Prints what is new.
+    pub(super) fn print(&mut self, fresh: Vec<Fresh>) -> Result<(), Failure> {
+        let only = self.task;
+        for fresh in fresh.into_iter().filter(|fresh| only.is_none_or(|task| task == fresh.task_number)) {
+            self.print_one(&fresh)?;
+        }
+        self.output.flush()
+    }
+
+    fn print_one(&mut self, fresh: &Fresh) -> Result<(), Failure> {
+        let Fresh { attempt, task_number, stream, piece, lost } = fresh;
+        let (job_id, lost) = (&self.job_id, *lost);
+        if self.output.is_json {
+            let shown =
+                Shown { job_id, attempt: *attempt, task_number: *task_number, stream: *stream, lost, piece };
+            return self.output.show("logs", &shown, |_| String::new());
+        }
+        if let Some(prefix) = &self.prefix {
+            let begun = self.begun.entry((*task_number, *stream)).or_default();
+            begun.extend_from_slice(&piece.bytes);
+            for line in whole_lines(begun) {
+                write(*stream, &[prefix.as_bytes(), &line].concat(), self.output)?;
+            }
+        } else {
+            write(*stream, &piece.bytes, self.output)?;
+        }
+        if lost > 0 {
+            self.output.note(&format!(
+                "agx: {lost} bytes that task {task_number} of job {job_id} wrote were not kept"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Nothing comes any more: lines that have no end get one.
+    pub(super) fn end(&mut self) -> Result<(), Failure> {
+        let prefix = self.prefix.as_deref().unwrap_or_default();
+        for ((_, stream), line) in std::mem::take(&mut self.begun) {
+            if !line.is_empty() {
+                write(stream, &[prefix.as_bytes(), &line, b"\n"].concat(), self.output)?;
+            }
+        }
+        self.output.flush()
+    }
+}
+
+/// The lines that have their end, and what is too long to wait for it.
+fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
+    let end = begun.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+    let rest = begun.split_off(end);
+    let whole = std::mem::replace(begun, rest);
+    let mut lines: Vec<Vec<u8>> = whole.split_inclusive(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
+    if begun.len() > LONGEST_LINE {
+        lines.push([std::mem::take(begun), b"\n".to_vec()].concat());
+    }
+    lines
+}
+
+fn write(stream: Stream, bytes: &[u8], output: Output) -> Result<(), Failure> {
+    match stream {
+        Stream::Stdout => output.raw(bytes),
+        Stream::Stderr => match std::io::stderr().write_all(bytes) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
+            // Whether anyone reads stderr is not ours to judge.
+            _ => Ok(()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST_LINE, whole_lines};
+
+    #[test]
+    fn lines_wait_for_their_end_but_not_for_ever() {
+        let mut begun = b"one\ntwo\nthr".to_vec();
+        assert_eq!(whole_lines(&mut begun), [b"one\n", b"two\n"]);
+        begun.extend_from_slice(b"ee\n");
+        assert_eq!(whole_lines(&mut begun), [b"three\n"]);
+        begun = vec![b'x'; LONGEST_LINE];
+        assert!(whole_lines(&mut begun).is_empty());
+        begun.push(b'x');
+        assert_eq!(whole_lines(&mut begun)[0].len(), LONGEST_LINE + 2);
+        assert!(begun.is_empty());
+    }
+}

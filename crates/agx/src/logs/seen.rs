@@ -1,0 +1,153 @@
+//! How far a job's output has been shown, and what is new.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::documents::{JobOutput, Kept, OutputPosition, Piece, TaskPosition, TaskResult};
+use serde::Serialize;
+
+/// One of a task's streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// What is new of a stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Fresh {
+    pub(super) attempt: u32,
+    pub(super) task_number: u32,
+    pub(super) stream: Stream,
+    pub(super) piece: Piece,
+    /// How many bytes before it nobody has kept.
+    pub(super) lost: u64,
+}
+
+/// How many bytes of each stream were shown, of one attempt.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    attempt: u32,
+    streams: BTreeMap<(u32, Stream), u64>,
+}
+
+impl Seen {
+    /// What the worker is told of it.
+    pub(super) fn position(&self) -> OutputPosition {
+        let numbers: std::collections::BTreeSet<u32> =
+            self.streams.keys().map(|(number, _)| *number).collect();
+        let shown = |number, stream| self.streams.get(&(number, stream)).copied().unwrap_or_default();
+        let tasks = numbers.into_iter().map(|task_number| TaskPosition {
+            task_number,
+            stdout: shown(task_number, Stream::Stdout),
+            stderr: shown(task_number, Stream::Stderr),
+        });
+        OutputPosition { attempt: self.attempt, tasks: tasks.collect() }
+    }
+
+    /// What is new in what a worker says.
+    pub(super) fn of_output(&mut self, output: JobOutput) -> Vec<Fresh> {
+        self.turn_to(output.attempt);
+        let streams = output.tasks.into_iter().flat_map(|task| {
+            let number = task.task_number;
+            let [stdout, stderr] = [(Stream::Stdout, task.stdout), (Stream::Stderr, task.stderr)];
+            [stdout, stderr].into_iter().filter_map(move |(stream, piece)| Some((number, stream, piece?)))
+        });
+        streams.filter_map(|(number, stream, piece)| self.fresh(number, stream, piece, None)).collect()
+    }
+
+    /// What is new in what a job's results have kept.
+    pub(super) fn of_results(&mut self, attempt: u32, results: Vec<TaskResult>) -> Vec<Fresh> {
+        self.turn_to(attempt);
+        let streams = results.into_iter().flat_map(|task| {
+            let number = task.task_number;
+            [(number, Stream::Stdout, task.stdout), (number, Stream::Stderr, task.stderr)]
+        });
+        let fresh = streams.filter_map(|(number, stream, Kept { bytes, total })| {
+            self.fresh(number, stream, Piece { from: 0, bytes }, Some(total))
+        });
+        fresh.collect()
+    }
+
+    /// The earlier attempt is over, and what it wrote is shown.
+    fn turn_to(&mut self, attempt: u32) {
+        if self.attempt != attempt {
+            *self = Self { attempt, ..Self::default() };
+        }
+    }
+
+    /// What of a piece was not shown yet; where `total` is known, what is missing behind it is lost.
+    fn fresh(&mut self, task_number: u32, stream: Stream, piece: Piece, total: Option<u64>) -> Option<Fresh> {
+        let shown = self.streams.entry((task_number, stream)).or_default();
+        let Piece { from, mut bytes } = piece;
+        let known = usize::try_from(shown.saturating_sub(from)).unwrap_or(usize::MAX).min(bytes.len());
+        bytes.drain(..known);
+        let from = from + known as u64;
+        let mut lost = if bytes.is_empty() { 0 } else { from.saturating_sub(*shown) };
+        *shown = (*shown).max(from + bytes.len() as u64);
+        if let Some(total) = total {
+            lost += total.saturating_sub(*shown);
+            *shown = (*shown).max(total);
+        }
+        let is_news = !bytes.is_empty() || lost > 0;
+        is_news.then_some(Fresh {
+            attempt: self.attempt,
+            task_number,
+            stream,
+            piece: Piece { from, bytes },
+            lost,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{JobOutput, Kept, Piece, TaskOutput, TaskPosition, TaskResult};
+
+    use super::{Seen, Stream};
+
+    fn said(attempt: u32, from: u64, text: &str) -> JobOutput {
+        let stderr = Some(Piece { from, bytes: text.into() });
+        let tasks = vec![TaskOutput { task_number: 1, command: "sh".into(), stdout: None, stderr }];
+        JobOutput { job_id: "j".parse().unwrap(), attempt, tasks, more: false, ended: false }
+    }
+
+    fn kept(text: &str, total: u64) -> Vec<TaskResult> {
+        let stderr = Kept { bytes: text.into(), total };
+        vec![TaskResult { task_number: 1, stderr, ..TaskResult::default() }]
+    }
+
+    fn texts(fresh: &[super::Fresh]) -> Vec<(Stream, u64, &str, u64)> {
+        let text = |fresh: &super::Fresh| std::str::from_utf8(&fresh.piece.bytes).unwrap().to_owned();
+        fresh.iter().map(|fresh| (fresh.stream, fresh.piece.from, &*text(fresh).leak(), fresh.lost)).collect()
+    }
+
+    #[test]
+    fn nothing_is_shown_twice() {
+        let mut seen = Seen::default();
+        assert_eq!(texts(&seen.of_output(said(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
+        assert_eq!(seen.position().tasks, [TaskPosition { task_number: 1, stdout: 0, stderr: 3 }]);
+        assert!(seen.of_output(said(1, 3, "")).is_empty());
+        assert_eq!(texts(&seen.of_output(said(1, 2, "cd"))), [(Stream::Stderr, 3, "d", 0)]);
+        assert_eq!(texts(&seen.of_results(1, kept("abcde", 5))), [(Stream::Stderr, 4, "e", 0)]);
+        assert!(seen.of_results(1, kept("abcde", 5)).is_empty());
+    }
+
+    #[test]
+    fn another_attempt_begins_anew() {
+        let mut seen = Seen::default();
+        seen.of_output(said(1, 0, "abc"));
+        assert_eq!(texts(&seen.of_output(said(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
+        assert_eq!(seen.position().attempt, 2);
+    }
+
+    #[test]
+    fn what_nobody_kept_is_counted_once() {
+        let mut seen = Seen::default();
+        assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 0, "ab", 8)]);
+        assert!(seen.of_results(1, kept("ab", 10)).is_empty());
+        let mut seen = Seen::default();
+        seen.of_output(said(1, 0, "abcdefgh"));
+        assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 2, "", 2)]);
+    }
+}

@@ -1,0 +1,143 @@
+//! What jobs write is seen while they write it, from anywhere.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, ChildStdout, Stdio},
+};
+
+use e2e::{Agq, Lab, eventually};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::support::{ended, only_job, plan};
+
+/// A plan whose job says something, waits for a word in the FIFO `gate`, and goes on with `rest`.
+fn waiting(lab: &Lab, rest: &str) -> String {
+    for gate in ["gate", "gate-0", "gate-1"] {
+        mknodat(CWD, lab.path().join(gate), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    }
+    let script = format!("echo first; echo complaint >&2; cat '{}/'$0; {rest}", lab.path().display());
+    plan("p", "sh", &["-c", &script, "{{input.gate}}"])
+}
+
+/// Lets the job go on that waits at a gate.
+fn open(lab: &Lab, gate: &str) {
+    File::options().write(true).open(lab.path().join(gate)).unwrap().write_all(b"word\n").unwrap();
+}
+
+/// `agx logs` while it runs.
+struct Follower {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Follower {
+    fn start(lab: &Lab, agq: &Agq, args: &[&str]) -> Self {
+        let mut command = lab.command("agx");
+        command.env("AGQ_ADDR", agq.address()).arg("logs").args(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        Self { child, out }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// What comes until it ends, on stdout and on stderr; it has to end well.
+    fn rest(mut self) -> (Vec<u8>, String) {
+        let (mut out, mut err) = (Vec::new(), String::new());
+        self.out.read_to_end(&mut out).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{err}");
+        (out, err)
+    }
+}
+
+#[test]
+fn a_running_job_is_followed_to_its_end_whatever_becomes_of_agq() {
+    let lab = Lab::new();
+    let mut agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &["--kept-bytes", "100"]);
+    lab.submit_plan(&agq, &waiting(&lab, "head -c 3000000 /dev/zero | tr '\\0' x"));
+    lab.submit_action(&agq, "p", "a", r#"[{"gate":"gate"}]"#);
+    let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
+    let mut follower = Follower::start(&lab, &agq, &["-f", &job]);
+    assert_eq!(follower.line(), "first\n");
+    let now = eventually("what is there already is printed without waiting", || {
+        let now = lab.agx(&agq, &["logs", &job]).expect(0);
+        (!now.out.is_empty()).then_some(now)
+    });
+    assert_eq!(now.out, "first\n");
+    assert!(now.err.contains("complaint\n") && now.err.contains("is running; `agx logs -f"), "{}", now.err);
+    // A claim is only soon on disk; whatever comes after it takes it there.
+    lab.submit_plan(&agq, &plan("another", "true", &[]));
+    agq.kill();
+    agq.start_again(&lab);
+    open(&lab, "gate");
+    let (out, err) = follower.rest();
+    assert_eq!(out.len(), "word\n".len() + 3_000_000, "{err}");
+    assert!(out.starts_with(b"word\nxxx") && err.contains("complaint\n"), "{err}");
+    assert!(!err.contains("were not kept"), "{err}");
+    ended(&lab, &agq, "a");
+    let kept = lab.agx(&agq, &["logs", &job]).expect(0);
+    assert!(kept.out.starts_with("first\nword\nxxx"), "{}", kept.out);
+    assert!(
+        kept.err.contains("agx: 2999911 bytes that task 1 of job") && kept.err.contains("were not kept"),
+        "{}",
+        kept.err
+    );
+}
+
+#[test]
+fn the_jobs_of_an_action_are_told_apart_by_their_inputs() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &["--max-concurrent-jobs", "2"]);
+    lab.submit_plan(&agq, &waiting(&lab, "printf last; exit 3"));
+    lab.submit_action(&agq, "p", "a", r#"[{"gate":"gate-0"},{"gate":"gate-1"}]"#);
+    let mut follower = Follower::start(&lab, &agq, &["a", "-f"]);
+    let mut first = [follower.line(), follower.line()];
+    first.sort();
+    assert_eq!(first, ["[0] first\n", "[1] first\n"]);
+    open(&lab, "gate-1");
+    assert_eq!(follower.line(), "[1] word\n");
+    assert_eq!(follower.line(), "[1] last\n");
+    open(&lab, "gate-0");
+    let (out, err) = follower.rest();
+    assert_eq!(String::from_utf8(out).unwrap(), "[0] word\n[0] last\n");
+    assert!(err.contains("[0] complaint\n") && err.contains("[1] complaint\n"), "{err}");
+    let again = lab.agx(&agq, &["logs", "a", "--json"]).expect(0).out;
+    let pieces: Vec<serde_json::Value> =
+        again.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(pieces.len(), 4, "{again}");
+    assert_eq!((&pieces[0]["kind"], &pieces[0]["data"]["stream"]), (&"logs".into(), &"stdout".into()));
+    assert_eq!(pieces[0]["data"]["data"], "first\nword\nlast");
+    assert_eq!(lab.agx(&agq, &["logs", "a", "--task", "2"]).expect(0).out, "");
+}
+
+#[test]
+fn what_cannot_be_followed_is_said() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let unknown = lab.agx(&agq, &["logs", "nothing"]).expect(4);
+    assert!(unknown.err.contains("there is no job or action 'nothing'"), "{}", unknown.err);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
+    let waits = lab.agx(&agq, &["logs", &job]).expect(0);
+    assert!(waits.err.contains("has not begun; `agx job explain"), "{}", waits.err);
+    let waits = lab.agx(&agq, &["logs", "a"]).expect(0);
+    assert!(waits.err.contains("0 jobs of it are running and 1 have not begun"), "{}", waits.err);
+    // A worker of another kind, which knows nothing of such questions.
+    let mut other = crate::support::Raw::open(&lab, &agq);
+    assert!(
+        other.ask(r#"WORKER.REGISTER '{"worker_id":"other","capabilities":["true"]}'"#).starts_with("+OK")
+    );
+    other.send("RPOP queue:ready\r\n");
+    assert!(other.bulk().contains(&job));
+    let mute = lab.agx(&agq, &["logs", &job]).expect(0);
+    assert!(mute.err.contains("worker other did not answer within 3 seconds"), "{}", mute.err);
+}
