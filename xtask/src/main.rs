@@ -7,6 +7,7 @@ mod bench;
 mod binaries;
 mod chaos;
 mod demo;
+mod dist;
 mod e2e;
 mod floors;
 mod load;
@@ -18,7 +19,7 @@ mod test;
 mod tidy;
 mod tools;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 
@@ -58,6 +59,12 @@ enum Xtask {
         #[arg(long)]
         seed: Option<u64>,
     },
+    /// What is shipped: static programs, a Debian package, source and formula, the dashboard for Grafana
+    Dist {
+        /// Where to
+        #[arg(long, value_name = "DIR", default_value = "target/dist")]
+        out: PathBuf,
+    },
     /// How fast it is, beside others that do the same
     Bench(Box<bench::BenchOptions>),
     /// A great deal at once, held against floors: a million inputs, thousands of connections, claims during bulk submissions
@@ -78,6 +85,7 @@ fn main() -> ExitCode {
         Xtask::Mutations { filter } => mutations::run(filter.as_deref()),
         Xtask::CrashImages { every_byte } => simulate::crash_images(every_byte),
         Xtask::Chaos { minutes, seed } => chaos::run(minutes, seed),
+        Xtask::Dist { out } => dist::run(&out),
         Xtask::Bench(options) => bench::run(&options),
         Xtask::Load { inputs } => load::run(inputs),
     };

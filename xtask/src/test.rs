@@ -3,7 +3,7 @@
 use ::e2e::SHARED;
 
 use crate::{
-    bench, chaos, e2e,
+    bench, chaos, dist, e2e,
     report::{Report, cargo, must},
     simulate, tidy, tools,
 };
@@ -47,6 +47,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report.step("instruction counts", |report| bench::check(report, false))?;
     report.step("stories on the real binaries", |report| e2e::stories(report, None))?;
     report.step("the same on PostgreSQL", |report| e2e::stories_on_postgres(report, None))?;
+    report.step("the Debian package under systemd", dist::test)?;
     report.step("a minute of chaos", |_| chaos::run(1.0, None))?;
     report.print();
     Ok(())

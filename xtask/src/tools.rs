@@ -24,8 +24,9 @@ pub(crate) fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> 
         return Ok(());
     }
     let package = format!("cargo-{name}");
-    println!("{package} is missing: installing it with cargo install --locked {package}");
-    must(&mut cargo(&["install", "--locked", &package]))?;
+    println!("{package} is missing: installing it with cargo install --debug --locked {package}");
+    // To build it well takes three times as long, and to use it a moment less.
+    must(&mut cargo(&["install", "--debug", "--locked", &package]))?;
     report.installed(&format!("{package} with cargo install"));
     Ok(())
 }

@@ -10,7 +10,8 @@ use agenix_protocol::{
     names::READY,
 };
 use anyhow::{anyhow, bail};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
 use serde_json::Value;
 
 /// Longest time of grace, in seconds: a year.
@@ -22,7 +23,26 @@ const MOST_GRACE_SECS: u64 = 31_536_000;
 /// finishes those it has, and goes; a second one ends them at once. SIGTSTP: it takes no more jobs until SIGCONT. SIGHUP: it
 /// looks at PATH again.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 100, after_help = AFTER_HELP)]
+#[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    /// What to do instead of working.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) config: Config,
+}
+
+/// What agw does besides working.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Print what a shell needs to complete options of agw
+    Completions { shell: Shell },
+    /// Write a man page into a directory
+    Man { directory: PathBuf },
+}
+
+/// How to work.
+#[derive(Debug, Args)]
 pub(crate) struct Config {
     /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
     /// share a database: when one is gone, the next is gone to
@@ -154,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Config::command().debug_assert();
+        super::Cli::command().debug_assert();
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod job;
 mod joint;
 mod lanes;
 mod link;
+mod manual;
 mod mover;
 mod outfit;
 mod pace;
@@ -46,7 +47,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    config::Config,
+    config::{Cli, Config},
     crew::Crew,
     helm::Helm,
     lanes::Lanes,
@@ -66,7 +67,16 @@ const REFUSED: u8 = 3;
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    let config = Config::parse();
+    let Cli { command, config } = Cli::parse();
+    if let Some(command) = command {
+        return match manual::run(&command) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _unread = writeln!(std::io::stderr(), "agw: it could not be written: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     start_logging();
     hide_environment();
     let error = match run(&config) {

@@ -6,6 +6,7 @@ mod client;
 mod conformance;
 mod dashboard;
 mod examples;
+mod grafana;
 mod jobs;
 mod later;
 mod openapi;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, Token, session_key};
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
+use clap_complete::Shell;
 use secrecy::ExposeSecret;
 
 use super::default_data_dir;
@@ -46,6 +47,10 @@ pub(crate) enum Command {
     /// What is there afterwards is read again, counted and hashed, and compared with the file before it counts: everything is
     /// there, or nothing.
     Import(ImportArgs),
+    /// Print what a shell needs to complete commands of agq
+    Completions { shell: Shell },
+    /// Write a man page for each command into a directory, as agq-backup.1
+    Man { directory: PathBuf },
 }
 
 #[derive(Debug, Args)]

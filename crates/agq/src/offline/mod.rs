@@ -5,6 +5,7 @@ mod backup;
 mod check;
 mod export;
 mod import;
+mod manual;
 mod migrate;
 mod part;
 mod restore;
@@ -27,6 +28,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Migrate(args) => migrate::migrate(args)?,
         Command::Export(args) => export::export(args)?,
         Command::Import(args) => import::import(args)?,
+        Command::Completions { shell } => manual::completions(*shell)?,
+        Command::Man { directory } => manual::man(directory)?,
         Command::Check(args) => {
             if !check::check(args)? {
                 return Ok(ExitCode::FAILURE);

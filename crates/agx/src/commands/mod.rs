@@ -56,8 +56,9 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Top => top(server).await,
         Command::Doctor => doctor::run(server, output).await,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "agx", &mut std::io::stdout());
-            Ok(())
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "agx", &mut text);
+            output.raw(&text)
         }
         Command::Man { directory } => man(&directory),
         Command::Map(args) => map::run(server, *args, output).await,

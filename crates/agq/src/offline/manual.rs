@@ -1,0 +1,23 @@
+//! `agq completions` and `agq man`: what the command line says of itself, for shells and for man.
+
+use std::{io::Write, path::Path};
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::config::Cli;
+
+/// Prints what a shell needs to complete commands.
+pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "agq", &mut text);
+    Ok(std::io::stdout().write_all(&text)?)
+}
+
+/// Writes a man page for each command.
+pub(super) fn man(directory: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(directory)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
+        .with_context(|| format!("cannot write into {}", directory.display()))
+}

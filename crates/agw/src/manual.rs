@@ -1,0 +1,22 @@
+//! `agw completions` and `agw man`: what the command line says of itself, for shells and for man.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::config::{Cli, Command};
+
+/// Carries a command out.
+pub(crate) fn run(command: &Command) -> std::io::Result<()> {
+    match command {
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "agw", &mut text);
+            std::io::stdout().write_all(&text)
+        }
+        Command::Man { directory } => {
+            std::fs::create_dir_all(directory)?;
+            clap_mangen::generate_to(Cli::command(), directory)
+        }
+    }
+}

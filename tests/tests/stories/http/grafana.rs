@@ -1,0 +1,33 @@
+//! The dashboard for Grafana asks for nothing that agq does not tell Prometheus.
+
+use std::collections::BTreeSet;
+
+use e2e::{Lab, eventually};
+use serde_json::Value;
+
+use super::client::Http;
+
+/// The names of agq's figures in a text.
+fn figures(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_');
+    words.filter(|word| word.starts_with("agq_")).collect()
+}
+
+#[test]
+fn every_figure_of_the_dashboard_is_one_of_agqs() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let dashboard = std::fs::read_to_string(Lab::repository("packaging/grafana/agenix.json")).unwrap();
+    let document: Value = serde_json::from_str(&dashboard).unwrap();
+    assert!(document["panels"].as_array().unwrap().len() > 10);
+    let asked = figures(&dashboard);
+    assert!(asked.len() > 10, "{asked:?}");
+    let http = Http::of(&lab, &agq);
+    // What workers say of themselves comes with their heartbeats.
+    eventually("all figures", || {
+        let told = http.ask("GET", "//metrics", "").text;
+        let told = figures(&told);
+        asked.iter().all(|figure| told.contains(figure)).then_some(())
+    });
+}

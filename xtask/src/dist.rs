@@ -1,0 +1,96 @@
+//! `cargo xtask dist`: what is shipped. Static programs for every Linux in an archive, a Debian package, the source with a Homebrew
+//! formula, the dashboard for Grafana, and the sums of all of them.
+
+mod archive;
+mod debian;
+mod manuals;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, ensure};
+
+use crate::{
+    binaries,
+    report::{Report, cargo, must, root},
+    tools,
+};
+
+/// The programs that are shipped.
+pub(crate) const PROGRAMS: [&str; 3] = ["agq", "agw", "agx"];
+
+/// The version of all of them.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Makes everything, and puts it into a directory.
+pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
+    let mut report = Report::default();
+    let out = std::path::absolute(out)?;
+    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let bin = binaries::target()?.join(&target).join("release");
+    report.step("static programs", |report| static_programs(report, &target, &bin))?;
+    report.step("man pages and completions", |_| manuals::make(&bin))?;
+    report.step("archive", |_| archive::of_programs(&bin, &format!("agenix-{VERSION}-{target}"), &out))?;
+    report.step("Debian package", |report| debian::package(report, Some(&target), &out).map(drop))?;
+    report.step("the package under systemd", |report| debian::check(report, &debian::found(&out)?))?;
+    report.step("source and formula", |_| archive::of_source(VERSION, &out))?;
+    report.step("dashboard", |_| {
+        let dashboard = "packaging/grafana/agenix.json";
+        Ok(fs::copy(root().join(dashboard), out.join("agenix-grafana.json")).map(drop)?)
+    })?;
+    report.step("cargo install", |_| install(&bin))?;
+    report.step("sums", |_| archive::sums(&out))?;
+    report.print();
+    println!("it is in {}", out.display());
+    Ok(())
+}
+
+/// What `cargo xtask test` tries of it: the package with the programs that the stories have used, under systemd.
+pub(crate) fn test(report: &mut Report) -> anyhow::Result<()> {
+    let bin = binaries::build()?;
+    manuals::make(&bin)?;
+    let out = tempfile::tempdir()?;
+    match debian::package(report, None, out.path())? {
+        Some(package) => debian::check(report, &package),
+        None => Ok(()),
+    }
+}
+
+/// Builds the programs without any library of the system's.
+fn static_programs(report: &mut Report, target: &str, bin: &Path) -> anyhow::Result<()> {
+    ensure!(cfg!(target_os = "linux"), "static programs are made on Linux");
+    tools::debian_program(report, "musl-gcc", "musl-tools");
+    let added = Command::new("rustup").args(["target", "add", target]).status();
+    ensure!(
+        added.is_ok_and(|status| status.success()),
+        "Rust's standard library for {target} is missing: `rustup target add {target}` has to bring it"
+    );
+    let mut build = cargo(&["build", "--release", "--locked", "--target", target]);
+    must(build.args(PROGRAMS.iter().flat_map(|program| ["--package", program])))?;
+    for program in PROGRAMS {
+        // What is missing from the machine that it runs on would be found out there.
+        let said = Command::new(bin.join(program)).arg("--version").output()?;
+        ensure!(said.stdout.ends_with(format!("{program} {VERSION}\n").as_bytes()), "{program} does not run");
+    }
+    Ok(())
+}
+
+/// Whoever has Rust installs a program from its crate.
+fn install(bin: &Path) -> anyhow::Result<()> {
+    let into = tempfile::tempdir()?;
+    for program in PROGRAMS {
+        let mut install = cargo(&["install", "--locked", "--path", &format!("crates/{program}"), "--root"]);
+        must(install.arg(into.path()).arg("--target-dir").arg(parent(bin)))?;
+        ensure!(into.path().join("bin").join(program).is_file(), "cargo install has not brought {program}");
+    }
+    Ok(())
+}
+
+/// The directory of all targets that a target's release directory is in.
+fn parent(bin: &Path) -> PathBuf {
+    bin.ancestors().nth(2).unwrap_or(bin).to_owned()
+}

@@ -1,0 +1,67 @@
+//! Archives: the programs with what belongs to them, and the source with the formula that builds it.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context, bail};
+
+use super::{PROGRAMS, manuals};
+use crate::report::{must, root};
+
+/// What goes along with the programs.
+const BESIDE: [&str; 5] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/systemd"];
+
+/// An archive of the programs, without what only a debugger needs, their man pages and completions.
+pub(super) fn of_programs(bin: &Path, name: &str, out: &Path) -> anyhow::Result<()> {
+    let stage = tempfile::tempdir()?;
+    let top = stage.path().join(name);
+    fs::create_dir(&top)?;
+    for program in PROGRAMS {
+        fs::copy(bin.join(program), top.join(program))?;
+        must(Command::new("strip").arg(top.join(program)))?;
+    }
+    for beside in BESIDE.map(|beside| root().join(beside)).iter().chain([&manuals::place(bin)]) {
+        must(Command::new("cp").arg("-R").arg(beside).arg(&top))?;
+    }
+    let archive = out.join(format!("{name}.tar.gz"));
+    // The same from the same: no times, no users of this machine.
+    let same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
+    must(Command::new("tar").args(same).arg("-C").arg(stage.path()).arg("-czf").arg(archive).arg(name))
+}
+
+/// An archive of the source as it is committed, and the formula that knows its sum.
+pub(super) fn of_source(version: &str, out: &Path) -> anyhow::Result<()> {
+    let (name, file) = (format!("agenix-{version}"), format!("agenix-{version}.tar.gz"));
+    let archive = out.join(file);
+    let mut git = Command::new("git");
+    git.current_dir(root()).args(["archive", "--format=tar.gz", &format!("--prefix={name}/"), "-o"]);
+    must(git.arg(&archive).arg("HEAD"))?;
+    let formula = fs::read_to_string(root().join("packaging/homebrew/agenix.rb"))?;
+    let formula = formula
+        .replace("@VERSION@", version)
+        .replace("@HOMEPAGE@", env!("CARGO_PKG_REPOSITORY"))
+        .replace("@SHA256@", &sum(&archive)?);
+    Ok(fs::write(out.join("agenix.rb"), formula)?)
+}
+
+/// The sums of all files, as `sha256sum --check` reads them.
+pub(super) fn sums(out: &Path) -> anyhow::Result<()> {
+    let list = out.join("SHA256SUMS");
+    let mut names: Vec<_> = fs::read_dir(out)?.collect::<Result<_, _>>()?;
+    names.retain(|entry| entry.path().is_file() && entry.path() != list);
+    names.sort_by_key(fs::DirEntry::file_name);
+    let mut lines = String::new();
+    for entry in names {
+        lines += &format!("{}  {}\n", sum(&entry.path())?, entry.file_name().display());
+    }
+    print!("{lines}");
+    Ok(fs::write(list, lines)?)
+}
+
+fn sum(file: &Path) -> anyhow::Result<String> {
+    let output = Command::new("sha256sum").arg(file).output().context("cannot start sha256sum")?;
+    let text = String::from_utf8(output.stdout)?;
+    match text.split_once(' ') {
+        Some((sum, _)) if output.status.success() => Ok(sum.to_owned()),
+        _ => bail!("sha256sum has nothing to say of {}", file.display()),
+    }
+}

@@ -1,0 +1,74 @@
+//! The Debian package, made by cargo-deb, and tried on a copy of this machine under a systemd of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, bail};
+
+use crate::{
+    report::{Report, cargo, must, root},
+    tools,
+};
+
+/// Makes the package of programs that are built; of a target, or of this machine's own. `None` where the tools are missing
+/// and may not be installed.
+pub(super) fn package(
+    report: &mut Report,
+    target: Option<&str>,
+    out: &Path,
+) -> anyhow::Result<Option<PathBuf>> {
+    if !tools::debian_program(report, "dpkg-shlibdeps", "dpkg-dev") {
+        return Ok(None);
+    }
+    tools::cargo_tool(report, "deb")?;
+    let mut deb = cargo(&["deb", "--package", "agx", "--no-build", "--strip", "--quiet"]);
+    // For a test it is made quickly, rather than small.
+    deb.args(if let Some(target) = target { ["--target", target] } else { ["--compress-type", "gzip"] });
+    must(deb.arg("--output").arg(out))?;
+    found(out).map(Some)
+}
+
+/// The package in a directory.
+pub(super) fn found(out: &Path) -> anyhow::Result<PathBuf> {
+    let files = fs::read_dir(out)?.collect::<Result<Vec<_>, _>>()?;
+    let package =
+        files.into_iter().map(|file| file.path()).find(|path| path.extension() == Some("deb".as_ref()));
+    package.with_context(|| format!("there is no package in {}", out.display()))
+}
+
+/// Installs, starts, uses, upgrades, removes and purges it, where that can be done without touching this machine.
+pub(super) fn check(report: &mut Report, package: &Path) -> anyhow::Result<()> {
+    const WHAT: &str = "the package under systemd";
+    if !rustix::process::geteuid().is_root() {
+        report.skip(WHAT, "only root can make a copy of the machine to install it on");
+        return Ok(());
+    }
+    if !tools::debian_program(report, "systemctl", "systemd") {
+        return Ok(());
+    }
+    let room = ["--mount", "--pid", "--fork", "--uts", "--ipc", "--cgroup", "--net", "--kill-child"];
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.args(room).stdin(Stdio::null());
+        command
+    };
+    let may = unshare().args(["mount", "-t", "tmpfs", "tmpfs", "/mnt"]).status();
+    if !may.is_ok_and(|status| status.success()) {
+        report.skip(WHAT, "this machine lets nobody make namespaces");
+        return Ok(());
+    }
+    let scratch = tempfile::tempdir()?;
+    let boot = root().join("packaging/debian-test/boot");
+    // How that ends says nothing: it is halted from inside.
+    let _halted = unshare().arg(boot).arg(scratch.path()).arg(package).status()?;
+    let told = |name: &str| fs::read_to_string(scratch.path().join("srv").join(name)).unwrap_or_default();
+    print!("{}", told("said"));
+    match told("status").trim() {
+        "0" => Ok(()),
+        "" => bail!("systemd did not come up on the copy of this machine"),
+        code => bail!("it ended with exit code {code}; what it said stands above"),
+    }
+}
