@@ -27,6 +27,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         let sources: Vec<_> = files.iter().filter(|(path, _)| path.starts_with(&inside)).cloned().collect();
         faults.extend(floors::faults(Path::new(crate_dir), &sources));
     }
+    faults.extend(not_in_the_book(&files));
     if !faults.is_empty() {
         bail!("{} things are untidy:\n  {}", faults.len(), faults.join("\n  "));
     }
@@ -80,6 +81,16 @@ fn faults_of(path: &str, text: &str) -> Vec<String> {
     faults
 }
 
+/// The pages that docs/SUMMARY.md, the book's contents, does not name.
+fn not_in_the_book(files: &[(String, String)]) -> Vec<String> {
+    const SUMMARY: &str = "docs/SUMMARY.md";
+    let contents = files.iter().find(|(path, _)| path == SUMMARY).map_or("", |(_, text)| text);
+    let pages = files.iter().filter(|(path, _)| path.ends_with(".md") && path != SUMMARY);
+    let named = pages.filter_map(|(path, _)| path.strip_prefix("docs/"));
+    let missing = named.filter(|page| !contents.contains(&format!("({page})")));
+    missing.map(|page| format!("docs/{page} is not in {SUMMARY}")).collect()
+}
+
 fn rust_faults(path: &str, text: &str, fault: &mut impl FnMut(usize, &str)) {
     if !text.starts_with("//!") {
         fault(1, "a module starts by saying what it is for (//!)");
@@ -115,6 +126,14 @@ fn is_file(target: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::faults_of;
+
+    #[test]
+    fn a_page_that_is_not_in_the_book_is_named() {
+        let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        let files =
+            [file("docs/SUMMARY.md", "- [A](a.md)"), file("docs/a.md", ""), file("docs/adr/1.md", "")];
+        assert_eq!(super::not_in_the_book(&files), ["docs/adr/1.md is not in docs/SUMMARY.md"]);
+    }
 
     #[test]
     fn what_is_untidy_is_named_with_its_place() {
