@@ -7,6 +7,7 @@ mod agw;
 mod lab;
 mod postgres;
 mod proxy;
+mod schema;
 mod wait;
 
 pub use agq::{Agq, Limit};

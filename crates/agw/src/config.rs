@@ -170,7 +170,7 @@ fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
 mod tests {
     use clap::CommandFactory;
 
-    use super::{Config, default_id};
+    use super::default_id;
 
     #[test]
     fn the_command_line_is_well_formed() {

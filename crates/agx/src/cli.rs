@@ -65,6 +65,8 @@ pub(crate) enum Command {
     /// For bash: agx completions bash > /etc/bash_completion.d/agx; for zsh into a directory of $fpath as _agx; for fish:
     /// agx completions fish > ~/.config/fish/completions/agx.fish
     Completions { shell: Shell },
+    /// Print the JSON Schema of what --json prints
+    JsonSchema,
     /// Write a man page for each command into a directory, as agx-map.1
     Man { directory: PathBuf },
     /// Profiles: which agq is spoken to when nothing is said

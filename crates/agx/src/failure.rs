@@ -2,7 +2,8 @@
 
 use agenix_client::ClientError;
 use agenix_protocol::ids::ActionId;
-use serde_json::{Value, json};
+
+use crate::documents::Fault;
 
 /// A failure for a person, and for a script.
 #[derive(Debug, thiserror::Error)]
@@ -74,8 +75,8 @@ impl Failure {
     }
 
     /// The failure as a document.
-    pub(crate) fn document(&self) -> Value {
-        json!({"code": self.code(), "message": self.to_string(), "help": self.help(), "exit_code": self.exit_code()})
+    pub(crate) fn document(&self) -> Fault {
+        Fault { code: self.code(), message: self.to_string(), help: self.help(), exit_code: self.exit_code() }
     }
 
     pub(crate) fn usage(what: impl Into<String>, help: impl Into<String>) -> Self {

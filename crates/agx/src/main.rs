@@ -4,6 +4,7 @@
 
 mod cli;
 mod commands;
+mod documents;
 mod failure;
 mod files;
 mod glance;
@@ -16,6 +17,7 @@ mod output;
 mod patient;
 mod pieces;
 mod progress;
+mod schema;
 mod tools;
 mod top;
 

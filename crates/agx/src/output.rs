@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::failure::Failure;
 
 /// The schema of every `--json` document; docs/agx.md describes it.
-const SCHEMA: &str = "agx/1";
+pub(crate) const SCHEMA: &str = "agx/1";
 
 /// Where results go. Progress and errors go to stderr.
 #[derive(Debug, Clone, Copy)]

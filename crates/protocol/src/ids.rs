@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Most bytes in a plan, action or job id, and in a queue's name.
@@ -22,8 +23,9 @@ pub struct BadId {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $max:expr, $also:literal, $extra:expr) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         #[serde(try_from = "String", into = "String")]
+        #[schemars(inline)]
         pub struct $name(String);
 
         impl $name {

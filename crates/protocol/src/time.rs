@@ -1,8 +1,9 @@
 //! A point in time, to the millisecond. On the wire it is RFC 3339 in UTC, in compact records it is a number.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 /// Milliseconds since 1970-01-01T00:00:00Z.
@@ -38,6 +39,20 @@ impl fmt::Display for Timestamp {
             Some(time) => f.write_str(&time.to_rfc3339_opts(SecondsFormat::Millis, true)),
             None => write!(f, "{} ms since 1970", self.0),
         }
+    }
+}
+
+impl JsonSchema for Timestamp {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Timestamp".into()
+    }
+
+    fn json_schema(_generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "format": "date-time"})
     }
 }
 

@@ -19,6 +19,7 @@ mod events;
 mod gigabyte;
 mod gone_claimant;
 mod http;
+mod json;
 mod lifecycle;
 mod like_redis;
 mod load;

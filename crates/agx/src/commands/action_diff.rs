@@ -3,33 +3,20 @@
 use std::collections::BTreeMap;
 
 use agenix_client::Connection;
-use agenix_protocol::{
-    documents::{JobStatus, Status},
-    ids::ActionId,
-};
+use agenix_protocol::{documents::JobStatus, ids::ActionId};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use serde::Serialize;
 
-use crate::{cli::ServerArgs, failure::Failure, output::Output, progress};
+use crate::{
+    cli::ServerArgs,
+    documents::{Difference, End},
+    failure::Failure,
+    output::Output,
+    progress,
+};
 
 const AT_ONCE: usize = 64;
 /// Most lines of an output that are shown of each side.
 const MOST_LINES: usize = 5;
-
-/// How a job of an input ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct End {
-    status: Status,
-    stdout: String,
-}
-
-/// An input whose jobs ended differently, or that only one action has.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-struct Difference {
-    input: String,
-    before: Option<End>,
-    after: Option<End>,
-}
 
 pub(super) async fn run(
     server: &ServerArgs,

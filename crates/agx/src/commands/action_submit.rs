@@ -6,6 +6,7 @@ use serde_json::{json, value::RawValue};
 use super::{new_id, read, verdict};
 use crate::{
     cli::{ServerArgs, SubmitArgs},
+    documents::ActionSubmitted,
     failure::Failure,
     output::Output,
     patient::Patient,
@@ -27,7 +28,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     let submitted = pieces::submit(&mut agq, action, output).await?;
     let (action_id, jobs) = (submitted.action_id, submitted.jobs_created);
     if !args.wait {
-        let data = json!({"action_id": action_id, "jobs_created": jobs});
+        let data = ActionSubmitted { action_id: action_id.clone(), jobs_created: jobs };
         return output.show("action.submit", &data, |_| {
             format!("action {action_id} has {jobs} jobs; watch it with `agx action watch {action_id}`")
         });

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use agenix_client::{Connection, Server, Token};
 use secrecy::ExposeSecret;
-use serde_json::json;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::read;
 use crate::{
     cli::{DownArgs, JoinArgs, UpArgs, server_of},
+    documents::{Down, Joined, Up},
     failure::Failure,
     home::{Home, Profile, check_name, write_secret},
     keeper::{self, Part, Spec},
@@ -55,8 +55,13 @@ pub(super) async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
             format!("look at {}, and end both with `agx down`", dir.join("agw.log").display()),
         ));
     }
-    let document =
-        json!({"profile": LOCAL, "agq": profile.agq, "directory": dir, "says": line, "workers": workers});
+    let document = Up {
+        profile: LOCAL.into(),
+        agq: profile.agq.clone(),
+        directory: dir.clone(),
+        says: line.clone(),
+        workers,
+    };
     let key = dir.join(KEY);
     let web = line.split([' ', ',']).find(|word| word.starts_with("http"));
     let web = web.map(|address| {
@@ -87,7 +92,9 @@ pub(super) fn down(args: &DownArgs, output: Output) -> Result<(), Failure> {
             "`agx up` starts it",
         ));
     }
-    output.show("down", &json!({"profile": name}), |_| format!("'{name}' has ended; what it stored is kept"))
+    output.show("down", &Down { profile: name.to_owned() }, |_| {
+        format!("'{name}' has ended; what it stored is kept")
+    })
 }
 
 pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure> {
@@ -117,7 +124,7 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
         all.profiles.insert(args.name.clone(), profile);
         all.current = Some(args.name.clone());
     })?;
-    let document = json!({"profile": args.name, "agq": token.agq, "worker": !args.no_worker});
+    let document = Joined { profile: args.name.clone(), agq: token.agq.clone(), worker: !args.no_worker };
     output.show("join", &document, |_| {
         let worker = if args.no_worker {
             String::new()

@@ -1,27 +1,31 @@
 //! What is changed by its id: actions and jobs cancelled and tried again, plans deleted, queues paused, workers drained.
 
 use agenix_protocol::ids::{ActionId, JobId, PlanId, QueueName, WorkerId};
-use serde_json::json;
 
-use crate::{cli::ServerArgs, failure::Failure, output::Output};
+use crate::{
+    cli::ServerArgs,
+    documents::{ActionCancelled, ActionRetried, OfJob, OfPlan, OfQueue, OfWorker},
+    failure::Failure,
+    output::Output,
+};
 
 pub(super) async fn cancel_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), Failure> {
     let cancelled = server.connect().await?.cancel_action(id).await?;
-    output.show("action.cancel", &json!({"action_id": id, "cancelled": cancelled}), |_| {
+    output.show("action.cancel", &ActionCancelled { action_id: id.clone(), cancelled }, |_| {
         format!("{cancelled} jobs of action {id} are cancelled; those that had ended stay as they are")
     })
 }
 
 pub(super) async fn retry_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), Failure> {
     let retried = server.connect().await?.retry_action(id).await?;
-    output.show("action.retry", &json!({"action_id": id, "retried": retried}), |_| {
+    output.show("action.retry", &ActionRetried { action_id: id.clone(), retried }, |_| {
         format!("{retried} jobs of action {id} are tried again; watch them with `agx action watch {id}`")
     })
 }
 
 pub(super) async fn cancel_job(server: &ServerArgs, id: &JobId, output: Output) -> Result<(), Failure> {
     server.connect().await?.cancel_job(id).await?;
-    output.show("job.cancel", &json!({"job_id": id}), |_| format!("job {id} is cancelled"))
+    output.show("job.cancel", &OfJob { job_id: id.clone() }, |_| format!("job {id} is cancelled"))
 }
 
 pub(super) async fn retry_job(
@@ -31,14 +35,14 @@ pub(super) async fn retry_job(
     output: Output,
 ) -> Result<(), Failure> {
     server.connect().await?.retry_job(id, force).await?;
-    output.show("job.retry", &json!({"job_id": id}), |_| format!("job {id} is tried again"))
+    output.show("job.retry", &OfJob { job_id: id.clone() }, |_| format!("job {id} is tried again"))
 }
 
 pub(super) async fn delete_plan(server: &ServerArgs, id: &PlanId, output: Output) -> Result<(), Failure> {
     if !server.connect().await?.delete_plan(id).await? {
         return Err(Failure::not_found("plan", id, "see the plans with `agx plan list`"));
     }
-    output.show("plan.delete", &json!({"plan_id": id}), |_| format!("plan {id} is gone"))
+    output.show("plan.delete", &OfPlan { plan_id: id.clone() }, |_| format!("plan {id} is gone"))
 }
 
 pub(super) async fn pause(
@@ -53,7 +57,7 @@ pub(super) async fn pause(
     } else {
         ("queue.resume", "goes on")
     };
-    output.show(kind, &json!({"queue": queue}), |_| format!("the queue {queue} {what}"))
+    output.show(kind, &OfQueue { queue: queue.clone() }, |_| format!("the queue {queue} {what}"))
 }
 
 pub(super) async fn drain(
@@ -68,5 +72,5 @@ pub(super) async fn drain(
     } else {
         ("worker.resume", "takes jobs again")
     };
-    output.show(kind, &json!({"worker_id": id}), |_| format!("the worker {id} {what}"))
+    output.show(kind, &OfWorker { worker_id: id.clone() }, |_| format!("the worker {id} {what}"))
 }

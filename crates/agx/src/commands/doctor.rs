@@ -4,25 +4,14 @@ use std::time::SystemTime;
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::documents::{QueueStats, WorkerStatus};
-use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{cli::ServerArgs, failure::Failure, local::program, output::Output};
+use crate::{cli::ServerArgs, documents::Finding, failure::Failure, local::program, output::Output};
 
 /// Clocks that are further apart than this are said to be.
 const MOST_SKEW_MS: u64 = 2000;
 /// Fewest files that a process should be able to have open.
 const FEWEST_FILES: u64 = 1024;
-
-/// What was looked at.
-#[derive(Debug, Serialize)]
-struct Finding {
-    what: &'static str,
-    is_well: bool,
-    found: String,
-    /// What to do about it.
-    help: Option<String>,
-}
 
 impl Finding {
     fn well(what: &'static str, found: impl Into<String>) -> Self {

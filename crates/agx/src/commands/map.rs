@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{new_id, refused};
 use crate::{
     cli::{MapArgs, ServerArgs},
+    documents::MapCommand,
     failure::Failure,
     local::Local,
     map::{
@@ -226,7 +227,7 @@ fn show(
         let value = |one: &Placeholder| (one.field(), one.value(args, seq));
         let fields: std::collections::BTreeMap<_, _> = pipeline.placeholders.iter().map(value).collect();
         let command = agenix_shell::render(&filled(&pipeline.tasks, &json!(fields).to_string()));
-        shown = output.show("map.command", &json!({"seq": seq, "command": command}), |_| command);
+        shown = output.show("map.command", &MapCommand { seq, command }, |shown| shown.command.clone());
         shown.is_ok()
     };
     if args.pipe {

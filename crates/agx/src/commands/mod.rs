@@ -38,7 +38,7 @@ use crate::{
     files::cannot_write,
     keeper,
     output::Output,
-    top,
+    schema, top,
 };
 
 /// Does what the command line says.
@@ -59,6 +59,11 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "agx", &mut text);
             output.raw(&text)
+        }
+        Command::JsonSchema => {
+            let schema = serde_json::to_string_pretty(&schema::document()).unwrap_or_default();
+            output.raw(schema.as_bytes())?;
+            output.raw(b"\n")
         }
         Command::Man { directory } => man(&directory),
         Command::Map(args) => map::run(server, *args, output).await,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     cli::ServerArgs,
+    documents::Overview,
     failure::Failure,
     glance::{self, Glance, actions, descriptions, state, took},
     output::{Output, table},
@@ -14,7 +15,6 @@ use agenix_protocol::{
     ids::PlanId,
     names::queue_of,
 };
-use serde_json::json;
 
 /// How many actions that have ended `agx` alone shows.
 const RECENT: usize = 5;
@@ -24,8 +24,7 @@ const WIDEST: usize = 60;
 /// `agx` alone.
 pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), Failure> {
     let Some(given) = server.given()? else {
-        let document = json!({"agq": null});
-        return output.show("overview", &document, |_| NOTHING.into());
+        return output.show("overview", &Overview::default(), |_| NOTHING.into());
     };
     let address = given.address();
     let mut connection = Connection::open(&given).await?;
@@ -34,7 +33,12 @@ pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), 
     let (live, ended): (Vec<_>, Vec<_>) =
         actions.into_iter().partition(|action| action.completed_jobs_at.is_none());
     let shown: Vec<ActionStatus> = live.into_iter().chain(ended.into_iter().take(RECENT)).collect();
-    let document = json!({"agq": address, "workers": workers, "queues": queues, "actions": shown});
+    let document = Overview {
+        agq: Some(address.clone()),
+        workers: Some(workers.clone()),
+        queues: Some(queues.clone()),
+        actions: Some(shown.clone()),
+    };
     output.show("overview", &document, |_| {
         format!(
             "agq      {address}\n{}{}{}",

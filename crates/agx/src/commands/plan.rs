@@ -8,15 +8,19 @@ use agenix_protocol::{
     limits::Limits,
 };
 use agenix_rules::plan as rules;
-use serde_json::json;
 
 use super::read;
-use crate::{cli::ServerArgs, failure::Failure, output::Output};
+use crate::{
+    cli::ServerArgs,
+    documents::{OfPlan, PlanChecked},
+    failure::Failure,
+    output::Output,
+};
 
 pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {
     let json = read(file)?;
     let plan_id = server.connect().await?.submit_plan(json).await?;
-    output.show("plan.submit", &json!({"plan_id": plan_id}), |_| format!("plan {plan_id} is stored"))
+    output.show("plan.submit", &OfPlan { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
 pub(super) async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), Failure> {
@@ -42,10 +46,18 @@ pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
     let plan: Plan = parse(&json).map_err(|error| wrong(error.to_string()))?;
     rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
-    let found = json!({"valid": true, "plan_id": plan.plan_id, "tasks": tasks, "tools": needs.tools, "tags": needs.tags, "labels": needs.labels});
+
     let tags = needs.tags.iter().map(|tag| format!("the tag {tag}"));
     let labels = needs.labels.iter().map(|(label, value)| format!("the label {label}={value}"));
     let all: Vec<String> = needs.tools.iter().cloned().chain(tags).chain(labels).collect();
+    let found = PlanChecked {
+        valid: true,
+        plan_id: plan.plan_id,
+        tasks,
+        tools: needs.tools,
+        tags: needs.tags,
+        labels: needs.labels,
+    };
     output.show("plan.check", &found, |_| {
         format!("the plan is valid: {tasks} tasks; its workers need {}", all.join(", "))
     })

@@ -14,11 +14,11 @@ use agenix_protocol::{
 };
 use agenix_rules::plan::check;
 use agenix_shell::compile;
-use serde_json::json;
 
 use super::refused;
 use crate::{
     cli::{FromArgs, ServerArgs},
+    documents::OfPlan,
     failure::Failure,
     map::Placeholder,
     output::Output,
@@ -182,7 +182,7 @@ fn pretty(plan: &Plan) -> String {
 async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), Failure> {
     let json = pretty(plan).into_bytes();
     let plan_id = server.connect().await?.submit_plan(json).await?;
-    output.show("plan.submit", &json!({"plan_id": plan_id}), |_| format!("plan {plan_id} is stored"))
+    output.show("plan.submit", &OfPlan { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
 /// Asks a person for a line.

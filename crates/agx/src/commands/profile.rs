@@ -1,9 +1,8 @@
 //! `agx profile …`
 
-use serde_json::json;
-
 use crate::{
     cli::{ProfileCommand, ServerArgs},
+    documents::{Named, ProfileListed, ProfileSet},
     failure::Failure,
     home::{Home, Profile, check_name, not_found},
     output::{Output, table},
@@ -20,8 +19,8 @@ pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 all.profiles.insert(name.clone(), profile.clone());
                 all.current.get_or_insert_with(|| name.clone());
             })?;
-            output.show("profile.set", &json!({"name": name, "agq": profile.agq}), |_| {
-                format!("profile {name}: {}", profile.agq)
+            output.show("profile.set", &ProfileSet { name, agq: profile.agq }, |set| {
+                format!("profile {}: {}", set.name, set.agq)
             })
         }
         ProfileCommand::Use { name } => {
@@ -29,7 +28,7 @@ pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 return Err(not_found(&name));
             }
             home.change(|all| all.current = Some(name.clone()))?;
-            output.show("profile.use", &json!({"name": name}), |_| format!("the profile {name} is in use"))
+            output.show("profile.use", &Named { name }, |used| format!("the profile {} is in use", used.name))
         }
         ProfileCommand::Remove { name } => {
             if !home.profiles()?.profiles.contains_key(&name) {
@@ -39,7 +38,8 @@ pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 all.profiles.remove(&name);
                 all.current.take_if(|current| *current == name);
             })?;
-            output.show("profile.remove", &json!({"name": name}), |_| format!("the profile {name} is gone"))
+            output
+                .show("profile.remove", &Named { name }, |gone| format!("the profile {} is gone", gone.name))
         }
     }
 }
@@ -47,7 +47,11 @@ pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
 fn list(home: &Home, output: Output) -> Result<(), Failure> {
     let all = home.profiles()?;
     let is_current = |name: &String| all.current.as_ref() == Some(name);
-    let entry = |(name, profile): (&String, &Profile)| json!({"name": name, "agq": profile.agq, "in_use": is_current(name)});
+    let entry = |(name, profile): (&String, &Profile)| ProfileListed {
+        name: name.clone(),
+        agq: profile.agq.clone(),
+        in_use: is_current(name),
+    };
     let document: Vec<_> = all.profiles.iter().map(entry).collect();
     output.show("profile.list", &document, |_| {
         if all.profiles.is_empty() {

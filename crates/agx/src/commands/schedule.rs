@@ -2,17 +2,20 @@
 
 use std::path::Path;
 
-use serde_json::json;
-
 use super::read;
-use crate::{cli::ServerArgs, failure::Failure, output::Output};
+use crate::{
+    cli::ServerArgs,
+    documents::{Named, ScheduleSet},
+    failure::Failure,
+    output::Output,
+};
 
 const HELP: &str = "see the schedules with `agx schedule list`";
 
 pub(super) async fn set(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {
     let json = read(file)?;
     let set = server.connect().await?.set_schedule(json).await?;
-    let document = json!({"name": set.name, "next_run_at": set.next_run_at});
+    let document = ScheduleSet { name: set.name.clone(), next_run_at: set.next_run_at.clone() };
     output.show("schedule.set", &document, |_| {
         format!("schedule {} is set; it submits first at {}", set.name, set.next_run_at)
     })
@@ -35,5 +38,6 @@ pub(super) async fn delete(server: &ServerArgs, name: &str, output: Output) -> R
     if !server.connect().await?.delete_schedule(name).await? {
         return Err(Failure::not_found("schedule", &name, HELP));
     }
-    output.show("schedule.delete", &json!({"name": name}), |_| format!("schedule {name} is deleted"))
+    output
+        .show("schedule.delete", &Named { name: name.to_owned() }, |_| format!("schedule {name} is deleted"))
 }

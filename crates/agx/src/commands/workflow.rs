@@ -2,15 +2,20 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::read;
-use crate::{cli::ServerArgs, failure::Failure, output::Output};
+use crate::{
+    cli::ServerArgs,
+    documents::{OfWorkflow, WorkflowBegun},
+    failure::Failure,
+    output::Output,
+};
 
 pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {
     let json = read(file)?;
     let begun = server.connect().await?.submit_workflow(json).await?;
-    let document = json!({"workflow_id": begun.workflow_id, "steps": begun.steps});
+    let document = WorkflowBegun { workflow_id: begun.workflow_id.clone(), steps: begun.steps };
     output.show("workflow.submit", &document, |_| {
         format!("workflow {} has begun: {} steps", begun.workflow_id, begun.steps)
     })
@@ -49,6 +54,6 @@ pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Fail
 
 pub(super) async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), Failure> {
     server.connect().await?.cancel_workflow(workflow_id).await?;
-    let document = json!({"workflow_id": workflow_id});
+    let document = OfWorkflow { workflow_id: workflow_id.to_owned() };
     output.show("workflow.cancel", &document, |_| format!("workflow {workflow_id} is cancelled"))
 }

@@ -5,3 +5,4 @@ mod paper;
 mod seen;
 
 pub(crate) use follow::{Wanted, of_action, of_job};
+pub(crate) use paper::Shown;

@@ -6,6 +6,7 @@ use std::{
 };
 
 use agenix_protocol::{documents::Piece, ids::JobId};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::seen::{Fresh, Stream};
@@ -26,17 +27,17 @@ pub(super) struct Paper {
     output: Output,
 }
 
-/// A piece as a document.
-#[derive(Serialize)]
-struct Shown<'p> {
-    job_id: &'p JobId,
+/// A piece of what a task wrote, as a document.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    job_id: JobId,
     attempt: u32,
     task_number: u32,
     stream: Stream,
     /// Bytes before it that were not kept.
     lost: u64,
     #[serde(flatten)]
-    piece: &'p Piece,
+    piece: Piece,
 }
 
 impl Paper {
@@ -54,11 +55,16 @@ impl Paper {
     }
 
     fn print_one(&mut self, fresh: &Fresh) -> Result<(), Failure> {
-        let Fresh { attempt, task_number, stream, piece, lost } = fresh;
-        let (job_id, lost) = (&self.job_id, *lost);
+        let Fresh { task_number, stream, piece, lost, .. } = fresh;
         if self.output.is_json {
-            let shown =
-                Shown { job_id, attempt: *attempt, task_number: *task_number, stream: *stream, lost, piece };
+            let shown = Shown {
+                job_id: self.job_id.clone(),
+                attempt: fresh.attempt,
+                task_number: *task_number,
+                stream: *stream,
+                lost: *lost,
+                piece: piece.clone(),
+            };
             return self.output.show("logs", &shown, |_| String::new());
         }
         if let Some(prefix) = &self.prefix {
@@ -70,9 +76,10 @@ impl Paper {
         } else {
             write(*stream, &piece.bytes, self.output)?;
         }
-        if lost > 0 {
+        if *lost > 0 {
             self.output.note(&format!(
-                "agx: {lost} bytes that task {task_number} of job {job_id} wrote were not kept"
+                "agx: {lost} bytes that task {task_number} of job {} wrote were not kept",
+                self.job_id
             ));
         }
         Ok(())

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use agenix_protocol::documents::{JobOutput, Kept, OutputPosition, Piece, TaskPosition, TaskResult};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// One of a task's streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Stream {
     Stdout,

@@ -1,5 +1,6 @@
 //! An action: one plan, N inputs, N jobs (seed 001 §4).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -51,7 +52,7 @@ fn is_zero(number: &i32) -> bool {
 }
 
 /// What `ACTION.STATUS` answers: how many jobs of the action are where.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActionStatus {
     /// The action.
     pub action_id: ActionId,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Status;
@@ -11,7 +12,7 @@ use crate::{
 };
 
 /// What `JOB.EXPLAIN` answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The job.
     pub job_id: JobId,
@@ -30,7 +31,7 @@ pub struct Explanation {
 }
 
 /// What must be there before a job runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WaitsFor {
     /// A worker that takes jobs of this queue.
     pub queue: String,
@@ -49,7 +50,7 @@ pub struct WaitsFor {
 }
 
 /// A worker, and what it lacks for a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Nearest {
     /// The worker.
     pub worker_id: WorkerId,

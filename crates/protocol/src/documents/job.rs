@@ -1,6 +1,7 @@
 //! A job: one run of a plan on one input (seed 001 §3).
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -10,7 +11,7 @@ use crate::{
 };
 
 /// A job's status as RESP shows it (seed 001 §3; `cancelled` is ours).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Status {
@@ -104,7 +105,7 @@ pub struct JobUpdate {
 }
 
 /// What became of one task.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TaskResult {
     /// The task, from 1.
@@ -124,9 +125,11 @@ pub struct TaskResult {
     pub ignored: bool,
     /// What it wrote to stdout, as far as it was kept.
     #[serde(flatten, with = "stdout_fields")]
+    #[schemars(with = "stdout_fields::Fields")]
     pub stdout: Kept,
     /// What it wrote to stderr, as far as it was kept.
     #[serde(flatten, with = "stderr_fields")]
+    #[schemars(with = "stderr_fields::Fields")]
     pub stderr: Kept,
     /// How long it ran.
     pub duration_ms: u64,
@@ -208,12 +211,13 @@ pub(super) fn bytes_of(text: String, encoding: Option<&str>) -> Result<Vec<u8>, 
 macro_rules! kept_fields {
     ($module:ident, $text:literal, $encoding:literal, $bytes:literal, $truncated:literal) => {
         mod $module {
+            use schemars::JsonSchema;
             use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
             use super::{Kept, text_of};
 
-            #[derive(Serialize, Deserialize)]
-            struct Fields {
+            #[derive(Serialize, Deserialize, JsonSchema)]
+            pub(super) struct Fields {
                 #[serde(rename = $text, default)]
                 text: String,
                 #[serde(rename = $encoding, default, skip_serializing_if = "Option::is_none")]
@@ -244,7 +248,7 @@ kept_fields!(stdout_fields, "stdout", "stdout_encoding", "stdout_bytes", "stdout
 kept_fields!(stderr_fields, "stderr", "stderr_encoding", "stderr_bytes", "stderr_truncated");
 
 /// What `JOB.STATUS` answers.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct JobStatus {
     /// The job.
     pub job_id: JobId,
@@ -285,6 +289,7 @@ pub struct JobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The input it runs on.
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub inputs: Box<RawValue>,
     /// Seed 003: exit code of the last task that ran, or of the one that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -296,6 +301,7 @@ pub struct JobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
     /// What became of each task of the attempt that ended last; null until one has, and while another is under way.
+    #[schemars(with = "Option<Vec<TaskResult>>")]
     pub task_results: Option<Box<RawValue>>,
 }
 

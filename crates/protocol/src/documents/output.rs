@@ -1,5 +1,6 @@
 //! What the tasks of a running job write, fetched piece by piece from its worker (JOB.OUTPUT).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::{bytes_of, text_of};
@@ -76,7 +77,7 @@ pub struct TaskOutput {
 }
 
 /// A piece of a stream.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "PieceFields", into = "PieceFields")]
 pub struct Piece {
     /// How many bytes are before it.
@@ -85,7 +86,7 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct PieceFields {
     from: u64,
     data: String,

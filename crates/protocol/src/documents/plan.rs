@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::PlanId;
 
 /// A plan document.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// Its id; agq gives one where it is left out.
@@ -35,7 +36,7 @@ pub struct Plan {
 }
 
 /// What a plan asks of a worker beside the commands of its tasks (seed 000 §10, worker pools).
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Requires {
     /// Programs that the tasks use without naming them.
@@ -61,7 +62,7 @@ pub const STDERR_TO_STDOUT: &str = "&1";
 
 /// One process of a plan. `{{input.field}}` may stand in `args`, `stdin`, `stdin_file`, `stdout`, `stderr`, `cwd` and the values of
 /// `env`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
     /// Its place in the plan, from 1.

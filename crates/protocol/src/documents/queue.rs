@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::names::READY;
 
 /// All queues and the workers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueStats {
     /// Jobs that could run now.
     #[serde(rename = "queue:ready")]
@@ -23,7 +24,7 @@ pub struct QueueStats {
 }
 
 /// Jobs that could run now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReadyStats {
     /// How many.
     pub length: u64,
@@ -55,7 +56,7 @@ impl Demand {
 }
 
 /// Ready jobs that need the same tools, and who could run them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Demand {
     /// The commands that a worker must have.
     pub tools: Vec<String>,
@@ -72,7 +73,7 @@ pub struct Demand {
 }
 
 /// Jobs that wait for a time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ScheduledStats {
     /// How many.
     pub length: u64,
@@ -81,7 +82,7 @@ pub struct ScheduledStats {
 }
 
 /// The workers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerCounts {
     /// All that are known and were not unregistered, the dead ones too.
     pub total: u64,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -66,7 +67,7 @@ fn one() -> u32 {
 }
 
 /// What a worker can run. Seed 001 writes an array of tools, seed 000 an object; both are read, the object is written.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct Capabilities {
     /// Programs on its PATH.
     pub tools: Vec<String>,
@@ -101,7 +102,7 @@ impl<'de> Deserialize<'de> for Capabilities {
 }
 
 /// A worker as `WORKER.LIST` shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerStatus {
     /// The worker.
     pub worker_id: WorkerId,

@@ -1,0 +1,112 @@
+//! Every kind of document that `--json` shows, and the JSON Schema of all of them: docs/agx-1.schema.json.
+
+use agenix_protocol::{
+    documents::{ActionStatus, Explanation, JobStatus, Plan, QueueStats, WorkerStatus},
+    ids::{JobId, PlanId},
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    documents::{
+        ActionCancelled, ActionRetried, ActionSubmitted, Difference, Down, Fault, Finding, Joined,
+        MapCommand, Named, OfJob, OfPlan, OfQueue, OfWorker, OfWorkflow, Overview, PlanChecked,
+        ProfileListed, ProfileSet, ScheduleSet, Up, WorkflowBegun,
+    },
+    logs::Shown,
+    output::SCHEMA,
+};
+
+/// A kind of document, and what its data are.
+type Kind = (&'static str, fn(&mut SchemaGenerator) -> Schema);
+
+fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+/// All kinds but errors. Data that agq made and agx does not read are any object.
+const KINDS: [Kind; 42] = [
+    ("action.cancel", of::<ActionCancelled>),
+    ("action.diff", of::<Vec<Difference>>),
+    ("action.result", of::<JobStatus>),
+    ("action.retry", of::<ActionRetried>),
+    ("action.status", of::<ActionStatus>),
+    ("action.submit", of::<ActionSubmitted>),
+    ("doctor", of::<Vec<Finding>>),
+    ("down", of::<Down>),
+    ("history", of::<Vec<ActionStatus>>),
+    ("job.cancel", of::<OfJob>),
+    ("job.explain", of::<Explanation>),
+    ("job.list", of::<Vec<JobId>>),
+    ("job.retry", of::<OfJob>),
+    ("job.status", of::<JobStatus>),
+    ("join", of::<Joined>),
+    ("logs", of::<Shown>),
+    ("map.command", of::<MapCommand>),
+    ("overview", of::<Overview>),
+    ("plan.check", of::<PlanChecked>),
+    ("plan.delete", of::<OfPlan>),
+    ("plan.get", of::<Plan>),
+    ("plan.list", of::<Vec<PlanId>>),
+    ("plan.submit", of::<OfPlan>),
+    ("profile.list", of::<Vec<ProfileListed>>),
+    ("profile.remove", of::<Named>),
+    ("profile.set", of::<ProfileSet>),
+    ("profile.use", of::<Named>),
+    ("queue.pause", of::<OfQueue>),
+    ("queue.resume", of::<OfQueue>),
+    ("queue.stats", of::<QueueStats>),
+    ("schedule.delete", of::<Named>),
+    ("schedule.get", of::<Map<String, Value>>),
+    ("schedule.list", of::<Vec<String>>),
+    ("schedule.set", of::<ScheduleSet>),
+    ("up", of::<Up>),
+    ("worker.drain", of::<OfWorker>),
+    ("worker.list", of::<Vec<WorkerStatus>>),
+    ("worker.resume", of::<OfWorker>),
+    ("workflow.cancel", of::<OfWorkflow>),
+    ("workflow.list", of::<Vec<String>>),
+    ("workflow.status", of::<Map<String, Value>>),
+    ("workflow.submit", of::<WorkflowBegun>),
+];
+
+/// The schema of any line that `--json` prints.
+pub(crate) fn document() -> Value {
+    let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+    let line = |kind: &str, name: &str, what: Schema| {
+        json!({
+            "type": "object",
+            "properties": {"schema": {"const": SCHEMA}, "kind": {"const": kind}, name: what},
+            "required": ["schema", "kind", name],
+        })
+    };
+    let mut lines: Vec<Value> =
+        KINDS.iter().map(|(kind, data)| line(kind, "data", data(&mut generator))).collect();
+    lines.push(line("error", "error", of::<Fault>(&mut generator)));
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": format!("{}/blob/main/docs/agx-1.schema.json", env!("CARGO_PKG_REPOSITORY")),
+        "title": "A line that agx prints with --json",
+        "oneOf": lines,
+        "$defs": generator.take_definitions(true),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_published_schema_is_what_is_shown() {
+        let published = include_str!("../../../docs/agx-1.schema.json");
+        let shown = serde_json::to_string_pretty(&super::document()).unwrap() + "\n";
+        assert!(
+            published == shown,
+            "What --json shows has changed. Where fields have come, and nothing else, publish it: `agx json-schema > \
+             docs/agx-1.schema.json`. Where one has gone or means something else, it is agx/2."
+        );
+    }
+
+    #[test]
+    fn the_kinds_are_sorted() {
+        assert!(super::KINDS.is_sorted_by_key(|(kind, _)| *kind));
+    }
+}

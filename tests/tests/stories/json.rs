@@ -1,0 +1,121 @@
+//! Every kind of document that the published schema names is one that agx prints, and the other way round. Whether each is as the
+//! schema says is looked at wherever a story runs agx.
+
+use std::collections::BTreeSet;
+
+use e2e::{Lab, Ran};
+use serde_json::Value;
+
+use crate::support::plan;
+
+/// The kinds that the schema names.
+fn published() -> BTreeSet<String> {
+    let schema = std::fs::read_to_string(Lab::repository("docs/agx-1.schema.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let kinds = schema["oneOf"].as_array().unwrap().iter();
+    kinds.map(|line| line["properties"]["kind"]["const"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The kinds that were printed.
+fn kinds(ran: &Ran) -> impl Iterator<Item = String> {
+    let lines = ran.out.lines().chain(ran.err.lines());
+    let documents = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    documents.filter_map(|document| Some(document["kind"].as_str()?.to_owned()))
+}
+
+#[test]
+fn every_kind_that_is_published_is_printed_and_no_other() {
+    let lab = Lab::on_files();
+    let agq = lab.agq(&[]);
+    let agw = lab.agw(&agq, "w1", &[]);
+    let mut seen = BTreeSet::new();
+    let mut see = |line: &str| {
+        let args: Vec<&str> = ["--json"].into_iter().chain(line.split_whitespace()).collect();
+        let ran = lab.agx(&agq, &args);
+        seen.extend(kinds(&ran));
+        ran
+    };
+    lab.file("true.json", &plan("p", "true", &[]));
+    lab.file("other.json", &plan("q", "true", &[]));
+    lab.file("inputs.json", "[{}]");
+    lab.file("schedule.json", r#"{"name":"s","expression":"@daily","action":{"plan_id":"p","inputs":[{}]}}"#);
+    lab.file("workflow.json", r#"{"steps":[{"plan_id":"p","inputs":[{}]}]}"#);
+    for line in [
+        "plan check true.json",
+        "plan submit true.json",
+        "plan submit other.json",
+        "plan get p",
+        "plan list",
+        "plan delete q",
+        "action submit p --inputs inputs.json --id a --wait",
+        "action submit p --inputs inputs.json --id later --delay 3600",
+        "action submit p --inputs inputs.json --id once --delay 3600",
+        "action status a",
+        "action results a",
+        "action diff a a",
+        "action retry a",
+        "logs a",
+        "job list a",
+        "queue stats",
+        "queue pause ready",
+        "queue resume ready",
+        "worker list",
+        "worker drain w1",
+        "worker resume w1",
+        "schedule set schedule.json",
+        "schedule get s",
+        "schedule list",
+        "schedule delete s",
+        "workflow list",
+        "doctor",
+        "history",
+        "",
+        "plan get nothing",
+    ] {
+        see(line);
+    }
+    let own = |ran: &Ran, field: &str| ran.data()[field].as_str().unwrap().to_owned();
+    let begun = own(&see("workflow submit workflow.json").expect(0), "workflow_id");
+    see(&format!("workflow status {begun}"));
+    see("queue pause ready");
+    let begun = own(&see("workflow submit workflow.json").expect(0), "workflow_id");
+    see(&format!("workflow cancel {begun}"));
+    let job = see("job list later").expect(0).data()[0].as_str().unwrap().to_owned();
+    for line in ["job status", "job explain", "job cancel", "job retry --force"] {
+        see(&format!("{line} {job}")).expect(0);
+    }
+    see("action cancel once").expect(0);
+    lab.submit_plan(&agq, &plan("writes", "echo", &["words"]));
+    see("queue resume ready");
+    see("action submit writes --inputs inputs.json --id words --wait").expect(0);
+    see("logs words").expect(0);
+    see("map --dry-run -- echo ::: 1").expect(0);
+    drop((agw, agq));
+    on_ones_own(&lab, &mut seen);
+    assert_eq!(seen, published());
+}
+
+/// What is there without an agq that somebody else has started.
+fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
+    let mut see = |args: &[&str]| {
+        let ran = Ran::from(lab.command("agx").args(args).arg("--json").output().unwrap()).expect(0);
+        seen.extend(kinds(&ran));
+        ran
+    };
+    let up = Ran::from(
+        lab.command("agx").args(["up", "--json", "--", "--port", "0", "--http", "off"]).output().unwrap(),
+    );
+    let address = up.data()["agq"].as_str().unwrap().to_owned();
+    see(&["profile", "set", "other", "--agq", "elsewhere:6380"]);
+    see(&["profile", "list"]);
+    see(&["profile", "use", "other"]);
+    see(&["profile", "remove", "other"]);
+    let key = lab.path().join("agx-home/local/session-key");
+    let mut token = lab.command("agq");
+    // The key in the environment is that of another one.
+    token.env_remove("AGQ_SESSION_KEY").args(["token", "--address", &address, "--session-key-file"]).arg(key);
+    let token = Ran::from(token.output().unwrap()).expect(0).out;
+    see(&["join", token.trim().strip_prefix("agx join ").unwrap(), "--no-worker"]);
+    see(&["down"]);
+    seen.extend(kinds(&up));
+}
