@@ -20,6 +20,9 @@ pub(crate) enum Failure {
     /// agq said no.
     #[error("agq refused: {what}")]
     Rejected { what: String, help: String },
+    /// Something that was asked for is not there.
+    #[error("there is no {what} '{id}'")]
+    NotThere { what: &'static str, id: String, help: String },
     /// The person stopped waiting.
     #[error("not waiting any more; action {0} goes on")]
     Detached(ActionId),
@@ -41,7 +44,7 @@ impl Failure {
             Self::Jobs(_) => 1,
             Self::Usage { .. } => 2,
             Self::NoServer { .. } => 3,
-            Self::Rejected { .. } => 4,
+            Self::Rejected { .. } | Self::NotThere { .. } => 4,
             Self::Detached(_) | Self::Unfollowed(_) | Self::Interrupted => 130,
             Self::BrokenPipe => 141,
         }
@@ -53,7 +56,7 @@ impl Failure {
             Self::Jobs(_) => "jobs_failed",
             Self::Usage { .. } => "usage",
             Self::NoServer { .. } => "no_server",
-            Self::Rejected { .. } => "rejected",
+            Self::Rejected { .. } | Self::NotThere { .. } => "rejected",
             Self::Detached(_) | Self::Unfollowed(_) => "detached",
             Self::Interrupted => "interrupted",
             Self::BrokenPipe => "broken_pipe",
@@ -63,9 +66,10 @@ impl Failure {
     /// What to do next.
     pub(crate) fn help(&self) -> Option<String> {
         match self {
-            Self::Usage { help, .. } | Self::NoServer { help, .. } | Self::Rejected { help, .. } => {
-                Some(help.clone())
-            }
+            Self::Usage { help, .. }
+            | Self::NoServer { help, .. }
+            | Self::Rejected { help, .. }
+            | Self::NotThere { help, .. } => Some(help.clone()),
             Self::Detached(id) => {
                 Some(format!("watch it again with `agx action watch {id}`; `agx action cancel {id}` ends it"))
             }
@@ -84,8 +88,18 @@ impl Failure {
     }
 
     /// Something that was asked for is not there.
-    pub(crate) fn not_found(what: &str, id: &impl ToString, help: &str) -> Self {
-        Self::Rejected { what: format!("there is no {what} '{}'", id.to_string()), help: help.into() }
+    pub(crate) fn not_found(what: &'static str, id: &impl ToString, help: &str) -> Self {
+        Self::NotThere { what, id: id.to_string(), help: help.into() }
+    }
+
+    /// The same, with what was meant before what to do.
+    pub(crate) fn meant(self, other: &str) -> Self {
+        match self {
+            Self::NotThere { what, id, help } => {
+                Self::NotThere { what, id, help: format!("did you mean '{other}'? {help}") }
+            }
+            failure => failure,
+        }
     }
 }
 
@@ -102,6 +116,10 @@ impl From<ClientError> for Failure {
                 let help = "set AGQ_SESSION_KEY or --session-key-file to a key that agq knows";
                 Self::NoServer { what, help: help.into() }
             }
+            ClientError::Rejected(reason) if reason.starts_with(NO_PLAN) => {
+                let help = help_for(&reason);
+                Self::not_found("plan", &&reason[NO_PLAN.len()..], help)
+            }
             ClientError::Rejected(reason) => {
                 let help = help_for(&reason).into();
                 Self::Rejected { what: reason, help }
@@ -116,6 +134,9 @@ impl From<ClientError> for Failure {
         }
     }
 }
+
+/// How agq says that there is no such plan.
+const NO_PLAN: &str = "Plan not found: ";
 
 fn help_for(reason: &str) -> &'static str {
     match reason {

@@ -10,6 +10,7 @@ mod files;
 mod glance;
 mod home;
 mod keeper;
+mod lacking;
 mod local;
 mod logs;
 mod map;
@@ -18,6 +19,7 @@ mod patient;
 mod pieces;
 mod progress;
 mod schema;
+mod setbacks;
 mod tools;
 mod top;
 

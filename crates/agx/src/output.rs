@@ -73,6 +73,16 @@ impl Output {
     }
 }
 
+/// A number, and the word for one or for several of it.
+pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { several })
+}
+
+/// So many jobs.
+pub(crate) fn jobs(count: u64) -> String {
+    counted(count, "job", "jobs")
+}
+
 /// Rows under a heading, in columns.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..heading.len())
@@ -92,7 +102,12 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::table;
+    use super::{jobs, table};
+
+    #[test]
+    fn one_is_one() {
+        assert_eq!([jobs(0), jobs(1), jobs(2)], ["0 jobs", "1 job", "2 jobs"]);
+    }
 
     #[test]
     fn columns_are_as_wide_as_they_need_to_be() {

@@ -6,7 +6,7 @@ use agenix_client::{Backoff, ClientError, Connection, Server};
 use agenix_protocol::{
     documents::{
         ActionStatus, ActionSubmission, JobOutput, JobStatus, OutputPosition, Plan, QueueStats, Status,
-        to_json,
+        WorkerStatus, to_json,
     },
     ids::{ActionId, JobId, PlanId},
 };
@@ -123,6 +123,11 @@ impl Patient {
     /// PLAN.GET
     pub(crate) async fn plan(&mut self, plan_id: &PlanId) -> Result<Option<Plan>, ClientError> {
         self.insist(async |connection| connection.plan(plan_id).await).await
+    }
+
+    /// WORKER.LIST
+    pub(crate) async fn workers(&mut self) -> Result<Vec<WorkerStatus>, ClientError> {
+        self.insist(async |connection| connection.workers().await).await
     }
 
     /// QUEUE.STATS

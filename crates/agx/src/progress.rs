@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use agenix_protocol::{
-    documents::{ActionStatus, QueueStats},
+    documents::{ActionStatus, QueueStats, WorkerStatus},
     ids::ActionId,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
-use crate::{failure::Failure, output::Output, patient::Patient};
+use crate::{failure::Failure, lacking, output::Output, patient::Patient, setbacks::Setbacks};
 
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(20);
 const SHORTEST_LOOK: Duration = Duration::from_millis(5);
@@ -37,10 +37,15 @@ pub(crate) async fn watch(
 }
 
 async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Result<ActionStatus, Failure> {
-    let (mut look, mut ended) = (FIRST_LOOK, None);
+    let (mut look, mut ended, mut setbacks) = (FIRST_LOOK, None, Setbacks::default());
     loop {
         let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
         line.show(&status);
+        if !line.is_quiet {
+            for news in setbacks.news(agq, &status).await? {
+                line.aside(|| line.output.note(&news));
+            }
+        }
         if status.ended() == status.total_jobs && !status.open {
             line.finish(&status);
             return Ok(status);
@@ -67,16 +72,23 @@ pub(crate) fn not_found(action_id: &ActionId) -> Failure {
     Failure::not_found("action", action_id, "its id is printed by `agx action submit`")
 }
 
-fn why_stuck(stats: &QueueStats, queue: &str) -> Option<String> {
+fn why_stuck(stats: &QueueStats, workers: &[WorkerStatus], queue: &str) -> Option<String> {
     if stats.workers.active == 0 {
-        return Some("no worker is there: start one with `agw`".into());
+        return Some("no worker is there: start one with `agw`, or on this machine with `agx up`".into());
     }
     let own = stats.ready_of(queue)?;
     if own.paused {
-        return Some(format!("the queue {queue} is paused; QUEUE.RESUME {queue} lets it go on"));
+        return Some(format!("the queue {queue} is paused; `agx queue resume {queue}` lets it go on"));
     }
     let unmet = own.needs.iter().find(|demand| demand.workers == 0)?;
-    Some(format!("{} jobs wait for a worker that has: {}", unmet.length, unmet.wants().join(", ")))
+    Some(lacking::said(unmet, workers))
+}
+
+/// Why nothing goes on in a queue, where that can be said.
+async fn looked_into(agq: &mut Patient, queue: &str) -> Option<String> {
+    let stats = agq.queue_stats().await.ok()?;
+    let workers = agq.workers().await.ok()?;
+    why_stuck(&stats, &workers, queue)
 }
 
 /// The line itself.
@@ -154,7 +166,7 @@ impl Line {
         if status.running > 0 || status.ended() == status.total_jobs {
             self.idle_since = None;
         } else if self.idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
-            self.explain(agq.queue_stats().await.ok().and_then(|stats| why_stuck(&stats, &status.queue)));
+            self.explain(looked_into(agq, &status.queue).await);
         }
     }
 

@@ -1,6 +1,10 @@
 //! What people do with agx besides submitting: looking, changing, comparing, being told what is wrong.
 
-use std::os::unix::fs::PermissionsExt;
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
 
 use e2e::{Lab, Ran};
 
@@ -52,14 +56,11 @@ fn what_waits_is_explained_cancelled_and_tried_again() {
     let overview = lab.agx(&agq, &[]).expect(0).out;
     assert!(
         overview.contains("workers  none: start one with `agw`")
-            && overview.contains("queue    ready: 1 jobs wait"),
+            && overview.contains("queue    ready: 1 job waits"),
         "{overview}"
     );
     assert!(
-        lab.agx(&agq, &["action", "cancel", "a"])
-            .expect(0)
-            .out
-            .starts_with("1 jobs of action a are cancelled")
+        lab.agx(&agq, &["action", "cancel", "a"]).expect(0).out.starts_with("1 job of action a is cancelled")
     );
     lab.agx(&agq, &["queue", "pause", "ready"]).expect(0);
     lab.agx(&agq, &["job", "retry", &job]).expect(4);
@@ -155,4 +156,88 @@ fn without_any_agq_agx_says_what_to_do() {
         let script = Ran::from(lab.command("agx").args(["completions", shell]).output().unwrap()).expect(0);
         assert!(script.out.contains("agx") && script.out.contains("history"), "{shell}");
     }
+}
+
+#[test]
+fn failures_are_told_as_they_come_with_what_was_said_last() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let script = "echo one >&2; echo two >&2; echo three >&2; echo four >&2; exit $0";
+    lab.submit_plan(&agq, &plan("p", "sh", &["-c", script, "{{input.line}}"]));
+    lab.file("inputs", "0\n3\n0\n");
+    let waited =
+        lab.agx(&agq, &["action", "submit", "p", "--lines", "inputs", "--id", "a", "--wait"]).expect(1);
+    let told = "agx: input 1 {\"line\":\"3\"} failed: Task 1 (sh) exited with code 3: four\n    two\n    three\n    four\n";
+    assert!(waited.err.contains(told), "{}", waited.err);
+    assert!(waited.err.contains("agx: 1 of 3 jobs did not complete"), "{}", waited.err);
+    assert!(lab.agx(&agq, &["action", "watch", "a"]).expect(1).err.contains(told));
+    lab.file("inputs", &"1\n".repeat(25));
+    let many =
+        lab.agx(&agq, &["action", "submit", "p", "--lines", "inputs", "--id", "b", "--wait"]).expect(1);
+    assert_eq!(many.err.matches("agx: input ").count(), 20, "{}", many.err);
+    assert!(many.err.contains("further failures are counted, and not told one by one"), "{}", many.err);
+}
+
+#[test]
+fn a_slip_in_an_id_is_found_out() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("word-count", "wc", &[]));
+    lab.submit_action(&agq, "word-count", "tonight", "[{}]");
+    let meant = |args: &[&str]| lab.agx(&agq, args).expect(4).err;
+    let plan = meant(&["plan", "get", "word-cuont"]);
+    assert!(
+        plan.contains("there is no plan 'word-cuont'\n  did you mean 'word-count'? see the plans"),
+        "{plan}"
+    );
+    assert!(meant(&["action", "status", "tonigth"]).contains("did you mean 'tonight'?"));
+    assert!(meant(&["logs", "tonigth"]).contains("did you mean 'tonight'?"));
+    lab.file("inputs", "x\n");
+    let submitted = meant(&["action", "submit", "word-coun", "--lines", "inputs"]);
+    assert!(submitted.contains("there is no plan 'word-coun'\n  did you mean 'word-count'?"), "{submitted}");
+    assert!(!meant(&["plan", "get", "zzz"]).contains("did you mean"));
+}
+
+#[test]
+fn whoever_waits_for_a_tool_is_told_who_has_which() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _sorts = lab.agw(&agq, "w1", &["--tools", "sort"]);
+    let _counts = lab.agw(&agq, "w2", &["--tools", "wc"]);
+    lab.submit_plan(
+        &agq,
+        r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"},{"task_number":2,"command":"wc","input_from_task":1}]}"#,
+    );
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let said = "1 job waits for a worker that has sort, wc (sort is on w1; wc is on w2)";
+    let doctor = lab.agx(&agq, &["doctor"]).expect(1).out;
+    assert!(doctor.contains(said), "{doctor}");
+    let mut watch = lab.command("agx");
+    watch.env("AGQ_ADDR", agq.address()).args(["action", "watch", "a"]).stderr(Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(watch.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    assert_eq!(told.trim_end(), said);
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
+
+/// On a terminal of its own, for it asks nobody else.
+#[test]
+fn a_plan_is_made_by_answering_questions() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let agx = lab.bin().join("agx").display().to_string();
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", &format!("{agx} plan new"), "typescript"]);
+    terminal.current_dir(lab.path()).env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", lab.key());
+    terminal.env("AGX_HOME", lab.path().join("agx-home")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut terminal = terminal.spawn().unwrap();
+    let answers = "grep ERROR {} | wc -l\nasked\nerrors of a file\n2\ny\n";
+    terminal.stdin.take().unwrap().write_all(answers.as_bytes()).unwrap();
+    let said = Ran::from(terminal.wait_with_output().unwrap()).expect(0).out;
+    assert!(said.contains("plan asked is stored"), "{said}");
+    let plan = lab.agx(&agq, &["plan", "get", "asked", "--json"]).expect(0).data();
+    assert_eq!((&plan["tasks"][1]["command"], &plan["max_retries"]), (&"wc".into(), &2.into()));
 }

@@ -3,7 +3,13 @@
 use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 
 use super::verdict;
-use crate::{cli::ServerArgs, failure::Failure, output::Output, patient::Patient, progress};
+use crate::{
+    cli::ServerArgs,
+    failure::Failure,
+    output::{Output, jobs},
+    patient::Patient,
+    progress,
+};
 
 pub(super) async fn run(
     server: &ServerArgs,
@@ -31,7 +37,7 @@ fn text(status: &ActionStatus) -> String {
         ("dead", status.dead),
         ("cancelled", status.cancelled),
     ];
-    let head = format!("action {} of plan {}: {} jobs", status.action_id, status.plan_id, status.total_jobs);
+    let head = format!("action {} of plan {}: {}", status.action_id, status.plan_id, jobs(status.total_jobs));
     let counts = counts.iter().map(|(name, count)| format!("\n  {name:<10} {count}"));
     let times = format!("\n  submitted  {}", status.created_at);
     let open = if status.open { "\n  open       takes more inputs" } else { "" };

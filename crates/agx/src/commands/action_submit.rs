@@ -8,7 +8,7 @@ use crate::{
     cli::{ServerArgs, SubmitArgs},
     documents::ActionSubmitted,
     failure::Failure,
-    output::Output,
+    output::{Output, jobs},
     patient::Patient,
     pieces, progress,
 };
@@ -26,15 +26,15 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     };
     let mut agq = Patient::new(server.server()?, server.connect().await?, output);
     let submitted = pieces::submit(&mut agq, action, output).await?;
-    let (action_id, jobs) = (submitted.action_id, submitted.jobs_created);
+    let (action_id, count) = (submitted.action_id, submitted.jobs_created);
     if !args.wait {
-        let data = ActionSubmitted { action_id: action_id.clone(), jobs_created: jobs };
+        let data = ActionSubmitted { action_id: action_id.clone(), jobs_created: count };
         return output.show("action.submit", &data, |_| {
-            format!("action {action_id} has {jobs} jobs; watch it with `agx action watch {action_id}`")
+            format!("action {action_id} has {}; watch it with `agx action watch {action_id}`", jobs(count))
         });
     }
     if !output.is_json {
-        output.note(&format!("action {action_id} has {jobs} jobs"));
+        output.note(&format!("action {action_id} has {}", jobs(count)));
     }
     let status = progress::watch(&mut agq, &action_id, output).await?;
     output.show("action.status", &status, |status| format!("{}", status.action_id))?;

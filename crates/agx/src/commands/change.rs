@@ -6,20 +6,23 @@ use crate::{
     cli::ServerArgs,
     documents::{ActionCancelled, ActionRetried, OfJob, OfPlan, OfQueue, OfWorker},
     failure::Failure,
-    output::Output,
+    output::{Output, counted},
 };
 
 pub(super) async fn cancel_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), Failure> {
     let cancelled = server.connect().await?.cancel_action(id).await?;
     output.show("action.cancel", &ActionCancelled { action_id: id.clone(), cancelled }, |_| {
-        format!("{cancelled} jobs of action {id} are cancelled; those that had ended stay as they are")
+        let which =
+            counted(cancelled, &format!("job of action {id} is"), &format!("jobs of action {id} are"));
+        format!("{which} cancelled; those that had ended stay as they are")
     })
 }
 
 pub(super) async fn retry_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), Failure> {
     let retried = server.connect().await?.retry_action(id).await?;
     output.show("action.retry", &ActionRetried { action_id: id.clone(), retried }, |_| {
-        format!("{retried} jobs of action {id} are tried again; watch them with `agx action watch {id}`")
+        let which = counted(retried, &format!("job of action {id} is"), &format!("jobs of action {id} are"));
+        format!("{which} tried again; watch it with `agx action watch {id}`")
     })
 }
 

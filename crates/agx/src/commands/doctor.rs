@@ -6,7 +6,7 @@ use agenix_client::{ClientError, Connection};
 use agenix_protocol::documents::{QueueStats, WorkerStatus};
 use tokio::time::Instant;
 
-use crate::{cli::ServerArgs, documents::Finding, failure::Failure, local::program, output::Output};
+use crate::{cli::ServerArgs, documents::Finding, failure::Failure, lacking, local::program, output::Output};
 
 /// Clocks that are further apart than this are said to be.
 const MOST_SKEW_MS: u64 = 2000;
@@ -92,7 +92,7 @@ async fn reached(connection: &mut Connection, address: &str) -> Result<Vec<Findi
         info.get("server_time_usec").and_then(|time| time.parse::<u64>().ok()).map(|usec| usec / 1000);
     findings.extend(theirs.map(|theirs| clock(theirs, now_ms())));
     findings.push(workers_finding(&workers));
-    findings.extend(lacking(&queues));
+    findings.extend(unmet(&queues, &workers));
     Ok(findings)
 }
 
@@ -141,7 +141,7 @@ fn workers_finding(workers: &[WorkerStatus]) -> Finding {
 }
 
 /// Jobs that no worker can run.
-fn lacking(queues: &QueueStats) -> Vec<Finding> {
+fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
     let all = std::iter::once(&queues.ready).chain(queues.others.values());
     let unmet: Vec<_> = all
         .flat_map(|queue| &queue.needs)
@@ -153,7 +153,7 @@ fn lacking(queues: &QueueStats) -> Vec<Finding> {
     let finding = |demand: &&agenix_protocol::documents::Demand| {
         Finding::wrong(
             "tools",
-            format!("{} jobs wait for a worker that has {}", demand.length, demand.wants().join(", ")),
+            lacking::said(demand, workers),
             "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` says who comes nearest",
         )
     };

@@ -10,7 +10,7 @@ use crate::{
     cli::{LogsArgs, ServerArgs},
     failure::Failure,
     logs::{self, Wanted},
-    output::Output,
+    output::{Output, counted},
     patient::Patient,
 };
 
@@ -62,7 +62,9 @@ async fn of_action(agq: &mut Patient, id: &ActionId, wanted: &Wanted, output: Ou
     if action.pending + action.running > 0 {
         let (pending, running) = (action.pending, action.running);
         output.note(&format!(
-            "agx: {running} jobs of it are running and {pending} have not begun; `agx logs -f {id}` goes on until they end"
+            "agx: {} running, and {}; `agx logs -f {id}` goes on until they end",
+            counted(running, "job of it is", "jobs of it are"),
+            counted(pending, "has not begun", "have not begun")
         ));
     }
     Ok(())

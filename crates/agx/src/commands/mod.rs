@@ -4,6 +4,7 @@ mod action_diff;
 mod action_results;
 mod action_status;
 mod action_submit;
+mod alike;
 mod background;
 mod change;
 mod doctor;
@@ -41,10 +42,17 @@ use crate::{
     schema, top,
 };
 
-/// Does what the command line says.
+/// Does what the command line says. Where something is not there, what was meant is looked for.
 pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
-    let server = &cli.server;
-    let Some(command) = cli.command else { return overview::overview(server, output).await };
+    let Cli { server, command, .. } = cli;
+    match carry_out(&server, command, output).await {
+        Err(failure @ Failure::NotThere { .. }) => Err(alike::with_what_was_meant(&server, failure).await),
+        done => done,
+    }
+}
+
+async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<(), Failure> {
+    let Some(command) = command else { return overview::overview(server, output).await };
     match command {
         Command::Up(args) => background::up(&args, output).await,
         Command::Down(args) => background::down(&args, output),

@@ -7,7 +7,7 @@ use crate::{
     documents::Overview,
     failure::Failure,
     glance::{self, Glance, actions, descriptions, state, took},
-    output::{Output, table},
+    output::{Output, counted, table},
 };
 use agenix_client::Connection;
 use agenix_protocol::{
@@ -104,11 +104,15 @@ fn queues_text(stats: &QueueStats) -> String {
                     )
                 })
                 .collect();
-            format!("queue    {name}: {} jobs wait{oldest}{paused}{lacking}\n", queue.length)
+            format!(
+                "queue    {name}: {}{oldest}{paused}{lacking}\n",
+                counted(queue.length, "job waits", "jobs wait")
+            )
         })
         .collect();
     if stats.scheduled.length > 0 {
-        text += &format!("         {} jobs wait for a time\n", stats.scheduled.length);
+        text +=
+            &format!("         {} for a time\n", counted(stats.scheduled.length, "job waits", "jobs wait"));
     }
     text
 }

@@ -5,7 +5,11 @@ use agenix_protocol::{
     names::queue_of,
 };
 
-use crate::{cli::ServerArgs, failure::Failure, output::Output};
+use crate::{
+    cli::ServerArgs,
+    failure::Failure,
+    output::{Output, jobs},
+};
 
 pub(super) async fn stats(server: &ServerArgs, output: Output) -> Result<(), Failure> {
     let stats = server.connect().await?.queue_stats().await?;
@@ -19,7 +23,7 @@ fn text(stats: &QueueStats) -> String {
     }
     let due = stats.scheduled.next_job_due_in_seconds;
     let next = due.map(|due| format!(", the next in {due} s")).unwrap_or_default();
-    text += &format!("{:<10} {} jobs{next}\n", "scheduled", stats.scheduled.length);
+    text += &format!("{:<10} {}{next}\n", "scheduled", jobs(stats.scheduled.length));
     let workers = &stats.workers;
     text + &format!(
         "{:<10} {} active, {} idle, {} known\n",
@@ -31,7 +35,7 @@ fn queue(name: &str, stats: &ReadyStats) -> String {
     let oldest =
         stats.oldest_job_age_seconds.map(|age| format!(", the oldest for {age} s")).unwrap_or_default();
     let paused = if stats.paused { ", paused" } else { "" };
-    let mut text = format!("{name:<10} {} jobs{oldest}{paused}\n", stats.length);
+    let mut text = format!("{name:<10} {}{oldest}{paused}\n", jobs(stats.length));
     for demand in &stats.needs {
         let who = if demand.workers == 0 {
             "no live worker has them".into()

@@ -13,10 +13,7 @@ use super::{
     joblog::{Entry, JobLog},
     results_dir,
 };
-use crate::{failure::Failure, output::Output, progress::Line};
-
-/// How many failures are told one by one.
-const MOST_TOLD: u64 = 20;
+use crate::{failure::Failure, output::Output, progress::Line, setbacks::MOST_TOLD};
 
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
 const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "rg"];
@@ -75,10 +72,10 @@ impl Delivery {
         self.told += 1;
         let named =
             if input.block.is_some() { String::new() } else { format!(" ({})", input.args.join(" ")) };
-        if self.told <= MOST_TOLD {
+        if self.told <= MOST_TOLD as u64 {
             self.output.note(&format!("agx: job {}{named}: {what}", input.seq));
         }
-        if self.told == MOST_TOLD {
+        if self.told == MOST_TOLD as u64 {
             self.output.note("agx: further failures are counted, and not told one by one");
         }
     }

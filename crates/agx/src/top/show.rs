@@ -12,7 +12,7 @@ use super::{
     model::{Key, Model, Screen, Wish},
     view::draw,
 };
-use crate::{failure::Failure, glance};
+use crate::{failure::Failure, glance, output::counted};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Most jobs of an action that are shown.
@@ -130,10 +130,16 @@ async fn obey(connection: Option<&mut Connection>, wish: Wish) -> Result<String,
     Ok(match wish {
         Wish::Quit | Wish::Look => String::new(),
         Wish::CancelAction(id) => {
-            format!("{} jobs of action {id} are cancelled", connection.cancel_action(&id).await?)
+            format!(
+                "of action {id}, {} cancelled",
+                counted(connection.cancel_action(&id).await?, "job is", "jobs are")
+            )
         }
         Wish::RetryAction(id) => {
-            format!("{} jobs of action {id} are tried again", connection.retry_action(&id).await?)
+            format!(
+                "of action {id}, {} tried again",
+                counted(connection.retry_action(&id).await?, "job is", "jobs are")
+            )
         }
         Wish::CancelJob(id) => {
             connection.cancel_job(&id).await?;

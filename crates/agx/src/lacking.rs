@@ -1,0 +1,62 @@
+//! Jobs that no worker can run: what for, and who has what of it.
+
+use agenix_protocol::documents::{Demand, WorkerStatus};
+
+use crate::output::counted;
+
+/// Most workers that are named.
+const MOST_NAMED: usize = 3;
+
+/// What jobs wait for that no worker has whole, and which workers have which part of it.
+pub(crate) fn said(demand: &Demand, workers: &[WorkerStatus]) -> String {
+    let jobs = counted(demand.length, "job waits", "jobs wait");
+    let wants = demand.wants().join(", ");
+    let living: Vec<&WorkerStatus> = workers.iter().filter(|worker| worker.state != "dead").collect();
+    let tools = demand.tools.iter().map(|tool| {
+        let has = |worker: &&&WorkerStatus| worker.capabilities.commands().any(|own| own == tool);
+        let names: Vec<&str> = living.iter().filter(has).map(|worker| worker.worker_id.as_str()).collect();
+        match names.len() {
+            0 => format!("nobody has {tool}"),
+            1..=MOST_NAMED => format!("{tool} is on {}", names.join(", ")),
+            more => format!("{tool} is on {} and {} more", names[..MOST_NAMED].join(", "), more - MOST_NAMED),
+        }
+    });
+    let tools: Vec<String> = tools.collect();
+    let tools = if tools.is_empty() { String::new() } else { format!(" ({})", tools.join("; ")) };
+    format!("{jobs} for a worker that has {wants}{tools}")
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{Demand, WorkerStatus, parse};
+
+    use super::said;
+
+    fn worker(id: &str, state: &str, tools: &[&str]) -> WorkerStatus {
+        let json = serde_json::json!({
+            "worker_id": id, "state": state, "hostname": "", "platform": "", "agw_version": "",
+            "capabilities": {"tools": tools, "agentic_units": []}, "max_concurrent_jobs": 1, "active_jobs": 0,
+            "registered_at": "2026-01-31T08:00:00.000Z", "last_seen_at": "2026-01-31T08:00:00.000Z", "stats": null,
+        });
+        parse(json.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn whoever_has_a_part_is_named() {
+        let demand: Demand =
+            parse(br#"{"tools":["jq","sort","tr"],"tags":["gpu"],"length":2,"workers":0}"#).unwrap();
+        let workers = [
+            worker("w1", "active", &["sort", "tr"]),
+            worker("w2", "dead", &["jq"]),
+            worker("w3", "active", &["tr"]),
+            worker("w4", "active", &["tr"]),
+            worker("w5", "active", &["tr"]),
+        ];
+        assert_eq!(
+            said(&demand, &workers),
+            "2 jobs wait for a worker that has jq, sort, tr, the tag gpu (nobody has jq; sort is on w1; tr is on w1, w3, w4 and 1 more)"
+        );
+        let tag = Demand { tools: Vec::new(), length: 1, ..demand };
+        assert_eq!(said(&tag, &workers), "1 job waits for a worker that has the tag gpu");
+    }
+}

@@ -1,0 +1,95 @@
+//! Jobs that fail while an action is watched: each is named as it comes, with what it said last.
+
+use std::collections::HashSet;
+
+use agenix_client::ClientError;
+use agenix_protocol::{
+    documents::{ActionStatus, JobStatus, Status, TaskResult},
+    ids::JobId,
+};
+
+use crate::patient::Patient;
+
+/// How many failures are told one by one.
+pub(crate) const MOST_TOLD: usize = 20;
+/// How many of the last lines of stderr are shown.
+const LINES: usize = 3;
+/// Longest line, and longest input, in characters.
+const WIDEST: usize = 200;
+
+/// The failures that were told.
+#[derive(Default)]
+pub(crate) struct Setbacks {
+    told: HashSet<JobId>,
+}
+
+impl Setbacks {
+    /// What is to be said of the jobs that have failed since.
+    pub(crate) async fn news(
+        &mut self,
+        agq: &mut Patient,
+        action: &ActionStatus,
+    ) -> Result<Vec<String>, ClientError> {
+        let (mut news, failed) = (Vec::new(), action.failed + action.dead);
+        if self.told.len() >= MOST_TOLD || failed <= self.told.len() as u64 {
+            return Ok(news);
+        }
+        for status in [Status::Failed, Status::Dead] {
+            let mut jobs = agq.jobs_of(action, status).await?;
+            jobs.retain(|job_id| !self.told.contains(job_id));
+            jobs.truncate(MOST_TOLD - self.told.len());
+            for job in agq.jobs(&jobs).await?.into_iter().flatten() {
+                news.push(said(&job));
+                self.told.insert(job.job_id);
+            }
+        }
+        if self.told.len() == MOST_TOLD {
+            news.push("agx: further failures are counted, and not told one by one".into());
+        }
+        Ok(news)
+    }
+}
+
+/// A job that has failed: its input, why, and the last lines of what the task to blame complained of.
+fn said(job: &JobStatus) -> String {
+    let why = job.error.as_deref().unwrap_or("no reason was given");
+    let head = format!("agx: input {} {} {}: {why}", job.index, cut(job.inputs.get()), job.status.as_str());
+    let results = job.results();
+    let stderr =
+        TaskResult::blamed(&results).map(|task| String::from_utf8_lossy(&task.stderr.bytes).into_owned());
+    let stderr = stderr.unwrap_or_default();
+    let lines: Vec<&str> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+    // A single one is in the reason already.
+    let last = if lines.len() > 1 { &lines[lines.len().saturating_sub(LINES)..] } else { &[] };
+    last.iter().fold(head, |text, line| text + "\n    " + &cut(line))
+}
+
+fn cut(text: &str) -> String {
+    let short: String = text.chars().take(WIDEST).collect();
+    if short.len() < text.len() { short + "…" } else { short }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::{JobStatus, parse};
+
+    use super::said;
+
+    fn job(stderr: &str) -> JobStatus {
+        let json = serde_json::json!({
+            "job_id": "j", "action_id": "a", "plan_id": "p", "status": "failed", "state": "discarded", "index": 3,
+            "attempt": 1, "queue": "ready", "priority": 0, "created_at": "2026-01-31T08:00:00.000Z",
+            "started_at": null, "completed_at": null, "worker_id": "w", "inputs": {"line": "x"}, "error": "it broke",
+            "task_results": [{"task_number": 1, "command": "sh", "exit_code": 1, "stderr": stderr}],
+        });
+        parse(json.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_last_lines() {
+        assert_eq!(said(&job("one\n")), r#"agx: input 3 {"line":"x"} failed: it broke"#);
+        let told = said(&job("one\ntwo\n\nthree\nfour\n"));
+        assert_eq!(told, "agx: input 3 {\"line\":\"x\"} failed: it broke\n    two\n    three\n    four");
+        assert!(said(&job(&format!("a\n{}", "x".repeat(1000)))).ends_with("x…"));
+    }
+}
