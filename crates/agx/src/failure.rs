@@ -116,13 +116,13 @@ impl From<ClientError> for Failure {
                 let help = "set AGQ_SESSION_KEY or --session-key-file to a key that agq knows";
                 Self::NoServer { what, help: help.into() }
             }
-            ClientError::Rejected(reason) if reason.starts_with(NO_PLAN) => {
-                let help = help_for(&reason);
-                Self::not_found("plan", &&reason[NO_PLAN.len()..], help)
-            }
             ClientError::Rejected(reason) => {
-                let help = help_for(&reason).into();
-                Self::Rejected { what: reason, help }
+                let help = help_for(&reason);
+                let is_missing = |(what, says): &(&'static str, &str)| {
+                    Some(Self::not_found(what, &reason.strip_prefix(says)?, help))
+                };
+                let missing = MISSING.iter().find_map(is_missing);
+                missing.unwrap_or_else(|| Self::Rejected { what: reason.clone(), help: help.into() })
             }
             ClientError::StoreFailed(_) => {
                 Self::Rejected { what, help: "look at agq's log: its disk may be full or broken".into() }
@@ -135,8 +135,13 @@ impl From<ClientError> for Failure {
     }
 }
 
-/// How agq says that there is no such plan.
-const NO_PLAN: &str = "Plan not found: ";
+/// How agq says that something is not there.
+const MISSING: [(&str, &str); 4] = [
+    ("plan", "Plan not found: "),
+    ("action", "Action not found: "),
+    ("job", "Job not found: "),
+    ("worker", "Worker not registered: "),
+];
 
 fn help_for(reason: &str) -> &'static str {
     match reason {
@@ -146,6 +151,9 @@ fn help_for(reason: &str) -> &'static str {
         _ if reason.starts_with("Plan not found") => {
             "see the plans with `agx plan list`, or submit it with `agx plan submit FILE`"
         }
+        _ if reason.starts_with("Action not found") => "see the actions with `agx history`",
+        _ if reason.starts_with("Job not found") => "see the jobs of an action with `agx job list ACTION_ID`",
+        _ if reason.starts_with("Worker not registered") => "see the workers with `agx worker list`",
         _ if reason.starts_with("Action already exists") => {
             "choose another --id; an id stands for one plan and its inputs"
         }

@@ -69,7 +69,7 @@ pub(crate) fn next_look(last: Duration, ended_since: u64, left: u64) -> Duration
 }
 
 pub(crate) fn not_found(action_id: &ActionId) -> Failure {
-    Failure::not_found("action", action_id, "its id is printed by `agx action submit`")
+    Failure::not_found("action", action_id, "see the actions with `agx history`")
 }
 
 fn why_stuck(stats: &QueueStats, workers: &[WorkerStatus], queue: &str) -> Option<String> {

@@ -197,6 +197,11 @@ fn a_slip_in_an_id_is_found_out() {
     let submitted = meant(&["action", "submit", "word-coun", "--lines", "inputs"]);
     assert!(submitted.contains("there is no plan 'word-coun'\n  did you mean 'word-count'?"), "{submitted}");
     assert!(!meant(&["plan", "get", "zzz"]).contains("did you mean"));
+    let _agw = lab.agw(&agq, "worker-1", &[]);
+    let worker = meant(&["worker", "drain", "worker-l"]);
+    assert!(worker.contains("there is no worker 'worker-l'\n  did you mean 'worker-1'?"), "{worker}");
+    let paused = lab.agx(&agq, &["queue", "pause", "redy"]).expect(0).err;
+    assert_eq!(paused, "agx: no job waits in the queue redy; did you mean 'ready'?\n");
 }
 
 #[test]

@@ -18,6 +18,7 @@ async fn names(server: &ServerArgs, what: &str) -> Result<Vec<String>, Failure> 
     Ok(match what {
         "plan" => agq.plans().await?.iter().map(ToString::to_string).collect(),
         "action" | "job or action" => agq.actions().await?.iter().map(ToString::to_string).collect(),
+        "worker" => agq.workers().await?.into_iter().map(|worker| worker.worker_id.to_string()).collect(),
         "schedule" => agq.schedules().await?,
         "workflow" => agq.workflows().await?,
         _ => Vec::new(),

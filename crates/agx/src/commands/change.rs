@@ -1,12 +1,16 @@
 //! What is changed by its id: actions and jobs cancelled and tried again, plans deleted, queues paused, workers drained.
 
-use agenix_protocol::ids::{ActionId, JobId, PlanId, QueueName, WorkerId};
+use agenix_protocol::{
+    ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
+    names::{READY, queue_of},
+};
 
 use crate::{
     cli::ServerArgs,
     documents::{ActionCancelled, ActionRetried, OfJob, OfPlan, OfQueue, OfWorker},
     failure::Failure,
     output::{Output, counted},
+    tools::nearest,
 };
 
 pub(super) async fn cancel_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), Failure> {
@@ -54,7 +58,15 @@ pub(super) async fn pause(
     pauses: bool,
     output: Output,
 ) -> Result<(), Failure> {
-    server.connect().await?.pause_queue(queue, pauses).await?;
+    let mut connection = server.connect().await?;
+    let stats = connection.queue_stats().await?;
+    if pauses && stats.ready_of(queue.as_str()).is_none() {
+        // Any name may be that of a queue; one that nobody uses may be a slip.
+        let names = stats.others.keys().map(|key| queue_of(key)).chain([READY]);
+        let meant = nearest(queue.as_str(), names).map(|name| format!("; did you mean '{name}'?"));
+        output.note(&format!("agx: no job waits in the queue {queue}{}", meant.unwrap_or_default()));
+    }
+    connection.pause_queue(queue, pauses).await?;
     let (kind, what) = if pauses {
         ("queue.pause", "is paused: its jobs wait; those that run go on")
     } else {

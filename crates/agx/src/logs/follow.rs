@@ -48,6 +48,10 @@ pub(crate) async fn of_job(
     output: Output,
 ) -> Result<JobStatus, Failure> {
     let mut followed = Followed::new(job.job_id.clone(), None, wanted.task, output);
+    if wanted.follow && job.status == Status::Pending {
+        let id = &job.job_id;
+        output.note(&format!("agx: job {id} has not begun; `agx job explain {id}` says why"));
+    }
     loop {
         if followed.look(agq, &job).await? || !wanted.follow {
             followed.paper.end()?;
@@ -67,11 +71,16 @@ pub(crate) async fn of_action(
     output: Output,
 ) -> Result<ActionStatus, Failure> {
     let (mut followed, mut done) = (BTreeMap::<u64, Followed>::new(), HashSet::new());
+    let mut has_waited = false;
     loop {
         let action = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
-        for job_id in worth_a_look(agq, &action, &done, &followed).await?.chunks(AT_ONCE) {
-            let mut jobs: Vec<JobStatus> = agq.jobs(job_id).await?.into_iter().flatten().collect();
+        let ids = worth_a_look(agq, &action, &done, &followed).await?;
+        for ids in ids.chunks(AT_ONCE) {
+            let mut jobs: Vec<JobStatus> = agq.jobs(ids).await?.into_iter().flatten().collect();
             jobs.sort_by_key(|job| job.index);
+            // One that is not there any more has nothing to say.
+            followed
+                .retain(|_, of| !ids.contains(&of.job_id) || jobs.iter().any(|job| job.job_id == of.job_id));
             for job in jobs {
                 let prefix = || Some(format!("[{}] ", job.index));
                 let of = followed
@@ -84,10 +93,16 @@ pub(crate) async fn of_action(
                 }
             }
         }
-        let is_over = !action.open && action.ended() == action.total_jobs;
-        if !wanted.follow || (is_over && done.len() as u64 >= action.total_jobs) {
+        let is_over = !action.open && action.ended() == action.total_jobs && ids.is_empty();
+        if !wanted.follow || is_over {
             followed.values_mut().try_for_each(|followed| followed.paper.end())?;
             return Ok(action);
+        }
+        if !has_waited && ids.is_empty() {
+            has_waited = true;
+            output.note(&format!(
+                "agx: nothing of it runs now; `agx action watch {action_id}` says why if that lasts"
+            ));
         }
         sleep(LOOK).await;
     }
