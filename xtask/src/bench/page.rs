@@ -11,19 +11,48 @@ use super::{
     table::{bound_marks, figure, marks},
 };
 
-const BEGIN: &str = "<!-- bench -->";
-const END: &str = "<!-- /bench -->";
-
-/// The page with what stands between its two marks written anew.
-pub(crate) fn spliced(page: &str, part: &str) -> anyhow::Result<String> {
-    let missing = || format!("there is no `{BEGIN}` with a `{END}` behind it");
-    let (before, rest) = page.split_once(BEGIN).with_context(missing)?;
-    let (_, after) = rest.split_once(END).with_context(missing)?;
-    Ok(format!("{before}{BEGIN}\n{part}{END}{after}"))
+/// The page with what stands between its marks written anew: the few figures of its beginning, and the table of all.
+pub(crate) fn written(page: &str, document: &Document) -> anyhow::Result<String> {
+    spliced(&spliced(page, "bench-first", &first(document))?, "bench", &part(document))
 }
 
+fn spliced(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
+    let (begin, end) = (format!("<!-- {mark} -->"), format!("<!-- /{mark} -->"));
+    let missing = || format!("there is no `{begin}` with a `{end}` behind it");
+    let (before, rest) = page.split_once(&begin).with_context(missing)?;
+    let (_, after) = rest.split_once(&end).with_context(missing)?;
+    Ok(format!("{before}{begin}\n{part}{end}{after}"))
+}
+
+/// What those who do the same come to: a line for each, the fastest first, a column for each row of the section `tasks`.
+fn first(document: &Document) -> String {
+    let rows: Vec<&Row> = document.rows.iter().filter(|row| row.section == "tasks").collect();
+    let Some(leading) = rows.first() else { return String::new() };
+    let mut text = String::from("| tasks a second, two at a time |");
+    for row in &rows {
+        let _written = write!(text, " {} |", cell(&row.title));
+    }
+    text += &format!("\n|---|{}\n", "---:|".repeat(rows.len()));
+    let mut sides: Vec<usize> =
+        (0..leading.sides.len()).filter(|&at| leading.sides[at].name != LIMIT).collect();
+    sides.sort_by(|&one, &other| leading.sides[other].median.total_cmp(&leading.sides[one].median));
+    for at in sides {
+        let name = if at == 0 { format!("**{OURS}**") } else { cell(&leading.sides[at].name) };
+        let figures =
+            rows.iter().map(|row| row.sides.get(at).map_or_else(String::new, |side| figure(side.median)));
+        let figures: Vec<String> = figures.collect();
+        text += &format!("| {name} | {} |\n", figures.join(" | "));
+    }
+    text
+}
+
+/// What bounds all of them, and is none of them.
+const LIMIT: &str = "spawn limit";
+/// The first of the sides, for those who have not met it yet.
+const OURS: &str = "AGEniX: submissions and results are on disk before they count";
+
 /// What stands there.
-pub(crate) fn part(document: &Document) -> String {
+fn part(document: &Document) -> String {
     let mut text = String::new();
     let mut put = |line: &str| {
         let _written = writeln!(text, "{line}");
@@ -104,16 +133,31 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{part, spliced};
-    use crate::bench::{contest::Better, document::Document, row};
+    use super::{part, spliced, written};
+    use crate::{
+        bench::{contest::Better, document::Document, row},
+        report::root,
+    };
 
     #[test]
     fn a_part_of_a_page_is_written_anew() {
         let page = "a\n<!-- bench -->\nold\n<!-- /bench -->\nb\n";
-        let new = spliced(page, "new\n").unwrap();
+        let spliced = |page: &str| spliced(page, "bench", "new\n");
+        let new = spliced(page).unwrap();
         assert_eq!(new, "a\n<!-- bench -->\nnew\n<!-- /bench -->\nb\n");
-        assert_eq!(spliced(&new, "new\n").unwrap(), new);
-        assert!(spliced("a\n<!-- /bench --><!-- bench -->", "new\n").is_err());
+        assert_eq!(spliced(&new).unwrap(), new);
+        assert!(spliced("a\n<!-- /bench --><!-- bench -->").is_err());
+    }
+
+    #[test]
+    fn the_readme_says_what_was_measured() {
+        let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+        let document = Document::read(&root().join("docs/bench.json")).unwrap();
+        let should = written(&readme, &document).unwrap();
+        assert!(
+            readme == should,
+            "README.md does not say what docs/bench.json does; it should say\n{should}"
+        );
     }
 
     #[test]

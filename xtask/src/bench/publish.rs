@@ -23,10 +23,9 @@ pub(crate) fn publish(run: Document) -> anyhow::Result<()> {
     }
     let readme = root().join("README.md");
     let text = fs::read_to_string(&readme).context("cannot read README.md")?;
-    let text =
-        page::spliced(&text, &page::part(&document)).context("README.md has no place for the table")?;
+    let text = page::written(&text, &document).context("README.md has no place for the tables")?;
     fs::write(&readme, text).context("cannot write README.md")?;
-    println!("docs/bench.json, docs/img/bench.svg and the table in README.md are written");
+    println!("docs/bench.json, docs/img/bench.svg and the tables in README.md are written");
     Ok(())
 }
 
