@@ -29,7 +29,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
     let mut report = Report::default();
     let out = std::path::absolute(out)?;
-    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let changed = Command::new("git").args(["status", "--porcelain"]).current_dir(root()).output()?;
+    ensure!(
+        changed.stdout.is_empty(),
+        "commit what has changed first: the source that is shipped is the commit's"
+    );
+    archive::cleared(&out).with_context(|| format!("cannot make {} anew", out.display()))?;
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let bin = binaries::target()?.join(&target).join("release");
     report.step("static programs", |report| static_programs(report, &target, &bin))?;

@@ -2,13 +2,25 @@
 
 use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use super::{PROGRAMS, manuals};
 use crate::report::{must, root};
 
 /// What goes along with the programs.
 const BESIDE: [&str; 5] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/systemd"];
+
+/// An empty directory; what an earlier run has put into it goes, and nothing else may be in it.
+pub(super) fn cleared(out: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(out)?;
+    for entry in fs::read_dir(out)? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        let is_ours = name.to_string_lossy().starts_with("agenix") || name == "SHA256SUMS";
+        ensure!(is_ours, "there is something else in it: {}", path.display());
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
 
 /// An archive of the programs, without what only a debugger needs, their man pages and completions.
 pub(super) fn of_programs(bin: &Path, name: &str, out: &Path) -> anyhow::Result<()> {
