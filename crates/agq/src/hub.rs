@@ -121,6 +121,10 @@ impl Hub {
 
     /// Tells everyone who listens to the channel; how many were told here.
     pub(crate) fn publish(&self, channel: &Bytes, payload: &Bytes) -> usize {
+        // Who waits for a reply is at one node.
+        if is_reply(channel) && self.publish_here(channel, payload) > 0 {
+            return 1;
+        }
         if let Some(others) = self.others.get() {
             let _full = others.try_send((channel.clone(), payload.clone()));
         }

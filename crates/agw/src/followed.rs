@@ -10,6 +10,9 @@ use crate::transcript::Transcript;
 /// How long after the last question a job is remembered.
 const MEMORY: Duration = Duration::from_secs(30);
 
+/// Most files that are kept open for it: tasks need some, too.
+const MOST_FILES: usize = 256;
+
 /// By job: when it was asked about, its attempt and what it wrote.
 #[derive(Default)]
 pub(crate) struct Followed(HashMap<JobId, (Instant, u32, Arc<Transcript>)>);
@@ -26,7 +29,21 @@ impl Followed {
         let known = || self.0.get(job_id).map(|(_, attempt, transcript)| (*attempt, Arc::clone(transcript)));
         let (attempt, transcript) = running.or_else(known)?;
         self.0.insert(job_id.clone(), (now, attempt, Arc::clone(&transcript)));
+        self.keep_few(job_id);
         Some((attempt, transcript))
+    }
+
+    /// Lets go those that were asked about the longest ago while they keep too many files open; never `latest`.
+    fn keep_few(&mut self, latest: &JobId) {
+        let mut open: usize = self.0.values().map(|(.., transcript)| transcript.files()).sum();
+        while open > MOST_FILES {
+            let others = self.0.iter().filter(|(job_id, _)| *job_id != latest);
+            let Some(oldest) = others.min_by_key(|(_, (asked, ..))| *asked).map(|(job_id, _)| job_id.clone())
+            else {
+                return;
+            };
+            open -= self.0.remove(&oldest).map_or(0, |(.., transcript)| transcript.files());
+        }
     }
 
     /// Lets go what was not asked about for a while.
@@ -41,7 +58,26 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Followed, MEMORY};
+    use super::{Followed, MEMORY, MOST_FILES};
+    use crate::transcript::{Transcript, Written};
+
+    #[test]
+    fn no_more_files_are_kept_open_than_may_be() {
+        let (mut followed, start) = (Followed::default(), Instant::now());
+        let file = Arc::new(tempfile::tempfile().unwrap());
+        for number in 0..MOST_FILES as u64 {
+            let transcript = Transcript::default();
+            let (stdout, stderr) = (Some(Arc::clone(&file)), Some(Arc::clone(&file)));
+            transcript.add(Written { task_number: 1, command: "sh".into(), stdout, stderr });
+            let job = format!("j{number}").parse().unwrap();
+            let now = start + std::time::Duration::from_millis(number);
+            assert!(followed.of(&job, Some((1, Arc::new(transcript))), now).is_some());
+        }
+        assert_eq!(Arc::strong_count(&file), MOST_FILES + 1);
+        assert!(followed.of(&"j0".parse().unwrap(), None, start).is_none(), "the oldest went first");
+        let latest = format!("j{}", MOST_FILES - 1).parse().unwrap();
+        assert!(followed.of(&latest, None, start).is_some());
+    }
 
     #[test]
     fn a_job_is_remembered_as_long_as_it_is_asked_about() {

@@ -43,6 +43,13 @@ impl Transcript {
         self.has_ended.store(true, Ordering::Release);
     }
 
+    /// How many files it keeps open.
+    pub(crate) fn files(&self) -> usize {
+        let of =
+            |written: &Written| usize::from(written.stdout.is_some()) + usize::from(written.stderr.is_some());
+        self.lock().iter().map(of).sum()
+    }
+
     /// What is new since `position`.
     pub(crate) fn since(&self, job_id: &JobId, attempt: u32, position: &OutputPosition) -> JobOutput {
         // First: what ends while this reads is asked about once more.

@@ -119,6 +119,29 @@ fn the_jobs_of_an_action_are_told_apart_by_their_inputs() {
 }
 
 #[test]
+fn an_attempt_that_fails_is_shown_before_the_next_one() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let place = lab.path().display();
+    let script =
+        format!("cd '{place}' && if [ -e was ]; then echo second; else touch was; printf first; exit 1; fi");
+    let plan = serde_json::json!({
+        "plan_id": "p", "max_retries": 1, "tasks": [{"task_number": 1, "command": "sh", "args": ["-c", script]}],
+    });
+    lab.submit_plan(&agq, &plan.to_string());
+    lab.submit_action(&agq, "p", "a", "[{}]");
+    let job = only_job(&lab, &agq, "a")["job_id"].as_str().unwrap().to_owned();
+    let (one, all) = (Follower::start(&lab, &agq, &["-f", &job]), Follower::start(&lab, &agq, &["-f", "a"]));
+    let _agw = lab.agw(&agq, "w1", &[]);
+    let (out, err) = one.rest();
+    assert_eq!(String::from_utf8(out).unwrap(), "firstsecond\n");
+    assert!(err.contains("has not begun; `agx job explain"), "{err}");
+    let (out, err) = all.rest();
+    assert!(String::from_utf8(out).unwrap().ends_with("[0] second\n"));
+    assert!(err.contains("nothing of it runs now"), "{err}");
+}
+
+#[test]
 fn what_cannot_be_followed_is_said() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);

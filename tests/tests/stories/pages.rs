@@ -286,9 +286,12 @@ fn what_is_shown_of_elsewhere_is_known_to_the_programs() {
     for file in pages() {
         for step in steps(&fs::read_to_string(&file).unwrap()).iter().filter(|step| step.is_elsewhere) {
             count += 1;
-            // Whatever else the command names is not there; what it would have said is an id or a number.
-            let command =
-                format!("command_not_found_handle() {{ echo 1; }}\nsudo() {{ \"$@\"; }}\n{}", step.command);
+            // Whatever else the command names is not there; what it would have said is an id or a number. Nobody is
+            // killed.
+            let command = format!(
+                "command_not_found_handle() {{ echo 1; }}\nsudo() {{ \"$@\"; }}\nkill() {{ :; }}\n{}",
+                step.command
+            );
             let mut shell = Command::new("/bin/bash");
             shell.args(["-c", &command]).current_dir(lab.path()).stdin(Stdio::null()).env("PATH", &stubs);
             shell.env("REAL", lab.bin()).env("WRONG", &wrong).env("KNOWN", &known);

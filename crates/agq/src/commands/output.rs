@@ -8,7 +8,7 @@ use agenix_protocol::{
     names::{orders_channel, reply_channel},
     resp::Reply,
 };
-use agenix_rules::rejection::Rejection;
+use agenix_rules::{rejection::Rejection, worker::Standing};
 use bytes::Bytes;
 
 use super::{Outcome, identity};
@@ -16,6 +16,8 @@ use crate::house::{Caller, House};
 
 /// How long a worker has to answer, in seconds.
 const SECONDS: u64 = 3;
+/// Most bytes of an answer: other nodes hear it, too.
+const MOST_BYTES: usize = 1024 * 1024;
 
 /// JOB.OUTPUT
 pub(super) async fn show(house: &House, job_id: &JobId, position: Option<&Bytes>) -> Outcome {
@@ -26,6 +28,10 @@ pub(super) async fn show(house: &House, job_id: &JobId, position: Option<&Bytes>
     let is_wanted = job.status() == Status::Running || known.is_some();
     let worker = job.holder.as_deref().filter(|_| is_wanted).and_then(|holder| WorkerId::new(holder).ok());
     let Some(worker) = worker else { return Ok(Reply::Nil) };
+    let known_worker = house.store.worker(&worker).await?;
+    if known_worker.is_none_or(|known| known.standing != Standing::Active) {
+        return Ok(Reply::Nil);
+    }
     let request_id = house.clock.challenge_id();
     let answer = house.hub.reply_on(reply_channel(worker.as_str(), &request_id).into());
     let request = OutputRequest { request_id, job_id: job_id.clone(), position: known.unwrap_or_default() };
@@ -41,6 +47,10 @@ pub(super) async fn show(house: &House, job_id: &JobId, position: Option<&Bytes>
 /// WORKER.OUTPUT: only who was asked can answer, for the channel has its name. Whether anyone still waits is not known here:
 /// it may be at another node.
 pub(super) async fn bring(house: &House, caller: &Caller, request_id: &[u8], output: &[u8]) -> Outcome {
+    if output.len() > MOST_BYTES {
+        let text = format!("it has {} bytes, max {MOST_BYTES}", output.len());
+        return Err(Rejection::InvalidOutput(text).into());
+    }
     let output: Option<JobOutput> =
         documents::parse(output).map_err(|error| Rejection::InvalidOutput(error.to_string()))?;
     let own = identity::reporter_id(house, caller).await?.ok_or(Rejection::NotRegistered)?;

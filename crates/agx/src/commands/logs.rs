@@ -39,11 +39,9 @@ pub(super) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) ->
 async fn of_job(agq: &mut Patient, job: JobStatus, wanted: &Wanted, output: Output) -> Result<(), Failure> {
     let job = logs::of_job(agq, job, wanted, output).await?;
     let (id, word) = (&job.job_id, job.status.as_str());
-    match (job.status, job.error) {
+    match (job.status, &job.error) {
         (Status::Completed, _) => {}
-        (Status::Pending, _) => {
-            output.note(&format!("agx: job {id} has not begun; `agx job explain {id}` says why"));
-        }
+        (Status::Pending, _) => output.note(&logs::waits(&job)),
         (Status::Running, _) => {
             output.note(&format!("agx: job {id} is running; `agx logs -f {id}` goes on until it ends"));
         }

@@ -1,8 +1,10 @@
-//! What jobs write, as they write it: `seen` (how far we are; pure), `paper` (onto which it is printed), `follow` (what is asked).
+//! What jobs write, as they write it: `seen` (how far we are; pure), `paper` (onto which it is printed), `followed` (one job and its
+//! worker), `follow` (all of them, again and again).
 
 mod follow;
+mod followed;
 mod paper;
 mod seen;
 
-pub(crate) use follow::{Wanted, of_action, of_job};
+pub(crate) use follow::{Wanted, of_action, of_job, waits};
 pub(crate) use paper::Shown;

@@ -22,6 +22,8 @@ pub(super) struct Paper {
     task: Option<u32>,
     /// What stands before each line, where there are several jobs.
     prefix: Option<String>,
+    /// Which is being printed.
+    attempt: u32,
     /// Lines that are not whole yet.
     begun: BTreeMap<(u32, Stream), Vec<u8>>,
     output: Output,
@@ -42,7 +44,7 @@ pub(crate) struct Shown {
 
 impl Paper {
     pub(super) fn new(job_id: JobId, task: Option<u32>, prefix: Option<String>, output: Output) -> Self {
-        Self { job_id, task, prefix, begun: BTreeMap::new(), output }
+        Self { job_id, task, prefix, attempt: 0, begun: BTreeMap::new(), output }
     }
 
     /// Prints what is new.
@@ -56,6 +58,11 @@ impl Paper {
 
     fn print_one(&mut self, fresh: &Fresh) -> Result<(), Failure> {
         let Fresh { task_number, stream, piece, lost, .. } = fresh;
+        if self.attempt != fresh.attempt {
+            // What another attempt has not ended is not gone on with.
+            self.end()?;
+            self.attempt = fresh.attempt;
+        }
         if self.output.is_json {
             let shown = Shown {
                 job_id: self.job_id.clone(),
