@@ -121,9 +121,7 @@ impl<'l> Session<'l> {
         let bash = bash.spawn().unwrap();
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port().to_string());
-        let mut session = Self { lab, bash, aside: tempfile::tempdir().unwrap(), count: 0, ports };
-        session.say("set -o pipefail");
-        session
+        Self { lab, bash, aside: tempfile::tempdir().unwrap(), count: 0, ports }
     }
 
     fn say(&mut self, line: &str) {
