@@ -95,6 +95,16 @@ fn every_kind_that_is_published_is_printed_and_no_other() {
     assert_eq!(seen, published());
 }
 
+/// What goes on in the background, ended with the test.
+struct Up<'l>(&'l Lab);
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        // It may have been ended already.
+        let _ended = self.0.command("agx").arg("down").output();
+    }
+}
+
 /// What is there without an agq that somebody else has started.
 fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
     let mut see = |args: &[&str]| {
@@ -105,6 +115,7 @@ fn on_ones_own(lab: &Lab, seen: &mut BTreeSet<String>) {
     let up = Ran::from(
         lab.command("agx").args(["up", "--json", "--", "--port", "0", "--http", "off"]).output().unwrap(),
     );
+    let _up = Up(lab);
     let address = up.data()["agq"].as_str().unwrap().to_owned();
     see(&["profile", "set", "other", "--agq", "elsewhere:6380"]);
     see(&["profile", "list"]);

@@ -263,10 +263,13 @@ fn killed_it_leaves_no_process_and_the_next_one_sweeps_up() {
 #[test]
 fn without_its_worker_it_ends_and_says_so() {
     let lab = Lab::on_files();
-    let child = map(&lab, &["--", "sh -c 'touch runs; until test -e stop; do sleep 0.02; done'", ":::", "1"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = map(
+        &lab,
+        &["--", "sh -c 'touch runs; until test -e stop || ! test -e runs; do sleep 0.02; done'", ":::", "1"],
+    )
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
     eventually("the job runs", || lab.path().join("runs").exists().then_some(()));
     let agw = process_of("agw", &lab.path().join("tmp")).unwrap();
     kill_process(Pid::from_raw(agw).unwrap(), Signal::KILL).unwrap();

@@ -228,7 +228,7 @@ fn the_tour_comes_out_as_it_is_written() {
 
 #[test]
 fn the_page_of_agx_comes_out_as_it_is_written() {
-    comes_out_as_it_is_written("docs/agx.md", 7);
+    comes_out_as_it_is_written("docs/agx.md", 9);
 }
 
 #[test]
@@ -298,13 +298,13 @@ fn what_is_shown_of_elsewhere_is_known_to_the_programs() {
             assert!(said.is_empty(), "{}: {}\n{said}", file.display(), step.command);
         }
     }
-    assert!(count > 30, "{count} commands");
+    assert!(count > 20, "{count} commands");
     let known = fs::read_to_string(known).unwrap();
     for name in known.lines() {
         let command = Bytes::copy_from_slice(name.as_bytes());
         assert!(Known::of(&[command]).is_some(), "a page lets redis-cli say {name}");
     }
-    assert!(known.lines().count() > 4, "{known}");
+    assert!(known.lines().count() > 1, "{known}");
 }
 
 /// All pages but those of decisions.

@@ -78,11 +78,19 @@ impl Twins {
     fn run(&self) -> anyhow::Result<bool> {
         std::panic::set_hook(Box::new(|_| {}));
         let (image, started) = (new_database()?, Instant::now());
-        let (mut compared, mut failed) = (0, 0);
+        let (mut compared, mut failed, mut wavered) = (0, 0, 0);
         for seed in self.first..self.first + self.seeds {
             let script = Script { seed, steps: self.steps, only: None };
             let mut story = Vec::new();
-            match twin::compare(&script, &image, &self.store, &mut story) {
+            let mut compare = || twin::compare(&script, &image, &self.store, &mut story);
+            // A real database has threads of its own: of what comes at one moment it may once take the second first, which no
+            // promise speaks of. What agq does wrong it does again.
+            let again = compare().or_else(|Failure { message, .. }| {
+                wavered += 1;
+                say(&format!("seed {seed} differs, and is run again: {message}"));
+                compare()
+            });
+            match again {
                 Ok(answers) => compared += answers,
                 Err(Failure { message, .. }) => {
                     failed += 1;
@@ -96,9 +104,9 @@ impl Twins {
         }
         let (seeds, seconds) = (self.seeds, started.elapsed().as_secs_f64());
         say(&format!(
-            "{seeds} seeds on both stores in {seconds:.1} s: {compared} answers were the same; {failed} seeds failed"
+            "{seeds} seeds on both stores in {seconds:.1} s: {compared} answers were the same; {failed} seeds failed, {wavered} were run again"
         ));
-        Ok(failed == 0)
+        Ok(failed == 0 && wavered <= self.seeds / 100)
     }
 }
 
