@@ -26,7 +26,10 @@ pub(super) fn package(
     tools::cargo_tool(report, "deb")?;
     let mut deb = cargo(&["deb", "--package", "agx", "--no-build", "--strip", "--quiet"]);
     // For a test it is made quickly, rather than small.
-    deb.args(if let Some(target) = target { ["--target", target] } else { ["--compress-type", "gzip"] });
+    match target {
+        Some(target) => deb.args(["--target", target]),
+        None => deb.arg("--fast"),
+    };
     must(deb.arg("--output").arg(out))?;
     found(out).map(Some)
 }
