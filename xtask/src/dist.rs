@@ -5,11 +5,7 @@ mod archive;
 mod debian;
 mod manuals;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, ensure};
 
@@ -47,7 +43,7 @@ pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
         let dashboard = "packaging/grafana/agenix.json";
         Ok(fs::copy(root().join(dashboard), out.join("agenix-grafana.json")).map(drop)?)
     })?;
-    report.step("cargo install", |_| install(&bin))?;
+    report.step("cargo install", |_| install())?;
     report.step("sums", |_| archive::sums(&out))?;
     report.print();
     println!("it is in {}", out.display());
@@ -85,17 +81,12 @@ fn static_programs(report: &mut Report, target: &str, bin: &Path) -> anyhow::Res
 }
 
 /// Whoever has Rust installs a program from its crate.
-fn install(bin: &Path) -> anyhow::Result<()> {
+fn install() -> anyhow::Result<()> {
     let into = tempfile::tempdir()?;
     for program in PROGRAMS {
         let mut install = cargo(&["install", "--locked", "--path", &format!("crates/{program}"), "--root"]);
-        must(install.arg(into.path()).arg("--target-dir").arg(parent(bin)))?;
+        must(install.arg(into.path()))?;
         ensure!(into.path().join("bin").join(program).is_file(), "cargo install has not brought {program}");
     }
     Ok(())
-}
-
-/// The directory of all targets that a target's release directory is in.
-fn parent(bin: &Path) -> PathBuf {
-    bin.ancestors().nth(2).unwrap_or(bin).to_owned()
 }

@@ -20,6 +20,8 @@ use bytes::Bytes;
 use e2e::{Lab, within};
 use tempfile::TempDir;
 
+use crate::support::is_like;
+
 /// A command of a page, what it prints, and its exit code.
 struct Step {
     command: String,
@@ -59,19 +61,6 @@ fn steps(page: &str) -> Vec<Step> {
         }
     }
     steps
-}
-
-/// Whether a line is like a pattern, in which `…` stands for anything.
-fn is_like(line: &str, pattern: &str) -> bool {
-    let mut parts = pattern.split('…');
-    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
-    for part in middle {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    rest.ends_with(last)
 }
 
 /// Whether lines are like patterns, in which one of `…` alone stands for any lines.

@@ -8,7 +8,7 @@ mod workers;
 
 use e2e::Lab;
 
-use crate::support::Raw;
+use crate::support::{Raw, is_like};
 
 /// Holds a conversation on a new agq, logged in.
 fn converse(args: &[&str], script: &str) {
@@ -25,24 +25,11 @@ fn hold(raw: &mut Raw, script: &str) {
             Some(("> ", command)) => raw.send(&format!("{command}\r\n")),
             Some(("< ", expected)) => {
                 let got = raw.line();
-                assert!(fits(expected, &got), "expected {expected}\n     got {got}\nin {script}");
+                assert!(is_like(&got, expected), "expected {expected}\n     got {got}\nin {script}");
             }
             _ => panic!("a line is neither sent nor expected: {line}"),
         }
     }
-}
-
-/// Whether a line is what was expected, where `…` stands for anything.
-fn fits(expected: &str, got: &str) -> bool {
-    let mut parts = expected.split('…');
-    let Some(mut rest) = parts.next().and_then(|first| got.strip_prefix(first)) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
-    for part in middle {
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    rest.ends_with(last)
 }
 
 /// Names a conversation: its test bears the name.

@@ -123,3 +123,16 @@ pub(crate) fn process_of(name: &str, place: &Path) -> Option<i32> {
     });
     found.last()
 }
+
+/// Whether a line is like a pattern, in which `…` stands for anything.
+pub(crate) fn is_like(line: &str, pattern: &str) -> bool {
+    let mut parts = pattern.split('…');
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
