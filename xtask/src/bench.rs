@@ -59,6 +59,9 @@ pub(crate) struct BenchOptions {
     /// Publish what an earlier run wrote, and measure nothing
     #[arg(long, value_name = "FILE", requires = "publish", conflicts_with_all = ["names", "json"])]
     from: Option<PathBuf>,
+    /// Only the rows of wire, cycle and tasks whose titles have this text
+    #[arg(long, value_name = "TEXT")]
+    rows: Option<String>,
     /// A floor that is not reached is an error
     #[arg(long)]
     strict: bool,
@@ -156,6 +159,7 @@ pub(crate) fn run(options: &BenchOptions) -> anyhow::Result<()> {
     };
     let sections: Vec<Section> = Section::value_variants().iter().filter(is_wanted).copied().collect();
     let mut bench = Bench::new(options.quick, options.hq.clone(), machine::date()?, machine::commit()?);
+    bench.only.clone_from(&options.rows);
     let place = prepare(&mut bench, &sections)?;
     let mut failed = Vec::new();
     for section in sections {

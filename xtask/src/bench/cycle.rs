@@ -58,6 +58,9 @@ fn span(bench: &Bench) -> Duration {
 
 /// One setting, everybody in it.
 fn cycles(bench: &mut Bench, place: &Place, tools: &Tools, setting: Setting) -> anyhow::Result<()> {
+    if !bench.wants(&setting.title()) {
+        return Ok(());
+    }
     let span = span(bench);
     let alone = |durability| ours::crew(vec![Agq::start(&place.bin, durability, None)?], setting);
     let (mut always, mut as_shipped) = (alone(Durability::Always)?, alone(Durability::AsShipped)?);

@@ -26,6 +26,8 @@ pub(crate) struct Bench {
     pub(crate) report: Report,
     /// Where HyperQueue is, if it is to take part.
     pub(crate) hq: Option<PathBuf>,
+    /// Only rows whose titles have this text.
+    pub(crate) only: Option<String>,
     rows: Vec<Row>,
     origin: Origin,
 }
@@ -34,7 +36,12 @@ impl Bench {
     pub(crate) fn new(is_quick: bool, hq: Option<PathBuf>, date: String, commit: String) -> Self {
         let rounds = if is_quick { QUICK_ROUNDS } else { ROUNDS };
         let origin = Origin { date, commit, is_quick };
-        Self { is_quick, rounds, report: Report::default(), hq, rows: Vec::new(), origin }
+        Self { is_quick, rounds, report: Report::default(), hq, only: None, rows: Vec::new(), origin }
+    }
+
+    /// Whether a row is to be measured, by its title.
+    pub(crate) fn wants(&self, title: &str) -> bool {
+        self.only.as_ref().is_none_or(|text| title.contains(text))
     }
 
     /// Lets everybody run once to warm up, and then in rounds; prints the row and keeps it. Who fails is named and is out,

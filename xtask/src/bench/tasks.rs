@@ -57,7 +57,11 @@ pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
         slowest: bench.scaled(200, 30),
     };
     for work in [Work::True, Work::Count] {
-        let contest = Contest::new(format!("{} × {}", counts.all, work.name()), "tasks/s", Better::More)
+        let title = format!("{} × {}", counts.all, work.name());
+        if !bench.wants(&title) {
+            continue;
+        }
+        let contest = Contest::new(title, "tasks/s", Better::More)
             .noting(NOTE)
             .with("agx, agq, agw", || ours.run(&desk, work, counts.all));
         bench.hold("tasks", peers.beside(contest, work, counts, &desk))?;

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::bench::{Bench, Better, Contest, Place};
 
+const TITLE: &str = "8 producers and 8 consumers, 100 B";
 const BULLMQ: &str = "BullMQ";
 pub(super) const GRAPHILE: &str = "graphile-worker";
 const NOTE: &str = "every answer waits for the disk; results of 1 KB, but graphile-worker keeps none and removes the job; \
@@ -24,10 +25,13 @@ const NOTE: &str = "every answer waits for the disk; results of 1 KB, but graphi
 
 /// The one contest of this kind.
 pub(super) fn run(bench: &mut Bench, place: &Place, tools: &Tools) -> anyhow::Result<()> {
+    if !bench.wants(TITLE) {
+        return Ok(());
+    }
     let span = span(bench);
     let mut always = Pairs::at(vec![Agq::start(&place.bin, Durability::Always, None)?])?;
     let mut as_shipped = Pairs::at(vec![Agq::start(&place.bin, Durability::AsShipped, None)?])?;
-    let mut contest = Contest::new("8 producers and 8 consumers, 100 B", "jobs/s", Better::More)
+    let mut contest = Contest::new(TITLE, "jobs/s", Better::More)
         .noting(NOTE)
         .with(AGQ, move || always.jobs_per_sec(span))
         .with(AGQ_AS_SHIPPED, move || as_shipped.jobs_per_sec(span));

@@ -31,6 +31,10 @@ const MOST_A_CLIENT: f64 = 1000.0 / (2.0 * 2.0);
 
 /// The one contest of this kind.
 pub(super) fn run(bench: &mut Bench, place: &Place, tools: &Tools) -> anyhow::Result<()> {
+    let title = format!("slow disk, {}", Setting::SLOW_DISK.title());
+    if !bench.wants(&title) {
+        return Ok(());
+    }
     let library = match Library::build() {
         Ok(library) => library,
         Err(error) => {
@@ -42,7 +46,6 @@ pub(super) fn run(bench: &mut Bench, place: &Place, tools: &Tools) -> anyhow::Re
     let agq = Agq::start(&place.bin, Durability::Always, slow)?;
     library.check(agq.pid())?;
     let mut ours = ours::crew(vec![agq], setting)?;
-    let title = format!("slow disk, {}", setting.title());
     let mut contest = Contest::new(title, "cycles/s", Better::More)
         .noting(NOTE)
         .with(AGQ, move || plausible(ours.cycles_per_sec(span)?, setting));
