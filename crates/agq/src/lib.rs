@@ -86,11 +86,18 @@ pub fn run_program() -> ExitCode {
 
 fn serve(cli: Cli) -> anyhow::Result<()> {
     let config = cli.resolve()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().build()?;
     let outcome = runtime.block_on(run(config));
     // A backup that is being made is not waited for: what is left of it goes at the next start.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
+}
+
+/// How many threads serve connections: half of the processors. The others are for the writer, for long reads, and for whoever is
+/// served; where two threads share two processors with them, each wakes the other for nothing.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |processors| processors.get().div_ceil(2))
 }
 
 /// What agq does besides running the queue.

@@ -15,7 +15,7 @@ use super::{
     Handed,
     counter::{Claims, Desk},
 };
-use crate::store::{Claim, Claimant, Promise, Store, StoreError};
+use crate::store::{Claim, Claimant, Promise, Store, StoreError, at_once};
 
 /// A claimant that waits.
 pub(super) struct Ticket {
@@ -105,7 +105,7 @@ async fn serve(
     }
     let mut claimants = waiting.iter().map(|ticket| ticket.claimant.clone()).collect();
     let mut claims = None;
-    store.at_once(&mut || claims = Some(store.claim(take(&mut claimants), now, start_timeout_ms)));
+    at_once(store, &mut || claims = Some(store.claim(take(&mut claimants), now, start_timeout_ms))).await;
     let Some(claims) = claims else { return };
     match claims.await {
         Ok(claims) => {

@@ -185,7 +185,7 @@ impl Connection {
                 self.flush().await?;
                 return Ok(End::Quit);
             }
-            if self.start_what_may() {
+            if self.start_what_may().await {
                 continue;
             }
             if self.is_refused && self.running.is_empty() {
@@ -247,7 +247,13 @@ impl Connection {
             frame = self.reader.next(), if may_read => match frame {
                 None => return Ok(Some(End::Closed)),
                 Some(Err(error)) => return Ok(Some(End::Broken(error))),
-                Some(Ok(args)) => self.accept(args, self.house.clock.now()),
+                Some(Ok(args)) => {
+                    self.accept(args, self.house.clock.now());
+                    // What came with it starts with it.
+                    if let Err(end) = self.take_what_has_come() {
+                        return Ok(Some(end));
+                    }
+                }
             },
             message = self.session.subscriptions.next(), if !is_confirming => match message {
                 Some(message) => self.reply(delivery(message)).await?,

@@ -91,6 +91,32 @@ fn count_hand_in() {
     HAND_INS.set(HAND_INS.get() + 1);
 }
 
+/// Does `work`, which makes calls to the store and waits for none of their answers. They are carried out together with what all
+/// others ask who have something to ask at this moment.
+pub(crate) fn at_once<'s>(
+    store: &'s dyn Store,
+    work: &mut dyn FnMut(),
+) -> impl Future<Output = ()> + use<'s> {
+    // Whoever stops waiting does not keep the others from what they asked.
+    let collected = store.collect(work).map(|round| SeenTo { store, round });
+    async move {
+        if collected.is_some() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+struct SeenTo<'s> {
+    store: &'s dyn Store,
+    round: u64,
+}
+
+impl Drop for SeenTo<'_> {
+    fn drop(&mut self) {
+        self.store.see_to(self.round);
+    }
+}
+
 /// Everything agq remembers.
 pub(crate) trait Store: Records + Keyspace {}
 impl<T: Records + Keyspace> Store for T {}

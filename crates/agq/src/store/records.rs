@@ -301,9 +301,11 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// All workers with the number of jobs that each holds, in the order of their ids.
     fn workers(&self) -> Answer<Vec<(Worker, u64)>>;
 
-    /// Does `work`, which makes calls here and waits for none of their answers: they are carried out together, on the spot where
-    /// that is quickest.
-    fn at_once(&self, work: &mut dyn FnMut());
+    /// Does `work`, which makes calls here and waits for none of their answers; the round, where they wait until they are seen
+    /// to. See [`at_once`](super::at_once).
+    fn collect(&self, work: &mut dyn FnMut()) -> Option<u64>;
+    /// Carries out what was collected in a round, on the spot where that is quickest.
+    fn see_to(&self, round: u64);
     /// Answers when every write before it is visible, but for jobs that are added in bulk.
     fn settled(&self) -> Answer<()>;
     /// Answers when everything visible is on disk.

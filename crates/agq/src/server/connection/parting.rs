@@ -50,7 +50,7 @@ impl Connection {
     /// No more is read: what was sent is carried out and answered, what waits for work is not.
     async fn finish(&mut self) {
         loop {
-            self.start_what_may();
+            self.start_what_may().await;
             if self.running.is_empty() || self.is_waiting {
                 break;
             }

@@ -20,7 +20,7 @@ use crate::{
         session::Gate,
         throttle::{Pace, Patience},
     },
-    store::hand_ins,
+    store::{at_once, hand_ins},
 };
 
 impl Connection {
@@ -43,10 +43,10 @@ impl Connection {
     }
 
     /// Starts every command that may start now; whether any did.
-    pub(super) fn start_what_may(&mut self) -> bool {
+    pub(super) async fn start_what_may(&mut self) -> bool {
         let (house, mut has_started) = (Arc::clone(&self.house), false);
         // Their writes share a batch, and nobody is called for it where nobody else is at it.
-        house.store.at_once(&mut || has_started = self.start_each());
+        at_once(&*house.store, &mut || has_started = self.start_each()).await;
         has_started
     }
 

@@ -236,9 +236,12 @@ impl Records for PostgresStore {
         self.read(async |pool| reads::workers(&pool).await)
     }
 
-    fn at_once(&self, work: &mut dyn FnMut()) {
+    fn collect(&self, work: &mut dyn FnMut()) -> Option<u64> {
         work();
+        None
     }
+
+    fn see_to(&self, _round: u64) {}
 
     fn settled(&self) -> Answer<()> {
         self.write(Promise::Visible, |_| Ok(()))

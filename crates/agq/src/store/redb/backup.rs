@@ -29,7 +29,7 @@ fn copy_all(from: &View<'_>, to: &WriteTransaction) -> Result<(), Error> {
     from.write_recent(to)?;
     // What is copied is complete: it needs no journal.
     for mark in [JOURNAL_ID, JOURNAL_NEXT] {
-        to.open_table(META)?.remove(mark)?;
+        to.open_table(META.table)?.remove(mark)?;
     }
     Ok(())
 }

@@ -62,9 +62,14 @@ impl Committer {
         self.has_failed = true;
     }
 
-    /// Whether a batch is soon on disk, so that a thread that has other work may wait for it.
+    /// Whether a sync is soon over, so that a thread that has other work may wait for it.
     pub(super) fn is_quick(&self) -> bool {
         self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
+    }
+
+    /// Whether the journal has room for any batch that goes there: else the database is brought up to date, and that takes its time.
+    pub(super) fn has_room(&self) -> bool {
+        self.journal.room() >= MOST_JOURNALED
     }
 
     /// How long a batch may wait for others to come: where the disk is slow, a quarter of a sync.
@@ -123,8 +128,8 @@ impl Committer {
     }
 }
 
-/// A moving average: the newest counts for an eighth.
-fn smoothed(average_us: u64, newest: Duration) -> u64 {
+/// A moving average, in microseconds: the newest counts for an eighth.
+pub(super) fn smoothed(average_us: u64, newest: Duration) -> u64 {
     let newest = u64::try_from(newest.as_micros()).unwrap_or(u64::MAX);
     average_us - average_us / 8 + newest / 8
 }

@@ -1,5 +1,5 @@
-//! Who does the writer's work: a thread of its own, or, where nobody else is at it and the disk is quick, whoever has just handed
-//! something in. To wake another thread takes as long as a sync does.
+//! Who does the writer's work: a thread of its own, or, where that is soon done, whoever has just handed something in (ADR 14). To
+//! wake another thread takes as long as a sync does.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
@@ -38,14 +38,22 @@ impl Duty {
         })
     }
 
-    /// Does `work`, which hands writes in and waits for none of them; then they are written, here or by the thread.
-    pub(super) fn at_once(&self, work: &mut dyn FnMut()) {
+    /// Does `work`, which hands writes in and waits for none of them; the round, where any are to be seen to.
+    pub(super) fn collect(&self, work: &mut dyn FnMut()) -> Option<u64> {
         if looked_after(work) == 0 {
-            return;
+            return None;
         }
         self.queue.count_hand_in();
+        Some(self.queue.rounds())
+    }
+
+    /// Writes what was collected, here or by the thread, unless somebody has taken it since.
+    pub(super) fn see_to(&self, round: u64) {
+        if self.queue.rounds() != round || self.queue.is_empty() {
+            return;
+        }
         let must_call = match self.writer.try_lock() {
-            Ok(mut writer) if writer.is_quick() && !writer.has_company() => {
+            Ok(mut writer) if writer.is_quick() => {
                 writer.write_batch(MAX_BATCH);
                 writer.has_more()
             }

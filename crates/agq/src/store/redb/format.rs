@@ -22,7 +22,7 @@ const STEPS: [(u64, Step); 3] = [(2, to_3), (3, to_4), (4, to_5)];
 
 /// The format that a database has; `None` where agq has written nothing into it yet.
 pub(super) fn of(database: &Database) -> Result<Option<u64>, Error> {
-    match database.begin_read()?.open_table(META) {
+    match database.begin_read()?.open_table(META.table) {
         Err(TableError::TableDoesNotExist(_)) => Ok(None),
         meta => Ok(meta?.get("format")?.map(|format| format.value())),
     }
@@ -47,9 +47,9 @@ pub(super) fn prepare(database: &Database) -> anyhow::Result<()> {
 /// nothing: it is one transaction, and a crash leaves everything as it was.
 pub(super) fn convert(database: &Database) -> anyhow::Result<()> {
     let transaction = database.begin_write()?;
-    let found = transaction.open_table(META)?.get("format")?.map_or(FORMAT, |format| format.value());
+    let found = transaction.open_table(META.table)?.get("format")?.map_or(FORMAT, |format| format.value());
     upgrade(&transaction, found)?;
-    transaction.open_table(META)?.insert("format", FORMAT)?;
+    transaction.open_table(META.table)?.insert("format", FORMAT)?;
     ALL.iter().try_for_each(|table| table.create(&transaction))?;
     transaction.commit()?;
     Ok(())
@@ -80,16 +80,16 @@ fn upgrade(transaction: &WriteTransaction, found: u64) -> anyhow::Result<()> {
 /// Lanes die with their last job: a lane says how many jobs it has at all, and those without any go.
 fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
     let mut lengths: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for entry in transaction.open_table(JOBS)?.iter()? {
+    for entry in transaction.open_table(JOBS.table)?.iter()? {
         let job: Job = decode(entry?.1.value())?;
         let (ready, all) = lengths.entry(job.lane).or_default();
         *ready += u64::from(job.state == State::Available);
         *all += 1;
     }
-    transaction.open_table(LANES)?.retain(|number, _| lengths.contains_key(&number))?;
+    transaction.open_table(LANES.table)?.retain(|number, _| lengths.contains_key(&number))?;
     // Its values had another type.
-    transaction.delete_table(LANE_LENGTHS)?;
-    let mut table = transaction.open_table(LANE_LENGTHS)?;
+    transaction.delete_table(LANE_LENGTHS.table)?;
+    let mut table = transaction.open_table(LANE_LENGTHS.table)?;
     for (number, length) in lengths {
         table.insert(number, length)?;
     }
@@ -104,14 +104,14 @@ fn to_4(_: &WriteTransaction) -> Result<(), Error> {
 /// Jobs are counted by queue and state.
 fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
     let mut counts = QueueCounts::new();
-    let lanes = transaction.open_table(LANES)?;
-    for entry in transaction.open_table(JOBS)?.iter()? {
+    let lanes = transaction.open_table(LANES.table)?;
+    for entry in transaction.open_table(JOBS.table)?.iter()? {
         let job: Job = decode(entry?.1.value())?;
         let Some(key) = lanes.get(job.lane)? else { continue };
         let key: LaneKey = decode(key.value())?;
         counts.entry(key.queue).or_default()[job.state as usize] += 1;
     }
-    let mut table = transaction.open_table(QUEUE_COUNTS)?;
+    let mut table = transaction.open_table(QUEUE_COUNTS.table)?;
     for (queue, counts) in counts {
         table.insert(queue.as_str(), encode(&counts)?.as_slice())?;
     }
@@ -174,7 +174,7 @@ mod tests {
         let after = file::examine(&path).unwrap();
         assert_eq!((after.format, after.jobs, after.inconsistencies.len()), (FORMAT, 10, 0));
         let database = Database::create(&path).unwrap();
-        let lanes = database.begin_read().unwrap().open_table(LANES).unwrap();
+        let lanes = database.begin_read().unwrap().open_table(LANES.table).unwrap();
         let has_gone = |key: &[u8]| super::decode::<LaneKey>(key).unwrap().queue == "gone";
         assert!(
             !lanes.iter().unwrap().any(|entry| has_gone(entry.unwrap().1.value())),
@@ -187,7 +187,7 @@ mod tests {
         let (_dir, path) = fixture();
         let old = Database::create(&path).unwrap();
         let write = old.begin_write().unwrap();
-        write.open_table(JOBS).unwrap().insert("job-x", &b"no record"[..]).unwrap();
+        write.open_table(JOBS.table).unwrap().insert("job-x", &b"no record"[..]).unwrap();
         write.commit().unwrap();
         drop(old);
         let refused = format!("{:#}", RedbStore::open(&path, Opening::default()).err().unwrap());
@@ -209,7 +209,7 @@ mod tests {
             let path = dir.path().join("other.redb");
             let other = Database::create(&path).unwrap();
             let write = other.begin_write().unwrap();
-            write.open_table(META).unwrap().insert("format", format).unwrap();
+            write.open_table(META.table).unwrap().insert("format", format).unwrap();
             write.open_table(ready).unwrap().insert((0, 1), "job-1").unwrap();
             write.commit().unwrap();
             drop(other);

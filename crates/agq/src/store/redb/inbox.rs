@@ -5,7 +5,7 @@ use std::{
     mem::take,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -82,6 +82,9 @@ where
     }
 }
 
+/// Whoever adds more jobs than these leaves them to the writer's thread: they would keep others waiting.
+const MOST_ON_THE_SPOT: usize = 16;
+
 thread_local! {
     /// How many writes this thread has handed in that it looks after itself: nobody need be called for them.
     static LOOKED_AFTER: Cell<Option<u32>> = const { Cell::new(None) };
@@ -107,6 +110,8 @@ impl Drop for NoLonger {
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Vec<Box<dyn Waiting>>>,
+    /// How often everything that waited was taken.
+    rounds: AtomicU64,
     /// How often something was handed in since anything was taken: several writes at once count as one.
     hand_ins: AtomicU32,
     /// Whether the thread was called and has not come yet, or is to end.
@@ -131,7 +136,14 @@ impl Queue {
 
     /// Everything that waits, in its order.
     pub(super) fn take(&self) -> Vec<Box<dyn Waiting>> {
-        take(&mut *locked(&self.waiting))
+        let mut waiting = locked(&self.waiting);
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        take(&mut *waiting)
+    }
+
+    /// How often everything was taken: what was handed in when it was as often waits still.
+    pub(super) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
     }
 
     /// Notes that somebody has handed something in.
@@ -193,8 +205,8 @@ impl Inbox {
         locked(&self.0.waiting).push(Box::new(write));
         count_hand_in();
         match LOOKED_AFTER.get() {
-            Some(count) => LOOKED_AFTER.set(Some(count + 1)),
-            None => {
+            Some(count) if size.new_jobs() <= MOST_ON_THE_SPOT => LOOKED_AFTER.set(Some(count + 1)),
+            _ => {
                 self.0.count_hand_in();
                 self.0.call();
             }

@@ -1,15 +1,11 @@
 //! What was written since the database was last brought up to date, in memory: rows for each table, in the order of its keys. A
 //! journal's record is one of these, written down.
 
-use std::{
-    cmp::Ordering,
-    collections::{BTreeMap, btree_map::Entry},
-    fmt,
-};
+use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
 use redb::{Error, Key, WriteTransaction};
 
-use super::tables::ALL;
+use super::tables::{ALL, AnyTable};
 
 /// In the place of a value's length: the key was removed.
 const REMOVED: u32 = u32::MAX;
@@ -63,50 +59,52 @@ impl fmt::Debug for RawKey {
 /// Values by their keys; `None` where the key was removed.
 pub(super) type Rows = BTreeMap<RawKey, Option<Box<[u8]>>>;
 
-/// Rows of any number of tables, by their names; none of them is empty.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Memtable(BTreeMap<&'static str, Rows>);
+/// Rows of any number of tables, by their numbers.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Memtable(Box<[Rows; ALL.len()]>);
+
+impl Default for Memtable {
+    fn default() -> Self {
+        Self(Box::new([const { Rows::new() }; ALL.len()]))
+    }
+}
 
 impl Memtable {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().all(Rows::is_empty)
     }
 
     /// How many rows it has.
     pub(super) fn len(&self) -> usize {
-        self.0.values().map(Rows::len).sum()
+        self.0.iter().map(Rows::len).sum()
     }
 
-    pub(super) fn rows(&self, table: &str) -> Option<&Rows> {
-        self.0.get(table)
+    /// What it has of a table.
+    pub(super) fn rows(&self, table: usize) -> &Rows {
+        &self.0[table]
     }
 
     /// Adds newer rows of a table.
-    pub(super) fn put(&mut self, table: &'static str, rows: Rows) {
-        if rows.is_empty() {
-            return;
-        }
-        match self.0.entry(table) {
-            Entry::Vacant(place) => drop(place.insert(rows)),
-            Entry::Occupied(mut older) => older.get_mut().extend(rows),
+    pub(super) fn put(&mut self, table: usize, rows: Rows) {
+        let older = &mut self.0[table];
+        if older.is_empty() {
+            *older = rows;
+        } else {
+            older.extend(rows);
         }
     }
 
     /// Adds what is newer.
     pub(super) fn absorb(&mut self, newer: Self) {
-        for (table, rows) in newer.0 {
+        for (table, rows) in newer.0.into_iter().enumerate() {
             self.put(table, rows);
         }
     }
 
     /// Writes everything into the tables of a database.
     pub(super) fn write(&self, to: &WriteTransaction) -> Result<(), Error> {
-        for table in ALL {
-            if let Some(rows) = self.rows(table.name()) {
-                table.write(to, rows)?;
-            }
-        }
-        Ok(())
+        let filled = ALL.iter().zip(&*self.0).filter(|(_, rows)| !rows.is_empty());
+        filled.into_iter().try_for_each(|(table, rows)| table.write(to, rows))
     }
 
     /// How many bytes a record of it has.
@@ -114,16 +112,17 @@ impl Memtable {
         let of_row = |(key, value): (&RawKey, &Option<Box<[u8]>>)| {
             key.bytes.len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
         };
-        let of_table = |(name, rows): (&&str, &Rows)| {
-            rows.iter().map(of_row).sum::<usize>() + rows.len() * (1 + name.len())
+        let of_table = |(table, rows): (&&'static dyn AnyTable, &Rows)| {
+            rows.iter().map(of_row).sum::<usize>() + rows.len() * (1 + table.name().len())
         };
-        self.0.iter().map(of_table).sum()
+        ALL.iter().zip(&*self.0).map(of_table).sum()
     }
 
     /// Writes it down as a record: for each row `name's length, name, key's length, key, value's length, value`.
     pub(super) fn record(&self, into: &mut Vec<u8>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(REMOVED - 1);
-        for (name, rows) in &self.0 {
+        for (table, rows) in ALL.iter().zip(&*self.0) {
+            let name = table.name();
             let short = u8::try_from(name.len()).expect("the names of tables are short");
             for (key, value) in rows {
                 let value = value.as_deref();
@@ -142,7 +141,7 @@ impl Memtable {
         while let Some(Row { table, key, value }) = take_row(&mut record) {
             let Some(table) = ALL.iter().find(|known| known.name() == table) else { return false };
             let key = RawKey { bytes: key.into(), order: table.order() };
-            self.0.entry(table.name()).or_default().insert(key, value.map(Into::into));
+            self.0[table.number()].insert(key, value.map(Into::into));
         }
         record.is_empty()
     }
@@ -178,7 +177,6 @@ fn take_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use redb::TableHandle;
 
     use super::{Memtable, RawKey, Rows};
     use crate::store::redb::tables::{JOBS, LANE_LENGTHS};
@@ -190,8 +188,8 @@ mod tests {
     #[test]
     fn a_record_brings_back_what_was_written_down_and_a_cut_one_does_not() {
         let mut written = Memtable::default();
-        written.put(JOBS.name(), rows(&[("a", Some(b"1")), ("b", None), ("", Some(b""))]));
-        written.put(LANE_LENGTHS.name(), [(RawKey::of::<u32>(&7), Some([1; 16].into()))].into());
+        written.put(JOBS.number, rows(&[("a", Some(b"1")), ("b", None), ("", Some(b""))]));
+        written.put(LANE_LENGTHS.number, [(RawKey::of::<u32>(&7), Some([1; 16].into()))].into());
         let mut record = Vec::new();
         written.record(&mut record);
         assert_eq!(record.len(), written.record_len());
@@ -205,12 +203,12 @@ mod tests {
     #[test]
     fn what_is_newer_stays() {
         let mut table = Memtable::default();
-        table.put(JOBS.name(), rows(&[("a", Some(b"1")), ("b", Some(b"1"))]));
+        table.put(JOBS.number, rows(&[("a", Some(b"1")), ("b", Some(b"1"))]));
         let mut newer = Memtable::default();
-        newer.put(JOBS.name(), rows(&[("b", None), ("c", Some(b"2"))]));
+        newer.put(JOBS.number, rows(&[("b", None), ("c", Some(b"2"))]));
         table.absorb(newer);
         let whole = rows(&[("a", Some(b"1")), ("b", None), ("c", Some(b"2"))]);
-        assert_eq!(table.rows(JOBS.name()), Some(&whole));
+        assert_eq!(table.rows(JOBS.number), &whole);
     }
 
     #[test]

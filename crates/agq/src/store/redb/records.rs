@@ -227,10 +227,19 @@ impl Records for RedbStore {
         self.scan(reads::workers)
     }
 
-    fn at_once(&self, work: &mut dyn FnMut()) {
+    fn collect(&self, work: &mut dyn FnMut()) -> Option<u64> {
         match &self.duty {
-            Some(duty) => duty.at_once(work),
-            None => work(),
+            Some(duty) => duty.collect(work),
+            None => {
+                work();
+                None
+            }
+        }
+    }
+
+    fn see_to(&self, round: u64) {
+        if let Some(duty) = &self.duty {
+            duty.see_to(round);
         }
     }
 

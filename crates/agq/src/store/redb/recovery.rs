@@ -22,7 +22,7 @@ struct Mark {
 }
 
 fn mark_of(database: &Database) -> Result<Option<Mark>, Error> {
-    let meta = match database.begin_read()?.open_table(META) {
+    let meta = match database.begin_read()?.open_table(META.table) {
         Err(TableError::TableDoesNotExist(_)) => return Ok(None),
         meta => meta?,
     };
@@ -80,7 +80,7 @@ pub(super) fn no_journal(transaction: WriteTransaction) -> Result<(), Error> {
 
 /// Notes in the database which record of its journal is the first that may hold more.
 pub(super) fn mark(transaction: &WriteTransaction, id: u64, next: u64) -> Result<(), Error> {
-    let mut meta = transaction.open_table(META)?;
+    let mut meta = transaction.open_table(META.table)?;
     meta.insert(JOURNAL_ID, id)?;
     meta.insert(JOURNAL_NEXT, next)?;
     Ok(())

@@ -2,53 +2,39 @@
 
 use std::{
     borrow::Borrow,
-    cell::OnceCell,
     iter::Peekable,
     marker::PhantomData,
     ops::{Bound, RangeBounds},
 };
 
-use redb::{
-    AccessGuard, Error, Key, ReadOnlyTable, ReadableTable, ReadableTableMetadata, TableDefinition,
-    TableHandle, Value,
-};
+use redb::{AccessGuard, Error, Key, ReadOnlyTable, ReadableTable, ReadableTableMetadata, Value};
 
 use super::{
     memtable::{Memtable, RawKey, Rows},
+    tables::Definition,
     view::View,
 };
 
-/// A table, opened in the database when it is first asked for something that is not above it.
+/// A table, with what a batch changes in it.
 pub(super) struct Table<'v, K: Key + 'static, V: Value + 'static> {
-    definition: &'static TableDefinition<'static, K, V>,
+    definition: &'static Definition<K, V>,
     view: &'v View<'v>,
-    stored: OnceCell<ReadOnlyTable<K, V>>,
-    /// What is above the database in view, the newest first.
-    recent: OnceCell<Vec<&'v Rows>>,
     changes: Rows,
 }
 
 impl<'v, K: Key + 'static, V: Value + 'static> Table<'v, K, V> {
-    pub(super) fn new(definition: &'static TableDefinition<'static, K, V>, view: &'v View<'v>) -> Self {
-        Self { definition, view, stored: OnceCell::new(), recent: OnceCell::new(), changes: Rows::new() }
+    pub(super) fn new(definition: &'static Definition<K, V>, view: &'v View<'v>) -> Self {
+        Self { definition, view, changes: Rows::new() }
     }
 
-    fn stored(&self) -> Result<&ReadOnlyTable<K, V>, Error> {
-        if let Some(stored) = self.stored.get() {
-            return Ok(stored);
-        }
-        let opened = self.view.stored().open_table(*self.definition)?;
-        Ok(self.stored.get_or_init(|| opened))
-    }
-
-    fn recent(&self) -> &[&'v Rows] {
-        self.recent.get_or_init(|| self.view.recent(self.definition.name()).collect())
+    fn stored(&self) -> &'v ReadOnlyTable<K, V> {
+        self.view.stored_table(self.definition)
     }
 
     /// What is above the database, the newest first.
     fn layers(&self) -> impl Iterator<Item = &Rows> {
         let changes = Some(&self.changes).filter(|rows| !rows.is_empty());
-        changes.into_iter().chain(self.recent().iter().copied())
+        changes.into_iter().chain(self.view.recent(self.definition.number))
     }
 
     pub(super) fn get<'k>(&self, key: impl Borrow<K::SelfType<'k>>) -> Result<Option<Datum<'_, V>>, Error> {
@@ -59,7 +45,7 @@ impl<'v, K: Key + 'static, V: Value + 'static> Table<'v, K, V> {
                 return Ok(row.as_deref().map(Datum::recent));
             }
         }
-        Ok(ReadableTable::get(self.stored()?, key.borrow())?.map(Datum::Stored))
+        Ok(ReadableTable::get(self.stored(), key.borrow())?.map(Datum::Stored))
     }
 
     /// Gives a key a value.
@@ -90,7 +76,7 @@ impl<'v, K: Key + 'static, V: Value + 'static> Table<'v, K, V> {
 
     /// How many keys it has. Everything that is above the database is looked at.
     pub(super) fn len(&self) -> Result<u64, Error> {
-        let stored = self.stored()?;
+        let stored = self.stored();
         let mut len = stored.len()?;
         let mut seen = Rows::new();
         for (key, value) in self.layers().flatten() {
@@ -143,7 +129,7 @@ impl<'v, K: Key + 'static, V: Value + 'static> Table<'v, K, V> {
                 sources.extend(source(rows, is_back));
             }
         }
-        let rows = ReadableTable::range::<KR>(self.stored()?, range)?;
+        let rows = ReadableTable::range::<KR>(self.stored(), range)?;
         let rows = rows.map(|row| row.map(|(key, value)| (Datum::Stored(key), Some(Datum::Stored(value)))));
         sources.extend(source(rows.map(|row| Ok(row?)), is_back));
         Ok(Walk { sources, is_back })
@@ -168,7 +154,7 @@ pub(super) trait Changed {
 
 impl<K: Key + 'static, V: Value + 'static> Changed for Table<'_, K, V> {
     fn take_changes(&mut self, into: &mut Memtable) {
-        into.put(self.definition.name(), std::mem::take(&mut self.changes));
+        into.put(self.definition.number, std::mem::take(&mut self.changes));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The tables of the database file. A change of any of them is a new [`FORMAT`] and a step in `format`.
 
+use std::any::Any;
+
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
 use redb::{
@@ -13,72 +15,92 @@ use crate::store::{Content, Entry};
 /// The format of the file, kept under `format` in [`META`].
 pub(crate) const FORMAT: u64 = 5;
 
+/// A table: its name in the database, and its number here.
+pub(super) struct Definition<K: Key + 'static, V: Value + 'static> {
+    pub(super) number: usize,
+    pub(super) table: TableDefinition<'static, K, V>,
+}
+
+impl<K: Key + 'static, V: Value + 'static> Clone for Definition<K, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: Key + 'static, V: Value + 'static> Copy for Definition<K, V> {}
+
+impl<K: Key + 'static, V: Value + 'static> Definition<K, V> {
+    const fn new(number: usize, name: &'static str) -> Self {
+        Self { number, table: TableDefinition::new(name) }
+    }
+}
+
 /// Numbers of the file itself: `format`, `next_seq`, `journal_id`, `journal_next`.
-pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+pub(super) const META: Definition<&str, u64> = Definition::new(0, "meta");
 
 /// plan → its record.
-pub(super) const PLANS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("plans");
+pub(super) const PLANS: Definition<&str, &[u8]> = Definition::new(1, "plans");
 /// action → its record.
-pub(super) const ACTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("actions");
+pub(super) const ACTIONS: Definition<&str, &[u8]> = Definition::new(2, "actions");
 /// action → how many of its jobs are where.
-pub(super) const TALLIES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("tallies");
+pub(super) const TALLIES: Definition<&str, &[u8]> = Definition::new(3, "tallies");
 /// action, place among its inputs → job.
-pub(super) const ACTION_JOBS: TableDefinition<'_, (&str, u64), &str> = TableDefinition::new("action_jobs");
+pub(super) const ACTION_JOBS: Definition<(&str, u64), &str> = Definition::new(4, "action_jobs");
 
 /// plan → how many jobs need it that have not ended.
-pub(super) const PLAN_LOADS: TableDefinition<'_, &str, u64> = TableDefinition::new("plan_loads");
+pub(super) const PLAN_LOADS: Definition<&str, u64> = Definition::new(5, "plan_loads");
 
 /// job → its record. Small: input and results are kept apart, so that a change of state does not write them again.
-pub(super) const JOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("jobs");
+pub(super) const JOBS: Definition<&str, &[u8]> = Definition::new(6, "jobs");
 /// job → its input, JSON.
-pub(super) const INPUTS: TableDefinition<'_, &str, &str> = TableDefinition::new("inputs");
+pub(super) const INPUTS: Definition<&str, &str> = Definition::new(7, "inputs");
 /// job → what its worker reported, JSON.
-pub(super) const RESULTS: TableDefinition<'_, &str, &str> = TableDefinition::new("results");
+pub(super) const RESULTS: Definition<&str, &str> = Definition::new(8, "results");
 
 /// lane → its queue and needs.
-pub(super) const LANES: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("lanes");
+pub(super) const LANES: Definition<u32, &[u8]> = Definition::new(9, "lanes");
 /// lane → how many jobs are ready in it, and how many of its jobs are kept at all: at least one.
-pub(super) const LANE_LENGTHS: TableDefinition<'_, u32, (u64, u64)> = TableDefinition::new("lane_lengths");
+pub(super) const LANE_LENGTHS: Definition<u32, (u64, u64)> = Definition::new(10, "lane_lengths");
 /// Queues that give no jobs.
-pub(super) const PAUSED: TableDefinition<'_, &str, ()> = TableDefinition::new("paused");
+pub(super) const PAUSED: Definition<&str, ()> = Definition::new(11, "paused");
 /// Index ready: lane, rank (100 - priority), order of arrival → job.
-pub(super) const READY: TableDefinition<'_, (u32, u8, u64), &str> = TableDefinition::new("ready");
+pub(super) const READY: Definition<(u32, u8, u64), &str> = Definition::new(12, "ready");
 /// Index due, of jobs that wait for a time: when, job.
-pub(super) const WAITING: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("waiting");
+pub(super) const WAITING: Definition<(u64, &str), ()> = Definition::new(13, "waiting");
 /// Index due, of active jobs: when the attempt is over, job; of available ones: when it is too late to begin.
-pub(super) const LEASES: TableDefinition<'_, (u64, &str), ()> = TableDefinition::new("leases");
+pub(super) const LEASES: Definition<(u64, &str), ()> = Definition::new(14, "leases");
 /// Index held: holder, active job.
-pub(super) const HELD: TableDefinition<'_, (&str, &str), ()> = TableDefinition::new("held");
+pub(super) const HELD: Definition<(&str, &str), ()> = Definition::new(15, "held");
 
 /// Index ended: status, when, job.
-pub(super) const ENDED: TableDefinition<'_, (u8, u64, &str), ()> = TableDefinition::new("ended");
+pub(super) const ENDED: Definition<(u8, u64, &str), ()> = Definition::new(16, "ended");
 /// `totals` → how many jobs there are and were.
-pub(super) const TOTALS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("totals");
+pub(super) const TOTALS: Definition<&str, &[u8]> = Definition::new(17, "totals");
 
 /// worker → its record. Small: it is written at every heartbeat.
-pub(super) const WORKERS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("workers");
+pub(super) const WORKERS: Definition<&str, &[u8]> = Definition::new(18, "workers");
 /// worker → what it registered, JSON.
-pub(super) const REGISTRATIONS: TableDefinition<'_, &str, &str> = TableDefinition::new("registrations");
+pub(super) const REGISTRATIONS: Definition<&str, &str> = Definition::new(19, "registrations");
 
 /// A user's key → [`KeyRecord`].
-pub(super) const KEYS: TableDefinition<'_, &[u8], KeyRecord> = TableDefinition::new("keys");
+pub(super) const KEYS: Definition<&[u8], KeyRecord> = Definition::new(20, "keys");
 /// The number of a user's key → the key: the keys in the order in which they came.
-pub(super) const KEY_NUMBERS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("key_numbers");
+pub(super) const KEY_NUMBERS: Definition<u64, &[u8]> = Definition::new(21, "key_numbers");
 /// Index expiries: when, key.
-pub(super) const EXPIRIES: TableDefinition<'_, (u64, &[u8]), ()> = TableDefinition::new("expiries");
+pub(super) const EXPIRIES: Definition<(u64, &[u8]), ()> = Definition::new(22, "expiries");
 /// key, place → element of a list.
-pub(super) const LIST_ITEMS: TableDefinition<'_, (&[u8], i64), &[u8]> = TableDefinition::new("list_items");
+pub(super) const LIST_ITEMS: Definition<(&[u8], i64), &[u8]> = Definition::new(23, "list_items");
 /// key, member → score (see [`ordered`]).
-pub(super) const SCORES: TableDefinition<'_, (&[u8], &[u8]), u64> = TableDefinition::new("scores");
+pub(super) const SCORES: Definition<(&[u8], &[u8]), u64> = Definition::new(24, "scores");
 /// key, score, member: a sorted set in its order.
-pub(super) const BY_SCORE: TableDefinition<'_, (&[u8], u64, &[u8]), ()> = TableDefinition::new("by_score");
+pub(super) const BY_SCORE: Definition<(&[u8], u64, &[u8]), ()> = Definition::new(25, "by_score");
 
 /// kind, id → a note, JSON.
-pub(super) const NOTES: TableDefinition<'_, (&str, &str), &str> = TableDefinition::new("notes");
+pub(super) const NOTES: Definition<(&str, &str), &str> = Definition::new(26, "notes");
 /// queue → how many of its jobs are kept in each state.
-pub(super) const QUEUE_COUNTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("queue_counts");
+pub(super) const QUEUE_COUNTS: Definition<&str, &[u8]> = Definition::new(27, "queue_counts");
 
-/// Every table.
+/// Every table, each at the place of its number.
 pub(super) const ALL: [&dyn AnyTable; 28] = [
     &META,
     &PLANS,
@@ -113,6 +135,10 @@ pub(super) const ALL: [&dyn AnyTable; 28] = [
 /// A table, whatever its keys and values are.
 pub(super) trait AnyTable: Sync {
     fn name(&'static self) -> &'static str;
+    /// Its place among all.
+    fn number(&self) -> usize;
+    /// Opens it, to be read as what it is: a [`ReadOnlyTable`].
+    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
     /// The order of its keys.
     fn order(&self) -> Order;
     /// Makes sure that it is there.
@@ -123,9 +149,17 @@ pub(super) trait AnyTable: Sync {
     fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
 }
 
-impl<K: Key + Sync + 'static, V: Value + Sync + 'static> AnyTable for TableDefinition<'static, K, V> {
+impl<K: Key + Send + Sync + 'static, V: Value + Send + Sync + 'static> AnyTable for Definition<K, V> {
     fn name(&'static self) -> &'static str {
-        TableHandle::name(self)
+        self.table.name()
+    }
+
+    fn number(&self) -> usize {
+        self.number
+    }
+
+    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error> {
+        Ok(Box::new(from.open_table(self.table)?))
     }
 
     fn order(&self) -> Order {
@@ -133,12 +167,12 @@ impl<K: Key + Sync + 'static, V: Value + Sync + 'static> AnyTable for TableDefin
     }
 
     fn create(&self, to: &WriteTransaction) -> Result<(), Error> {
-        to.open_table(*self)?;
+        to.open_table(self.table)?;
         Ok(())
     }
 
     fn write(&self, to: &WriteTransaction, rows: &Rows) -> Result<(), Error> {
-        let mut table = to.open_table(*self)?;
+        let mut table = to.open_table(self.table)?;
         for (key, value) in rows {
             let key = K::from_bytes(key.bytes());
             match value {
@@ -150,8 +184,8 @@ impl<K: Key + Sync + 'static, V: Value + Sync + 'static> AnyTable for TableDefin
     }
 
     fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
-        let mut copy = to.open_table(*self)?;
-        for entry in from.open_table(*self)?.iter()? {
+        let mut copy = to.open_table(self.table)?;
+        for entry in from.open_table(self.table)?.iter()? {
             let (key, value) = entry?;
             copy.insert(key.value(), value.value())?;
         }
@@ -230,7 +264,12 @@ mod tests {
     use bytes::Bytes;
     use redb::Value;
 
-    use super::{Content, Entry, KeyRecord, ordered, score_of};
+    use super::{ALL, Content, Entry, KeyRecord, ordered, score_of};
+
+    #[test]
+    fn every_table_is_at_the_place_of_its_number() {
+        assert!(ALL.iter().enumerate().all(|(place, table)| table.number() == place));
+    }
 
     #[test]
     fn scores_keep_their_order_and_come_back() {

@@ -1,14 +1,16 @@
 //! What is there at one moment: the database as it was last brought up to date, and over it what was written since.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-use redb::{
-    Database, Error, Key, ReadTransaction, ReadableDatabase, TableDefinition, Value, WriteTransaction,
+use std::{
+    any::Any,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
+
+use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
 
 use super::{
     memtable::{Memtable, Rows},
     table::Table,
+    tables::{ALL, Definition},
 };
 
 /// More layers than this are not kept where they can be made one.
@@ -25,14 +27,14 @@ pub(super) struct Contents {
 struct Now {
     /// The database as it was last brought up to date. It is kept open: what the writer brings into the database meanwhile is not
     /// seen before what was over it is gone.
-    stored: Arc<ReadTransaction>,
+    stored: Arc<Stored>,
     /// What was written since, the newest first. A layer that a read has kept does not change any more.
     recent: Vec<Arc<Memtable>>,
 }
 
 impl Now {
     fn of(database: &Database) -> Result<Self, Error> {
-        Ok(Self { stored: Arc::new(database.begin_read()?), recent: Vec::new() })
+        Ok(Self { stored: Arc::new(Stored::of(database.begin_read()?)?), recent: Vec::new() })
     }
 
     fn absorb(&mut self, changes: Memtable) {
@@ -53,6 +55,20 @@ impl Now {
             older.absorb(std::mem::take(newest));
             self.recent.remove(0);
         }
+    }
+}
+
+/// The database at one moment, with its tables open: to open one takes longer than to look for something in it.
+struct Stored {
+    transaction: ReadTransaction,
+    /// By their numbers.
+    tables: Vec<Box<dyn Any + Send + Sync>>,
+}
+
+impl Stored {
+    fn of(transaction: ReadTransaction) -> Result<Self, Error> {
+        let tables = ALL.iter().map(|table| table.open(&transaction)).collect::<Result<_, _>>()?;
+        Ok(Self { transaction, tables })
     }
 }
 
@@ -124,19 +140,28 @@ enum Source<'c> {
 impl View<'_> {
     pub(super) fn table<K: Key + 'static, V: Value + 'static>(
         &self,
-        definition: &'static TableDefinition<'static, K, V>,
+        definition: &'static Definition<K, V>,
     ) -> Table<'_, K, V> {
         Table::new(definition, self)
     }
 
+    /// A table of the database as it was last brought up to date.
+    pub(super) fn stored_table<K: Key + 'static, V: Value + 'static>(
+        &self,
+        definition: &Definition<K, V>,
+    ) -> &ReadOnlyTable<K, V> {
+        let table = self.now().stored.tables[definition.number].downcast_ref();
+        table.expect("a table is opened as what its definition says, at the place of its number")
+    }
+
     /// The database as it was last brought up to date.
     pub(super) fn stored(&self) -> &ReadTransaction {
-        &self.now().stored
+        &self.now().stored.transaction
     }
 
     /// What is over it in a table, the newest first.
-    pub(super) fn recent(&self, table: &str) -> impl Iterator<Item = &Rows> {
-        self.now().recent.iter().filter_map(move |layer| layer.rows(table))
+    pub(super) fn recent(&self, table: usize) -> impl Iterator<Item = &Rows> {
+        self.now().recent.iter().map(move |layer| layer.rows(table)).filter(|rows| !rows.is_empty())
     }
 
     /// Writes what is over the database into one.
@@ -154,7 +179,7 @@ impl View<'_> {
 
 #[cfg(test)]
 mod tests {
-    use redb::{Database, TableHandle, backends::InMemoryBackend};
+    use redb::{Database, backends::InMemoryBackend};
 
     use super::{Contents, MOST_LAYERS, View};
     use crate::store::redb::{
@@ -166,7 +191,7 @@ mod tests {
     fn put(contents: &Contents, number: usize) {
         let row = (RawKey::of::<&str>(&format!("w{number:03}").as_str()), Some(Box::from(&b""[..])));
         let mut changes = Memtable::default();
-        changes.put(REGISTRATIONS.name(), [row].into());
+        changes.put(REGISTRATIONS.number, [row].into());
         contents.absorb(changes);
     }
 

@@ -1,7 +1,11 @@
 //! The one writer: it drains its inbox, applies every waiting write to one batch, makes the batch durable once, then answers
 //! all (ADR 3). How it becomes durable `commit` knows.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use redb::Error;
 use tokio::sync::watch;
@@ -9,7 +13,7 @@ use tracing::error;
 
 use super::{
     batch::{Batch, Closed},
-    commit::Committer,
+    commit::{Committer, smoothed},
     inbox::{Inbox, Queue, Size, Waiting},
     known::Known,
 };
@@ -20,8 +24,9 @@ pub(super) const MAX_BATCH: usize = 1024;
 /// Most jobs that they add; one write may pass it, for it is done whole.
 const MAX_NEW_JOBS: usize = 2000;
 
-/// The company of one who is alone, in a number that has room for fractions.
-const ALONE: u32 = 1024;
+/// What takes longer to apply is done while others read and answer, in microseconds: less than that is about what it takes to wake a
+/// thread and to be woken by it.
+const LONG_US: u64 = 100;
 
 /// When those who are expected have not come so often, nobody waits for them any more,
 const MOST_IN_VAIN: u32 = 4;
@@ -45,7 +50,7 @@ pub(super) fn employ(committer: Committer, arrivals: Arc<Arrivals>) -> Result<Em
         turn,
         bulk,
         is_bulks_turn: false,
-        company: 0,
+        apply_us: 0,
         expected: 0,
         in_vain: 0,
         committer,
@@ -68,8 +73,8 @@ pub(crate) struct Writer {
     /// Submissions in bulk: one of them, then all others, and so on.
     bulk: VecDeque<Box<dyn Waiting>>,
     is_bulks_turn: bool,
-    /// How many handed in what a batch holds, on average and lately, times [`ALONE`].
-    company: u32,
+    /// How long it takes to apply a batch, in microseconds, on average and lately.
+    apply_us: u64,
     /// How many are likely to hand in what the next batch holds.
     expected: u32,
     /// How often far fewer came, one batch after the other.
@@ -105,14 +110,9 @@ impl Writer {
         self.failed.send_replace(Some("the writer broke off in the middle of a batch".into()));
     }
 
-    /// Whether a batch is soon on disk.
+    /// Whether the next batch is likely to be on disk so soon that a thread that has other work may write it.
     pub(super) fn is_quick(&self) -> bool {
-        self.committer.is_quick()
-    }
-
-    /// Whether writes come from many at a time: together they are written faster than one after the other.
-    pub(super) fn has_company(&self) -> bool {
-        self.company > ALONE * 3
+        self.apply_us < LONG_US && self.committer.is_quick() && self.committer.has_room()
     }
 
     /// How many are about to hand something in, and how long it is worth to wait for them. Where syncs are slow, whoever comes a
@@ -124,8 +124,6 @@ impl Writer {
 
     /// So many have handed in what the next batch holds: whether it was right to wait for more.
     fn learn(&mut self, came: u32) {
-        // A moving average: the newest counts for a sixteenth.
-        self.company = self.company - self.company / 16 + came.saturating_mul(ALONE / 16);
         let have_come = came >= self.expected - self.expected / 4;
         self.in_vain = if have_come { 0 } else { self.in_vain.saturating_add(1) };
     }
@@ -180,6 +178,7 @@ impl Writer {
     }
 
     fn transact(&mut self, waiting: &mut [Box<dyn Waiting>]) -> Result<(), Error> {
+        let begun = Instant::now();
         let view = self.committer.view()?;
         let mut batch = Batch::open(&view, &mut self.known, self.arrivals.is_heard());
         let mut promise = Promise::Visible;
@@ -189,6 +188,7 @@ impl Writer {
         }
         let Closed { changes, arrived } = batch.close()?;
         drop(view);
+        self.apply_us = smoothed(self.apply_us, begun.elapsed());
         self.committer.commit(changes, promise)?;
         self.arrivals.announce(arrived);
         Ok(())

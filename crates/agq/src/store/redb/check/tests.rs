@@ -17,7 +17,7 @@ use agenix_rules::{
     worker::{self, Worker},
 };
 use bytes::Bytes;
-use redb::{Key, ReadableTable, TableDefinition, Value, WriteTransaction};
+use redb::{Key, ReadableTable, Value, WriteTransaction};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{MOST, inconsistencies};
@@ -27,7 +27,8 @@ use crate::store::{
         RedbStore,
         codec::{decode, encode},
         tables::{
-            ACTIONS, FORMAT, JOBS, META, PAUSED, PLANS, REGISTRATIONS, RESULTS, TALLIES, TOTALS, WORKERS,
+            ACTIONS, Definition, FORMAT, JOBS, META, PAUSED, PLANS, REGISTRATIONS, RESULTS, TALLIES, TOTALS,
+            WORKERS,
         },
     },
 };
@@ -119,25 +120,25 @@ async fn tampered(tamper: impl FnOnce(&WriteTransaction)) -> Vec<String> {
 
 fn put<'k, 'v, K: Key + 'static, V: Value + 'static>(
     transaction: &WriteTransaction,
-    table: TableDefinition<'_, K, V>,
+    table: Definition<K, V>,
     key: impl Borrow<K::SelfType<'k>>,
     value: impl Borrow<V::SelfType<'v>>,
 ) {
-    transaction.open_table(table).unwrap().insert(key, value).unwrap();
+    transaction.open_table(table.table).unwrap().insert(key, value).unwrap();
 }
 
 fn cut<'k, K: Key + 'static, V: Value + 'static>(
     transaction: &WriteTransaction,
-    table: TableDefinition<'_, K, V>,
+    table: Definition<K, V>,
     key: impl Borrow<K::SelfType<'k>>,
 ) {
-    assert!(transaction.open_table(table).unwrap().remove(key).unwrap().is_some(), "it was not there");
+    assert!(transaction.open_table(table.table).unwrap().remove(key).unwrap().is_some(), "it was not there");
 }
 
-type RecordTable = TableDefinition<'static, &'static str, &'static [u8]>;
+type RecordTable = Definition<&'static str, &'static [u8]>;
 
 fn read<T: DeserializeOwned>(transaction: &WriteTransaction, table: RecordTable, id: &str) -> T {
-    let table = transaction.open_table(table).unwrap();
+    let table = transaction.open_table(table.table).unwrap();
     let record = table.get(id).unwrap().unwrap();
     decode(record.value()).unwrap()
 }

@@ -6,15 +6,19 @@ use std::{
 };
 
 use proptest::prelude::*;
-use redb::{Database, Error, TableDefinition, backends::InMemoryBackend};
+use redb::{Database, Error, backends::InMemoryBackend};
 
 use super::{Changed, Table};
-use crate::store::redb::{memtable::Memtable, tables::EXPIRIES, view::Contents};
+use crate::store::redb::{
+    memtable::Memtable,
+    tables::{Definition, EXPIRIES},
+    view::Contents,
+};
 
 type Key = (u64, &'static [u8]);
 type Model = BTreeMap<(u64, Vec<u8>), ()>;
 
-const TABLE: &TableDefinition<'_, Key, ()> = &EXPIRIES;
+const TABLE: &Definition<Key, ()> = &EXPIRIES;
 
 /// What is done to a key: it comes, or it goes.
 #[derive(Debug, Clone)]
