@@ -6,6 +6,8 @@ use anyhow::{Context, bail};
 
 use crate::{floors, report::root};
 
+/// The one crate that calls the system by itself.
+const MAY_BE_UNSAFE: &str = "crates/lease/src/lib.rs";
 /// Longest source file; a longer one holds two things.
 const MAX_LINES: usize = 400;
 
@@ -17,6 +19,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/protocol",
         "crates/rules",
         "crates/client",
+        "crates/lease",
         "crates/shell",
         "crates/agq",
         "crates/agw",
@@ -100,7 +103,7 @@ fn rust_faults(path: &str, text: &str, fault: &mut impl FnMut(usize, &str)) {
         fault(lines, &format!("more than {MAX_LINES} lines: it holds two things"));
     }
     let is_root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
-    if is_root && !text.contains("#![forbid(unsafe_code)]") {
+    if is_root && path != MAY_BE_UNSAFE && !text.contains("#![forbid(unsafe_code)]") {
         fault(1, "#![forbid(unsafe_code)] is missing");
     }
 }

@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn no_more_files_are_kept_open_than_may_be() {
         let (mut followed, start) = (Followed::default(), Instant::now());
-        let file = Arc::new(tempfile::tempfile().unwrap());
+        let file = Arc::new(tempfile::tempfile().unwrap().into());
         for number in 0..MOST_FILES as u64 {
             let transcript = Transcript::default();
             let (stdout, stderr) = (Some(Arc::clone(&file)), Some(Arc::clone(&file)));

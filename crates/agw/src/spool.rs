@@ -1,54 +1,149 @@
 //! Files without a name that hold what tasks write. A task's stdout becomes the next one's stdin without a copy in our
 //! memory; the file is gone when the last one closes it, whatever happens.
+//!
+//! To make a file and to let it go takes longer than most of what is done with it. So one is used again when nobody else has it open
+//! any more: what has escaped its task may still write to its file, and keeps it. Tasks get descriptions of their own, and
+//! by these they are noticed.
 
 use std::{
     fs::File,
-    io::{self, Seek, SeekFrom, Write},
+    io::{self, Seek, SeekFrom},
+    ops::Deref,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Stdio,
-    sync::Arc,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use agenix_lease::is_alone;
 use agenix_protocol::documents::Kept;
 
-/// The directory that spool files are made in. None is used twice: what has escaped its task may still write to it.
+/// Most empty files that wait to be used again.
+const MOST_FREE: usize = 64;
+
+/// The directory that spool files are made in, and those that can be used again.
 #[derive(Debug, Clone)]
-pub(crate) struct Spool {
+pub(crate) struct Spool(Arc<Shelf>);
+
+#[derive(Debug)]
+struct Shelf {
     directory: PathBuf,
     /// `/dev/null`, opened once.
-    nothing: Option<Arc<File>>,
+    nothing: Option<File>,
+    /// Empty, and open here alone.
+    free: Mutex<Vec<File>>,
+}
+
+impl Shelf {
+    fn free(&self) -> MutexGuard<'_, Vec<File>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a file for the next who needs one, if nobody else has it.
+    fn take_back(&self, file: File) {
+        if !is_alone(&file) || !file.metadata().is_ok_and(|it| it.len() == 0 || file.set_len(0).is_ok()) {
+            return;
+        }
+        let mut free = self.free();
+        if free.len() < MOST_FREE {
+            free.push(file);
+        }
+    }
 }
 
 impl Spool {
     pub(crate) fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned(), nothing: File::open("/dev/null").ok().map(Arc::new) }
+        let (nothing, free) = (File::open("/dev/null").ok(), Mutex::default());
+        Self(Arc::new(Shelf { directory: directory.to_owned(), nothing, free }))
     }
 
     /// A stdin that ends at once.
     pub(crate) fn nothing(&self) -> Stdio {
-        let again = self.nothing.as_ref().and_then(|nothing| nothing.try_clone().ok());
+        let again = self.0.nothing.as_ref().and_then(|nothing| nothing.try_clone().ok());
         again.map_or_else(Stdio::null, Stdio::from)
     }
 
     /// An empty file.
-    pub(crate) fn file(&self) -> io::Result<File> {
-        tempfile::tempfile_in(&self.directory)
+    pub(crate) fn file(&self) -> io::Result<Spooled> {
+        let used = self.0.free().pop();
+        let file = used.map_or_else(|| tempfile::tempfile_in(&self.0.directory), Ok)?;
+        let (file, shelf) = (Some(file), Some(Arc::clone(&self.0)));
+        Ok(Spooled { file, shelf, is_shared: AtomicBool::new(false) })
     }
 
     /// A file that holds `text`, at its beginning.
     pub(crate) fn file_with(&self, text: &str) -> io::Result<File> {
-        let mut file = self.file()?;
-        file.write_all(text.as_bytes())?;
-        rewound(&file)
+        let file = self.file()?;
+        file.write_all_at(text.as_bytes(), 0)?;
+        file.open()
     }
 }
 
-/// The file again, at its beginning. Both share one offset: nobody may still write.
-pub(crate) fn rewound(file: &File) -> io::Result<File> {
-    let mut again = file.try_clone()?;
-    again.seek(SeekFrom::Start(0))?;
-    Ok(again)
+/// What a task has written or writes: a spool file, or one of the user's.
+#[derive(Debug)]
+pub(crate) struct Spooled {
+    /// Always there, until it is dropped.
+    file: Option<File>,
+    /// Where it goes then, where it is ours.
+    shelf: Option<Arc<Shelf>>,
+    /// Whether a task has this very description: then nobody would notice that it still has it.
+    is_shared: AtomicBool,
+}
+
+impl Spooled {
+    /// The file again, at its beginning, for a task to read or to write.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        if let Some(file) = self.shelf.as_ref().and_then(|_| opened_anew(self)) {
+            return Ok(file);
+        }
+        self.is_shared.store(true, Ordering::Relaxed);
+        // Both share one offset: nobody may still write.
+        let mut again = self.try_clone()?;
+        again.seek(SeekFrom::Start(0))?;
+        Ok(again)
+    }
+}
+
+impl From<File> for Spooled {
+    /// A file that is not used again.
+    fn from(file: File) -> Self {
+        Self { file: Some(file), shelf: None, is_shared: AtomicBool::new(false) }
+    }
+}
+
+impl Deref for Spooled {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        self.file.as_ref().expect("it is taken when it is dropped, and not sooner")
+    }
+}
+
+impl Drop for Spooled {
+    fn drop(&mut self) {
+        if let (Some(file), Some(shelf), false) =
+            (self.file.take(), &self.shelf, self.is_shared.load(Ordering::Relaxed))
+        {
+            shelf.take_back(file);
+        }
+    }
+}
+
+/// A description of its own, where the system lets us have one.
+#[cfg(target_os = "linux")]
+fn opened_anew(file: &File) -> Option<File> {
+    use std::os::fd::AsRawFd;
+
+    File::options().read(true).write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+}
+
+/// Elsewhere nothing is used again, and one description will do.
+#[cfg(not(target_os = "linux"))]
+fn opened_anew(_file: &File) -> Option<File> {
+    None
 }
 
 /// The first `cap` bytes, and how many there are.
@@ -64,20 +159,71 @@ pub(crate) fn kept(file: &File, cap: usize) -> io::Result<Kept> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
+    use std::io::{Read, Write};
 
-    use super::{Spool, kept, rewound};
+    use super::{Spool, Spooled, kept};
 
     #[test]
     fn what_is_written_can_be_read_again_and_is_capped() {
         let dir = tempfile::tempdir().unwrap();
-        let file = Spool::new(dir.path()).file_with("hello").unwrap();
         let mut text = String::new();
-        rewound(&file).unwrap().read_to_string(&mut text).unwrap();
+        let mut file = Spool::new(dir.path()).file_with("hello").unwrap();
+        file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
         assert_eq!(kept(&file, 5).unwrap().bytes, b"hello");
         let cut = kept(&file, 4).unwrap();
         assert_eq!((cut.bytes.as_slice(), cut.total), (&b"hell"[..], 5));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "a spool file has a name");
+    }
+
+    #[test]
+    fn a_file_of_the_users_is_not_taken() {
+        let mut theirs = tempfile::tempfile().unwrap();
+        theirs.write_all(b"theirs").unwrap();
+        let mut again = Spooled::from(theirs.try_clone().unwrap()).open().unwrap();
+        let mut text = String::new();
+        again.read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), theirs.metadata().unwrap().len()), ("theirs", 6));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_is_used_again_when_nobody_else_has_it() {
+        use std::os::unix::fs::MetadataExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::new(dir.path());
+        let inode = |file: &Spooled| file.metadata().unwrap().ino();
+        let first = spool.file().unwrap();
+        let (number, mut task) = (inode(&first), first.open().unwrap());
+        task.write_all(b"of the first").unwrap();
+        drop(first);
+        let second = spool.file().unwrap();
+        assert_ne!(inode(&second), number, "its task has it");
+        assert_eq!(second.metadata().unwrap().len(), 0);
+        drop(task);
+        let number = inode(&second);
+        second.open().unwrap().write_all(b"of the second").unwrap();
+        drop(second);
+        let third = spool.file().unwrap();
+        assert_eq!((inode(&third), third.metadata().unwrap().len()), (number, 0));
+        // A child, too, though we have closed what it got.
+        let mut child = std::process::Command::new("cat");
+        let mut child =
+            child.stdin(std::process::Stdio::piped()).stdout(third.open().unwrap()).spawn().unwrap();
+        drop(third);
+        assert_ne!(inode(&spool.file().unwrap()), number);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn no_more_files_wait_than_may() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::new(dir.path());
+        let many: Vec<_> = (0..=super::MOST_FREE).map(|_| spool.file().unwrap()).collect();
+        drop(many);
+        assert_eq!(spool.0.free().len(), super::MOST_FREE);
     }
 }

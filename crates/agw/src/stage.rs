@@ -20,7 +20,7 @@ use crate::{
     pipeline::{Command, Stage, Stderr, Stdin, Stdout},
     plans::Plans,
     process::{Ended, Process},
-    spool::{Spool, kept, rewound},
+    spool::{Spool, Spooled, kept},
     stop::Stop,
     toolbox::Toolbox,
     transcript::{Transcript, Written},
@@ -39,14 +39,14 @@ pub(crate) struct Workshop {
 }
 
 /// What tasks wrote, for the tasks that read it.
-pub(crate) type Outputs = HashMap<u32, Arc<File>>;
+pub(crate) type Outputs = HashMap<u32, Arc<Spooled>>;
 
 /// A process of the stage with what it writes to.
 struct Running {
     process: Process,
     stdout: Out,
     /// What it complained of, where that is kept for the result.
-    stderr: Option<Arc<File>>,
+    stderr: Option<Arc<Spooled>>,
 }
 
 impl Running {
@@ -62,7 +62,7 @@ impl Running {
 }
 
 enum Out {
-    File(Arc<File>),
+    File(Arc<Spooled>),
     Joint(Passage),
 }
 
@@ -112,7 +112,7 @@ fn start(
         (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
         (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
         (Stdin::Task(from), _) => match outputs.get(from) {
-            Some(file) => rewound(file)?.into(),
+            Some(file) => file.open()?.into(),
             None => workshop.spool.nothing(),
         },
         (Stdin::Empty | Stdin::Pipe, _) => workshop.spool.nothing(),
@@ -124,17 +124,19 @@ fn start(
         }
         Stdout::File(path) => {
             let file = create(command, "stdout", path)?;
-            (Out::File(Arc::new(file.try_clone()?)), file.into(), None)
+            (Out::File(Arc::new(file.try_clone()?.into())), file.into(), None)
         }
         Stdout::Spool => {
             let file = workshop.spool.file()?;
-            (Out::File(Arc::new(file.try_clone()?)), file.into(), None)
+            let opened = file.open()?;
+            (Out::File(Arc::new(file)), opened.into(), None)
         }
     };
     let (stderr, child_stderr): (_, OwnedFd) = match &command.stderr {
         Stderr::Spool => {
             let file = workshop.spool.file()?;
-            (Some(Arc::new(file.try_clone()?)), file.into())
+            let opened = file.open()?;
+            (Some(Arc::new(file)), opened.into())
         }
         Stderr::File(path) => (None, create(command, "stderr", path)?.into()),
         Stderr::Stdout => (None, child_stdout.try_clone()?),

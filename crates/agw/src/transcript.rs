@@ -14,6 +14,8 @@ use agenix_protocol::{
     ids::JobId,
 };
 
+use crate::spool::Spooled;
+
 /// Most bytes of all streams that are told at once.
 pub(crate) const MOST_AT_ONCE: usize = 64 * 1024;
 
@@ -28,8 +30,8 @@ pub(crate) struct Transcript {
 pub(crate) struct Written {
     pub(crate) task_number: u32,
     pub(crate) command: String,
-    pub(crate) stdout: Option<Arc<File>>,
-    pub(crate) stderr: Option<Arc<File>>,
+    pub(crate) stdout: Option<Arc<Spooled>>,
+    pub(crate) stderr: Option<Arc<Spooled>>,
 }
 
 impl Transcript {
@@ -59,7 +61,7 @@ impl Transcript {
             let is_it = |known: &&TaskPosition| known.task_number == written.task_number;
             let known = position.tasks.iter().find(is_it).filter(|_| position.attempt == attempt);
             let known = known.copied().unwrap_or_default();
-            let mut piece = |file: &Option<Arc<File>>, from| {
+            let mut piece = |file: &Option<Arc<Spooled>>, from| {
                 let piece = file.as_deref().map(|file| piece(file, from, &mut left));
                 more |= piece.as_ref().is_some_and(|(_, more)| *more);
                 piece.map(|(piece, _)| piece)
@@ -97,7 +99,7 @@ mod tests {
 
     use agenix_protocol::documents::{JobOutput, OutputPosition, Piece, TaskPosition};
 
-    use super::{MOST_AT_ONCE, Transcript, Written};
+    use super::{MOST_AT_ONCE, Spooled, Transcript, Written};
 
     fn since(transcript: &Transcript, stdout: u64, stderr: u64) -> JobOutput {
         let tasks = vec![TaskPosition { task_number: 1, stdout, stderr }];
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn whoever_says_how_far_they_are_is_told_the_rest() {
-        let [stdout, stderr] = [(); 2].map(|()| Arc::new(tempfile::tempfile().unwrap()));
+        let [stdout, stderr] = [(); 2].map(|()| Arc::new(Spooled::from(tempfile::tempfile().unwrap())));
         let transcript = Transcript::default();
         assert!(since(&transcript, 0, 0).tasks.is_empty());
         transcript.add(Written {
@@ -115,8 +117,8 @@ mod tests {
             stdout: Some(Arc::clone(&stdout)),
             stderr: Some(Arc::clone(&stderr)),
         });
-        (&*stdout).write_all(b"one\n").unwrap();
-        (&*stderr).write_all(b"two\n").unwrap();
+        (&**stdout).write_all(b"one\n").unwrap();
+        (&**stderr).write_all(b"two\n").unwrap();
         let told = since(&transcript, 1, 4);
         assert_eq!(told.tasks[0].stdout, Some(Piece { from: 1, bytes: b"ne\n".into() }));
         assert_eq!(told.tasks[0].stderr, Some(Piece { from: 4, bytes: Vec::new() }));
@@ -127,8 +129,8 @@ mod tests {
 
     #[test]
     fn much_is_told_in_pieces_and_the_end_comes_last() {
-        let stderr = Arc::new(tempfile::tempfile().unwrap());
-        (&*stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
+        let stderr = Arc::new(Spooled::from(tempfile::tempfile().unwrap()));
+        (&**stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
         let transcript = Transcript::default();
         let stderr = Some(stderr);
         transcript.add(Written { task_number: 1, command: "sh".into(), stdout: None, stderr });
