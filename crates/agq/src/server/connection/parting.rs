@@ -30,6 +30,8 @@ impl Connection {
                 self.linger().await;
             }
             Ok(End::Crowded) => {
+                // What waits takes nothing any more, however long the client is still read.
+                self.running.clear();
                 self.say_last("ERR Too many commands behind one that waits".into()).await;
                 self.linger().await;
             }
