@@ -13,7 +13,7 @@ use bytes::Bytes;
 use redb::{StorageBackend, backends::InMemoryBackend};
 
 use crate::store::{
-    Answer, Content, Entry, Keyspace, Promise, Records, look,
+    Answer, Content, Entry, Keyspace, Promise, Records, at_once, look,
     redb::{RedbStore, inbox::Size},
 };
 
@@ -74,6 +74,33 @@ async fn a_hundred_writes_that_wait_share_one_sync() {
     assert!(is_there.await.unwrap());
     store.sync().await.unwrap();
     assert_eq!(syncs.load(Ordering::Relaxed) - before, 1, "there was nothing left to sync");
+}
+
+#[tokio::test]
+async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_all_the_same() {
+    let backend = Counting::default();
+    // Room enough that it is done on the spot.
+    backend.set_len(1 << 20).unwrap();
+    let syncs = Arc::clone(&backend.syncs);
+    let store = Arc::new(RedbStore::with_journal(backend).unwrap());
+    let before = syncs.load(Ordering::Relaxed);
+    let hand_in = |number| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let mut answer = None;
+            at_once(&*store, &mut || answer = Some(set(&store, format!("k{number}"), ""))).await;
+            answer.unwrap().await.unwrap();
+        })
+    };
+    let all: Vec<_> = (0..10).map(hand_in).collect();
+    for one in all {
+        one.await.unwrap();
+    }
+    assert_eq!(syncs.load(Ordering::Relaxed) - before, 1);
+    let mut answer = None;
+    drop(at_once(&*store, &mut || answer = Some(set(&store, "gone".into(), ""))));
+    answer.unwrap().await.unwrap();
+    assert_eq!(syncs.load(Ordering::Relaxed) - before, 2);
 }
 
 #[tokio::test]
