@@ -210,9 +210,15 @@ fn before_login_a_command_is_small() {
         assert_eq!(stranger.line(), reply);
         assert!(stranger.is_closed());
     }
-    // In one packet with AUTH: what comes behind it comes from someone who has logged in.
-    let mut known = Raw::bare(&agq);
+    // In one packet with AUTH: what comes behind it comes from someone who has logged in, whether agq waited for it already or not.
     let large = "x".repeat(100_000);
-    known.send(&format!("AUTH {}\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{large}\r\n", lab.key()));
-    assert_eq!((known.line().as_str(), known.line().as_str()), ("+OK", "+OK"));
+    for is_waited_for in [false, true] {
+        let mut known = Raw::bare(&agq);
+        if is_waited_for {
+            assert_eq!(known.ask("PING"), "-ERR NOAUTH Authentication required");
+        }
+        let packet = format!("AUTH {}\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{large}\r\n", lab.key());
+        known.send(&packet);
+        assert_eq!((known.line().as_str(), known.line().as_str()), ("+OK", "+OK"));
+    }
 }

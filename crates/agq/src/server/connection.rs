@@ -220,10 +220,6 @@ impl Connection {
                 Some(Ok(args)) => self.accept(args, now),
             }
             count += 1;
-            if !self.session.is_authenticated() {
-                // It may be about to log in, and may send more then.
-                break;
-            }
         }
         Ok(count > 0)
     }
@@ -274,7 +270,10 @@ impl Connection {
         let max = self.house.settings.limits.max_pipeline;
         // What is read behind a command that waits is read to notice when the client goes.
         let count = (self.running.len() + self.ahead.len()).saturating_sub(usize::from(self.is_waiting));
+        // Who is about to log in may send more then: what comes behind is not read with the bounds of a stranger.
+        let is_logging_in = !self.session.is_authenticated() && count > 0;
         !self.is_refused
+            && !is_logging_in
             && self.slowed_until.is_none()
             && self.taken_bytes < READ_AHEAD
             && (max == 0 || count < max)
