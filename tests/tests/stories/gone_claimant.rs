@@ -41,6 +41,34 @@ fn a_claim_that_was_never_reported_goes_back_when_the_connection_closes() {
 }
 
 #[test]
+fn claims_that_come_together_are_answered_in_their_order_the_next_waits_and_all_go_back_together() {
+    let (lab, agq) = lab_with_a_job();
+    lab.submit_action(&agq, "p", "a", r#"[{"n":0},{"n":1},{"n":2}]"#);
+    let mut worker = Raw::open(&lab, &agq);
+    assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
+    worker.send(&format!("{}PING\n", "BRPOP queue:ready 60\n".repeat(5)));
+    let first: Vec<_> = (0..3).map(|_| worker.bulk()).collect();
+    for (n, job) in first.iter().enumerate() {
+        assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":1"#)), "{job}");
+    }
+    let mut other = Raw::open(&lab, &agq);
+    let action = r#"ACTION.SUBMIT '{"action_id":"b","plan_id":"p","inputs":[{"n":3},{"n":4}]}'"#;
+    assert_eq!(other.ask(action), "+OK action_id=b jobs_created=2");
+    for n in 3..5 {
+        let job = worker.bulk();
+        assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":1"#)), "{job}");
+    }
+    assert_eq!(worker.line(), "+PONG");
+    drop(worker);
+    other.send(&"BRPOP queue:ready 60\n".repeat(5));
+    let mut again: Vec<_> = (0..5).map(|_| other.bulk()).collect();
+    again.sort_by_key(|job| job.split(r#""n":"#).nth(1).map(str::to_owned));
+    for (n, job) in again.iter().enumerate() {
+        assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":2"#)), "{job}");
+    }
+}
+
+#[test]
 fn a_reported_job_stays_with_its_worker_when_a_connection_closes() {
     let (lab, agq) = lab_with_a_job();
     lab.submit_action(&agq, "p", "a", "[{}]");

@@ -53,12 +53,19 @@ use crate::{
 pub(crate) struct Done {
     pub(crate) reply: Reply,
     pub(crate) effect: Effect,
+    /// The same of those right behind it, as far as they were carried out together with it.
+    pub(crate) also: Vec<Done>,
 }
 
 impl Done {
     /// A reply that means nothing for the connection.
     pub(crate) fn plain(reply: Reply) -> Self {
-        Self { reply, effect: Effect::None }
+        Self::with(reply, Effect::None)
+    }
+
+    /// A reply that means this for the connection.
+    pub(crate) fn with(reply: Reply, effect: Effect) -> Self {
+        Self { reply, effect, also: Vec::new() }
     }
 }
 
@@ -92,16 +99,18 @@ pub(crate) enum Queued {
 
 type Outcome = Result<Reply, CommandError>;
 
-/// Carries a command out. Writes take their place in the order when this is first polled.
+/// Carries a command out. Writes take their place in the order when this is first polled. Right behind it come so many `twins` that
+/// say the same: jobs that are there are claimed for all of them in one write.
 pub(crate) async fn run(
     house: Arc<House>,
     caller: Arc<Caller>,
     command: &'static Command,
     request: Request,
+    twins: usize,
 ) -> Done {
     let record = recorded::Record::of(&house, &caller, command, &request);
     let outcome = match request {
-        Request::BlockingPop(pop) => Box::pin(queue::blocking_pop(&house, &caller, pop)).await,
+        Request::BlockingPop(pop) => Box::pin(queue::blocking_pop(&house, &caller, pop, 1 + twins)).await,
         Request::Key(KeyCommand::Pop { key, from, count }) => match claimed_queue(&key) {
             Some(name) => Box::pin(queue::pop(&house, &caller, &name, count)).await,
             None => on_keys(&house, KeyCommand::Pop { key, from, count }).await.map(Done::plain),

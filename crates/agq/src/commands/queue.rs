@@ -17,14 +17,16 @@ use super::{Done, Effect, Outcome, identity, keyspace};
 use crate::{
     error::CommandError,
     house::{Caller, House, PopReply},
+    matchmaker::Handed,
     store::{Claim, StoreError},
 };
 
-/// BRPOP, BLPOP, BLMOVE
+/// BRPOP, BLPOP, BLMOVE. Of a queue, it claims at most so many jobs that are there, for those behind it, too.
 pub(super) async fn blocking_pop(
     house: &House,
     caller: &Caller,
     pop: BlockingPop,
+    most: usize,
 ) -> Result<Done, CommandError> {
     let is_pair = shows_pair(house, caller, &pop);
     let queues: Vec<QueueName> = pop.keys.iter().filter_map(|key| claimed_queue(key)).collect();
@@ -34,25 +36,31 @@ pub(super) async fn blocking_pop(
     if queues.len() != pop.keys.len() || pop.to.is_some() {
         return Err(Rejection::MixedKeys.into());
     }
-    let Some(handed) = wait_for_job(house, caller, &queues, pop.timeout).await? else {
+    let shown = |handed: Handed<Claim>| {
+        let value = document(handed.get())?;
+        let key = queue_key(&handed.get().queue);
+        let reply = if is_pair { Reply::bulks([key, value]) } else { Reply::Bulk(value) };
+        Ok(given(handed.take(), reply))
+    };
+    let handed = wait_for_jobs(house, caller, &queues, pop.timeout, most).await?;
+    let mut done = handed.into_iter().map(shown).collect::<Result<Vec<_>, CommandError>>()?.into_iter();
+    let Some(first) = done.next() else {
         return Ok(Done::plain(if is_pair { Reply::NilArray } else { Reply::Nil }));
     };
-    let value = document(handed.get())?;
-    let key = queue_key(&handed.get().queue);
-    let reply = if is_pair { Reply::bulks([key, value]) } else { Reply::Bulk(value) };
-    Ok(given(handed.take(), reply))
+    Ok(Done { also: done.collect(), ..first })
 }
 
-async fn wait_for_job(
+async fn wait_for_jobs(
     house: &House,
     caller: &Caller,
     queues: &[QueueName],
     wait: Wait,
-) -> Result<Option<crate::matchmaker::Handed<Claim>>, CommandError> {
+    most: usize,
+) -> Result<Vec<Handed<Claim>>, CommandError> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
     let dismissals = house.matchmaker.dismissals();
     let claimant = identity::claimant(house, caller, names).await?;
-    Ok(house.matchmaker.job(claimant, dismissals, wait).await?)
+    Ok(house.matchmaker.jobs(claimant, dismissals, wait, most).await?)
 }
 
 fn queue_key(queue: &str) -> Bytes {
@@ -89,7 +97,7 @@ pub(super) async fn pop(
 
 fn given(claim: Claim, reply: Reply) -> Done {
     let holder = claim.job.holder.as_deref().unwrap_or_default().into();
-    Done { reply, effect: Effect::Claimed { job_id: claim.job.job_id, holder, attempt: claim.job.attempt } }
+    Done::with(reply, Effect::Claimed { job_id: claim.job.job_id, holder, attempt: claim.job.attempt })
 }
 
 fn document(claim: &Claim) -> Result<Bytes, StoreError> {

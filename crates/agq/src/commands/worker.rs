@@ -53,7 +53,7 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
     tell_of_worker(house, &worker_id, "registered");
     let seconds = heartbeat_seconds(house.settings.heartbeat_interval_ms);
     let reply = Reply::Simple(format!("OK worker_id={worker_id} heartbeat_interval={seconds}"));
-    Ok(Done { reply, effect: Effect::Registered(worker_id) })
+    Ok(Done::with(reply, Effect::Registered(worker_id)))
 }
 
 /// Which of the seeds' three texts a bad registration gets depends on what is bad in it.
@@ -162,7 +162,7 @@ pub(super) async fn unregister(
     house.reputation.forget(&worker_id);
     hand_back_all(house, worker_id.as_str()).await?;
     tell_of_worker(house, &worker_id, "unregistered");
-    Ok(Done { reply: Reply::ok(), effect: Effect::Unregistered(worker_id) })
+    Ok(Done::with(Reply::ok(), Effect::Unregistered(worker_id)))
 }
 
 /// WORKER.LIST

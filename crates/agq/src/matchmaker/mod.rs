@@ -57,26 +57,28 @@ impl Matchmaker {
         self.jobs.dismissals()
     }
 
-    /// Waits for a job that the claimant can run; `None` when the time is over, or the claimant was sent away, if only since so
-    /// many had been.
-    pub(crate) async fn job(
+    /// Waits for a job that the claimant can run; of those that are there, it gets at most so many. None when the time is over, or
+    /// the claimant was sent away, if only since so many had been.
+    pub(crate) async fn jobs(
         &self,
         claimant: Claimant,
         dismissals: u64,
         wait: Wait,
-    ) -> Result<Option<Handed<Claim>>, StoreError> {
-        if !self.jobs.has_queue()
-            && let Some(given) = self.jobs.claim_at_once(&claimant).await?
-        {
-            return Ok(Some(given));
+        most: usize,
+    ) -> Result<Vec<Handed<Claim>>, StoreError> {
+        if !self.jobs.has_queue() {
+            let given = self.jobs.claim_many(&claimant, most).await?;
+            if !given.is_empty() {
+                return Ok(given);
+            }
         }
         let (number, (give, get)) = (self.ticket_number(), oneshot::channel());
         let ticket = jobs::Ticket { number, is_passing: false, claimant, give };
         if !self.jobs.park(ticket, dismissals)? {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         let leave = || drop(self.jobs.send(jobs::Order::Leave(number)));
-        Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.flatten())
+        Ok(await_turn(&self.clock, get, wait, leave).await.transpose()?.flatten().into_iter().collect())
     }
 
     /// A job that is there now. It is handed over as one that was waited for: a claimant may go away meanwhile.

@@ -76,8 +76,15 @@ impl Future for Running {
     }
 }
 
-/// A command that the session let pass, and its size in bytes.
-type Passed = (usize, &'static Command, Request);
+/// A command that the session let pass.
+struct Passed {
+    /// In bytes.
+    size: usize,
+    command: &'static Command,
+    request: Request,
+    /// How many that say the same are right behind it.
+    twins: usize,
+}
 
 struct Connection {
     house: Arc<House>,
@@ -294,14 +301,24 @@ impl Connection {
         Ok(false)
     }
 
-    /// Sends the reply of the first command; whether that was QUIT.
-    async fn answer(&mut self, done: Done) -> Result<bool, std::io::Error> {
+    /// Sends the reply of the first command, and of those that were carried out with it; whether that was QUIT.
+    async fn answer(&mut self, Done { reply, effect, also }: Done) -> Result<bool, std::io::Error> {
         if let Some((size, _)) = self.running.pop_front() {
             self.taken_bytes = self.taken_bytes.saturating_sub(size);
         }
-        let is_quit = done.effect == Effect::Quit;
-        self.session.apply(done.effect);
-        self.reply(done.reply).await?;
+        let is_quit = effect == Effect::Quit;
+        self.session.apply(effect);
+        // Before any reply: what was claimed is known, whatever becomes of the replies.
+        let mut others = Vec::new();
+        for twin in also {
+            self.leave_out_twin();
+            self.session.apply(twin.effect);
+            others.push(twin.reply);
+        }
+        self.reply(reply).await?;
+        for other in others {
+            self.reply(other).await?;
+        }
         Ok(is_quit)
     }
 

@@ -84,7 +84,7 @@ impl Life {
     ) -> Result<AbortHandle, String> {
         let (command, request): (&'static Command, Request) =
             Request::parse(words).map_err(|error| error.line())?;
-        let run = commands::run(Arc::clone(&self.house), caller, command, request);
+        let run = commands::run(Arc::clone(&self.house), caller, command, request, 0);
         Ok(self.spawn(number, run))
     }
 

@@ -124,7 +124,7 @@ impl Twin {
                         words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
                     let (command, request): (&'static Command, Request) =
                         Request::parse(&bytes).map_err(|error| error.line())?;
-                    let run = commands::run(Arc::clone(&self.house), Arc::clone(caller), command, request);
+                    let run = commands::run(Arc::clone(&self.house), Arc::clone(caller), command, request, 0);
                     self.asked.push((*number, words.join(" ")));
                     self.spawn(*number, run);
                 }

@@ -67,10 +67,9 @@ pub(crate) async fn fetch(
     if !jobs.is_empty() || wait == 0 || count == 0 {
         return Ok(jobs);
     }
-    let first = house.matchmaker.job(claimant.clone(), dismissals, Wait::Ms(wait)).await?;
-    let mut jobs: Vec<_> = first.into_iter().collect();
-    if !jobs.is_empty() && count > 1 {
-        jobs.extend(house.matchmaker.jobs_now(&claimant, count - 1).await?);
+    let mut jobs = house.matchmaker.jobs(claimant.clone(), dismissals, Wait::Ms(wait), count).await?;
+    if !jobs.is_empty() && jobs.len() < count {
+        jobs.extend(house.matchmaker.jobs_now(&claimant, count - jobs.len()).await?);
     }
     Ok(jobs)
 }

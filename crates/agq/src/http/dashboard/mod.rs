@@ -221,7 +221,7 @@ async fn run(desk: &Desk, caller: &Arc<Caller>, words: Vec<String>) -> Value {
     if !may || !COMMANDS.contains(&command.name) {
         return json!({"error": format!("NOPERM this is not for the dashboard, or not for this key: '{}'", command.name)});
     }
-    let done = commands::run(Arc::clone(&desk.house), Arc::clone(caller), command, request).await;
+    let done = commands::run(Arc::clone(&desk.house), Arc::clone(caller), command, request, 0).await;
     match done.reply {
         Reply::Error(error) => json!({"error": error}),
         reply => json!({"reply": value(reply)}),

@@ -23,6 +23,9 @@ use crate::{
     store::{at_once, hand_ins},
 };
 
+/// Most commands that are carried out together with one that says the same.
+const MOST_TWINS: usize = 63;
+
 impl Connection {
     /// Takes a command that was read; its turn comes.
     pub(super) fn accept(&mut self, args: Vec<Bytes>, now: Timestamp) {
@@ -60,7 +63,7 @@ impl Connection {
                 return has_started;
             }
             let Some(passed) = self.next_command() else { return has_started };
-            if passed.2.flow(passed.1) != Flow::Write && !self.running.is_empty() {
+            if passed.request.flow(passed.command) != Flow::Write && !self.running.is_empty() {
                 self.held = Some(passed);
                 return has_started;
             }
@@ -78,13 +81,29 @@ impl Connection {
             let args = self.ahead.pop_front()?;
             let size = size_of_command(&args);
             match self.session.gate(&args) {
-                Ok((command, request)) => return Some((size, command, request)),
+                Ok((command, request)) => {
+                    let twins = if command.kind == Kind::Blocking { self.twins_of(&args) } else { 0 };
+                    return Some(Passed { size, command, request, twins });
+                }
                 Err(reply) => self.running.push_back((size, Running::done(Done::plain(reply)))),
             }
         }
     }
 
-    fn start(&mut self, (size, command, request): Passed) {
+    /// How many commands that say the same have come right behind this one.
+    fn twins_of(&self, args: &[Bytes]) -> usize {
+        self.ahead.iter().take(MOST_TWINS).take_while(|other| *other == args).count()
+    }
+
+    /// A command that came behind its twin was carried out with it.
+    pub(super) fn leave_out_twin(&mut self) {
+        if let Some(args) = self.ahead.pop_front() {
+            self.taken_bytes = self.taken_bytes.saturating_sub(size_of_command(&args));
+            self.house.directory.count_command();
+        }
+    }
+
+    fn start(&mut self, Passed { size, command, request, twins }: Passed) {
         let flow = request.flow(command);
         self.is_alone = flow == Flow::Alone;
         self.is_waiting = command.kind == Kind::Blocking;
@@ -113,14 +132,14 @@ impl Connection {
                     Done::plain(reply)
                 }))
             }
-            Gate::Quit(reply) => Running::done(Done { reply, effect: Effect::Quit }),
+            Gate::Quit(reply) => Running::done(Done::with(reply, Effect::Quit)),
             Gate::Delay(reply, delay) if delay.is_zero() => Running::done(Done::plain(reply)),
             Gate::Delay(reply, delay) => Running::Going(Box::pin(async move {
                 tokio::time::sleep(delay).await;
                 Done::plain(reply)
             })),
             Gate::Pass(command, request) => {
-                Running::Going(Box::pin(commands::run(house, caller, command, request)))
+                Running::Going(Box::pin(commands::run(house, caller, command, request, twins)))
             }
             Gate::Transaction(queued) => Running::Going(Box::pin(commands::transact(house, queued))),
         };
