@@ -31,7 +31,7 @@ pub struct Postgres {
     dir: TempDir,
     bin: PathBuf,
     settings: Vec<String>,
-    /// Where it listens on the loopback, too.
+    /// Where it listens on the loopback, too; clients come there then.
     port: Option<u16>,
     /// A library that is loaded into the server first.
     preloaded: Option<PathBuf>,
@@ -56,15 +56,10 @@ impl Postgres {
         Self::start_at(settings, None, None)
     }
 
-    /// The same, with a library that is loaded into the server first.
-    pub fn start_preloaded(settings: &[&str], library: Option<&Path>) -> Self {
-        Self::start_at(settings, None, library)
-    }
-
-    /// The same, reached by TCP on the loopback, too.
-    pub fn start_on_loopback() -> Self {
+    /// The same, reached by TCP on the loopback, and with a library that is loaded into the server first.
+    pub fn start_on_loopback(settings: &[&str], library: Option<&Path>) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-        Self::start_at(&[], Some(free.expect("there is a free port").port()), None)
+        Self::start_at(settings, Some(free.expect("there is a free port").port()), library)
     }
 
     /// Where it listens on the loopback.
@@ -157,12 +152,19 @@ impl Postgres {
     /// Makes an empty database; how a client reaches it.
     pub fn create(&self, database: &str) -> String {
         succeed(self.client("createdb").arg(database));
-        url(database, self.path())
+        self.url_of(database)
     }
 
     /// How a client reaches the database that is there from the beginning.
     pub fn url(&self) -> String {
-        url("postgres", self.path())
+        self.url_of("postgres")
+    }
+
+    fn url_of(&self, database: &str) -> String {
+        match self.port {
+            Some(_) => format!("postgres://{USER}@{}/{database}", self.address()),
+            None => url(database, self.path()),
+        }
     }
 
     /// The id of the server's process; none while it is stopped.
@@ -173,7 +175,9 @@ impl Postgres {
     /// One of its programs, which knows where the cluster is.
     pub fn client(&self, program: &str) -> Command {
         let mut command = client(&self.bin, self.dir.path(), program);
-        command.envs(self.port.map(|port| ("PGPORT", port.to_string())));
+        if let Some(port) = self.port {
+            command.env("PGHOST", "127.0.0.1").env("PGPORT", port.to_string());
+        }
         command
     }
 

@@ -222,7 +222,7 @@ fn a_database_that_crashes_loses_nothing_and_nobody_has_to_start_again() {
 
 #[test]
 fn a_node_that_is_cut_off_from_the_database_hands_out_nothing_and_comes_back() {
-    let cluster = Postgres::start_on_loopback();
+    let cluster = Postgres::start_on_loopback(&[], None);
     let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
     let lab = Lab::new();
     let node = |at: &str| {
@@ -334,7 +334,7 @@ fn a_database_is_made_ready_before_any_node_comes_as_often_as_one_likes() {
 
 #[test]
 fn a_node_speaks_tls_with_the_database_and_goes_to_no_other() {
-    let (lab, mut cluster) = (Lab::new(), Postgres::start_on_loopback());
+    let (lab, mut cluster) = (Lab::new(), Postgres::start_on_loopback(&[], None));
     let (authority, other) = (Authority::new(&lab, "ca"), Authority::new(&lab, "other"));
     let server = authority.certify(&lab, "server", &["127.0.0.1"]);
     let [certificate, key] = [server.cert, server.key].map(|file| std::fs::read_to_string(file).unwrap());

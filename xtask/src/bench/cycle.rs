@@ -37,7 +37,7 @@ const POSTGRES: &str = "PostgreSQL";
 const BEANSTALKD: &str = "beanstalkd -f0";
 
 const NOTE: &str = "every answer waits for the disk, claims too; as shipped, claims do not; redis: AOF always, never \
-    rewritten; PostgreSQL: SKIP LOCKED, no counters, pgbench over a Unix socket; beanstalkd keeps no result, and no claim";
+    rewritten; PostgreSQL: SKIP LOCKED, no counters, pgbench over TCP like all others; beanstalkd keeps no result, and no claim";
 
 /// Everything of this section.
 pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {

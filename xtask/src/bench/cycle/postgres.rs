@@ -1,5 +1,5 @@
 //! PostgreSQL as a queue: one table and SKIP LOCKED, a cycle as pgbench does it (xtask/bench/pgbench). A cluster of its own, as
-//! it is set out of the box but for its memory, reached by a socket in its directory.
+//! it is set out of the box but for its memory, reached by TCP on the loopback, as all others are.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +18,7 @@ const SETTINGS: [&str; 2] = ["shared_buffers=256MB", "max_connections=300"];
 
 /// A cluster of its own.
 pub(super) fn cluster(library: Option<&Path>) -> Arc<Postgres> {
-    Arc::new(Postgres::start_preloaded(&SETTINGS, library))
+    Arc::new(Postgres::start_on_loopback(&SETTINGS, library))
 }
 
 fn run_script(cluster: &Postgres, name: &str, variables: &[String]) -> anyhow::Result<()> {
