@@ -186,8 +186,14 @@ impl Crew {
         if let Some((slot, claimed)) = jobs.slots.vacated(slot, took) {
             self.start(&mut jobs.roster, slot, claimed);
         }
-        drop(jobs);
-        self.has_room.notify_one();
+        self.tell_of_room(&jobs);
+    }
+
+    /// Where more jobs may be claimed now, they are. To wake whoever claims costs more than to look first.
+    fn tell_of_room(&self, jobs: &Jobs) {
+        if jobs.slots.room() > 0 {
+            self.has_room.notify_one();
+        }
     }
 
     /// Starts a job in a slot. All jobs are locked until it is in the roster, for it takes itself out when it ends.
@@ -207,9 +213,10 @@ impl Crew {
                     // What is left of it is killed as it is dropped.
                     () = long_called(&stop) => {}
                 }
-                locked(&crew.jobs).roster.remove(number);
+                let mut jobs = locked(&crew.jobs);
+                jobs.roster.remove(number);
                 drop(berth);
-                crew.has_room.notify_one();
+                crew.tell_of_room(&jobs);
             }
         });
         roster.add(Run { job_id, attempt, task: task.abort_handle(), stop, transcript });
@@ -285,8 +292,9 @@ impl Crew {
 
     /// A claim that waits for a slot is void.
     pub(crate) fn dismiss(&self, job_id: &JobId, attempt: u32) {
-        locked(&self.jobs).slots.dismiss(job_id, attempt);
-        self.has_room.notify_one();
+        let mut jobs = locked(&self.jobs);
+        jobs.slots.dismiss(job_id, attempt);
+        self.tell_of_room(&jobs);
     }
 
     /// What waits for a slot does not start here any more. How many jobs that were.
