@@ -50,6 +50,10 @@ const READ_AHEAD: usize = 16 * 1024 * 1024;
 /// Most commands that are read before any of them starts.
 const MOST_AT_ONCE: usize = 256;
 
+/// Reads that come together are answered together while what they answer has no more bytes than this, each: what is not sent yet
+/// is in memory.
+const SMALL_REPLY: usize = 1024;
+
 /// How long a command may wait with so much behind it that nothing more can be read.
 const CROWDED_AFTER: Duration = Duration::from_secs(1);
 
@@ -62,6 +66,17 @@ enum Running {
 impl Running {
     fn done(done: Done) -> Self {
         Self::Done(Some(done))
+    }
+
+    /// Whether nothing is left to be done but to send a small reply.
+    fn is_settled(&self) -> bool {
+        match self {
+            Self::Done(Some(Done { reply, effect: Effect::None, .. })) => match reply {
+                Reply::Bulk(bytes) => bytes.len() <= SMALL_REPLY,
+                reply => matches!(reply, Reply::Simple(_) | Reply::Integer(_) | Reply::Nil),
+            },
+            _ => false,
+        }
     }
 }
 
@@ -103,6 +118,8 @@ struct Connection {
     held: Option<Passed>,
     /// Commands under way with their sizes, in the order of their replies.
     running: VecDeque<(usize, Running)>,
+    /// Whether all that is under way is settled: then a read may start.
+    is_settled: bool,
     /// Whether what is under way runs alone.
     is_alone: bool,
     /// Whether what is under way waits for something to come.
@@ -162,6 +179,7 @@ pub(super) async fn serve(
         taken_bytes: 0,
         held: None,
         running: VecDeque::new(),
+        is_settled: true,
         is_alone: false,
         is_waiting: false,
         is_quiet: false,

@@ -58,12 +58,18 @@ impl Connection {
         loop {
             if self.running.is_empty() {
                 (self.is_alone, self.is_waiting, self.is_confirming) = (false, false, false);
+                self.is_settled = true;
             }
             if self.is_alone {
                 return has_started;
             }
             let Some(passed) = self.next_command() else { return has_started };
-            if passed.request.flow(passed.command) != Flow::Write && !self.running.is_empty() {
+            let may_start = match passed.request.flow(passed.command) {
+                Flow::Write => true,
+                Flow::Read => self.is_settled,
+                Flow::Alone => self.running.is_empty(),
+            };
+            if !may_start {
                 self.held = Some(passed);
                 return has_started;
             }
@@ -85,7 +91,7 @@ impl Connection {
                     let twins = if command.kind == Kind::Blocking { self.twins_of(&args) } else { 0 };
                     return Some(Passed { size, command, request, twins });
                 }
-                Err(reply) => self.running.push_back((size, Running::done(Done::plain(reply)))),
+                Err(reply) => self.line_up(size, Running::done(Done::plain(reply))),
             }
         }
     }
@@ -149,15 +155,20 @@ impl Connection {
         match Pin::new(&mut running).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => {
                 self.is_waiting = false;
-                self.running.push_back((size, Running::done(done)));
+                self.line_up(size, Running::done(done));
             }
             Poll::Pending => {
                 // A read that goes on must not see the writes behind it; and a write that has to look at something first, in a store
                 // that is elsewhere, has no place in the order yet.
                 self.is_alone |= flow == Flow::Read || hand_ins() == handed_in;
-                self.running.push_back((size, running));
+                self.line_up(size, running);
             }
         }
+    }
+
+    fn line_up(&mut self, size: usize, running: Running) {
+        self.is_settled &= running.is_settled();
+        self.running.push_back((size, running));
     }
 }
 
