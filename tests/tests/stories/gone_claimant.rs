@@ -42,27 +42,31 @@ fn a_claim_that_was_never_reported_goes_back_when_the_connection_closes() {
 
 #[test]
 fn claims_that_come_together_are_answered_in_their_order_the_next_waits_and_all_go_back_together() {
+    // One more than are claimed together.
+    const READY: usize = 17;
     let (lab, agq) = lab_with_a_job();
-    lab.submit_action(&agq, "p", "a", r#"[{"n":0},{"n":1},{"n":2}]"#);
+    let inputs: Vec<_> = (0..READY).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
+    lab.submit_action(&agq, "p", "a", &format!("[{}]", inputs.join(",")));
     let mut worker = Raw::open(&lab, &agq);
     assert!(worker.ask(REGISTER).starts_with("+OK worker_id=w"));
-    worker.send(&format!("{}PING\n", "BRPOP queue:ready 60\n".repeat(5)));
-    let first: Vec<_> = (0..3).map(|_| worker.bulk()).collect();
+    worker.send(&format!("{}PING\n", "BRPOP queue:ready 60\n".repeat(READY + 2)));
+    let first: Vec<_> = (0..READY).map(|_| worker.bulk()).collect();
     for (n, job) in first.iter().enumerate() {
         assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":1"#)), "{job}");
     }
     let mut other = Raw::open(&lab, &agq);
-    let action = r#"ACTION.SUBMIT '{"action_id":"b","plan_id":"p","inputs":[{"n":3},{"n":4}]}'"#;
+    let action = r#"ACTION.SUBMIT '{"action_id":"b","plan_id":"p","inputs":[{"n":17},{"n":18}]}'"#;
     assert_eq!(other.ask(action), "+OK action_id=b jobs_created=2");
-    for n in 3..5 {
+    for n in READY..READY + 2 {
         let job = worker.bulk();
         assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":1"#)), "{job}");
     }
     assert_eq!(worker.line(), "+PONG");
     drop(worker);
-    other.send(&"BRPOP queue:ready 60\n".repeat(5));
-    let mut again: Vec<_> = (0..5).map(|_| other.bulk()).collect();
-    again.sort_by_key(|job| job.split(r#""n":"#).nth(1).map(str::to_owned));
+    other.send(&"BRPOP queue:ready 60\n".repeat(READY + 2));
+    let mut again: Vec<_> = (0..READY + 2).map(|_| other.bulk()).collect();
+    let number = |job: &String| job.split(r#""n":"#).nth(1)?.split('}').next()?.parse::<usize>().ok();
+    again.sort_by_key(number);
     for (n, job) in again.iter().enumerate() {
         assert!(job.contains(&format!(r#""inputs":{{"n":{n}}},"attempt":2"#)), "{job}");
     }

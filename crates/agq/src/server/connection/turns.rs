@@ -23,8 +23,9 @@ use crate::{
     store::{at_once, hand_ins},
 };
 
-/// Most commands that are carried out together with one that says the same.
-const MOST_TWINS: usize = 63;
+/// Most commands that are carried out together with one that says the same. Their replies, of any size, are in memory until they
+/// are sent.
+const MOST_TWINS: usize = 15;
 
 impl Connection {
     /// Takes a command that was read; its turn comes.
