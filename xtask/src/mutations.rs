@@ -25,7 +25,7 @@ struct Mutation {
     to: &'static str,
 }
 
-const MUTATIONS: [Mutation; 21] = [
+const MUTATIONS: [Mutation; 24] = [
     Mutation {
         name: "the fsync of a batch is left out",
         file: "crates/agq/src/store/redb/commit.rs",
@@ -65,8 +65,26 @@ const MUTATIONS: [Mutation; 21] = [
     Mutation {
         name: "what is recent is forgotten when the journal begins anew",
         file: "crates/agq/src/store/redb/commit.rs",
-        from: "self.contents.view().write_recent(&transaction)?;\n        changes.write(&transaction)?;",
+        from: "kept.view().write_recent(&transaction)?;\n        changes.write(&transaction)?;",
         to: "changes.write(&transaction)?;",
+    },
+    Mutation {
+        name: "of a full half of the journal nothing is brought into the database",
+        file: "crates/agq/src/store/redb/flush.rs",
+        from: "self.kept.view().write_recent(&transaction)?;",
+        to: "",
+    },
+    Mutation {
+        name: "a half of the journal is filled again before what was in it is brought into the database",
+        file: "crates/agq/src/store/redb/commit.rs",
+        from: "self.flusher.wait()?;\n        self.journal.turn()?;",
+        to: "self.journal.turn()?;",
+    },
+    Mutation {
+        name: "what comes while the database is brought up to date is forgotten",
+        file: "crates/agq/src/store/redb/view.rs",
+        from: "now.recent.split_off(newer)",
+        to: "now.recent.split_off(newer.min(0))",
     },
     Mutation {
         name: "a lane's first job is taken for one that is not the first",

@@ -3,7 +3,7 @@
 use agenix_rules::job::Job;
 use redb::StorageBackend;
 
-use super::{Journaled, RedbStore, Scans, check, file, reads, shown, writer::Writer};
+use super::{Journaled, LongWork, RedbStore, check, file, reads, shown, writer::Writer};
 use crate::store::{Durability, StoreError};
 
 impl RedbStore {
@@ -15,7 +15,7 @@ impl RedbStore {
     ) -> anyhow::Result<(Self, Writer)> {
         let bytes = journal.len()?;
         let with = Journaled { file: Box::new(journal), id, bytes };
-        Self::employ(file::open_on(database)?, with, Durability::default(), Scans::InPlace)
+        Self::employ(file::open_on(database)?, with, Durability::default(), LongWork::InPlace)
     }
 
     /// What in the database contradicts itself.

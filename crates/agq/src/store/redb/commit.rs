@@ -1,5 +1,6 @@
 //! How a batch becomes durable and visible; nobody else knows. What it wrote goes into the journal, with one sync for all of it, and
-//! into memory. When the journal is full the database is brought up to date, and the journal begins anew (ADR 7, ADR 9).
+//! into memory. When a half of the journal is full the database is brought up to date, while the other half is filled (ADR 7, ADR 9,
+//! ADR 15).
 
 use std::{
     sync::{
@@ -12,6 +13,7 @@ use std::{
 use redb::Error;
 
 use super::{
+    flush::{Flush, Flusher},
     journal::Journal,
     memtable::Memtable,
     recovery::{make_durable, no_journal},
@@ -30,6 +32,7 @@ const SLOW_SYNC_US: u64 = 600;
 pub(super) struct Committer {
     contents: Arc<Contents>,
     journal: Journal,
+    flusher: Flusher,
     durability: Durability,
     /// Whether something visible is not on disk yet.
     owes_sync: Arc<AtomicBool>,
@@ -43,10 +46,11 @@ impl Committer {
     pub(super) fn new(
         contents: Arc<Contents>,
         journal: Journal,
+        flusher: Flusher,
         durability: Durability,
         owes_sync: Arc<AtomicBool>,
     ) -> Self {
-        Self { contents, journal, durability, owes_sync, sync_us: 0, has_failed: false }
+        Self { contents, journal, flusher, durability, owes_sync, sync_us: 0, has_failed: false }
     }
 
     /// What a batch begins with.
@@ -67,9 +71,10 @@ impl Committer {
         self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
     }
 
-    /// Whether the journal has room for any batch that goes there: else the database is brought up to date, and that takes its time.
+    /// Whether the journal has room for any batch that goes there: else what is in its other half has to be in the database first,
+    /// and that takes its time.
     pub(super) fn has_room(&self) -> bool {
-        self.journal.room() >= MOST_JOURNALED
+        self.journal.room() >= MOST_JOURNALED || !self.flusher.is_busy()
     }
 
     /// How long a batch may wait for others to come: where the disk is slow, a quarter of a sync.
@@ -79,7 +84,7 @@ impl Committer {
 
     /// Makes a batch visible, and durable where that was promised to anybody in it. An error is final.
     pub(super) fn commit(&mut self, changes: Memtable, promise: Promise) -> Result<(), Error> {
-        let done = if changes.record_len() > self.journal.room().min(MOST_JOURNALED) {
+        let done = if changes.record_len() > self.journal.room_of_half().min(MOST_JOURNALED) {
             self.commit_to_database(&changes)
         } else {
             self.commit_to_journal(changes, promise)
@@ -90,6 +95,10 @@ impl Committer {
     }
 
     fn commit_to_journal(&mut self, changes: Memtable, promise: Promise) -> Result<(), Error> {
+        self.flusher.look()?;
+        if changes.record_len() > self.journal.room() {
+            self.turn()?;
+        }
         self.journal.note(|record| changes.record(record));
         if self.must_sync(promise) && self.journal.owes_sync() {
             let begun = Instant::now();
@@ -110,21 +119,33 @@ impl Committer {
         }
     }
 
+    /// A half of the journal is full: what is recent is brought into the database, while records go into the other half.
+    fn turn(&mut self) -> Result<(), Error> {
+        self.flusher.wait()?;
+        self.journal.turn()?;
+        let kept = self.contents.keep();
+        self.flusher.begin(Flush { kept, journal: self.journal.id(), next: self.journal.next() })
+    }
+
     fn commit_to_database(&mut self, changes: &Memtable) -> Result<(), Error> {
+        self.flusher.wait()?;
+        let kept = self.contents.keep();
         let transaction = self.contents.begin_write()?;
-        self.contents.view().write_recent(&transaction)?;
+        kept.view().write_recent(&transaction)?;
         changes.write(&transaction)?;
         make_durable(transaction, self.journal.id(), self.journal.next())?;
         self.journal.begin_anew();
-        self.contents.refresh()
+        self.contents.refresh(&kept)
     }
 
     /// The database is complete without its journal.
-    fn complete(&self) -> Result<(), Error> {
+    fn complete(&mut self) -> Result<(), Error> {
+        self.flusher.wait()?;
+        let kept = self.contents.keep();
         let transaction = self.contents.begin_write()?;
-        self.contents.view().write_recent(&transaction)?;
+        kept.view().write_recent(&transaction)?;
         no_journal(transaction)?;
-        self.contents.refresh()
+        self.contents.refresh(&kept)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::store::QueueCounts;
 type Step = fn(&WriteTransaction) -> Result<(), Error>;
 
 /// Which format a step begins with; the last of them leads to [`FORMAT`].
-const STEPS: [(u64, Step); 3] = [(2, to_3), (3, to_4), (4, to_5)];
+const STEPS: [(u64, Step); 4] = [(2, to_3), (3, to_4), (4, to_5), (5, to_6)];
 
 /// The format that a database has; `None` where agq has written nothing into it yet.
 pub(super) fn of(database: &Database) -> Result<Option<u64>, Error> {
@@ -118,6 +118,11 @@ fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
     Ok(())
 }
 
+/// The journal has two halves: an agq that knows of one would miss what is in the other.
+fn to_6(_: &WriteTransaction) -> Result<(), Error> {
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::{io::Read, path::PathBuf};
@@ -202,8 +207,8 @@ mod tests {
         // As it was in format 1: a table of the same name with other keys.
         let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
         for (format, advice) in [
-            (1, "it has format 1, this agq reads format 5: use the agq version that wrote it"),
-            (6, "it has format 6, this agq reads format 5: use a newer agq, or another --data-dir"),
+            (1, "it has format 1, this agq reads format 6: use the agq version that wrote it"),
+            (7, "it has format 7, this agq reads format 6: use a newer agq, or another --data-dir"),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("other.redb");

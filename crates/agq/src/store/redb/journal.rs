@@ -1,11 +1,12 @@
 //! The journal: a file of fixed size in front of the database. A batch is durable when it stands there, with one sync and no
-//! page of the database written; the database itself becomes durable now and then, and the journal begins anew.
+//! page of the database written. It has two halves: while what is in one of them is brought into the database, records go into
+//! the other.
 //!
 //! It knows bytes and their order, not what they mean. A record is `length, id, number, flag, checksum, bytes`, and begins at a
 //! multiple of [`SECTOR`]. Numbers count on for ever, so that what an earlier round left behind is told from what is new; `id` tells
 //! the journals of two databases apart.
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use redb::StorageBackend;
 
@@ -23,7 +24,10 @@ const PIECE: usize = 1 << 20;
 pub(super) struct Journal {
     file: Box<dyn StorageBackend>,
     id: u64,
-    len: u64,
+    /// Where the halves begin, and where the second one ends.
+    bounds: [u64; 3],
+    /// Which half records go into.
+    half: usize,
     /// The number of the next record, and where it goes.
     next: u64,
     at: u64,
@@ -79,14 +83,16 @@ impl Journal {
         Ok(Self::begun(file, id, len, 1))
     }
 
-    /// A journal whose records are all in the database: it begins anew, with this number.
+    /// A journal whose records are all in the database: its first half begins anew, with this number.
     pub(super) fn reuse(file: Box<dyn StorageBackend>, id: u64, next: u64) -> io::Result<Self> {
         let len = file.len()?;
         Ok(Self::begun(file, id, len, next))
     }
 
     fn begun(file: Box<dyn StorageBackend>, id: u64, len: u64, next: u64) -> Self {
-        Self { file, id, len, next, at: FIRST, pending: Vec::new(), is_synced: true }
+        let middle = FIRST + len.saturating_sub(FIRST) / 2;
+        let bounds = [FIRST, middle - middle % FIRST, len];
+        Self { file, id, bounds, half: 0, next, at: FIRST, pending: Vec::new(), is_synced: true }
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -99,10 +105,17 @@ impl Journal {
         self.next
     }
 
-    /// How many bytes the next record has room for, together with what is pending.
+    /// How many bytes the next record has room for in this half, together with what is pending.
     pub(super) fn room(&self) -> usize {
-        let left = usize::try_from(self.len.saturating_sub(self.at)).unwrap_or(usize::MAX);
-        left.saturating_sub(HEAD + self.pending.len())
+        let left = self.bounds[self.half + 1].saturating_sub(self.at);
+        usize::try_from(left).unwrap_or(usize::MAX).saturating_sub(HEAD + self.pending.len())
+    }
+
+    /// How many bytes a record has room for in a half that is empty.
+    pub(super) fn room_of_half(&self) -> usize {
+        let [first, middle, end] = self.bounds;
+        let smaller = (middle - first).min(end.saturating_sub(middle));
+        usize::try_from(smaller).unwrap_or(usize::MAX).saturating_sub(HEAD)
     }
 
     /// Adds to what the next record will hold.
@@ -155,10 +168,18 @@ impl Journal {
         Ok(())
     }
 
-    /// Everything is in the database, durably: the next record goes to the beginning.
+    /// Writes what is pending; what comes after that goes into the other half, of which everything is in the database, durably.
+    pub(super) fn turn(&mut self) -> io::Result<()> {
+        self.write()?;
+        self.half = 1 - self.half;
+        self.at = self.bounds[self.half];
+        Ok(())
+    }
+
+    /// Everything is in the database, durably: the next record goes to the beginning of its half.
     pub(super) fn begin_anew(&mut self) {
         self.pending.clear();
-        (self.at, self.is_synced) = (FIRST, true);
+        (self.at, self.is_synced) = (self.bounds[self.half], true);
     }
 }
 
@@ -173,22 +194,26 @@ pub(super) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Foun
     if !is_ours {
         return Err(Unreadable::Foreign);
     }
-    let mut found = Found { records: Vec::new(), next: from };
-    let (mut at, mut expected) = (SECTOR, None);
-    while let Some(record) = record_at(&bytes, at, id)
-        && expected.is_none_or(|expected| expected == record.number)
-    {
-        // The first ones may be in the database already.
-        if record.number == found.next {
-            found.records.push(record.bytes.to_vec());
-            found.next += 1;
-        }
-        expected = Some(record.number + 1);
+    let mut there = BTreeMap::new();
+    let mut at = SECTOR;
+    while at < bytes.len() {
+        let Some(record) = record_at(&bytes, at, id) else {
+            at += SECTOR;
+            continue;
+        };
         at += (HEAD + record.bytes.len()).next_multiple_of(SECTOR);
+        // What is in the database already is of no interest.
+        if record.number >= from {
+            there.insert(record.number, record);
+        }
+    }
+    let mut found = Found { records: Vec::new(), next: from };
+    while let Some(record) = there.remove(&found.next) {
+        found.records.push(record.bytes.to_vec());
+        found.next += 1;
     }
     // A record that was written when those before it were on disk proves that they were.
-    let is_proof = |record: Record<'_>| record.number >= found.next && record.is_after_sync;
-    if (at..bytes.len()).step_by(SECTOR).filter_map(|at| record_at(&bytes, at, id)).any(is_proof) {
+    if there.values().any(|record| record.is_after_sync) {
         return Err(Unreadable::Damaged(found.next));
     }
     Ok(found)
@@ -293,6 +318,24 @@ mod tests {
     }
 
     #[test]
+    fn records_go_into_one_half_then_into_the_other_and_come_back_in_their_order() {
+        let (file, mut journal) = journal();
+        add(&mut journal, b"one");
+        note(&mut journal, b"two");
+        journal.turn().unwrap();
+        add(&mut journal, b"three");
+        assert_eq!(read(&file, ID, 1).unwrap(), found(&[b"one", b"two", b"three"], 4));
+        // The first half is in the database.
+        journal.turn().unwrap();
+        add(&mut journal, b"four");
+        assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three", b"four"], 5));
+        // What of the second half is damaged is proved by the first.
+        file.write(8 * SECTOR as u64 + 26, b"x").unwrap();
+        assert!(matches!(read(&file, ID, 3), Err(Unreadable::Damaged(3))));
+        assert_eq!(read(&file, ID, 4).unwrap(), found(&[b"four"], 5));
+    }
+
+    #[test]
     fn a_torn_last_record_is_none_and_a_damaged_one_before_others_is_refused() {
         let (file, mut journal) = journal();
         add(&mut journal, b"one");
@@ -300,9 +343,11 @@ mod tests {
         file.write(2 * SECTOR as u64 + 26, b"x").unwrap();
         assert_eq!(read(&file, ID, 1).unwrap(), found(&[b"one"], 2));
         add(&mut journal, b"three");
-        for from in 1..=3 {
-            assert!(matches!(read(&file, ID, from), Err(Unreadable::Damaged(at)) if at >= 2));
+        for from in 1..=2 {
+            assert!(matches!(read(&file, ID, from), Err(Unreadable::Damaged(2))));
         }
+        // What is damaged is in the database already.
+        assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three"], 4));
     }
 
     #[test]
@@ -320,13 +365,20 @@ mod tests {
     fn it_says_how_much_it_has_room_for() {
         let (file, mut journal) = journal();
         let room = journal.room();
-        assert_eq!(room, 15 * SECTOR - super::HEAD);
+        assert_eq!((room, journal.room_of_half()), (7 * SECTOR - super::HEAD, room));
         note(&mut journal, &vec![1; room]);
         assert_eq!(journal.room(), 0);
         journal.sync().unwrap();
         assert_eq!(journal.room(), 0);
         assert_eq!(read(&file, ID, 1).unwrap().records, [vec![1; room]]);
+        journal.turn().unwrap();
+        let other = journal.room();
+        assert_eq!(other, 8 * SECTOR - super::HEAD);
+        note(&mut journal, &vec![2; other]);
+        journal.sync().unwrap();
+        assert_eq!(journal.room(), 0);
+        assert_eq!(read(&file, ID, 1).unwrap().records, [vec![1; room], vec![2; other]]);
         journal.begin_anew();
-        assert_eq!(journal.room(), room);
+        assert_eq!(journal.room(), other);
     }
 }

@@ -37,7 +37,7 @@ impl Keyspace for RedbStore {
 
     fn scan(&self, work: KeyWork) -> Answer<()> {
         let kept = self.contents.keep();
-        self.scans.run(move || work(&mut Reading(&kept.view())))
+        self.long_work.run(move || work(&mut Reading(&kept.view())))
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {

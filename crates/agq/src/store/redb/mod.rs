@@ -20,6 +20,7 @@ mod codec;
 mod commit;
 mod duty;
 mod file;
+mod flush;
 mod format;
 mod inbox;
 mod journal;
@@ -64,6 +65,7 @@ use self::{
     batch::Batch,
     commit::Committer,
     duty::Duty,
+    flush::Flusher,
     inbox::{Inbox, Size},
     view::{Contents, View},
 };
@@ -82,10 +84,10 @@ pub(crate) struct RedbStore {
     owes_sync: Arc<AtomicBool>,
     /// Why the writer cannot go on.
     failed: watch::Receiver<Option<String>>,
-    scans: Scans,
+    long_work: LongWork,
 }
 
-/// The size of a journal: when it is full, the database is made durable, and everybody waits for that.
+/// The size of a journal: when half of it is full, the database is brought up to date.
 const JOURNAL_BYTES: u64 = 8 << 20;
 
 /// Where the journal is kept, and what a new one is like.
@@ -100,9 +102,9 @@ fn new_journal_id() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0
 }
 
-/// Where reads are done that may be long.
+/// Where is done what may be long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Scans {
+enum LongWork {
     /// Where they keep nobody waiting.
     Aside,
     /// On the spot: whoever runs the writer by hand wants everything in one order.
@@ -136,7 +138,7 @@ impl RedbStore {
     }
 
     fn start(database: Database, with: Journaled, durability: Durability) -> anyhow::Result<Self> {
-        let (mut store, writer) = Self::employ(database, with, durability, Scans::Aside)?;
+        let (mut store, writer) = Self::employ(database, with, durability, LongWork::Aside)?;
         let queue = store.inbox.as_ref().map(|inbox| Arc::clone(&inbox.0)).unwrap_or_default();
         let duty = Duty::new(writer, queue);
         *store.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&duty).work()?);
@@ -148,7 +150,7 @@ impl RedbStore {
         database: Database,
         with: Journaled,
         durability: Durability,
-        scans: Scans,
+        long_work: LongWork,
     ) -> anyhow::Result<(Self, Writer)> {
         format::check(&database)?;
         recovery::replay(&database, &*with.file)?;
@@ -156,10 +158,15 @@ impl RedbStore {
         let journal = recovery::begin(&database, with.file, with.id, with.bytes)?;
         let (contents, arrivals) = (Arc::new(Contents::of(database)?), Arc::new(Arrivals::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
-        let committer = Committer::new(Arc::clone(&contents), journal, durability, Arc::clone(&owes_sync));
+        let flusher = long_work.flusher(Arc::clone(&contents))?;
+        let owed = Arc::clone(&owes_sync);
+        let committer = Committer::new(Arc::clone(&contents), journal, flusher, durability, owed);
         let (writer, inbox, failed) = writer::employ(committer, Arc::clone(&arrivals))?;
         let (inbox, thread) = (Some(inbox), Mutex::new(None));
-        Ok((Self { inbox, duty: None, writer: thread, contents, arrivals, owes_sync, failed, scans }, writer))
+        Ok((
+            Self { inbox, duty: None, writer: thread, contents, arrivals, owes_sync, failed, long_work },
+            writer,
+        ))
     }
 
     fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
@@ -197,7 +204,7 @@ impl RedbStore {
         F: FnOnce(&View<'_>) -> Result<T, Error> + Send + 'static,
     {
         let kept = self.contents.keep();
-        self.scans.run(move || shown(work(&kept.view())))
+        self.long_work.run(move || shown(work(&kept.view())))
     }
 }
 
@@ -205,7 +212,15 @@ fn shown<T>(outcome: Result<T, Error>) -> Result<T, StoreError> {
     outcome.map_err(|error| StoreError(error.to_string()))
 }
 
-impl Scans {
+impl LongWork {
+    fn flusher(self, contents: Arc<Contents>) -> std::io::Result<Flusher> {
+        match self {
+            Self::Aside => Flusher::aside(contents),
+            #[cfg(feature = "simulation")]
+            Self::InPlace => Ok(Flusher::later(contents)),
+        }
+    }
+
     fn run<T: Send + 'static>(
         self,
         read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,

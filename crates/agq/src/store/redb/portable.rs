@@ -149,7 +149,7 @@ fn put_all(
     transaction.set_durability(if is_last { Durability::Immediate } else { Durability::None })?;
     closed.changes.write(&transaction)?;
     transaction.commit()?;
-    Ok(contents.refresh()?)
+    Ok(contents.refresh(&contents.keep())?)
 }
 
 impl Batch<'_> {

@@ -13,7 +13,7 @@ use super::memtable::{Order, Rows};
 use crate::store::{Content, Entry};
 
 /// The format of the file, kept under `format` in [`META`].
-pub(crate) const FORMAT: u64 = 5;
+pub(crate) const FORMAT: u64 = 6;
 
 /// A table: its name in the database, and its number here.
 pub(super) struct Definition<K: Key + 'static, V: Value + 'static> {

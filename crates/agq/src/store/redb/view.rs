@@ -98,11 +98,16 @@ impl Contents {
         }
     }
 
-    /// A transaction was committed that has all of it: nothing need be over the database.
-    pub(super) fn refresh(&self) -> Result<(), Error> {
-        let now = Now::of(&self.database)?;
+    /// A transaction was committed that has all of what was kept: that need not be over the database any more.
+    pub(super) fn refresh(&self, kept: &Kept) -> Result<(), Error> {
+        let stored = Arc::new(Stored::of(self.database.begin_read()?)?);
+        let mut now = self.locked_to_write();
+        // While it is kept it does not become one with what is newer.
+        let newer = now.recent.len() - kept.0.recent.len();
+        let before = (std::mem::replace(&mut now.stored, stored), now.recent.split_off(newer));
         // What was there is dropped when nobody waits for the lock.
-        let _before = std::mem::replace(&mut *self.locked_to_write(), now);
+        drop(now);
+        drop(before);
         Ok(())
     }
 
@@ -164,7 +169,7 @@ impl View<'_> {
         self.now().recent.iter().map(move |layer| layer.rows(table)).filter(|rows| !rows.is_empty())
     }
 
-    /// Writes what is over the database into one.
+    /// Writes what is over the database into it.
     pub(super) fn write_recent(&self, to: &WriteTransaction) -> Result<(), Error> {
         self.now().recent.iter().rev().try_for_each(|layer| layer.write(to))
     }
@@ -218,7 +223,11 @@ mod tests {
         }
         assert_eq!(count(&contents.view()), 200);
         assert!(contents.locked().recent.len() <= MOST_LAYERS);
-        contents.refresh().unwrap();
-        assert_eq!(count(&contents.view()), 0, "it was said to be in the database");
+        let kept = contents.keep();
+        put(&contents, 200);
+        contents.refresh(&kept).unwrap();
+        assert_eq!(count(&contents.view()), 1, "the others were said to be in the database");
+        contents.refresh(&contents.keep()).unwrap();
+        assert_eq!(count(&contents.view()), 0);
     }
 }

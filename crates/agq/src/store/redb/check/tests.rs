@@ -110,11 +110,12 @@ async fn add_keys(store: &RedbStore) {
 /// What is said of the sound database after something was done to it.
 async fn tampered(tamper: impl FnOnce(&WriteTransaction)) -> Vec<String> {
     let store = sound().await;
+    let kept = store.contents.keep();
     let transaction = store.contents.begin_write().unwrap();
-    store.contents.view().write_recent(&transaction).unwrap();
+    kept.view().write_recent(&transaction).unwrap();
     tamper(&transaction);
     transaction.commit().unwrap();
-    store.contents.refresh().unwrap();
+    store.contents.refresh(&kept).unwrap();
     inconsistencies(&store.contents.view()).unwrap()
 }
 

@@ -75,7 +75,7 @@ proptest! {
         let transaction = contents.begin_write().unwrap();
         below.write(&transaction).unwrap();
         transaction.commit().unwrap();
-        contents.refresh().unwrap();
+        contents.refresh(&contents.keep()).unwrap();
         let above = changes(&contents, &mut model, &recent);
         contents.absorb(above);
         let view = contents.view();

@@ -10,11 +10,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use redb::{StorageBackend, backends::InMemoryBackend};
+use redb::{Database, StorageBackend, backends::InMemoryBackend};
 
 use crate::store::{
-    Answer, Content, Entry, Keyspace, Promise, Records, at_once, look,
-    redb::{RedbStore, inbox::Size},
+    Answer, Content, Durability, Entry, Keyspace, Promise, Records, at_once, look,
+    redb::{Journaled, RedbStore, inbox::Size},
 };
 
 /// Memory that counts how often it is synced, and can be full.
@@ -133,4 +133,27 @@ async fn a_full_disk_is_no_ok_and_the_store_says_that_it_cannot_go_on() {
     assert!(set(&store, "k".into(), "w").await.is_err());
     let reason = store.failure().await;
     assert!(!reason.is_empty());
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_written_ends_it_and_what_was_acknowledged_is_seen() {
+    let backend = Counting::default();
+    let is_full = Arc::clone(&backend.is_full);
+    let database = Database::builder().create_with_backend(backend).unwrap();
+    let with = Journaled { file: Box::new(InMemoryBackend::new()), id: 1, bytes: 1 << 16 };
+    let store = RedbStore::start(database, with, Durability::default()).unwrap();
+    is_full.store(true, Ordering::Relaxed);
+    let mut acknowledged = 0;
+    // Before the second half of the journal is full it is known that the first cannot be brought in.
+    while set(&store, format!("k{acknowledged}"), "v").await.is_ok() {
+        acknowledged += 1;
+        assert!(acknowledged < 1000);
+    }
+    assert!(acknowledged > 0);
+    assert!(!store.failure().await.is_empty());
+    let known = look(&store, move |keys| {
+        (0..acknowledged).map(|key| Ok(keys.entry(format!("k{key}").as_bytes())?.is_some())).collect()
+    });
+    let known: Vec<bool> = known.await.unwrap();
+    assert_eq!(known, vec![true; acknowledged]);
 }
