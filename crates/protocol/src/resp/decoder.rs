@@ -70,8 +70,7 @@ impl CommandDecoder {
         if src[0] != b'*' {
             return self.inline(src);
         }
-        let Some(line) = take_line(src, MAX_HEADER_BYTES)? else { return Ok(None) };
-        let count = number(&line[1..]).ok_or(FrameError::Broken("invalid multibulk length"))?;
+        let Some(count) = take_number(src, "invalid multibulk length")? else { return Ok(None) };
         let Ok(count) = usize::try_from(count) else { return Ok(Some(Vec::new())) };
         if exceeds(count, self.max_elements) {
             return Err(FrameError::TooManyElements(self.max_elements));
@@ -136,9 +135,9 @@ impl CommandDecoder {
             Some(b'$') => {}
             Some(_) => return Err(FrameError::Broken("expected '$': a command is an array of bulk strings")),
         }
-        let Some(line) = take_line(src, MAX_HEADER_BYTES)? else { return Ok(None) };
-        let length = number(&line[1..]).and_then(|n| usize::try_from(n).ok());
-        let length = length.ok_or(FrameError::Broken("invalid bulk length"))?;
+        const INVALID: &str = "invalid bulk length";
+        let Some(length) = take_number(src, INVALID)? else { return Ok(None) };
+        let length = usize::try_from(length).map_err(|_| FrameError::Broken(INVALID))?;
         partial.taken_bytes = partial.taken_bytes.saturating_add(length);
         if exceeds(partial.taken_bytes, self.max_message_bytes) {
             return Err(FrameError::TooLarge(self.max_message_bytes));
@@ -147,19 +146,31 @@ impl CommandDecoder {
     }
 }
 
-/// Removes a line from `src`, without its line end (`\r\n` or `\n`); `None` when it has not ended yet. `max` bounds the line
+/// How long the first line is without its end (`\r\n` or `\n`), and with it; `None` when it has not ended yet. `max` bounds the line
 /// without its end, and does so however many of its bytes are there.
-fn take_line(src: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
+fn first_line(src: &[u8], max: usize) -> Result<Option<(usize, usize)>, FrameError> {
     let too_long = Err(FrameError::Broken("too big inline request"));
     let Some(end) = src.iter().take(max + 2).position(|&b| b == b'\n') else {
         return if src.len() >= max + 2 { too_long } else { Ok(None) };
     };
-    let mut line = src.split_to(end + 1);
-    line.truncate(end);
-    if line.last() == Some(&b'\r') {
-        line.truncate(end - 1);
-    }
-    if line.len() > max { too_long } else { Ok(Some(line)) }
+    let length = if src[..end].ends_with(b"\r") { end - 1 } else { end };
+    if length > max { too_long } else { Ok(Some((length, end + 1))) }
+}
+
+/// Removes a line from `src`, without its end; `None` when it has not ended yet.
+fn take_line(src: &mut BytesMut, max: usize) -> Result<Option<BytesMut>, FrameError> {
+    let Some((length, whole)) = first_line(src, max)? else { return Ok(None) };
+    let mut line = src.split_to(whole);
+    line.truncate(length);
+    Ok(Some(line))
+}
+
+/// Removes a header from `src`, a sign and a number; `None` when its line has not ended yet.
+fn take_number(src: &mut BytesMut, invalid: &'static str) -> Result<Option<i64>, FrameError> {
+    let Some((length, whole)) = first_line(src, MAX_HEADER_BYTES)? else { return Ok(None) };
+    let found = number(&src[1..length]).ok_or(FrameError::Broken(invalid))?;
+    src.advance(whole);
+    Ok(Some(found))
 }
 
 fn number(digits: &[u8]) -> Option<i64> {
