@@ -170,7 +170,15 @@ impl RequestError {
 impl Request {
     /// Reads a command, and finds its row in the table.
     pub fn parse(args: &[Bytes]) -> Result<(&'static Command, Self), RequestError> {
-        let Some(command) = Command::of(args) else {
+        Self::parse_known(Command::of(args), args)
+    }
+
+    /// Reads a command whose row was found already.
+    pub fn parse_known(
+        command: Option<&'static Command>,
+        args: &[Bytes],
+    ) -> Result<(&'static Command, Self), RequestError> {
+        let Some(command) = command else {
             let name =
                 args.first().map(|name| String::from_utf8_lossy(name).chars().take(64).collect::<String>());
             return Err(RequestError::Unknown(name.unwrap_or_default().escape_debug().to_string()));

@@ -132,6 +132,17 @@ pub(crate) async fn run(
     done
 }
 
+/// Carries a command out that needs no more than a short look at users' keys; `None` where it needs more, or where those are
+/// elsewhere. Nothing is recorded of such a command.
+pub(crate) fn at_once(house: &House, request: &Request) -> Option<Done> {
+    let Request::Key(command) = request else { return None };
+    if command.names().any(|name| is_reserved(name)) {
+        return None;
+    }
+    let outcome = keyspace::users_at_once(house, command)?;
+    Some(Done::plain(outcome.unwrap_or_else(|error| Reply::Error(error.line()))))
+}
+
 /// Carries out a transaction: all of its commands on keys in one, whatever each of them answers.
 pub(crate) async fn transact(house: Arc<House>, queued: Vec<Queued>) -> Done {
     let keys = queued.iter().filter_map(|queued| match queued {
@@ -233,7 +244,7 @@ async fn workers(house: &House, caller: &Caller, request: Request) -> Outcome {
 
 /// A command on keys: those of users, or windows on what agq keeps.
 async fn on_keys(house: &House, command: KeyCommand) -> Outcome {
-    if command.names().into_iter().any(|name| is_reserved(name)) {
+    if command.names().any(|name| is_reserved(name)) {
         Box::pin(windows::answer(house, &command)).await
     } else {
         keyspace::users(house, command).await

@@ -50,7 +50,7 @@ pub(super) async fn answer(house: &House, command: &KeyCommand) -> Outcome {
         KeyCommand::Del { .. } => Err(refused(command, "deleted")),
         KeyCommand::Pop { .. } => Err(refused(command, "popped")),
         _ if command.is_write() => Err(refused(command, "written")),
-        _ => match command.keys()[..] {
+        _ => match command.keys().collect::<Vec<_>>()[..] {
             [key] => read(house, command, key).await,
             _ => Err(refused(command, "read beside other keys")),
         },
@@ -58,7 +58,7 @@ pub(super) async fn answer(house: &House, command: &KeyCommand) -> Outcome {
 }
 
 fn refused(command: &KeyCommand, what: &'static str) -> CommandError {
-    let refusal = command.keys().into_iter().find_map(|key| refuse_reserved(key, what).err());
+    let refusal = command.keys().find_map(|key| refuse_reserved(key, what).err());
     refusal.unwrap_or(Rejection::WrongType).into()
 }
 

@@ -111,7 +111,7 @@ impl Session {
         if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {
             return Err(Reply::Error(NOAUTH.into()));
         }
-        let parsed = Request::parse(args).map_err(|error: RequestError| error.line());
+        let parsed = Request::parse_known(known, args).map_err(|error: RequestError| error.line());
         let allowed = parsed.and_then(|(command, request)| match self.allow(command, &request) {
             Ok(()) => Ok((command, request)),
             Err(line) => {
@@ -133,8 +133,8 @@ impl Session {
             let whose = word_of(identity.role);
             return Err(format!("NOPERM This key is {whose}'s and may not use {}", command.name));
         }
-        if let Some(key) = users_key(request)
-            && self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Worker)
+        if self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Worker)
+            && let Some(key) = users_key(request)
         {
             let key = String::from_utf8_lossy(key).escape_debug().to_string();
             return Err(format!("NOPERM This key is a worker's and may not use {} on {key}", command.name));
@@ -360,12 +360,11 @@ impl Session {
 
 /// The first key of users that a request names: a worker has no business there.
 fn users_key(request: &Request) -> Option<&Bytes> {
-    let keys = match request {
-        Request::Key(command) => command.keys(),
-        Request::BlockingPop(pop) => pop.keys.iter().collect(),
-        _ => return None,
-    };
-    keys.into_iter().find(|key| !is_reserved(key))
+    match request {
+        Request::Key(command) => command.keys().find(|key| !is_reserved(key)),
+        Request::BlockingPop(pop) => pop.keys.iter().find(|key| !is_reserved(key)),
+        _ => None,
+    }
 }
 
 fn wrong_key(delay: Duration) -> Gate {

@@ -84,6 +84,8 @@ pub(crate) trait Keyspace: Send + Sync + 'static {
     fn change(&self, work: KeyWork) -> Answer<()>;
     /// Does work that only reads, on the spot.
     fn look(&self, work: KeyWork) -> Answer<()>;
+    /// Does work that only reads, before this returns; whether the store can: one that is elsewhere has done nothing.
+    fn look_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool;
     /// Does work that only reads and may be long, where it keeps nobody waiting.
     fn scan(&self, work: KeyWork) -> Answer<()>;
     /// Keys that have expired, the earliest first.
@@ -107,40 +109,44 @@ impl<T: Send + 'static> Slot<T> {
         })
     }
 
-    fn emptied_after(self, done: Answer<()>) -> Answer<T> {
-        Box::pin(async move {
-            done.await?;
-            let outcome = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-            outcome.ok_or_else(|| StoreError("the work on keys was never done".into()))
-        })
+    async fn emptied_after(self, done: Answer<()>) -> Stored<T> {
+        done.await?;
+        let outcome = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        outcome.ok_or_else(|| StoreError("the work on keys was never done".into()))
     }
 }
 
 /// [`Keyspace::change`] with an outcome. The write takes its place in the order when this is called.
-pub(crate) fn change<T: Send + 'static>(
-    store: &(impl Keyspace + ?Sized),
-    work: impl Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
-) -> Answer<T> {
+pub(crate) fn change<S, T, W>(store: &S, work: W) -> impl Future<Output = Stored<T>> + Send + use<S, T, W>
+where
+    S: Keyspace + ?Sized,
+    T: Send + 'static,
+    W: Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
+{
     let slot = Slot::new();
     let done = store.change(slot.filled_by(work));
     slot.emptied_after(done)
 }
 
 /// [`Keyspace::look`] with an outcome.
-pub(crate) fn look<T: Send + 'static>(
-    store: &(impl Keyspace + ?Sized),
-    work: impl Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
-) -> Answer<T> {
+pub(crate) fn look<S, T, W>(store: &S, work: W) -> impl Future<Output = Stored<T>> + Send + use<S, T, W>
+where
+    S: Keyspace + ?Sized,
+    T: Send + 'static,
+    W: Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
+{
     let slot = Slot::new();
     let done = store.look(slot.filled_by(work));
     slot.emptied_after(done)
 }
 
 /// [`Keyspace::scan`] with an outcome.
-pub(crate) fn scan<T: Send + 'static>(
-    store: &(impl Keyspace + ?Sized),
-    work: impl Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
-) -> Answer<T> {
+pub(crate) fn scan<S, T, W>(store: &S, work: W) -> impl Future<Output = Stored<T>> + Send + use<S, T, W>
+where
+    S: Keyspace + ?Sized,
+    T: Send + 'static,
+    W: Fn(&mut dyn Keys) -> Stored<T> + Send + Sync + 'static,
+{
     let slot = Slot::new();
     let done = store.scan(slot.filled_by(work));
     slot.emptied_after(done)

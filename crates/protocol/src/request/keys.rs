@@ -146,12 +146,14 @@ pub enum Span {
 
 impl KeyCommand {
     /// The keys that it names.
-    pub fn keys(&self) -> Vec<&Bytes> {
+    pub fn keys(&self) -> impl Iterator<Item = &Bytes> {
+        let (mut few, mut many, mut pairs): ([Option<&Bytes>; 2], &[Bytes], &[[Bytes; 2]]) =
+            ([None; 2], &[], &[]);
         match self {
-            Self::Keys { .. } | Self::Scan { .. } | Self::DbSize => Vec::new(),
-            Self::MGet { keys } | Self::Del { keys } | Self::Exists { keys } => keys.iter().collect(),
-            Self::MSet { pairs } => pairs.iter().map(|[key, _]| key).collect(),
-            Self::LMove { key, to: (target, _), .. } => vec![key, target],
+            Self::Keys { .. } | Self::Scan { .. } | Self::DbSize => {}
+            Self::MGet { keys } | Self::Del { keys } | Self::Exists { keys } => many = keys,
+            Self::MSet { pairs: all } => pairs = all,
+            Self::LMove { key, to: (target, _), .. } => few = [Some(key), Some(target)],
             Self::Get { key }
             | Self::Set { key, .. }
             | Self::Add { key, .. }
@@ -174,16 +176,18 @@ impl KeyCommand {
             | Self::SMembers { key }
             | Self::SIsMember { key, .. }
             | Self::HGetAll { key }
-            | Self::HGet { key, .. } => vec![key],
+            | Self::HGet { key, .. } => few = [Some(key), None],
         }
+        few.into_iter().flatten().chain(many).chain(pairs.iter().map(|[key, _]| key))
     }
 
     /// The names that it gives: of keys, or how those begin that it lists.
-    pub fn names(&self) -> Vec<&Bytes> {
-        match self {
-            Self::Keys { pattern } | Self::Scan { pattern: Some(pattern), .. } => vec![pattern],
-            _ => self.keys(),
-        }
+    pub fn names(&self) -> impl Iterator<Item = &Bytes> {
+        let pattern = match self {
+            Self::Keys { pattern } | Self::Scan { pattern: Some(pattern), .. } => Some(pattern),
+            _ => None,
+        };
+        pattern.into_iter().chain(self.keys())
     }
 
     /// Whether it may change something.

@@ -145,9 +145,10 @@ impl Connection {
                 tokio::time::sleep(delay).await;
                 Done::plain(reply)
             })),
-            Gate::Pass(command, request) => {
-                Running::Going(Box::pin(commands::run(house, caller, command, request, twins)))
-            }
+            Gate::Pass(command, request) => match commands::at_once(&house, &request) {
+                Some(done) => Running::done(done),
+                None => Running::Going(Box::pin(commands::run(house, caller, command, request, twins))),
+            },
             Gate::Transaction(queued) => Running::Going(Box::pin(commands::transact(house, queued))),
         };
         // The first poll puts its write in the store's order.

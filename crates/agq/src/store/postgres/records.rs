@@ -22,7 +22,7 @@ use super::{
     session::Session, writer::explained,
 };
 use crate::store::{
-    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork,
+    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork, Keys,
     Keyspace, Lane, MoreJobs, NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled,
     StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
 };
@@ -288,6 +288,10 @@ impl Keyspace for PostgresStore {
 
     fn look(&self, work: KeyWork) -> Answer<()> {
         self.scan(work)
+    }
+
+    fn look_at_once(&self, _work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
+        false
     }
 
     fn scan(&self, work: KeyWork) -> Answer<()> {

@@ -15,12 +15,13 @@ use redb::Error;
 
 use super::{
     codec::{decode, encode},
+    key_table::KeyTable,
     known::Known,
     memtable::Memtable,
     table::{Changed, Table},
     tables::{
-        ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, KeyRecord,
-        LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS, QUEUE_COUNTS, READY,
+        ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS, LANE_LENGTHS,
+        LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS, QUEUE_COUNTS, READY,
         REGISTRATIONS, RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
     },
     view::View,
@@ -42,7 +43,7 @@ pub(super) struct Batch<'t> {
     pub(super) workers: Table<'t, Text, Bytes>,
     pub(super) registrations: Table<'t, Text, Text>,
     pub(super) paused: Table<'t, Text, ()>,
-    pub(super) keys: Table<'t, Bytes, KeyRecord>,
+    pub(super) keys: KeyTable<'t>,
     pub(super) key_numbers: Table<'t, u64, Bytes>,
     pub(super) expiries: Table<'t, (u64, Bytes), ()>,
     pub(super) list_items: Table<'t, (Bytes, i64), Bytes>,
@@ -89,7 +90,7 @@ impl<'t> Batch<'t> {
             workers: view.table(&WORKERS),
             registrations: view.table(&REGISTRATIONS),
             paused: view.table(&PAUSED),
-            keys: view.table(&KEYS),
+            keys: KeyTable::new(view.table(&KEYS)),
             key_numbers: view.table(&KEY_NUMBERS),
             expiries: view.table(&EXPIRIES),
             list_items: view.table(&LIST_ITEMS),

@@ -35,6 +35,11 @@ impl Keyspace for RedbStore {
         Box::pin(ready(work(&mut Reading(&self.contents.view()))))
     }
 
+    fn look_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
+        work(&mut Reading(&self.contents.view()));
+        true
+    }
+
     fn scan(&self, work: KeyWork) -> Answer<()> {
         let kept = self.contents.keep();
         self.long_work.run(move || work(&mut Reading(&kept.view())))
@@ -63,7 +68,7 @@ impl Writing<'_, '_> {
 
 impl Keys for Writing<'_, '_> {
     fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        self.noted(key_reads::entry(&self.batch.keys, key))
+        self.noted(self.batch.keys.get(key).map(|record| record.map(|record| record.entry)))
     }
 
     fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Result<(), StoreError> {
@@ -77,7 +82,7 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted(key_reads::count(&self.batch.keys, &self.batch.expiries, now))
+        self.noted(key_reads::count(self.batch.keys.table(), &self.batch.expiries, now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
@@ -127,12 +132,8 @@ impl Keys for Writing<'_, '_> {
 }
 
 impl Batch<'_> {
-    fn key(&self, key: &[u8]) -> Result<Option<KeyRecord>, Error> {
-        Ok(self.keys.get(key)?.map(|record| record.value()))
-    }
-
     fn put_key(&mut self, key: &[u8], entry: &Entry) -> Result<(), Error> {
-        let before = self.key(key)?;
+        let before = self.keys.get(key)?;
         let number = before.as_ref().map_or_else(|| self.number_key(key), |before| before.number);
         let before = before.map(|record| record.entry);
         if let Some(before) = &before
@@ -171,7 +172,7 @@ impl Batch<'_> {
     }
 
     fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let Some(record) = self.key(key)? else { return Ok(false) };
+        let Some(record) = self.keys.get(key)? else { return Ok(false) };
         self.keys.remove(key);
         self.key_numbers.remove(record.number);
         if let Some(at) = record.entry.expires_at {

@@ -25,6 +25,7 @@ mod format;
 mod inbox;
 mod journal;
 mod key_reads;
+mod key_table;
 mod keyspace;
 mod known;
 mod lanes;

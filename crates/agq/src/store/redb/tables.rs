@@ -231,14 +231,18 @@ impl Value for KeyRecord {
         Self: 'b,
     {
         let expires_at = record.entry.expires_at.map_or(0, |at| at.0);
-        let with = |kind: &[u8], content: &[&[u8]]| {
-            let head = [kind, &record.number.to_le_bytes(), &expires_at.to_le_bytes()].concat();
-            [head, content.concat()].concat()
+        let with = |kind: u8, content: [&[u8]; 2]| {
+            let mut bytes = Vec::with_capacity(17 + content[0].len() + content[1].len());
+            bytes.push(kind);
+            bytes.extend_from_slice(&record.number.to_le_bytes());
+            bytes.extend_from_slice(&expires_at.to_le_bytes());
+            content.iter().for_each(|content| bytes.extend_from_slice(content));
+            bytes
         };
         match &record.entry.content {
-            Content::Text(text) => with(b"t", &[&text[..]]),
-            Content::List { head, tail } => with(b"l", &[&head.to_le_bytes(), &tail.to_le_bytes()]),
-            Content::Sorted { members } => with(b"z", &[&members.to_le_bytes()]),
+            Content::Text(text) => with(b't', [&text[..], &[]]),
+            Content::List { head, tail } => with(b'l', [&head.to_le_bytes(), &tail.to_le_bytes()]),
+            Content::Sorted { members } => with(b'z', [&members.to_le_bytes(), &[]]),
         }
     }
 
