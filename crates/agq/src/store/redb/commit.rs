@@ -84,19 +84,20 @@ impl Committer {
 
     /// Makes a batch visible, and durable where that was promised to anybody in it. An error is final.
     pub(super) fn commit(&mut self, changes: Memtable, promise: Promise) -> Result<(), Error> {
-        let done = if changes.record_len() > self.journal.room_of_half().min(MOST_JOURNALED) {
+        let len = changes.record_len();
+        let done = if len > self.journal.room_of_half().min(MOST_JOURNALED) {
             self.commit_to_database(&changes)
         } else {
-            self.commit_to_journal(changes, promise)
+            self.commit_to_journal(changes, len, promise)
         };
         self.has_failed |= done.is_err();
         self.owes_sync.store(self.journal.owes_sync(), Ordering::Relaxed);
         done
     }
 
-    fn commit_to_journal(&mut self, changes: Memtable, promise: Promise) -> Result<(), Error> {
+    fn commit_to_journal(&mut self, changes: Memtable, len: usize, promise: Promise) -> Result<(), Error> {
         self.flusher.look()?;
-        if changes.record_len() > self.journal.room() {
+        if len > self.journal.room() {
             self.turn()?;
         }
         self.journal.note(|record| changes.record(record));
