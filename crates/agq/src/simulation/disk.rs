@@ -13,7 +13,7 @@ use redb::StorageBackend;
 const SECTOR: usize = 512;
 
 /// How many bytes the journal has: few, so that it is full again and again.
-pub(super) const JOURNAL: usize = 12 * 1024;
+pub(super) const JOURNAL: usize = 8 * 1024;
 
 /// One of the two files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

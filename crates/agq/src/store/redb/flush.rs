@@ -97,8 +97,8 @@ impl Flusher {
             }
             #[cfg(feature = "simulation")]
             Self::Later { waiting, .. } => {
-                // Now and then so many that the other half is full before.
-                let batches = flush.next % 16;
+                // Soon, and now and then so late that the other half is full before.
+                let batches = if flush.next.is_multiple_of(5) { 15 } else { flush.next % 4 };
                 *waiting = Some((flush, batches));
                 Ok(())
             }

@@ -336,6 +336,19 @@ mod tests {
     }
 
     #[test]
+    fn what_an_older_agq_wrote_in_one_piece_is_read_across_the_middle() {
+        let (file, mut journal) = journal();
+        // It knew of no halves.
+        journal.bounds = [SECTOR as u64, 16 * SECTOR as u64, 16 * SECTOR as u64];
+        let long = [b'l'; 5 * SECTOR];
+        for record in [&long[..], b"two", &long, b"four"] {
+            add(&mut journal, record);
+        }
+        assert!(journal.at > 8 * SECTOR as u64);
+        assert_eq!(read(&file, ID, 1).unwrap(), found(&[&long, b"two", &long, b"four"], 5));
+    }
+
+    #[test]
     fn a_torn_last_record_is_none_and_a_damaged_one_before_others_is_refused() {
         let (file, mut journal) = journal();
         add(&mut journal, b"one");
