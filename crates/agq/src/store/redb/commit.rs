@@ -130,23 +130,18 @@ impl Committer {
 
     fn commit_to_database(&mut self, changes: &Memtable) -> Result<(), Error> {
         self.flusher.wait()?;
-        let kept = self.contents.keep();
-        let transaction = self.contents.begin_write()?;
-        kept.view().write_recent(&transaction)?;
-        changes.write(&transaction)?;
-        make_durable(transaction, self.journal.id(), self.journal.next())?;
+        self.contents.bring_in(&self.contents.keep(), |transaction| {
+            changes.write(&transaction)?;
+            make_durable(transaction, self.journal.id(), self.journal.next())
+        })?;
         self.journal.begin_anew();
-        self.contents.refresh(&kept)
+        Ok(())
     }
 
     /// The database is complete without its journal.
     fn complete(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
-        let kept = self.contents.keep();
-        let transaction = self.contents.begin_write()?;
-        kept.view().write_recent(&transaction)?;
-        no_journal(transaction)?;
-        self.contents.refresh(&kept)
+        self.contents.bring_in(&self.contents.keep(), no_journal)
     }
 }
 

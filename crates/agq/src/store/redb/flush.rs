@@ -26,10 +26,7 @@ pub(super) struct Flush {
 
 impl Flush {
     fn run(self, contents: &Contents) -> Result<(), Error> {
-        let transaction = contents.begin_write()?;
-        self.kept.view().write_recent(&transaction)?;
-        make_durable(transaction, self.journal, self.next)?;
-        contents.refresh(&self.kept)
+        contents.bring_in(&self.kept, |transaction| make_durable(transaction, self.journal, self.next))
     }
 }
 

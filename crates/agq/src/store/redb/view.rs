@@ -87,6 +87,18 @@ impl Contents {
         Kept(self.locked().clone())
     }
 
+    /// Brings what was kept into the database: `commit` ends the transaction, and whatever it adds is there with it.
+    pub(super) fn bring_in(
+        &self,
+        kept: &Kept,
+        commit: impl FnOnce(WriteTransaction) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let transaction = self.begin_write()?;
+        kept.view().write_recent(&transaction)?;
+        commit(transaction)?;
+        self.refresh(kept)
+    }
+
     pub(super) fn begin_write(&self) -> Result<WriteTransaction, Error> {
         Ok(self.database.begin_write()?)
     }
