@@ -21,7 +21,8 @@ const TITLE: &str = "8 producers and 8 consumers, 100 B";
 const BULLMQ: &str = "BullMQ";
 pub(super) const GRAPHILE: &str = "graphile-worker";
 const NOTE: &str = "every answer waits for the disk; results of 1 KB, but graphile-worker keeps none and removes the job; \
-    BullMQ on redis AOF always; both in one process of Node, as they are shipped";
+    BullMQ on redis AOF always; both in one process of Node, as they are shipped; agq's consumers send a report and the \
+    next claim together, as BullMQ's do";
 
 /// The one contest of this kind.
 pub(super) fn run(bench: &mut Bench, place: &Place, tools: &Tools) -> anyhow::Result<()> {

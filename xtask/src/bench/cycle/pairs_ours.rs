@@ -95,18 +95,26 @@ impl Run<'_> {
 
     fn consume(&self, wire: &mut Wire) -> io::Result<()> {
         let (mut job_id, mut json) = (String::new(), String::new());
-        let mut number = 0;
-        while !self.tally.is_over() {
-            wire.command(&["BRPOP", "queue:ready", CLAIM_SECS])?;
+        let (mut number, mut has_job) = (0, false);
+        while has_job || !self.tally.is_over() {
+            // The next claim goes with the report, and is on disk with it. Only who finds nothing waits.
+            if has_job {
+                wire.command(&["JOB.UPDATE", &job_id, &json])?;
+                wire.command(&["RPOP", "queue:ready"])?;
+            } else {
+                wire.command(&["BRPOP", "queue:ready", CLAIM_SECS])?;
+            }
             wire.send()?;
-            let Some(job) = wire.bulk()? else { continue };
-            completion(&mut job_id, &mut json, job, self.texts.result(number))?;
-            wire.done(&["JOB.UPDATE", &job_id, &json])?;
-            number += 1;
-            self.tally.change(|counts| {
-                counts.done += 1;
-                counts.last_end = Instant::now();
-            });
+            if has_job {
+                wire.is_done()?;
+                self.tally.change(Counts::one_more_is_done);
+            }
+            let job = wire.bulk()?;
+            has_job = job.is_some();
+            if let Some(job) = job {
+                completion(&mut job_id, &mut json, job, self.texts.result(number))?;
+                number += 1;
+            }
         }
         Ok(())
     }
@@ -127,6 +135,13 @@ struct Counts {
     has_failed: bool,
 }
 
+impl Counts {
+    fn one_more_is_done(&mut self) {
+        self.done += 1;
+        self.last_end = Instant::now();
+    }
+}
+
 impl Tally {
     fn new(started: Instant) -> Self {
         let counts = Counts { producers: PAIRS, submitted: 0, done: 0, last_end: started, has_failed: false };
@@ -144,8 +159,17 @@ impl Tally {
     }
 
     fn change(&self, change: impl FnOnce(&mut Counts)) {
-        change(&mut self.lock());
-        self.changed.notify_all();
+        let has_failed = {
+            let mut counts = self.lock();
+            change(&mut counts);
+            counts.has_failed
+        };
+        // One that is done makes room for one. To wake all who submit, for one of them to go on, took a good part of a processor.
+        if has_failed {
+            self.changed.notify_all();
+        } else {
+            self.changed.notify_one();
+        }
     }
 
     fn is_over(&self) -> bool {
