@@ -7,6 +7,7 @@ mod contest;
 mod cycle;
 mod data;
 mod document;
+mod environment;
 mod limits;
 mod machine;
 mod measure;
@@ -151,6 +152,7 @@ pub(crate) fn run(options: &BenchOptions) -> anyhow::Result<()> {
     if let Some(file) = &options.from {
         return publish::publish(Document::read(file)?);
     }
+    environment::leave_cargo()?;
     machine::refuse_memory()?;
     // What was asked for twice is measured once, and in the order in which one part makes sense of the next.
     let is_wanted = |section: &&Section| match options.names.as_slice() {
