@@ -4,6 +4,7 @@ use redb::Error;
 
 use super::{
     codec::decode,
+    reads::behind,
     tables::{NOTES, QUEUE_COUNTS},
     view::View,
 };
@@ -25,13 +26,10 @@ pub(super) fn note(read: &View<'_>, kind: NoteKind, id: &str) -> Result<Option<S
 
 pub(super) fn notes(read: &View<'_>, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
     let mut all = Vec::new();
-    for entry in read.table(&NOTES).range((kind.as_str(), "")..)? {
+    let kind = kind.as_str();
+    for entry in read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))? {
         let (place, note) = entry?;
-        let (of, id) = place.value();
-        if of != kind.as_str() {
-            break;
-        }
-        all.push((id.to_owned(), note.value().to_owned()));
+        all.push((place.value().1.to_owned(), note.value().to_owned()));
     }
     Ok(all)
 }

@@ -280,15 +280,17 @@ pub(super) fn totals(read: &View<'_>) -> Result<Totals, Error> {
 pub(super) fn held_by(read: &View<'_>, holder: &str) -> Result<Vec<JobId>, Error> {
     let table = read.table(&HELD);
     let mut found = Vec::new();
-    for entry in table.range((holder, "")..)? {
+    // With an end: else whoever holds nothing any more would look at all that was taken from those behind it.
+    for entry in table.range((holder, "")..(behind(holder).as_str(), ""))? {
         let (place, _) = entry?;
-        let (of, job_id) = place.value();
-        if of != holder {
-            break;
-        }
-        found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
+        found.push(JobId::new(place.value().1).map_err(|error| corrupted(&error))?);
     }
     Ok(found)
+}
+
+/// What comes right behind a name: none sorts between it and itself with a NUL.
+pub(super) fn behind(name: &str) -> String {
+    format!("{name}\0")
 }
 
 /// Jumps from holder to holder: the cost is theirs, not that of their jobs.
@@ -296,8 +298,7 @@ pub(super) fn holders(read: &View<'_>) -> Result<Vec<String>, Error> {
     let table = read.table(&HELD);
     let mut found: Vec<String> = Vec::new();
     loop {
-        // No name sorts between a name and itself with a NUL.
-        let after = found.last().map(|last| format!("{last}\0")).unwrap_or_default();
+        let after = found.last().map(|last| behind(last)).unwrap_or_default();
         let Some(entry) = table.range((after.as_str(), "")..)?.next() else { return Ok(found) };
         found.push(entry?.0.value().0.to_owned());
     }
