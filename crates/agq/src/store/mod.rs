@@ -15,7 +15,7 @@ pub(crate) mod postgres;
 mod records;
 pub(crate) mod redb;
 
-use std::cell::Cell;
+use std::{cell::Cell, time::Instant};
 
 use futures_util::future::BoxFuture;
 
@@ -100,8 +100,13 @@ pub(crate) fn at_once<'s>(
     // Whoever stops waiting does not keep the others from what they asked.
     let collected = store.collect(work).map(|round| SeenTo { store, round });
     async move {
-        if collected.is_some() {
+        let Some(seen_to) = collected else { return };
+        let since = Instant::now();
+        loop {
             tokio::task::yield_now().await;
+            if !store.awaits_company(seen_to.round, since) {
+                break;
+            }
         }
     }
 }

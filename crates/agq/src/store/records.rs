@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     path::PathBuf,
     sync::Arc,
+    time::Instant,
 };
 
 use agenix_protocol::{
@@ -304,6 +305,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// Does `work`, which makes calls here and waits for none of their answers; the round, where they wait until they are seen
     /// to. See [`at_once`](super::at_once).
     fn collect(&self, work: &mut dyn FnMut()) -> Option<u64>;
+    /// Whether it is worth to wait for others before that, where the first has waited since then.
+    fn awaits_company(&self, round: u64, since: Instant) -> bool;
     /// Carries out what was collected in a round, on the spot where that is quickest.
     fn see_to(&self, round: u64);
     /// Answers when every write before it is visible, but for jobs that are added in bulk.

@@ -1,6 +1,6 @@
 //! The contract, each call a write for the writer or a read of its own.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc};
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
 
 use agenix_protocol::{
     documents::Status,
@@ -239,6 +239,10 @@ impl Records for PostgresStore {
     fn collect(&self, work: &mut dyn FnMut()) -> Option<u64> {
         work();
         None
+    }
+
+    fn awaits_company(&self, _round: u64, _since: Instant) -> bool {
+        false
     }
 
     fn see_to(&self, _round: u64) {}

@@ -77,9 +77,13 @@ impl Committer {
         self.journal.room() >= MOST_JOURNALED || !self.flusher.is_busy()
     }
 
-    /// How long a batch may wait for others to come: where the disk is slow, a quarter of a sync.
-    pub(super) fn worth_waiting(&self) -> Duration {
-        if self.is_quick() { Duration::ZERO } else { Duration::from_micros(self.sync_us / 4) }
+    /// How long a sync takes, where anybody waits for one.
+    pub(super) fn sync_time(&self) -> Duration {
+        if self.durability == Durability::Interval {
+            Duration::ZERO
+        } else {
+            Duration::from_micros(self.sync_us)
+        }
     }
 
     /// Makes a batch visible, and durable where that was promised to anybody in it. An error is final.

@@ -4,6 +4,7 @@
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     thread,
+    time::Instant,
 };
 
 use super::{
@@ -27,7 +28,7 @@ impl Duty {
             loop {
                 let goes_on = self.queue.wait_for_call();
                 while self.has_work() {
-                    let linger = self.locked().linger();
+                    let linger = self.locked().linger(self.queue.hand_ins());
                     self.queue.wait_for_company(linger);
                     self.locked().write_batch(MAX_BATCH);
                 }
@@ -45,6 +46,15 @@ impl Duty {
         }
         self.queue.count_hand_in();
         Some(self.queue.rounds())
+    }
+
+    /// Whether it is worth to wait for others before what was collected since then is written.
+    pub(super) fn awaits_company(&self, round: u64, since: Instant) -> bool {
+        self.queue.rounds() == round
+            && self
+                .writer
+                .try_lock()
+                .is_ok_and(|writer| writer.awaits_company(self.queue.hand_ins(), since.elapsed()))
     }
 
     /// Writes what was collected, here or by the thread, unless somebody has taken it since.

@@ -18,6 +18,7 @@ mod check;
 mod claims;
 mod codec;
 mod commit;
+mod company;
 mod duty;
 mod file;
 mod flush;

@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
+    time::Instant,
 };
 
 use agenix_protocol::{
@@ -235,6 +236,10 @@ impl Records for RedbStore {
                 None
             }
         }
+    }
+
+    fn awaits_company(&self, round: u64, since: Instant) -> bool {
+        self.duty.as_ref().is_some_and(|duty| duty.awaits_company(round, since))
     }
 
     fn see_to(&self, round: u64) {

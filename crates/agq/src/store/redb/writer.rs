@@ -14,6 +14,7 @@ use tracing::error;
 use super::{
     batch::{Batch, Closed},
     commit::{Committer, smoothed},
+    company::Company,
     inbox::{Inbox, Queue, Size, Waiting},
     known::Known,
 };
@@ -27,11 +28,6 @@ const MAX_NEW_JOBS: usize = 2000;
 /// What takes longer to apply is done while others read and answer, in microseconds: less than that is about what it takes to wake a
 /// thread and to be woken by it.
 const LONG_US: u64 = 100;
-
-/// When those who are expected have not come so often, nobody waits for them any more,
-const MOST_IN_VAIN: u32 = 4;
-/// but once in so many batches.
-const TRIED_AGAIN: u32 = 32;
 
 /// A disk that fails while it writes may have written: nobody knows before the file is opened again.
 const IN_DOUBT: &str = "whether it was written is known when agq has started again";
@@ -51,8 +47,7 @@ pub(super) fn employ(committer: Committer, arrivals: Arc<Arrivals>) -> Result<Em
         bulk,
         is_bulks_turn: false,
         apply_us: 0,
-        expected: 0,
-        in_vain: 0,
+        company: Company::default(),
         committer,
         arrivals,
         known,
@@ -75,10 +70,7 @@ pub(crate) struct Writer {
     is_bulks_turn: bool,
     /// How long it takes to apply a batch, in microseconds, on average and lately.
     apply_us: u64,
-    /// How many are likely to hand in what the next batch holds.
-    expected: u32,
-    /// How often far fewer came, one batch after the other.
-    in_vain: u32,
+    company: Company,
     committer: Committer,
     arrivals: Arc<Arrivals>,
     known: Known,
@@ -115,23 +107,26 @@ impl Writer {
         self.apply_us < LONG_US && self.committer.is_quick() && self.committer.has_room()
     }
 
-    /// How many are about to hand something in, and how long it is worth to wait for them. Where syncs are slow, whoever comes a
-    /// moment too late would wait for the end of a whole one.
-    pub(super) fn linger(&self) -> (u32, Duration) {
-        let is_likely = self.in_vain < MOST_IN_VAIN || self.in_vain.is_multiple_of(TRIED_AGAIN);
-        (self.expected, if is_likely { self.committer.worth_waiting() } else { Duration::ZERO })
+    /// Whether the next batch, if it is a quick one, waits for others, where so many have come and the first has waited for so long.
+    pub(super) fn awaits_company(&self, come: u32, waited: Duration) -> bool {
+        self.is_quick() && waited < self.company.patience(come, self.committer.sync_time())
     }
 
-    /// So many have handed in what the next batch holds: whether it was right to wait for more.
-    fn learn(&mut self, came: u32) {
-        let have_come = came >= self.expected - self.expected / 4;
-        self.in_vain = if have_come { 0 } else { self.in_vain.saturating_add(1) };
+    /// How many are expected, and for how long the thread waits for them, where so many have come. Where syncs are quick, to be
+    /// woken takes longer than that; where they are slow, it is half as long: much time, if nobody comes.
+    pub(super) fn linger(&self, come: u32) -> (u32, Duration) {
+        let is_quick = self.committer.is_quick();
+        let patience = self.company.patience(come, self.committer.sync_time()) / 2;
+        (self.company.expected(), if is_quick { Duration::ZERO } else { patience })
     }
 
     /// Writes the next batch of at most so many writes; whether any waited.
     pub(super) fn write_batch(&mut self, most: usize) -> bool {
-        let came = self.queue.take_hand_ins();
-        self.learn(came);
+        match self.queue.take_hand_ins() {
+            // What is left of those who came before.
+            0 => {}
+            come => self.company.came(come),
+        }
         for write in self.queue.take() {
             self.sort(write);
         }
@@ -142,8 +137,6 @@ impl Writer {
         if is_any {
             self.commit(waiting);
         }
-        // Whoever was answered comes again, and others have come meanwhile.
-        self.expected = came.saturating_add(self.queue.hand_ins());
         is_any
     }
 
