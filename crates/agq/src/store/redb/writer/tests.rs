@@ -7,6 +7,8 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
         mpsc,
     },
+    thread,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -23,6 +25,8 @@ struct Counting {
     memory: InMemoryBackend,
     syncs: Arc<AtomicU64>,
     is_full: Arc<AtomicBool>,
+    /// How long each sync takes.
+    sync_time: Duration,
 }
 
 impl StorageBackend for Counting {
@@ -37,6 +41,7 @@ impl StorageBackend for Counting {
     }
     fn sync_data(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(self.sync_time);
         self.memory.sync_data()
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -101,6 +106,32 @@ async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_al
     drop(at_once(&*store, &mut || answer = Some(set(&store, "gone".into(), ""))));
     answer.unwrap().await.unwrap();
     assert_eq!(syncs.load(Ordering::Relaxed) - before, 2);
+}
+
+#[tokio::test]
+async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
+    let backend = Counting { sync_time: Duration::from_micros(100), ..Counting::default() };
+    backend.set_len(1 << 20).unwrap();
+    let store = RedbStore::with_journal(backend).unwrap();
+    let both = async |number| {
+        let (mut one, mut other) = (None, None);
+        let first = at_once(&store, &mut || one = Some(set(&store, format!("a{number}"), "")));
+        let second = at_once(&store, &mut || other = Some(set(&store, format!("b{number}"), "")));
+        tokio::join!(first, second);
+        (one.unwrap().await.unwrap(), other.unwrap().await.unwrap())
+    };
+    both(1).await;
+    both(2).await;
+    let mut answer = None;
+    let round = store.collect(&mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
+    let now = Instant::now();
+    let (just_now, long_ago) =
+        (now + Duration::from_secs(9), now.checked_sub(Duration::from_secs(9)).unwrap());
+    assert!(store.awaits_company(round, just_now));
+    assert!(!store.awaits_company(round, long_ago));
+    store.see_to(round);
+    answer.unwrap().await.unwrap();
+    assert!(!store.awaits_company(round, just_now), "it is written");
 }
 
 #[tokio::test]
