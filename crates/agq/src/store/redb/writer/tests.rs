@@ -41,6 +41,7 @@ impl StorageBackend for Counting {
     }
     fn sync_data(&self) -> io::Result<()> {
         self.syncs.fetch_add(1, Ordering::Relaxed);
+        #[expect(clippy::disallowed_methods, reason = "a disk that takes its time")]
         thread::sleep(self.sync_time);
         self.memory.sync_data()
     }
