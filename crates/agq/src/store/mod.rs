@@ -92,7 +92,7 @@ fn count_hand_in() {
 }
 
 /// Does `work`, which makes calls to the store and waits for none of their answers. They are carried out together with what all
-/// others ask who have something to ask at this moment.
+/// others ask who have something to ask at this moment, or are about to, where it is worth to wait for them.
 pub(crate) fn at_once<'s>(
     store: &'s dyn Store,
     work: &mut dyn FnMut(),

@@ -12,7 +12,7 @@ const MOST_DOUBLINGS: u32 = 6;
 const WAIT_FOR_ONE: u32 = 8;
 
 /// Who is known to come.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct Company {
     /// How many came to the last batch.
     usual: u32,
