@@ -1,13 +1,13 @@
-//! agq with eight who submit and eight who work off.
+//! agq with eight who submit and eight who work off, each with a connection, all of them in one thread, as those of the peers are in one
+//! process of Node.
 
 use std::{
     io,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::anyhow;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::{
     agq::Agq,
@@ -26,8 +26,7 @@ const CLAIM_SECS: &str = "0.2";
 /// The connections of all of them, and their agq.
 pub(super) struct Pairs {
     // The first to be dropped.
-    producers: Vec<Wire>,
-    consumers: Vec<Wire>,
+    hands: Vec<Hand>,
     _nodes: Vec<Agq>,
     texts: Arc<Texts>,
 }
@@ -36,171 +35,143 @@ impl Pairs {
     /// Each at the next of these nodes.
     pub(super) fn at(nodes: Vec<Agq>) -> anyhow::Result<Self> {
         let node = |number: usize| &nodes[number % nodes.len()];
-        let producers = (0..PAIRS).map(|number| node(number).connect()).collect::<io::Result<_>>()?;
+        let producers = (0..PAIRS).map(|number| Ok(Hand::new(Role::Producer, node(number).connect()?)));
         let consumers =
-            (0..PAIRS).map(|number| node(number).connect_worker(number)).collect::<io::Result<_>>()?;
-        Ok(Self { producers, consumers, _nodes: nodes, texts: Texts::new(INPUT_BYTES) })
+            (0..PAIRS).map(|number| Ok(Hand::new(Role::Consumer, node(number).connect_worker(number)?)));
+        let hands = producers.chain(consumers).collect::<io::Result<_>>()?;
+        Ok(Self { hands, _nodes: nodes, texts: Texts::new(INPUT_BYTES) })
     }
 
     /// How many jobs a second are done where they are submitted for so long; the end is that of the last one.
     pub(super) fn jobs_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
         let started = Instant::now();
-        let run = Run { until: started + span, texts: &self.texts, tally: Tally::new(started) };
-        let ends: Vec<_> = thread::scope(|scope| {
-            let run = &run;
-            let mut hands = Vec::new();
-            for wire in &mut self.producers {
-                hands.push(scope.spawn(move || run.guarded(|| run.produce(wire))));
+        let mut tally = Tally { until: started + span, submitted: 0, done: 0, last_end: started };
+        loop {
+            for hand in self.hands.iter_mut().filter(|hand| !hand.is_awaited) {
+                hand.begin(&mut tally, &self.texts)?;
             }
-            for wire in &mut self.consumers {
-                hands.push(scope.spawn(move || run.guarded(|| run.consume(wire))));
+            if !self.hands.iter().any(|hand| hand.is_awaited) {
+                return Ok(per_second(tally.done, tally.last_end - started));
             }
-            hands.into_iter().map(thread::ScopedJoinHandle::join).collect()
-        });
-        for end in ends {
-            end.map_err(|_| anyhow!("a client's thread panicked"))??;
+            for number in answered(&self.hands)? {
+                self.hands[number].take(&mut tally, &self.texts)?;
+            }
         }
-        let counts = run.tally.counts();
-        Ok(per_second(counts.done, counts.last_end - started))
     }
 }
 
-/// What they know of each other in one run.
-struct Run<'a> {
-    until: Instant,
-    texts: &'a Texts,
-    tally: Tally,
+/// Waits until some of those who wait have an answer; which ones.
+fn answered(hands: &[Hand]) -> io::Result<Vec<usize>> {
+    let awaited: Vec<_> = (0..hands.len()).filter(|&number| hands[number].is_awaited).collect();
+    let mut polled: Vec<_> =
+        awaited.iter().map(|&number| PollFd::new(&hands[number].wire, PollFlags::IN)).collect();
+    poll(&mut polled, None)?;
+    let has_come = polled.iter().map(|polled| !polled.revents().is_empty());
+    Ok(awaited.iter().zip(has_come).filter_map(|(&number, has_come)| has_come.then_some(number)).collect())
 }
 
-impl Run<'_> {
-    /// Where one fails, the others do not wait for it.
-    fn guarded(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let done = work();
-        if done.is_err() {
-            self.tally.change(|counts| counts.has_failed = true);
-        }
-        done
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Role {
+    Producer,
+    Consumer,
+}
+
+/// One who submits or works off.
+struct Hand {
+    role: Role,
+    wire: Wire,
+    /// Whether an answer is to come.
+    is_awaited: bool,
+    /// Of the job that is done, and is to be reported with the next claim.
+    job_id: String,
+    json: String,
+}
+
+impl Hand {
+    fn new(role: Role, wire: Wire) -> Self {
+        Self { role, wire, is_awaited: false, job_id: String::new(), json: String::new() }
     }
 
-    fn produce(&self, wire: &mut Wire) -> io::Result<()> {
-        let mut json = String::new();
-        while Instant::now() < self.until {
-            let Some(number) = self.tally.begin() else { break };
-            submission(&mut json, self.texts.input(number));
-            wire.done(&["ACTION.SUBMIT", &json])?;
-        }
-        self.tally.change(|counts| counts.producers -= 1);
-        Ok(())
-    }
-
-    fn consume(&self, wire: &mut Wire) -> io::Result<()> {
-        let (mut job_id, mut json) = (String::new(), String::new());
-        let (mut number, mut has_job) = (0, false);
-        while has_job || !self.tally.is_over() {
+    /// Sends what is next, where there is something.
+    fn begin(&mut self, tally: &mut Tally, texts: &Texts) -> io::Result<()> {
+        match self.role {
+            Role::Producer if tally.has_room() => {
+                tally.submitted += 1;
+                submission(&mut self.json, texts.input(tally.submitted));
+                self.wire.command(&["ACTION.SUBMIT", &self.json])?;
+            }
             // The next claim goes with the report, and is on disk with it. Only who finds nothing waits.
-            if has_job {
-                wire.command(&["JOB.UPDATE", &job_id, &json])?;
-                wire.command(&["RPOP", "queue:ready"])?;
-            } else {
-                wire.command(&["BRPOP", "queue:ready", CLAIM_SECS])?;
+            Role::Consumer if !self.job_id.is_empty() => {
+                self.wire.command(&["JOB.UPDATE", &self.job_id, &self.json])?;
+                self.wire.command(&["RPOP", "queue:ready"])?;
             }
-            wire.send()?;
-            if has_job {
-                wire.is_done()?;
-                self.tally.change(Counts::one_more_is_done);
+            Role::Consumer if !tally.is_over() => {
+                self.wire.command(&["BRPOP", "queue:ready", CLAIM_SECS])?;
             }
-            let job = wire.bulk()?;
-            has_job = job.is_some();
-            if let Some(job) = job {
-                completion(&mut job_id, &mut json, job, self.texts.result(number))?;
-                number += 1;
-            }
+            _ => return Ok(()),
         }
-        Ok(())
+        self.is_awaited = true;
+        self.wire.send()
+    }
+
+    /// Takes the answer to what was sent, which has come or is about to.
+    fn take(&mut self, tally: &mut Tally, texts: &Texts) -> io::Result<()> {
+        self.is_awaited = false;
+        if self.role == Role::Producer {
+            return self.wire.is_done();
+        }
+        if !self.job_id.is_empty() {
+            self.wire.is_done()?;
+            self.job_id.clear();
+            tally.done += 1;
+            tally.last_end = Instant::now();
+        }
+        match self.wire.bulk()? {
+            Some(job) => completion(&mut self.job_id, &mut self.json, job, texts.result(tally.done)),
+            None => Ok(()),
+        }
     }
 }
 
 /// What was begun and what was done, by all together.
 struct Tally {
-    counts: Mutex<Counts>,
-    changed: Condvar,
-}
-
-#[derive(Clone, Copy)]
-struct Counts {
-    producers: usize,
+    until: Instant,
     submitted: usize,
     done: usize,
     last_end: Instant,
-    has_failed: bool,
-}
-
-impl Counts {
-    fn one_more_is_done(&mut self) {
-        self.done += 1;
-        self.last_end = Instant::now();
-    }
 }
 
 impl Tally {
-    fn new(started: Instant) -> Self {
-        let counts = Counts { producers: PAIRS, submitted: 0, done: 0, last_end: started, has_failed: false };
-        Self { counts: Mutex::new(counts), changed: Condvar::new() }
+    fn has_time(&self) -> bool {
+        Instant::now() < self.until
     }
 
-    /// Waits until one more may be on its way, and counts it; nothing where somebody has failed.
-    fn begin(&self) -> Option<usize> {
-        let is_full =
-            |counts: &mut Counts| counts.submitted - counts.done >= MOST_OUTSTANDING && !counts.has_failed;
-        let waited = self.changed.wait_while(self.lock(), is_full);
-        let mut counts = waited.unwrap_or_else(PoisonError::into_inner);
-        counts.submitted += 1;
-        (!counts.has_failed).then_some(counts.submitted)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Counts)) {
-        let mut counts = self.lock();
-        change(&mut counts);
-        // One that is done makes room for one: all who submit need not wake for that. With each of them awake for each end, an agq did a
-        // fifth fewer jobs.
-        if counts.has_failed {
-            self.changed.notify_all();
-        } else {
-            self.changed.notify_one();
-        }
+    /// Whether one more may be on its way.
+    fn has_room(&self) -> bool {
+        self.submitted - self.done < MOST_OUTSTANDING && self.has_time()
     }
 
     fn is_over(&self) -> bool {
-        let counts = self.lock();
-        counts.has_failed || (counts.producers == 0 && counts.submitted == counts.done)
-    }
-
-    fn counts(&self) -> Counts {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.submitted == self.done && !self.has_time()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
-    use super::{MOST_OUTSTANDING, PAIRS, Tally};
+    use super::{MOST_OUTSTANDING, Tally};
 
     #[test]
-    fn it_is_over_when_all_that_was_begun_is_done() {
-        let tally = Tally::new(Instant::now());
-        for number in 1..=MOST_OUTSTANDING {
-            assert_eq!(tally.begin(), Some(number));
-        }
-        tally.change(|counts| counts.producers -= PAIRS);
-        assert!(!tally.is_over());
-        tally.change(|counts| counts.done = MOST_OUTSTANDING);
-        assert!(tally.is_over());
-        tally.change(|counts| counts.has_failed = true);
-        assert_eq!(tally.begin(), None);
+    fn it_is_over_when_all_that_was_begun_in_time_is_done() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(3600);
+        let tally = |until, submitted| Tally { until, submitted, done: 1, last_end: now };
+        let of = |tally: Tally| (tally.has_room(), tally.is_over());
+        assert_eq!(of(tally(later, 1)), (true, false));
+        assert_eq!(of(tally(later, MOST_OUTSTANDING)), (true, false));
+        assert_eq!(of(tally(later, MOST_OUTSTANDING + 1)), (false, false));
+        assert_eq!(of(tally(now, 2)), (false, false));
+        assert_eq!(of(tally(now, 1)), (false, true));
     }
 }

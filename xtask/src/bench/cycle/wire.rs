@@ -4,6 +4,7 @@
 use std::{
     io::{self, Read, Write},
     net::TcpStream,
+    os::fd::{AsFd, BorrowedFd},
 };
 
 use crate::resp;
@@ -146,6 +147,12 @@ impl Wire {
                 Ok(())
             }
         }
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
