@@ -125,6 +125,8 @@ pub enum Wait {
 pub enum Flow {
     /// Changes the session or waits: alone on its connection.
     Alone,
+    /// Takes a job: with the writes before it, in its place, and nothing behind it before it is done.
+    Claim,
     /// Reads: after every write before it.
     Read,
     /// Writes, or needs nothing: many may be on their way at once.
@@ -200,9 +202,9 @@ impl Request {
     /// How the command may share its connection.
     pub fn flow(&self, command: &Command) -> Flow {
         match command.kind {
+            // What it means for the connection must be known before the next command.
+            Kind::Write | Kind::Blocking if self.is_claim() => Flow::Claim,
             Kind::Session | Kind::Blocking | Kind::Steps => Flow::Alone,
-            // A pop of a queue is a claim: what it means for the connection must be known before the next command.
-            Kind::Write if self.is_claim() => Flow::Alone,
             // It brings a name and is answered with a value of any size, as often as one likes: many of them on their way to a
             // client that does not read would fill the memory.
             Kind::Write if matches!(self, Self::Key(KeyCommand::LMove { .. })) => Flow::Alone,

@@ -117,6 +117,29 @@ fn so_much_behind_a_command_that_waits_ends_the_connection_and_loses_nothing() {
 }
 
 #[test]
+fn a_claim_takes_its_place_behind_the_writes_before_it_and_what_is_behind_it_waits() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-commands-per-second", "0"]);
+    let mut raw = Raw::open(&lab, &agq);
+    assert_eq!(raw.ask(&format!("PLAN.SUBMIT '{}'", plan("p", "true", &[]))), "+OK plan_id=p");
+    raw.send("ACTION.SUBMIT '{\"plan_id\":\"p\",\"inputs\":[{}]}'\nRPOP queue:ready\n");
+    for n in 0..100 {
+        assert!(raw.line().starts_with("+OK"), "a job was submitted, or reported");
+        let job: serde_json::Value = serde_json::from_str(&raw.bulk()).unwrap();
+        let job_id = job["job_id"].as_str().unwrap();
+        let pop = if n % 2 == 0 { "RPOP queue:ready" } else { "BRPOP queue:ready 60" };
+        raw.send(&format!(
+            "JOB.UPDATE {job_id} '{{\"status\":\"completed\"}}'\nRPOP queue:ready\nLLEN queue:ready\n\
+             ACTION.SUBMIT '{{\"plan_id\":\"p\",\"inputs\":[{{}}]}}'\n{pop}\n"
+        ));
+        assert_eq!((raw.line().as_str(), raw.line().as_str(), raw.line().as_str()), ("+OK", "$-1", ":0"));
+    }
+    // Who waits has no answer; what came before it does.
+    let rest = Raw::open(&lab, &agq).send_last("SET a 1\nBRPOP queue:other 60\n");
+    assert_eq!(rest, "+OK\r\n");
+}
+
+#[test]
 fn an_action_behind_its_own_plan_keeps_its_place() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);

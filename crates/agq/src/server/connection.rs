@@ -122,7 +122,7 @@ struct Connection {
     is_settled: bool,
     /// Whether what is under way runs alone.
     is_alone: bool,
-    /// Whether what is under way waits for something to come.
+    /// Whether the last that is under way waits for something to come.
     is_waiting: bool,
     /// Whether every reply was sent and nothing has been read since.
     is_quiet: bool,
@@ -260,7 +260,7 @@ impl Connection {
             self.patience.frame_ended();
         }
         let patience = self.patience.left(now);
-        let is_crowded = self.is_waiting && !may_read && !self.is_refused && self.slowed_until.is_none();
+        let is_crowded = self.only_waits() && !may_read && !self.is_refused && self.slowed_until.is_none();
         let is_confirming = self.is_confirming;
         tokio::select! {
             done = front(&mut self.running) => drop(self.answer(done).await?),
@@ -289,6 +289,11 @@ impl Connection {
             }
         }
         Ok(None)
+    }
+
+    /// Whether nothing is under way but one command that waits for something to come.
+    fn only_waits(&self) -> bool {
+        self.is_waiting && self.running.len() == 1
     }
 
     fn may_read(&self) -> bool {

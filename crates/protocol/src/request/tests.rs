@@ -89,6 +89,21 @@ fn a_list_is_not_rotated_many_times_at_once() {
 }
 
 #[test]
+fn a_pop_of_a_queue_is_a_claim_whether_it_waits_or_not() {
+    let flow = |line: &str| {
+        let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        let (command, request) = Request::parse(&args).unwrap();
+        request.flow(command)
+    };
+    for claim in
+        ["RPOP queue:ready", "LPOP queue:gpu", "BRPOP queue:gpu queue:ready 1", "BLPOP queue:ready 0"]
+    {
+        assert_eq!(flow(claim), Flow::Claim, "{claim}");
+    }
+    assert_eq!((flow("RPOP list"), flow("BRPOP list 1")), (Flow::Write, Flow::Alone));
+}
+
+#[test]
 fn names_match_in_any_case_and_timeouts_may_be_fractions() {
     assert_eq!(parse("ping").unwrap(), Request::Ping { message: None });
     let Request::BlockingPop(pop) = parse("brpop l 0.0001").unwrap() else { panic!("not a pop") };

@@ -53,7 +53,7 @@ impl Connection {
     async fn finish(&mut self) {
         loop {
             self.start_what_may().await;
-            if self.running.is_empty() || self.is_waiting {
+            if self.running.is_empty() || self.only_waits() {
                 break;
             }
             let done = front(&mut self.running).await;

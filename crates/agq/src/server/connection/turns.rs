@@ -66,7 +66,7 @@ impl Connection {
             }
             let Some(passed) = self.next_command() else { return has_started };
             let may_start = match passed.request.flow(passed.command) {
-                Flow::Write => true,
+                Flow::Write | Flow::Claim => true,
                 Flow::Read => self.is_settled,
                 Flow::Alone => self.running.is_empty(),
             };
@@ -112,7 +112,7 @@ impl Connection {
 
     fn start(&mut self, Passed { size, command, request, twins }: Passed) {
         let flow = request.flow(command);
-        self.is_alone = flow == Flow::Alone;
+        self.is_alone = matches!(flow, Flow::Alone | Flow::Claim);
         self.is_waiting = command.kind == Kind::Blocking;
         let was_authenticated = self.session.is_authenticated();
         let gate = self.session.admit(command, request);
