@@ -2,23 +2,16 @@
 //!
 //! A command starts as soon as it may, so that the writes of a pipeline share a group commit. A read waits for the writes
 //! before it, and what waits or changes the session runs alone; what comes behind is read ahead, so that a client that goes
-//! away is noticed. `turns` says which command may start, `parting` how it ends.
+//! away is noticed. `turns` says which command may start, `running` what one is then, `parting` how the
+//! connection ends.
 
 mod parting;
+mod running;
 mod turns;
 
-use std::{
-    collections::VecDeque,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, task::Poll, time::Duration};
 
-use agenix_protocol::{
-    request::{Command, Request},
-    resp::{CommandDecoder, FrameError, Reply, ReplyEncoder},
-};
+use agenix_protocol::resp::{CommandDecoder, FrameError, Reply, ReplyEncoder};
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, SinkExt, StreamExt, poll};
 use tokio::{
@@ -28,7 +21,10 @@ use tokio::{
 use tokio_util::codec::{FramedRead, FramedWrite};
 use tracing::debug;
 
-use self::parting::LINGER;
+use self::{
+    parting::LINGER,
+    running::{Passed, Running, front},
+};
 use super::{
     door::Door,
     guests::Guest,
@@ -50,56 +46,8 @@ const READ_AHEAD: usize = 16 * 1024 * 1024;
 /// Most commands that are read before any of them starts.
 const MOST_AT_ONCE: usize = 256;
 
-/// Reads that come together are answered together while what they answer has no more bytes than this, each: what is not sent yet
-/// is in memory.
-const SMALL_REPLY: usize = 1024;
-
 /// How long a command may wait with so much behind it that nothing more can be read.
 const CROWDED_AFTER: Duration = Duration::from_secs(1);
-
-/// A command under way. What is done at once needs no future.
-enum Running {
-    Done(Option<Done>),
-    Going(Pin<Box<dyn Future<Output = Done> + Send>>),
-}
-
-impl Running {
-    fn done(done: Done) -> Self {
-        Self::Done(Some(done))
-    }
-
-    /// Whether nothing is left to be done but to send a small reply.
-    fn is_settled(&self) -> bool {
-        match self {
-            Self::Done(Some(Done { reply, effect: Effect::None, .. })) => match reply {
-                Reply::Bulk(bytes) => bytes.len() <= SMALL_REPLY,
-                reply => matches!(reply, Reply::Simple(_) | Reply::Integer(_) | Reply::Nil),
-            },
-            _ => false,
-        }
-    }
-}
-
-impl Future for Running {
-    type Output = Done;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done> {
-        match &mut *self {
-            Self::Done(done) => done.take().map_or(Poll::Pending, Poll::Ready),
-            Self::Going(going) => going.as_mut().poll(cx),
-        }
-    }
-}
-
-/// A command that the session let pass.
-struct Passed {
-    /// In bytes.
-    size: usize,
-    command: &'static Command,
-    request: Request,
-    /// How many that say the same are right behind it.
-    twins: usize,
-}
 
 struct Connection {
     house: Arc<House>,
@@ -390,14 +338,6 @@ async fn stuck(mut stop: watch::Receiver<bool>) {
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// The first of the commands under way, when it is done. Waits for ever where there is none.
-async fn front(running: &mut VecDeque<(usize, Running)>) -> Done {
-    match running.front_mut() {
-        Some((_, first)) => first.await,
         None => std::future::pending().await,
     }
 }

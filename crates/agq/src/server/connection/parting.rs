@@ -7,7 +7,7 @@ use futures_util::SinkExt;
 use tokio::{io::AsyncReadExt, time::timeout};
 use tracing::{debug, warn};
 
-use super::{Connection, End, front};
+use super::{Connection, End, running::front};
 use crate::{commands, server::outlet::Unread};
 
 /// How long a connection that sent a broken or too large frame is still read, so that the error reaches it.

@@ -13,7 +13,10 @@ use agenix_protocol::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Connection, Passed, Running, bounds};
+use super::{
+    Connection, bounds,
+    running::{Passed, Running},
+};
 use crate::{
     commands::{self, Done, Effect},
     server::{
