@@ -90,7 +90,7 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        self.noted(key_reads::items(&self.batch.list_items, key, places))
+        self.noted(self.batch.list_items.items(key, places))
     }
 
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
@@ -99,7 +99,7 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
-        let done = self.batch.take_item(key, place);
+        let done = self.batch.list_items.take(key, place);
         self.noted(done)
     }
 
@@ -187,7 +187,7 @@ impl Batch<'_> {
         match content {
             Content::Text(_) => {}
             Content::List { head, tail } => {
-                self.list_items.remove_in((key, *head)..(key, *tail))?;
+                self.list_items.remove_in(key, *head..*tail)?;
             }
             Content::Sorted { .. } => {
                 self.by_score.remove_in((key, 0, FIRST)..(key, u64::MAX, FIRST))?;
@@ -197,14 +197,6 @@ impl Batch<'_> {
             }
         }
         Ok(())
-    }
-
-    fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
-        let item = self.list_items.get((key, place))?.map(|item| Bytes::copy_from_slice(item.value()));
-        if item.is_some() {
-            self.list_items.remove((key, place));
-        }
-        Ok(item)
     }
 
     pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {

@@ -9,7 +9,10 @@ use redb::{
     WriteTransaction,
 };
 
-use super::memtable::{Order, Rows};
+use super::{
+    memtable::{Order, Rows},
+    merge::{self, Adjoins},
+};
 use crate::store::{Content, Entry};
 
 /// The format of the file, kept under `format` in [`META`].
@@ -19,6 +22,8 @@ pub(crate) const FORMAT: u64 = 6;
 pub(super) struct Definition<K: Key + 'static, V: Value + 'static> {
     pub(super) number: usize,
     pub(super) table: TableDefinition<'static, K, V>,
+    /// Whether two of its keys are known to have none between them.
+    adjoins: Adjoins,
 }
 
 impl<K: Key + 'static, V: Value + 'static> Clone for Definition<K, V> {
@@ -31,7 +36,11 @@ impl<K: Key + 'static, V: Value + 'static> Copy for Definition<K, V> {}
 
 impl<K: Key + 'static, V: Value + 'static> Definition<K, V> {
     const fn new(number: usize, name: &'static str) -> Self {
-        Self { number, table: TableDefinition::new(name) }
+        Self { number, table: TableDefinition::new(name), adjoins: |_, _| false }
+    }
+
+    const fn with_neighbours(self, adjoins: Adjoins) -> Self {
+        Self { adjoins, ..self }
     }
 }
 
@@ -89,7 +98,8 @@ pub(super) const KEY_NUMBERS: Definition<u64, &[u8]> = Definition::new(21, "key_
 /// Index expiries: when, key.
 pub(super) const EXPIRIES: Definition<(u64, &[u8]), ()> = Definition::new(22, "expiries");
 /// key, place → element of a list.
-pub(super) const LIST_ITEMS: Definition<(&[u8], i64), &[u8]> = Definition::new(23, "list_items");
+pub(super) const LIST_ITEMS: Definition<(&[u8], i64), &[u8]> =
+    Definition::new(23, "list_items").with_neighbours(side_by_side);
 /// key, member → score (see [`ordered`]).
 pub(super) const SCORES: Definition<(&[u8], &[u8]), u64> = Definition::new(24, "scores");
 /// key, score, member: a sorted set in its order.
@@ -172,15 +182,7 @@ impl<K: Key + Send + Sync + 'static, V: Value + Send + Sync + 'static> AnyTable 
     }
 
     fn write(&self, to: &WriteTransaction, rows: &Rows) -> Result<(), Error> {
-        let mut table = to.open_table(self.table)?;
-        for (key, value) in rows {
-            let key = K::from_bytes(key.bytes());
-            match value {
-                Some(value) => drop(table.insert(key, V::from_bytes(value))?),
-                None => drop(table.remove(key)?),
-            }
-        }
-        Ok(())
+        merge::write(&mut to.open_table(self.table)?, rows, self.adjoins)
     }
 
     fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
@@ -249,6 +251,12 @@ impl Value for KeyRecord {
     fn type_name() -> TypeName {
         TypeName::new("agq::key")
     }
+}
+
+/// Whether the places of two elements follow each other.
+fn side_by_side(one: &[u8], other: &[u8]) -> bool {
+    let [(key, place), (other_key, other_place)] = [one, other].map(<(&[u8], i64)>::from_bytes);
+    key == other_key && place.checked_add(1) == Some(other_place)
 }
 
 /// A score as a number that sorts as the score does.
