@@ -40,11 +40,11 @@ pub(super) async fn users(house: &House, command: KeyCommand) -> Outcome {
 }
 
 /// A command on users' keys that is a short read, where the store has them at hand.
-pub(super) fn users_at_once(house: &House, command: &KeyCommand) -> Option<Outcome> {
+pub(super) fn users_at_once(house: &House, command: &KeyCommand, now: Timestamp) -> Option<Outcome> {
     if command.is_write() || is_long(command) {
         return None;
     }
-    let (mut reply, now) = (None, house.clock.now());
+    let mut reply = None;
     house.store.look_at_once(&mut |all| reply = Some(keys::ruled(keys::apply(all, command, now))));
     reply.map(|reply| Ok(reply??))
 }

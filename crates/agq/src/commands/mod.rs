@@ -25,13 +25,14 @@ mod windows;
 mod worker;
 pub(crate) mod workflow;
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
 use agenix_protocol::{
     ids::{JobId, WorkerId},
     names::{claimed_queue, is_reserved},
     request::{Command, KeyCommand, Request},
     resp::Reply,
+    time::Timestamp,
 };
 use agenix_rules::{rejection::Rejection, worker::Told};
 use bytes::Bytes;
@@ -99,6 +100,30 @@ pub(crate) enum Queued {
 
 type Outcome = Result<Reply, CommandError>;
 
+/// Begins to carry a command out: [`run`] says how. What comes most, a write of users' keys, goes its way without all that others need.
+pub(crate) fn begin(
+    house: Arc<House>,
+    caller: Arc<Caller>,
+    command: &'static Command,
+    request: Request,
+    twins: usize,
+) -> Pin<Box<dyn Future<Output = Done> + Send>> {
+    match request {
+        Request::Key(write) if write.is_write() && !is_any_reserved(&write) => {
+            Box::pin(async move { done(keyspace::users(&house, write).await.map(Done::plain)) })
+        }
+        request => Box::pin(run(house, caller, command, request, twins)),
+    }
+}
+
+fn done(outcome: Result<Done, CommandError>) -> Done {
+    outcome.unwrap_or_else(|error| Done::plain(Reply::Error(error.line())))
+}
+
+fn is_any_reserved(command: &KeyCommand) -> bool {
+    command.names().any(|name| is_reserved(name))
+}
+
 /// Carries a command out. Writes take their place in the order when this is first polled. Right behind it come so many `twins` that
 /// say the same: jobs that are there are claimed for all of them in one write.
 pub(crate) async fn run(
@@ -125,7 +150,7 @@ pub(crate) async fn run(
         Request::Backup(command) => Box::pin(backup::run(&house, command)).await.map(Done::plain),
         other => Box::pin(plain(&house, &caller, other)).await.map(Done::plain),
     };
-    let done = outcome.unwrap_or_else(|error| Done::plain(Reply::Error(error.line())));
+    let done = done(outcome);
     if let Some(record) = record {
         record.write(&done.reply);
     }
@@ -134,13 +159,12 @@ pub(crate) async fn run(
 
 /// Carries a command out that needs no more than a short look at users' keys; `None` where it needs more, or where those are
 /// elsewhere. Nothing is recorded of such a command.
-pub(crate) fn at_once(house: &House, request: &Request) -> Option<Done> {
+pub(crate) fn at_once(house: &House, request: &Request, now: Timestamp) -> Option<Done> {
     let Request::Key(command) = request else { return None };
-    if command.names().any(|name| is_reserved(name)) {
+    if is_any_reserved(command) {
         return None;
     }
-    let outcome = keyspace::users_at_once(house, command)?;
-    Some(Done::plain(outcome.unwrap_or_else(|error| Reply::Error(error.line()))))
+    keyspace::users_at_once(house, command, now).map(|outcome| done(outcome.map(Done::plain)))
 }
 
 /// Carries out a transaction: all of its commands on keys in one, whatever each of them answers.
@@ -244,7 +268,7 @@ async fn workers(house: &House, caller: &Caller, request: Request) -> Outcome {
 
 /// A command on keys: those of users, or windows on what agq keeps.
 async fn on_keys(house: &House, command: KeyCommand) -> Outcome {
-    if command.names().any(|name| is_reserved(name)) {
+    if is_any_reserved(&command) {
         Box::pin(windows::answer(house, &command)).await
     } else {
         keyspace::users(house, command).await

@@ -58,7 +58,7 @@ impl Connection {
     }
 
     fn start_each(&mut self) -> bool {
-        let mut has_started = false;
+        let (mut has_started, now) = (false, self.house.clock.now());
         loop {
             if self.running.is_empty() {
                 (self.is_alone, self.is_waiting, self.is_confirming) = (false, false, false);
@@ -78,7 +78,7 @@ impl Connection {
                 return has_started;
             }
             has_started = true;
-            self.start(passed);
+            self.start(passed, now);
         }
     }
 
@@ -113,7 +113,7 @@ impl Connection {
         }
     }
 
-    fn start(&mut self, Passed { size, command, request, twins }: Passed) {
+    fn start(&mut self, Passed { size, command, request, twins }: Passed, now: Timestamp) {
         let flow = request.flow(command);
         self.is_alone = matches!(flow, Flow::Alone | Flow::Claim);
         self.is_waiting = command.kind == Kind::Blocking;
@@ -148,9 +148,9 @@ impl Connection {
                 tokio::time::sleep(delay).await;
                 Done::plain(reply)
             })),
-            Gate::Pass(command, request) => match commands::at_once(&house, &request) {
+            Gate::Pass(command, request) => match commands::at_once(&house, &request, now) {
                 Some(done) => Running::done(done),
-                None => Running::Going(Box::pin(commands::run(house, caller, command, request, twins))),
+                None => Running::Going(commands::begin(house, caller, command, request, twins)),
             },
             Gate::Transaction(queued) => Running::Going(Box::pin(commands::transact(house, queued))),
         };
