@@ -18,6 +18,29 @@ fn a_hundred_commands_at_once_are_answered_in_order() {
 }
 
 #[test]
+fn each_of_many_writes_at_once_is_answered_for_itself() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    let counts: String = "INCR n\n".repeat(40);
+    raw.send(&format!(
+        "SET k 1\nINCR k\nLPUSH k x\nNOSUCH\nINCR k\nSET plan:p v\nRPOP none\nINCR k\nGET k\n{counts}MULTI\nINCR n\nEXEC\nINCR n\n"
+    ));
+    assert_eq!([raw.line(), raw.line()], ["+OK", ":2"]);
+    assert!(raw.line().starts_with("-WRONGTYPE "));
+    assert!(raw.line().starts_with("-ERR Unknown command"));
+    assert_eq!(raw.line(), ":3");
+    assert!(raw.line().starts_with("-ERR "), "keys of agq's own are not written");
+    assert_eq!([raw.line(), raw.line()], ["$-1", ":4"]);
+    assert_eq!(raw.bulk(), "4");
+    for n in 1..=40 {
+        assert_eq!(raw.line(), format!(":{n}"));
+    }
+    let last: [String; 5] = std::array::from_fn(|_| raw.line());
+    assert_eq!(last, ["+OK", "+QUEUED", "*1", ":41", ":42"]);
+}
+
+#[test]
 fn a_read_sees_the_writes_before_it_and_an_action_its_plan() {
     let lab = Lab::new();
     let agq = lab.agq(&[]);

@@ -29,13 +29,13 @@ pub(super) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Reje
 
 /// A command on users' keys.
 pub(super) async fn users(house: &House, command: KeyCommand) -> Outcome {
-    let (is_write, is_long) = (command.is_write(), is_long(&command));
+    if command.is_write() {
+        let replies = transaction(house, vec![command]).await?;
+        return Ok(replies.into_iter().next().unwrap_or(Reply::Nil));
+    }
+    let is_long = is_long(&command);
     let (store, work) = (&*house.store, one(command, house.clock.now()));
-    let reply = match (is_write, is_long) {
-        (true, _) => change(store, work).await?,
-        (false, true) => scan(store, work).await?,
-        (false, false) => look(store, work).await?,
-    };
+    let reply = if is_long { scan(store, work).await? } else { look(store, work).await? };
     Ok(reply?)
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn count(house: &House) -> Result<u64, CommandError> {
     Ok(look(&*house.store, move |all| all.count(now)).await?)
 }
 
-/// EXEC: all commands in one transaction, one reply each.
+/// Commands in one transaction, one reply each.
 pub(super) async fn transaction(
     house: &House,
     commands: Vec<KeyCommand>,

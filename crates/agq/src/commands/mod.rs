@@ -25,7 +25,7 @@ mod windows;
 mod worker;
 pub(crate) mod workflow;
 
-use std::{pin::Pin, sync::Arc};
+use std::sync::Arc;
 
 use agenix_protocol::{
     ids::{JobId, WorkerId},
@@ -100,20 +100,25 @@ pub(crate) enum Queued {
 
 type Outcome = Result<Reply, CommandError>;
 
-/// Begins to carry a command out: [`run`] says how. What comes most, a write of users' keys, goes its way without all that others need.
-pub(crate) fn begin(
-    house: Arc<House>,
-    caller: Arc<Caller>,
-    command: &'static Command,
-    request: Request,
-    twins: usize,
-) -> Pin<Box<dyn Future<Output = Done> + Send>> {
+/// The write of users' keys that a request is, or the request. Nothing is recorded of such a command.
+pub(crate) fn write_of_keys(request: Request) -> Result<KeyCommand, Request> {
     match request {
-        Request::Key(write) if write.is_write() && !is_any_reserved(&write) => {
-            Box::pin(async move { done(keyspace::users(&house, write).await.map(Done::plain)) })
-        }
-        request => Box::pin(run(house, caller, command, request, twins)),
+        Request::Key(write) if write.is_write() && !is_any_reserved(&write) => Ok(write),
+        request => Err(request),
     }
+}
+
+/// Carries out writes of users' keys in one write, whatever each of them answers. They take their place in the order when this is first
+/// polled.
+pub(crate) async fn write_keys(house: Arc<House>, writes: Vec<KeyCommand>) -> Done {
+    let count = writes.len();
+    let replies = keyspace::transaction(&house, writes).await.unwrap_or_else(|error| {
+        let refusal = Reply::Error(error.line());
+        vec![refusal; count]
+    });
+    let mut replies = replies.into_iter().map(Done::plain);
+    let first = replies.next().unwrap_or_else(|| Done::plain(Reply::Nil));
+    Done { also: replies.collect(), ..first }
 }
 
 fn done(outcome: Result<Done, CommandError>) -> Done {

@@ -274,15 +274,16 @@ impl Connection {
 
     /// Sends the reply of the first command, and of those that were carried out with it; whether that was QUIT.
     async fn answer(&mut self, Done { reply, effect, also }: Done) -> Result<bool, std::io::Error> {
-        if let Some((size, _)) = self.running.pop_front() {
-            self.taken_bytes = self.taken_bytes.saturating_sub(size);
-        }
+        self.leave_running();
         let is_quit = effect == Effect::Quit;
         self.session.apply(effect);
         // Before any reply: what was claimed is known, whatever becomes of the replies.
         let mut others = Vec::new();
         for twin in also {
-            self.leave_out_twin();
+            match self.running.front() {
+                Some((_, Running::Along)) => self.leave_running(),
+                _ => self.leave_out_twin(),
+            }
             self.session.apply(twin.effect);
             others.push(twin.reply);
         }
@@ -291,6 +292,13 @@ impl Connection {
             self.reply(other).await?;
         }
         Ok(is_quit)
+    }
+
+    /// The first command is under way no more.
+    fn leave_running(&mut self) {
+        if let Some((size, _)) = self.running.pop_front() {
+            self.taken_bytes = self.taken_bytes.saturating_sub(size);
+        }
     }
 
     async fn reply(&mut self, reply: Reply) -> Result<(), std::io::Error> {

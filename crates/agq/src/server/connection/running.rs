@@ -21,6 +21,8 @@ const SMALL_REPLY: usize = 1024;
 pub(super) enum Running {
     Done(Option<Done>),
     Going(Pin<Box<dyn Future<Output = Done> + Send>>),
+    /// It is carried out together with the one before it, whose outcome has this one's, too.
+    Along,
 }
 
 impl Running {
@@ -47,6 +49,7 @@ impl Future for Running {
         match &mut *self {
             Self::Done(done) => done.take().map_or(Poll::Pending, Poll::Ready),
             Self::Going(going) => going.as_mut().poll(cx),
+            Self::Along => Poll::Pending,
         }
     }
 }

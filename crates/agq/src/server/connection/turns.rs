@@ -7,7 +7,8 @@ use std::{
 };
 
 use agenix_protocol::{
-    request::{Flow, Kind},
+    request::{Flow, KeyCommand, Kind},
+    resp::Reply,
     time::Timestamp,
 };
 use bytes::Bytes;
@@ -29,6 +30,9 @@ use crate::{
 /// Most commands that are carried out together with one that says the same. Their replies, of any size, are in memory until they
 /// are sent.
 const MOST_TWINS: usize = 15;
+
+/// Most writes of keys that are one write of the store: each by itself would be handed in, answered and waited for by itself.
+const MOST_TOGETHER: usize = 16;
 
 impl Connection {
     /// Takes a command that was read; its turn comes.
@@ -89,15 +93,19 @@ impl Connection {
         }
         loop {
             let args = self.ahead.pop_front()?;
-            let size = size_of_command(&args);
-            match self.session.gate(&args) {
-                Ok((command, request)) => {
-                    let twins = if command.kind == Kind::Blocking { self.twins_of(&args) } else { 0 };
-                    return Some(Passed { size, command, request, twins });
-                }
-                Err(reply) => self.line_up(size, Running::done(Done::plain(reply))),
+            match self.pass(&args) {
+                Ok(passed) => return Some(passed),
+                Err((size, reply)) => self.line_up(size, Running::done(Done::plain(reply))),
             }
         }
+    }
+
+    /// A command that the session lets pass; or its size, and what it is answered.
+    fn pass(&mut self, args: &[Bytes]) -> Result<Passed, (usize, Reply)> {
+        let size = size_of_command(args);
+        let (command, request) = self.session.gate(args).map_err(|reply| (size, reply))?;
+        let twins = if command.kind == Kind::Blocking { self.twins_of(args) } else { 0 };
+        Ok(Passed { size, command, request, twins })
     }
 
     /// How many commands that say the same have come right behind this one.
@@ -132,7 +140,7 @@ impl Connection {
             }
             _ => {}
         }
-        let mut running: Running = match gate {
+        let running = match gate {
             Gate::Answer(reply) => Running::done(Done::plain(reply)),
             Gate::Settled(reply) => {
                 self.is_confirming = true;
@@ -150,10 +158,48 @@ impl Connection {
             })),
             Gate::Pass(command, request) => match commands::at_once(&house, &request, now) {
                 Some(done) => Running::done(done),
-                None => Running::Going(commands::begin(house, caller, command, request, twins)),
+                None => match commands::write_of_keys(request) {
+                    Ok(write) => return self.start_writes(size, write),
+                    Err(request) => {
+                        Running::Going(Box::pin(commands::run(house, caller, command, request, twins)))
+                    }
+                },
             },
             Gate::Transaction(queued) => Running::Going(Box::pin(commands::transact(house, queued))),
         };
+        self.set_going(size, running, flow);
+    }
+
+    /// Starts a write of keys, and those right behind it together with it.
+    fn start_writes(&mut self, size: usize, first: KeyCommand) {
+        let (mut writes, mut sizes, mut refused) = (vec![first], Vec::new(), None);
+        while writes.len() < MOST_TOGETHER
+            && refused.is_none()
+            && self.held.is_none()
+            && let Some(args) = self.ahead.pop_front()
+        {
+            match self.pass(&args) {
+                Ok(passed) => match commands::write_of_keys(passed.request) {
+                    Ok(write) => {
+                        writes.push(write);
+                        sizes.push(passed.size);
+                    }
+                    Err(request) => self.held = Some(Passed { request, ..passed }),
+                },
+                Err(refusal) => refused = Some(refusal),
+            }
+        }
+        let running = Running::Going(Box::pin(commands::write_keys(Arc::clone(&self.house), writes)));
+        self.set_going(size, running, Flow::Write);
+        for size in sizes {
+            self.line_up(size, Running::Along);
+        }
+        if let Some((size, reply)) = refused {
+            self.line_up(size, Running::done(Done::plain(reply)));
+        }
+    }
+
+    fn set_going(&mut self, size: usize, mut running: Running, flow: Flow) {
         // The first poll puts its write in the store's order.
         // Nobody is told when it can go on: it is polled again when it is the first.
         let handed_in = hand_ins();

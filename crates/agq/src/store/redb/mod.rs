@@ -3,11 +3,13 @@
 //! Everything there is has three layers: the database, over it the `memtable` with what was written since the database was
 //! brought up to date, and over that what a `batch` changes. A `view` is a look at the first two, a `table` shows all three as one.
 //!
-//! Writes come in by the `inbox`; the `writer` alone applies them, `duty` says on which thread; `actions`, `claims`, `workers`,
-//! `pruning` and `keyspace` are what can be done in a batch, `lanes` is what the writer has `known` by heart. `commit` makes a batch
-//! durable by the `journal` and visible in the memtable, and `recovery` puts together again what the files hold. `records` hands all
-//! of it out, `reads` and `key_reads` look. `file` opens the database, `format` brings it to the format of today, `check` says what
-//! in it contradicts itself, `backup` copies it, `portable` makes of it what any store can read.
+//! Writes come in by the `inbox`; the `writer` alone applies them, `duty` says on which thread; `actions`, `claims`,
+//! `workers`, `pruning` and `keyspace` are what can be done in a batch, `lanes` is what the writer has `known` by heart,
+//! `key_table` and `list_table` are tables with what a batch has at hand of them. `commit` makes a batch durable by the
+//! `journal` and visible in the memtable, `merge` brings it from there into the tables of the database, and `recovery` puts
+//! together again what the files hold. `records` hands all of it out, `reads` and `key_reads` look. `file` opens the
+//! database, `format` brings it to the format of today, `check` says what in it contradicts itself, `backup` copies it,
+//! `portable` makes of it what any store can read.
 
 mod actions;
 mod backup;
