@@ -2,8 +2,8 @@
 //!
 //! A command starts as soon as it may, so that the writes of a pipeline share a group commit. A read waits for the writes
 //! before it, and what waits or changes the session runs alone; what comes behind is read ahead, so that a client that goes
-//! away is noticed. `turns` says which command may start, `running` what one is then, `parting` how the
-//! connection ends.
+//! away is noticed. `turns` says which command may start, `running` what one is then, `parting` how the connection
+//! ends.
 
 mod parting;
 mod running;
