@@ -3,35 +3,62 @@
 
 use std::{
     io,
+    sync::mpsc,
+    thread,
     time::{Duration, Instant},
 };
 
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::oneshot,
+};
 
 /// Most of them. With fewer slots than this, a job whose disk hangs holds up no other.
 const MOST: usize = 32;
 
 /// The lanes; each has a thread and sees to the processes of its slots.
-pub(crate) struct Lanes(Vec<Runtime>);
+pub(crate) struct Lanes(Vec<Lane>);
+
+struct Lane {
+    handle: Handle,
+    /// Dropped, the thread lets go of its work and ends.
+    _end: oneshot::Sender<()>,
+    /// Closed when it has.
+    ended: mpsc::Receiver<()>,
+}
 
 impl Lanes {
     /// One for each slot, up to a bound.
     pub(crate) fn new(slots: u32) -> io::Result<Self> {
         let count = (slots as usize).clamp(1, MOST);
-        let lane = |_| Builder::new_multi_thread().worker_threads(1).thread_name("lane").enable_all().build();
-        (0..count).map(lane).collect::<io::Result<_>>().map(Self)
+        (0..count).map(|_| lane()).collect::<io::Result<_>>().map(Self)
     }
 
     /// What work is given to.
     pub(crate) fn handles(&self) -> Vec<Handle> {
-        self.0.iter().map(|lane| lane.handle().clone()).collect()
+        self.0.iter().map(|lane| lane.handle.clone()).collect()
     }
 
     /// Ends them; waits at most so long for what hangs in a system call.
     pub(crate) fn shut_down(self, bound: Duration) {
         let end = Instant::now() + bound;
-        for lane in self.0 {
-            lane.shutdown_timeout(end.saturating_duration_since(Instant::now()));
+        // All are told before one is waited for.
+        let lanes: Vec<_> = self.0.into_iter().map(|lane| lane.ended).collect();
+        for ended in lanes {
+            let _hangs = ended.recv_timeout(end.saturating_duration_since(Instant::now()));
         }
     }
+}
+
+fn lane() -> io::Result<Lane> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let (handle, (end, until), (tell, ended)) =
+        (runtime.handle().clone(), oneshot::channel(), mpsc::channel());
+    thread::Builder::new().name("lane".into()).spawn(move || {
+        // An error says the same: whoever would tell has gone.
+        let _told = runtime.block_on(until);
+        drop(runtime);
+        drop::<mpsc::Sender<()>>(tell);
+    })?;
+    Ok(Lane { handle, _end: end, ended })
 }
