@@ -16,6 +16,10 @@ use crate::mover;
 
 /// How much is moved at once; as large as a Linux pipe may be made by anyone.
 const CHUNK: usize = 1024 * 1024;
+/// What a Linux pipe holds by itself. Where as much has come at once, there is more than little: most of what short jobs write is
+/// through before a wider pipe is made.
+#[cfg(target_os = "linux")]
+const NARROW: usize = 64 * 1024;
 
 /// Both ends of a joint.
 pub(crate) struct Joint {
@@ -46,7 +50,6 @@ impl Passage {
 pub(crate) fn joint() -> io::Result<Joint> {
     let (source, from_task) = io::pipe()?;
     let (to_task, sink) = io::pipe()?;
-    widen(&source, &sink);
     let (bytes, (end, over)) = (Arc::new(AtomicU64::new(0)), oneshot::channel());
     let passed = Arc::clone(&bytes);
     mover::run(move || {
@@ -64,17 +67,21 @@ fn widen(source: &PipeReader, sink: &PipeWriter) {
     let _narrow = rustix::pipe::fcntl_setpipe_size(sink, CHUNK);
 }
 
-#[cfg(not(target_os = "linux"))]
-fn widen(_source: &PipeReader, _sink: &PipeWriter) {}
-
 /// Moves everything until the writer is done or the reader has gone; dropping the ends tells the other side.
 #[cfg(target_os = "linux")]
 fn relay(source: &PipeReader, sink: &PipeWriter, passed: &AtomicU64) {
     use rustix::pipe::{SpliceFlags, splice};
+    let mut is_wide = false;
     loop {
         match splice(source, None, sink, None, CHUNK, SpliceFlags::MOVE) {
             Ok(0) => return,
-            Ok(moved) => drop(passed.fetch_add(moved as u64, Ordering::Relaxed)),
+            Ok(moved) => {
+                passed.fetch_add(moved as u64, Ordering::Relaxed);
+                if moved >= NARROW && !is_wide {
+                    widen(source, sink);
+                    is_wide = true;
+                }
+            }
             Err(rustix::io::Errno::INTR) => {}
             // The reader has gone: the writer gets SIGPIPE, as in a shell.
             Err(_) => return,
