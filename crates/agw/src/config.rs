@@ -68,7 +68,7 @@ pub(crate) struct Config {
     max_concurrent_jobs: Option<u32>,
     /// How many jobs to claim ahead for each slot at the most: one where jobs take less than 200 ms, more where they take less
     /// than 10 ms together; 0 claims none that cannot start at once
-    #[arg(long, env = "AGW_PREFETCH", value_name = "N", default_value_t = 8,
+    #[arg(long, env = "AGW_PREFETCH", value_name = "N", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) prefetch: u32,
     /// Offer only these programs, of those that are on PATH

@@ -8,12 +8,12 @@ use std::{
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
-    documents::{JobDocument, JobOutput, OutputPosition, Status},
+    documents::{JobDocument, JobOutput, JobUpdate, OutputPosition, Status},
     ids::JobId,
 };
 use tokio::{
     runtime::Handle,
-    sync::{Notify, Semaphore, watch},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep, sleep_until},
 };
 use tracing::info;
@@ -22,7 +22,8 @@ use crate::{
     departures::Departures,
     followed::Followed,
     job,
-    link::Link,
+    link::{Link, StartReport},
+    outbox::{Ended, Outbox},
     pipeline::Progress,
     roster::{Roster, Run},
     session::Claims,
@@ -51,7 +52,7 @@ pub(crate) struct Crew {
     jobs: Mutex<Jobs>,
     /// Told when more jobs may be claimed.
     has_room: Notify,
-    departures: Mutex<Departures>,
+    outbox: Outbox,
     followed: Mutex<Followed>,
     /// Places for all that was claimed and is not reported.
     berths: Arc<Semaphore>,
@@ -90,22 +91,25 @@ pub(crate) enum Ebb {
 }
 
 impl Crew {
-    /// A crew of so many slots, which claims at most so many jobs `ahead` for each.
+    /// A crew of so many slots, which claims at most so many jobs `ahead` for each. Reports leave from the runtime that this is
+    /// called in.
     pub(crate) fn new(workshop: Workshop, slot_count: u32, ahead: u32, lanes: Vec<Handle>) -> Arc<Self> {
         let berth_count = slot_count * (1 + ahead + REPORTS_A_SLOT);
-        Arc::new(Self {
+        let crew = Arc::new(Self {
             workshop: Mutex::new(Arc::new(workshop)),
             lanes,
             jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), roster: Roster::default() }),
             has_room: Notify::new(),
-            departures: Mutex::default(),
+            outbox: Outbox::default(),
             followed: Mutex::default(),
             berths: Arc::new(Semaphore::new(berth_count as usize)),
             berth_count,
             link: watch::Sender::new(None),
             lost: Arc::default(),
             counters: Counters::default(),
-        })
+        });
+        tokio::spawn(Arc::clone(&crew).report());
+        crew
     }
 
     /// Reports go over this connection from now on.
@@ -208,28 +212,32 @@ impl Crew {
             let link = Link::new(self.link.subscribe(), Arc::clone(&self.lost));
             let slot = Slot { crew: Arc::clone(self), number: slot, took: None };
             async move {
-                tokio::select! {
-                    () = crew.work(&job, link, (&stop, &transcript), slot) => {}
+                let ended = tokio::select! {
+                    ended = crew.work(&job, &link, (&stop, &transcript), slot) => ended,
                     // What is left of it is killed as it is dropped.
-                    () = long_called(&stop) => {}
+                    () = long_called(&stop) => None,
+                };
+                match ended {
+                    Some((update, under_way)) => {
+                        let job_id = job.job_id;
+                        crew.outbox.put(Ended { number, job_id, update, link, under_way, stop, berth });
+                    }
+                    None => crew.let_go(number, berth),
                 }
-                let mut jobs = locked(&crew.jobs);
-                jobs.roster.remove(number);
-                drop(berth);
-                crew.tell_of_room(&jobs);
             }
         });
         roster.add(Run { job_id, attempt, task: task.abort_handle(), stop, transcript });
     }
 
-    /// Runs a job, leaves its slot and reports it; quietly gives up when `stop` is called.
+    /// Runs a job and leaves its slot; what is to be reported of it, and a report that is still on its way. Quietly gives up when
+    /// `stop` is called.
     async fn work(
         &self,
         job: &JobDocument,
-        mut link: Link,
+        link: &Link,
         (stop, transcript): (&Stop, &Transcript),
         mut slot: Slot,
-    ) {
+    ) -> Option<(JobUpdate, Option<StartReport>)> {
         let (workshop, started) = (self.workshop(), Instant::now());
         let (tell, told) = watch::channel(None);
         let progress = |now: Progress| {
@@ -249,22 +257,35 @@ impl Crew {
         drop(slot);
         if stop.is_called() {
             info!(job_id = %job.job_id, "the job is not ours any more, its processes were ended");
-            return;
+            return None;
         }
         self.counters.ended(update.status == Some(Status::Completed), took);
-        let reported = async {
-            if let Some(start) = under_way {
-                // What agq says to it does not matter any more, only that it is heard before the end.
-                let _heard = start.await;
+        Some((update, under_way))
+    }
+
+    /// Reports what has ended, for ever.
+    async fn report(self: Arc<Self>) {
+        let mut departures = Departures::default();
+        loop {
+            for ended in self.outbox.leaving(&mut departures).await {
+                let number = ended.number;
+                let mut jobs = locked(&self.jobs);
+                // Else it was aborted.
+                if jobs.roster.has(number) {
+                    let crew = Arc::clone(&self);
+                    let task = tokio::spawn(async move { crew.let_go(number, ended.report().await) });
+                    jobs.roster.goes_on_in(number, task.abort_handle());
+                }
             }
-            let departure = locked(&self.departures).board(Instant::now());
-            sleep_until(departure).await;
-            link.report(&job.job_id, update).await;
-        };
-        tokio::select! {
-            () = reported => {}
-            () = stop.called() => {}
         }
+    }
+
+    /// A run is over, and reported where that was wanted.
+    fn let_go(&self, number: u64, berth: OwnedSemaphorePermit) {
+        let mut jobs = locked(&self.jobs);
+        jobs.roster.remove(number);
+        drop(berth);
+        self.tell_of_room(&jobs);
     }
 
     /// What a job writes, for whoever follows it; none if it is not known here any more.
@@ -319,6 +340,7 @@ impl Crew {
             jobs.slots.dismiss_all();
             jobs.roster.abort();
         }
+        drop(self.outbox.empty());
         self.idle().await;
     }
 

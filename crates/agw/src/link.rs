@@ -26,6 +26,9 @@ const FIRST_WORD: Duration = Duration::from_millis(20);
 /// How long to wait between two reports of progress.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
+/// A report that a job runs, on its way.
+pub(crate) type StartReport = JoinHandle<Result<(), ClientError>>;
+
 /// Where jobs find the connection to report on.
 pub(crate) struct Link {
     current: watch::Receiver<Option<Connection>>,
@@ -99,7 +102,7 @@ impl Link {
         job: &JobDocument,
         mut progress: watch::Receiver<Option<Progress>>,
         stop: &Stop,
-        under_way: &mut Option<JoinHandle<Result<(), ClientError>>>,
+        under_way: &mut Option<StartReport>,
     ) -> Infallible {
         let job_id = &job.job_id;
         // Said until it was heard once.

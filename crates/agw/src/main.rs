@@ -16,6 +16,7 @@ mod lanes;
 mod link;
 mod manual;
 mod mover;
+mod outbox;
 mod outfit;
 mod pace;
 mod pipeline;

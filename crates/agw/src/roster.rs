@@ -39,6 +39,18 @@ impl Roster {
         self.next += 1;
     }
 
+    /// Whether this run is still here.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.runs.contains_key(&number)
+    }
+
+    /// What is left of a run is done by this task.
+    pub(crate) fn goes_on_in(&mut self, number: u64, task: AbortHandle) {
+        if let Some(run) = self.runs.get_mut(&number) {
+            run.task = task;
+        }
+    }
+
     /// A run is over, and reported where that was wanted.
     pub(crate) fn remove(&mut self, number: u64) {
         self.runs.remove(&number);
