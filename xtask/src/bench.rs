@@ -66,7 +66,7 @@ pub(crate) struct BenchOptions {
     /// A floor that is not reached is an error
     #[arg(long)]
     strict: bool,
-    /// The `hq` of HyperQueue, which nobody packages: it takes part when it is given
+    /// The `hq` of HyperQueue that takes part [default: the one in its Python package]
     #[arg(long, value_name = "PATH", env = "HQ")]
     hq: Option<PathBuf>,
 }

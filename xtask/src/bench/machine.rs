@@ -32,7 +32,12 @@ const PROGRAMS: [(&str, &str); 15] = [
 ];
 /// Packages of npm and of pip that take part.
 const NODE_PACKAGES: [&str; 4] = ["bullmq", "graphile-worker", "ioredis", "pg"];
-const PYTHON_PACKAGES: [&str; 3] = ["celery", "redis", "rq"];
+const PYTHON_PACKAGES: [(&str, &str); 4] = [
+    ("celery", "bench-python"),
+    ("redis", "bench-python"),
+    ("rq", "bench-python"),
+    ("hyperqueue", "bench-hyperqueue"),
+];
 
 /// The machine, as it says it itself.
 pub(crate) fn facts() -> Value {
@@ -96,13 +101,14 @@ pub(crate) fn versions(tools: &Path, hq: Option<&Path>) -> BTreeMap<String, Stri
     for (name, argument) in PROGRAMS {
         note(name, program(tools, name).and_then(|program| version(&program, argument)));
     }
-    note("hyperqueue", hq.and_then(|hq| version(hq, "--version")));
     for name in NODE_PACKAGES {
         note(name, node_package(tools, name));
     }
-    for name in PYTHON_PACKAGES {
-        note(name, python_package(&tools.join("bench-python"), name));
+    for (name, home) in PYTHON_PACKAGES {
+        note(name, python_package(&tools.join(home), name));
     }
+    // The one that was named took part.
+    note("hyperqueue", hq.and_then(|hq| version(hq, "--version")));
     versions
 }
 

@@ -4,6 +4,7 @@
 mod daemon;
 mod desk;
 mod hyperqueue;
+mod hyperqueue_package;
 mod limit;
 mod ours;
 mod python;
@@ -13,6 +14,7 @@ mod spooler;
 use self::{
     desk::{Desk, Work},
     hyperqueue::HyperQueue,
+    hyperqueue_package::HyperQueuePackage,
     ours::Ours,
     python::Team,
     spooler::Spooler,
@@ -35,7 +37,7 @@ const RQ: &str = "RQ";
 const LIMIT: &str = "spawn limit";
 const NOTE: &str = "two at a time; ours is durable: submissions and results are on disk before they are acknowledged; \
     Celery (acknowledging late) and RQ keep theirs in a Redis with appendfsync always, and the start of their Python does \
-    not count; the others sync nothing, HyperQueue keeps no journal; slow peers do fewer tasks: the rate is compared; the \
+    not count; the others sync nothing, HyperQueue keeps no journal and nothing of what tasks write; slow peers do fewer tasks: the rate is compared; the \
     limit is two threads that start processes and wait for them, without a shell";
 
 /// How many tasks each does.
@@ -73,7 +75,10 @@ pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
 struct Peers {
     has_parallel: bool,
     spooler: Option<Spooler>,
+    /// The program, where somebody has named one.
     hyperqueue: Option<HyperQueue>,
+    /// Else the one that pip has.
+    hyperqueue_package: Option<HyperQueuePackage>,
     celery: Option<Team>,
     rq: Option<Team>,
 }
@@ -82,10 +87,14 @@ impl Peers {
     /// Installs what is missing, starts what has to be there beforehand, and names who cannot take part.
     fn start(bench: &mut Bench, place: &Place, desk: &Desk) -> Self {
         let hq = bench.hq.clone();
-        if hq.is_none() {
-            bench.skip(HYPERQUEUE, "its `hq` is in no package: name the program by --hq or in HQ");
-        }
-        let packages = python::packages(&mut bench.report, &place.tools);
+        let hyperqueue_package = match hq {
+            Some(_) => None,
+            None => {
+                let started = HyperQueuePackage::start(&mut bench.report, &place.tools, desk);
+                noted(bench, HYPERQUEUE, started)
+            }
+        };
+        let packages = python::packages(&mut bench.report, &place.tools, &python::QUEUES);
         let packages = packages.as_deref();
         Self {
             has_parallel: shell::has_parallel(&mut bench.report),
@@ -93,6 +102,7 @@ impl Peers {
                 .then(|| Spooler::start(desk))
                 .and_then(|started| noted(bench, SPOOLER, started)),
             hyperqueue: hq.and_then(|hq| noted(bench, HYPERQUEUE, HyperQueue::start(hq, desk))),
+            hyperqueue_package,
             celery: packages
                 .and_then(|packages| noted(bench, CELERY, Team::celery(packages, &place.tools, desk))),
             rq: packages.and_then(|packages| noted(bench, RQ, Team::rq(packages, &place.tools, desk))),
@@ -122,6 +132,9 @@ impl Peers {
         };
         if let Some(hyperqueue) = &self.hyperqueue {
             contest = contest.with(HYPERQUEUE, move || hyperqueue.run(desk, work, all));
+        }
+        if let Some(package) = &self.hyperqueue_package {
+            contest = contest.with(HYPERQUEUE, move || package.run(desk, work, all));
         }
         if self.has_parallel {
             contest = contest.with(PARALLEL, move || shell::parallel(desk, work, slow));

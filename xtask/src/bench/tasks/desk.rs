@@ -97,7 +97,8 @@ impl Desk {
         Ok(File::create(self.sheet_path())?)
     }
 
-    fn sheet_path(&self) -> PathBuf {
+    /// Where it is.
+    pub(super) fn sheet_path(&self) -> PathBuf {
         self.lab.path().join("sheet")
     }
 

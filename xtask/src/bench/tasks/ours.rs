@@ -32,7 +32,12 @@ impl Ours {
         for plan in PLANS {
             desk.lab.submit_plan(&agq, plan);
         }
-        let agw = desk.lab.agw(&agq, "worker", &["--max-concurrent-jobs", SLOTS]);
+        // As `agx up` and the package start it: with its key in a file, and not in its environment.
+        let key = desk.lab.file("session.key", desk.lab.key());
+        let mut agw = desk.lab.command("agw");
+        agw.env_remove("AGQ_SESSION_KEY").env("AGQ_ADDR", agq.address()).arg("--session-key-file").arg(key);
+        agw.args(["--max-concurrent-jobs", SLOTS]);
+        let agw = desk.lab.agw_by("worker", agw);
         Self { _agw: agw, agq, actions: Cell::new(0) }
     }
 

@@ -25,36 +25,64 @@ use crate::{
     report::{Report, must, root},
 };
 
-/// What pip is asked for, and what is there when it has been given.
-const PACKAGES: [&str; 2] = ["celery[redis]", "rq"];
-const INSTALLED: [&str; 3] = ["celery/__init__.py", "rq/__init__.py", "redis/__init__.py"];
+/// What pip is asked for.
+pub(super) struct Packages {
+    name: &'static str,
+    /// Below the tools.
+    home: &'static str,
+    asked: &'static [&'static str],
+    /// What is there when they are.
+    installed: &'static [&'static str],
+}
+
+pub(super) const QUEUES: Packages = Packages {
+    name: "Celery and RQ",
+    home: "bench-python",
+    asked: &["celery[redis]", "rq"],
+    installed: &["celery/__init__.py", "rq/__init__.py", "redis/__init__.py"],
+};
+
+pub(super) const HYPERQUEUE: Packages = Packages {
+    name: super::HYPERQUEUE,
+    home: "bench-hyperqueue",
+    asked: &["hyperqueue"],
+    installed: &["hyperqueue/__init__.py", "cloudpickle/__init__.py", "tqdm/__init__.py"],
+};
 
 /// The directory of the packages, installed where they are missing and can be.
-pub(super) fn packages(report: &mut Report, tools: &Path) -> Option<PathBuf> {
-    let home = tools.join("bench-python");
-    if INSTALLED.iter().all(|file| home.join(file).is_file()) {
-        return Some(home);
+pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -> Option<PathBuf> {
+    let Packages { name, home, asked, installed } = packages;
+    let directory = tools.join(home);
+    if installed.iter().all(|file| directory.join(file).is_file()) {
+        return Some(directory);
     }
-    println!("Celery and RQ are missing: installing them with pip");
+    println!("{name} is missing: installing it with pip");
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"])
         .args(["--retries", "1", "--target"])
-        .arg(&home)
-        .args(PACKAGES)
+        .arg(&directory)
+        .args(*asked)
         .env("PIP_ROOT_USER_ACTION", "ignore")
         .stdin(Stdio::null());
     match must(&mut pip) {
         Ok(()) => {
-            report.installed("Celery and RQ with pip into target/tools/bench-python");
-            Some(home)
+            report.installed(&format!("{name} with pip into target/tools/{home}"));
+            Some(directory)
         }
         Err(error) => {
             // What is there in part would be taken for the whole the next time.
-            let _removed = fs::remove_dir_all(&home);
-            report.skip("Celery and RQ", &format!("they could not be installed: {error:#}"));
+            let _removed = fs::remove_dir_all(&directory);
+            report.skip(name, &format!("it could not be installed: {error:#}"));
             None
         }
     }
+}
+
+/// How many tasks a second that is, when a script says how many seconds they took.
+pub(super) fn rate(count: usize, said: &[u8]) -> anyhow::Result<f64> {
+    let said = String::from_utf8_lossy(said);
+    let seconds = said.trim().parse::<f64>().with_context(|| format!("the script said '{said}'"))?;
+    Ok(per_second(count, Duration::try_from_secs_f64(seconds)?))
 }
 
 /// Workers that wait, and the script that gives them tasks.
@@ -130,9 +158,7 @@ impl Team {
             self.script,
             why.trim().lines().last().unwrap_or_default()
         );
-        let said = String::from_utf8_lossy(&output.stdout);
-        let seconds = said.trim().parse::<f64>().with_context(|| format!("{} said '{said}'", self.script))?;
-        Ok(per_second(count, Duration::try_from_secs_f64(seconds)?))
+        rate(count, &output.stdout)
     }
 }
 
