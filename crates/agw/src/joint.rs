@@ -16,10 +16,9 @@ use crate::mover;
 
 /// How much is moved at once; as large as a Linux pipe may be made by anyone.
 const CHUNK: usize = 1024 * 1024;
-/// What a Linux pipe holds by itself. Where as much has come at once, there is more than little: most of what short jobs write is
-/// through before a wider pipe is made.
+/// What a Linux pipe holds by itself. Who writes less has no use for a wider one, which takes longer to make than to fill.
 #[cfg(target_os = "linux")]
-const NARROW: usize = 64 * 1024;
+const NARROW: u64 = 64 * 1024;
 
 /// Both ends of a joint.
 pub(crate) struct Joint {
@@ -76,8 +75,8 @@ fn relay(source: &PipeReader, sink: &PipeWriter, passed: &AtomicU64) {
         match splice(source, None, sink, None, CHUNK, SpliceFlags::MOVE) {
             Ok(0) => return,
             Ok(moved) => {
-                passed.fetch_add(moved as u64, Ordering::Relaxed);
-                if moved >= NARROW && !is_wide {
+                let before = passed.fetch_add(moved as u64, Ordering::Relaxed);
+                if before + moved as u64 >= NARROW && !is_wide {
                     widen(source, sink);
                     is_wide = true;
                 }
