@@ -160,7 +160,13 @@ pub(crate) fn run(options: &BenchOptions) -> anyhow::Result<()> {
         names => names.contains(section),
     };
     let sections: Vec<Section> = Section::value_variants().iter().filter(is_wanted).copied().collect();
-    let mut bench = Bench::new(options.quick, options.hq.clone(), machine::date()?, machine::commit()?);
+    let origin = Origin {
+        date: machine::date()?,
+        commit: machine::commit()?,
+        kernel: machine::kernel(),
+        is_quick: options.quick,
+    };
+    let mut bench = Bench::new(options.hq.clone(), origin);
     bench.only.clone_from(&options.rows);
     let place = prepare(&mut bench, &sections)?;
     let mut failed = Vec::new();
@@ -194,7 +200,7 @@ fn prepare(bench: &mut Bench, sections: &[Section]) -> anyhow::Result<Place> {
 }
 
 fn document(bench: &Bench, place: &Place) -> Document {
-    let Origin { date, commit, is_quick } = bench.origin().clone();
+    let Origin { date, commit, is_quick, .. } = bench.origin().clone();
     Document {
         date,
         commit,

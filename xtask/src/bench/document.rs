@@ -92,6 +92,7 @@ fn row_to_json(row: &Row, detail: Detail) -> Value {
         "bound": bound,
         "date": row.origin.date,
         "commit": row.origin.commit,
+        "kernel": row.origin.kernel,
         "quick": row.origin.is_quick,
     })
 }
@@ -134,6 +135,7 @@ fn row_from_json(value: &Value) -> Option<Row> {
         origin: Origin {
             date: text(value, "date")?,
             commit: text(value, "commit")?,
+            kernel: text(value, "kernel")?,
             is_quick: value["quick"].as_bool()?,
         },
     })

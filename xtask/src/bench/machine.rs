@@ -49,20 +49,23 @@ pub(crate) fn facts() -> Value {
         "cpus": std::thread::available_parallelism().map_or(1, usize::from),
         "model": field(&cpuinfo, "model name").unwrap_or("unknown"),
         "memory_gib": kib.map(|kib| (kib / 1024.0 / 1024.0).round()),
-        "kernel": fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
         "file_system": file_system(&std::env::temp_dir()).unwrap_or_else(|| "unknown".to_owned()),
     })
 }
 
-/// The same in words.
+/// The Linux that runs here; other machines of a kind may have another.
+pub(crate) fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+/// The machine in words.
 pub(crate) fn shown(machine: &Value) -> String {
     let text = |name: &str| machine[name].as_str().unwrap_or("unknown").to_owned();
     format!(
-        "{} × {}, {:.0} GiB, Linux {}, {}",
+        "{} × {}, {:.0} GiB, {}",
         machine["cpus"],
         text("model"),
         machine["memory_gib"].as_f64().unwrap_or_default(),
-        text("kernel"),
         text("file_system"),
     )
 }

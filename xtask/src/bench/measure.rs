@@ -33,9 +33,9 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn new(is_quick: bool, hq: Option<PathBuf>, date: String, commit: String) -> Self {
+    pub(crate) fn new(hq: Option<PathBuf>, origin: Origin) -> Self {
+        let is_quick = origin.is_quick;
         let rounds = if is_quick { QUICK_ROUNDS } else { ROUNDS };
-        let origin = Origin { date, commit, is_quick };
         Self { is_quick, rounds, report: Report::default(), hq, only: None, rows: Vec::new(), origin }
     }
 
@@ -159,10 +159,13 @@ mod tests {
     use anyhow::bail;
 
     use super::Bench;
-    use crate::bench::contest::{Better, Contest};
+    use crate::bench::{
+        contest::{Better, Contest},
+        row::{self, Origin},
+    };
 
     fn bench() -> Bench {
-        Bench::new(true, None, "2026-01-01".into(), "abc1234".into())
+        Bench::new(None, Origin { is_quick: true, ..row::tests::row(Better::More, 1.0).origin })
     }
 
     #[test]

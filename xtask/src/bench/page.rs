@@ -70,7 +70,7 @@ fn part(document: &Document) -> String {
     put("");
     let machine = machine::shown(&document.machine);
     put(&format!(
-        "Medians of rounds in turn on one machine ({machine}). More than 1 is better than the peer, whatever the unit. \
+        "Medians of rounds in turn, a section whole on one machine ({machine}). More than 1 is better than the peer, whatever the unit. \
          Every round: `cargo xtask bench`; least, greatest and middle: [docs/bench.json](docs/bench.json).\n"
     ));
     for (section, origin, notes) in sections(&shown) {
@@ -104,9 +104,9 @@ fn lines(row: &Row) -> Vec<String> {
 fn sections(rows: &[&Row]) -> Vec<(String, String, Vec<String>)> {
     let mut sections: Vec<(String, String, Vec<String>)> = Vec::new();
     for row in rows {
-        let Origin { date, commit, is_quick } = &row.origin;
+        let Origin { date, commit, kernel, is_quick } = &row.origin;
         let quick = if *is_quick { ", a quick run" } else { "" };
-        let origin = format!("{date}, commit {commit}{quick}");
+        let origin = format!("{date}, commit {commit}, Linux {kernel}{quick}");
         if sections.last().is_none_or(|(section, ..)| *section != row.section) {
             sections.push((row.section.clone(), origin.clone(), Vec::new()));
         }
@@ -167,7 +167,7 @@ mod tests {
         let document = Document {
             date: "2026-01-01".into(),
             commit: "abc1234".into(),
-            machine: json!({"cpus": 2, "model": "X", "memory_gib": 24.0, "kernel": "6.1", "file_system": "ext4"}),
+            machine: json!({"cpus": 2, "model": "X", "memory_gib": 24.0, "file_system": "ext4"}),
             versions: BTreeMap::from([("redis-server".into(), "7.0.15".into())]),
             is_quick: false,
             rows: vec![row],

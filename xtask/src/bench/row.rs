@@ -43,6 +43,8 @@ pub(crate) struct Origin {
     pub(crate) date: String,
     /// What was measured.
     pub(crate) commit: String,
+    /// The Linux that it ran on.
+    pub(crate) kernel: String,
     /// Whether it was a quick run: less of everything, fewer rounds.
     pub(crate) is_quick: bool,
 }
@@ -182,7 +184,12 @@ pub(crate) mod tests {
             Side::of("agq".into(), vec![ours + 1.0, ours - 1.0, ours]),
             Side::of("redis".into(), vec![90.0, 110.0]),
         ];
-        let origin = super::Origin { date: "2026-01-01".into(), commit: "abc1234".into(), is_quick: false };
+        let origin = super::Origin {
+            date: "2026-01-01".into(),
+            commit: "abc1234".into(),
+            kernel: "6.1".into(),
+            is_quick: false,
+        };
         Row::of("wire", &contest, sides, &origin)
     }
 

@@ -37,8 +37,8 @@ const RQ: &str = "RQ";
 const LIMIT: &str = "spawn limit";
 const NOTE: &str = "two at a time; ours is durable: submissions and results are on disk before they are acknowledged; \
     Celery (acknowledging late) and RQ keep theirs in a Redis with appendfsync always, and the start of their Python does \
-    not count; the others sync nothing, HyperQueue keeps no journal and nothing of what tasks write; slow peers do fewer tasks: the rate is compared; the \
-    limit is two threads that start processes and wait for them, without a shell";
+    not count; the others sync nothing, HyperQueue keeps no journal and nothing of what tasks write; slow peers do fewer \
+    tasks: the rate is compared; the limit is two threads that start processes and wait for them, without a shell";
 
 /// How many tasks each does.
 #[derive(Clone, Copy)]
