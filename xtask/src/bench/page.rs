@@ -176,7 +176,7 @@ mod tests {
         for line in [
             "| a \\| b | 150 ops/s | redis | 100 | **1.50** | 0.80 / 1.00 aim |",
             "| a \\| b | 150 ops/s | | | | at least 100 / 200 ops/s ok |",
-            "- **wire** (2026-01-01, commit abc1234): each answer is synced.",
+            "- **wire** (2026-01-01, commit abc1234, Linux 6.1): each answer is synced.",
             "- With redis-server 7.0.15.",
         ] {
             assert!(part.lines().any(|found| found == line), "{line} is not in\n{part}");
