@@ -71,14 +71,36 @@ pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A HyperQueue, wherever it is from.
+enum AnyHyperQueue {
+    /// The program that somebody has named.
+    Program(HyperQueue),
+    /// Else the one that pip has.
+    Package(HyperQueuePackage),
+}
+
+impl AnyHyperQueue {
+    fn start(bench: &mut Bench, place: &Place, desk: &Desk) -> Option<Self> {
+        if let Some(hq) = bench.hq.clone() {
+            return noted(bench, HYPERQUEUE, HyperQueue::start(hq, desk)).map(Self::Program);
+        }
+        let packages = python::packages(&mut bench.report, &place.tools, &python::HYPERQUEUE)?;
+        noted(bench, HYPERQUEUE, HyperQueuePackage::start(packages, desk)).map(Self::Package)
+    }
+
+    fn run(&self, desk: &Desk, work: Work, count: usize) -> anyhow::Result<f64> {
+        match self {
+            Self::Program(program) => program.run(desk, work, count),
+            Self::Package(package) => package.run(desk, work, count),
+        }
+    }
+}
+
 /// Those who are measured beside us, as far as they are here.
 struct Peers {
     has_parallel: bool,
     spooler: Option<Spooler>,
-    /// The program, where somebody has named one.
-    hyperqueue: Option<HyperQueue>,
-    /// Else the one that pip has.
-    hyperqueue_package: Option<HyperQueuePackage>,
+    hyperqueue: Option<AnyHyperQueue>,
     celery: Option<Team>,
     rq: Option<Team>,
 }
@@ -86,14 +108,6 @@ struct Peers {
 impl Peers {
     /// Installs what is missing, starts what has to be there beforehand, and names who cannot take part.
     fn start(bench: &mut Bench, place: &Place, desk: &Desk) -> Self {
-        let hq = bench.hq.clone();
-        let hyperqueue_package = match hq {
-            Some(_) => None,
-            None => {
-                let started = HyperQueuePackage::start(&mut bench.report, &place.tools, desk);
-                noted(bench, HYPERQUEUE, started)
-            }
-        };
         let packages = python::packages(&mut bench.report, &place.tools, &python::QUEUES);
         let packages = packages.as_deref();
         Self {
@@ -101,8 +115,7 @@ impl Peers {
             spooler: Spooler::is_there(&mut bench.report)
                 .then(|| Spooler::start(desk))
                 .and_then(|started| noted(bench, SPOOLER, started)),
-            hyperqueue: hq.and_then(|hq| noted(bench, HYPERQUEUE, HyperQueue::start(hq, desk))),
-            hyperqueue_package,
+            hyperqueue: AnyHyperQueue::start(bench, place, desk),
             celery: packages
                 .and_then(|packages| noted(bench, CELERY, Team::celery(packages, &place.tools, desk))),
             rq: packages.and_then(|packages| noted(bench, RQ, Team::rq(packages, &place.tools, desk))),
@@ -132,9 +145,6 @@ impl Peers {
         };
         if let Some(hyperqueue) = &self.hyperqueue {
             contest = contest.with(HYPERQUEUE, move || hyperqueue.run(desk, work, all));
-        }
-        if let Some(package) = &self.hyperqueue_package {
-            contest = contest.with(HYPERQUEUE, move || package.run(desk, work, all));
         }
         if self.has_parallel {
             contest = contest.with(PARALLEL, move || shell::parallel(desk, work, slow));

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
 };
 
@@ -13,7 +13,7 @@ use super::{
     desk::{Desk, Work},
     python,
 };
-use crate::report::{Report, root};
+use crate::report::root;
 
 /// It finds itself by the name of its host.
 const ALONE: &str = r#"ip link set lo up && hostname localhost && exec "$@""#;
@@ -23,10 +23,8 @@ pub(super) struct HyperQueuePackage {
 }
 
 impl HyperQueuePackage {
-    /// Installs it where it is missing and can be, and has it do a task.
-    pub(super) fn start(report: &mut Report, tools: &Path, desk: &Desk) -> anyhow::Result<Self> {
-        let packages = python::packages(report, tools, &python::HYPERQUEUE)
-            .context("it is in no package for this machine")?;
+    /// Has it do a task.
+    pub(super) fn start(packages: PathBuf, desk: &Desk) -> anyhow::Result<Self> {
         let package = Self { packages };
         package.run(desk, Work::True, 1)?;
         Ok(package)
