@@ -36,6 +36,11 @@ pub struct BadDocument(String);
 
 /// Reads a JSON document. The error names the field and the place: ``tasks[1].comand: unknown field `comand` …``.
 pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
+    // Where it is follows every field along: only what is wrong is read that way, once more.
+    serde_json::from_slice(json).or_else(|_| parse_with_place(json))
+}
+
+fn parse_with_place<T: DeserializeOwned>(json: &[u8]) -> Result<T, BadDocument> {
     let mut from = serde_json::Deserializer::from_slice(json);
     let value = serde_path_to_error::deserialize(&mut from).map_err(|error| {
         let path = error.path().to_string();
