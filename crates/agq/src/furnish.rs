@@ -15,6 +15,7 @@ use crate::{
     hub::Hub,
     matchmaker::{Matchmaker, Work},
     pace::Pace,
+    plans_seen::PlansSeen,
     reaper,
     store::Store,
 };
@@ -33,6 +34,7 @@ pub(crate) fn furnish(
         started_at: clock.now(),
         clock,
         abilities: AbilitiesSeen::default(),
+        plans: PlansSeen::default(),
         reputation: Reputation::default(),
         hub: Hub::default(),
         challenges: Challenges::default(),

@@ -24,6 +24,7 @@ use crate::{
     keyring::{Identity, Role},
     matchmaker::Matchmaker,
     pace::Pace,
+    plans_seen::PlansSeen,
     store::{Store, StoreError},
 };
 
@@ -33,6 +34,7 @@ pub(crate) struct House {
     pub(crate) matchmaker: Matchmaker,
     pub(crate) clock: Clock,
     pub(crate) abilities: AbilitiesSeen,
+    pub(crate) plans: PlansSeen,
     pub(crate) reputation: Reputation,
     pub(crate) hub: Hub,
     pub(crate) challenges: Challenges,

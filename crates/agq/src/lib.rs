@@ -24,6 +24,7 @@ mod keys;
 mod matchmaker;
 mod offline;
 mod pace;
+mod plans_seen;
 mod reaper;
 mod reload;
 mod server;

@@ -1,6 +1,6 @@
 //! ACTION.*: one plan, N inputs, N jobs, all of them or none (seed 001 §4).
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use agenix_protocol::{
     documents::{self, ActionSubmission, Plan, Requires, Status},
@@ -43,7 +43,7 @@ pub(super) async fn submit_action(
         Ok(plan) => plan,
         // Its plan may have been deleted since it was submitted for the first time: the store knows whether it was.
         Err(CommandError::Rejected(Rejection::PlanNotFound(_))) if is_known(house, &submission).await? => {
-            no_plan()
+            Arc::new(no_plan())
         }
         Err(error) => return Err(error),
     };

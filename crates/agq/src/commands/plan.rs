@@ -1,5 +1,7 @@
 //! PLAN.*: plans are checked once, when they come in (seed 001 §2).
 
+use std::sync::Arc;
+
 use agenix_protocol::{
     documents::{self, Plan},
     ids::PlanId,
@@ -51,9 +53,11 @@ pub(super) async fn delete(house: &House, plan_id: &PlanId) -> Outcome {
 }
 
 /// The plan. One that was submitted before on the same connection is there: PLAN.SUBMIT runs alone on it.
-pub(super) async fn find(house: &House, plan_id: &PlanId) -> Result<Plan, CommandError> {
+pub(super) async fn find(house: &House, plan_id: &PlanId) -> Result<Arc<Plan>, CommandError> {
     let found = house.store.plan(plan_id).await?;
     let stored = found.ok_or_else(|| Rejection::PlanNotFound(plan_id.clone()))?;
-    Ok(documents::parse(stored.json.as_bytes())
+    Ok(house
+        .plans
+        .read(stored.json)
         .map_err(|error| StoreError(format!("plan {plan_id} cannot be read: {error}")))?)
 }

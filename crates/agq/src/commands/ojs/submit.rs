@@ -1,6 +1,6 @@
 //! Jobs come in: checked, put under their plan, and stored all or none.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use agenix_protocol::{
     documents::{OjsDocument, Plan, parse, to_json},
@@ -123,7 +123,7 @@ fn ready_by_queue(ready: &[Ready]) -> HashMap<String, u64> {
 }
 
 async fn make_ready(house: &House, all: Vec<Submitted>) -> Result<Vec<Ready>, CommandError> {
-    let mut plans: HashMap<PlanId, Plan> = HashMap::new();
+    let mut plans: HashMap<PlanId, Arc<Plan>> = HashMap::new();
     let mut ready = Vec::with_capacity(all.len());
     for submitted in all {
         if let Some(plan_id) = &submitted.plan_id
@@ -132,7 +132,7 @@ async fn make_ready(house: &House, all: Vec<Submitted>) -> Result<Vec<Ready>, Co
             plans.insert(plan_id.clone(), find(house, plan_id).await?);
         }
         let plan = submitted.plan_id.as_ref().and_then(|plan_id| plans.get(plan_id));
-        ready.push(ready_job(house, submitted, plan)?);
+        ready.push(ready_job(house, submitted, plan.map(Arc::as_ref))?);
     }
     Ok(ready)
 }
