@@ -230,9 +230,9 @@ impl Connection {
             },
             // A part of a command: from now on it is waited for.
             () = self.heard.notified(), if may_read && !has_begun => {}
-            () = tokio::time::sleep(CROWDED_AFTER), if is_crowded => return Ok(Some(End::Crowded)),
+            () = after(CROWDED_AFTER), if is_crowded => return Ok(Some(End::Crowded)),
             () = until(self.slowed_until) => self.slowed_until = None,
-            () = tokio::time::sleep(patience.unwrap_or_default()), if patience.is_some() => {
+            () = after(patience.unwrap_or_default()), if patience.is_some() => {
                 return Ok(self.patience.overdue(self.house.clock.now()).map(End::Overdue));
             }
         }
@@ -341,6 +341,11 @@ async fn stuck(mut stop: watch::Receiver<bool>) {
     // An error means that agq has stopped already.
     let _stopped = stop.wait_for(|stop| *stop).await.is_ok();
     tokio::time::sleep(LINGER).await;
+}
+
+/// A while later. A timer that nobody waits for is not made: what a `select!` does not look at is put together all the same.
+async fn after(time: Duration) {
+    tokio::time::sleep(time).await;
 }
 
 async fn until(time: Option<Instant>) {
