@@ -113,12 +113,12 @@ impl Batch<'_> {
         jobs: &[NewJob],
         now: Timestamp,
     ) -> Result<u64, Error> {
-        let common = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
+        let common = || LaneKey { queue: action.queue.clone(), needs: needs.clone() };
         let mut lane = None;
         for (index, new) in (action.total_jobs..).zip(jobs) {
             let NewJob { job_id, input, own } = new;
             let lane = match own {
-                None => *lane.get_or_insert_with(|| self.known.lanes.number(common.clone())),
+                None => *lane.get_or_insert_with(|| self.known.lanes.number(common())),
                 Some(own) => {
                     let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
                     self.known.lanes.number(key)

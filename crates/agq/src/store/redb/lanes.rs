@@ -158,7 +158,7 @@ impl Lanes {
     pub(super) fn came(&mut self, number: u32, turn: Turn) {
         self.resize(number, 1);
         if let Some(lane) = self.lanes.get_mut(&number)
-            && turn < lane.first
+            && (turn < lane.first || lane.ready == 1)
         {
             (lane.first, lane.is_exact) = (turn, true);
         }
@@ -308,9 +308,11 @@ mod tests {
     fn the_first_turn_is_known_until_it_goes_and_never_one_that_is_too_late() {
         let mut lanes = Lanes::default();
         let number = lanes.number(key("a"));
+        lanes.came(number, (100, 4));
+        assert_eq!(lanes.first(number), Some((100, 4)), "there is no other");
+        lanes.went(number, (100, 4));
         lanes.came(number, (100, 5));
-        assert_eq!((lanes.first(number), lanes.beginning(number)), (None, (0, 0)), "nobody has looked");
-        lanes.begin_at(number, (100, 5));
+        assert_eq!(lanes.first(number), Some((100, 5)), "it is alone again");
         lanes.came(number, (100, 6));
         assert_eq!(lanes.first(number), Some((100, 5)));
         lanes.came(number, (90, 7));
@@ -318,7 +320,9 @@ mod tests {
         lanes.went(number, (100, 6));
         assert_eq!(lanes.first(number), Some((90, 7)));
         lanes.went(number, (90, 7));
-        assert_eq!((lanes.first(number), lanes.beginning(number)), (None, (90, 7)));
+        assert_eq!((lanes.first(number), lanes.beginning(number)), (None, (90, 7)), "nobody has looked");
+        lanes.begin_at(number, (100, 5));
+        assert_eq!(lanes.first(number), Some((100, 5)));
         lanes.came(number, (80, 8));
         assert_eq!(lanes.first(number), Some((80, 8)));
     }
