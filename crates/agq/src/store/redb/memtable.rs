@@ -3,26 +3,31 @@
 
 use std::{cmp::Ordering, collections::BTreeMap, fmt};
 
-use redb::{Error, Key, WriteTransaction};
+use redb::{Error, WriteTransaction};
+use smallvec::SmallVec;
 
-use super::tables::{ALL, AnyTable};
+use super::{
+    order::{Order, Ordered},
+    tables::{ALL, AnyTable},
+};
 
 /// In the place of a value's length: the key was removed.
 const REMOVED: u32 = u32::MAX;
 
-/// Which of two keys of a table comes first, both as the database has them.
-pub(super) type Order = fn(&[u8], &[u8]) -> Ordering;
+/// Most keys have no more bytes: a job's id beside two numbers. Those lie in the tree itself, where they are compared without a
+/// look elsewhere.
+const MOST_INLINE: usize = 46;
 
 /// A key as the database has it, in the order of its table.
 #[derive(Clone)]
 pub(super) struct RawKey {
-    bytes: Box<[u8]>,
+    bytes: SmallVec<[u8; MOST_INLINE]>,
     order: Order,
 }
 
 impl RawKey {
-    pub(super) fn of<K: Key>(key: &K::SelfType<'_>) -> Self {
-        Self { bytes: K::as_bytes(key).as_ref().into(), order: K::compare }
+    pub(super) fn of<K: Ordered>(key: &K::SelfType<'_>) -> Self {
+        Self { bytes: SmallVec::from_slice(K::as_bytes(key).as_ref()), order: K::ORDER }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -59,52 +64,57 @@ impl fmt::Debug for RawKey {
 /// Values by their keys; `None` where the key was removed.
 pub(super) type Rows = BTreeMap<RawKey, Option<Box<[u8]>>>;
 
-/// Rows of any number of tables, by their numbers.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Memtable(Box<[Rows; ALL.len()]>);
-
-impl Default for Memtable {
-    fn default() -> Self {
-        Self(Box::new([const { Rows::new() }; ALL.len()]))
-    }
-}
+/// Rows of any number of tables: of those alone that have any, in the order of their numbers. A batch changes a few of all, and
+/// whatever is done for each table would be done for those that it does not touch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Memtable(Vec<(usize, Rows)>);
 
 impl Memtable {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(Rows::is_empty)
+        self.0.is_empty()
     }
 
     /// How many rows it has.
     pub(super) fn len(&self) -> usize {
-        self.0.iter().map(Rows::len).sum()
+        self.0.iter().map(|(_, rows)| rows.len()).sum()
     }
 
     /// What it has of a table.
-    pub(super) fn rows(&self, table: usize) -> &Rows {
-        &self.0[table]
+    pub(super) fn rows(&self, table: usize) -> Option<&Rows> {
+        self.place(table).ok().map(|place| &self.0[place].1)
+    }
+
+    /// Where a table is, or where it would come.
+    fn place(&self, table: usize) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&table, |(number, _)| *number)
     }
 
     /// Adds newer rows of a table.
     pub(super) fn put(&mut self, table: usize, rows: Rows) {
-        let older = &mut self.0[table];
-        if older.is_empty() {
-            *older = rows;
-        } else {
-            older.extend(rows);
+        if rows.is_empty() {
+            return;
+        }
+        match self.place(table) {
+            Ok(place) => self.0[place].1.extend(rows),
+            Err(place) => self.0.insert(place, (table, rows)),
         }
     }
 
     /// Adds what is newer.
     pub(super) fn absorb(&mut self, newer: Self) {
-        for (table, rows) in newer.0.into_iter().enumerate() {
+        for (table, rows) in newer.0 {
             self.put(table, rows);
         }
     }
 
+    /// Every table of which it has rows, with these.
+    fn tables(&self) -> impl Iterator<Item = (&'static dyn AnyTable, &Rows)> {
+        self.0.iter().map(|(number, rows)| (ALL[*number], rows))
+    }
+
     /// Writes everything into the tables of a database.
     pub(super) fn write(&self, to: &WriteTransaction) -> Result<(), Error> {
-        let filled = ALL.iter().zip(&*self.0).filter(|(_, rows)| !rows.is_empty());
-        filled.into_iter().try_for_each(|(table, rows)| table.write(to, rows))
+        self.tables().try_for_each(|(table, rows)| table.write(to, rows))
     }
 
     /// How many bytes a record of it has.
@@ -112,16 +122,16 @@ impl Memtable {
         let of_row = |(key, value): (&RawKey, &Option<Box<[u8]>>)| {
             key.bytes.len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
         };
-        let of_table = |(table, rows): (&&'static dyn AnyTable, &Rows)| {
+        let of_table = |(table, rows): (&'static dyn AnyTable, &Rows)| {
             rows.iter().map(of_row).sum::<usize>() + rows.len() * (1 + table.name().len())
         };
-        ALL.iter().zip(&*self.0).map(of_table).sum()
+        self.tables().map(of_table).sum()
     }
 
     /// Writes it down as a record: for each row `name's length, name, key's length, key, value's length, value`.
     pub(super) fn record(&self, into: &mut Vec<u8>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(REMOVED - 1);
-        for (table, rows) in ALL.iter().zip(&*self.0) {
+        for (table, rows) in self.tables() {
             let name = table.name();
             let short = u8::try_from(name.len()).expect("the names of tables are short");
             for (key, value) in rows {
@@ -140,8 +150,8 @@ impl Memtable {
     pub(super) fn replay(&mut self, mut record: &[u8]) -> bool {
         while let Some(Row { table, key, value }) = take_row(&mut record) {
             let Some(table) = ALL.iter().find(|known| known.name() == table) else { return false };
-            let key = RawKey { bytes: key.into(), order: table.order() };
-            self.0[table.number()].insert(key, value.map(Into::into));
+            let key = RawKey { bytes: SmallVec::from_slice(key), order: table.order() };
+            self.put(table.number(), [(key, value.map(Into::into))].into());
         }
         record.is_empty()
     }
@@ -208,7 +218,7 @@ mod tests {
         newer.put(JOBS.number, rows(&[("b", None), ("c", Some(b"2"))]));
         table.absorb(newer);
         let whole = rows(&[("a", Some(b"1")), ("b", None), ("c", Some(b"2"))]);
-        assert_eq!(table.rows(JOBS.number), &whole);
+        assert_eq!(table.rows(JOBS.number), Some(&whole));
     }
 
     #[test]

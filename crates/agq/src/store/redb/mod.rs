@@ -37,6 +37,7 @@ mod memtable;
 mod merge;
 mod note_reads;
 mod notes;
+mod order;
 mod overlay;
 mod portable;
 mod pruning;

@@ -7,24 +7,26 @@ use std::{
     ops::{Bound, RangeBounds},
 };
 
-use redb::{AccessGuard, Error, Key, ReadOnlyTable, ReadableTable, ReadableTableMetadata, Value};
+use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetadata, Value};
 
 use super::{
     memtable::{Memtable, RawKey, Rows},
+    order::Ordered,
     tables::Definition,
     view::View,
 };
 
 /// A table, with what a batch changes in it.
-pub(super) struct Table<'v, K: Key + 'static, V: Value + 'static> {
+pub(super) struct Table<'v, K: Ordered, V: Value + 'static> {
     definition: &'static Definition<K, V>,
     view: &'v View<'v>,
-    changes: Rows,
+    /// None where nothing was changed, which is so of most tables in most batches.
+    changes: Option<Rows>,
 }
 
-impl<'v, K: Key + 'static, V: Value + 'static> Table<'v, K, V> {
+impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     pub(super) fn new(definition: &'static Definition<K, V>, view: &'v View<'v>) -> Self {
-        Self { definition, view, changes: Rows::new() }
+        Self { definition, view, changes: None }
     }
 
     fn stored(&self) -> &'v ReadOnlyTable<K, V> {
@@ -33,8 +35,7 @@ impl<'v, K: Key + 'static, V: Value + 'static> Table<'v, K, V> {
 
     /// What is above the database, the newest first.
     fn layers(&self) -> impl Iterator<Item = &Rows> {
-        let changes = Some(&self.changes).filter(|rows| !rows.is_empty());
-        changes.into_iter().chain(self.view.recent(self.definition.number))
+        self.changes.iter().chain(self.view.recent(self.definition.number))
     }
 
     pub(super) fn get<'k>(&self, key: impl Borrow<K::SelfType<'k>>) -> Result<Option<Datum<'_, V>>, Error> {
@@ -55,12 +56,16 @@ impl<'v, K: Key + 'static, V: Value + 'static> Table<'v, K, V> {
         value: impl Borrow<V::SelfType<'v2>>,
     ) {
         let value = V::as_bytes(value.borrow()).as_ref().into();
-        self.changes.insert(RawKey::of::<K>(key.borrow()), Some(value));
+        self.change(RawKey::of::<K>(key.borrow()), Some(value));
     }
 
     /// Removes a key, whether it is there or not.
     pub(super) fn remove<'k>(&mut self, key: impl Borrow<K::SelfType<'k>>) {
-        self.changes.insert(RawKey::of::<K>(key.borrow()), None);
+        self.change(RawKey::of::<K>(key.borrow()), None);
+    }
+
+    fn change(&mut self, key: RawKey, value: Option<Box<[u8]>>) {
+        self.changes.get_or_insert_default().insert(key, value);
     }
 
     /// Removes every key of a range.
@@ -70,7 +75,7 @@ impl<'v, K: Key + 'static, V: Value + 'static> Table<'v, K, V> {
     ) -> Result<(), Error> {
         let gone: Result<Vec<_>, Error> =
             self.range(range)?.map(|row| Ok(RawKey::of::<K>(&row?.0.value()))).collect();
-        self.changes.extend(gone?.into_iter().map(|key| (key, None)));
+        gone?.into_iter().for_each(|key| self.change(key, None));
         Ok(())
     }
 
@@ -152,9 +157,11 @@ pub(super) trait Changed {
     fn take_changes(&mut self, into: &mut Memtable);
 }
 
-impl<K: Key + 'static, V: Value + 'static> Changed for Table<'_, K, V> {
+impl<K: Ordered, V: Value + 'static> Changed for Table<'_, K, V> {
     fn take_changes(&mut self, into: &mut Memtable) {
-        into.put(self.definition.number, std::mem::take(&mut self.changes));
+        if let Some(rows) = self.changes.take() {
+            into.put(self.definition.number, rows);
+        }
     }
 }
 
@@ -189,7 +196,7 @@ type Row<'a, K, V> = Result<(Datum<'a, K>, Option<Datum<'a, V>>), Error>;
 type Source<'a, K, V> = Peekable<Box<dyn Iterator<Item = Row<'a, K, V>> + 'a>>;
 
 /// The rows of one layer in their direction; `None` where there are none.
-fn source<'a, K: Key + 'static, V: Value + 'static>(
+fn source<'a, K: Ordered, V: Value + 'static>(
     rows: impl DoubleEndedIterator<Item = Row<'a, K, V>> + 'a,
     is_back: bool,
 ) -> Option<Source<'a, K, V>> {
@@ -199,13 +206,13 @@ fn source<'a, K: Key + 'static, V: Value + 'static>(
 }
 
 /// The rows of all layers, each key as the newest of them has it.
-pub(super) struct Walk<'a, K: Key + 'static, V: Value + 'static> {
+pub(super) struct Walk<'a, K: Ordered, V: Value + 'static> {
     /// The newest first.
     sources: Vec<Source<'a, K, V>>,
     is_back: bool,
 }
 
-impl<'a, K: Key + 'static, V: Value + 'static> Walk<'a, K, V> {
+impl<'a, K: Ordered, V: Value + 'static> Walk<'a, K, V> {
     /// The next row of all, as the newest layer has it; what others say of its key is gone by.
     fn next_of_all(&mut self) -> Option<Row<'a, K, V>> {
         if let [only] = self.sources.as_mut_slice() {
@@ -241,11 +248,11 @@ impl<'a, K: Key + 'static, V: Value + 'static> Walk<'a, K, V> {
     }
 }
 
-fn order<K: Key + 'static>(one: &Datum<'_, K>, other: &Datum<'_, K>) -> std::cmp::Ordering {
-    one.with_bytes(|one| other.with_bytes(|other| K::compare(one, other)))
+fn order<K: Ordered>(one: &Datum<'_, K>, other: &Datum<'_, K>) -> std::cmp::Ordering {
+    one.with_bytes(|one| other.with_bytes(|other| K::ORDER(one, other)))
 }
 
-impl<'a, K: Key + 'static, V: Value + 'static> Iterator for Walk<'a, K, V> {
+impl<'a, K: Ordered, V: Value + 'static> Iterator for Walk<'a, K, V> {
     type Item = Result<(Datum<'a, K>, Datum<'a, V>), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {

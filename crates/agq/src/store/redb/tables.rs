@@ -10,8 +10,9 @@ use redb::{
 };
 
 use super::{
-    memtable::{Order, Rows},
+    memtable::Rows,
     merge::{self, Adjoins},
+    order::{Order, Ordered},
 };
 use crate::store::{Content, Entry};
 
@@ -159,7 +160,7 @@ pub(super) trait AnyTable: Sync {
     fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
 }
 
-impl<K: Key + Send + Sync + 'static, V: Value + Send + Sync + 'static> AnyTable for Definition<K, V> {
+impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for Definition<K, V> {
     fn name(&'static self) -> &'static str {
         self.table.name()
     }
@@ -173,7 +174,7 @@ impl<K: Key + Send + Sync + 'static, V: Value + Send + Sync + 'static> AnyTable 
     }
 
     fn order(&self) -> Order {
-        K::compare
+        K::ORDER
     }
 
     fn create(&self, to: &WriteTransaction) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabas
 
 use super::{
     memtable::{Memtable, Rows},
+    order::Ordered,
     table::Table,
     tables::{ALL, Definition},
 };
@@ -155,7 +156,7 @@ enum Source<'c> {
 }
 
 impl View<'_> {
-    pub(super) fn table<K: Key + 'static, V: Value + 'static>(
+    pub(super) fn table<K: Ordered, V: Value + 'static>(
         &self,
         definition: &'static Definition<K, V>,
     ) -> Table<'_, K, V> {
@@ -178,7 +179,7 @@ impl View<'_> {
 
     /// What is over it in a table, the newest first.
     pub(super) fn recent(&self, table: usize) -> impl Iterator<Item = &Rows> {
-        self.now().recent.iter().map(move |layer| layer.rows(table)).filter(|rows| !rows.is_empty())
+        self.now().recent.iter().filter_map(move |layer| layer.rows(table))
     }
 
     /// Writes what is over the database into it.
