@@ -8,6 +8,9 @@ use std::{
 
 /// Most threads that wait for something to do.
 const MOST_IDLE: usize = 16;
+/// By how much they are nicer than tasks (nice(2)).
+#[cfg(target_os = "linux")]
+const NICER: i32 = 10;
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -25,7 +28,10 @@ pub(crate) fn run(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         }
     }
     let (reach, inbox) = mpsc::channel();
-    thread::Builder::new().name("mover".into()).spawn(move || serve(work, &reach, &inbox))?;
+    thread::Builder::new().name("mover".into()).spawn(move || {
+        give_way();
+        serve(work, &reach, &inbox);
+    })?;
     Ok(())
 }
 
@@ -43,6 +49,17 @@ fn serve(mut work: Work, reach: &mpsc::Sender<Work>, inbox: &mpsc::Receiver<Work
         work = next;
     }
 }
+
+/// Tasks go first: woken by every piece that a task writes, a mover would take the processor from the very task it works for.
+/// 990 MB through `cat`, `tr` and `wc` took 1.6 s and take 0.9 on two processors, 1.2 in a shell.
+#[cfg(target_os = "linux")]
+fn give_way() {
+    // Of this thread alone, on Linux. Where it may not be, it works as well.
+    let _as_before = rustix::process::nice(NICER);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn give_way() {}
 
 fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<Work>>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -69,5 +86,16 @@ mod tests {
             }
             assert_eq!(told.iter().take(count).count(), count);
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn tasks_go_first() {
+        use rustix::process::nice;
+
+        let (ours, (tell, told)) = (nice(0).unwrap(), mpsc::channel());
+        run(move || tell.send(nice(0).unwrap()).unwrap()).unwrap();
+        assert_eq!(told.recv().unwrap(), (ours + super::NICER).min(19));
+        assert_eq!(nice(0).unwrap(), ours, "of the mover alone");
     }
 }
