@@ -38,9 +38,12 @@ fn first(document: &Document) -> String {
     sides.sort_by(|&one, &other| leading.sides[other].median.total_cmp(&leading.sides[one].median));
     for at in sides {
         let name = if at == 0 { format!("**{OURS}**") } else { cell(&leading.sides[at].name) };
-        let figures =
-            rows.iter().map(|row| row.sides.get(at).map_or_else(String::new, |side| figure(side.median)));
-        let figures: Vec<String> = figures.collect();
+        // `xargs -P2 sh -c` is xargs, too; and whoever could not take part in a row has no figure there.
+        let figure_of = |row: &&Row| {
+            let side = row.sides.iter().find(|side| side.name.starts_with(&leading.sides[at].name));
+            side.map_or_else(|| "–".to_owned(), |side| figure(side.median))
+        };
+        let figures: Vec<String> = rows.iter().map(figure_of).collect();
         text += &format!("| {name} | {} |\n", figures.join(" | "));
     }
     text
@@ -133,11 +136,26 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{part, spliced, written};
+    use super::{Row, first, part, spliced, written};
     use crate::{
-        bench::{contest::Better, document::Document, row},
+        bench::{
+            contest::Better,
+            document::Document,
+            row::{self, Side},
+        },
         report::root,
     };
+
+    fn document(rows: Vec<Row>) -> Document {
+        Document {
+            date: "2026-01-01".into(),
+            commit: "abc1234".into(),
+            machine: json!({"cpus": 2, "model": "X", "memory_gib": 24.0, "file_system": "ext4"}),
+            versions: BTreeMap::from([("redis-server".into(), "7.0.15".into())]),
+            is_quick: false,
+            rows,
+        }
+    }
 
     #[test]
     fn a_part_of_a_page_is_written_anew() {
@@ -147,6 +165,20 @@ mod tests {
         assert_eq!(new, "a\n<!-- bench -->\nnew\n<!-- /bench -->\nb\n");
         assert_eq!(spliced(&new).unwrap(), new);
         assert!(spliced("a\n<!-- /bench --><!-- bench -->").is_err());
+    }
+
+    #[test]
+    fn whoever_takes_no_part_in_a_row_has_no_figure_there() {
+        let tasks = |title: &str| {
+            let row = row::tests::row(Better::More, 150.0);
+            Row { section: "tasks".into(), title: title.into(), ..row }
+        };
+        let (one, mut other) = (tasks("one"), tasks("other"));
+        other.sides.retain(|side| side.name != "redis");
+        other.sides.push(Side { name: "spawn limit".into(), ..other.sides[0].clone() });
+        let document = document(vec![one, other]);
+        let first = first(&document);
+        assert!(first.lines().any(|line| line == "| redis | 100 | – |"), "{first}");
     }
 
     #[test]
@@ -164,15 +196,7 @@ mod tests {
     fn every_goal_has_a_line() {
         let mut row = row::tests::row(Better::More, 150.0);
         row.title = "a | b".into();
-        let document = Document {
-            date: "2026-01-01".into(),
-            commit: "abc1234".into(),
-            machine: json!({"cpus": 2, "model": "X", "memory_gib": 24.0, "file_system": "ext4"}),
-            versions: BTreeMap::from([("redis-server".into(), "7.0.15".into())]),
-            is_quick: false,
-            rows: vec![row],
-        };
-        let part = part(&document);
+        let part = part(&document(vec![row]));
         for line in [
             "| a \\| b | 150 ops/s | redis | 100 | **1.50** | 0.80 / 1.00 aim |",
             "| a \\| b | 150 ops/s | | | | at least 100 / 200 ops/s ok |",
