@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use agenix_protocol::documents::Plans;
+
 use crate::{
     audit::Audit,
     backups::Backups,
@@ -15,7 +17,6 @@ use crate::{
     hub::Hub,
     matchmaker::{Matchmaker, Work},
     pace::Pace,
-    plans_seen::PlansSeen,
     reaper,
     store::Store,
 };
@@ -34,7 +35,7 @@ pub(crate) fn furnish(
         started_at: clock.now(),
         clock,
         abilities: AbilitiesSeen::default(),
-        plans: PlansSeen::default(),
+        plans: Plans::default(),
         reputation: Reputation::default(),
         hub: Hub::default(),
         challenges: Challenges::default(),

@@ -5,7 +5,12 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use agenix_protocol::{documents, ids::WorkerId, limits::Limits, time::Timestamp};
+use agenix_protocol::{
+    documents::{self, Plans},
+    ids::WorkerId,
+    limits::Limits,
+    time::Timestamp,
+};
 use agenix_rules::{
     capability::Abilities,
     quarantine::{self, Outcomes},
@@ -24,7 +29,6 @@ use crate::{
     keyring::{Identity, Role},
     matchmaker::Matchmaker,
     pace::Pace,
-    plans_seen::PlansSeen,
     store::{Store, StoreError},
 };
 
@@ -34,7 +38,7 @@ pub(crate) struct House {
     pub(crate) matchmaker: Matchmaker,
     pub(crate) clock: Clock,
     pub(crate) abilities: AbilitiesSeen,
-    pub(crate) plans: PlansSeen,
+    pub(crate) plans: Plans,
     pub(crate) reputation: Reputation,
     pub(crate) hub: Hub,
     pub(crate) challenges: Challenges,

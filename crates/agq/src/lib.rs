@@ -24,7 +24,6 @@ mod keys;
 mod matchmaker;
 mod offline;
 mod pace;
-mod plans_seen;
 mod reaper;
 mod reload;
 mod server;

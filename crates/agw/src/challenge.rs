@@ -82,10 +82,10 @@ async fn answer(challenge: &Challenge, workshop: &Workshop) -> Answer {
 mod tests {
     use std::{ffi::OsStr, time::Duration};
 
-    use agenix_protocol::documents::{Answer, Challenge};
+    use agenix_protocol::documents::{Answer, Challenge, Plans};
 
     use super::{Challenges, answer};
-    use crate::{plans::Plans, spool::Spool, stage::Workshop, toolbox::Toolbox};
+    use crate::{spool::Spool, stage::Workshop, toolbox::Toolbox};
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();

@@ -1,14 +1,13 @@
 //! Runs one job: its stages one after the other, the first failing one ends it (fail-fast).
 
 use agenix_protocol::{
-    documents::{JobDocument, JobUpdate, Status, TaskResult, parse, to_json},
+    documents::{JobDocument, JobUpdate, Plans, Status, TaskResult, parse, to_json},
     limits::MAX_UPDATE_BYTES,
 };
 use serde_json::value::RawValue;
 
 use crate::{
     pipeline::{self, Progress, Stage},
-    plans::Plans,
     stage::{self, Outputs, Workshop},
     stop::Stop,
     transcript::Transcript,

@@ -20,7 +20,6 @@ mod outbox;
 mod outfit;
 mod pace;
 mod pipeline;
-mod plans;
 mod process;
 mod roster;
 mod session;
@@ -42,7 +41,10 @@ use std::{
 };
 
 use agenix_client::{ClientError, KEY_HELP, Server};
-use agenix_protocol::{documents::WorkerRegistration, names::SCHEDULED};
+use agenix_protocol::{
+    documents::{Plans, WorkerRegistration},
+    names::SCHEDULED,
+};
 use anyhow::bail;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
@@ -53,7 +55,6 @@ use crate::{
     helm::Helm,
     lanes::Lanes,
     outfit::Search,
-    plans::Plans,
     signals::Signals,
     spool::Spool,
     stage::Workshop,

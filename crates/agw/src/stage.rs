@@ -12,13 +12,12 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::documents::{Kept, TaskResult};
+use agenix_protocol::documents::{Kept, Plans, TaskResult};
 use futures_util::future::join_all;
 
 use crate::{
     joint::{Joint, Passage, joint},
     pipeline::{Command, Stage, Stderr, Stdin, Stdout},
-    plans::Plans,
     process::{Ended, Process},
     spool::{Spool, Spooled, kept},
     stop::Stop,

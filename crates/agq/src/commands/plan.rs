@@ -58,6 +58,6 @@ pub(super) async fn find(house: &House, plan_id: &PlanId) -> Result<Arc<Plan>, C
     let stored = found.ok_or_else(|| Rejection::PlanNotFound(plan_id.clone()))?;
     Ok(house
         .plans
-        .read(stored.json)
+        .read(&stored.json)
         .map_err(|error| StoreError(format!("plan {plan_id} cannot be read: {error}")))?)
 }

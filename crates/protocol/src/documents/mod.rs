@@ -9,6 +9,7 @@ mod ojs;
 mod orders;
 mod output;
 mod plan;
+mod plans;
 mod queue;
 mod worker;
 
@@ -26,6 +27,7 @@ pub use ojs::{
 pub use orders::{Answer, Challenge, Orders};
 pub use output::{JobOutput, OutputCall, OutputPosition, OutputRequest, Piece, TaskOutput, TaskPosition};
 pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
+pub use plans::Plans;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 

@@ -1,0 +1,90 @@
+//! Plans as they were read lately: who submits actions or runs jobs meets the same ones again and again, and they may be large.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{BadDocument, Plan, parse};
+
+/// Most plans that are remembered.
+const MOST: usize = 16;
+/// Most bytes of their texts, together; the newest is remembered, whatever it has.
+const MOST_BYTES: usize = 1024 * 1024;
+
+/// Reads plans, each text once while it is among the last; all clones remember the same ones.
+#[derive(Debug, Clone, Default)]
+pub struct Plans(Arc<Mutex<VecDeque<Known>>>);
+
+#[derive(Debug)]
+struct Known {
+    text: Box<str>,
+    plan: Arc<Plan>,
+}
+
+impl Plans {
+    /// The plan that this text is.
+    ///
+    /// # Errors
+    ///
+    /// What is no plan is not remembered; the error names the field and the place.
+    pub fn read(&self, text: &str) -> Result<Arc<Plan>, BadDocument> {
+        if let Some(known) = self.known().iter().find(|known| *known.text == *text) {
+            return Ok(Arc::clone(&known.plan));
+        }
+        let plan = Arc::new(parse::<Plan>(text.as_bytes())?);
+        self.remember(Known { text: text.into(), plan: Arc::clone(&plan) });
+        Ok(plan)
+    }
+
+    fn remember(&self, newest: Known) {
+        let mut known = self.known();
+        known.push_front(newest);
+        known.truncate(MOST);
+        while known.len() > 1 && known.iter().map(|known| known.text.len()).sum::<usize>() > MOST_BYTES {
+            known.pop_back();
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, VecDeque<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{MOST, MOST_BYTES, Plans};
+
+    fn text(command: &str) -> String {
+        format!(r#"{{"tasks":[{{"task_number":1,"command":"{command}"}}]}}"#)
+    }
+
+    #[test]
+    fn a_text_is_read_once_while_it_is_among_the_last_and_another_is_another_plan() {
+        let plans = Plans::default();
+        let first = plans.read(&text("c0")).unwrap();
+        assert!(Arc::ptr_eq(&first, &plans.read(&text("c0")).unwrap()));
+        for number in 1..MOST {
+            let other = plans.read(&text(&format!("c{number}"))).unwrap();
+            assert_eq!(other.tasks[0].command, format!("c{number}"));
+        }
+        assert!(Arc::ptr_eq(&first, &plans.read(&text("c0")).unwrap()), "it is the last that is remembered");
+        assert!(plans.read("{").is_err());
+        assert!(Arc::ptr_eq(&first, &plans.read(&text("c0")).unwrap()), "what cannot be read is not kept");
+        plans.read(&text("another")).unwrap();
+        assert!(!Arc::ptr_eq(&first, &plans.read(&text("c0")).unwrap()));
+    }
+
+    #[test]
+    fn a_large_one_is_remembered_alone() {
+        let plans = Plans::default();
+        let (small, large) = (text("small"), text(&"c".repeat(MOST_BYTES)));
+        let before = plans.read(&small).unwrap();
+        let read = plans.read(&large).unwrap();
+        assert!(Arc::ptr_eq(&read, &plans.read(&large).unwrap()));
+        assert_eq!(plans.known().len(), 1);
+        assert!(!Arc::ptr_eq(&before, &plans.read(&small).unwrap()));
+    }
+}
