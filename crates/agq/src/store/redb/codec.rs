@@ -1,11 +1,17 @@
 //! Records to bytes and back: MessagePack, fields by position. New fields are appended with `#[serde(default)]`.
 
 use redb::Error;
+use rmp_serde::Serializer;
 use serde::{Serialize, de::DeserializeOwned};
 
+/// Most records have fewer bytes: room is made for them once.
+const MOST_BYTES: usize = 512;
+
 pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
-    rmp_serde::to_vec(record)
-        .map_err(|error| Error::Corrupted(format!("a record cannot be written: {error}")))
+    let mut bytes = Vec::with_capacity(MOST_BYTES);
+    let written = record.serialize(&mut Serializer::new(&mut bytes));
+    written.map_err(|error| Error::Corrupted(format!("a record cannot be written: {error}")))?;
+    Ok(bytes)
 }
 
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
