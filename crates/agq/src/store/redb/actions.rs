@@ -1,11 +1,13 @@
 //! Writes on plans and actions, inside a batch.
 
+use std::borrow::Cow;
+
 use agenix_protocol::{
     ids::{ActionId, PlanId},
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{self, Action},
+    action::{self, Action, Tally},
     capability::Needs,
     job::{self, NewJob, Outcome, Place, Terms},
     plan,
@@ -57,15 +59,18 @@ impl Batch<'_> {
                 self.put_job(Some(before), &job)?;
             }
         }
-        if admitted.stands.is_empty() {
-            self.append(&new.action, &new.needs, &new.terms, &new.jobs, now)?;
-            return Ok(Ok(Added::New));
-        }
-        let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect();
-        if !jobs.is_empty() {
+        let is_whole = admitted.stands.is_empty();
+        let jobs: Cow<'_, [NewJob]> = if is_whole {
+            Cow::Borrowed(&new.jobs)
+        } else {
+            new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect()
+        };
+        if is_whole || !jobs.is_empty() {
+            // It has none yet, which need not be looked for.
+            self.put_tally(&new.action.action_id, Tally::default());
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
         }
-        Ok(Ok(Added::Stands(admitted.stands)))
+        Ok(Ok(if is_whole { Added::New } else { Added::Stands(admitted.stands) }))
     }
 
     pub(super) fn add_jobs(&mut self, more: &MoreJobs) -> Result<Ruled<u64>, Error> {

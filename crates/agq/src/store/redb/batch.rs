@@ -1,7 +1,7 @@
 //! Writes that become visible together: the tables as they leave them, and what is written once at the end however often it
 //! changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::{
     documents::Status,
@@ -65,10 +65,11 @@ pub(super) struct Batch<'t> {
     lane_lengths: Table<'t, u32, (u64, u64)>,
     meta: Table<'t, Text, u64>,
     queue_counts: Table<'t, Text, Bytes>,
-    changed_counts: BTreeMap<String, [i64; 8]>,
+    /// The queues whose counts have changed.
+    changed_counts: BTreeSet<String>,
     changed_tallies: BTreeMap<ActionId, Tally>,
     changed_loads: BTreeMap<PlanId, i64>,
-    changed_totals: Option<Totals>,
+    has_new_totals: bool,
 }
 
 /// What a batch comes to.
@@ -99,7 +100,7 @@ impl<'t> Batch<'t> {
             by_score: view.table(&BY_SCORE),
             notes: view.table(&NOTES),
             queue_counts: view.table(&QUEUE_COUNTS),
-            changed_counts: BTreeMap::new(),
+            changed_counts: BTreeSet::new(),
             tallies: view.table(&TALLIES),
             plan_loads: view.table(&PLAN_LOADS),
             totals: view.table(&TOTALS),
@@ -114,7 +115,7 @@ impl<'t> Batch<'t> {
             is_heard,
             changed_tallies: BTreeMap::new(),
             changed_loads: BTreeMap::new(),
-            changed_totals: None,
+            has_new_totals: false,
         }
     }
 
@@ -156,8 +157,9 @@ impl<'t> Batch<'t> {
     pub(super) fn close(mut self) -> Result<Closed, Error> {
         for (action_id, tally) in &self.changed_tallies {
             self.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
-            let action = self.actions.get(action_id.as_str())?.filter(|_| self.is_heard);
-            if let Some(action) = action {
+            if self.is_heard
+                && let Some(action) = self.actions.get(action_id.as_str())?
+            {
                 self.arrived.tell(News::Action(Box::new(decode(action.value())?), *tally));
             }
         }
@@ -169,8 +171,8 @@ impl<'t> Batch<'t> {
             }
         }
         self.close_counts()?;
-        if let Some(totals) = &self.changed_totals {
-            self.totals.insert("totals", encode(totals)?.as_slice());
+        if self.has_new_totals {
+            self.totals.insert("totals", encode(&self.known.totals)?.as_slice());
         }
         self.known.lanes.save(&mut self.lane_keys, &mut self.lane_lengths, &mut self.meta)?;
         let mut changes = Memtable::default();
@@ -181,14 +183,13 @@ impl<'t> Batch<'t> {
     }
 
     fn close_counts(&mut self) -> Result<(), Error> {
-        for (queue, by) in &self.changed_counts {
-            let stored =
-                self.queue_counts.get(queue.as_str())?.map(|counts| decode(counts.value())).transpose()?;
-            let mut counts: [u64; 8] = stored.unwrap_or_default();
-            counts.iter_mut().zip(by).for_each(|(count, by)| *count = count.saturating_add_signed(*by));
-            match counts {
-                [0, 0, 0, 0, 0, 0, 0, 0] => self.queue_counts.remove(queue.as_str()),
-                counts => self.queue_counts.insert(queue.as_str(), encode(&counts)?.as_slice()),
+        for queue in &self.changed_counts {
+            match self.known.queue_counts.get(queue) {
+                Some([0, 0, 0, 0, 0, 0, 0, 0]) | None => {
+                    self.known.queue_counts.remove(queue);
+                    self.queue_counts.remove(queue.as_str());
+                }
+                Some(counts) => self.queue_counts.insert(queue.as_str(), encode(counts)?.as_slice()),
             }
         }
         Ok(())
@@ -196,14 +197,17 @@ impl<'t> Batch<'t> {
 
     /// Counts a job of a queue into a state, or out of one.
     pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
-        let Some(queue) = self.known.lanes.queue_of(job.lane) else { return };
-        if let Some(counts) = self.changed_counts.get_mut(queue) {
-            counts[job.state as usize] += by;
-            return;
+        let Known { lanes, queue_counts, .. } = &mut *self.known;
+        let Some(queue) = lanes.queue_of(job.lane) else { return };
+        if !self.changed_counts.contains(queue) {
+            self.changed_counts.insert(queue.to_owned());
         }
-        let mut counts = [0; 8];
-        counts[job.state as usize] = by;
-        self.changed_counts.insert(queue.to_owned(), counts);
+        let counts = match queue_counts.get_mut(queue) {
+            Some(counts) => counts,
+            None => queue_counts.entry(queue.to_owned()).or_default(),
+        };
+        let count = &mut counts[job.state as usize];
+        *count = count.saturating_add_signed(by);
     }
 
     pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
@@ -217,7 +221,7 @@ impl<'t> Batch<'t> {
         }
         self.index(before, job);
         self.jobs.insert(job.job_id.as_str(), encode(job)?.as_slice());
-        self.count(before.map(Job::status), job.status())?;
+        self.count(before.map(Job::status), job.status());
         if before.is_none_or(|before| before.state != job.state) {
             before.into_iter().for_each(|before| self.count_in_queue(before, -1));
             self.count_in_queue(job, 1);
@@ -243,11 +247,11 @@ impl<'t> Batch<'t> {
     }
 
     /// Counts a job that comes into a status, and out of another.
-    fn count(&mut self, from: Option<Status>, to: Status) -> Result<(), Error> {
+    fn count(&mut self, from: Option<Status>, to: Status) {
         if from == Some(to) {
-            return Ok(());
+            return;
         }
-        let totals = self.totals_mut()?;
+        let totals = self.totals_mut();
         if let Some(from) = from {
             totals.now[from as usize] = totals.now[from as usize].saturating_sub(1);
         }
@@ -256,15 +260,11 @@ impl<'t> Batch<'t> {
         if from.is_none() || to != Status::Pending {
             totals.ever[to as usize] += 1;
         }
-        Ok(())
     }
 
-    pub(super) fn totals_mut(&mut self) -> Result<&mut Totals, Error> {
-        if self.changed_totals.is_none() {
-            let stored = self.totals.get("totals")?.map(|record| decode(record.value())).transpose()?;
-            self.changed_totals = Some(stored.unwrap_or_default());
-        }
-        Ok(self.changed_totals.get_or_insert_default())
+    pub(super) fn totals_mut(&mut self) -> &mut Totals {
+        self.has_new_totals = true;
+        &mut self.known.totals
     }
 
     /// Jobs of a plan that have not ended.
@@ -330,7 +330,7 @@ impl<'t> Batch<'t> {
         if job.state == State::Available && was != Some(State::Available) {
             let (lane, rank, seq) = turn(job);
             self.ready.insert((lane, rank, seq), id);
-            self.known.lanes.came(lane, (rank, seq));
+            self.known.lanes.came(lane, (rank, seq), &job.job_id);
             self.arrived.jobs = true;
         }
         if let Some(due) = job.due_at

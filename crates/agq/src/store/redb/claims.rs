@@ -1,5 +1,7 @@
 //! Jobs inside a batch: what a rule makes of one, and who gets which.
 
+use std::collections::VecDeque;
+
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
     job::{self, Hold, Job, Outcome},
@@ -7,7 +9,11 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{batch::Batch, codec::decode, lanes::Turn};
+use super::{
+    batch::Batch,
+    codec::decode,
+    lanes::{MOST_HEADS, Turn},
+};
 use crate::store::{Change, Claim, Claimant, JobRule, Ruled, StoredPlan};
 
 impl Batch<'_> {
@@ -105,12 +111,9 @@ impl Batch<'_> {
                     }
                 }
             }
-            if let Some(((rank, seq), lane)) = next {
-                let job_id = self.ready.get((lane, rank, seq))?.ok_or_else(|| {
-                    Error::Corrupted(format!("lane {lane} has no job with the turn {rank}, {seq}"))
-                })?;
-                let job_id = JobId::new(job_id.value());
-                return Ok(Some((queue, job_id.map_err(|error| Error::Corrupted(error.to_string()))?)));
+            if let Some((_, lane)) = next {
+                let (_, job_id) = self.known.lanes.first(lane).expect("its head was just looked for");
+                return Ok(Some((queue, job_id.clone())));
             }
         }
         Ok(None)
@@ -118,15 +121,18 @@ impl Batch<'_> {
 
     /// The turn of the ready job of a lane that comes first.
     fn head_of(&mut self, lane: u32) -> Result<Option<Turn>, Error> {
-        if let Some(first) = self.known.lanes.first(lane) {
-            return Ok(Some(first));
+        if self.known.lanes.first(lane).is_none() {
+            let (rank, seq) = self.known.lanes.beginning(lane);
+            let mut heads = VecDeque::new();
+            for row in self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MOST_HEADS) {
+                let (turn, job_id) = row?;
+                let (_, rank, seq) = turn.value();
+                let job_id = JobId::new(job_id.value());
+                heads.push_back(((rank, seq), job_id.map_err(|error| Error::Corrupted(error.to_string()))?));
+            }
+            self.known.lanes.begin_with(lane, heads);
         }
-        let (rank, seq) = self.known.lanes.beginning(lane);
-        let mut ready = self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?;
-        let Some(head) = ready.next().transpose()? else { return Ok(None) };
-        let (_, rank, seq) = head.0.value();
-        self.known.lanes.begin_at(lane, (rank, seq));
-        Ok(Some((rank, seq)))
+        Ok(self.known.lanes.first(lane).map(|(turn, _)| *turn))
     }
 
     /// Removes a job that ended, and what is kept beside it.
@@ -140,7 +146,7 @@ impl Batch<'_> {
         self.results.remove(id);
         self.action_jobs.remove((job.action_id.as_str(), job.index));
         self.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
-        let totals = self.totals_mut()?;
+        let totals = self.totals_mut();
         let now = &mut totals.now[job.status() as usize];
         *now = now.saturating_sub(1);
         Ok(())

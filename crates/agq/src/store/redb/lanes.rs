@@ -1,8 +1,9 @@
 //! The lanes in the writer's memory: few, asked at every claim, written along with the batch that changed them. A lane
 //! lives from its first job until its last is forgotten: users make up labels, and nobody bounds how many.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
 
+use agenix_protocol::ids::JobId;
 use agenix_rules::capability::{Abilities, Needs};
 use redb::Error;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,9 @@ use super::{
 
 /// Whose turn it is among the ready jobs of a lane: rank, order of arrival.
 pub(super) type Turn = (u8, u64);
+
+/// How many of the first ready jobs of a lane are known by heart: what is looked for in the table, is looked for that many times less.
+pub(super) const MOST_HEADS: usize = 16;
 
 /// What makes a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,9 +36,40 @@ struct Lane {
     /// Jobs that are kept, whatever their state.
     all: u64,
     /// None of its ready jobs has an earlier turn. What was claimed lately is not looked at again.
-    first: Turn,
-    /// Whether there is one with just that turn.
-    is_exact: bool,
+    beginning: Turn,
+    /// Its first ready jobs, in their order: whichever is not among them comes after them.
+    heads: VecDeque<(Turn, JobId)>,
+    /// Whether its key is in the database, or about to be.
+    is_stored: bool,
+}
+
+impl Lane {
+    fn new(key: LaneKey) -> Self {
+        Self { key, ready: 0, all: 0, beginning: (0, 0), heads: VecDeque::new(), is_stored: false }
+    }
+
+    /// One more is ready, and is a head where it comes before another one, or all are.
+    fn came(&mut self, turn: Turn, job_id: &JobId) {
+        let is_all_known = self.heads.len() as u64 == self.ready;
+        self.beginning = if self.ready == 0 { turn } else { self.beginning.min(turn) };
+        self.ready = self.ready.saturating_add(1);
+        let place = self.heads.partition_point(|(other, _)| *other < turn);
+        if is_all_known || place < self.heads.len() {
+            self.heads.insert(place, (turn, job_id.clone()));
+            self.heads.truncate(MOST_HEADS);
+        }
+    }
+
+    /// One is not ready any more.
+    fn went(&mut self, turn: Turn) {
+        self.ready = self.ready.saturating_sub(1);
+        if let Ok(place) = self.heads.binary_search_by_key(&turn, |(turn, _)| *turn) {
+            self.heads.remove(place);
+            if place == 0 {
+                self.beginning = turn;
+            }
+        }
+    }
 }
 
 /// The lanes that have jobs, by number.
@@ -65,10 +100,8 @@ impl Lanes {
             let (ready, all) = lengths.get(number)?.map_or((0, 0), |length| length.value());
             lanes.free.extend(next..number);
             next = number.saturating_add(1);
-            lanes.insert(
-                number,
-                Lane { key: decode(key.value())?, ready, all, first: (0, 0), is_exact: false },
-            );
+            let lane = Lane::new(decode(key.value())?);
+            lanes.insert(number, Lane { ready, all, is_stored: true, ..lane });
         }
         for entry in view.table(&PAUSED).iter()? {
             lanes.paused.insert(entry?.0.value().to_owned());
@@ -94,7 +127,7 @@ impl Lanes {
         // Where none is free, the lanes have the numbers from 0 on.
         let after_all = || u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
         let number = self.free.pop_first().unwrap_or_else(after_all);
-        self.insert(number, Lane { key, ready: 0, all: 0, first: (0, 0), is_exact: false });
+        self.insert(number, Lane::new(key));
         self.changed.insert(number);
         number
     }
@@ -126,52 +159,42 @@ impl Lanes {
         }
     }
 
-    fn resize(&mut self, number: u32, by: i64) {
-        let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.ready = lane.ready.saturating_add_signed(by);
-        if lane.ready == 0 {
-            self.filled.remove(&number);
-        } else {
-            self.filled.insert(number);
-        }
-        self.changed.insert(number);
-    }
-
     /// From where on a lane has ready jobs.
     pub(super) fn beginning(&self, number: u32) -> Turn {
-        self.lanes.get(&number).map_or((0, 0), |lane| lane.first)
+        self.lanes.get(&number).map_or((0, 0), |lane| lane.beginning)
     }
 
-    /// The turn of the first of a lane's ready jobs, where it is known.
-    pub(super) fn first(&self, number: u32) -> Option<Turn> {
-        self.lanes.get(&number).filter(|lane| lane.is_exact).map(|lane| lane.first)
+    /// The first of a lane's ready jobs, where it is known.
+    pub(super) fn first(&self, number: u32) -> Option<&(Turn, JobId)> {
+        self.lanes.get(&number).and_then(|lane| lane.heads.front())
     }
 
-    /// A ready job with this turn was found to be the first of its lane.
-    pub(super) fn begin_at(&mut self, number: u32, turn: Turn) {
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            (lane.first, lane.is_exact) = (turn, true);
+    /// These were found to be the first ready jobs of a lane, in their order.
+    pub(super) fn begin_with(&mut self, number: u32, heads: VecDeque<(Turn, JobId)>) {
+        if let Some(lane) = self.lanes.get_mut(&number)
+            && let Some((turn, _)) = heads.front()
+        {
+            lane.beginning = *turn;
+            lane.heads = heads;
         }
     }
 
     /// A ready job with this turn has come into a lane.
-    pub(super) fn came(&mut self, number: u32, turn: Turn) {
-        self.resize(number, 1);
-        if let Some(lane) = self.lanes.get_mut(&number)
-            && (turn < lane.first || lane.ready == 1)
-        {
-            (lane.first, lane.is_exact) = (turn, true);
-        }
+    pub(super) fn came(&mut self, number: u32, turn: Turn, job_id: &JobId) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.came(turn, job_id);
+        self.filled.insert(number);
+        self.changed.insert(number);
     }
 
     /// A job with this turn is not ready any more.
     pub(super) fn went(&mut self, number: u32, turn: Turn) {
-        self.resize(number, -1);
-        if let Some(lane) = self.lanes.get_mut(&number)
-            && turn == lane.first
-        {
-            lane.is_exact = false;
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.went(turn);
+        if lane.ready == 0 {
+            self.filled.remove(&number);
         }
+        self.changed.insert(number);
     }
 
     /// A lane got a job, or one of its jobs was forgotten.
@@ -200,7 +223,7 @@ impl Lanes {
         meta: &mut Table<'_, &'static str, u64>,
     ) -> Result<(), Error> {
         for number in std::mem::take(&mut self.changed) {
-            let Entry::Occupied(lane) = self.lanes.entry(number) else { continue };
+            let Entry::Occupied(mut lane) = self.lanes.entry(number) else { continue };
             if lane.get().all == 0 {
                 self.numbers.remove(&lane.remove().key);
                 self.free.insert(number);
@@ -208,11 +231,11 @@ impl Lanes {
                 lengths.remove(number);
                 continue;
             }
-            let Lane { key, ready, all, .. } = lane.get();
-            if keys.get(number)?.is_none() {
-                keys.insert(number, encode(key)?.as_slice());
+            let lane = lane.get_mut();
+            if !std::mem::replace(&mut lane.is_stored, true) {
+                keys.insert(number, encode(&lane.key)?.as_slice());
             }
-            lengths.insert(number, (*ready, *all));
+            lengths.insert(number, (lane.ready, lane.all));
         }
         // Jobs that wait for a time take a turn too, and change no lane.
         if self.next_seq != self.saved_seq {
@@ -225,10 +248,14 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use agenix_protocol::ids::JobId;
     use agenix_rules::capability::{Abilities, Needs};
+    use proptest::prelude::*;
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{LaneKey, Lanes};
+    use super::{LaneKey, Lanes, MOST_HEADS, Turn};
     use crate::store::redb::{batch::Batch, format, known::Known, tables::LANES, view::Contents};
 
     fn key(queue: &str) -> LaneKey {
@@ -297,34 +324,62 @@ mod tests {
         batch(&database, &mut known, |lanes| {
             lanes.keep(0, -1);
             assert_eq!(fill(lanes, "a"), 0);
-            lanes.came(0, (0, 1));
+            lanes.came(0, (0, 1), &job((0, 1)));
         });
         for Known { lanes, .. } in [&known, &load(&database)] {
             assert_eq!(lanes.with_jobs_for("a", &Abilities::Anything), [0]);
         }
     }
 
+    fn job(turn: Turn) -> JobId {
+        JobId::new(format!("job-{}-{}", turn.0, turn.1)).unwrap()
+    }
+
     #[test]
-    fn the_first_turn_is_known_until_it_goes_and_never_one_that_is_too_late() {
+    fn the_first_are_known_until_all_of_them_have_gone() {
         let mut lanes = Lanes::default();
         let number = lanes.number(key("a"));
-        lanes.came(number, (100, 4));
-        assert_eq!(lanes.first(number), Some((100, 4)), "there is no other");
-        lanes.went(number, (100, 4));
-        lanes.came(number, (100, 5));
-        assert_eq!(lanes.first(number), Some((100, 5)), "it is alone again");
-        lanes.came(number, (100, 6));
-        assert_eq!(lanes.first(number), Some((100, 5)));
-        lanes.came(number, (90, 7));
-        assert_eq!(lanes.first(number), Some((90, 7)));
-        lanes.went(number, (100, 6));
-        assert_eq!(lanes.first(number), Some((90, 7)));
-        lanes.went(number, (90, 7));
-        assert_eq!((lanes.first(number), lanes.beginning(number)), (None, (90, 7)), "nobody has looked");
-        lanes.begin_at(number, (100, 5));
-        assert_eq!(lanes.first(number), Some((100, 5)));
-        lanes.came(number, (80, 8));
-        assert_eq!(lanes.first(number), Some((80, 8)));
+        let first = |lanes: &Lanes| lanes.first(number).map(|(turn, _)| *turn);
+        let last = MOST_HEADS as u64 + 1;
+        (1..=last).for_each(|seq| lanes.came(number, (100, seq), &job((100, seq))));
+        for seq in 1..last {
+            assert_eq!(first(&lanes), Some((100, seq)));
+            lanes.went(number, (100, seq));
+        }
+        assert_eq!((first(&lanes), lanes.beginning(number)), (None, (100, last - 1)), "nobody has looked");
+        lanes.came(number, (100, last + 1), &job((100, last + 1)));
+        assert_eq!(first(&lanes), None, "it is behind one that nobody knows");
+        lanes.begin_with(number, [((100, last), job((100, last)))].into());
+        assert_eq!(first(&lanes), Some((100, last)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_known_of_a_lane_is_its_beginning(
+            steps in prop::collection::vec((0_u8..3, 0_u8..3, 0_u64..40), 1..200),
+        ) {
+            let mut lanes = Lanes::default();
+            let number = lanes.number(key("a"));
+            let mut ready = BTreeSet::new();
+            for (step, rank, seq) in steps {
+                let turn = (rank, seq);
+                match step {
+                    0 if ready.insert(turn) => lanes.came(number, turn, &job(turn)),
+                    1 if ready.remove(&turn) => lanes.went(number, turn),
+                    _ if lanes.first(number).is_none() => {
+                        let from = lanes.beginning(number);
+                        let heads = ready.range(from..).take(MOST_HEADS).map(|turn| (*turn, job(*turn)));
+                        lanes.begin_with(number, heads.collect());
+                        prop_assert_eq!(lanes.first(number).is_some(), !ready.is_empty());
+                    }
+                    _ => {}
+                }
+                let lane = &lanes.lanes[&number];
+                prop_assert!(lane.heads.iter().eq(ready.iter().map(|turn| (*turn, job(*turn))).take(lane.heads.len()).collect::<Vec<_>>().iter()));
+                prop_assert!(lane.heads.len() <= MOST_HEADS && lane.ready == ready.len() as u64);
+                prop_assert!(ready.first().is_none_or(|first| lane.beginning <= *first));
+            }
+        }
     }
 
     #[test]

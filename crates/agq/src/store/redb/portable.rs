@@ -184,7 +184,7 @@ impl Batch<'_> {
                 let kind = NoteKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
                 self.put_note(kind, &id, &json);
             }
-            Record::Totals(totals) => *self.totals_mut()? = totals,
+            Record::Totals(totals) => *self.totals_mut() = totals,
         }
         Ok(())
     }
