@@ -105,7 +105,8 @@ async fn serve(
     }
     let mut claimants = waiting.iter().map(|ticket| ticket.claimant.clone()).collect();
     let mut claims = None;
-    at_once(store, &mut || claims = Some(store.claim(take(&mut claimants), now, start_timeout_ms))).await;
+    at_once(store, None, &mut || claims = Some(store.claim(take(&mut claimants), now, start_timeout_ms)))
+        .await;
     let Some(claims) = claims else { return };
     match claims.await {
         Ok(claims) => {

@@ -11,7 +11,10 @@ mod turns;
 
 use std::{collections::VecDeque, sync::Arc, task::Poll, time::Duration};
 
-use agenix_protocol::resp::{CommandDecoder, FrameError, Reply, ReplyEncoder};
+use agenix_protocol::{
+    resp::{CommandDecoder, FrameError, Reply, ReplyEncoder},
+    time::Timestamp,
+};
 use bytes::{Bytes, BytesMut};
 use futures_util::{FutureExt, SinkExt, StreamExt, poll};
 use tokio::{
@@ -164,10 +167,11 @@ impl Connection {
             if self.is_refused && self.running.is_empty() {
                 return Ok(End::TooFast);
             }
-            if let Some(overdue) = self.patience.overdue(self.house.clock.now()) {
+            let now = self.house.clock.now();
+            if let Some(overdue) = self.patience.overdue(now) {
                 return Ok(End::Overdue(overdue));
             }
-            match self.take_what_has_come() {
+            match self.take_what_has_come(now) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(end) => return Ok(end),
@@ -181,8 +185,8 @@ impl Connection {
     }
 
     /// Takes the commands that have come and may be read; whether there were any. They start together.
-    fn take_what_has_come(&mut self) -> Result<bool, End> {
-        let (now, mut count) = (self.house.clock.now(), 0);
+    fn take_what_has_come(&mut self, now: Timestamp) -> Result<bool, End> {
+        let mut count = 0;
         while count < MOST_AT_ONCE
             && self.may_read()
             && let Some(frame) = self.reader.next().now_or_never()
@@ -217,9 +221,10 @@ impl Connection {
                 None => return Ok(Some(End::Closed)),
                 Some(Err(error)) => return Ok(Some(End::Broken(error))),
                 Some(Ok(args)) => {
-                    self.accept(args, self.house.clock.now());
+                    let now = self.house.clock.now();
+                    self.accept(args, now);
                     // What came with it starts with it.
-                    if let Err(end) = self.take_what_has_come() {
+                    if let Err(end) = self.take_what_has_come(now) {
                         return Ok(Some(end));
                     }
                 }

@@ -91,22 +91,21 @@ fn count_hand_in() {
     HAND_INS.set(HAND_INS.get() + 1);
 }
 
-/// Does `work`, which makes calls to the store and waits for none of their answers. They are carried out together with what all
+/// Does `work` for a connection, or for many, which makes calls to the store and waits for none of their answers. They are carried out together with what all
 /// others ask who have something to ask at this moment, or are about to, where it is worth to wait for them.
 pub(crate) fn at_once<'s>(
     store: &'s dyn Store,
+    connection: Option<u64>,
     work: &mut dyn FnMut(),
 ) -> impl Future<Output = ()> + use<'s> {
     // Whoever stops waiting does not keep the others from what they asked.
-    let collected = store.collect(work).map(|round| SeenTo { store, round });
+    let collected = store.collect(connection, work).map(|round| SeenTo { store, round });
     async move {
         let Some(seen_to) = collected else { return };
-        let since = Instant::now();
-        loop {
+        let mut since = None;
+        while store.awaits_company(seen_to.round, since) {
+            since.get_or_insert_with(Instant::now);
             tokio::task::yield_now().await;
-            if !store.awaits_company(seen_to.round, since) {
-                break;
-            }
         }
     }
 }

@@ -302,11 +302,11 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// All workers with the number of jobs that each holds, in the order of their ids.
     fn workers(&self) -> Answer<Vec<(Worker, u64)>>;
 
-    /// Does `work`, which makes calls here and waits for none of their answers; the round, where they wait until they are seen
-    /// to. See [`at_once`](super::at_once).
-    fn collect(&self, work: &mut dyn FnMut()) -> Option<u64>;
-    /// Whether it is worth to wait for others before that, where the first has waited since then.
-    fn awaits_company(&self, round: u64, since: Instant) -> bool;
+    /// Does `work` for a connection, or for many, which makes calls here and waits for none of their answers; the round, where they wait until they
+    /// are seen to. See [`at_once`](super::at_once).
+    fn collect(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64>;
+    /// Whether it is worth to wait for others before that, where the first has waited since then, if it has.
+    fn awaits_company(&self, round: u64, since: Option<Instant>) -> bool;
     /// Carries out what was collected in a round, on the spot where that is quickest.
     fn see_to(&self, round: u64);
     /// Answers when every write before it is visible, but for jobs that are added in bulk.

@@ -55,19 +55,28 @@ impl Connection {
 
     /// Starts every command that may start now; whether any did.
     pub(super) async fn start_what_may(&mut self) -> bool {
-        let (house, mut has_started) = (Arc::clone(&self.house), false);
+        self.look_who_is_under_way();
+        if self.ahead.is_empty() && self.held.is_none() {
+            return false;
+        }
+        let (house, number, mut has_started) = (Arc::clone(&self.house), self.session.caller.number, false);
         // Their writes share a batch, and nobody is called for it where nobody else is at it.
-        at_once(&*house.store, &mut || has_started = self.start_each()).await;
+        at_once(&*house.store, Some(number), &mut || has_started = self.start_each()).await;
         has_started
+    }
+
+    /// Where nobody is, nobody is alone or waited for.
+    fn look_who_is_under_way(&mut self) {
+        if self.running.is_empty() {
+            (self.is_alone, self.is_waiting, self.is_confirming) = (false, false, false);
+            self.is_settled = true;
+        }
     }
 
     fn start_each(&mut self) -> bool {
         let (mut has_started, now) = (false, self.house.clock.now());
         loop {
-            if self.running.is_empty() {
-                (self.is_alone, self.is_waiting, self.is_confirming) = (false, false, false);
-                self.is_settled = true;
-            }
+            self.look_who_is_under_way();
             if self.is_alone {
                 return has_started;
             }

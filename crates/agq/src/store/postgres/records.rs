@@ -236,12 +236,12 @@ impl Records for PostgresStore {
         self.read(async |pool| reads::workers(&pool).await)
     }
 
-    fn collect(&self, work: &mut dyn FnMut()) -> Option<u64> {
+    fn collect(&self, _connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
         work();
         None
     }
 
-    fn awaits_company(&self, _round: u64, _since: Instant) -> bool {
+    fn awaits_company(&self, _round: u64, _since: Option<Instant>) -> bool {
         false
     }
 

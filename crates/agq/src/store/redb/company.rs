@@ -48,11 +48,35 @@ impl Company {
     }
 }
 
+/// Whoever comes so often, and nobody else, is alone.
+const OFTEN: u32 = 8;
+
+/// Who came lately.
+#[derive(Debug, Default)]
+pub(super) struct Callers {
+    last: Option<u64>,
+    /// How often that one has come since anybody else did.
+    times: u32,
+}
+
+impl Callers {
+    /// This one has come; `None` is many.
+    pub(super) fn came(&mut self, who: Option<u64>) {
+        self.times = if who.is_some() && who == self.last { self.times.saturating_add(1) } else { 1 };
+        self.last = who;
+    }
+
+    /// Whether nobody but one has come for a while.
+    pub(super) fn is_one(&self) -> bool {
+        self.times >= OFTEN
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::Company;
+    use super::{Callers, Company, OFTEN};
 
     const SYNC: Duration = Duration::from_micros(120);
 
@@ -92,6 +116,20 @@ mod tests {
             company.came(come);
         }
         assert_eq!((company.usual, company.in_vain), (8, 3));
+    }
+
+    #[test]
+    fn whoever_is_alone_is_so_until_somebody_else_comes() {
+        let mut callers = Callers::default();
+        let mut is_one_after = |who| {
+            callers.came(who);
+            callers.is_one()
+        };
+        for _ in 0..2 {
+            assert!((1..OFTEN).all(|_| !is_one_after(Some(7))));
+            assert!(is_one_after(Some(7)) && is_one_after(Some(7)));
+            assert!(!is_one_after(Some(8)) && (0..20).all(|_| !is_one_after(None)));
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    company::Callers,
     inbox::{Queue, looked_after},
     writer::{MAX_BATCH, Writer},
 };
@@ -15,11 +16,12 @@ use super::{
 pub(super) struct Duty {
     writer: Mutex<Writer>,
     queue: Arc<Queue>,
+    callers: Mutex<Callers>,
 }
 
 impl Duty {
     pub(super) fn new(writer: Writer, queue: Arc<Queue>) -> Arc<Self> {
-        Arc::new(Self { writer: Mutex::new(writer), queue })
+        Arc::new(Self { writer: Mutex::new(writer), queue, callers: Mutex::default() })
     }
 
     /// Sets a thread to work, which ends when the last way in is dropped.
@@ -39,22 +41,31 @@ impl Duty {
         })
     }
 
-    /// Does `work`, which hands writes in and waits for none of them; the round, where any are to be seen to.
-    pub(super) fn collect(&self, work: &mut dyn FnMut()) -> Option<u64> {
+    /// Does `work` for somebody, or for many, which hands writes in and waits for none of them; the round, where any are to be seen to.
+    pub(super) fn collect(&self, who: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
         if looked_after(work) == 0 {
             return None;
         }
+        self.callers().came(who);
         self.queue.count_hand_in();
         Some(self.queue.rounds())
     }
 
-    /// Whether it is worth to wait for others before what was collected since then is written.
-    pub(super) fn awaits_company(&self, round: u64, since: Instant) -> bool {
-        self.queue.rounds() == round
-            && self
+    /// Whether it is worth to wait for others before what was collected since then is written. Those who are there at this moment
+    /// are waited for in any case, unless nobody but one has come for a while.
+    pub(super) fn awaits_company(&self, round: u64, since: Option<Instant>) -> bool {
+        let is_worth_it = || match since {
+            None => !self.callers().is_one(),
+            Some(since) => self
                 .writer
                 .try_lock()
-                .is_ok_and(|writer| writer.awaits_company(self.queue.hand_ins(), since.elapsed()))
+                .is_ok_and(|writer| writer.awaits_company(self.queue.hand_ins(), since.elapsed())),
+        };
+        self.queue.rounds() == round && is_worth_it()
+    }
+
+    fn callers(&self) -> MutexGuard<'_, Callers> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes what was collected, here or by the thread, unless somebody has taken it since.

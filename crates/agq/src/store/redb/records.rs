@@ -228,9 +228,9 @@ impl Records for RedbStore {
         self.scan(reads::workers)
     }
 
-    fn collect(&self, work: &mut dyn FnMut()) -> Option<u64> {
+    fn collect(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
         match &self.duty {
-            Some(duty) => duty.collect(work),
+            Some(duty) => duty.collect(connection, work),
             None => {
                 work();
                 None
@@ -238,7 +238,7 @@ impl Records for RedbStore {
         }
     }
 
-    fn awaits_company(&self, round: u64, since: Instant) -> bool {
+    fn awaits_company(&self, round: u64, since: Option<Instant>) -> bool {
         self.duty.as_ref().is_some_and(|duty| duty.awaits_company(round, since))
     }
 

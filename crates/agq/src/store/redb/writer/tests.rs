@@ -94,7 +94,8 @@ async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_al
         let store = Arc::clone(&store);
         tokio::spawn(async move {
             let mut answer = None;
-            at_once(&*store, &mut || answer = Some(set(&store, format!("k{number}"), ""))).await;
+            at_once(&*store, Some(number), &mut || answer = Some(set(&store, format!("k{number}"), "")))
+                .await;
             answer.unwrap().await.unwrap();
         })
     };
@@ -104,7 +105,7 @@ async fn whoever_hands_in_lets_others_do_so_first_and_whoever_goes_is_written_al
     }
     assert_eq!(syncs.load(Ordering::Relaxed) - before, 1);
     let mut answer = None;
-    drop(at_once(&*store, &mut || answer = Some(set(&store, "gone".into(), ""))));
+    drop(at_once(&*store, None, &mut || answer = Some(set(&store, "gone".into(), ""))));
     answer.unwrap().await.unwrap();
     assert_eq!(syncs.load(Ordering::Relaxed) - before, 2);
 }
@@ -116,23 +117,32 @@ async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
     let store = RedbStore::with_journal(backend).unwrap();
     let both = async |number| {
         let (mut one, mut other) = (None, None);
-        let first = at_once(&store, &mut || one = Some(set(&store, format!("a{number}"), "")));
-        let second = at_once(&store, &mut || other = Some(set(&store, format!("b{number}"), "")));
+        let first = at_once(&store, Some(1), &mut || one = Some(set(&store, format!("a{number}"), "")));
+        let second = at_once(&store, Some(2), &mut || other = Some(set(&store, format!("b{number}"), "")));
         tokio::join!(first, second);
         (one.unwrap().await.unwrap(), other.unwrap().await.unwrap())
     };
     both(1).await;
     both(2).await;
     let mut answer = None;
-    let round = store.collect(&mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
+    let round = store.collect(Some(1), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
     let now = Instant::now();
     let (just_now, long_ago) =
         (now + Duration::from_secs(9), now.checked_sub(Duration::from_secs(9)).unwrap());
-    assert!(store.awaits_company(round, just_now));
-    assert!(!store.awaits_company(round, long_ago));
+    assert!(store.awaits_company(round, None), "they may be there already");
+    assert!(store.awaits_company(round, Some(just_now)));
+    assert!(!store.awaits_company(round, Some(long_ago)));
     store.see_to(round);
-    answer.unwrap().await.unwrap();
-    assert!(!store.awaits_company(round, just_now), "it is written");
+    answer.take().unwrap().await.unwrap();
+    assert!(!store.awaits_company(round, Some(just_now)), "it is written");
+    let mut waits = Vec::new();
+    for _ in 0..20 {
+        let round = store.collect(Some(3), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
+        waits.push(store.awaits_company(round, None));
+        store.see_to(round);
+        answer.take().unwrap().await.unwrap();
+    }
+    assert!(waits[0] && !waits[19], "it was alone for a while");
 }
 
 #[tokio::test]
