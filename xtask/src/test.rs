@@ -3,7 +3,7 @@
 use ::e2e::SHARED;
 
 use crate::{
-    bench, binaries, chaos, dist, e2e,
+    bench, chaos, dist, e2e,
     report::{Report, cargo, must},
     simulate, tidy, tools,
 };
@@ -12,7 +12,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let mut report = Report::default();
     report.step("format", |_| must(&mut cargo(&["fmt", "--all", "--check"])))?;
     report.step("tidy", |_| tidy::run())?;
-    let _underway = binaries::begin();
     report.step("clippy", |_| {
         must(&mut cargo(&[
             "clippy",
