@@ -91,8 +91,9 @@ fn count_hand_in() {
     HAND_INS.set(HAND_INS.get() + 1);
 }
 
-/// Does `work` for a connection, or for many, which makes calls to the store and waits for none of their answers. They are carried out together with what all
-/// others ask who have something to ask at this moment, or are about to, where it is worth to wait for them.
+/// Does `work` for a connection, or for many, which makes calls to the store and waits for none of their answers. They are
+/// carried out together with what all others ask who have something to ask at this moment, or are about to, where it is worth to
+/// wait for them.
 pub(crate) fn at_once<'s>(
     store: &'s dyn Store,
     connection: Option<u64>,

@@ -18,7 +18,7 @@ use super::{
 /// Whose turn it is among the ready jobs of a lane: rank, order of arrival.
 pub(super) type Turn = (u8, u64);
 
-/// How many of the first ready jobs of a lane are known by heart: what is looked for in the table, is looked for that many times less.
+/// How many of the first ready jobs of a lane are known by heart at the most: the table is asked once for so many claims.
 pub(super) const MOST_HEADS: usize = 16;
 
 /// What makes a lane.
