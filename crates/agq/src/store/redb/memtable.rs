@@ -1,22 +1,22 @@
 //! What was written since the database was last brought up to date, in memory: rows for each table, in the order of its keys. A
 //! journal's record is one of these, written down.
 
-use std::{cmp::Ordering, collections::BTreeMap, fmt};
+use std::{cmp::Ordering, fmt};
 
 use redb::{Error, WriteTransaction};
 use smallvec::SmallVec;
 
 use super::{
     order::{Order, Ordered},
+    rows::{Rows, Slot},
     tables::{ALL, AnyTable},
 };
 
 /// In the place of a value's length: the key was removed.
 const REMOVED: u32 = u32::MAX;
 
-/// Most keys have no more bytes: a job's id beside two numbers. Those lie in the tree itself, where they are compared without a
-/// look elsewhere. With so many a node of the tree takes 984 bytes, which mimalloc gives from the pages of its size; where a node
-/// had 896, just as many as a size of its own, each was made larger first, to be aligned, and given from elsewhere.
+/// Most keys have no more bytes: a job's id beside two numbers. Those lie in the rows themselves, where they are compared without a look
+/// elsewhere.
 const MOST_INLINE: usize = 54;
 
 /// A key as the database has it, in the order of its table.
@@ -62,9 +62,6 @@ impl fmt::Debug for RawKey {
     }
 }
 
-/// Values by their keys; `None` where the key was removed.
-pub(super) type Rows = BTreeMap<RawKey, Option<Box<[u8]>>>;
-
 /// Rows of any number of tables: of those alone that have any, in the order of their numbers. A batch changes a few of all, and
 /// whatever is done for each table would be done for those that it does not touch.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -96,7 +93,7 @@ impl Memtable {
             return;
         }
         match self.place(table) {
-            Ok(place) => self.0[place].1.extend(rows),
+            Ok(place) => self.0[place].1.absorb(rows),
             Err(place) => self.0.insert(place, (table, rows)),
         }
     }
@@ -120,7 +117,7 @@ impl Memtable {
 
     /// How many bytes a record of it has.
     pub(super) fn record_len(&self) -> usize {
-        let of_row = |(key, value): (&RawKey, &Option<Box<[u8]>>)| {
+        let of_row = |(key, value): (&RawKey, &Slot)| {
             key.bytes.len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
         };
         let of_table = |(table, rows): (&'static dyn AnyTable, &Rows)| {
@@ -135,7 +132,7 @@ impl Memtable {
         for (table, rows) in self.tables() {
             let name = table.name();
             let short = u8::try_from(name.len()).expect("the names of tables are short");
-            for (key, value) in rows {
+            for (key, value) in rows.iter() {
                 let value = value.as_deref();
                 into.push(short);
                 into.extend_from_slice(name.as_bytes());
@@ -152,7 +149,7 @@ impl Memtable {
         while let Some(Row { table, key, value }) = take_row(&mut record) {
             let Some(table) = ALL.iter().find(|known| known.name() == table) else { return false };
             let key = RawKey { bytes: SmallVec::from_slice(key), order: table.order() };
-            self.put(table.number(), [(key, value.map(Into::into))].into());
+            self.put(table.number(), [(key, value.map(Into::into))].into_iter().collect());
         }
         record.is_empty()
     }
@@ -200,7 +197,8 @@ mod tests {
     fn a_record_brings_back_what_was_written_down_and_a_cut_one_does_not() {
         let mut written = Memtable::default();
         written.put(JOBS.number, rows(&[("a", Some(b"1")), ("b", None), ("", Some(b""))]));
-        written.put(LANE_LENGTHS.number, [(RawKey::of::<u32>(&7), Some([1; 16].into()))].into());
+        written
+            .put(LANE_LENGTHS.number, [(RawKey::of::<u32>(&7), Some([1; 16].into()))].into_iter().collect());
         let mut record = Vec::new();
         written.record(&mut record);
         assert_eq!(record.len(), written.record_len());

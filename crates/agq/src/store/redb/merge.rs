@@ -6,7 +6,10 @@ use std::{iter::Peekable, ops::Bound};
 
 use redb::{CursorError, Error, Key, ReadableTable, Table, Value};
 
-use super::memtable::{RawKey, Rows};
+use super::{
+    memtable::RawKey,
+    rows::{Rows, Slot},
+};
 
 /// Whether nothing can be between two keys, of which the first comes before the second.
 pub(super) type Adjoins = fn(&[u8], &[u8]) -> bool;
@@ -16,7 +19,7 @@ const WORTH_IT: usize = 3;
 /// Where one was not worth it so often, one after the other, no more are begun.
 const MOST_MISSES: usize = 4;
 
-type Row<'r> = (&'r RawKey, &'r Option<Box<[u8]>>);
+type Row<'r> = (&'r RawKey, &'r Slot);
 
 /// Writes rows into a table.
 pub(super) fn write<K: Key + 'static, V: Value + 'static>(
@@ -109,7 +112,8 @@ mod tests {
     use redb::{Database, ReadableDatabase, ReadableTable, backends::InMemoryBackend};
 
     use crate::store::redb::{
-        memtable::{Memtable, RawKey, Rows},
+        memtable::{Memtable, RawKey},
+        rows::Rows,
         tables::LIST_ITEMS,
     };
 
@@ -121,7 +125,7 @@ mod tests {
     }
 
     fn rows(runs: &[Run], model: &mut BTreeMap<i64, String>, round: usize) -> Rows {
-        let mut rows = Rows::new();
+        let mut rows = Rows::default();
         for (from, count, apart, is_in) in runs {
             for place in (0..*count).map(|n| from + n * apart) {
                 let value = format!("{place} of round {round}");

@@ -10,8 +10,9 @@ use std::{
 use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetadata, Value};
 
 use super::{
-    memtable::{Memtable, RawKey, Rows},
+    memtable::{Memtable, RawKey},
     order::Ordered,
+    rows::Rows,
     tables::Definition,
     view::View,
 };
@@ -83,8 +84,8 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     pub(super) fn len(&self) -> Result<u64, Error> {
         let stored = self.stored();
         let mut len = stored.len()?;
-        let mut seen = Rows::new();
-        for (key, value) in self.layers().flatten() {
+        let mut seen = Rows::default();
+        for (key, value) in self.layers().flat_map(Rows::iter) {
             if seen.insert(key.clone(), None).is_some() {
                 continue;
             }
@@ -128,7 +129,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
                 return Ok(Walk { sources, is_back });
             }
             for rows in self.layers() {
-                let rows = rows.range(bounds.clone()).map(|(key, value)| {
+                let rows = rows.range((bounds.0.as_ref(), bounds.1.as_ref())).map(|(key, value)| {
                     Ok((Datum::recent(key.bytes()), value.as_deref().map(Datum::recent)))
                 });
                 sources.extend(source(rows, is_back));

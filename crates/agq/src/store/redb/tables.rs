@@ -10,9 +10,9 @@ use redb::{
 };
 
 use super::{
-    memtable::Rows,
     merge::{self, Adjoins},
     order::{Order, Ordered},
+    rows::Rows,
 };
 use crate::store::{Content, Entry};
 

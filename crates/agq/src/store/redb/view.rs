@@ -8,8 +8,9 @@ use std::{
 use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
 
 use super::{
-    memtable::{Memtable, Rows},
+    memtable::Memtable,
     order::Ordered,
+    rows::Rows,
     table::Table,
     tables::{ALL, Definition},
 };
@@ -209,7 +210,7 @@ mod tests {
     fn put(contents: &Contents, number: usize) {
         let row = (RawKey::of::<&str>(&format!("w{number:03}").as_str()), Some(Box::from(&b""[..])));
         let mut changes = Memtable::default();
-        changes.put(REGISTRATIONS.number, [row].into());
+        changes.put(REGISTRATIONS.number, [row].into_iter().collect());
         contents.absorb(changes);
     }
 
