@@ -20,7 +20,11 @@ mod table;
 mod tasks;
 mod wire;
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -34,7 +38,7 @@ use self::{
     document::{Detail, Document},
     row::Origin,
 };
-use crate::{binaries, tools};
+use crate::{binaries, tools, trained};
 
 /// What to measure, and what to make of it.
 #[derive(Debug, Args)]
@@ -94,7 +98,7 @@ enum Section {
 
 /// Where the programs are.
 pub(crate) struct Place {
-    /// Ours, as they are shipped.
+    /// Ours: as they are shipped, or, in a quick run, as cargo builds them.
     pub(crate) bin: PathBuf,
     /// Those of others: `bin/redis-server` and what else was installed.
     pub(crate) tools: PathBuf,
@@ -168,7 +172,7 @@ pub(crate) fn run(options: &BenchOptions) -> anyhow::Result<()> {
     };
     let mut bench = Bench::new(options.hq.clone(), origin);
     bench.only.clone_from(&options.rows);
-    let place = prepare(&mut bench, &sections)?;
+    let place = prepare(&mut bench, &sections, options.quick)?;
     let mut failed = Vec::new();
     for section in sections {
         let started = Instant::now();
@@ -188,9 +192,22 @@ pub(crate) fn run(options: &BenchOptions) -> anyhow::Result<()> {
     if options.publish { publish::publish(document(&bench, &place)) } else { Ok(()) }
 }
 
-/// Builds ours, installs theirs.
-fn prepare(bench: &mut Bench, sections: &[Section]) -> anyhow::Result<Place> {
-    let bin = binaries::build()?;
+/// What the programs do while they count what they do (ADR 16): some of everything that is measured here.
+pub(crate) fn train(bin: &Path) -> anyhow::Result<()> {
+    cycle::training::work(bin)?;
+    tasks::train(bin)
+}
+
+/// Builds ours, installs theirs. A quick run does not wait until ours are trained.
+fn prepare(bench: &mut Bench, sections: &[Section], is_quick: bool) -> anyhow::Result<Place> {
+    let trained = if is_quick { None } else { trained::build(&mut bench.report, None, train)? };
+    let bin = match trained {
+        Some(bin) => bin,
+        None => {
+            bench.note_untrained();
+            binaries::build()?
+        }
+    };
     let tools = if sections.iter().any(|section| section.has_peers()) {
         tools::real_clients(&mut bench.report)?
     } else {

@@ -1,23 +1,23 @@
-//! Builds the three binaries as they are shipped.
+//! Builds the three binaries as `cargo build --release` does.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::Command};
 
 use crate::report::{cargo, must, root};
 
+/// The programs that are shipped.
+pub(crate) const PROGRAMS: [&str; 3] = ["agq", "agw", "agx"];
+
 /// Builds them, and says where they are.
 pub(crate) fn build() -> anyhow::Result<PathBuf> {
-    must(&mut cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "agq",
-        "--package",
-        "agw",
-        "--package",
-        "agx",
-    ]))?;
+    must(&mut release())?;
     Ok(target()?.join("release"))
+}
+
+/// What builds them.
+pub(crate) fn release() -> Command {
+    let mut build = cargo(&["build", "--release", "--locked"]);
+    build.args(PROGRAMS.iter().flat_map(|program| ["--package", program]));
+    build
 }
 
 /// Where cargo builds.

@@ -5,18 +5,20 @@ mod archive;
 mod debian;
 mod manuals;
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, ensure};
 
 use crate::{
-    binaries,
+    bench,
+    binaries::{self, PROGRAMS},
     report::{Report, cargo, must, root},
-    tools,
+    tools, trained,
 };
-
-/// The programs that are shipped.
-pub(crate) const PROGRAMS: [&str; 3] = ["agq", "agw", "agx"];
 
 /// The version of all of them.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -32,11 +34,14 @@ pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
     );
     archive::cleared(&out).with_context(|| format!("cannot make {} anew", out.display()))?;
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-    let bin = binaries::target()?.join(&target).join("release");
-    report.step("static programs", |report| static_programs(report, &target, &bin))?;
+    let mut bin = PathBuf::new();
+    report.step("static programs", |report| {
+        bin = static_programs(report, &target)?;
+        Ok(())
+    })?;
     report.step("man pages and completions", |_| manuals::make(&bin))?;
     report.step("archive", |_| archive::of_programs(&bin, &format!("agenix-{VERSION}-{target}"), &out))?;
-    report.step("Debian package", |report| debian::package(report, Some(&target), &out).map(drop))?;
+    report.step("Debian package", |report| debian::package(report, Some((&target, &bin)), &out).map(drop))?;
     report.step("the package under systemd", |report| debian::check(report, &debian::found(&out)?))?;
     report.step("source and formula", |_| archive::of_source(VERSION, &out))?;
     report.step("dashboard", |_| {
@@ -61,8 +66,8 @@ pub(crate) fn test(report: &mut Report) -> anyhow::Result<()> {
     }
 }
 
-/// Builds the programs without any library of the system's.
-fn static_programs(report: &mut Report, target: &str, bin: &Path) -> anyhow::Result<()> {
+/// Builds the programs without any library of the system's, trained where that can be done; where they are.
+fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "static programs are made on Linux");
     tools::debian_program(report, "musl-gcc", "musl-tools");
     let added = Command::new("rustup").args(["target", "add", target]).status();
@@ -70,14 +75,19 @@ fn static_programs(report: &mut Report, target: &str, bin: &Path) -> anyhow::Res
         added.is_ok_and(|status| status.success()),
         "Rust's standard library for {target} is missing: `rustup target add {target}` has to bring it"
     );
-    let mut build = cargo(&["build", "--release", "--locked", "--target", target]);
-    must(build.args(PROGRAMS.iter().flat_map(|program| ["--package", program])))?;
+    let bin = match trained::build(report, Some(target), bench::train)? {
+        Some(bin) => bin,
+        None => {
+            must(binaries::release().args(["--target", target]))?;
+            binaries::target()?.join(target).join("release")
+        }
+    };
     for program in PROGRAMS {
         // What is missing from the machine that it runs on would be found out there.
         let said = Command::new(bin.join(program)).arg("--version").output()?;
         ensure!(said.stdout.ends_with(format!("{program} {VERSION}\n").as_bytes()), "{program} does not run");
     }
-    Ok(())
+    Ok(bin)
 }
 
 /// Whoever has Rust installs a program from its crate.

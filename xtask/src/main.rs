@@ -18,6 +18,7 @@ mod simulate;
 mod test;
 mod tidy;
 mod tools;
+mod trained;
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -18,6 +18,7 @@ mod setting;
 mod slow_disk;
 mod texts;
 mod tools;
+pub(crate) mod training;
 mod wire;
 
 use std::time::Duration;

@@ -106,6 +106,11 @@ impl Bench {
         if self.is_quick { quick } else { full }
     }
 
+    /// What is measured is not what is shipped: it was not trained.
+    pub(crate) fn note_untrained(&mut self) {
+        self.origin.commit += "+untrained";
+    }
+
     /// Where its figures come from.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin

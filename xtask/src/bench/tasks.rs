@@ -71,6 +71,15 @@ pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What all three do while they count what they do: tasks, from their submission to the last result.
+pub(crate) fn train(bin: &std::path::Path) -> anyhow::Result<()> {
+    let desk = Desk::new(bin)?;
+    let ours = Ours::start(&desk);
+    ours.run(&desk, Work::True, 6_000)?;
+    ours.run(&desk, Work::Count, 2_000)?;
+    ours.stop()
+}
+
 /// A HyperQueue, wherever it is from.
 enum AnyHyperQueue {
     /// The program that somebody has named.

@@ -4,8 +4,11 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, bail, ensure};
 
-use super::{PROGRAMS, manuals};
-use crate::report::{must, root};
+use super::manuals;
+use crate::{
+    binaries::PROGRAMS,
+    report::{must, root},
+};
 
 /// What goes along with the programs.
 const BESIDE: [&str; 5] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/systemd"];

@@ -13,11 +13,11 @@ use crate::{
     tools,
 };
 
-/// Makes the package of programs that are built; of a target, or of this machine's own. `None` where the tools are missing
-/// and may not be installed.
+/// Makes the package of programs that are built; of a target, with where they are, or of this machine's own. `None` where the tools are
+/// missing and may not be installed.
 pub(super) fn package(
     report: &mut Report,
-    target: Option<&str>,
+    target: Option<(&str, &Path)>,
     out: &Path,
 ) -> anyhow::Result<Option<PathBuf>> {
     if !tools::debian_program(report, "dpkg-shlibdeps", "dpkg-dev") {
@@ -27,7 +27,10 @@ pub(super) fn package(
     let mut deb = cargo(&["deb", "--package", "agx", "--no-build", "--strip", "--quiet"]);
     // For a test it is made quickly, rather than small.
     match target {
-        Some(target) => deb.args(["--target", target]),
+        Some((target, bin)) => {
+            let directory = bin.ancestors().nth(2).context("programs are built in `TARGET/release`")?;
+            deb.args(["--target", target]).env("CARGO_TARGET_DIR", directory)
+        }
         None => deb.arg("--fast"),
     };
     must(deb.arg("--output").arg(out))?;

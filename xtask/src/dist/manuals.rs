@@ -8,8 +8,7 @@ use std::{
 
 use anyhow::ensure;
 
-use super::PROGRAMS;
-use crate::report::must;
+use crate::{binaries::PROGRAMS, report::must};
 
 /// Where completions are put, and what their files are called there, by shell.
 const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ""), ("zsh", "_", ""), ("fish", "", ".fish")];

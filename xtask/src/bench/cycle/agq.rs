@@ -101,6 +101,11 @@ impl Agq {
         Ok(wire)
     }
 
+    /// Ends it as a person would, and waits until it has ended.
+    pub(super) fn stop(self) -> anyhow::Result<()> {
+        self.server.stop()
+    }
+
     /// Its process.
     pub(super) fn pid(&self) -> u32 {
         self.server.pid()

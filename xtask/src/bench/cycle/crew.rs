@@ -34,6 +34,11 @@ impl<C: Client, S> Crew<C, S> {
         &self.server
     }
 
+    /// The server, without its clients.
+    pub(super) fn into_server(self) -> S {
+        self.server
+    }
+
     /// How many cycles a second all of them together do for so long. A cycle that was begun is ended, and counts with its time.
     pub(super) fn cycles_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
         let started = Instant::now();

@@ -70,6 +70,11 @@ fn hold(bench: &mut Bench, place: &Place, setting: Setting, part: Part) -> anyho
     bench.hold(SECTION, contest)
 }
 
+/// An agq and clients that do whole cycles.
+pub(super) fn whole(agq: Agq, setting: Setting) -> anyhow::Result<Crew<OverHttp, Agq>> {
+    crew(agq, setting, Part::Cycle)
+}
+
 fn crew(agq: Agq, setting: Setting, part: Part) -> anyhow::Result<Crew<OverHttp, Agq>> {
     let texts = Texts::new(setting.input_bytes);
     let clients = (0..setting.clients).map(|number| OverHttp::connect(&agq, number, &texts, part));
@@ -77,7 +82,7 @@ fn crew(agq: Agq, setting: Setting, part: Part) -> anyhow::Result<Crew<OverHttp,
 }
 
 /// A client over HTTP: who submits and the worker in one.
-struct OverHttp {
+pub(super) struct OverHttp {
     wire: Wire,
     head: String,
     worker: String,

@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 /// How long a server may take to be there, with a million jobs to be read.
 const START: Duration = Duration::from_secs(120);
+/// How long it may take to end.
+const END: Duration = Duration::from_secs(60);
 /// So much of a log is shown.
 const TAIL_LINES: usize = 5;
 
@@ -67,6 +69,24 @@ impl Server {
         anyhow!("{what} did not come; the last that was said: {}", tail.join(" / "))
     }
 
+    /// Asks it to end, and waits until it has ended well.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM);
+        let status = e2e::within(END, || self.child.try_wait().ok().flatten());
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(self.fault(&format!("it ended with {status}: a good end"))),
+            None => Err(self.fault("its end")),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            // It may have ended already.
+            let _ended = kill_process(pid, signal);
+        }
+    }
+
     /// Its process.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
@@ -75,10 +95,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already.
-        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
-            let _ended = kill_process(pid, Signal::KILL);
+        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
         }
+        self.signal(Signal::KILL);
         if e2e::within(Duration::from_secs(10), || self.child.try_wait().ok().flatten()).is_none() {
             let _ended = self.child.kill();
             let _ended = self.child.wait();

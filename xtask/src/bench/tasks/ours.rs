@@ -21,7 +21,7 @@ const PLANS: [&str; 2] = [
 ];
 
 pub(super) struct Ours {
-    _agw: Agw,
+    agw: Agw,
     agq: Agq,
     actions: Cell<usize>,
 }
@@ -38,7 +38,16 @@ impl Ours {
         agw.env_remove("AGQ_SESSION_KEY").env("AGQ_ADDR", agq.address()).arg("--session-key-file").arg(key);
         agw.args(["--max-concurrent-jobs", SLOTS]);
         let agw = desk.lab.agw_by("worker", agw);
-        Self { _agw: agw, agq, actions: Cell::new(0) }
+        Self { agw, agq, actions: Cell::new(0) }
+    }
+
+    /// Ends both as a person would.
+    pub(super) fn stop(mut self) -> anyhow::Result<()> {
+        self.agw.terminate();
+        for (name, status) in [("agw", self.agw.wait()), ("agq", self.agq.stop())] {
+            ensure!(status.success(), "{name} ended with {status}");
+        }
+        Ok(())
     }
 
     pub(super) fn run(&self, desk: &Desk, work: Work, count: usize) -> anyhow::Result<f64> {
