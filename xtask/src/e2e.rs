@@ -51,6 +51,9 @@ fn nextest(
     let (tools, bin) = (tools::real_clients(report)?, binaries::build()?);
     let mut nextest =
         cargo(&["nextest", "run", "--locked", "--no-fail-fast", "--no-tests=pass", "--package", "e2e"]);
+    // A story waits for half of its time.
+    let at_once = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    nextest.args(["--test-threads", &at_once.to_string()]);
     nextest.args(["-E", &format!("not ({left_out})")]).args(filter);
     nextest.env("AGENIX_BIN", bin).env("AGENIX_TOOLS", tools);
     nextest.envs(cluster.map(|cluster| (SHARED, cluster.path())));
