@@ -1,7 +1,8 @@
 //! The store on redb: a database and its journal, one writer, many readers.
 //!
 //! Everything there is has three layers: the database, over it the `memtable` with what was written since the database was
-//! brought up to date, and over that what a `batch` changes; the last two are `rows` for each table. A `view` is a look at the first two, a `table` shows all three as one.
+//! brought up to date, and over that what a `batch` changes; the last two are `rows` for each table. A `view` is a look at the
+//! first two, a `table` shows all three as one.
 //!
 //! Writes come in by the `inbox`; the `writer` alone applies them, `duty` says on which thread; `actions`, `claims`,
 //! `workers`, `pruning` and `keyspace` are what can be done in a batch, `lanes` is what the writer has `known` by heart,

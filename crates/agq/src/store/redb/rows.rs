@@ -17,7 +17,7 @@ type Place = (usize, usize);
 
 /// Values by their keys. Nearly every row that comes is the last of all, or comes right behind the one that came before: it is put
 /// there without a search through a tree, and without moving others.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Rows {
     /// None of them is empty. A batch has few rows in each of its tables, and those lie in one.
     runs: SmallVec<[Run; 1]>,

@@ -12,7 +12,7 @@ use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetada
 use super::{
     memtable::{Memtable, RawKey},
     order::Ordered,
-    rows::Rows,
+    rows::{Rows, Slot},
     tables::Definition,
     view::View,
 };
@@ -65,7 +65,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.change(RawKey::of::<K>(key.borrow()), None);
     }
 
-    fn change(&mut self, key: RawKey, value: Option<Box<[u8]>>) {
+    fn change(&mut self, key: RawKey, value: Slot) {
         self.changes.get_or_insert_default().insert(key, value);
     }
 
