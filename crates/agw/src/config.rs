@@ -67,7 +67,7 @@ pub(crate) struct Config {
     #[arg(long, env = "AGW_MAX_CONCURRENT_JOBS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_concurrent_jobs: Option<u32>,
     /// How many jobs to claim ahead for each slot at the most: one where jobs take less than 200 ms, more where they take less
-    /// than 10 ms together; 0 claims none that cannot start at once
+    /// than 40 ms together; 0 claims none that cannot start at once
     #[arg(long, env = "AGW_PREFETCH", value_name = "N", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) prefetch: u32,

@@ -6,8 +6,8 @@ use std::time::Duration;
 /// could run elsewhere.
 const BRISK: Duration = Duration::from_millis(200);
 /// More than one is claimed ahead for a slot where those take less than this together: claims that are sent together share a
-/// wake-up and a sync, and a wait of this length keeps no job from anybody.
-const A_WHILE: Duration = Duration::from_millis(10);
+/// wake-up and a sync, and nobody sees a wait of this length.
+const A_WHILE: Duration = Duration::from_millis(40);
 /// The job that ended last is one part in so many of the average.
 const PARTS: u32 = 8;
 
@@ -69,7 +69,7 @@ mod tests {
     fn the_shorter_jobs_are_the_more_are_claimed_ahead() {
         let ahead = |micros: u64| after(&[Duration::from_micros(micros)]).ahead(8);
         assert_eq!(
-            [200_000, 199_999, 10_000, 5_001, 5_000, 2_000, 1_250, 100, 0].map(ahead),
+            [200_000, 199_999, 40_000, 20_001, 20_000, 8_000, 5_000, 100, 0].map(ahead),
             [0, 1, 1, 1, 2, 5, 8, 8, 8]
         );
     }
