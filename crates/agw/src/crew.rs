@@ -283,9 +283,12 @@ impl Crew {
     /// A run is over, and reported where that was wanted.
     fn let_go(&self, number: u64, berth: OwnedSemaphorePermit) {
         let mut jobs = locked(&self.jobs);
-        jobs.roster.remove(number);
+        let over = jobs.roster.remove(number);
         drop(berth);
         self.tell_of_room(&jobs);
+        // Its files are looked at as they are let go, and emptied: meanwhile slots would wait for the lock.
+        drop(jobs);
+        drop(over);
     }
 
     /// What a job writes, for whoever follows it; none if it is not known here any more.

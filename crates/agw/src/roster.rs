@@ -51,9 +51,9 @@ impl Roster {
         }
     }
 
-    /// A run is over, and reported where that was wanted.
-    pub(crate) fn remove(&mut self, number: u64) {
-        self.runs.remove(&number);
+    /// A run is over, and reported where that was wanted. What is left of it.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Run> {
+        self.runs.remove(&number)
     }
 
     /// These jobs are not ours any more. Only runs with numbers below `before` are meant.
@@ -121,7 +121,7 @@ mod tests {
         roster.add(late);
         roster.call_off(&["a".parse().unwrap(), "b".parse().unwrap()], asked_at);
         assert!(early_stop.is_called() && !late_stop.is_called());
-        roster.remove(0);
+        assert!(roster.remove(0).is_some());
         let left: Vec<_> = roster.job_ids().iter().map(ToString::to_string).collect();
         assert_eq!(left, ["b"]);
     }
