@@ -44,7 +44,7 @@ impl Shelf {
 
     /// Keeps a file for the next who needs one, if nobody else has it.
     fn take_back(&self, file: File) {
-        if !is_alone(&file) || !file.metadata().is_ok_and(|it| it.len() == 0 || file.set_len(0).is_ok()) {
+        if !is_alone(&file) || !file.metadata().is_ok_and(|it| it.len() == 0 || empty(&file)) {
             return;
         }
         let mut free = self.free();
@@ -135,15 +135,35 @@ impl Drop for Spooled {
 /// A description of its own, where the system lets us have one.
 #[cfg(target_os = "linux")]
 fn opened_anew(file: &File) -> Option<File> {
+    File::options().read(true).write(true).open(name(file)).ok()
+}
+
+/// Empties a file that nobody else has; whether that worked. By a description that is closed at once: ext4 takes what is
+/// emptied for a file that is replaced, and when any description of it is closed next, what it holds by then goes to the disk
+/// at once (`auto_da_alloc`). That would be the one of a task, with what it has written; and to empty the file again would
+/// wait for the disk, too.
+#[cfg(target_os = "linux")]
+fn empty(file: &File) -> bool {
+    File::options().write(true).truncate(true).open(name(file)).is_ok()
+}
+
+/// By what a file without a name can be opened.
+#[cfg(target_os = "linux")]
+fn name(file: &File) -> String {
     use std::os::fd::AsRawFd;
 
-    File::options().read(true).write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Elsewhere nothing is used again, and one description will do.
 #[cfg(not(target_os = "linux"))]
 fn opened_anew(_file: &File) -> Option<File> {
     None
+}
+
+#[cfg(not(target_os = "linux"))]
+fn empty(_file: &File) -> bool {
+    false
 }
 
 /// The first `cap` bytes, and how many there are.
