@@ -6,7 +6,7 @@ use std::time::Duration;
 /// could run elsewhere.
 const BRISK: Duration = Duration::from_millis(200);
 /// More than one is claimed ahead for a slot where those take less than this together: claims that are sent together share a
-/// wake-up and a sync, and nobody sees a wait of this length.
+/// wake-up and a sync, and what another worker could run waits no longer than this, by what jobs took lately.
 const A_WHILE: Duration = Duration::from_millis(40);
 /// The job that ended last is one part in so many of the average.
 const PARTS: u32 = 8;
