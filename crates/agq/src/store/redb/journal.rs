@@ -31,7 +31,7 @@ pub(super) struct Journal {
     /// The number of the next record, and where it goes.
     next: u64,
     at: u64,
-    /// What the next record will hold.
+    /// The next record: room for its head, and behind it what it will hold. Its memory is used again and again.
     pending: Vec<u8>,
     /// Whether everything that was written is on disk.
     is_synced: bool,
@@ -92,7 +92,7 @@ impl Journal {
     fn begun(file: Box<dyn StorageBackend>, id: u64, len: u64, next: u64) -> Self {
         let middle = FIRST + len.saturating_sub(FIRST) / 2;
         let bounds = [FIRST, middle - middle % FIRST, len];
-        Self { file, id, bounds, half: 0, next, at: FIRST, pending: Vec::new(), is_synced: true }
+        Self { file, id, bounds, half: 0, next, at: FIRST, pending: vec![0; HEAD], is_synced: true }
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -108,7 +108,7 @@ impl Journal {
     /// How many bytes the next record has room for in this half, together with what is pending.
     pub(super) fn room(&self) -> usize {
         let left = self.bounds[self.half + 1].saturating_sub(self.at);
-        usize::try_from(left).unwrap_or(usize::MAX).saturating_sub(HEAD + self.pending.len())
+        usize::try_from(left).unwrap_or(usize::MAX).saturating_sub(self.pending.len())
     }
 
     /// How many bytes a record has room for in a half that is empty.
@@ -125,37 +125,40 @@ impl Journal {
 
     /// How many bytes wait for the next record.
     pub(super) fn pending(&self) -> usize {
-        self.pending.len()
+        self.pending.len() - HEAD
     }
 
     /// Whether something is not on disk yet that was noted.
     pub(super) fn owes_sync(&self) -> bool {
-        !self.is_synced || !self.pending.is_empty()
+        !self.is_synced || self.pending() > 0
     }
 
     /// Writes what is pending as one record. A power failure may lose it yet.
     pub(super) fn write(&mut self) -> io::Result<()> {
-        if self.pending.is_empty() {
+        if self.pending() == 0 {
             return Ok(());
         }
-        let whole = (HEAD + self.pending.len()).next_multiple_of(SECTOR);
-        let mut record = Vec::with_capacity(whole);
-        let length = u32::try_from(self.pending.len()).map_err(io::Error::other)?;
-        record.extend_from_slice(&length.to_le_bytes());
-        record.extend_from_slice(&self.id.to_le_bytes());
-        record.extend_from_slice(&self.next.to_le_bytes());
-        record.push(u8::from(self.is_synced));
-        let sum = checksum(&record, &self.pending);
-        record.extend_from_slice(&sum.to_le_bytes());
-        record.append(&mut self.pending);
-        record.resize(whole, 0);
+        let length = u32::try_from(self.pending()).map_err(io::Error::other)?;
+        let (head, noted) = self.pending.split_at_mut(HEAD);
+        head[..4].copy_from_slice(&length.to_le_bytes());
+        head[4..12].copy_from_slice(&self.id.to_le_bytes());
+        head[12..20].copy_from_slice(&self.next.to_le_bytes());
+        head[20] = u8::from(self.is_synced);
+        let (covered, sum) = head.split_at_mut(HEAD - 4);
+        sum.copy_from_slice(&checksum(covered, noted).to_le_bytes());
+        self.pending.resize(self.pending.len().next_multiple_of(SECTOR), 0);
         self.is_synced = false;
-        self.file.write(self.at, &record)?;
-        self.at += whole as u64;
+        self.file.write(self.at, &self.pending)?;
+        self.at += self.pending.len() as u64;
         self.next += 1;
+        self.forget_pending();
+        Ok(())
+    }
+
+    fn forget_pending(&mut self) {
+        self.pending.truncate(HEAD);
         // The room that one large record took is not kept.
         self.pending.shrink_to(PIECE);
-        Ok(())
     }
 
     /// Makes everything durable that was noted.
@@ -178,7 +181,7 @@ impl Journal {
 
     /// Everything is in the database, durably: the next record goes to the beginning of its half.
     pub(super) fn begin_anew(&mut self) {
-        self.pending.clear();
+        self.forget_pending();
         (self.at, self.is_synced) = (self.bounds[self.half], true);
     }
 }
