@@ -16,6 +16,9 @@ pub(super) type Adjoins = fn(&[u8], &[u8]) -> bool;
 
 /// A run of fewer rows is not worth what it costs to begin one.
 const WORTH_IT: usize = 3;
+/// No run is longer, in bytes, for redb holds all of it in memory until it ends: what is longer takes new memory from the system each
+/// time, which costs more than to begin another run.
+const LONGEST: usize = 32 * 1024;
 /// Where one was not worth it so often, one after the other, no more are begun.
 const MOST_MISSES: usize = 4;
 
@@ -43,17 +46,19 @@ pub(super) fn write<K: Key + 'static, V: Value + 'static>(
     Ok(())
 }
 
-/// Inserts rows behind a key until there is one that was there before, or that does not lie beside it; how many.
+/// Inserts rows behind a key until there is one that was there before, or that does not lie beside it, or it is enough; how many.
 fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     behind: &RawKey,
     rows: &mut Peekable<impl Iterator<Item = Row<'r>>>,
 ) -> Result<usize, Error> {
     let mut cursor = table.upper_bound_mut(Bound::Included(K::from_bytes(behind.bytes())))?;
-    let mut count = 0;
-    while let Some((key, Some(value))) = rows.peek() {
+    let (mut count, mut len) = (0, 0);
+    while len < LONGEST
+        && let Some((key, Some(value))) = rows.peek()
+    {
         match cursor.insert_before(K::from_bytes(key.bytes()), V::from_bytes(value)) {
-            Ok(()) => count += 1,
+            Ok(()) => (count, len) = (count + 1, len + key.bytes().len() + value.len()),
             Err(CursorError::UnorderedKey) => break,
             Err(error) => return Err(error.into()),
         }
