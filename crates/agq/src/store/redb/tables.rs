@@ -74,7 +74,8 @@ pub(super) const LANE_LENGTHS: Definition<u32, (u64, u64)> = Definition::new(10,
 /// Queues that give no jobs.
 pub(super) const PAUSED: Definition<&str, ()> = Definition::new(11, "paused");
 /// Index ready: lane, rank (100 - priority), order of arrival → job.
-pub(super) const READY: Definition<(u32, u8, u64), &str> = Definition::new(12, "ready");
+pub(super) const READY: Definition<(u32, u8, u64), &str> =
+    Definition::new(12, "ready").with_neighbours(one_after_the_other);
 /// Index due, of jobs that wait for a time: when, job.
 pub(super) const WAITING: Definition<(u64, &str), ()> = Definition::new(13, "waiting");
 /// Index due, of active jobs: when the attempt is over, job; of available ones: when it is too late to begin.
@@ -260,6 +261,13 @@ fn side_by_side(one: &[u8], other: &[u8]) -> bool {
     key == other_key && place.checked_add(1) == Some(other_place)
 }
 
+/// Whether two jobs of one lane and rank have come one right after the other.
+fn one_after_the_other(one: &[u8], other: &[u8]) -> bool {
+    let [(lane, rank, seq), (other_lane, other_rank, other_seq)] =
+        [one, other].map(<(u32, u8, u64)>::from_bytes);
+    (lane, rank) == (other_lane, other_rank) && seq.checked_add(1) == Some(other_seq)
+}
+
 /// A score as a number that sorts as the score does.
 pub(super) fn ordered(score: f64) -> u64 {
     let bits = (score + 0.0).to_bits();
@@ -277,11 +285,29 @@ mod tests {
     use bytes::Bytes;
     use redb::Value;
 
-    use super::{ALL, Content, Entry, KeyRecord, ordered, score_of};
+    use super::{ALL, Content, Entry, KeyRecord, LIST_ITEMS, READY, ordered, score_of};
 
     #[test]
     fn every_table_is_at_the_place_of_its_number() {
         assert!(ALL.iter().enumerate().all(|(place, table)| table.number() == place));
+    }
+
+    #[test]
+    fn what_has_nothing_between_follows_right_after() {
+        let ready = |one, other| {
+            let [one, other] = [one, other].map(|key| <(u32, u8, u64)>::as_bytes(&key).to_vec());
+            (READY.adjoins)(&one, &other)
+        };
+        assert!(ready((1, 100, 7), (1, 100, 8)));
+        let others = [(1, 100, 7), (1, 100, 9), (1, 101, 8), (2, 100, 8)];
+        assert!(others.iter().all(|other| !ready((1, 100, 7), *other)));
+        assert!(!ready((1, 100, u64::MAX), (1, 100, 0)));
+        let items = |one, other| {
+            let [one, other] = [one, other].map(|key| <(&[u8], i64)>::as_bytes(&key));
+            (LIST_ITEMS.adjoins)(&one, &other)
+        };
+        assert!(items((&b"a"[..], -1), (&b"a"[..], 0)));
+        assert!(!items((&b"a"[..], -1), (&b"b"[..], 0)) && !items((&b"a"[..], 0), (&b"a"[..], 2)));
     }
 
     #[test]
