@@ -32,6 +32,7 @@ mod pipelining;
 mod replies;
 mod roles;
 mod seeds;
+mod settings;
 mod shared_action;
 mod signals;
 mod submit_to_result;

@@ -1,0 +1,89 @@
+//! What docs/operations.md says of the settings of agq and agw is what their `--help` says: each of them, and its default.
+
+use std::collections::BTreeMap;
+
+use e2e::{Lab, Ran};
+
+/// Flags of a program, each with its default, where it has one that can be said.
+type Defaults = BTreeMap<String, Option<String>>;
+
+/// What `--help` has.
+fn of_help(program: &str) -> Defaults {
+    let help = Ran::from(Lab::new().command(program).arg("--help").output().unwrap()).expect(0).out;
+    let mut flags: Vec<(String, String)> = Vec::new();
+    for line in help.lines() {
+        // What is said of it stands further in.
+        match (line.strip_prefix("      --"), flags.last_mut()) {
+            (Some(flag), _) => flags.push((until(flag, &[' ', '[']).to_owned(), String::new())),
+            (None, Some((_, said))) => *said += &format!(" {}", line.trim_start()),
+            (None, None) => {}
+        }
+    }
+    let default = |said: &str| {
+        let (_, behind) = said.split_once("[default: ")?;
+        Some(plain(behind.split_once(']')?.0))
+    };
+    // Where the settings themselves come from stands above the table.
+    let flags = flags.into_iter().filter(|(flag, _)| flag != "config");
+    flags.map(|(flag, said)| (flag, default(&said))).collect()
+}
+
+/// What the tables of a page have, below these headings.
+fn of_page(page: &str, headings: &[&str]) -> Defaults {
+    let mut defaults = Defaults::new();
+    let mut is_there = false;
+    for line in page.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            is_there = headings.contains(&heading);
+        }
+        let cells: Vec<&str> = line.split(" | ").collect();
+        if !is_there || !line.starts_with("| `--") {
+            continue;
+        }
+        // The variable is between them where there is one.
+        let default = plain(cells[cells.len() - 2]);
+        for flag in cells[0].split('`').filter_map(|part| part.strip_prefix("--")) {
+            let is_said = !matches!(default.as_str(), "–" | "off");
+            defaults.insert(until(flag, &[' ']).to_owned(), is_said.then(|| default.clone()));
+        }
+    }
+    defaults
+}
+
+fn until<'t>(text: &'t str, ends: &[char]) -> &'t str {
+    text.split(ends).next().unwrap_or(text)
+}
+
+/// A default without what is said of it, and without the commas of a large number: `604,800 (a week)` is `604800`.
+fn plain(default: &str) -> String {
+    let default = default.replace('`', "");
+    let digits = default.replace(',', "");
+    let number = until(&digits, &[' ']);
+    if number.parse::<f64>().is_ok() {
+        return number.to_owned();
+    }
+    until(&default, &[',', ';', '(']).trim().to_owned()
+}
+
+fn is_documented(program: &str, headings: &[&str]) {
+    let page = std::fs::read_to_string(Lab::repository("docs/operations.md")).unwrap();
+    let (helped, documented) = (of_help(program), of_page(&page, headings));
+    assert!(helped.len() > 10, "{helped:?}");
+    assert!(helped.keys().eq(documented.keys()), "{helped:#?}\n{documented:#?}");
+    for (flag, default) in helped {
+        // What is not said in the help may be said on the page: `all`.
+        if default.is_some() {
+            assert_eq!(documented[&flag], default, "--{flag} of {program}");
+        }
+    }
+}
+
+#[test]
+fn those_of_agq_are_as_documented() {
+    is_documented("agq", &["Settings of agq", "Many nodes"]);
+}
+
+#[test]
+fn those_of_agw_are_as_documented() {
+    is_documented("agw", &["Settings of agw"]);
+}
