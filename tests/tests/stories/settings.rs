@@ -9,7 +9,7 @@ type Defaults = BTreeMap<String, Option<String>>;
 
 /// What `--help` has.
 fn of_help(program: &str) -> Defaults {
-    let help = Ran::from(Lab::new().command(program).arg("--help").output().unwrap()).expect(0).out;
+    let help = Ran::from(Lab::on_files().command(program).arg("--help").output().unwrap()).expect(0).out;
     let mut flags: Vec<(String, String)> = Vec::new();
     for line in help.lines() {
         // What is said of it stands further in.
