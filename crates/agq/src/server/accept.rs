@@ -45,14 +45,13 @@ pub(crate) fn resp(house: Arc<House>, door: Arc<Door>) -> Manner {
 /// Serves connections until `stop` says so.
 pub(crate) async fn serve(entrance: Entrance, manner: Manner, door: Arc<Door>, stop: watch::Receiver<bool>) {
     let host = Arc::new(Host { tls: entrance.tls(), socket_shown: entrance.socket_shown(), manner, door });
-    let mut number = 0;
     let mut open = JoinSet::new();
     let mut stopped = stop.clone();
     loop {
         tokio::select! {
             arrival = entrance.accept() => match arrival {
                 Ok(arrival) => {
-                    number += 1;
+                    let number = host.door.next_connection();
                     open.spawn(Arc::clone(&host).attend(arrival, number, stop.clone()));
                 }
                 Err(error) => {

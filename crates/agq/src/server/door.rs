@@ -1,6 +1,13 @@
 //! What all connections share at the door: whose keys are known, who tried wrong ones, and how many come from where.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use agenix_protocol::{limits::Limits, time::Timestamp};
 
@@ -16,6 +23,8 @@ pub(crate) struct Door {
     pub(super) keyring: Arc<Keyring>,
     pub(super) auth_guard: AuthGuard,
     pub(super) guests: Arc<Guests>,
+    /// The number of the last connection, over RESP and HTTP together.
+    last_connection: AtomicU64,
 }
 
 impl Door {
@@ -34,9 +43,16 @@ impl Door {
         self.auth_guard.wrong_key(ip, now)
     }
 
+    /// Numbers a connection. Numbers are unique over RESP and HTTP, because the hub and the directory know
+    /// connections by them.
+    pub(super) fn next_connection(&self) -> u64 {
+        self.last_connection.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// A door with these keys and the bounds that concern whoever comes in.
     pub(crate) fn new(keyring: Arc<Keyring>, limits: &Limits) -> Self {
         let auth_guard = AuthGuard::new(limits.max_auth_failures);
-        Self { keyring, auth_guard, guests: Guests::new(limits.max_connections_per_ip) }
+        let guests = Guests::new(limits.max_connections_per_ip);
+        Self { keyring, auth_guard, guests, last_connection: AtomicU64::new(0) }
     }
 }

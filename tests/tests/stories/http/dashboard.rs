@@ -6,7 +6,7 @@ use e2e::{Agq, Lab, eventually};
 use serde_json::{Value, json};
 
 use super::client::{Answer, Http};
-use crate::support::plan;
+use crate::support::{Raw, plan};
 
 /// Somebody with a browser: a cookie and the second secret, once they have logged in.
 pub(super) struct Visitor {
@@ -156,4 +156,34 @@ fn what_happens_is_told_and_shown() {
         let points = visitor.ask("GET", "/dashboard/history", "").body;
         points["points"][0][0].is_u64().then_some(())
     });
+}
+
+#[test]
+fn dashboards_and_subscribers_that_came_as_the_same_number_are_told_apart() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--http", "127.0.0.1:0"]);
+    let mut subscribers: Vec<Raw> = (0..5).map(|_| Raw::open(&lab, &agq)).collect();
+    for subscriber in &mut subscribers {
+        subscriber.send("SUBSCRIBE news\n");
+        let confirmation: Vec<String> = (0..6).map(|_| subscriber.line()).collect();
+        assert_eq!(confirmation.last().map(String::as_str), Some(":1"));
+    }
+    let mut visitor = Visitor::new(&lab, &agq);
+    visitor.log_in(lab.key());
+    // More streams than there are subscribers, so that every number that a subscriber could have is taken.
+    let mut streams: Vec<_> = (0..8).map(|_| visitor.http.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(visitor.request("GET", "/dashboard/events", "", "").as_bytes()).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        assert!(line.contains("200"), "{line}");
+    }
+    let mut publisher = Raw::open(&lab, &agq);
+    assert_eq!(publisher.ask("PUBLISH news hello"), ":5");
+    drop(streams);
+    assert_eq!(publisher.ask("PUBLISH news again"), ":5");
+    for subscriber in &mut subscribers {
+        let told: Vec<String> = (0..14).map(|_| subscriber.line()).collect();
+        assert_eq!((told[6].as_str(), told[13].as_str()), ("hello", "again"));
+    }
 }
