@@ -135,8 +135,8 @@ async fn run(config: Config) -> anyhow::Result<()> {
     let failure = house.store.failure();
     let stdin = stdin_ends(config.ends_with_stdin)?;
     let (stop, stopped) = watch::channel(false);
-    let mut aside = JoinSet::new();
-    works.into_iter().for_each(|work| drop(aside.spawn(work)));
+    let mut background = JoinSet::new();
+    works.into_iter().for_each(|work| drop(background.spawn(work)));
     let mut doors = JoinSet::new();
     let resp = server::resp(Arc::clone(&house), Arc::clone(&door));
     doors.spawn(server::serve(entrance, resp, Arc::clone(&door), stopped.clone()));
@@ -149,6 +149,9 @@ async fn run(config: Config) -> anyhow::Result<()> {
         signal = next_signal() => signal?,
         () = reload.run(hangups) => "SIGHUP: the terminal has gone",
         () = stdin => "stdin has ended: whoever started agq has gone",
+        reason = ended(&mut background) => bail!(
+            "a background task of agq has ended ({reason}), so agq stops: start it again, what it acknowledged is on disk"
+        ),
         reason = failure => bail!(
             "the store cannot go on: {reason}; mend that and start agq again, what it acknowledged is on disk"
         ),
@@ -160,8 +163,18 @@ async fn run(config: Config) -> anyhow::Result<()> {
         signal = next_signal() => bail!("ended by a second {}", signal?),
     }
     // Whether they are aborted in time does not matter: they hold nothing that a crash would not forgive.
-    aside.shutdown().await;
+    background.shutdown().await;
     Ok(())
+}
+
+/// Waits until one of the background tasks has ended, and returns why. None of them ends by itself while agq runs:
+/// without the reaper, for example, no retry would begin and no silent worker would be noticed.
+async fn ended(background: &mut JoinSet<()>) -> String {
+    match background.join_next().await {
+        Some(Err(error)) => error.to_string(),
+        Some(Ok(())) => "it returned".into(),
+        None => std::future::pending().await,
+    }
 }
 
 /// Opens everything that commands work with.
@@ -266,5 +279,23 @@ fn forbid_core_dumps() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }) {
         warn!(%error, "core dumps could not be forbidden");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::JoinSet;
+
+    use super::ended;
+
+    #[tokio::test]
+    async fn a_background_task_that_panics_or_returns_is_noticed() {
+        let mut background = JoinSet::new();
+        background.spawn(std::future::pending());
+        background.spawn(async { panic!("the reaper stumbled") });
+        let reason = ended(&mut background).await;
+        assert!(reason.contains("panicked") && reason.contains("the reaper stumbled"), "{reason}");
+        background.spawn(async {});
+        assert_eq!(ended(&mut background).await, "it returned");
     }
 }

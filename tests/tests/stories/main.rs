@@ -40,4 +40,5 @@ mod support;
 mod tls;
 mod tour;
 mod transcripts;
+mod unwritable_log;
 mod worker_killed;

@@ -142,10 +142,11 @@ impl Writer {
 
     fn commit(&mut self, mut waiting: Vec<Box<dyn Waiting>>) {
         let fate = self.transact(&mut waiting).map_err(|error| {
-            error!(%error, writes = waiting.len(), "a batch could not be written");
+            // The failure is published before anything else, because agq ends by it.
             if is_fatal(&error) {
                 self.failed.send_replace(Some(error.to_string()));
             }
+            error!(%error, writes = waiting.len(), "a batch could not be written");
             let known = if is_fatal(&error) { IN_DOUBT } else { "it was not written" };
             StoreError(format!("{error}; {known}"))
         });
@@ -164,8 +165,8 @@ impl Writer {
         match Known::load(&view) {
             Ok(known) => self.known = known,
             Err(error) => {
-                error!(%error, "the lanes could not be read again");
                 self.failed.send_replace(Some(error.to_string()));
+                error!(%error, "the lanes could not be read again");
             }
         }
     }

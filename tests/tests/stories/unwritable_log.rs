@@ -1,0 +1,58 @@
+//! A log line that cannot be written is dropped, and nothing else: agq goes on, or ends for the reason that it has.
+
+use std::os::unix::fs::symlink;
+
+use e2e::{Lab, Limit, eventually};
+
+use crate::support::{Raw, ended, plan};
+
+/// Makes agq log onto a disk that is full.
+fn fill_log(lab: &Lab) {
+    symlink("/dev/full", lab.path().join("agq.log")).unwrap();
+}
+
+#[test]
+fn the_reaper_survives_a_log_line_that_cannot_be_written() {
+    let lab = Lab::new();
+    fill_log(&lab);
+    let agq = lab.agq(&["--heartbeat-interval", "0.2"]);
+    let mut raw = Raw::open(&lab, &agq);
+    // The reaper logs that this worker fell silent.
+    assert!(
+        raw.ask(r#"WORKER.REGISTER '{"worker_id":"silent","capabilities":["nothing"]}'"#)
+            .starts_with(['+', '$'])
+    );
+    eventually("the silent worker is dead", || {
+        raw.send("WORKER.GET silent\n");
+        raw.bulk().contains(r#""dead""#).then_some(())
+    });
+    // Only the reaper makes a delayed job available.
+    let _agw = lab.agw(&agq, "w", &[]);
+    lab.submit_plan(&agq, &plan("delayed", "true", &[]));
+    let reply =
+        raw.ask(r#"ACTION.SUBMIT '{"plan_id":"delayed","action_id":"a","inputs":[{}],"delay_secs":0.3}'"#);
+    assert!(reply.starts_with("+OK"), "{reply}");
+    assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+}
+
+#[test]
+fn a_full_disk_ends_agq_though_the_log_is_on_it_as_well() {
+    let lab = Lab::on_files();
+    fill_log(&lab);
+    let mut agq = lab.agq(&[]);
+    agq.stop();
+    // The database and its journal grow to some megabytes at the start.
+    let files = std::fs::read_dir(lab.path().join("data")).unwrap().flatten();
+    let largest = files.map(|file| file.metadata().unwrap().len()).max().unwrap();
+    agq.try_start_again(&lab, Some(Limit::FileBytes(largest + 1024 * 1024))).unwrap();
+    let mut raw = Raw::open(&lab, &agq);
+    let value = "x".repeat(1024 * 1024);
+    for key in 0..200 {
+        raw.send(&format!("*3\r\n$3\r\nSET\r\n$4\r\nk{key:03}\r\n${}\r\n{value}\r\n", value.len()));
+        if !raw.line().starts_with("+OK") {
+            break;
+        }
+    }
+    let status = eventually("agq ends, because its store cannot go on", || agq.ended());
+    assert_eq!(status.code(), Some(1));
+}
