@@ -19,6 +19,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/protocol",
         "crates/rules",
         "crates/client",
+        "crates/cli",
         "crates/lease",
         "crates/shell",
         "crates/agq",

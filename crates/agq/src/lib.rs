@@ -40,7 +40,6 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::Parser;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::{mpsc, oneshot, watch},
@@ -65,7 +64,7 @@ const MOST_OUTGOING: usize = 10_000;
 
 /// agq from its command line to its exit code.
 pub fn run_program() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = agenix_cli::parse();
     telemetry::start();
     forbid_core_dumps();
     // What agq writes is its own: plans and results are nobody else's to read.

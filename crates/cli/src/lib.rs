@@ -1,0 +1,139 @@
+//! Conventions of the command line that agq, agw and agx share: which environment variables count.
+
+#![forbid(unsafe_code)]
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::Write,
+};
+
+use clap::{Arg, Command, Parser, builder::Resettable};
+
+/// Parses the command line of this process, and ends the process where that is wrong or asks for help.
+///
+/// An environment variable that is empty counts as unset, because compose files and units write
+/// `NAME=${NAME:-}`. A variable that Kubernetes made for a Service of the same name is no setting
+/// either; stderr says so.
+pub fn parse<T: Parser>() -> T {
+    let mut warnings = Vec::new();
+    let command = without_foreign_variables(T::command(), &|name| std::env::var_os(name), &mut warnings);
+    let program = command.get_name().to_owned();
+    for warning in warnings {
+        // Nobody may be reading stderr, and that is no reason not to start.
+        let _unread = writeln!(std::io::stderr(), "{program}: {warning}");
+    }
+    let mut command = command;
+    let matches = command.get_matches_mut();
+    T::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// Takes the variables that are no settings away from the arguments of `command` and of its subcommands.
+/// `value_of` reads the environment.
+fn without_foreign_variables(
+    command: Command,
+    value_of: &dyn Fn(&OsStr) -> Option<OsString>,
+    warnings: &mut Vec<String>,
+) -> Command {
+    let command = command.mut_args(|arg| match foreign(&arg, value_of) {
+        None => arg,
+        Some(warning) => {
+            warnings.extend(warning);
+            arg.env(Resettable::Reset)
+        }
+    });
+    command.mut_subcommands(|subcommand| without_foreign_variables(subcommand, value_of, warnings))
+}
+
+/// Tells whether the variable of `arg` is no setting, and the warning that this is worth.
+fn foreign(arg: &Arg, value_of: &dyn Fn(&OsStr) -> Option<OsString>) -> Option<Option<String>> {
+    let name = arg.get_env()?;
+    let value = value_of(name)?;
+    if value.is_empty() {
+        return Some(None);
+    }
+    let (name, value) = (name.to_string_lossy(), value.to_string_lossy());
+    let is_service_link =
+        name.ends_with("_PORT") && (value.starts_with("tcp://") || value.starts_with("udp://"));
+    is_service_link.then(|| {
+        let warning = format!(
+            "warning: {name}={value} is ignored: Kubernetes sets it for a Service of that name; say \
+             `enableServiceLinks: false` in the pod, or give the Service another name"
+        );
+        Some(warning)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{OsStr, OsString};
+
+    use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+    use super::without_foreign_variables;
+
+    #[derive(Debug, Parser)]
+    struct Cli {
+        #[arg(long, env = "AGX_TEST_PORT", default_value_t = 6380, global = true)]
+        port: u16,
+        #[arg(long, env = "AGX_TEST_FILE")]
+        file: Option<String>,
+        #[command(subcommand)]
+        command: Option<Sub>,
+    }
+
+    #[derive(Debug, Subcommand)]
+    enum Sub {
+        Check(Check),
+    }
+
+    #[derive(Debug, Args)]
+    struct Check {
+        #[arg(long, env = "AGX_TEST_DIR")]
+        dir: Option<String>,
+    }
+
+    /// Removes foreign variables of an environment, and parses what is left, which must not depend on the real one.
+    fn parsed(environment: &[(&str, &str)], args: &[&str]) -> (Cli, Vec<String>) {
+        let value_of = |name: &OsStr| -> Option<OsString> {
+            environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        };
+        let mut warnings = Vec::new();
+        let command = without_foreign_variables(Cli::command(), &value_of, &mut warnings);
+        let left: Vec<String> = command
+            .get_arguments()
+            .chain(command.get_subcommands().flat_map(|sub| sub.get_arguments()))
+            .filter_map(|arg| Some(arg.get_env()?.to_string_lossy().into_owned()))
+            .collect();
+        warnings.extend(left);
+        let matches = command.try_get_matches_from([&["agx"][..], args].concat()).unwrap();
+        (Cli::from_arg_matches(&matches).unwrap(), warnings)
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_unset_in_subcommands_too() {
+        let empty = [("AGX_TEST_PORT", ""), ("AGX_TEST_FILE", ""), ("AGX_TEST_DIR", "")];
+        let (cli, left) = parsed(&empty, &["check"]);
+        assert_eq!((cli.port, cli.file), (6380, None));
+        assert!(matches!(cli.command, Some(Sub::Check(check)) if check.dir.is_none()));
+        assert_eq!(left, [""; 0], "no argument looks at its variable any more");
+        let (_, left) = parsed(&[("AGX_TEST_FILE", "f")], &[]);
+        assert_eq!(left, ["AGX_TEST_PORT", "AGX_TEST_FILE", "AGX_TEST_DIR"]);
+    }
+
+    #[test]
+    fn the_address_of_a_kubernetes_service_is_no_port() {
+        for value in ["tcp://10.96.1.2:6380", "udp://10.96.1.2:6380"] {
+            let (cli, told) = parsed(&[("AGX_TEST_PORT", value)], &[]);
+            assert_eq!(cli.port, 6380);
+            assert!(told[0].contains(&format!("AGX_TEST_PORT={value} is ignored")), "{told:?}");
+            assert!(told[0].contains("enableServiceLinks: false"), "{told:?}");
+            assert_eq!(told[1..], ["AGX_TEST_FILE", "AGX_TEST_DIR"]);
+        }
+        let (_, told) = parsed(&[("AGX_TEST_FILE", "tcp://10.96.1.2:6380"), ("AGX_TEST_PORT", "7000")], &[]);
+        assert_eq!(
+            told,
+            ["AGX_TEST_PORT", "AGX_TEST_FILE", "AGX_TEST_DIR"],
+            "only what ends with _PORT is one"
+        );
+    }
+}
