@@ -96,7 +96,9 @@ async def _(session):
         stranger = await session.connect(password=None, **({"client_name": None} if MAJOR < 5 else {}))
         return await value(stranger.get("text"))
 
-    await refused(ask, redis.RedisError, "NOAUTH Authentication required")
+    # Version 4 says neither HELLO nor CLIENT here, so agq does not know it for a client of Redis.
+    kind = redis.RedisError if MAJOR < 5 else redis.AuthenticationError
+    await refused(ask, kind, "Authentication required")
 
 
 @step("a wrong password is refused at once, after one attempt")
@@ -105,10 +107,10 @@ async def _(session):
     started = time.monotonic()
 
     async def ask():
-        stranger = await session.connect(port=relay.port, password="0" * 64)
+        stranger = await session.connect(port=relay.port, username="default", password="0" * 64)
         return await value(stranger.ping())
 
-    await refused(ask, redis.RedisError, "Invalid session key")
+    await refused(ask, redis.AuthenticationError, "Invalid session key")
     took = time.monotonic() - started
     holds(took < 1, f"it took {took:.1f} s")
     same(relay.count, 1)

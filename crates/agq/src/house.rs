@@ -145,12 +145,27 @@ pub(crate) struct Settings {
     pub(crate) quarantine: bool,
     /// The shape of BRPOP's reply.
     pub(crate) brpop_reply: PopReply,
+    /// The texts of authentication errors.
+    pub(crate) auth_errors: AuthErrors,
+}
+
+/// The texts of authentication errors: those of the RESP specification, or those of Redis, which client
+/// libraries recognise by their first word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum AuthErrors {
+    /// Those of Redis for clients that introduced themselves (HELLO, CLIENT), else those of the specification.
+    #[default]
+    Auto,
+    /// Always those of the specification.
+    Plain,
+    /// Always those of Redis.
+    Redis,
 }
 
 /// The shape of BRPOP's reply for one key: the seed's bare value, or Redis' pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum PopReply {
-    /// The pair for clients that introduced themselves (HELLO, CLIENT), else the value.
+    /// The pair for clients that introduced themselves (HELLO, CLIENT, AUTH with a user name), else the value.
     #[default]
     Auto,
     /// Always the value.

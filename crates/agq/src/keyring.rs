@@ -38,6 +38,15 @@ impl Role {
             Access::Admin => self == Self::Admin,
         }
     }
+
+    /// Names the role in a sentence: `a client`.
+    pub(crate) fn with_article(self) -> &'static str {
+        match self {
+            Self::Admin => "an admin",
+            Self::Client => "a client",
+            Self::Worker => "a worker",
+        }
+    }
 }
 
 impl fmt::Display for Role {

@@ -42,7 +42,8 @@ impl ClientError {
             (redis::ErrorKind::Server(_) | redis::ErrorKind::Extension, code) => {
                 let (code, detail) = (code.unwrap_or("ERR"), error.detail().unwrap_or_default());
                 let text = if code == "ERR" { detail.to_owned() } else { format!("{code} {detail}") };
-                if text.starts_with("NOAUTH") || text == "Invalid session key" {
+                let is_refused_login = ["NOAUTH", "WRONGPASS", "Invalid session key"];
+                if is_refused_login.iter().any(|start| text.starts_with(start)) {
                     return Self::Unauthenticated { address: address.to_owned(), reason: text };
                 }
                 if text.starts_with("Too many connections") {

@@ -57,11 +57,35 @@ fn a_promised_length_takes_no_memory_and_a_cut_frame_does_nothing() {
 fn before_login_nothing_is_answered_and_a_wrong_key_is_refused() {
     let (_lab, agq) = lab();
     let mut raw = Raw::bare(&agq);
-    for command in ["PING", "GET k", "NONSENSE", "CLIENT SETNAME x"] {
+    for command in ["PING", "GET k", "NONSENSE"] {
         assert_eq!(raw.ask(command), "-ERR NOAUTH Authentication required");
     }
     assert_eq!(raw.ask(&format!("AUTH {}", "x".repeat(64))), "-ERR Invalid session key");
     assert_eq!(raw.ask("PING"), "-ERR NOAUTH Authentication required");
+}
+
+#[test]
+fn authentication_errors_have_the_first_word_that_clients_of_redis_recognise() {
+    let (lab, agq) = lab();
+    let wrong = "x".repeat(64);
+    let (none, refused) = ("-NOAUTH Authentication required.", "-WRONGPASS Invalid session key.");
+    let mut raw = Raw::bare(&agq);
+    for command in ["CLIENT SETNAME x", "PING", "NONSENSE"] {
+        assert_eq!(raw.ask(command), none, "after CLIENT");
+    }
+    assert_eq!(raw.ask(&format!("AUTH {wrong}")), refused, "after CLIENT");
+    assert_eq!(Raw::bare(&agq).ask(&format!("AUTH default {wrong}")), refused);
+    assert_eq!(Raw::bare(&agq).ask(&format!("HELLO 3 AUTH default {wrong}")), refused);
+    assert_eq!(
+        Raw::bare(&agq).ask(&format!("AUTH someone {wrong}")),
+        "-ERR AUTH requires exactly one argument"
+    );
+    drop(agq);
+    for (texts, expected) in [("plain", "-ERR Invalid session key"), ("redis", refused)] {
+        let agq = lab.agq(&["--auth-errors", texts]);
+        assert_eq!(Raw::bare(&agq).ask(&format!("AUTH {wrong}")), expected);
+        assert_eq!(Raw::bare(&agq).ask(&format!("HELLO 3 AUTH default {wrong}")), expected);
+    }
 }
 
 #[test]

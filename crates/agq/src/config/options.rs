@@ -15,12 +15,24 @@ const LIMITS: &str = "Limits";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ReplyShape {
-    /// The pair for clients that sent HELLO or CLIENT, else the value
+    /// The pair for clients that sent HELLO, CLIENT or AUTH with a user name, else the value
     Auto,
     /// Always the value
     Bulk,
     /// Always the pair
     Pair,
+}
+
+/// The texts of authentication errors, as it is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum AuthTexts {
+    /// Those of Redis for clients that sent HELLO, CLIENT or AUTH with a user name, else plain ones
+    Auto,
+    /// Always `ERR NOAUTH Authentication required` and `ERR Invalid session key`
+    Plain,
+    /// Always those of Redis, which begin with `NOAUTH` and `WRONGPASS`
+    Redis,
 }
 
 /// What is on disk before it is answered, as it is said.
@@ -173,6 +185,9 @@ options! {
     /// What BRPOP answers for one key: the value alone, or the pair of key and value as Redis does [default: auto]
     #[arg(long, env = "AGQ_BRPOP_REPLY", value_name = "SHAPE", value_enum, help_heading = JOBS)]
     brpop_reply: ReplyShape,
+    /// The texts of authentication errors: client libraries recognise those of Redis by their first word [default: auto]
+    #[arg(long, env = "AGQ_AUTH_ERRORS", value_name = "TEXTS", value_enum, help_heading = LISTENING)]
+    auth_errors: AuthTexts,
 
     /// Most bytes in one command; 0 = no limit [default: 10485760]
     #[arg(long, env = "AGQ_MAX_MESSAGE_BYTES", value_name = "N", help_heading = LIMITS)]

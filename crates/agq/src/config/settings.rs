@@ -5,9 +5,9 @@ use std::time::Duration;
 use agenix_protocol::limits::{DEFAULT_JOB_TIMEOUT_SECS, Limits};
 use anyhow::bail;
 
-use super::options::{OnDisk, Options, ReplyShape};
+use super::options::{AuthTexts, OnDisk, Options, ReplyShape};
 use crate::{
-    house::{PopReply, Settings},
+    house::{AuthErrors, PopReply, Settings},
     store::{Durability, Opening},
 };
 
@@ -43,6 +43,11 @@ impl Options {
                 ReplyShape::Auto => PopReply::Auto,
                 ReplyShape::Bulk => PopReply::Bulk,
                 ReplyShape::Pair => PopReply::Pair,
+            }),
+            auth_errors: self.auth_errors.map_or(AuthErrors::Auto, |texts| match texts {
+                AuthTexts::Auto => AuthErrors::Auto,
+                AuthTexts::Plain => AuthErrors::Plain,
+                AuthTexts::Redis => AuthErrors::Redis,
             }),
         })
     }
@@ -93,7 +98,7 @@ fn millis(secs: f64) -> u64 {
 mod tests {
     use super::Options;
     use crate::{
-        house::{PopReply, Settings},
+        house::{AuthErrors, PopReply, Settings},
         store::{Durability, Opening},
     };
 
@@ -109,7 +114,7 @@ mod tests {
         assert_eq!((settings.keep_ended_ms, settings.keep_dead_ms), (604_800_000, 2_592_000_000));
         assert_eq!((settings.frame_timeout_ms, settings.send_timeout_ms), (60_000, 60_000));
         assert_eq!((settings.keep_ended_count, settings.quarantine), (1_000_000, true));
-        assert_eq!(settings.brpop_reply, PopReply::Auto);
+        assert_eq!((settings.brpop_reply, settings.auth_errors), (PopReply::Auto, AuthErrors::Auto));
         assert_eq!(settings.limits, agenix_protocol::limits::Limits::default());
     }
 
@@ -117,13 +122,13 @@ mod tests {
     fn what_is_said_counts_and_zero_is_no_limit() {
         let text = "start-timeout = 0.3\nkeep-ended = 0\nkeep-dead = 1\nkeep-ended-count = 5\nno-quarantine = true\n\
                     brpop-reply = 'bulk'\nmax-tasks = 0\nmax-commands-per-second = 7\nmax-connections-per-ip = 8\n\
-                    max-auth-failures = 9\njob-timeout = 2\nsend-timeout = 0.5";
+                    max-auth-failures = 9\nauth-errors = 'redis'\njob-timeout = 2\nsend-timeout = 0.5";
         let settings = settings(text).unwrap();
         assert_eq!((settings.start_timeout_ms, settings.job_timeout_ms), (300, 2000));
         assert_eq!((settings.keep_ended_ms, settings.keep_dead_ms), (0, 1000));
         assert_eq!(settings.send_timeout_ms, 500);
         assert_eq!((settings.keep_ended_count, settings.quarantine), (5, false));
-        assert_eq!(settings.brpop_reply, PopReply::Bulk);
+        assert_eq!((settings.brpop_reply, settings.auth_errors), (PopReply::Bulk, AuthErrors::Redis));
         let limits = settings.limits;
         assert_eq!((limits.max_tasks, limits.max_commands_per_sec), (0, 7));
         assert_eq!((limits.max_connections_per_ip, limits.max_auth_failures), (8, 9));

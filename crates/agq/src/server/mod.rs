@@ -1,6 +1,7 @@
 //! The RESP door: sockets and sessions. It knows no rule and no record.
 
 mod accept;
+mod auth_errors;
 mod connection;
 mod door;
 mod guests;

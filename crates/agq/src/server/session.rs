@@ -11,7 +11,13 @@ use agenix_protocol::{
 use bytes::Bytes;
 use tracing::warn;
 
-use super::{door::Door, listen::Accepted, subscriptions::Subscriptions, transaction::Transaction};
+use super::{
+    auth_errors::{AuthError, NO_KEY, WRONG_KEY},
+    door::Door,
+    listen::Accepted,
+    subscriptions::Subscriptions,
+    transaction::Transaction,
+};
 use crate::{
     audit,
     commands::{self, Effect, Queued},
@@ -20,9 +26,6 @@ use crate::{
     hub::By,
     keyring::{Identity, Role},
 };
-
-const NOAUTH: &str = "ERR NOAUTH Authentication required";
-const WRONG_KEY: &str = "ERR Invalid session key";
 
 /// The state of one connection.
 pub(super) struct Session {
@@ -104,12 +107,14 @@ impl Session {
         let known = Command::of(args);
         let name = known.map_or("", |command| command.name);
         self.house.directory.count_command();
-        if name == "HELLO" || name == "CLIENT" {
+        // The specification's AUTH has no user name.
+        let has_user_name = name == "AUTH" && args.len() == 3 && args[1].eq_ignore_ascii_case(b"default");
+        if name == "HELLO" || name == "CLIENT" || has_user_name {
             // Client libraries introduce themselves, whatever becomes of it; from then on they get Redis' shapes.
             self.change(|caller| caller.is_introduced = true);
         }
         if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {
-            return Err(Reply::Error(NOAUTH.into()));
+            return Err(Reply::Error(self.text_of(&NO_KEY).into()));
         }
         let parsed = Request::parse_known(known, args).map_err(|error: RequestError| error.line());
         let allowed = parsed.and_then(|(command, request)| match self.allow(command, &request) {
@@ -130,7 +135,7 @@ impl Session {
         if let Some(identity) = &self.caller.identity
             && !identity.role.allows(command.access)
         {
-            let whose = word_of(identity.role);
+            let whose = identity.role.with_article();
             return Err(format!("NOPERM This key is {whose}'s and may not use {}", command.name));
         }
         if self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Worker)
@@ -159,9 +164,10 @@ impl Session {
             return Gate::Answer(reply);
         }
         match request {
-            Request::Auth { key } => {
-                self.authenticate(&key.0).map_or_else(wrong_key, |()| Gate::Answer(Reply::ok()))
-            }
+            Request::Auth { key } => match self.authenticate(&key.0) {
+                Ok(()) => Gate::Answer(Reply::ok()),
+                Err(delay) => self.wrong_key(delay),
+            },
             Request::Hello { version, auth, name } => {
                 self.hello(version, auth.as_ref().map(|key| &key.0), name.as_ref())
             }
@@ -217,12 +223,20 @@ impl Session {
                 from: &self.caller.from,
                 command: "AUTH",
                 target: None,
-                outcome: WRONG_KEY,
+                outcome: WRONG_KEY.plain,
             });
             return Err(delay);
         };
         self.identify(Some(identity));
         Ok(())
+    }
+
+    fn text_of(&self, error: &AuthError) -> &'static str {
+        error.text(self.house.settings.auth_errors, self.caller.is_introduced)
+    }
+
+    fn wrong_key(&self, delay: Duration) -> Gate {
+        Gate::Delay(Reply::Error(self.text_of(&WRONG_KEY).into()), delay)
     }
 
     fn identify(&mut self, identity: Option<Identity>) {
@@ -235,7 +249,7 @@ impl Session {
         if let Some(key) = auth
             && let Err(delay) = self.authenticate(key)
         {
-            return wrong_key(delay);
+            return self.wrong_key(delay);
         }
         if let Some(name) = name
             && let Err(reply) = self.take_name(name)
@@ -364,18 +378,6 @@ fn users_key(request: &Request) -> Option<&Bytes> {
         Request::Key(command) => command.keys().find(|key| !is_reserved(key)),
         Request::BlockingPop(pop) => pop.keys.iter().find(|key| !is_reserved(key)),
         _ => None,
-    }
-}
-
-fn wrong_key(delay: Duration) -> Gate {
-    Gate::Delay(Reply::Error(WRONG_KEY.into()), delay)
-}
-
-fn word_of(role: Role) -> &'static str {
-    match role {
-        Role::Admin => "an admin",
-        Role::Client => "a client",
-        Role::Worker => "a worker",
     }
 }
 

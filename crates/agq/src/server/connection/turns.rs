@@ -161,10 +161,13 @@ impl Connection {
             }
             Gate::Quit(reply) => Running::done(Done::with(reply, Effect::Quit)),
             Gate::Delay(reply, delay) if delay.is_zero() => Running::done(Done::plain(reply)),
-            Gate::Delay(reply, delay) => Running::Going(Box::pin(async move {
-                tokio::time::sleep(delay).await;
-                Done::plain(reply)
-            })),
+            Gate::Delay(reply, delay) => {
+                self.patience.answer_delayed(delay);
+                Running::Going(Box::pin(async move {
+                    tokio::time::sleep(delay).await;
+                    Done::plain(reply)
+                }))
+            }
             Gate::Pass(command, request) => match commands::at_once(&house, &request, now) {
                 Some(done) => Running::done(done),
                 None => match commands::write_of_keys(request) {

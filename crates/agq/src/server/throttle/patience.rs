@@ -46,6 +46,12 @@ impl Patience {
         self.waits_for_login = None;
     }
 
+    /// Postpones the end of the time to log in, because agq itself delays the answer to a wrong key by `delay`.
+    pub(crate) fn answer_delayed(&mut self, delay: Duration) {
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.waits_for_login = self.waits_for_login.map(|since| Timestamp(since.0.saturating_add(delay)));
+    }
+
     /// There are bytes of a frame that is not complete; saying so again changes nothing.
     pub(crate) fn frame_began(&mut self, now: Timestamp) {
         self.frame_began.get_or_insert(now);
@@ -102,6 +108,17 @@ mod tests {
         let certified = Patience::new(Timestamp(0), true, BOUNDS);
         assert_eq!(certified.left(Timestamp(0)), None);
         assert_eq!(Overdue::Login(BOUNDS.login).to_string(), "no AUTH within 10 seconds");
+    }
+
+    #[test]
+    fn the_delay_of_an_answer_is_not_counted_as_time_to_log_in() {
+        let mut patience = Patience::new(Timestamp(1000), false, BOUNDS);
+        patience.answer_delayed(Duration::from_secs(16));
+        assert_eq!(patience.overdue(Timestamp(17_000)), None, "the answer goes out");
+        assert_eq!(patience.overdue(Timestamp(27_000)), Some(Overdue::Login(BOUNDS.login)));
+        patience.logged_in();
+        patience.answer_delayed(Duration::from_secs(16));
+        assert_eq!(patience.overdue(Timestamp(99_000)), None);
     }
 
     #[test]
