@@ -1,7 +1,7 @@
 //! What every command works with: the store, who waits, the clock, the settings.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -13,7 +13,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     capability::Abilities,
-    quarantine::{self, Outcomes},
+    quarantine::{self, History},
     worker::{Standing, Worker},
 };
 
@@ -81,35 +81,61 @@ impl AbilitiesSeen {
 
 /// How the latest jobs of each worker ended, since this agq started.
 #[derive(Default)]
-pub(crate) struct Reputation(Mutex<HashMap<WorkerId, Outcomes>>);
+pub(crate) struct Reputation(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    histories: HashMap<WorkerId, History>,
+    /// Quarantined workers of which the next job that ends decides.
+    on_trial: HashSet<WorkerId>,
+}
+
+impl Known {
+    /// Why a worker is to blame for failures at a kind of work, if it is, compared with the others that count.
+    fn blame(&self, worker_id: &WorkerId, kind: &str, counts: impl Fn(&WorkerId) -> bool) -> Option<String> {
+        let own = self.histories.get(worker_id)?.of(kind);
+        let others = self.histories.iter().filter(|(id, _)| *id != worker_id && counts(id));
+        quarantine::blame(kind, own, others.map(|(_, history)| history.of(kind)))
+    }
+}
 
 impl Reputation {
-    /// A job of a worker ended; whether the worker is now worth a look.
-    pub(crate) fn note(&self, worker_id: &WorkerId, failed: bool) -> bool {
+    /// A job of this kind of a worker ended; whether the worker is now worth a look.
+    pub(crate) fn note(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
         let mut known = lock(&self.0);
-        let outcomes = known.entry(worker_id.clone()).or_default();
-        *outcomes = outcomes.with(failed);
-        failed && quarantine::is_suspect(*outcomes)
+        known.histories.entry(worker_id.clone()).or_default().note(kind, failed);
+        failed && known.blame(worker_id, kind, |_| true).is_some()
     }
 
     /// Why this worker is to be quarantined, if it is, given all workers.
-    pub(crate) fn verdict(&self, worker_id: &WorkerId, workers: &[Worker]) -> Option<String> {
-        let known = lock(&self.0);
-        let live: Vec<&Worker> =
-            workers.iter().filter(|worker| worker.standing == Standing::Active).collect();
-        if live.iter().any(|worker| worker.worker_id == *worker_id && worker.quarantine.is_some()) {
+    pub(crate) fn verdict(&self, worker_id: &WorkerId, kind: &str, workers: &[Worker]) -> Option<String> {
+        let live: HashMap<&WorkerId, bool> = workers
+            .iter()
+            .filter(|worker| worker.standing == Standing::Active)
+            .map(|worker| (&worker.worker_id, worker.quarantine.is_some()))
+            .collect();
+        let quarantined = live.values().filter(|is_quarantined| **is_quarantined).count();
+        if live.get(worker_id) == Some(&true) || !quarantine::is_bounded(quarantined, live.len()) {
             return None;
         }
-        let others = live.iter().filter(|worker| worker.worker_id != *worker_id);
-        let others: Vec<Outcomes> =
-            others.filter_map(|worker| known.get(&worker.worker_id).copied()).collect();
-        let quarantined = live.iter().filter(|worker| worker.quarantine.is_some()).count();
-        quarantine::reason(*known.get(worker_id)?, &others, quarantined, live.len())
+        lock(&self.0).blame(worker_id, kind, |other| live.contains_key(other))
+    }
+
+    /// A quarantined worker is given one job, whose end decides.
+    pub(crate) fn try_again(&self, worker_id: &WorkerId) {
+        lock(&self.0).on_trial.insert(worker_id.clone());
+    }
+
+    /// Whether the job of a worker that has just ended decides whether its quarantine ends. It does so once.
+    pub(crate) fn take_trial(&self, worker_id: &WorkerId) -> bool {
+        lock(&self.0).on_trial.remove(worker_id)
     }
 
     /// Forgets what is known of a worker: it is no more, or gets another chance.
     pub(crate) fn forget(&self, worker_id: &WorkerId) {
-        lock(&self.0).remove(worker_id);
+        let mut known = lock(&self.0);
+        known.histories.remove(worker_id);
+        known.on_trial.remove(worker_id);
     }
 }
 

@@ -124,7 +124,7 @@ async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), Com
 /// Workers that were not heard of in time are dead; their jobs go to others (seed 000 §5.3).
 async fn bury_silent_workers(house: &House, listening_since: Timestamp) -> Result<(), CommandError> {
     let silence_ms = house.settings.silence_ms();
-    for (worker, held) in house.store.workers().await? {
+    for worker in house.store.worker_records().await? {
         let now = house.clock.now();
         if worker.standing == Standing::Dead {
             forget_dead_worker(house, &worker, now).await?;
@@ -143,7 +143,9 @@ async fn bury_silent_workers(house: &House, listening_since: Timestamp) -> Resul
         house.store.decide_worker(worker_id, Promise::Durable, None, Box::new(rule)).await??;
         let after = house.store.worker(worker_id).await?;
         if after.is_some_and(|worker| worker.standing == Standing::Dead) {
-            warn!(%worker_id, silent_ms, jobs = held, "a worker fell silent and is taken for dead");
+            let jobs = house.store.held_by(worker_id.as_str()).await?.len();
+            house.reputation.forget(worker_id);
+            warn!(%worker_id, silent_ms, jobs, "a worker fell silent and is taken for dead");
             house.matchmaker.dismiss(worker_id.as_str());
             tell_of_worker(house, worker_id, "dead");
         }
@@ -168,7 +170,7 @@ async fn forget_dead_worker(house: &House, worker: &Worker, now: Timestamp) -> R
 async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
     let nodes = house.store.nodes().await?;
     if nodes.is_some() {
-        for (worker, _) in house.store.workers().await? {
+        for worker in house.store.worker_records().await? {
             let connection =
                 worker.connection.filter(|connection| is_at_a_gone_node(connection, nodes.as_ref()));
             if let Some(connection) = connection {

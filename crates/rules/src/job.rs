@@ -304,6 +304,12 @@ impl Job {
         self.attempt - self.ojs.as_ref().map_or(0, |ojs| ojs.attempts_before.min(self.attempt))
     }
 
+    /// The kind of its work: its type where a worker of the Open Job Spec runs it, else its plan.
+    pub fn kind(&self) -> &str {
+        let own = self.ojs.as_ref().filter(|ojs| ojs.is_reserved());
+        own.map_or_else(|| self.plan_id.as_str(), |ojs| &ojs.job_type)
+    }
+
     /// Whether `who` has it now.
     pub fn is_held_by(&self, who: &str) -> bool {
         self.state == State::Active && self.holder.as_deref() == Some(who)

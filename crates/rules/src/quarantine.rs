@@ -1,7 +1,11 @@
-//! Which worker gets no more jobs: one whose jobs fail far more often than those of the others. Bounded: never more than
-//! half of the fleet, for then the fault is more likely in the plans.
+//! Which worker gets no more jobs: one whose jobs fail far more often than jobs of the same plan or type on the others.
+//! Bounded: never more than half of the fleet, for then the fault is more likely in the plans.
 
-/// How many of a worker's latest outcomes are looked at.
+use std::collections::VecDeque;
+
+/// Most kinds of work that are remembered of a worker.
+pub const MAX_KINDS: usize = 32;
+/// How many of a worker's latest outcomes of a kind are looked at.
 pub const WINDOW: u32 = 50;
 /// Fewest outcomes to judge a worker by, and the others together.
 pub const MIN_OUTCOMES: u32 = 20;
@@ -32,53 +36,109 @@ impl Outcomes {
     }
 }
 
-/// Whether a worker fails so often that it is worth a comparison with the others.
+/// How the latest jobs of one worker ended, by the kind of work: jobs of one plan, or of one type.
+#[derive(Debug, Clone, Default)]
+pub struct History(VecDeque<(Box<str>, Outcomes)>);
+
+impl History {
+    /// Notes that a job of a kind ended. Of more than [`MAX_KINDS`], the kind that ended least recently is forgotten.
+    pub fn note(&mut self, kind: &str, failed: bool) {
+        let known = self.0.iter().position(|(known, _)| **known == *kind).and_then(|at| self.0.remove(at));
+        let (kind, outcomes) = known.unwrap_or_else(|| (kind.into(), Outcomes::default()));
+        self.0.push_front((kind, outcomes.with(failed)));
+        self.0.truncate(MAX_KINDS);
+    }
+
+    /// How the latest jobs of a kind ended.
+    pub fn of(&self, kind: &str) -> Outcomes {
+        let known = self.0.iter().find(|(known, _)| **known == *kind);
+        known.map(|(_, outcomes)| *outcomes).unwrap_or_default()
+    }
+}
+
+/// Whether a worker fails so often at a kind of work that it is worth a comparison with the others.
 pub fn is_suspect(own: Outcomes) -> bool {
     let (failed, all) = own.failures();
     all >= MIN_OUTCOMES && u64::from(failed) * 100 >= u64::from(all) * MIN_FAILURE_PERCENT
 }
 
-/// Why the worker with these outcomes is to be quarantined, if it is. `others` are the outcomes of the other workers that
-/// live, `quarantined` of all `live` workers are already.
-pub fn reason(own: Outcomes, others: &[Outcomes], quarantined: usize, live: usize) -> Option<String> {
+/// Why the worker is to blame for its failures rather than the work, if it is: the others did the same kind of work, and
+/// did well. `own` and `others` are outcomes of that kind alone.
+pub fn blame(kind: &str, own: Outcomes, others: impl Iterator<Item = Outcomes>) -> Option<String> {
+    if !is_suspect(own) {
+        return None;
+    }
     let (failed, all) = own.failures();
-    let total = others.iter().map(|other| other.failures());
+    let total = others.map(Outcomes::failures);
     let (others_failed, others_all) = total.fold((0u32, 0u32), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let far_more =
         u64::from(failed) * u64::from(others_all) >= TIMES_OTHERS * u64::from(others_failed) * u64::from(all);
-    let is_bounded = (quarantined + 1) * 2 <= live;
-    (is_suspect(own) && others_all >= MIN_OUTCOMES && far_more && is_bounded).then(|| {
+    (others_all >= MIN_OUTCOMES && far_more).then(|| {
         format!(
-            "{failed} of its last {all} jobs failed, {others_failed} of {others_all} on the other workers"
+            "{failed} of its last {all} jobs of '{kind}' failed, {others_failed} of {others_all} on the other workers"
         )
     })
 }
 
+/// Whether one more worker may be quarantined, where `quarantined` of all `live` workers are already.
+pub fn is_bounded(quarantined: usize, live: usize) -> bool {
+    (quarantined + 1) * 2 <= live
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Outcomes, WINDOW, reason};
+    use super::{History, MAX_KINDS, Outcomes, WINDOW, blame, is_bounded};
 
     fn outcomes(failed: u32, fine: u32) -> Outcomes {
         let outcomes = (0..failed).fold(Outcomes::default(), |outcomes, _| outcomes.with(true));
         (0..fine).fold(outcomes, |outcomes, _| outcomes.with(false))
     }
 
+    fn reason(own: Outcomes, others: &[Outcomes]) -> Option<String> {
+        blame("p", own, others.iter().copied())
+    }
+
     #[test]
     fn only_one_who_fails_far_more_often_than_others() {
         let good = [outcomes(2, 38)];
-        assert!(reason(outcomes(15, 15), &good, 0, 2).is_some());
-        assert_eq!(reason(outcomes(14, 16), &good, 0, 2), None, "less than half of its jobs");
-        assert_eq!(reason(outcomes(19, 0), &good, 0, 2), None, "too few jobs to judge by");
-        assert_eq!(reason(outcomes(20, 0), &[outcomes(20, 20)], 0, 2), None, "the others fail too");
-        assert_eq!(reason(outcomes(20, 0), &[outcomes(0, 19)], 0, 2), None, "nobody to compare with");
+        let said = reason(outcomes(15, 15), &good).unwrap();
+        assert_eq!(said, "15 of its last 30 jobs of 'p' failed, 2 of 40 on the other workers");
+        assert_eq!(reason(outcomes(14, 16), &good), None, "less than half of its jobs");
+        assert_eq!(reason(outcomes(19, 0), &good), None, "too few jobs to judge by");
+        assert_eq!(reason(outcomes(20, 0), &[outcomes(20, 20)]), None, "the others fail too");
+        assert_eq!(reason(outcomes(20, 0), &[outcomes(0, 19)]), None, "nobody to compare with");
+        assert!(reason(outcomes(20, 0), &[outcomes(0, 10), outcomes(0, 10)]).is_some(), "others together");
+    }
+
+    #[test]
+    fn only_the_same_kind_of_work_is_compared() {
+        let (mut own, mut other) = (History::default(), History::default());
+        (0..25).for_each(|_| own.note("typo", true));
+        (0..25).for_each(|_| other.note("sound", false));
+        let judged = |own: &History, kind| blame(kind, own.of(kind), [other.of(kind)].into_iter());
+        assert_eq!(judged(&own, "typo"), None, "nobody else ran the plan");
+        (0..25).for_each(|_| own.note("sound", true));
+        assert!(judged(&own, "sound").is_some(), "others ran the same, and did well");
+        let mut well = History::default();
+        (0..25).for_each(|_| well.note("typo", true));
+        (0..25).for_each(|_| well.note("sound", false));
+        assert_eq!(judged(&well, "sound"), None, "failures at one kind are not held against another");
+    }
+
+    #[test]
+    fn the_kind_that_ended_least_recently_is_forgotten() {
+        let mut history = History::default();
+        history.note("first", true);
+        (1..MAX_KINDS).for_each(|number| history.note(&number.to_string(), false));
+        history.note("first", true);
+        history.note("one more", false);
+        assert_eq!((history.of("first").failures(), history.of("1").failures()), ((2, 2), (0, 0)));
+        assert_eq!(history.of("2").failures(), (0, 1));
     }
 
     #[test]
     fn never_more_than_half_of_the_fleet() {
-        let good = [outcomes(0, 40)];
-        assert!(reason(outcomes(20, 0), &good, 1, 4).is_some());
-        assert_eq!(reason(outcomes(20, 0), &good, 2, 4), None);
-        assert_eq!(reason(outcomes(20, 0), &good, 0, 1), None);
+        assert!(is_bounded(1, 4) && !is_bounded(2, 4) && !is_bounded(0, 1));
     }
 
     #[test]

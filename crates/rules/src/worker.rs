@@ -7,6 +7,10 @@ use agenix_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
+mod trial;
+
+pub use trial::{TRIAL_AFTER_MS, judged, quarantined, tried, untried};
+
 use crate::rejection::Rejection;
 
 /// Where a worker is in its life.
@@ -57,8 +61,14 @@ pub struct Worker {
     #[serde(default)]
     pub is_quiet: bool,
     /// How long it may be silent, in milliseconds, where that is not what agq is set to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub silence_ms: Option<u64>,
+    /// When it may be given one job although it is quarantined; at once where that is not known.
+    #[serde(default)]
+    pub trial_at: Option<Timestamp>,
+    /// Whether it may be given one job although it is quarantined: the result decides whether the quarantine ends.
+    #[serde(default)]
+    pub is_on_trial: bool,
 }
 
 impl Worker {
@@ -69,7 +79,16 @@ impl Worker {
 
     /// Whether it may take jobs.
     pub fn takes_jobs(&self) -> bool {
-        self.standing == Standing::Active && self.told.is_none() && self.quarantine.is_none()
+        self.can_work() && self.quarantine.is_none()
+    }
+
+    /// Whether a claim in its name may be given a job: it takes jobs, or is on trial.
+    pub fn may_claim(&self) -> bool {
+        self.can_work() && (self.quarantine.is_none() || self.is_on_trial)
+    }
+
+    fn can_work(&self) -> bool {
+        self.standing == Standing::Active && self.told.is_none()
     }
 
     /// The word for how it stands.
@@ -172,6 +191,8 @@ pub fn registered(
         max_concurrent_jobs: registration.max_concurrent_jobs,
         is_quiet: same_run.is_some_and(|known| known.is_quiet),
         silence_ms: None,
+        trial_at: same_run.and_then(|known| known.trial_at),
+        is_on_trial: same_run.is_some_and(|known| known.is_on_trial),
     })
 }
 
@@ -241,13 +262,7 @@ pub fn told(known: &Worker, told: Option<Told>) -> Result<Worker, Rejection> {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let quarantine = known.quarantine.clone().filter(|_| told.is_some());
-    Ok(Worker { told, quarantine, ..known.clone() })
-}
-
-/// A worker gets no more jobs because it fails far more often than others.
-#[must_use]
-pub fn quarantined(known: &Worker, reason: &str) -> Worker {
-    Worker { quarantine: Some(reason.to_owned()), ..known.clone() }
+    Ok(Worker { told, quarantine, is_on_trial: false, ..known.clone() })
 }
 
 /// A job of a worker took longer than it may: the worker may hang (seed 000 §5.2).
@@ -378,9 +393,9 @@ mod tests {
         assert_eq!(again(&draining, "a").state(), "draining");
         assert_eq!(again(&draining, "b").state(), "active");
         assert!(again(&draining, "a").registered_at > draining.registered_at);
-        assert_eq!(told(&quarantined(&worker(), "it fails"), None).unwrap().state(), "active");
+        assert_eq!(told(&quarantined(&worker(), "it fails", NOW), None).unwrap().state(), "active");
         assert_eq!(
-            told(&quarantined(&worker(), "it fails"), Some(Told::Drain)).unwrap().quarantine.as_deref(),
+            told(&quarantined(&worker(), "it fails", NOW), Some(Told::Drain)).unwrap().quarantine.as_deref(),
             Some("it fails")
         );
         assert!(told(&dead(&worker()), None).is_err());

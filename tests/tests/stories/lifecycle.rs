@@ -200,9 +200,28 @@ fn a_worker_that_fails_far_more_often_than_others_gets_no_more_jobs_until_it_is_
     let mut raw = Raw::open(&lab, &agq);
     let shown = json(&mut raw, "WORKER.GET bad");
     assert_eq!(shown["state"], "quarantined");
-    assert_eq!(shown["quarantine_reason"], "20 of its last 20 jobs failed, 0 of 20 on the other workers");
+    assert_eq!(
+        shown["quarantine_reason"],
+        "20 of its last 20 jobs of 'p' failed, 0 of 20 on the other workers"
+    );
     assert_eq!(raw.ask("WORKER.RESUME bad"), "+OK");
     assert!(bad.work("completed"));
+}
+
+#[test]
+fn a_plan_that_fails_wherever_it_runs_quarantines_nobody() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut raw = Raw::open(&lab, &agq);
+    for plan in ["sound", "typo"] {
+        lab.submit_plan(&agq, &script(plan, "true", ""));
+    }
+    let (mut good, mut other) = (Hand::register(&lab, &agq, "good"), Hand::register(&lab, &agq, "other"));
+    lab.submit_action(&agq, "sound", "a", &crate::support::numbered(25));
+    assert!((0..25).all(|_| good.work("completed")));
+    lab.submit_action(&agq, "typo", "b", &crate::support::numbered(25));
+    assert!((0..25).all(|_| other.work("failed")), "nobody else ran the plan");
+    assert_eq!(json(&mut raw, "WORKER.GET other")["state"], "active");
 }
 
 #[test]

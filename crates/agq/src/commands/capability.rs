@@ -30,7 +30,7 @@ struct Unit {
 /// CAPABILITY.SEARCH
 pub(super) async fn search(house: &House, words: &[String], limit: usize) -> Outcome {
     let mut units: BTreeMap<String, Unit> = BTreeMap::new();
-    for (known, _) in house.store.workers().await? {
+    for known in house.store.worker_records().await? {
         if known.standing != Standing::Active {
             continue;
         }

@@ -80,7 +80,7 @@ async fn capable(
 pub(super) async fn workers_with(house: &House, capability: &str) -> Result<Vec<Worker>, CommandError> {
     let needs = Needs { tools: vec![capability.to_owned()], ..Needs::default() };
     let mut found = Vec::new();
-    for (worker, _) in house.store.workers().await? {
+    for worker in house.store.worker_records().await? {
         if worker.standing == Standing::Active
             && house.abilities.of(&*house.store, &worker).await?.cover(&needs)
         {

@@ -1,7 +1,7 @@
 //! Jobs whose time has come: they become available, or their attempt is over. The reaper sees to it, and whoever looks for a job and
 //! finds none.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
@@ -32,25 +32,27 @@ pub(crate) async fn wake_due(house: &House, limit: usize) -> Result<usize, Comma
         house.store.decide(job_id, Promise::Durable, None, rule)
     };
     let answers: Vec<_> = due.iter().map(wake).collect();
-    let mut late = BTreeSet::new();
+    let mut late = BTreeMap::new();
     for answer in answers {
         let Some(change) = answer.await?? else { continue };
         let took_too_long = change.after.failures > change.before.failures;
         ojs::follow(house, Some(&change)).await?;
-        late.extend(change.loser().filter(|_| took_too_long).map(str::to_owned));
+        if let Some(holder) = change.loser().filter(|_| took_too_long) {
+            late.insert(holder.to_owned(), change.before);
+        }
     }
     flag_workers(house, late).await?;
     Ok(due.len())
 }
 
 /// Jobs took longer than they may: their workers may hang, and learn that the jobs are not theirs any more.
-async fn flag_workers(house: &House, holders: BTreeSet<String>) -> Result<(), CommandError> {
-    for holder in holders.into_iter().filter(|holder| !is_connection(holder)) {
+async fn flag_workers(house: &House, late: BTreeMap<String, Job>) -> Result<(), CommandError> {
+    for (holder, job) in late.into_iter().filter(|(holder, _)| !is_connection(holder)) {
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
         warn!(%worker_id, "a job took longer than it may; its worker may hang");
         let rule = move |known: Option<&Worker>| Ok(known.map(worker::flagged));
         house.store.decide_worker(&worker_id, Promise::Visible, None, Box::new(rule)).await??;
-        note_outcome(house, &holder, true).await?;
+        note_outcome(house, &holder, &job, true).await?;
         nudge(house, &holder);
     }
     Ok(())

@@ -10,6 +10,7 @@ use agenix_rules::{
     worker::{self, Standing, Worker},
 };
 
+use super::notice::begin_trial;
 use crate::{
     error::CommandError,
     house::{Caller, House},
@@ -36,27 +37,25 @@ async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, Com
     }
 }
 
-/// The connection as one who takes jobs of these queues.
+/// The connection as one who takes jobs of these queues; and the worker, where it is quarantined and this claim is its trial.
 pub(super) async fn claimant(
     house: &House,
     caller: &Caller,
     queues: Arc<[String]>,
-) -> Result<Claimant, CommandError> {
+) -> Result<(Claimant, Option<WorkerId>), CommandError> {
     let Some(worker) = worker_of(house, caller).await? else {
-        let holder = Arc::clone(&caller.connection);
-        return Ok(Claimant {
-            holder,
-            abilities: Arc::new(Abilities::Anything),
-            queues,
-            visibility_ms: None,
-        });
+        let (holder, abilities) = (Arc::clone(&caller.connection), Arc::new(Abilities::Anything));
+        return Ok((Claimant { holder, abilities, queues, visibility_ms: None }, None));
     };
-    let abilities = if worker.takes_jobs() {
+    let is_trial = !worker.takes_jobs() && begin_trial(house, &worker).await?;
+    let abilities = if worker.takes_jobs() || is_trial {
         house.abilities.of(&*house.store, &worker).await?
     } else {
         Arc::new(Abilities::Nothing)
     };
-    Ok(Claimant { holder: worker.worker_id.as_str().into(), abilities, queues, visibility_ms: None })
+    let holder = worker.worker_id.as_str().into();
+    let claimant = Claimant { holder, abilities, queues, visibility_ms: None };
+    Ok((claimant, is_trial.then_some(worker.worker_id)))
 }
 
 /// The worker in whose name the connection reports.

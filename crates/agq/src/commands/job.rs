@@ -48,9 +48,12 @@ pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json:
         job::advanced(job, &update, &holder, exit_code, now, jitter)
     };
     let change = house.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
-    match status.filter(|_| change.is_some()) {
-        Some(Status::Completed) => note_outcome(house, &who, false).await?,
-        Some(Status::Failed) if job::blames_worker(exit_code) => note_outcome(house, &who, true).await?,
+    let Some(Change { before, .. }) = change else { return Ok(Reply::ok()) };
+    match status {
+        Some(Status::Completed) => note_outcome(house, &who, &before, false).await?,
+        Some(Status::Failed) if job::blames_worker(exit_code) => {
+            note_outcome(house, &who, &before, true).await?;
+        }
         _ => {}
     }
     Ok(Reply::ok())

@@ -1,9 +1,13 @@
-//! What workers are told and judged by beside their commands: nudges, and quarantine.
+//! What workers are told and judged by beside their commands: nudges, quarantine and its trials.
 
 use agenix_protocol::{ids::WorkerId, names::orders_channel};
-use agenix_rules::worker::{self, Standing, Worker};
+use agenix_rules::{
+    job::Job,
+    rejection::Rejection,
+    worker::{self, Standing, Worker},
+};
 use bytes::Bytes;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::{
     error::CommandError,
@@ -20,21 +24,73 @@ pub(crate) fn nudge(house: &House, worker_id: &str) {
     house.hub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
 }
 
-/// A job of a holder ended: a worker that fails far more often than the others gets no more.
-pub(crate) async fn note_outcome(house: &House, holder: &str, failed: bool) -> Result<(), CommandError> {
-    let Ok(worker_id) = WorkerId::new(holder) else { return Ok(()) };
-    if !house.reputation.note(&worker_id, failed) || !house.settings.quarantine {
+/// A job of a holder ended: a worker that fails far more often than the others at the same kind of work gets no more.
+pub(crate) async fn note_outcome(
+    house: &House,
+    holder: &str,
+    job: &Job,
+    failed: bool,
+) -> Result<(), CommandError> {
+    let (Ok(worker_id), kind) = (WorkerId::new(holder), job.kind()) else { return Ok(()) };
+    let is_worth_a_look = house.reputation.note(&worker_id, kind, failed);
+    if house.reputation.take_trial(&worker_id) {
+        return end_trial(house, &worker_id, failed).await;
+    }
+    if !is_worth_a_look || !house.settings.quarantine {
         return Ok(());
     }
-    let workers: Vec<Worker> = house.store.workers().await?.into_iter().map(|(worker, _)| worker).collect();
-    let Some(reason) = house.reputation.verdict(&worker_id, &workers) else { return Ok(()) };
-    warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again");
+    let workers = house.store.worker_records().await?;
+    let Some(reason) = house.reputation.verdict(&worker_id, kind, &workers) else { return Ok(()) };
+    warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again, or a trial job that succeeds");
+    let now = house.clock.now();
     let rule = move |known: Option<&Worker>| {
         let takes = known.filter(|known| known.standing == Standing::Active && known.quarantine.is_none());
-        Ok(takes.map(|known| worker::quarantined(known, &reason)))
+        Ok(takes.map(|known| worker::quarantined(known, &reason, now)))
     };
     house.store.decide_worker(&worker_id, Promise::Durable, None, Box::new(rule)).await??;
     house.matchmaker.dismiss(worker_id.as_str());
     tell_of_worker(house, &worker_id, "quarantined");
+    Ok(())
+}
+
+/// Gives a quarantined worker the right to claim one job, where it is time for a trial; whether it has it now.
+pub(super) async fn begin_trial(house: &House, worker: &Worker) -> Result<bool, CommandError> {
+    let now = house.clock.now();
+    if worker::tried(worker, now).is_none() {
+        return Ok(false);
+    }
+    let worker_id = worker.worker_id.clone();
+    let rule = move |known: Option<&Worker>| {
+        // Of several claims that come at once, one is the trial.
+        let tried = known.and_then(|known| worker::tried(known, now));
+        tried.map(Some).ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))
+    };
+    let begun = house.store.decide_worker(&worker.worker_id, Promise::Visible, None, Box::new(rule)).await?;
+    if begun.is_ok() {
+        house.reputation.try_again(&worker.worker_id);
+        info!(worker_id = %worker.worker_id, "a quarantined worker may claim one job to show that it does well again");
+    }
+    Ok(begun.is_ok())
+}
+
+/// There was no job for the trial of a worker: its next claim is the trial.
+pub(super) async fn put_off_trial(house: &House, worker_id: &WorkerId) -> Result<(), CommandError> {
+    house.reputation.take_trial(worker_id);
+    let rule = |known: Option<&Worker>| Ok(known.and_then(worker::untried));
+    Ok(house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??)
+}
+
+/// The job by which a quarantined worker was tried has ended.
+async fn end_trial(house: &House, worker_id: &WorkerId, failed: bool) -> Result<(), CommandError> {
+    let rule = move |known: Option<&Worker>| Ok(known.and_then(|known| worker::judged(known, failed)));
+    house.store.decide_worker(worker_id, Promise::Durable, None, Box::new(rule)).await??;
+    if failed {
+        return Ok(());
+    }
+    info!(%worker_id, "the trial job of a quarantined worker succeeded; it gets jobs again");
+    house.reputation.forget(worker_id);
+    // Its claims that wait came while it was to get nothing.
+    house.matchmaker.dismiss(worker_id.as_str());
+    tell_of_worker(house, worker_id, "resumed");
     Ok(())
 }

@@ -13,7 +13,7 @@ use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{Done, Effect, Outcome, identity, keyspace};
+use super::{Done, Effect, Outcome, identity, keyspace, notice::put_off_trial};
 use crate::{
     error::CommandError,
     house::{Caller, House, PopReply},
@@ -59,8 +59,13 @@ async fn wait_for_jobs(
 ) -> Result<Vec<Handed<Claim>>, CommandError> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
     let dismissals = house.matchmaker.dismissals();
-    let claimant = identity::claimant(house, caller, names).await?;
-    Ok(house.matchmaker.jobs(claimant, dismissals, wait, most).await?)
+    let (claimant, on_trial) = identity::claimant(house, caller, names).await?;
+    let most = if on_trial.is_some() { 1 } else { most };
+    let jobs = house.matchmaker.jobs(claimant, dismissals, wait, most).await?;
+    if let Some(worker_id) = on_trial.filter(|_| jobs.is_empty()) {
+        put_off_trial(house, &worker_id).await?;
+    }
+    Ok(jobs)
 }
 
 fn queue_key(queue: &str) -> Bytes {
@@ -89,8 +94,14 @@ pub(super) async fn pop(
         let text = "a queue is popped without a count: each job is claimed for itself";
         return Err(Rejection::QueueCount(text).into());
     }
-    let claimant = identity::claimant(house, caller, Arc::new([queue.as_str().to_owned()])).await?;
-    let Some(handed) = house.matchmaker.job_now(claimant).await? else { return Ok(Done::plain(Reply::Nil)) };
+    let queues = Arc::new([queue.as_str().to_owned()]);
+    let (claimant, on_trial) = identity::claimant(house, caller, queues).await?;
+    let Some(handed) = house.matchmaker.job_now(claimant).await? else {
+        if let Some(worker_id) = on_trial {
+            put_off_trial(house, &worker_id).await?;
+        }
+        return Ok(Done::plain(Reply::Nil));
+    };
     let value = document(handed.get())?;
     Ok(given(handed.take(), Reply::Bulk(value)))
 }

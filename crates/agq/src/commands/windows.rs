@@ -230,7 +230,7 @@ async fn names(house: &House, pattern: &[u8]) -> Result<Vec<String>, CommandErro
         let page = Page { limit: usize::MAX, ..Page::default() };
         names.extend(house.store.actions(page).await?.into_iter().map(|id| format!("action:{id}")));
     } else if pattern.starts_with(b"worker:") || pattern.starts_with(b"capability:") {
-        for (worker, _) in house.store.workers().await? {
+        for worker in house.store.worker_records().await? {
             names.extend(names_of(house, &worker).await?);
         }
     }

@@ -231,7 +231,7 @@ pub(crate) async fn start_over(house: &House) -> Result<(), CommandError> {
         // Others share the store: whoever leads sees which connections are no more.
         return Ok(());
     }
-    for (worker, _) in house.store.workers().await? {
+    for worker in house.store.worker_records().await? {
         if let Some(connection) = &worker.connection {
             detach(house, &worker.worker_id, connection).await?;
         }

@@ -299,6 +299,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool>;
     /// Reads a worker.
     fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>>;
+    /// All workers, in the order of their ids: at no cost for the jobs that they hold.
+    fn worker_records(&self) -> Answer<Vec<Worker>>;
     /// All workers with the number of jobs that each holds, in the order of their ids.
     fn workers(&self) -> Answer<Vec<(Worker, u64)>>;
 

@@ -20,7 +20,10 @@ use serde_json::{Map, Value};
 
 use super::workers::{named, seen, touch};
 use crate::{
-    commands::{notice::note_outcome, wake_due, workflow},
+    commands::{
+        notice::{begin_trial, note_outcome, put_off_trial},
+        wake_due, workflow,
+    },
     error::CommandError,
     house::House,
     matchmaker::Handed,
@@ -53,17 +56,35 @@ pub(crate) async fn fetch(
         Some(worker_id) => Some(seen(house, worker_id, asked.visibility_timeout_ms).await?),
         None => None,
     };
-    if worker.as_ref().is_some_and(|worker| !worker.wants_jobs()) {
-        return Ok(Vec::new());
-    }
     let claimant = claimant(house, worker.as_ref(), &asked).await?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
+    match worker.filter(|worker| !worker.wants_jobs()) {
+        None => take(house, claimant, dismissals, count, asked.wait_ms).await,
+        Some(worker) if !worker.is_quiet && count > 0 && begin_trial(house, &worker).await? => {
+            let jobs = take(house, claimant, dismissals, 1, asked.wait_ms).await?;
+            if jobs.is_empty() {
+                put_off_trial(house, &worker.worker_id).await?;
+            }
+            Ok(jobs)
+        }
+        Some(_no_taker) => Ok(Vec::new()),
+    }
+}
+
+/// The jobs that are there, at most `count`; the first that comes within `wait_ms` where there is none.
+async fn take(
+    house: &House,
+    claimant: Claimant,
+    dismissals: u64,
+    count: usize,
+    wait_ms: Option<u64>,
+) -> Result<Vec<Handed<Claim>>, CommandError> {
     let mut jobs = house.matchmaker.jobs_now(&claimant, count).await?;
     if jobs.len() < count && wake_due(house, MAX_WOKEN).await? > 0 {
         // What has just become due need not wait for the reaper's next round.
         jobs.extend(house.matchmaker.jobs_now(&claimant, count - jobs.len()).await?);
     }
-    let wait = asked.wait_ms.unwrap_or_default().min(MAX_WAIT_MS);
+    let wait = wait_ms.unwrap_or_default().min(MAX_WAIT_MS);
     if !jobs.is_empty() || wait == 0 || count == 0 {
         return Ok(jobs);
     }
@@ -178,8 +199,8 @@ async fn settle(
     change: Option<Change>,
     failed: bool,
 ) -> Result<Done, CommandError> {
-    if let Some(holder) = change.as_ref().and_then(Change::loser) {
-        note_outcome(house, holder, failed).await?;
+    if let Some((change, holder)) = change.as_ref().and_then(|change| Some((change, change.loser()?))) {
+        note_outcome(house, holder, &change.before, failed).await?;
     }
     follow(house, change.as_ref()).await?;
     Ok(Done { job: super::jobs::get(house, job_id).await? })

@@ -114,7 +114,9 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
             lines.sort();
             lines
         }),
-        "register" | "beat" | "bury" | "remove" | "workers" => worker_command(store, name, args)?,
+        "register" | "beat" | "bury" | "remove" | "workers" | "worker-records" => {
+            worker_command(store, name, args)?
+        }
         _ => return Ok(None),
     }))
 }
@@ -317,6 +319,12 @@ fn worker_command(
     name: &str,
     args: &mut ArgumentConsumer<'_>,
 ) -> Result<Lines, Box<dyn Error>> {
+    if name == "worker-records" {
+        return Ok(show(store.worker_records(), |workers| {
+            let line = |worker: &Worker| format!("{} {:?}", worker.worker_id, worker.standing);
+            workers.iter().map(line).collect()
+        }));
+    }
     if name == "workers" {
         return Ok(show(store.workers(), |workers| {
             let line = |(worker, jobs): &(Worker, u64)| {

@@ -132,7 +132,7 @@ impl Batch<'_> {
         let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
         for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
             let worker: Worker = decode(row.try_get("record")?)?;
-            if !worker.takes_jobs() {
+            if !worker.may_claim() {
                 takers.remove(worker.worker_id.as_str());
             }
         }

@@ -303,6 +303,11 @@ pub(super) async fn worker(pool: &PgPool, worker_id: WorkerId) -> Result<Option<
     row.map(|row| decode(row.try_get(0)?)).transpose()
 }
 
+pub(super) async fn worker_records(pool: &PgPool) -> Result<Vec<Worker>, Error> {
+    let rows = query("SELECT record FROM agq.workers ORDER BY worker_id").fetch_all(pool).await?;
+    rows.iter().map(|row| decode(row.try_get(0)?)).collect()
+}
+
 pub(super) async fn workers(pool: &PgPool) -> Result<Vec<(Worker, u64)>, Error> {
     let sql = "SELECT record, (SELECT count(*) FROM agq.jobs WHERE holder = worker_id AND status = 1) \
          FROM agq.workers ORDER BY worker_id";

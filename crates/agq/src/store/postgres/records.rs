@@ -232,6 +232,10 @@ impl Records for PostgresStore {
         self.workers_seen.or_read(worker_id, || self.read(async move |pool| reads::worker(&pool, id).await))
     }
 
+    fn worker_records(&self) -> Answer<Vec<Worker>> {
+        self.read(async |pool| reads::worker_records(&pool).await)
+    }
+
     fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
         self.read(async |pool| reads::workers(&pool).await)
     }

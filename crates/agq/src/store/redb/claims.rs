@@ -55,7 +55,7 @@ impl Batch<'_> {
         while let Some((queue, job_id)) = self.next_for(claimant, now)? {
             // What the claimant is was looked at when it came; it may have waited since.
             let worker = self.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
-            if worker.transpose()?.is_some_and(|worker| !worker.takes_jobs()) {
+            if worker.transpose()?.is_some_and(|worker| !worker.may_claim()) {
                 return Ok(None);
             }
             let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;

@@ -370,13 +370,14 @@ pub(super) fn registration(read: &View<'_>, worker_id: &WorkerId) -> Result<Opti
     Ok(read.table(&REGISTRATIONS).get(worker_id.as_str())?.map(|told| told.value().to_owned()))
 }
 
+pub(super) fn worker_records(read: &View<'_>) -> Result<Vec<Worker>, Error> {
+    read.table(&WORKERS).iter()?.map(|entry| decode(entry?.1.value())).collect()
+}
+
 pub(super) fn workers(read: &View<'_>) -> Result<Vec<(Worker, u64)>, Error> {
-    let table = read.table(&WORKERS);
-    let mut found = Vec::new();
-    for entry in table.iter()? {
-        let worker: Worker = decode(entry?.1.value())?;
+    let with_held = |worker: Worker| {
         let held = held_by(read, worker.worker_id.as_str())?.len() as u64;
-        found.push((worker, held));
-    }
-    Ok(found)
+        Ok((worker, held))
+    };
+    worker_records(read)?.into_iter().map(with_held).collect()
 }

@@ -224,6 +224,10 @@ impl Records for RedbStore {
         self.read(|view| reads::worker(view, worker_id))
     }
 
+    fn worker_records(&self) -> Answer<Vec<Worker>> {
+        self.scan(reads::worker_records)
+    }
+
     fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
         self.scan(reads::workers)
     }

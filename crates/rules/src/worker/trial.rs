@@ -1,0 +1,91 @@
+//! The quarantine of a worker, and the trial jobs by which it ends.
+
+use agenix_protocol::time::Timestamp;
+
+use super::Worker;
+
+/// How long a quarantined worker waits for a trial: after the quarantine began, and after the trial before.
+pub const TRIAL_AFTER_MS: u64 = 5 * 60 * 1000;
+
+/// A worker gets no more jobs because it fails far more often than others; the first trial comes after [`TRIAL_AFTER_MS`].
+#[must_use]
+pub fn quarantined(known: &Worker, reason: &str, now: Timestamp) -> Worker {
+    let trial_at = Some(now.plus_ms(TRIAL_AFTER_MS));
+    Worker { quarantine: Some(reason.to_owned()), trial_at, is_on_trial: false, ..known.clone() }
+}
+
+/// A quarantined worker may be given one job; `None` where it is not quarantined, or its trial is still to come. A time that
+/// is further ahead than a trial can be is from before the clock was set back.
+pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
+    let at = known.trial_at.unwrap_or_default();
+    let is_due = at <= now || at.ms_since(now) > TRIAL_AFTER_MS;
+    let may_try = known.can_work() && known.quarantine.is_some() && is_due;
+    let trial_at = Some(now.plus_ms(TRIAL_AFTER_MS));
+    may_try.then(|| Worker { trial_at, is_on_trial: true, ..known.clone() })
+}
+
+/// No job was there for a trial: the next claim of the worker is its trial.
+pub fn untried(known: &Worker) -> Option<Worker> {
+    known.is_on_trial.then(|| Worker { trial_at: None, is_on_trial: false, ..known.clone() })
+}
+
+/// A job of a worker that is on trial has ended: success ends the quarantine, failure leaves it until the next trial.
+pub fn judged(known: &Worker, failed: bool) -> Option<Worker> {
+    let quarantine = known.quarantine.clone().filter(|_| failed);
+    known.is_on_trial.then(|| Worker { quarantine, is_on_trial: false, ..known.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{documents::parse, time::Timestamp};
+
+    use super::{TRIAL_AFTER_MS, judged, quarantined, tried, untried};
+    use crate::worker::{Told, Worker, dead, registered, told};
+
+    const NOW: Timestamp = Timestamp(1000);
+
+    fn worker() -> Worker {
+        let registration = parse(br#"{"worker_id":"w","capabilities":["sort"]}"#).unwrap();
+        registered(None, &registration, "c1", NOW).unwrap()
+    }
+
+    #[test]
+    fn a_quarantined_worker_is_tried_after_a_while_and_success_ends_it() {
+        let bad = quarantined(&worker(), "it fails", NOW);
+        let due = NOW.plus_ms(TRIAL_AFTER_MS);
+        assert!(!bad.may_claim() && tried(&bad, Timestamp(due.0 - 1)).is_none(), "it is not time yet");
+        let trial = tried(&bad, due).unwrap();
+        assert_eq!((trial.state(), trial.takes_jobs(), trial.may_claim()), ("quarantined", false, true));
+        assert!(tried(&trial, due).is_none(), "one trial at a time");
+        let failed = judged(&trial, true).unwrap();
+        assert_eq!((failed.state(), failed.may_claim()), ("quarantined", false));
+        assert!(tried(&failed, due).is_none() && tried(&failed, due.plus_ms(TRIAL_AFTER_MS)).is_some());
+        let well = judged(&trial, false).unwrap();
+        assert_eq!((well.state(), well.takes_jobs(), well.is_on_trial), ("active", true, false));
+        assert!(judged(&bad, false).is_none(), "a job of before the quarantine decides nothing");
+    }
+
+    #[test]
+    fn a_trial_without_a_job_is_made_up_for_at_once() {
+        let trial = tried(&quarantined(&worker(), "it fails", Timestamp(0)), Timestamp(TRIAL_AFTER_MS));
+        let untried = untried(&trial.unwrap()).unwrap();
+        assert!(!untried.may_claim() && tried(&untried, Timestamp(TRIAL_AFTER_MS)).is_some());
+    }
+
+    #[test]
+    fn a_trial_is_not_put_off_by_a_clock_that_was_ahead() {
+        let bad = quarantined(&worker(), "it fails", Timestamp(NOW.0 + 2 * TRIAL_AFTER_MS));
+        assert!(tried(&bad, NOW).is_some());
+    }
+
+    #[test]
+    fn who_drains_or_is_dead_is_not_tried() {
+        let bad = quarantined(&worker(), "it fails", Timestamp(0));
+        let later = Timestamp(TRIAL_AFTER_MS);
+        assert!(tried(&told(&bad, Some(Told::Drain)).unwrap(), later).is_none());
+        assert!(tried(&dead(&bad), later).is_none());
+        let trial = tried(&bad, later).unwrap();
+        assert!(!told(&trial, Some(Told::Drain)).unwrap().may_claim());
+        assert_eq!(told(&trial, None).unwrap().state(), "active");
+    }
+}
