@@ -11,7 +11,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{action, capability::Abilities, plan, rejection::Rejection, worker};
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use crate::check_refusal;
 
@@ -78,7 +78,7 @@ pub fn action_document(data: &[u8]) -> bool {
 
 /// What agq accepted can be run: the worker reads the input, and finds every field that the plan names.
 fn check_filled(plan: &Plan, input: &str) {
-    let input: Value = match parse(input.as_bytes()) {
+    let input: Box<RawValue> = match parse(input.as_bytes()) {
         Ok(input) => input,
         Err(error) => panic!("an input was accepted that no worker can read: {error}"),
     };

@@ -45,9 +45,7 @@ pub(crate) async fn run(
 
 fn read(job: &JobDocument, plans: &Plans) -> Result<Vec<Stage>, String> {
     let plan = plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
-    let input =
-        parse(job.inputs.get().as_bytes()).map_err(|error| format!("the input cannot be read: {error}"))?;
-    let mut stages = pipeline::stages(&plan, &input).map_err(|error| error.to_string())?;
+    let mut stages = pipeline::stages(&plan, &job.inputs).map_err(|error| error.to_string())?;
     if let Some(trace) = &job.traceparent {
         pipeline::tell_trace(&mut stages, trace);
     }

@@ -9,7 +9,7 @@ use agenix_protocol::{
     limits::DEFAULT_TASK_TIMEOUT_SECS,
     template::{self, TemplateError},
 };
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// By which processes hear of a trace (OpenTelemetry, environment variables as context carriers).
 const TRACE_VARIABLE: &str = "TRACEPARENT";
@@ -95,7 +95,7 @@ impl Progress {
 
 /// What has to be run for a plan on an input. A placeholder without its field is an error: agq checked the action, so
 /// this means that plan and input do not belong together.
-pub(crate) fn stages(plan: &Plan, input: &Value) -> Result<Vec<Stage>, TemplateError> {
+pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, TemplateError> {
     let mut stages: Vec<Stage> = Vec::new();
     for task in &plan.tasks {
         let command = command(task, input)?;
@@ -119,7 +119,7 @@ pub(crate) fn tell_trace(stages: &mut [Stage], traceparent: &str) {
     }
 }
 
-fn command(task: &Task, input: &Value) -> Result<Command, TemplateError> {
+fn command(task: &Task, input: &RawValue) -> Result<Command, TemplateError> {
     let fill = |text: &String| template::fill(text, input);
     let stdin = match (&task.stdin, &task.stdin_file, task.input_from_task) {
         (_, _, Some(_)) if task.stream => Stdin::Pipe,
@@ -150,9 +150,13 @@ fn command(task: &Task, input: &Value) -> Result<Command, TemplateError> {
 #[cfg(test)]
 mod tests {
     use agenix_protocol::documents::{Plan, parse};
-    use serde_json::json;
+    use serde_json::value::RawValue;
 
-    use super::{Progress, Stderr, Stdin, Stdout, stages, tell_trace};
+    use super::{Progress, Stage, Stderr, Stdin, Stdout, TemplateError, tell_trace};
+
+    fn stages(plan: &Plan, input: &str) -> Result<Vec<Stage>, TemplateError> {
+        super::stages(plan, serde_json::from_str::<&RawValue>(input).unwrap())
+    }
 
     fn plan(tasks: &str) -> Plan {
         parse(format!(r#"{{"tasks":[{tasks}]}}"#).as_bytes()).unwrap()
@@ -165,7 +169,7 @@ mod tests {
                {"task_number":2,"command":"tr","input_from_task":1,"stream":true},
                {"task_number":3,"command":"sort","input_from_task":2}"#,
         );
-        let stages = stages(&plan, &json!({"f": "a b"})).unwrap();
+        let stages = stages(&plan, r#"{"f": "a b"}"#).unwrap();
         let shape: Vec<Vec<_>> =
             stages.iter().map(|s| s.commands.iter().map(|c| (&c.stdin, &c.stdout)).collect()).collect();
         assert_eq!(
@@ -186,7 +190,7 @@ mod tests {
                {"task_number":3,"command":"tr","input_from_task":2,"stream":true},
                {"task_number":4,"command":"sort","input_from_task":3}"#,
         );
-        let stages = stages(&plan, &json!({})).unwrap();
+        let stages = stages(&plan, "{}").unwrap();
         let at = |stage| Progress::at(&stages, stage).map(|now| (now.current_task, now.percent));
         assert_eq!([at(0), at(1), at(2)], [Some((1, 0.0)), Some((2, 25.0)), Some((4, 75.0))]);
         assert_eq!(at(3), None);
@@ -197,7 +201,7 @@ mod tests {
         let tasks = r#""tasks":[{"task_number":1,"command":"sort","stdin_file":"{{input.f}}","stderr":"&1"},
             {"task_number":2,"command":"wc","stderr":"{{input.f}}.err"}]"#;
         let plan = parse::<Plan>(format!(r#"{{"pipefail":false,{tasks}}}"#).as_bytes()).unwrap();
-        let stages = stages(&plan, &json!({"f": "a b"})).unwrap();
+        let stages = stages(&plan, r#"{"f": "a b"}"#).unwrap();
         let of =
             |at: usize| (&stages[at].commands[0].stdin, &stages[at].commands[0].stderr, stages[at].pipefail);
         assert_eq!(of(0), (&Stdin::File("a b".into()), &Stderr::Stdout, false));
@@ -210,7 +214,7 @@ mod tests {
             r#"{"task_number":1,"command":"env"},
                {"task_number":2,"command":"env","env":{"TRACEPARENT":"own"}}"#,
         );
-        let mut stages = stages(&plan, &json!({})).unwrap();
+        let mut stages = stages(&plan, "{}").unwrap();
         tell_trace(&mut stages, "00-t-p-01");
         let trace = |at: usize| {
             stages[at].commands[0].env.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>()
@@ -224,8 +228,20 @@ mod tests {
 
     #[test]
     fn a_missing_field_is_an_error() {
-        assert!(
-            stages(&plan(r#"{"task_number":1,"command":"cat","stdin":"{{input.f}}"}"#), &json!({})).is_err()
+        assert!(stages(&plan(r#"{"task_number":1,"command":"cat","stdin":"{{input.f}}"}"#), "{}").is_err());
+    }
+
+    #[test]
+    fn numbers_reach_every_part_of_a_task_as_they_were_written() {
+        let plan = plan(
+            r#"{"task_number":1,"command":"echo","args":["{{input.n}}"],"env":{"N":"{{input.n}}"},
+                "cwd":"/{{input.n}}","stdin":"{{input.n}}"}"#,
         );
+        let big = "123456789012345678901234567890";
+        let stages = stages(&plan, &format!(r#"{{"n":{big}}}"#)).unwrap();
+        let command = &stages[0].commands[0];
+        assert_eq!((&*command.args[0], &*command.env[0].1), (big, big));
+        assert_eq!(command.cwd.as_deref(), Some(&*format!("/{big}")));
+        assert_eq!(command.stdin, Stdin::Text(big.into()));
     }
 }

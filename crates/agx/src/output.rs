@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
+use agenix_protocol::{documents::to_json, template::compact};
 use serde::Serialize;
 use serde_json::json;
 
@@ -16,6 +17,14 @@ pub(crate) struct Output {
     pub(crate) is_json: bool,
 }
 
+/// A document as it is printed, on one line; numbers in it stay as they were submitted.
+#[derive(Serialize)]
+struct Shown<'s, T> {
+    data: &'s T,
+    kind: &'s str,
+    schema: &'s str,
+}
+
 impl Output {
     /// Shows a result: as a document, or as the text that `human` makes of it.
     pub(crate) fn show<T: Serialize>(
@@ -26,7 +35,8 @@ impl Output {
     ) -> Result<(), Failure> {
         let mut out = std::io::stdout().lock();
         if self.is_json {
-            writeln!(out, "{}", json!({"schema": SCHEMA, "kind": kind, "data": data}))?;
+            let document = to_json(&Shown { data, kind, schema: SCHEMA });
+            writeln!(out, "{}", compact(&document))?;
         } else {
             let text = human(data);
             out.write_all(text.as_bytes())?;
@@ -73,6 +83,40 @@ impl Output {
     }
 }
 
+/// A JSON text with a line for each part; numbers in it stay as they are written.
+pub(crate) fn pretty(json: &str) -> String {
+    let json = compact(json);
+    let (mut depth, mut is_in_text, mut is_escaped) = (0, false, false);
+    let mut lines = String::with_capacity(json.len() * 2);
+    let mut chars = json.chars().peekable();
+    while let Some(c) = chars.next() {
+        let is_empty = matches!((c, chars.peek()), ('{', Some('}')) | ('[', Some(']')));
+        if is_in_text {
+            is_in_text = is_escaped || c != '"';
+            is_escaped = !is_escaped && c == '\\';
+            lines.push(c);
+            continue;
+        }
+        is_in_text = c == '"';
+        let breaks_before = matches!(c, '}' | ']') && !lines.ends_with(['{', '[']);
+        match c {
+            '{' | '[' if !is_empty => depth += 1,
+            '}' | ']' if breaks_before => depth -= 1,
+            _ => {}
+        }
+        if breaks_before {
+            lines = lines + "\n" + &"  ".repeat(depth);
+        }
+        lines.push(c);
+        match c {
+            ':' => lines.push(' '),
+            ',' | '{' | '[' if !is_empty => lines = lines + "\n" + &"  ".repeat(depth),
+            _ => {}
+        }
+    }
+    lines
+}
+
 /// A number, and the word for one or for several of it.
 pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
@@ -102,7 +146,24 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{jobs, table};
+    use super::{jobs, pretty, table};
+
+    #[test]
+    fn a_text_is_made_pretty_and_numbers_stay() {
+        let json = r#"{"a": 1.10, "b":[18446744073709551616, {}], "c": "x, {y\"", "d": []}"#;
+        let lines = [
+            "{",
+            "  \"a\": 1.10,",
+            "  \"b\": [",
+            "    18446744073709551616,",
+            "    {}",
+            "  ],",
+            "  \"c\": \"x, {y\\\"\",",
+            "  \"d\": []",
+            "}",
+        ];
+        assert_eq!(pretty(json), lines.join("\n"));
+    }
 
     #[test]
     fn one_is_one() {

@@ -1,7 +1,7 @@
 //! What is submitted later, as calls: schedules and workflows.
 
 use agenix_protocol::request::{Page, Request};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::{
     calls::{field, optional_document, texts},
@@ -40,7 +40,7 @@ impl Connection {
     }
 
     /// SCHEDULE.GET
-    pub async fn schedule(&mut self, name: &str) -> Result<Option<Value>, ClientError> {
+    pub async fn schedule(&mut self, name: &str) -> Result<Option<Box<RawValue>>, ClientError> {
         optional_document(self.call(&Request::ScheduleGet { name: name.to_owned() }).await?)
     }
 
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     /// WORKFLOW.STATUS
-    pub async fn workflow(&mut self, workflow_id: &str) -> Result<Option<Value>, ClientError> {
+    pub async fn workflow(&mut self, workflow_id: &str) -> Result<Option<Box<RawValue>>, ClientError> {
         let request = Request::WorkflowStatus { workflow_id: workflow_id.to_owned() };
         optional_document(self.call(&request).await?)
     }

@@ -1,8 +1,12 @@
 //! Placeholders in a plan: `{{input.field}}` stands for a field of the job's input (design, decision 10).
 //!
-//! A value is data: it is put into the one text it stands in and never becomes two arguments.
+//! A value is data: it is put into the one text it stands in and never becomes two arguments. Numbers keep the text that the
+//! submitter wrote: an input is read piece by piece, and no number becomes a float on its way.
 
-use serde_json::Value;
+use std::{borrow::Cow, fmt};
+
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Value, value::RawValue};
 
 /// Why a template cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,8 +64,39 @@ pub fn lookup<'v>(input: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(input, |value, part| value.get(part))
 }
 
-/// `template` with the values of `input` put in: text as it is, everything else as its JSON.
-pub fn fill(template: &str, input: &Value) -> Result<String, TemplateError> {
+/// The JSON text of the value at a dotted path of `input`; of a name that is there twice, the last counts.
+fn raw_lookup<'v>(input: &'v RawValue, path: &str) -> Option<&'v RawValue> {
+    path.split('.').try_fold(input, |value, part| {
+        let mut object = serde_json::Deserializer::from_str(value.get());
+        object.deserialize_map(FieldOf(part)).ok().flatten()
+    })
+}
+
+/// Reads one field of an object.
+struct FieldOf<'p>(&'p str);
+
+impl<'v> Visitor<'v> for FieldOf<'_> {
+    type Value = Option<&'v RawValue>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'v>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(name) = map.next_key::<Cow<'_, str>>()? {
+            if name == self.0 {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// `template` with the values of `input` put in: text as it is, everything else as its JSON, without blanks, as it was submitted.
+pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
     if !template.contains("{{") {
         return Ok(template.to_owned());
     }
@@ -69,34 +104,96 @@ pub fn fill(template: &str, input: &Value) -> Result<String, TemplateError> {
     for piece in pieces(template)? {
         match piece {
             Piece::Text(text) => filled.push_str(text),
-            Piece::Field(path) => match lookup(input, path) {
-                None => return Err(TemplateError::Missing(path.to_owned())),
-                Some(Value::String(text)) => filled.push_str(text),
-                Some(other) => filled.push_str(&other.to_string()),
-            },
+            Piece::Field(path) => {
+                let missing = || TemplateError::Missing(path.to_owned());
+                let value = raw_lookup(input, path).ok_or_else(missing)?.get();
+                match serde_json::from_str::<String>(value) {
+                    Ok(text) => filled.push_str(&text),
+                    Err(_no_text) => filled.push_str(&compact(value)),
+                }
+            }
         }
     }
     Ok(filled)
 }
 
+/// A JSON text without the blanks between its parts; everything else stays as it is written.
+pub fn compact(json: &str) -> Cow<'_, str> {
+    let is_blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r');
+    if !json.contains(is_blank) {
+        return json.into();
+    }
+    let (mut is_in_text, mut is_escaped) = (false, false);
+    let mut kept = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_in_text {
+            is_in_text = is_escaped || c != '"';
+            is_escaped = !is_escaped && c == '\\';
+        } else if is_blank(c) {
+            continue;
+        } else {
+            is_in_text = c == '"';
+        }
+        kept.push(c);
+    }
+    kept.into()
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::value::RawValue;
 
-    use super::{TemplateError, fields, fill};
+    use super::{TemplateError, compact, fields};
+
+    fn fill(template: &str, input: &str) -> Result<String, TemplateError> {
+        super::fill(template, serde_json::from_str::<&RawValue>(input).unwrap())
+    }
 
     #[test]
     fn values_are_data() {
-        let input = json!({"file": "a b; rm -rf {{input.n}}", "n": 3, "deep": {"er": true}});
-        assert_eq!(fill("--in={{input.file}}", &input).unwrap(), "--in=a b; rm -rf {{input.n}}");
-        assert_eq!(fill("{{ input.n }}/{{input.deep.er}}", &input).unwrap(), "3/true");
-        assert_eq!(fill("plain } text", &input).unwrap(), "plain } text");
+        let input = r#"{"file": "a b; rm -rf {{input.n}}", "n": 3, "deep": {"er": true}}"#;
+        assert_eq!(fill("--in={{input.file}}", input).unwrap(), "--in=a b; rm -rf {{input.n}}");
+        assert_eq!(fill("{{ input.n }}/{{input.deep.er}}", input).unwrap(), "3/true");
+        assert_eq!(fill("plain } text", input).unwrap(), "plain } text");
+    }
+
+    #[test]
+    fn numbers_keep_their_text() {
+        for number in [
+            "0",
+            "-0",
+            "0.0",
+            "1.10",
+            "1E5",
+            "1e+5",
+            "-1.5e-7",
+            "0.1000000000000000055",
+            "9007199254740993",
+            "18446744073709551615",
+            "18446744073709551616",
+            "123456789012345678901234567890",
+            "1e400",
+        ] {
+            let input = format!(r#"{{"n": {number}, "deep": {{"list": [{number}, {{"n": {number}}}]}}}}"#);
+            assert_eq!(fill("{{input.n}}", &input).as_deref(), Ok(number));
+            let list = format!("[{number},{{\"n\":{number}}}]");
+            assert_eq!(fill("{{input.deep.list}}", &input), Ok(list));
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_its_json_without_blanks() {
+        let input = "{\"a\" : { \"z\":\t\"a \\\" b\",\n\"b\": [ ] }, \"t\": \"\\u0041 \\\\\", \"x\": null}";
+        assert_eq!(fill("{{input.a}}", input).unwrap(), r#"{"z":"a \" b","b":[]}"#);
+        assert_eq!(fill("{{input.t}}|{{input.x}}", input).unwrap(), "A \\|null");
+        assert_eq!(fill("{{input.x.y}}", input), Err(TemplateError::Missing("x.y".into())));
+        assert_eq!(fill("{{input.n}}", r#"{"n":1,"\u006e":2}"#).unwrap(), "2", "the last of a name counts");
+        assert_eq!(compact(r#"{"a\\": "b "}"#), r#"{"a\\":"b "}"#);
     }
 
     #[test]
     fn errors_say_what_is_wrong() {
-        let input = json!({});
-        assert_eq!(fill("{{input.file}}", &input), Err(TemplateError::Missing("file".into())));
+        assert_eq!(fill("{{input.file}}", "{}"), Err(TemplateError::Missing("file".into())));
         assert_eq!(fields("{{input.file"), Err(TemplateError::Unclosed));
         assert_eq!(fields("{{env.HOME}}"), Err(TemplateError::NotAnInput("env.HOME".into())));
         let text = fields("{{x}}").unwrap_err().to_string();

@@ -4,13 +4,15 @@ use agenix_protocol::{
     documents::{parse_object, to_json},
     request::Page,
     resp::Reply,
+    time::Timestamp,
 };
 use agenix_rules::{
     cron::{Overlap, Schedule, Wanted, check_name},
     rejection::Rejection,
     workflow::Seen,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use tracing::{error, info};
 
 use super::{
@@ -94,6 +96,17 @@ pub(crate) async fn run_due(house: &House) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// The clock was set back: schedules wait for times that were reckoned from a later one.
+pub(crate) async fn reckon_anew(house: &House) -> Result<(), CommandError> {
+    let now = house.clock.now();
+    for (name, note) in house.store.notes(NoteKind::Cron).await? {
+        if read(&name, &note).is_ok_and(|schedule| schedule.reckoned_anew(now).is_some()) {
+            change(house, &name, move |known| known.reckoned_anew(now)).await?;
+        }
+    }
+    Ok(())
+}
+
 /// First it is decided, with the id that the run will have, then it is submitted: a crash between the two submits nothing twice.
 async fn run(house: &House, schedule: &Schedule) -> Result<(), CommandError> {
     let decided = match &schedule.pending_id {
@@ -155,28 +168,47 @@ async fn change(
     Ok(house.store.decide_note(NoteKind::Cron, name, Box::new(rule)).await??)
 }
 
+/// A schedule as it is shown; what it submits stays as it was written.
+#[derive(Debug, Serialize)]
+pub(crate) struct Shown {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<Box<RawValue>>,
+    created_at: Timestamp,
+    enabled: bool,
+    expression: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_template: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_run_at: Option<Timestamp>,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_run_at: Option<Timestamp>,
+    overlap_policy: Overlap,
+    runs: u64,
+    timezone: String,
+}
+
 /// A schedule as it is shown.
-pub(crate) fn shown(schedule: &Schedule) -> Value {
-    let mut cron = json!({
-        "name": schedule.name,
-        "expression": schedule.expression,
-        "timezone": schedule.timezone,
-        "overlap_policy": schedule.overlap_policy,
-        "enabled": schedule.enabled,
-        "created_at": schedule.created_at,
-        "runs": schedule.runs,
-    });
-    let name = if schedule.is_action() { "action" } else { "job_template" };
-    // It was read when it was set: see `deferred::check`.
-    cron[name] = serde_json::from_str(schedule.template.get()).unwrap_or_default();
-    let times = [("next_run_at", schedule.next_run_at), ("last_run_at", schedule.last_run_at)];
-    for (name, at) in times.into_iter().filter_map(|(name, at)| Some((name, at?))) {
-        cron[name] = json!(at);
+pub(crate) fn shown(schedule: Schedule) -> Shown {
+    let is_action = schedule.is_action();
+    let (action, job_template) =
+        if is_action { (Some(schedule.template), None) } else { (None, Some(schedule.template)) };
+    Shown {
+        action,
+        created_at: schedule.created_at,
+        enabled: schedule.enabled,
+        expression: schedule.expression,
+        job_template,
+        last_id: schedule.last_id,
+        last_run_at: schedule.last_run_at,
+        name: schedule.name,
+        next_run_at: schedule.next_run_at,
+        overlap_policy: schedule.overlap_policy,
+        runs: schedule.runs,
+        timezone: schedule.timezone,
     }
-    if let Some(id) = &schedule.last_id {
-        cron["last_id"] = id.as_str().into();
-    }
-    cron
 }
 
 /// SCHEDULE.SET
@@ -190,7 +222,7 @@ pub(super) async fn set_command(house: &House, json: &[u8]) -> Outcome {
 /// SCHEDULE.GET
 pub(super) async fn get_command(house: &House, name: &str) -> Outcome {
     match get(house, name).await {
-        Ok(schedule) => Ok(bulk(&shown(&schedule))),
+        Ok(schedule) => Ok(bulk(&shown(schedule))),
         Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Nil),
         Err(error) => Err(error),
     }

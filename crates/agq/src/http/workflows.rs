@@ -1,14 +1,18 @@
 //! Cron jobs and workflows.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use agenix_protocol::request::Access;
+use agenix_protocol::{documents::to_json, request::Access};
 use agenix_rules::{cron, workflow::Wanted};
 use axum::{
     extract::{Path, State},
     http::StatusCode,
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 
 use super::{
     Desk,
@@ -17,13 +21,34 @@ use super::{
 };
 use crate::commands::{schedule, workflow};
 
+/// A schedule in an answer.
+#[derive(Serialize)]
+struct OneCron {
+    cron: schedule::Shown,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deleted: Option<bool>,
+}
+
+impl OneCron {
+    fn of(schedule: cron::Schedule) -> Self {
+        Self { cron: schedule::shown(schedule), deleted: None }
+    }
+}
+
+/// All schedules in an answer.
+#[derive(Serialize)]
+struct Crons {
+    crons: Vec<schedule::Shown>,
+    pagination: Value,
+}
+
 /// `POST cron`
 pub(super) async fn add_cron(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
     guest.may(Access::Client)?;
     let wanted: cron::Wanted = sent.object()?;
     let schedule = schedule::set(&desk.house, wanted, false).await?;
     let location = format!("/ojs/v1/cron/{}", schedule.name);
-    Ok(created(&json!({"cron": schedule::shown(&schedule)}), &location))
+    Ok(created(&OneCron::of(schedule), &location))
 }
 
 /// `PUT cron/{name}`
@@ -34,26 +59,26 @@ pub(super) async fn set_cron(
     sent: Sent,
 ) -> Answer {
     guest.may(Access::Client)?;
-    let mut document: serde_json::Map<String, Value> = sent.object()?;
-    document.insert("name".into(), name.into());
-    let wanted = serde_json::from_str(&Value::Object(document).to_string());
-    let wanted = wanted.map_err(|error| Refusal::invalid(error.to_string()))?;
+    let mut document: BTreeMap<String, Box<RawValue>> = sent.object()?;
+    let invalid = |error: serde_json::Error| Refusal::invalid(error.to_string());
+    document.insert("name".into(), to_raw_value(&name).map_err(invalid)?);
+    let wanted = serde_json::from_str(&to_json(&document)).map_err(invalid)?;
     let schedule = schedule::set(&desk.house, wanted, true).await?;
-    Ok(ok(&json!({"cron": schedule::shown(&schedule)})))
+    Ok(ok(&OneCron::of(schedule)))
 }
 
 /// `GET cron`
 pub(super) async fn crons(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
     guest.may(Access::Client)?;
-    let crons: Vec<Value> = schedule::list(&desk.house).await?.iter().map(schedule::shown).collect();
-    let total = crons.len();
-    Ok(ok(&json!({"crons": crons, "pagination": {"total": total, "has_more": false}})))
+    let crons: Vec<_> = schedule::list(&desk.house).await?.into_iter().map(schedule::shown).collect();
+    let pagination = json!({"total": crons.len(), "has_more": false});
+    Ok(ok(&Crons { crons, pagination }))
 }
 
 /// `GET cron/{name}`
 pub(super) async fn cron(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
     guest.may(Access::Client)?;
-    Ok(ok(&json!({"cron": schedule::shown(&schedule::get(&desk.house, &name).await?)})))
+    Ok(ok(&OneCron::of(schedule::get(&desk.house, &name).await?)))
 }
 
 /// `DELETE cron/{name}`
@@ -63,7 +88,8 @@ pub(super) async fn delete_cron(
     Path(name): Path<String>,
 ) -> Answer {
     guest.may(Access::Client)?;
-    Ok(ok(&json!({"deleted": true, "cron": schedule::shown(&schedule::delete(&desk.house, &name).await?)})))
+    let cron = OneCron::of(schedule::delete(&desk.house, &name).await?);
+    Ok(ok(&OneCron { deleted: Some(true), ..cron }))
 }
 
 /// `POST workflows`
@@ -86,7 +112,7 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer 
 /// `GET workflows/{id}`
 pub(super) async fn get(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
     guest.may(Access::Client)?;
-    Ok(ok(&json!({"workflow": workflow::shown(&workflow::get(&desk.house, &id).await?)})))
+    Ok(ok(&json!({"workflow": workflow::shown(&workflow::look_at(&desk.house, &id).await?)})))
 }
 
 /// `DELETE workflows/{id}`

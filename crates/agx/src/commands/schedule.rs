@@ -7,7 +7,7 @@ use crate::{
     cli::ServerArgs,
     documents::{Named, ScheduleSet},
     failure::Failure,
-    output::Output,
+    output::{Output, pretty},
 };
 
 const HELP: &str = "see the schedules with `agx schedule list`";
@@ -24,9 +24,7 @@ pub(super) async fn set(server: &ServerArgs, file: &Path, output: Output) -> Res
 pub(super) async fn get(server: &ServerArgs, name: &str, output: Output) -> Result<(), Failure> {
     let schedule = server.connect().await?.schedule(name).await?;
     let schedule = schedule.ok_or_else(|| Failure::not_found("schedule", &name, HELP))?;
-    output.show("schedule.get", &schedule, |schedule| {
-        serde_json::to_string_pretty(schedule).unwrap_or_default()
-    })
+    output.show("schedule.get", &schedule, |schedule| pretty(schedule.get()))
 }
 
 pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Failure> {

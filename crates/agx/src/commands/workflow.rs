@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::read;
 use crate::{
@@ -25,11 +25,12 @@ pub(super) async fn status(server: &ServerArgs, workflow_id: &str, output: Outpu
     let workflow = server.connect().await?.workflow(workflow_id).await?;
     let help = "see the workflows with `agx workflow list`";
     let workflow = workflow.ok_or_else(|| Failure::not_found("workflow", &workflow_id, help))?;
-    output.show("workflow.status", &workflow, text)
+    output.show("workflow.status", &workflow, |workflow| text(workflow))
 }
 
 /// A line for the workflow, and one for each step.
-fn text(workflow: &Value) -> String {
+fn text(workflow: &RawValue) -> String {
+    let workflow: Value = serde_json::from_str(workflow.get()).unwrap_or_default();
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut lines = vec![format!("workflow {}: {}", word(&workflow["id"]), word(&workflow["state"]))];
     let steps = ["steps", "jobs"].into_iter().find_map(|name| workflow[name].as_array());

@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{JobStatus, Status, Task, TaskResult},
     template,
 };
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{
     feed::Input,
@@ -108,8 +108,8 @@ impl Delivery {
 
 /// The tasks with an input put in.
 pub(crate) fn filled(tasks: &[Task], input: &str) -> Vec<Task> {
-    let input: Value = serde_json::from_str(input).unwrap_or_default();
-    let fill = |text: &String| template::fill(text, &input).unwrap_or_else(|_| text.clone());
+    let input = serde_json::from_str::<&RawValue>(input).unwrap_or(RawValue::NULL);
+    let fill = |text: &String| template::fill(text, input).unwrap_or_else(|_| text.clone());
     let filled = |task: &Task| Task {
         args: task.args.iter().map(fill).collect(),
         env: task.env.iter().map(|(name, value)| (name.clone(), fill(value))).collect(),

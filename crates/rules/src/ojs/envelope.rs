@@ -286,8 +286,11 @@ fn read_unique(
     queue: &str,
 ) -> Result<Unique, Rejection> {
     let keys = unique.texts("keys")?.unwrap_or_else(|| ["type", "queue", "args"].map(String::from).into());
-    let args = value_of(document, "args")?.unwrap_or_default();
-    let meta = value_of(document, "meta")?.unwrap_or_default();
+    let exact_of = |field: &str| -> Result<Value, Rejection> {
+        let is_there = value_of(document, field)?.is_some();
+        Ok(document.get(field).filter(|_| is_there).map(|raw| exact(raw)).unwrap_or_default())
+    };
+    let (args, meta) = (exact_of("args")?, exact_of("meta")?);
     let mut common: BTreeMap<String, Value> = BTreeMap::new();
     for key in keys {
         let value = match key.as_str() {
@@ -314,6 +317,27 @@ fn read_unique(
         states: unique.texts("states")?.unwrap_or_else(|| COUNTING.map(String::from).into()),
         period_ms: unique.period()?,
     })
+}
+
+/// A value in which no two whole numbers become the same: one that fits no integer type stands there as text.
+fn exact(raw: &RawValue) -> Value {
+    let text = raw.get();
+    match text.as_bytes().first() {
+        Some(b'{') => {
+            let fields: Document = serde_json::from_str(text).unwrap_or_default();
+            Value::Object(fields.into_iter().map(|(name, value)| (name, exact(&value))).collect())
+        }
+        Some(b'[') => {
+            let items: Vec<Box<RawValue>> = serde_json::from_str(text).unwrap_or_default();
+            items.iter().map(|item| exact(item)).collect()
+        }
+        _ => match serde_json::from_str(text).unwrap_or_default() {
+            Value::Number(number) if number.is_f64() && !text.contains(['.', 'e', 'E']) => {
+                Value::String(format!("\0{text}"))
+            }
+            other => other,
+        },
+    }
 }
 
 /// The fields of an object that were chosen.

@@ -101,6 +101,9 @@ fn the_same_in_another_order_is_the_same() {
     };
     assert_eq!(key(r#"[{"a":1,"b":2}]"#), key(r#"[ {"b":2, "a":1} ]"#));
     assert_ne!(key("[1]"), key("[2]"));
+    assert_ne!(key("[18446744073709551616]"), key("[18446744073709551617]"), "they are one float");
+    assert_ne!(key(r#"[{"n":-18446744073709551616}]"#), key(r#"[{"n":-18446744073709551617}]"#));
+    assert_eq!(key("[1.10]"), key("[1.1]"));
 }
 
 #[test]
