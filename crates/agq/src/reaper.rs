@@ -14,12 +14,12 @@ use agenix_rules::{
 use tracing::{error, info, warn};
 
 use crate::{
-    commands::{detach, hand_back_all, schedule, take_all, wake_due, workflow},
+    commands::{detach, hand_back_all, limits, schedule, take_all, wake_due, workflow},
     error::CommandError,
     herald::tell_of_worker,
     house::{House, is_connection, node_of},
     keys,
-    store::{JobRule, Keep, NoteKind, Promise},
+    store::{JobRule, Keep, Promise},
 };
 
 /// Longest time between two rounds: how late a retry or a lost worker may be noticed, and how much a crash may forget
@@ -103,13 +103,14 @@ async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), Com
             break;
         }
     }
-    wake_under_limits(house).await?;
+    limits::wake_waiting(house).await?;
     schedule::run_due(house).await?;
     workflow::advance_all(house).await?;
     forget_old_jobs(house).await?;
     if house.pace.is_due(house.clock.now()) {
         house.pace.note(house.clock.now(), &house.store.totals().await?);
         forget_old_workflows(house).await?;
+        house.store.forget_limits(house.clock.now()).await?;
     }
     for _step in 0..MAX_DUE_STEPS {
         if keys::expire(&*house.store, house.clock.now(), MAX_DUE).await? < MAX_DUE {
@@ -220,13 +221,16 @@ async fn excuse(house: &House, unseen_ms: u64) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The clock was set back: jobs wait for times that were reckoned from a later one, and would wait for too long.
+/// The clock was set back: jobs, schedules and limits wait for times that were reckoned from a later one, and would wait for too
+/// long.
 async fn reckon_anew(house: &House) -> Result<(), CommandError> {
     // What is on its way to the store was reckoned from the clock before.
     house.store.settled().await?;
     let now = house.clock.now();
     let ahead = house.store.waits(now, Box::new(move |job| job::is_reckoned_ahead(job, now))).await?;
     let mut delays = BTreeMap::new();
+    schedule::reckon_anew(house).await?;
+    limits::reckon_anew(house).await?;
     for step in ahead.chunks(MAX_DUE) {
         let mut answers = Vec::with_capacity(step.len());
         for job in step {
@@ -247,14 +251,6 @@ async fn reckon_anew(house: &House) -> Result<(), CommandError> {
         for answer in answers {
             answer.await??;
         }
-    }
-    Ok(())
-}
-
-/// A limit may let jobs begin again by time alone: whoever waits for one looks again.
-async fn wake_under_limits(house: &House) -> Result<(), CommandError> {
-    if !house.store.notes(NoteKind::Limit).await?.is_empty() {
-        house.store.arrivals().announce_all();
     }
     Ok(())
 }

@@ -1,14 +1,17 @@
 //! Schedules: what is submitted again and again, and when next (ojs-cron).
 
+mod when;
+
 use agenix_protocol::time::Timestamp;
-use chrono::{DateTime, Utc};
-use chrono_tz::Tz;
-use croner::parser::{CronParser, Seconds, Year};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
+pub use when::next;
+
 use crate::rejection::Rejection;
 
+/// A run of less than this ahead is no second time due when the clock was set back, in milliseconds.
+const SMALL_STEP_MS: u64 = 60_000;
 /// Most bytes in a schedule's name.
 const MAX_NAME_BYTES: usize = 128;
 
@@ -132,6 +135,16 @@ impl Schedule {
         }
     }
 
+    /// The clock was set back: the schedule, where its next run was reckoned from a time that is still to come. A run of the minute
+    /// that comes again is not done again.
+    pub fn reckoned_anew(&self, now: Timestamp) -> Option<Self> {
+        let is_small = |last: &Timestamp| last.ms_since(now) <= SMALL_STEP_MS;
+        let from = self.last_run_at.filter(is_small).map_or(now, |last| last.max(now));
+        let next = next(&self.expression, &self.timezone, from).ok()?;
+        let is_ahead = self.next_run_at.is_some_and(|at| at > next);
+        is_ahead.then(|| Self { next_run_at: Some(next), ..self.clone() })
+    }
+
     /// What it had decided on is submitted, as the job or action of this id.
     #[must_use]
     pub fn submitted(&self, id: &str) -> Self {
@@ -173,32 +186,6 @@ pub fn check_name(name: &str) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// The next time after `after` that an expression names in a time zone.
-pub fn next(expression: &str, timezone: &str, after: Timestamp) -> Result<Timestamp, Rejection> {
-    let zone: Tz = timezone.parse().map_err(|_| {
-        invalid(format!(
-            "timezone '{timezone}' is not known: use a name of the IANA's database, such as Europe/Berlin"
-        ))
-    })?;
-    let is_word = expression.starts_with('@');
-    if !is_word && expression.split_whitespace().count() != 5 {
-        return Err(invalid(format!(
-            "expression '{expression}' is not valid: give minute, hour, day, month and weekday, or a word such as @daily"
-        )));
-    }
-    let parser =
-        CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).dom_and_dow(false).build();
-    let cron = parser
-        .parse(expression)
-        .map_err(|error| invalid(format!("expression '{expression}' is not valid: {error}")))?;
-    let after = i64::try_from(after.0).ok().and_then(DateTime::<Utc>::from_timestamp_millis);
-    let after = after.ok_or_else(|| invalid("no time comes after this one"))?.with_timezone(&zone);
-    let next = cron.find_next_occurrence(&after, false);
-    let next =
-        next.map_err(|error| invalid(format!("expression '{expression}' names no time to come: {error}")))?;
-    u64::try_from(next.timestamp_millis()).map(Timestamp).map_err(|_| invalid("it names a time before 1970"))
-}
-
 #[cfg(test)]
 mod tests {
     use agenix_protocol::time::Timestamp;
@@ -230,14 +217,86 @@ mod tests {
         assert_eq!(after("@weekly", "UTC", "2026-11-22T10:00:00Z"), "2026-11-29T00:00:00.000Z");
     }
 
+    /// The runs of a schedule in Berlin, one after the other. Clocks go forward at 2 on 2026-03-29, back at 3 on 2026-10-25.
+    fn in_berlin(expression: &str, mut now: &str, runs: [&'static str; 3]) {
+        for run in runs {
+            assert_eq!(after(expression, "Europe/Berlin", now), run, "{expression} after {now}");
+            now = run;
+        }
+    }
+
     #[test]
-    fn an_hour_that_comes_twice_or_never_is_one_run() {
-        // Clocks go forward at 2 on 2026-03-29, back at 3 on 2026-10-25.
-        let forward = after("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z");
-        assert!(forward.starts_with("2026-03-29T01:"), "{forward}");
-        let first = after("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z");
-        assert_eq!(first, "2026-10-25T00:30:00.000Z");
-        assert_eq!(after("30 2 * * *", "Europe/Berlin", &first), "2026-10-26T01:30:00.000Z");
+    fn an_hour_that_comes_twice_is_one_run_of_a_named_hour() {
+        let (evening, next_day) = ("2026-10-24T20:00:00Z", "2026-10-26T01:30:00.000Z");
+        in_berlin("30 2 * * *", evening, ["2026-10-25T00:30:00.000Z", next_day, "2026-10-27T01:30:00.000Z"]);
+        let quarters = ["2026-10-25T00:15:00.000Z", "2026-10-25T00:45:00.000Z", "2026-10-26T01:15:00.000Z"];
+        in_berlin("15,45 2 * * *", evening, quarters);
+        let hours = ["2026-10-25T00:00:00.000Z", "2026-10-25T02:00:00.000Z", "2026-10-26T01:00:00.000Z"];
+        in_berlin("0 2,3 * * *", evening, hours);
+        let every = ["2026-10-25T00:30:00.000Z", "2026-10-25T01:30:00.000Z", "2026-10-25T02:30:00.000Z"];
+        in_berlin("30 * * * *", "2026-10-25T00:00:00Z", every);
+    }
+
+    #[test]
+    fn what_falls_into_an_hour_that_never_comes_runs_right_after_it() {
+        let (evening, behind) = ("2026-03-28T20:00:00Z", "2026-03-29T01:00:00.000Z");
+        in_berlin("30 2 * * *", evening, [behind, "2026-03-30T00:30:00.000Z", "2026-03-31T00:30:00.000Z"]);
+        in_berlin("30 2,3 * * *", evening, [behind, "2026-03-29T01:30:00.000Z", "2026-03-30T00:30:00.000Z"]);
+        in_berlin("*/20 2 * * *", evening, [behind, "2026-03-30T00:00:00.000Z", "2026-03-30T00:20:00.000Z"]);
+        let every = ["2026-03-29T00:30:00.000Z", "2026-03-29T01:30:00.000Z", "2026-03-29T02:30:00.000Z"];
+        in_berlin("30 * * * *", "2026-03-29T00:00:00Z", every);
+    }
+
+    #[test]
+    fn a_day_that_begins_with_a_star_restricts_the_other() {
+        assert_eq!(after("0 0 */2 * 1", "UTC", "2025-01-01T00:00:00Z"), "2025-01-13T00:00:00.000Z");
+        assert_eq!(after("0 0 13 * 5", "UTC", "2025-01-01T00:00:00Z"), "2025-01-03T00:00:00.000Z");
+        assert_eq!(after("0 0 * * 1", "UTC", "2025-01-01T00:00:00Z"), "2025-01-06T00:00:00.000Z");
+    }
+
+    #[test]
+    fn leap_days_are_found_across_a_century() {
+        assert_eq!(after("0 0 29 2 *", "UTC", "2096-03-01T00:00:00Z"), "2104-02-29T00:00:00.000Z");
+    }
+
+    #[test]
+    fn words_of_cron_are_taken_or_refused_with_what_to_write() {
+        for word in ["@midnight", "@Midnight", "@daily"] {
+            assert_eq!(after(word, "UTC", "2026-11-22T10:00:00Z"), "2026-11-23T00:00:00.000Z");
+        }
+        for (word, help) in [
+            ("@reboot", "not the start of a machine"),
+            ("@every 5m", "such as */5 * * * *"),
+            ("@every_minute", "such as */5 * * * *"),
+            ("@fortnightly", "the words are @hourly, @daily, @midnight"),
+        ] {
+            let said = next(word, "UTC", at("2026-11-22T10:00:00Z")).unwrap_err().to_string();
+            assert!(
+                said.starts_with(&format!("Invalid schedule: expression '{word}' is not valid: ")),
+                "{said}"
+            );
+            assert!(said.contains(help), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_does_not_wait_for_a_time_that_a_clock_ahead_has_named() {
+        let now = at("2026-11-22T10:00:30Z");
+        let ahead = schedule().fired(Some("j".into()), at("2026-11-23T12:00:10Z"));
+        let mended = ahead.reckoned_anew(now).unwrap();
+        assert_eq!(mended.next_run_at, Some(at("2026-11-22T10:01:00Z")));
+        assert!(mended.reckoned_anew(now).is_none(), "once is enough");
+        let next_run_at = Some(at("2026-11-23T03:00:00Z"));
+        let daily = Schedule { expression: "0 3 * * *".into(), next_run_at, ..ahead };
+        assert!(daily.reckoned_anew(now).is_none(), "it is the very same time");
+        assert!(schedule().reckoned_anew(now).is_none(), "it was never ahead");
+    }
+
+    #[test]
+    fn a_small_step_back_repeats_no_run() {
+        let ran = schedule().fired(Some("j".into()), at("2026-11-22T10:01:00Z"));
+        assert!(ran.reckoned_anew(at("2026-11-22T10:00:59Z")).is_none());
+        assert!(ran.reckoned_anew(at("2026-11-22T09:30:00Z")).is_some());
     }
 
     #[test]
@@ -249,6 +308,7 @@ mod tests {
             ("* * * * * *", "UTC"),
             ("@never", "UTC"),
             ("", "UTC"),
+            ("@reboot", "UTC"),
             ("0 0 30 2 *", "UTC"),
             ("* * * * *", "Mars/Olympus"),
         ] {

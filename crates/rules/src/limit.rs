@@ -52,10 +52,22 @@ impl Limit {
         Self { active: self.active + 1, spread_until, ..self }
     }
 
+    /// The clock was set back: the limit, where it waits for longer than all that may begin in a period can make it wait.
+    pub fn reckoned_anew(self, now: Timestamp) -> Option<Self> {
+        let longest = self.gap_ms()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
+        let latest = now.plus_ms(longest);
+        (self.spread_until > latest).then_some(Self { spread_until: latest, ..self })
+    }
+
     /// A job runs no more.
     #[must_use]
     pub fn ended(self) -> Self {
         Self { active: self.active.saturating_sub(1), ..self }
+    }
+
+    /// Whether it holds nobody back at `now` beyond what its terms say: it may be forgotten where no job stands under it any more.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        self.active == 0 && self.spread_until <= now
     }
 
     fn gap_ms(&self) -> Option<u64> {
@@ -80,6 +92,20 @@ mod tests {
         assert!(limit(Some(2), None).begun(now).admits(now));
         assert!(!full.admits(now) && full.ended().admits(now));
         assert!(!limit(Some(0), None).admits(now));
+    }
+
+    #[test]
+    fn a_limit_waits_no_longer_than_a_period_when_the_clock_was_set_back() {
+        let (ahead, now) = (Timestamp(90_000_000), Timestamp(5000));
+        let full = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(ahead));
+        let mended = full.reckoned_anew(now).unwrap();
+        assert!(!mended.admits(now) && mended.admits(now.plus_ms(334)));
+        assert!(mended.reckoned_anew(now).is_none());
+        assert!(!full.is_idle(ahead) && !full.ended().ended().ended().is_idle(ahead), "its rate is used up");
+        assert!(full.ended().ended().ended().is_idle(full.spread_until));
+        let used_up = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(now));
+        assert!(used_up.reckoned_anew(now).is_none(), "it is of this time");
+        assert!(limit(Some(1), None).begun(ahead).reckoned_anew(now).is_none(), "it names no time");
     }
 
     #[test]

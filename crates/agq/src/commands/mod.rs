@@ -12,6 +12,7 @@ mod identity;
 mod info;
 mod job;
 mod keyspace;
+pub(crate) mod limits;
 mod metrics;
 mod notice;
 pub(crate) mod ojs;

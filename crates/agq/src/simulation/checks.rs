@@ -15,7 +15,7 @@ use super::{
 use crate::store::{Answer, Records};
 
 /// A read that is done on the spot.
-fn now<T>(answer: Answer<T>) -> Result<T, String> {
+pub(super) fn now<T>(answer: Answer<T>) -> Result<T, String> {
     let answered = answer.now_or_never().ok_or("a read did not answer at once")?;
     answered.map_err(|error| error.to_string())
 }

@@ -1,11 +1,14 @@
 //! The end of a simulation: nothing goes wrong any more, everybody does their work, and every job ends.
 
 use agenix_protocol::documents::Status;
+use agenix_rules::cron::Schedule;
 
 use super::{
     ledger::Verdict,
     world::{Asked, World},
 };
+
+use crate::store::{NoteKind, Records};
 
 /// How many rounds everything may take. Time passes in each, first little, then much.
 const ROUNDS: u64 = 80;
@@ -89,6 +92,7 @@ impl World {
         self.check_store()?;
         self.check_actions()?;
         self.write_all()?;
+        self.check_schedules()?;
         if self.moves.is_some() {
             return self.look_at_all();
         }
@@ -96,6 +100,25 @@ impl World {
         self.start()?;
         self.check_store()?;
         self.check_quiet()
+    }
+
+    /// A schedule of every minute waits for no more than a minute, however far ahead the clock has been.
+    fn check_schedules(&mut self) -> Verdict {
+        for _round in 0..5 {
+            self.pass(700)?;
+            self.write_all()?;
+        }
+        let now = self.time.wall();
+        let Some(life) = &self.life else { return Ok(()) };
+        for (name, note) in super::checks::now(life.store.notes(NoteKind::Cron))? {
+            let schedule: Schedule = serde_json::from_str(&note).map_err(|error| error.to_string())?;
+            if let Some(next) = schedule.next_run_at.filter(|next| next.ms_since(now) > 60_000) {
+                return Err(format!(
+                    "the schedule {name} of every minute waits until {next}, and it is {now}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Asks for everything that there is.

@@ -99,7 +99,7 @@ impl World {
 
     fn people_act(&mut self) -> Verdict {
         let fresh = self.number().to_string();
-        match self.rng.u8(..28) {
+        match self.rng.u8(..29) {
             0..3 => self.submit_plan(&fresh),
             3..8 => self.submit_action(&fresh),
             8 => self.submit_again(),
@@ -111,6 +111,7 @@ impl World {
             16..22 => self.use_keys(&fresh),
             22..25 => self.use_elements(&fresh),
             25 => self.delete_a_plan(),
+            28 => self.set_a_schedule(),
             _ => self.read_something(),
         }
     }
@@ -285,6 +286,14 @@ impl World {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// It submits nothing: what it waits for is looked at in the end.
+    fn set_a_schedule(&mut self) -> Verdict {
+        let json =
+            r#"{"name":"s","expression":"* * * * *","enabled":false,"job_template":{"type":"t","args":[]}}"#;
+        self.people_ask(Asked::Anything, &["SCHEDULE.SET", json])?;
         Ok(())
     }
 

@@ -46,7 +46,7 @@ impl Unique {
     pub fn against(&self, first: Option<&Job>, now: Timestamp) -> Result<Met, Rejection> {
         let counts = |job: &&Job| {
             self.states.iter().any(|state| state == job.state.ojs_name())
-                && self.period_ms.is_none_or(|period| now < job.created_at.plus_ms(period))
+                && self.period_ms.is_none_or(|period| is_within(job.created_at, period, now))
         };
         let Some(first) = first.filter(counts) else { return Ok(Met::Nobody) };
         match self.on_conflict {
@@ -55,5 +55,30 @@ impl Unique {
             OnConflict::Replace if first.is_ended() => Ok(Met::Nobody),
             OnConflict::Replace => Ok(Met::Replaced),
         }
+    }
+}
+
+/// Whether a period that began then is not over. A beginning that is further ahead than the period is long was told by a clock that has
+/// been set back since, and says nothing.
+fn is_within(began: Timestamp, period_ms: u64, now: Timestamp) -> bool {
+    now < began.plus_ms(period_ms) && began.ms_since(now) <= period_ms
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+
+    use super::is_within;
+
+    #[test]
+    fn a_period_counts_from_a_time_that_can_be() {
+        let now = Timestamp(1_000_000);
+        assert!(is_within(now, 1000, now) && is_within(Timestamp(now.0 - 999), 1000, now));
+        assert!(!is_within(Timestamp(now.0 - 1000), 1000, now), "it is over");
+        assert!(
+            is_within(now.plus_ms(1000), 1000, now),
+            "a step of the clock that is smaller than the period"
+        );
+        assert!(!is_within(now.plus_ms(1001), 1000, now), "the clock was ahead");
     }
 }

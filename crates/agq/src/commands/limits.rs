@@ -1,0 +1,35 @@
+//! Limits, as the reaper sees to them: who waits for one by time alone, what a clock that was ahead has left.
+
+use agenix_protocol::documents::to_json;
+use agenix_rules::limit::Limit;
+
+use crate::{
+    error::CommandError,
+    house::House,
+    store::{NoteChange, NoteKind},
+};
+
+/// A limit may let jobs begin again by time alone: whoever waits for one looks again.
+pub(crate) async fn wake_waiting(house: &House) -> Result<(), CommandError> {
+    if house.store.has_notes(NoteKind::Limit).await? {
+        house.store.arrivals().announce_all();
+    }
+    Ok(())
+}
+
+/// The clock was set back: limits wait for times that were reckoned from a later one.
+pub(crate) async fn reckon_anew(house: &House) -> Result<(), CommandError> {
+    let now = house.clock.now();
+    for (key, note) in house.store.notes(NoteKind::Limit).await? {
+        let mended = move |note: &str| serde_json::from_str::<Limit>(note).ok()?.reckoned_anew(now);
+        if mended(&note).is_none() {
+            continue;
+        }
+        let rule = move |known: Option<&str>| {
+            let mended = known.and_then(mended);
+            Ok(mended.map_or(NoteChange::Keep, |limit| NoteChange::Put(to_json(&limit))))
+        };
+        house.store.decide_note(NoteKind::Limit, &key, Box::new(rule)).await??;
+    }
+    Ok(())
+}

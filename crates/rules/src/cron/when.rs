@@ -1,0 +1,169 @@
+//! When an expression of cron comes next in a time zone.
+//!
+//! croner says which times the clock on the wall must show; what follows where that clock is put forward or back is decided here, as
+//! Vixie's cron does it: a job whose hour begins with `*` follows real time, any other job runs once for each time.
+
+use agenix_protocol::time::Timestamp;
+use chrono::{DateTime, Duration, LocalResult, NaiveDateTime, Offset, TimeZone, Timelike, Utc};
+use chrono_tz::Tz;
+use croner::{
+    Cron,
+    parser::{CronParser, Seconds, Year},
+};
+
+use super::invalid;
+use crate::rejection::Rejection;
+
+/// Times that are left out by a longer change of the clock than this are not made up for, as in cron.
+const LONGEST_CHANGE: Duration = Duration::hours(3);
+/// Longest time that a clock is put back by.
+const LONGEST_FOLD: Duration = Duration::hours(24);
+/// The words that stand for an expression.
+const WORDS: &str = "@hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually";
+
+/// The next time after `after` that an expression names in a time zone.
+pub fn next(expression: &str, timezone: &str, after: Timestamp) -> Result<Timestamp, Rejection> {
+    let zone: Tz = timezone.parse().map_err(|_| {
+        invalid(format!(
+            "timezone '{timezone}' is not known: use a name of the IANA's database, such as Europe/Berlin"
+        ))
+    })?;
+    let times = Times::parse(expression)?;
+    let after = i64::try_from(after.0).ok().and_then(DateTime::<Utc>::from_timestamp_millis);
+    let after = after.ok_or_else(|| invalid("no time comes after this one"))?;
+    let next = times.next(zone, after)?;
+    u64::try_from(next.timestamp_millis()).map(Timestamp).map_err(|_| invalid("it names a time before 1970"))
+}
+
+/// An expression that was read.
+struct Times<'e> {
+    expression: &'e str,
+    cron: Cron,
+    /// Whether it follows real time where the clock is put forward or back.
+    is_wild: bool,
+}
+
+impl<'e> Times<'e> {
+    fn parse(expression: &'e str) -> Result<Self, Rejection> {
+        let fields = fields(expression)?;
+        let begins_with_star = |at: usize| fields[at].starts_with(['*', '?']);
+        // As in cron: one of the two days that begins with a star restricts the other, else either of them will do.
+        let needs_both = begins_with_star(2) || begins_with_star(4);
+        let parser = CronParser::builder()
+            .seconds(Seconds::Disallowed)
+            .year(Year::Disallowed)
+            .dom_and_dow(needs_both)
+            .build();
+        let cron = parser
+            .parse(&fields.join(" "))
+            .map_err(|error| invalid(format!("expression '{expression}' is not valid: {error}")))?;
+        Ok(Self { expression, cron, is_wild: begins_with_star(1) })
+    }
+
+    /// The next time that the clock on the wall must show.
+    fn next_on_wall(&self, after: NaiveDateTime) -> Result<NaiveDateTime, Rejection> {
+        let next = self.cron.find_next_occurrence(&after.and_utc(), false).map_err(|error| {
+            invalid(format!("expression '{}' names no time to come: {error}", self.expression))
+        })?;
+        Ok(next.naive_utc())
+    }
+
+    fn next(&self, zone: Tz, after: DateTime<Utc>) -> Result<DateTime<Utc>, Rejection> {
+        let shown = shown(zone, after);
+        let again = self.next_shown_again(zone, after, shown)?;
+        let mut wall = shown;
+        loop {
+            wall = self.next_on_wall(wall)?;
+            let at = match zone.from_local_datetime(&wall) {
+                LocalResult::Single(at) => Some(at.to_utc()),
+                LocalResult::Ambiguous(first, second) => {
+                    let (first, second) = (first.to_utc(), second.to_utc());
+                    Some(if self.is_wild && first <= after { second } else { first })
+                }
+                LocalResult::None if self.is_wild => None,
+                LocalResult::None => made_up_for(zone, wall),
+            };
+            if let Some(at) = at.filter(|at| *at > after) {
+                return Ok(again.map_or(at, |again| again.min(at)));
+            }
+        }
+    }
+
+    /// Of the times that the clock shows again after `after` because it is put back, the first that follows real time.
+    fn next_shown_again(
+        &self,
+        zone: Tz,
+        after: DateTime<Utc>,
+        shown_now: NaiveDateTime,
+    ) -> Result<Option<DateTime<Utc>>, Rejection> {
+        let put_back = shown_now + LONGEST_FOLD - shown(zone, after + LONGEST_FOLD);
+        if !self.is_wild || put_back <= Duration::zero() {
+            return Ok(None);
+        }
+        let mut wall = shown_now - put_back - Duration::minutes(1);
+        loop {
+            wall = self.next_on_wall(wall)?;
+            if wall > shown_now {
+                return Ok(None);
+            }
+            if let LocalResult::Ambiguous(_, second) = zone.from_local_datetime(&wall)
+                && second.to_utc() > after
+            {
+                return Ok(Some(second.to_utc()));
+            }
+        }
+    }
+}
+
+/// The five fields of an expression.
+fn fields(expression: &str) -> Result<Vec<&str>, Rejection> {
+    let unknown = |reason: &str| Err(invalid(format!("expression '{expression}' is not valid: {reason}")));
+    let word = expression.trim().to_ascii_lowercase();
+    let five = match word.as_str() {
+        "@hourly" => "0 * * * *",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@weekly" => "0 0 * * 0",
+        "@monthly" => "0 0 1 * *",
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@reboot" => {
+            return unknown(
+                "a schedule follows the clock and not the start of a machine: submit the action there",
+            );
+        }
+        word if word.starts_with("@every") => {
+            return unknown(
+                "an interval has no beginning here: give minute, hour, day, month and weekday, such as */5 * * * *",
+            );
+        }
+        word if word.starts_with('@') => return unknown(&format!("the words are {WORDS}")),
+        _ => expression,
+    };
+    let fields: Vec<&str> = five.split_whitespace().collect();
+    if fields.len() != 5 {
+        return unknown("give minute, hour, day, month and weekday, or a word such as @daily");
+    }
+    Ok(fields)
+}
+
+/// What the clock shows, to the minute.
+fn shown(zone: Tz, at: DateTime<Utc>) -> NaiveDateTime {
+    let shown = at.with_timezone(&zone).naive_local();
+    shown
+        - Duration::seconds(i64::from(shown.second()))
+        - Duration::nanoseconds(i64::from(shown.nanosecond()))
+}
+
+/// The first moment after a change of the clock that leaves out a time on the wall, where such times are made up for.
+fn made_up_for(zone: Tz, wall: NaiveDateTime) -> Option<DateTime<Utc>> {
+    let offset =
+        |at: DateTime<Utc>| i64::from(zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc());
+    let local = |at: DateTime<Utc>| at.naive_utc() + Duration::seconds(offset(at));
+    let (mut before, mut behind) =
+        (wall.and_utc() - Duration::hours(26), wall.and_utc() + Duration::hours(26));
+    while behind - before > Duration::seconds(1) {
+        let middle = before + Duration::seconds((behind - before).num_seconds() / 2);
+        if local(middle) > wall { behind = middle } else { before = middle }
+    }
+    let change = Duration::seconds(offset(behind) - offset(before));
+    (change < LONGEST_CHANGE).then_some(behind)
+}
