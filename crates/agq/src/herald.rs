@@ -5,12 +5,19 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use agenix_protocol::{
     documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, parse, to_json},
     ids::WorkerId,
+    names::orders_channel,
     time::Timestamp,
 };
-use agenix_rules::{action, job::Job};
+use agenix_rules::{
+    action,
+    job::{Job, State},
+};
 use bytes::Bytes;
 
-use crate::{house::House, store::News};
+use crate::{
+    house::{House, is_connection},
+    store::News,
+};
 
 /// How many events are told before it is looked whether the listeners keep up.
 const PACE: usize = 1000;
@@ -32,6 +39,9 @@ pub(crate) async fn run(house: Arc<House>) {
                 News::Job { job, was, is_heard } => {
                     let now = house.clock.now();
                     house.events.note(was, &job, now);
+                    if let Some(holder) = loser(was, &job) {
+                        nudge(&house, holder);
+                    }
                     if is_heard {
                         house.hub.publish(&JOB_UPDATES.into(), &job_event(&job, now));
                     }
@@ -60,6 +70,20 @@ async fn give_time_to_read(house: &House) {
         }
         house.clock.sleep(PAUSE).await;
     }
+}
+
+/// Who has a job that was cancelled, and does not know yet that it was: the job may have been replaced by another one.
+fn loser(was: Option<State>, job: &Job) -> Option<&str> {
+    let is_lost = was == Some(State::Active) && job.state == State::Cancelled;
+    job.holder.as_deref().filter(|_| is_lost)
+}
+
+/// Lets a worker know that it should ask for orders now. One that does not listen asks with its next heartbeat.
+pub(crate) fn nudge(house: &House, worker_id: &str) {
+    if is_connection(worker_id) {
+        return;
+    }
+    house.hub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
 }
 
 fn job_event(job: &Job, at: Timestamp) -> Bytes {
@@ -94,4 +118,31 @@ pub(crate) fn hear(house: &House, channel: &Bytes, payload: &Bytes) {
         house.abilities.forget(&event.worker_id);
     }
     house.hub.publish_here(channel, payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+    use agenix_rules::{
+        action::Action,
+        job::{self, Hold, Job, Outcome, Place, State, Terms},
+    };
+
+    use super::loser;
+
+    #[test]
+    fn who_has_a_job_that_is_cancelled_is_to_hear_of_it() {
+        let now = Timestamp(1000);
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), now);
+        let waits =
+            Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &Terms::default(), now);
+        let runs = job::claimed(&waits, "w", now, Hold::default());
+        let cancelled = |job: &Job| match job::cancelled(job, now) {
+            Ok(Outcome::Changed(job)) => *job,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(loser(Some(State::Active), &cancelled(&runs)), Some("w"));
+        assert_eq!(loser(Some(State::Available), &cancelled(&waits)), None, "nobody has it");
+        assert_eq!(loser(Some(State::Available), &runs), None, "it has just been claimed");
+    }
 }

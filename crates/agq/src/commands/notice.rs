@@ -1,28 +1,16 @@
 //! What workers are told and judged by beside their commands: nudges, quarantine and its trials.
 
-use agenix_protocol::{ids::WorkerId, names::orders_channel};
+use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
     job::Job,
     rejection::Rejection,
     worker::{self, Standing, Worker},
 };
-use bytes::Bytes;
 use tracing::{info, warn};
 
-use crate::{
-    error::CommandError,
-    herald::tell_of_worker,
-    house::{House, is_connection},
-    store::Promise,
-};
+use crate::{error::CommandError, herald::tell_of_worker, house::House, store::Promise};
 
-/// Lets a worker know that it should ask for orders now. One that does not listen asks with its next heartbeat.
-pub(crate) fn nudge(house: &House, worker_id: &str) {
-    if is_connection(worker_id) {
-        return;
-    }
-    house.hub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
-}
+pub(crate) use crate::herald::nudge;
 
 /// A job of a holder ended: a worker that fails far more often than the others at the same kind of work gets no more.
 pub(crate) async fn note_outcome(

@@ -280,6 +280,12 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>>;
     /// All notes of a kind with their ids, in the order of these.
     fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>>;
+    /// Whether there is any note of a kind.
+    fn has_notes(&self, kind: NoteKind) -> Answer<bool>;
+    /// Forgets limits that nobody uses any more: no job that is kept stands under them; how many.
+    fn forget_limits(&self, _now: Timestamp) -> Answer<usize> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
     /// Applies a rule to a note.
     fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>>;
 

@@ -10,7 +10,7 @@ use super::jobs::get;
 use crate::{
     error::CommandError,
     house::House,
-    store::{JobRule, NoteChange, NoteKind, Promise, StoredJob},
+    store::{JobRule, Promise, StoredJob},
 };
 
 /// How many dead letters there are, and a page of them, the newest first.
@@ -46,7 +46,6 @@ pub(crate) async fn retry(house: &House, job_id: &JobId) -> Result<StoredJob, Co
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         if job.state == State::Discarded { job::retried(job, true) } else { Err(Rejection::JobNotFailed) }
     });
-    become_first(house, job_id).await?;
     house.store.decide(job_id, Promise::Durable, None, rule).await??;
     get(house, job_id).await
 }
@@ -55,22 +54,6 @@ pub(crate) async fn retry(house: &House, job_id: &JobId) -> Result<StoredJob, Co
 pub(crate) async fn retry_dead(house: &House, job_id: &JobId) -> Result<StoredJob, CommandError> {
     dead_letter(house, job_id).await?;
     retry(house, job_id).await
-}
-
-/// A job that is to be the only one of its kind is that again, unless another one has become it meanwhile.
-async fn become_first(house: &House, job_id: &JobId) -> Result<(), CommandError> {
-    let job = house.store.job_record(job_id).await?;
-    let Some(key) = job.and_then(|job| job.ojs?.unique) else { return Ok(()) };
-    if let Some(first) = house.store.note(NoteKind::Unique, &key).await?
-        && first != job_id.as_str()
-        && let Ok(first) = JobId::new(first)
-        && house.store.job_record(&first).await?.is_some_and(|first| !first.is_ended())
-    {
-        return Err(Rejection::DuplicateJob(first).into());
-    }
-    let id = job_id.to_string();
-    let rule = move |_: Option<&str>| Ok(NoteChange::Put(id.clone()));
-    Ok(house.store.decide_note(NoteKind::Unique, &key, Box::new(rule)).await??)
 }
 
 /// Forgets a dead letter.

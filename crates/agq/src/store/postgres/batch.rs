@@ -105,6 +105,11 @@ impl<'b> Batch<'b> {
         }
     }
 
+    /// A job as it was noted in this batch.
+    pub(super) fn changed_job(&self, job_id: &JobId) -> Option<&Job> {
+        self.moves.get(job_id).map(|known| &known.after)
+    }
+
     /// Notes a job that was not there, with its input.
     pub(super) fn put_new_job(&mut self, job: &Job, input: &str) {
         self.inputs.0.push(job.job_id.to_string());

@@ -9,8 +9,11 @@ use agenix_rules::{
 };
 use sqlx::{Error, Row, query};
 
-use super::{batch::Batch, codec::decode, numbers};
-use crate::store::{Change, Claim, Claimant, JobRule, Ruled};
+use super::{batch::Batch, codec::decode, notes::put, numbers};
+use crate::store::{
+    Change, Claim, Claimant, JobRule, NoteKind, Ruled,
+    admission::{check_only, revived},
+};
 
 /// Someone who wants a job.
 #[derive(Clone, Copy)]
@@ -52,22 +55,46 @@ impl Batch<'_> {
     pub(super) fn decide(&mut self, decisions: &[&Decision]) -> Result<Vec<Ruled<Option<Change>>>, Error> {
         let ids: BTreeSet<&str> = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
         let mut jobs = self.jobs(&ids.into_iter().collect::<Vec<_>>())?;
-        Ok(decisions.iter().map(|decision| self.decide_one(decision, &mut jobs)).collect())
+        decisions.iter().map(|decision| self.decide_one(decision, &mut jobs)).collect()
     }
 
-    fn decide_one(&mut self, decision: &Decision, jobs: &mut BTreeMap<JobId, Job>) -> Ruled<Option<Change>> {
+    fn decide_one(
+        &mut self,
+        decision: &Decision,
+        jobs: &mut BTreeMap<JobId, Job>,
+    ) -> Result<Ruled<Option<Change>>, Error> {
         let before = jobs.get(&decision.job_id);
-        let next = match (decision.rule)(before)? {
-            Outcome::Unchanged => return Ok(None),
-            Outcome::Changed(next) => next,
+        let next = match (decision.rule)(before) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(Outcome::Unchanged) => return Ok(Ok(None)),
+            Ok(Outcome::Changed(next)) => next,
         };
-        let Some(before) = before.cloned() else { return Ok(None) };
+        let Some(before) = before.cloned() else { return Ok(Ok(None)) };
+        if let Some(kind) = revived(&before, &next) {
+            let first = match self.first_of(kind)? {
+                Some(first) => self.job_now(&first, jobs)?,
+                None => None,
+            };
+            if let Err(rejection) = check_only(&decision.job_id, first.as_ref()) {
+                return Ok(Err(rejection));
+            }
+            let first = (vec![kind.to_owned()], vec![decision.job_id.to_string()]);
+            put(self.session, NoteKind::Unique, first)?;
+        }
         self.put_job(Some(&before), &next);
         if let Some(results) = &decision.results {
             self.put_results(&decision.job_id, results);
         }
         jobs.insert(decision.job_id.clone(), (*next).clone());
-        Ok(Some(Change { before, after: *next }))
+        Ok(Ok(Some(Change { before, after: *next })))
+    }
+
+    /// A job as it is, where `changed` has what became of some.
+    fn job_now(&self, job_id: &JobId, changed: &BTreeMap<JobId, Job>) -> Result<Option<Job>, Error> {
+        match changed.get(job_id).or_else(|| self.changed_job(job_id)) {
+            Some(job) => Ok(Some(job.clone())),
+            None => Ok(self.jobs(&[job_id.as_str()])?.remove(job_id)),
+        }
     }
 
     /// Gives each claimant a job, if there is one for it.

@@ -87,6 +87,16 @@ impl Limits {
         }
     }
 
+    /// A limit that is held may be another one now.
+    fn learn(&mut self, kind: NoteKind, key: &str, json: &str) {
+        if kind == NoteKind::Limit
+            && let Some(limit) = self.held.get_mut(key)
+            && let Ok(told) = serde_json::from_str(json)
+        {
+            *limit = told;
+        }
+    }
+
     /// What was left is room again.
     pub(super) fn settle(&mut self, session: &Session) -> Result<(), Error> {
         let left = std::mem::take(&mut self.left);
@@ -120,7 +130,10 @@ impl Batch<'_> {
         match rule(known.as_deref()) {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(NoteChange::Keep) => {}
-            Ok(NoteChange::Put(json)) => put(self.session, kind, (vec![id.to_owned()], vec![json]))?,
+            Ok(NoteChange::Put(json)) => {
+                self.limits.learn(kind, id, &json);
+                put(self.session, kind, (vec![id.to_owned()], vec![json]))?;
+            }
             Ok(NoteChange::Remove) => {
                 let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
                 self.session.run(query(sql).bind(kind.as_str()).bind(id))?;

@@ -274,6 +274,11 @@ pub(super) async fn note(pool: &PgPool, kind: NoteKind, id: &str) -> Result<Opti
     query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
 }
 
+pub(super) async fn has_notes(pool: &PgPool, kind: NoteKind) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
+    query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
+}
+
 pub(super) async fn notes(pool: &PgPool, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
     let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;

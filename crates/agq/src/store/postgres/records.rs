@@ -188,6 +188,10 @@ impl Records for PostgresStore {
         self.read(async move |pool| reads::notes(&pool, kind).await)
     }
 
+    fn has_notes(&self, kind: NoteKind) -> Answer<bool> {
+        self.read(async move |pool| reads::has_notes(&pool, kind).await)
+    }
+
     fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>> {
         let id = id.to_owned();
         self.write(Promise::Durable, move |batch| batch.decide_note(kind, &id, &rule))

@@ -14,7 +14,10 @@ use super::{
     codec::decode,
     lanes::{MOST_HEADS, Turn},
 };
-use crate::store::{Change, Claim, Claimant, JobRule, Ruled, StoredPlan};
+use crate::store::{
+    Change, Claim, Claimant, JobRule, NoteKind, Ruled, StoredPlan,
+    admission::{check_only, revived},
+};
 
 impl Batch<'_> {
     pub(super) fn decide(
@@ -30,6 +33,13 @@ impl Batch<'_> {
             Ok(Outcome::Changed(next)) => next,
         };
         let Some(before) = before else { return Ok(Ok(None)) };
+        if let Some(kind) = revived(&before, &next) {
+            let first = self.first_of(kind)?.map(|first| self.job(&first)).transpose()?.flatten();
+            if let Err(rejection) = check_only(job_id, first.as_ref()) {
+                return Ok(Err(rejection));
+            }
+            self.put_note(NoteKind::Unique, kind, job_id.as_str());
+        }
         self.put_job(Some(&before), &next)?;
         if let Some(results) = results {
             self.results.insert(job_id.as_str(), results);

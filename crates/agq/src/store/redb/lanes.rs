@@ -151,6 +151,11 @@ impl Lanes {
         self.lanes.get(&number).and_then(|lane| lane.key.needs.limit.as_deref())
     }
 
+    /// The keys of all limits that jobs which are kept stand under.
+    pub(super) fn limits(&self) -> HashSet<&str> {
+        self.lanes.values().filter_map(|lane| lane.key.needs.limit.as_deref()).collect()
+    }
+
     pub(super) fn set_paused(&mut self, queue: &str, paused: bool) {
         if paused {
             self.paused.insert(queue.to_owned());

@@ -24,6 +24,11 @@ pub(super) fn note(read: &View<'_>, kind: NoteKind, id: &str) -> Result<Option<S
     Ok(read.table(&NOTES).get((kind.as_str(), id))?.map(|note| note.value().to_owned()))
 }
 
+pub(super) fn has_notes(read: &View<'_>, kind: NoteKind) -> Result<bool, Error> {
+    let kind = kind.as_str();
+    Ok(read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))?.next().transpose()?.is_some())
+}
+
 pub(super) fn notes(read: &View<'_>, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
     let mut all = Vec::new();
     let kind = kind.as_str();

@@ -7,7 +7,7 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::batch::Batch;
+use super::{batch::Batch, reads::behind};
 use crate::store::{NoteChange, NoteKind, NoteRule, Ruled};
 
 impl Batch<'_> {
@@ -73,6 +73,25 @@ impl Batch<'_> {
         // Another one may begin.
         self.arrived.jobs = true;
         Ok(())
+    }
+
+    /// Forgets limits under which no job stands any more, and which hold nobody back.
+    pub(super) fn forget_limits(&mut self, now: Timestamp) -> Result<usize, Error> {
+        let kind = NoteKind::Limit.as_str();
+        let mut gone = Vec::new();
+        let used = self.known.lanes.limits();
+        for entry in self.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
+            let (place, note) = entry?;
+            let (_, key) = place.value();
+            let is_idle = serde_json::from_str(note.value()).is_ok_and(|limit: Limit| limit.is_idle(now));
+            if is_idle && !used.contains(key) {
+                gone.push(key.to_owned());
+            }
+        }
+        for key in &gone {
+            self.notes.remove((kind, key.as_str()));
+        }
+        Ok(gone.len())
     }
 
     /// The first job of a kind.

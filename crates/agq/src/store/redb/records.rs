@@ -186,6 +186,14 @@ impl Records for RedbStore {
         self.scan(move |view| note_reads::notes(view, kind))
     }
 
+    fn has_notes(&self, kind: NoteKind) -> Answer<bool> {
+        self.read(|view| note_reads::has_notes(view, kind))
+    }
+
+    fn forget_limits(&self, now: Timestamp) -> Answer<usize> {
+        self.write(Promise::Durable, move |batch| batch.forget_limits(now))
+    }
+
     fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>> {
         let id = id.to_owned();
         self.write(Promise::Durable, move |batch| batch.decide_note(kind, &id, &rule))
