@@ -40,6 +40,7 @@ pub(crate) struct House {
     pub(crate) abilities: AbilitiesSeen,
     pub(crate) plans: Plans,
     pub(crate) reputation: Reputation,
+    pub(crate) steps_left: StepsLeft,
     pub(crate) hub: Hub,
     pub(crate) challenges: Challenges,
     pub(crate) backups: Backups,
@@ -136,6 +137,32 @@ impl Reputation {
         let mut known = lock(&self.0);
         known.histories.remove(worker_id);
         known.on_trial.remove(worker_id);
+    }
+}
+
+/// How many steps of each group of steps have not ended, as of the latest look at it: an end of a step is worth a look at all of them
+/// when it could be the last. What is not known, or not known right, is seen by the reaper.
+#[derive(Default)]
+pub(crate) struct StepsLeft(Mutex<HashMap<String, usize>>);
+
+impl StepsLeft {
+    /// So many steps of a workflow are under way, of which none begins by the end of another.
+    pub(crate) fn note(&self, workflow_id: &str, left: usize) {
+        let mut known = lock(&self.0);
+        // Of the last one the end is looked at in any case.
+        if left > 1 {
+            known.insert(workflow_id.to_owned(), left);
+        } else {
+            known.remove(workflow_id);
+        }
+    }
+
+    /// A step of a workflow has ended; whether there may be something to do now.
+    pub(crate) fn ended(&self, workflow_id: &str) -> bool {
+        let mut known = lock(&self.0);
+        let Some(left) = known.get_mut(workflow_id) else { return true };
+        *left = left.saturating_sub(1);
+        *left == 0
     }
 }
 
@@ -269,5 +296,22 @@ impl Caller {
     pub(crate) fn key_worker(&self) -> Option<WorkerId> {
         let identity = self.identity.as_ref().filter(|identity| identity.role == Role::Worker)?;
         WorkerId::new(&*identity.name).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StepsLeft;
+
+    #[test]
+    fn only_the_end_of_the_last_step_is_worth_a_look_at_all() {
+        let steps = StepsLeft::default();
+        assert!(steps.ended("unknown"), "nobody has looked yet");
+        steps.note("w", 3);
+        assert_eq!([(); 4].map(|()| steps.ended("w")), [false, false, true, true]);
+        steps.note("w", 2);
+        assert!(!steps.ended("w"));
+        steps.note("w", 1);
+        assert!(steps.ended("w") && steps.ended("w"), "a look is due from the last one on");
     }
 }

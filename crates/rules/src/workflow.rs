@@ -56,6 +56,9 @@ pub struct Step {
     pub stage: Stage,
     /// Whether it is known to have been submitted: while it is not, it is submitted again.
     pub is_submitted: bool,
+    /// Whether the job was submitted by somebody else, and stands for the one that the step would have submitted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_stand_in: bool,
     /// Why it could not be submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -63,7 +66,7 @@ pub struct Step {
 
 impl Step {
     fn new(id: String, document: Box<RawValue>) -> Self {
-        Self { id, document, stage: Stage::Waiting, is_submitted: false, error: None }
+        Self { id, document, stage: Stage::Waiting, is_submitted: false, is_stand_in: false, error: None }
     }
 
     /// Whether it is an action of a plan rather than a job.
@@ -200,6 +203,14 @@ impl Workflow {
         self.steps.iter().filter(|step| step.stage == Stage::Completed).count()
     }
 
+    /// How many steps are under way of which none waits for another: only when the last of them has ended is there anything to do.
+    pub fn steps_together(&self) -> usize {
+        if self.kind == Kind::Chain || self.stage.is_ended() {
+            return 0;
+        }
+        self.steps.iter().filter(|step| step.stage == Stage::Running).count()
+    }
+
     /// Everything that may have to be submitted: steps, then callbacks.
     pub fn all(&self) -> impl Iterator<Item = &Step> {
         self.steps.iter().chain(self.callbacks.iter().map(|callback| &callback.step))
@@ -210,9 +221,9 @@ impl Workflow {
         self.steps.iter_mut().chain(self.callbacks.iter_mut().map(|callback| &mut callback.step))
     }
 
-    /// Whether there is nothing left to do for it.
+    /// Whether there is nothing left to do for it, or to see of it: its callbacks have ended, too.
     pub fn is_settled(&self) -> bool {
-        self.stage.is_ended() && self.all().all(|step| step.stage != Stage::Running || step.is_submitted)
+        self.stage.is_ended() && self.all().all(|step| step.stage != Stage::Running)
     }
 
     /// The workflow, given what was seen of its steps by their ids: what ended has ended, and what comes next begins.
@@ -312,6 +323,7 @@ mod tests {
     fn a_chain_goes_step_by_step_and_stops_at_a_failure() {
         let chain = workflow(&format!(r#"{{"type":"chain","steps":[{STEP},{STEP},{STEP}]}}"#));
         assert_eq!((stages(&chain), chain.steps[0].id.as_str()), (vec![Running, Waiting, Waiting], "id2"));
+        assert_eq!(chain.steps_together(), 0, "the next one begins by the end of each");
         let second = chain.moved(&[("id2", Seen::Ended(Completed))], NOW);
         assert_eq!((stages(&second), second.completed()), (vec![Completed, Running, Waiting], 1));
         let same = second.moved(&[("id2", Seen::Ended(Failed)), ("id3", Seen::Underway)], NOW);
@@ -330,7 +342,7 @@ mod tests {
             workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
         assert_eq!(stages(&batch), [Running, Running, Waiting, Waiting, Waiting]);
         let half = batch.moved(&[("id2", Seen::Ended(Completed))], NOW);
-        assert_eq!(half.stage, Running);
+        assert_eq!((half.stage, batch.steps_together(), half.steps_together()), (Running, 2, 1));
         let well = half.moved(&[("id3", Seen::Ended(Completed))], NOW);
         assert_eq!(
             (well.stage, stages(&well)),
@@ -338,7 +350,12 @@ mod tests {
         );
         assert!(!well.is_settled(), "its callbacks may not have been submitted");
         let called = well.moved(&[("id4", Seen::Underway), ("id6", Seen::Ended(Completed))], NOW);
-        assert!(called.is_settled());
+        assert!(!called.is_settled(), "one of its callbacks is under way");
+        let over = called.moved(&[("id4", Seen::Ended(Failed))], Timestamp(2000));
+        assert_eq!((over.is_settled(), over.stage, over.ended_at), (true, Completed, Some(NOW)));
+        assert_eq!(stages(&over), [Completed, Completed, Failed, Waiting, Completed]);
+        let forgotten = called.moved(&[("id4", Seen::Nothing)], NOW);
+        assert!(forgotten.is_settled(), "nobody can see any more what became of it");
         let failed = half.moved(&[("id3", Seen::Ended(Failed))], NOW);
         assert_eq!(
             (failed.stage, stages(&failed)),

@@ -108,11 +108,23 @@ fn invalid(error: &documents::BadDocument) -> Rejection {
 /// ACTION.ADD
 pub(super) async fn add(house: &House, action_id: ActionId, json: &[u8], at: Option<u64>) -> Outcome {
     let inputs: Vec<Box<RawValue>> = documents::parse(json).map_err(|error| invalid(&error))?;
-    let (action, _) = find(house, &action_id).await?;
+    let jobs_created = inputs.len();
+    let total_jobs = add_inputs(house, &action_id, inputs, at).await?;
+    Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created} total_jobs={total_jobs}")))
+}
+
+/// Adds inputs to an open action, the first of them at a place where that is said; how many jobs it has then.
+pub(super) async fn add_inputs(
+    house: &House,
+    action_id: &ActionId,
+    inputs: Vec<Box<RawValue>>,
+    at: Option<u64>,
+) -> Result<u64, CommandError> {
+    let (action, _) = find(house, action_id).await?;
     let plan = super::plan::find(house, &action.plan_id).await?;
     action::check_inputs(&inputs, &plan, &house.settings.limits)?;
     check_room(house, &[(action.queue.clone(), inputs.len() as u64)].into()).await?;
-    let (jobs_created, now) = (inputs.len(), house.clock.now());
+    let now = house.clock.now();
     let more = MoreJobs {
         at,
         needs: plan::needs(&plan),
@@ -121,8 +133,7 @@ pub(super) async fn add(house: &House, action_id: ActionId, json: &[u8], at: Opt
         now,
         action_id: action_id.clone(),
     };
-    let total_jobs = house.store.add_jobs(more).await??;
-    Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created} total_jobs={total_jobs}")))
+    Ok(house.store.add_jobs(more).await??)
 }
 
 /// ACTION.CLOSE
@@ -131,7 +142,8 @@ pub(super) async fn close(house: &House, action_id: &ActionId) -> Outcome {
     Ok(Reply::ok())
 }
 
-async fn close_for_good(house: &House, action_id: &ActionId) -> Result<(), CommandError> {
+/// Nothing is added to an action any more.
+pub(super) async fn close_for_good(house: &House, action_id: &ActionId) -> Result<(), CommandError> {
     let id = action_id.clone();
     let rule: ActionRule = Box::new(move |action: Option<&Action>| {
         Ok(action::closed(action.ok_or_else(|| Rejection::ActionNotFound(id.clone()))?))

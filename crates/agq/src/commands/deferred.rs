@@ -1,9 +1,12 @@
 //! What is submitted later, for whoever asked for it before: by a schedule, or as a step of a workflow. It is a job of the Open Job
 //! Spec, or an action of a plan.
 
+use std::{borrow::Cow, mem::take};
+
 use agenix_protocol::{
     documents::{ActionSubmission, OjsDocument, Status, TaskResult, parse_object},
     ids::{ActionId, JobId},
+    limits::exceeds,
     request::Slice,
 };
 use agenix_rules::{
@@ -12,12 +15,22 @@ use agenix_rules::{
     job::State,
     ojs::{self, Submitted},
     rejection::Rejection,
-    workflow::{Seen, Stage},
+    workflow::{Seen, Stage, Step},
 };
-use serde_json::{Value, json, value::RawValue};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::{action::submit_action, ojs::submit_named, plan::find};
+use super::{
+    action::{add_inputs, close_for_good, submit_action},
+    ojs::submit_named,
+    plan::find,
+};
 use crate::{error::CommandError, house::House};
+
+/// How many bytes of outputs are handed on at once, but for the last one of them,
+const PIECE_BYTES: usize = 1024 * 1024;
+/// and how many outputs.
+const PIECE_INPUTS: usize = 1000;
 
 /// Where a submission belongs, and what comes before it.
 #[derive(Debug, Default)]
@@ -25,7 +38,7 @@ pub(super) struct Context<'c> {
     /// The workflow that it is a step of.
     pub(super) workflow: Option<&'c str>,
     /// The step before it: its results go along.
-    pub(super) before: Option<&'c agenix_rules::workflow::Step>,
+    pub(super) before: Option<&'c Step>,
 }
 
 /// Whether a document could be submitted now.
@@ -93,14 +106,60 @@ async fn submit_later_action(
 ) -> Result<(), CommandError> {
     let action_id = ActionId::new(id).map_err(|error| Rejection::InvalidAction(error.to_string()))?;
     let mut submission = read_action(document)?;
+    submission.action_id = Some(action_id.clone());
+    if let Some(before) = context.before.filter(|_| submission.inputs.is_empty()) {
+        return hand_on(house, submission, &action_id, before).await;
+    }
     if house.store.action(&action_id).await?.is_some() {
         return Ok(());
     }
-    if let Some(before) = context.before.filter(|_| submission.inputs.is_empty()) {
-        submission.inputs = outputs_of(house, before).await?;
-    }
-    submission.action_id = Some(action_id);
     submit_action(house, submission).await.map(drop)
+}
+
+/// Submits an action whose inputs are the outputs of the step before, a piece at a time: all of them may be more than there is memory
+/// for. One that was begun before is gone on with.
+async fn hand_on(
+    house: &House,
+    submission: ActionSubmission,
+    action_id: &ActionId,
+    before: &Step,
+) -> Result<(), CommandError> {
+    let mut is_begun = match house.store.action(action_id).await? {
+        Some((action, _)) if !action.is_open => return Ok(()),
+        known => known.is_some(),
+    };
+    let (mut piece, mut bytes, mut at) = (Vec::new(), 0, 0);
+    for job_id in jobs_of(house, before).await? {
+        let Some(input) = output_of(house, &job_id).await? else { continue };
+        bytes += input.get().len();
+        piece.push(input);
+        if bytes >= PIECE_BYTES || piece.len() >= PIECE_INPUTS {
+            let count = piece.len() as u64;
+            hand_on_piece(house, &submission, (take(&mut piece), at), is_begun).await?;
+            (bytes, at, is_begun) = (0, at + count, true);
+        }
+    }
+    if !piece.is_empty() || !is_begun {
+        hand_on_piece(house, &submission, (piece, at), is_begun).await?;
+    }
+    if submission.open { Ok(()) } else { close_for_good(house, action_id).await }
+}
+
+/// Submits an action with the first of its inputs, or adds more of them at their place.
+async fn hand_on_piece(
+    house: &House,
+    submission: &ActionSubmission,
+    (inputs, at): (Vec<Box<RawValue>>, u64),
+    is_begun: bool,
+) -> Result<(), CommandError> {
+    match &submission.action_id {
+        Some(action_id) if is_begun => add_inputs(house, action_id, inputs, Some(at)).await.map(drop),
+        _ => {
+            // Without inputs it is refused, as any other action.
+            let open = submission.open || !inputs.is_empty();
+            submit_action(house, ActionSubmission { inputs, open, ..submission.clone() }).await.map(drop)
+        }
+    }
 }
 
 /// How what was submitted under an id stands.
@@ -126,7 +185,7 @@ pub(super) async fn look(house: &House, is_action: bool, id: &str) -> Result<See
 }
 
 /// The jobs of a step, in the order of its inputs.
-async fn jobs_of(house: &House, step: &agenix_rules::workflow::Step) -> Result<Vec<JobId>, CommandError> {
+async fn jobs_of(house: &House, step: &Step) -> Result<Vec<JobId>, CommandError> {
     if step.is_action() {
         let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(Vec::new()) };
         return Ok(house.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await?);
@@ -134,39 +193,52 @@ async fn jobs_of(house: &House, step: &agenix_rules::workflow::Step) -> Result<V
     Ok(JobId::new(step.id.as_str()).into_iter().collect())
 }
 
-/// What came of the jobs of a step, JSON each.
-async fn results_of(house: &House, step: &agenix_rules::workflow::Step) -> Result<Vec<String>, CommandError> {
-    let mut results = Vec::new();
+/// What came of the jobs of a step, JSON each. They go into one document, which has the bound of any other.
+async fn results_of(house: &House, step: &Step) -> Result<Vec<String>, CommandError> {
+    let (mut results, mut bytes) = (Vec::new(), 0);
+    let most = house.settings.limits.max_message_bytes;
     for job_id in jobs_of(house, step).await? {
         let job = house.store.job(&job_id).await?;
-        results.push(job.and_then(|job| job.results).unwrap_or_else(|| "null".into()));
+        let result = job.and_then(|job| job.results).unwrap_or_else(|| "null".into());
+        bytes += result.len();
+        if exceeds(bytes, most) {
+            let text = format!(
+                "the results of the step before have more than {most} bytes together, which is what one job may have: let its jobs \
+                 return where their results are, or make this step an action of a plan"
+            );
+            return Err(Rejection::InvalidJob(text).into());
+        }
+        results.push(result);
     }
     Ok(results)
 }
 
-/// The inputs that the jobs of a step make for the next: what the last task of each wrote, and what it was given.
-async fn outputs_of(
-    house: &House,
-    step: &agenix_rules::workflow::Step,
-) -> Result<Vec<Box<RawValue>>, CommandError> {
-    let mut inputs = Vec::new();
-    for job_id in jobs_of(house, step).await? {
-        let Some(job) = house.store.job(&job_id).await? else { continue };
-        let results = job.results.as_deref().unwrap_or("null");
-        let tasks: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();
-        let given: Value = serde_json::from_str(&job.input).unwrap_or_default();
-        let input = match tasks.last() {
-            Some(last) => {
-                let output = String::from_utf8_lossy(&last.stdout.bytes).into_owned();
-                json!({"output": output, "input": given, "job_id": job_id})
-            }
-            None => {
-                let result: Value = serde_json::from_str(results).unwrap_or_default();
-                json!({"output": result, "input": given, "job_id": job_id})
-            }
-        };
-        let input = serde_json::value::to_raw_value(&input);
-        inputs.push(input.map_err(|error| Rejection::InvalidAction(error.to_string()))?);
-    }
-    Ok(inputs)
+/// The input that a job makes for the next step.
+#[derive(Serialize)]
+struct Output<'o> {
+    input: &'o RawValue,
+    job_id: &'o JobId,
+    output: Written<'o>,
+}
+
+/// What a job wrote: the last task's stdout, or whatever a worker of the Open Job Spec returned.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Written<'o> {
+    Text(Cow<'o, str>),
+    Returned(&'o RawValue),
+}
+
+/// The input that a job of a step makes for the next: what its last task wrote, and what it was given.
+async fn output_of(house: &House, job_id: &JobId) -> Result<Option<Box<RawValue>>, CommandError> {
+    let Some(job) = house.store.job(job_id).await? else { return Ok(None) };
+    let results = job.results.as_deref().unwrap_or("null");
+    let tasks: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();
+    let raw = |json| serde_json::from_str::<&RawValue>(json).unwrap_or(RawValue::NULL);
+    let output = match tasks.last() {
+        Some(last) => Written::Text(String::from_utf8_lossy(&last.stdout.bytes)),
+        None => Written::Returned(raw(results)),
+    };
+    let input = to_raw_value(&Output { input: raw(&job.input), job_id, output });
+    Ok(Some(input.map_err(|error| Rejection::InvalidAction(error.to_string()))?))
 }

@@ -98,7 +98,11 @@ pub(crate) async fn cancel(house: &House, id: &str) -> Result<Workflow, CommandE
     get(house, id).await
 }
 
+/// Cancels what a step has submitted. A job that stands for it is not the workflow's own, and goes on.
 async fn cancel_step(house: &House, step: &Step) -> Result<(), CommandError> {
+    if step.is_stand_in {
+        return Ok(());
+    }
     let outcome = if step.is_action() {
         let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(()) };
         super::action::cancel(house, &action_id).await.map(drop)
@@ -111,6 +115,21 @@ async fn cancel_step(house: &House, step: &Step) -> Result<(), CommandError> {
         Err(CommandError::Rejected(_)) => Ok(()),
         other => other,
     }
+}
+
+/// A job of a workflow has ended: the workflow moves on where that can make a difference.
+pub(crate) async fn step_ended(house: &House, id: &str) -> Result<(), CommandError> {
+    if house.steps_left.ended(id) { advance(house, id).await } else { Ok(()) }
+}
+
+/// A workflow, with all that has ended by now.
+pub(crate) async fn look_at(house: &House, id: &str) -> Result<Workflow, CommandError> {
+    let known = get(house, id).await?;
+    if known.is_settled() {
+        return Ok(known);
+    }
+    advance(house, id).await?;
+    get(house, id).await
 }
 
 /// Moves a workflow on as far as its steps have ended: what comes next is submitted. May be done by several at once, and again.
@@ -130,6 +149,7 @@ pub(crate) async fn advance(house: &House, id: &str) -> Result<(), CommandError>
         let seen = look(house, &known).await?;
         let seen: Vec<(&str, Seen)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
         let next = known.moved(&seen, house.clock.now());
+        house.steps_left.note(id, next.steps_together());
         let json = to_json(&next);
         if json != note {
             let before = note.clone();
@@ -178,14 +198,20 @@ async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, Comman
             }
             // Another job counts as the same, and stands for it.
             Ok(Some(by)) => {
-                change_step(house, workflow, &step.id, move |step| step.id.clone_from(&by)).await?;
+                let stand_in = move |step: &mut Step| {
+                    step.id.clone_from(&by);
+                    step.is_stand_in = true;
+                };
+                change_step(house, workflow, &step.id, stand_in).await?;
             }
             other => drop(other?),
         }
     }
     // Somebody may have cancelled it meanwhile.
-    if get(house, &workflow.id).await?.stage == Stage::Cancelled {
-        for step in workflow.all().filter(|step| step.stage == Stage::Running) {
+    let now = get(house, &workflow.id).await?;
+    if now.stage == Stage::Cancelled {
+        let was_running = workflow.all().map(|step| step.stage == Stage::Running);
+        for (step, _) in now.all().zip(was_running).filter(|(_, was_running)| *was_running) {
             cancel_step(house, step).await?;
         }
     }
@@ -298,7 +324,7 @@ pub(super) async fn submit_command(house: &House, json: &[u8]) -> Outcome {
 
 /// WORKFLOW.STATUS
 pub(super) async fn status_command(house: &House, id: &str) -> Outcome {
-    match get(house, id).await {
+    match look_at(house, id).await {
         Ok(workflow) => Ok(bulk(&shown(&workflow))),
         Err(CommandError::Rejected(Rejection::WorkflowNotFound(_))) => Ok(Reply::Nil),
         Err(error) => Err(error),

@@ -51,7 +51,11 @@ pub fn expired(job: &Job, now: Timestamp) -> Option<Job> {
         return None;
     }
     let mut next = job.clone();
-    next.error = Some("the job expired before anyone began with it".into());
+    let text = match job.attempt {
+        0 => "the job expired before anyone began with it",
+        _ => "the job expired before it was tried again",
+    };
+    next.error = Some(text.into());
     next.end(State::Discarded, now);
     if let Some(ojs) = &mut next.ojs {
         ojs.is_expired = true;

@@ -108,3 +108,105 @@ fn a_schedule_is_one_at_both_doors() {
     assert_eq!(http.ask("GET", "/cron/nightly", "").status, 404);
     lab.agx(&agq, &["schedule", "delete", "nightly"]).expect(4);
 }
+
+/// A workflow that has ended.
+fn ended(http: &Http, id: &str) -> Value {
+    eventually("the workflow has ended", || {
+        let workflow = http.get(&format!("/workflows/{id}"))["workflow"].clone();
+        (workflow["state"] != "running").then_some(workflow)
+    })
+}
+
+#[test]
+fn more_outputs_than_a_piece_has_are_handed_on_whole_and_in_order() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w", &["--max-concurrent-jobs", "4"]);
+    let http = Http::of(&lab, &agq);
+    for (plan, field) in [("first", "input.n"), ("second", "input.output")] {
+        let task = format!(r#"{{"task_number":1,"command":"printf","args":["%s","{{{{{field}}}}}"]}}"#);
+        lab.submit_plan(&agq, &format!(r#"{{"plan_id":"{plan}","tasks":[{task}]}}"#));
+    }
+    let inputs: Vec<String> = (0..1100).map(|n| format!(r#"{{"n":"{n}."}}"#)).collect();
+    let steps = format!(r#"[{{"plan_id":"first","inputs":[{}]}},{{"plan_id":"second"}}]"#, inputs.join(","));
+    let begun = http.post("/workflows", &format!(r#"{{"type":"chain","steps":{steps}}}"#));
+    let workflow = ended(&http, begun["workflow"]["id"].as_str().unwrap());
+    assert_eq!(workflow["state"], "completed", "{workflow}");
+    let last = workflow["steps"][1]["action_id"].as_str().unwrap();
+    let results = lab.agx(&agq, &["action", "results", last, "--ordered"]).expect(0);
+    assert_eq!(results.out, (0..1100).map(|n| format!("{n}.")).collect::<String>());
+}
+
+#[test]
+fn results_that_are_too_large_for_one_job_fail_its_step() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--max-message-bytes", "20000"]);
+    let _agw = lab.agw(&agq, "w", &["--tools", "seq"]);
+    let http = Http::of(&lab, &agq);
+    lab.submit_plan(
+        &agq,
+        r#"{"plan_id":"long","tasks":[{"task_number":1,"command":"seq","args":["2500"]}]}"#,
+    );
+    let steps = r#"[{"plan_id":"long","inputs":[{},{}]},{"type":"one","args":[]}]"#;
+    let begun = http.post("/workflows", &format!(r#"{{"type":"chain","steps":{steps}}}"#));
+    let workflow = ended(&http, begun["workflow"]["id"].as_str().unwrap());
+    let said = workflow["steps"][1]["error"].as_str().unwrap();
+    assert!(said.contains("the results of the step before have more than 20000 bytes together"), "{said}");
+}
+
+#[test]
+fn a_callback_that_has_ended_is_shown_as_that() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    let body = r#"{"type":"batch","jobs":[{"type":"one","args":[]},{"type":"one","args":[]}],
+        "callbacks":{"on_complete":{"type":"over","args":[]}}}"#;
+    let id = http.post("/workflows", body)["workflow"]["id"].as_str().unwrap().to_owned();
+    let ack = |kind: &str| {
+        let job = http.fetch("w", "default").unwrap();
+        assert_eq!(job["type"], kind);
+        http.post(&format!("/jobs/{}/ack", job["id"].as_str().unwrap()), "{}");
+    };
+    ack("one");
+    let state = |of: &str| http.get(&format!("/workflows/{id}"))["workflow"].pointer(of).cloned();
+    assert_eq!((state("/state"), state("/jobs_completed")), (Some("running".into()), Some(1.into())));
+    ack("one");
+    assert_eq!(
+        (state("/state"), state("/callbacks/0/state")),
+        (Some("completed".into()), Some("running".into()))
+    );
+    ack("over");
+    assert_eq!(state("/callbacks/0/state"), Some("completed".into()));
+}
+
+#[test]
+fn a_job_of_somebody_else_that_stands_for_a_step_is_not_cancelled_with_the_workflow() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    let job = r#"{"type":"one","args":[],"options":{"unique":{"keys":["type"],"on_conflict":"ignore"}}}"#;
+    let first = http.post("/jobs", job)["job"]["id"].as_str().unwrap().to_owned();
+    let body = format!(r#"{{"type":"group","jobs":[{job},{{"type":"two","args":[]}}]}}"#);
+    let workflow = http.post("/workflows", &body)["workflow"].clone();
+    assert_eq!(workflow["jobs"][0]["job_id"], first.as_str(), "{workflow}");
+    http.ask("DELETE", &format!("/workflows/{}", workflow["id"].as_str().unwrap()), "");
+    assert_eq!(http.get(&format!("/jobs/{first}"))["job"]["state"], "available");
+    let own = workflow["jobs"][1]["job_id"].as_str().unwrap();
+    assert_eq!(http.get(&format!("/jobs/{own}"))["job"]["state"], "cancelled");
+}
+
+#[test]
+fn numbers_in_a_schedule_stay_as_they_were_written() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let http = Http::of(&lab, &agq);
+    let cron = r#"{"expression":"0 3 * * *","job_template":{"type":"a","args":[18446744073709551616,1.10]}}"#;
+    let numbers = "[18446744073709551616,1.10]";
+    for (method, path) in [("PUT", "/cron/n"), ("GET", "/cron/n"), ("GET", "/cron")] {
+        let answer = http.ask(method, path, if method == "PUT" { cron } else { "" });
+        assert!(answer.text.contains(numbers), "{}", answer.text);
+    }
+    assert!(lab.agx(&agq, &["--json", "schedule", "get", "n"]).expect(0).out.contains(numbers));
+    let shown = lab.agx(&agq, &["schedule", "get", "n"]).expect(0).out;
+    assert!(shown.contains("18446744073709551616,\n"), "{shown}");
+}

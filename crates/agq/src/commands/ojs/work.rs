@@ -210,7 +210,7 @@ async fn settle(
 pub(crate) async fn follow(house: &House, change: Option<&Change>) -> Result<(), CommandError> {
     let after = change.map(|change| &change.after).filter(|after| after.is_ended());
     match after.and_then(|after| after.ojs.as_ref()?.workflow.as_ref()) {
-        Some(workflow_id) => workflow::advance(house, workflow_id).await,
+        Some(workflow_id) => workflow::step_ended(house, workflow_id).await,
         None => Ok(()),
     }
 }
