@@ -6,7 +6,7 @@ use agenix_client::{Backoff, ClientError, Connection, Server};
 use agenix_protocol::{
     documents::{
         ActionStatus, ActionSubmission, JobOutput, JobStatus, OutputPosition, Plan, QueueStats, Status,
-        WorkerStatus, to_json,
+        WaitsFor, WorkerStatus, to_json,
     },
     ids::{ActionId, JobId, PlanId},
 };
@@ -84,6 +84,17 @@ impl Patient {
         status: Status,
     ) -> Result<Vec<JobId>, ClientError> {
         self.insist(async |connection| connection.jobs(action, Some(status)).await).await
+    }
+
+    /// What the first job of an action that waits is waiting for (JOB.EXPLAIN).
+    pub(crate) async fn needs_of(&mut self, action_id: &ActionId) -> Result<Option<WaitsFor>, ClientError> {
+        let Some(job_id) =
+            self.insist(async |connection| connection.first_job(action_id, Status::Pending).await).await?
+        else {
+            return Ok(None);
+        };
+        let told = self.insist(async |connection| connection.explain_job(&job_id).await).await?;
+        Ok(told.waits_for)
     }
 
     /// JOB.STATUS of several at once, in their order.

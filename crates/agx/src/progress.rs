@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agenix_protocol::{
-    documents::{ActionStatus, QueueStats, WorkerStatus},
+    documents::{ActionStatus, Demand, QueueStats, WaitsFor, WorkerStatus},
     ids::ActionId,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -72,7 +72,13 @@ pub(crate) fn not_found(action_id: &ActionId) -> Failure {
     Failure::not_found("action", action_id, "see the actions with `agx history`")
 }
 
-fn why_stuck(stats: &QueueStats, workers: &[WorkerStatus], queue: &str) -> Option<String> {
+/// Why the jobs of an action do not run, of which the first waits for `needs`. What other jobs of its queue lack is not its trouble.
+fn why_stuck(
+    stats: &QueueStats,
+    workers: &[WorkerStatus],
+    queue: &str,
+    needs: Option<&WaitsFor>,
+) -> Option<String> {
     if stats.workers.active == 0 {
         return Some("no worker is there: start one with `agw`, or on this machine with `agx up`".into());
     }
@@ -80,15 +86,21 @@ fn why_stuck(stats: &QueueStats, workers: &[WorkerStatus], queue: &str) -> Optio
     if own.paused {
         return Some(format!("the queue {queue} is paused; `agx queue resume {queue}` lets it go on"));
     }
-    let unmet = own.needs.iter().find(|demand| demand.workers == 0)?;
+    let is_own = |demand: &&Demand| {
+        needs.is_some_and(|needs| {
+            (&demand.tools, &demand.tags, &demand.labels) == (&needs.tools, &needs.tags, &needs.labels)
+        })
+    };
+    let unmet = own.needs.iter().filter(is_own).find(|demand| demand.workers == 0)?;
     Some(lacking::said(unmet, workers))
 }
 
-/// Why nothing goes on in a queue, where that can be said.
-async fn looked_into(agq: &mut Patient, queue: &str) -> Option<String> {
+/// Why nothing goes on in an action, where that can be said.
+async fn looked_into(agq: &mut Patient, status: &ActionStatus) -> Option<String> {
     let stats = agq.queue_stats().await.ok()?;
     let workers = agq.workers().await.ok()?;
-    why_stuck(&stats, &workers, queue)
+    let needs = agq.needs_of(&status.action_id).await.ok()?;
+    why_stuck(&stats, &workers, &status.queue, needs.as_ref())
 }
 
 /// The line itself.
@@ -166,7 +178,7 @@ impl Line {
         if status.running > 0 || status.ended() == status.total_jobs {
             self.idle_since = None;
         } else if self.idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
-            self.explain(looked_into(agq, &status.queue).await);
+            self.explain(looked_into(agq, status).await);
         }
     }
 
@@ -204,7 +216,28 @@ impl Line {
 mod tests {
     use std::time::Duration;
 
-    use super::next_look;
+    use agenix_protocol::documents::{QueueStats, WaitsFor, parse};
+
+    use super::{next_look, why_stuck};
+
+    #[test]
+    fn what_jobs_of_others_lack_is_not_said_of_an_action() {
+        let stats: QueueStats = parse(
+            br#"{"queue:ready":{"length":2,"oldest_job_age_seconds":0,"newest_job_age_seconds":0,"paused":false,
+                "needs":[{"tools":["jq"],"length":1,"workers":0},{"tools":["sort"],"length":1,"workers":1}]},
+                "queue:scheduled":{"length":0,"next_job_due_in_seconds":null},"workers":{"total":1,"active":1,"idle":0}}"#,
+        )
+        .unwrap();
+        let needs = |tool: &str| {
+            let json = format!(
+                r#"{{"queue":"ready","priority":0,"tools":["{tool}"],"tags":[],"labels":{{}},"due_at":null,"paused":false}}"#
+            );
+            parse::<WaitsFor>(json.as_bytes()).unwrap()
+        };
+        assert_eq!(why_stuck(&stats, &[], "ready", Some(&needs("sort"))), None);
+        assert!(why_stuck(&stats, &[], "ready", Some(&needs("jq"))).is_some());
+        assert_eq!(why_stuck(&stats, &[], "ready", None), None, "none of its jobs waits");
+    }
 
     #[test]
     fn the_end_is_looked_for_when_it_is_near_and_silence_more_and_more_rarely() {

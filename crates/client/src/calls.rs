@@ -137,6 +137,17 @@ impl Connection {
         ids(self.call(&list).await?)
     }
 
+    /// JOB.LIST: the first job of an action, in the order of its inputs, that has a status.
+    pub async fn first_job(
+        &mut self,
+        action_id: &ActionId,
+        status: Status,
+    ) -> Result<Option<JobId>, ClientError> {
+        let slice = Slice { limit: 1, offset: 0 };
+        let list = Request::JobList { action_id: action_id.clone(), status: Some(status), slice };
+        Ok(ids(self.call(&list).await?)?.pop())
+    }
+
     /// JOB.CANCEL
     pub async fn cancel_job(&mut self, job_id: &JobId) -> Result<(), ClientError> {
         self.call(&Request::JobCancel { job_id: job_id.clone() }).await.map(drop)

@@ -1,14 +1,17 @@
 //! A worker's life: registered, seen, silent, dead, unregistered (seed 000 §6).
 
 use agenix_protocol::{
-    documents::{Capabilities, WorkerRegistration, WorkerStatus},
+    documents::{WorkerRegistration, WorkerStatus},
     ids::WorkerId,
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
+mod introduction;
 mod trial;
 
+use introduction::check_words;
+pub use introduction::{MAX_DESCRIPTION_BYTES, check_capabilities, check_stats, shorten_descriptions};
 pub use trial::{TRIAL_AFTER_MS, judged, quarantined, tried, untried};
 
 use crate::rejection::Rejection;
@@ -125,33 +128,6 @@ impl Worker {
     }
 }
 
-/// Whether the capabilities are legal names.
-pub fn check_capabilities(capabilities: &Capabilities) -> Result<(), Rejection> {
-    for (kind, names) in [("tools", &capabilities.tools), ("agentic_units", &capabilities.agentic_units)] {
-        for (at, name) in names.iter().enumerate() {
-            if name.is_empty() || name.len() > 255 || name.contains(|c: char| c.is_control() || c == '/') {
-                let text = format!("{kind}[{at}] is not the name of a program");
-                return Err(Rejection::InvalidCapabilities(text));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Most bytes that are kept of what an agentic unit says of itself.
-pub const MAX_DESCRIPTION_BYTES: usize = 4096;
-
-/// Cuts descriptions that are too long.
-pub fn shorten_descriptions(registration: &mut WorkerRegistration) {
-    for description in registration.descriptions.values_mut() {
-        let mut end = description.len().min(MAX_DESCRIPTION_BYTES);
-        while !description.is_char_boundary(end) {
-            end -= 1;
-        }
-        description.truncate(end);
-    }
-}
-
 /// A worker registers, on `connection`.
 ///
 /// An id that lives is taken, unless it is the same run of the worker that comes back (same `instance`), or the
@@ -163,6 +139,7 @@ pub fn registered(
     now: Timestamp,
 ) -> Result<Worker, Rejection> {
     check_capabilities(&registration.capabilities)?;
+    check_words(registration)?;
     if registration.max_concurrent_jobs == 0 {
         let text = "max_concurrent_jobs is 0: a worker runs at least one job";
         return Err(Rejection::InvalidRegistration(text.into()));

@@ -103,7 +103,9 @@ pub(super) async fn heartbeat(
 
 /// The statistics of both seeds, and whatever else a worker counts: any JSON object.
 fn read_stats(json: &[u8]) -> Result<Map<String, Value>, Rejection> {
-    documents::parse_object(json).map_err(|error| Rejection::InvalidStats(error.to_string()))
+    let stats = documents::parse_object(json).map_err(|error| Rejection::InvalidStats(error.to_string()))?;
+    worker::check_stats(&stats)?;
+    Ok(stats)
 }
 
 /// The jobs that a worker says it runs: `active_job_ids`, or `active_jobs` where that is a list and not a number.

@@ -1,0 +1,154 @@
+//! The bounds of what a worker says of itself: it is kept, and shown to everybody.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::{
+    documents::{Capabilities, WorkerRegistration, to_json},
+    limits::{
+        MAX_WORKER_CAPABILITIES, MAX_WORKER_DESCRIPTIONS, MAX_WORKER_STATS_BYTES, MAX_WORKER_TAGS_BYTES,
+        MAX_WORKER_WORD_BYTES,
+    },
+};
+use serde_json::{Map, Value};
+
+use crate::rejection::Rejection;
+
+/// Whether the capabilities are legal names, and not too many.
+pub fn check_capabilities(capabilities: &Capabilities) -> Result<(), Rejection> {
+    let count = capabilities.commands().count();
+    if count > MAX_WORKER_CAPABILITIES {
+        let text = format!(
+            "it has {count} tools and agentic units, max {MAX_WORKER_CAPABILITIES}: name those to offer, as agw does with --tools"
+        );
+        return Err(Rejection::InvalidCapabilities(text));
+    }
+    for (kind, names) in [("tools", &capabilities.tools), ("agentic_units", &capabilities.agentic_units)] {
+        for (at, name) in names.iter().enumerate() {
+            if name.is_empty() || name.len() > 255 || name.contains(|c: char| c.is_control() || c == '/') {
+                let text = format!("{kind}[{at}] is not the name of a program");
+                return Err(Rejection::InvalidCapabilities(text));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether what a worker says of itself beside its capabilities is short enough to be kept and shown.
+pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejection> {
+    let instance = registration.instance.as_deref().unwrap_or_default();
+    for (field, word) in [
+        ("hostname", registration.hostname.as_str()),
+        ("platform", &registration.platform),
+        ("agw_version", &registration.agw_version),
+        ("instance", instance),
+    ] {
+        if word.len() > MAX_WORKER_WORD_BYTES {
+            let text = format!("{field} has {} bytes, max {MAX_WORKER_WORD_BYTES}", word.len());
+            return Err(Rejection::InvalidRegistration(text));
+        }
+    }
+    let tags = to_json(&registration.tags).len();
+    if tags > MAX_WORKER_TAGS_BYTES {
+        let text = format!("tags have {tags} bytes of JSON, max {MAX_WORKER_TAGS_BYTES}");
+        return Err(Rejection::InvalidRegistration(text));
+    }
+    Ok(())
+}
+
+/// Whether the statistics of a heartbeat are short enough to be kept and shown; the ids of jobs have a bound of their own.
+pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
+    let is_counted = |field: &str| !matches!(field, "active_job_ids" | "active_jobs");
+    let counted: BTreeMap<&String, &Value> = stats.iter().filter(|(field, _)| is_counted(field)).collect();
+    let bytes = to_json(&counted).len();
+    if bytes > MAX_WORKER_STATS_BYTES {
+        let text =
+            format!("they have {bytes} bytes of JSON without active_job_ids, max {MAX_WORKER_STATS_BYTES}");
+        return Err(Rejection::InvalidStats(text));
+    }
+    Ok(())
+}
+
+/// Most bytes that are kept of what an agentic unit says of itself.
+pub const MAX_DESCRIPTION_BYTES: usize = 4096;
+
+/// Cuts descriptions that are too long, and leaves out those that are too many.
+pub fn shorten_descriptions(registration: &mut WorkerRegistration) {
+    while registration.descriptions.len() > MAX_WORKER_DESCRIPTIONS {
+        registration.descriptions.pop_last();
+    }
+    for description in registration.descriptions.values_mut() {
+        let mut end = description.len().min(MAX_DESCRIPTION_BYTES);
+        while !description.is_char_boundary(end) {
+            end -= 1;
+        }
+        description.truncate(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::{
+        documents::{Capabilities, WorkerRegistration},
+        limits::{
+            MAX_WORKER_CAPABILITIES, MAX_WORKER_DESCRIPTIONS, MAX_WORKER_STATS_BYTES, MAX_WORKER_TAGS_BYTES,
+            MAX_WORKER_WORD_BYTES,
+        },
+    };
+    use serde_json::{Map, Value, json};
+
+    use super::{check_capabilities, check_stats, check_words, shorten_descriptions};
+
+    fn registration() -> WorkerRegistration {
+        WorkerRegistration::of("w".parse().unwrap())
+    }
+
+    type With = fn(String) -> WorkerRegistration;
+
+    #[test]
+    fn words_have_a_bound() {
+        let word = |more: usize| "h".repeat(MAX_WORKER_WORD_BYTES + more);
+        let fields: [(&str, With); 4] = [
+            ("hostname", |hostname| WorkerRegistration { hostname, ..registration() }),
+            ("platform", |platform| WorkerRegistration { platform, ..registration() }),
+            ("agw_version", |agw_version| WorkerRegistration { agw_version, ..registration() }),
+            ("instance", |instance| WorkerRegistration { instance: Some(instance), ..registration() }),
+        ];
+        for (field, with) in fields {
+            assert!(check_words(&with(word(0))).is_ok());
+            let said = check_words(&with(word(1))).unwrap_err().to_string();
+            assert!(said.ends_with(&format!("{field} has 256 bytes, max 255")), "{said}");
+        }
+    }
+
+    /// An object whose JSON has so many bytes.
+    fn object(bytes: usize) -> Map<String, Value> {
+        let frame = r#"{"a":""}"#.len();
+        [("a".to_owned(), Value::from("x".repeat(bytes - frame)))].into_iter().collect()
+    }
+
+    #[test]
+    fn tags_and_statistics_have_a_bound() {
+        let tags = |bytes| check_words(&WorkerRegistration { tags: object(bytes), ..registration() });
+        assert!(tags(MAX_WORKER_TAGS_BYTES).is_ok() && tags(MAX_WORKER_TAGS_BYTES + 1).is_err());
+        let mut stats = object(MAX_WORKER_STATS_BYTES);
+        assert!(check_stats(&stats).is_ok());
+        stats.insert("active_job_ids".into(), json!(vec!["0190a8f0-0000-7000-8000-000000000000"; 5000]));
+        assert!(check_stats(&stats).is_ok(), "the ids of jobs have a bound of their own");
+        assert!(check_stats(&object(MAX_WORKER_STATS_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn capabilities_and_descriptions_have_a_bound() {
+        let names = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
+        let offer = |tools, units| Capabilities { tools: names(tools), agentic_units: names(units) };
+        assert!(check_capabilities(&offer(MAX_WORKER_CAPABILITIES - 1, 1)).is_ok());
+        let said = check_capabilities(&offer(MAX_WORKER_CAPABILITIES, 1)).unwrap_err().to_string();
+        assert!(said.contains("it has 20001 tools and agentic units, max 20000"), "{said}");
+        let described = |count: usize| names(count).into_iter().map(|name| (name, "d".into())).collect();
+        for (count, kept) in [(MAX_WORKER_DESCRIPTIONS, 1000), (MAX_WORKER_DESCRIPTIONS + 1, 1000)] {
+            let mut told = WorkerRegistration { descriptions: described(count), ..registration() };
+            shorten_descriptions(&mut told);
+            assert_eq!(told.descriptions.len(), kept);
+        }
+    }
+}
