@@ -9,7 +9,7 @@ use std::{
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
     documents::{JobDocument, JobOutput, JobUpdate, OutputPosition, Status},
-    ids::JobId,
+    ids::{ActionId, JobId},
 };
 use tokio::{
     runtime::Handle,
@@ -319,6 +319,14 @@ impl Crew {
         let mut jobs = locked(&self.jobs);
         jobs.slots.dismiss(job_id, attempt);
         self.tell_of_room(&jobs);
+    }
+
+    /// What waits for a slot of this action does not start here: the claims, job and attempt.
+    pub(crate) fn withdraw(&self, action_id: &ActionId) -> Vec<(JobId, u32)> {
+        let mut jobs = locked(&self.jobs);
+        let withdrawn = jobs.slots.withdraw(action_id);
+        self.tell_of_room(&jobs);
+        withdrawn
     }
 
     /// What waits for a slot does not start here any more. How many jobs that were.

@@ -4,7 +4,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use agenix_client::{Backoff, Call, ClientError, Connection, OrderCalls, Server};
 use agenix_protocol::{
-    documents::{JobDocument, OutputRequest, WorkerRegistration},
+    documents::{JobDocument, WorkerRegistration},
     ids::{JobId, QueueName, WorkerId},
     request::Wait,
 };
@@ -97,9 +97,9 @@ impl Session {
         ClientError::Unreachable { address: self.server.address(), reason }
     }
 
-    /// Tells `nudge` whenever agq has orders, and says with `tell_output` what a job writes when somebody wants
-    /// to know. A mere convenience: without it orders come with the next heartbeat.
-    pub(crate) async fn listen(&self, nudge: &Notify, tell_output: impl Fn(OutputRequest)) -> Infallible {
+    /// Tells `nudge` whenever agq has orders, and hands any other call to `answer`. A mere convenience: without it orders come
+    /// with the next heartbeat.
+    pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(Call)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
             let error = match OrderCalls::open(&self.server, &self.worker_id).await {
@@ -110,7 +110,7 @@ impl Session {
                     loop {
                         match calls.next().await {
                             Ok(Call::Orders) => nudge.notify_one(),
-                            Ok(Call::Output(request)) => tell_output(request),
+                            Ok(other) => answer(other),
                             Err(error) => break error,
                         }
                     }

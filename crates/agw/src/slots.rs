@@ -3,7 +3,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use agenix_protocol::{documents::JobDocument, ids::JobId};
+use agenix_protocol::{
+    documents::JobDocument,
+    ids::{ActionId, JobId},
+};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::pace::Pace;
@@ -92,6 +95,18 @@ impl Slots {
     pub(crate) fn dismiss(&mut self, job_id: &JobId, attempt: u32) {
         let is_it = |job: &JobDocument| job.job_id == *job_id && job.attempt == attempt;
         self.waiting.retain(|waiting| !is_it(&waiting.claimed.job));
+    }
+
+    /// What waits of this action is not started: the claims, job and attempt.
+    pub(crate) fn withdraw(&mut self, action_id: &ActionId) -> Vec<(JobId, u32)> {
+        let is_of = |waiting: &Waiting| waiting.claimed.job.action_id == *action_id;
+        let waiting = std::mem::take(&mut self.waiting);
+        let (withdrawn, kept): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_of);
+        self.waiting = kept.into();
+        withdrawn
+            .into_iter()
+            .map(|waiting| (waiting.claimed.job.job_id, waiting.claimed.job.attempt))
+            .collect()
     }
 
     /// What waits is not started here. How many those are.
@@ -210,6 +225,25 @@ mod tests {
         assert_eq!(left, ["b", "d"]);
         assert_eq!((slots.dismiss_all(), slots.oldest(), berths.available_permits()), (2, None, 4));
         assert!(slots.vacated(0, None).is_none());
+    }
+
+    #[test]
+    fn what_is_withdrawn_of_an_action_never_starts_and_others_keep_their_turn() {
+        let (berths, mut slots, now) = (Arc::new(Semaphore::new(5)), Slots::new(1, 4), Instant::now());
+        assert!(slots.seat(claimed(&berths, "a", 1), now).is_some());
+        for job in ["b", "c", "d"] {
+            let mut claim = claimed(&berths, job, 3);
+            if job == "c" {
+                claim.job.action_id = "other".parse().unwrap();
+            }
+            assert!(slots.seat(claim, now).is_none());
+        }
+        let withdrawn = slots.withdraw(&"a".parse().unwrap());
+        let withdrawn: Vec<_> = withdrawn.iter().map(|(job, attempt)| (job.as_str(), *attempt)).collect();
+        assert_eq!(withdrawn, [("b", 3), ("d", 3)]);
+        assert_eq!(berths.available_permits(), 4, "their berths are free");
+        assert_eq!(started(slots.vacated(0, SHORT)), named(0, "c"));
+        assert!(slots.withdraw(&"a".parse().unwrap()).is_empty());
     }
 
     #[test]

@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::{Backoff, ClientError, Connection, Server};
+use agenix_client::{Backoff, Call, ClientError, Connection, Server};
 use agenix_protocol::{
-    documents::{Capabilities, Orders, OutputRequest, WorkerRegistration},
-    ids::{JobId, QueueName},
+    documents::{Capabilities, JobUpdate, Orders, OutputRequest, Status, WorkerRegistration},
+    ids::{ActionId, JobId, QueueName},
 };
+use futures_util::future::join_all;
 use tokio::{
     sync::{Notify, watch},
     task::spawn_blocking,
@@ -163,7 +164,7 @@ impl Worker {
         crew.report_over(Some(session.reports.clone()));
         let (nudge, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
         let beat = heartbeat::beat(session, &self.vitals, &crew, &nudge, &tell);
-        let calls = session.listen(&nudge, |request| tell_output(&crew, &session.reports, request));
+        let calls = session.listen(&nudge, |call| answer(&crew, &session.reports, call));
         tokio::pin!(beat, calls);
         let mut claims = Some(claims);
         loop {
@@ -240,6 +241,32 @@ async fn hand_back(session: &Session, crew: &Crew) -> Result<(), ClientError> {
     }
     debug!(waited, running = running.len(), "what was claimed ahead is given back");
     session.keep_only(running).await
+}
+
+/// agq calls for more than a heartbeat.
+fn answer(crew: &Arc<Crew>, reports: &Connection, call: Call) {
+    match call {
+        Call::Orders => {}
+        Call::Output(request) => tell_output(crew, reports, request),
+        Call::Withdraw(action_id) => withdraw(crew, reports, &action_id),
+    }
+}
+
+/// What waits for a slot of this action does not start any more, and agq is told so of each job.
+fn withdraw(crew: &Arc<Crew>, reports: &Connection, action_id: &ActionId) {
+    let withdrawn = crew.withdraw(action_id);
+    debug!(%action_id, jobs = withdrawn.len(), "what was claimed ahead is not wanted any more");
+    let reports = reports.clone();
+    tokio::spawn(join_all(withdrawn.into_iter().map(move |(job_id, attempt)| {
+        let mut reports = reports.clone();
+        async move {
+            let update =
+                JobUpdate { status: Some(Status::Cancelled), attempt: Some(attempt), ..JobUpdate::default() };
+            if let Err(error) = reports.update_job(&job_id, &update).await {
+                debug!(%job_id, %error, "agq was not told that the job is given up");
+            }
+        }
+    })));
 }
 
 /// Somebody follows a job.

@@ -80,7 +80,17 @@ impl Connection {
 
     /// ACTION.CANCEL: how many jobs that has ended.
     pub async fn cancel_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
-        let reply = self.call(&Request::ActionCancel { action_id: action_id.clone() }).await?;
+        self.cancel_jobs(action_id, false).await
+    }
+
+    /// ACTION.CANCEL of what was not started: how many waiting jobs that has ended. Workers give up what they have claimed and
+    /// not started a moment later.
+    pub async fn cancel_unstarted(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
+        self.cancel_jobs(action_id, true).await
+    }
+
+    async fn cancel_jobs(&mut self, action_id: &ActionId, unstarted: bool) -> Result<u64, ClientError> {
+        let reply = self.call(&Request::ActionCancel { action_id: action_id.clone(), unstarted }).await?;
         field(&reply, "cancelled")
     }
 

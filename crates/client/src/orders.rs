@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use agenix_protocol::{
-    documents::{OutputCall, OutputRequest, parse},
-    ids::WorkerId,
+    documents::{OutputCall, OutputRequest, WithdrawCall, parse},
+    ids::{ActionId, WorkerId},
     names::orders_channel,
 };
 use futures_util::StreamExt;
@@ -29,11 +29,15 @@ pub enum Call {
     Orders,
     /// Somebody wants to know what a job writes.
     Output(OutputRequest),
+    /// The jobs of an action that were claimed and not started are not wanted any more.
+    Withdraw(ActionId),
 }
 
 impl Call {
     fn read(message: &[u8]) -> Self {
-        parse::<OutputCall>(message).map_or(Self::Orders, |call| Self::Output(call.output))
+        let output = || Some(Self::Output(parse::<OutputCall>(message).ok()?.output));
+        let withdraw = || Some(Self::Withdraw(parse::<WithdrawCall>(message).ok()?.withdraw));
+        output().or_else(withdraw).unwrap_or(Self::Orders)
     }
 }
 
@@ -91,6 +95,7 @@ mod tests {
     fn whatever_is_not_known_means_orders() {
         assert_eq!(Call::read(b"heartbeat"), Call::Orders);
         assert_eq!(Call::read(br#"{"dance":{}}"#), Call::Orders);
+        assert_eq!(Call::read(br#"{"withdraw":"a"}"#), Call::Withdraw("a".parse().unwrap()));
         let asked = Call::read(br#"{"output":{"request_id":"r","job_id":"j","position":{}}}"#);
         assert!(matches!(asked, Call::Output(request) if request.request_id == "r"), "it was not understood");
     }

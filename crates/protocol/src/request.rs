@@ -63,7 +63,7 @@ pub enum Request {
     ActionList { page: Page },
     ActionAdd { action_id: ActionId, inputs: Bytes, at: Option<u64> },
     ActionClose { action_id: ActionId },
-    ActionCancel { action_id: ActionId },
+    ActionCancel { action_id: ActionId, unstarted: bool },
     ActionRetry { action_id: ActionId },
     JobStatus { job_id: JobId },
     JobUpdate { job_id: JobId, update: Bytes },

@@ -26,7 +26,7 @@ use agenix_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use asked::{activated, cancelled, orphaned, retried};
+pub use asked::{activated, cancelled, cancelled_unclaimed, orphaned, retried};
 pub use fetched::{NOBODY, Said, acked, extended, nacked, progressed};
 pub use holding::{
     Hold, abandoned, claimed, due, excused, expired, given_back, is_reckoned_ahead, reckoned_anew, reclaimed,
@@ -313,6 +313,11 @@ impl Job {
     /// Whether `who` has it now.
     pub fn is_held_by(&self, who: &str) -> bool {
         self.state == State::Active && self.holder.as_deref() == Some(who)
+    }
+
+    /// Whether an agw has it and has not said yet that it was started.
+    pub fn may_be_unstarted(&self) -> bool {
+        self.state == State::Active && !self.is_confirmed && !self.is_reserved()
     }
 
     /// Whether it will not run again by itself.

@@ -17,7 +17,11 @@ use agenix_rules::{
 };
 use serde_json::value::RawValue;
 
-use super::{Outcome, json, notice::nudge, ojs::check_room};
+use super::{
+    Outcome, json,
+    notice::{nudge, withdraw},
+    ojs::check_room,
+};
 use crate::{
     error::CommandError,
     house::House,
@@ -179,6 +183,27 @@ pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
         })
     })
     .await?;
+    Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
+}
+
+/// ACTION.CANCEL … UNSTARTED: what waits is cancelled, and workers are asked to give up what they have claimed and not
+/// started. A job that was started goes on, even where agq has not heard of its start yet.
+pub(super) async fn cancel_unstarted(house: &House, action_id: &ActionId) -> Outcome {
+    close_for_good(house, action_id).await?;
+    let jobs = house.store.jobs_of(action_id, vec![Status::Pending], Slice::ALL).await?;
+    let now = house.clock.now();
+    let cancelled = decide_jobs(house, &jobs, || {
+        Box::new(move |job: Option<&Job>| {
+            Ok(job.map_or(job::Outcome::Unchanged, |job| job::cancelled_unclaimed(job, now)))
+        })
+    })
+    .await?;
+    let mut holders = BTreeSet::new();
+    for job_id in house.store.jobs_of(action_id, vec![Status::Running], Slice::ALL).await? {
+        let job = house.store.job_record(&job_id).await?;
+        holders.extend(job.filter(Job::may_be_unstarted).and_then(|job| job.holder));
+    }
+    holders.iter().for_each(|holder| withdraw(house, holder, action_id));
     Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
 }
 

@@ -218,7 +218,10 @@ async fn plain(house: &House, caller: &Caller, request: Request) -> Outcome {
         Request::ActionList { page } => action::list(house, page).await,
         Request::ActionAdd { action_id, inputs, at } => action::add(house, action_id, &inputs, at).await,
         Request::ActionClose { action_id } => action::close(house, &action_id).await,
-        Request::ActionCancel { action_id } => action::cancel(house, &action_id).await,
+        Request::ActionCancel { action_id, unstarted: false } => action::cancel(house, &action_id).await,
+        Request::ActionCancel { action_id, unstarted: true } => {
+            action::cancel_unstarted(house, &action_id).await
+        }
         Request::ActionRetry { action_id } => action::retry(house, &action_id).await,
         Request::JobStatus { job_id } => job::status(house, &job_id).await,
         Request::JobUpdate { job_id, update } => job::update(house, caller, &job_id, &update).await,

@@ -1,6 +1,10 @@
 //! What workers are told and judged by beside their commands: nudges, quarantine and its trials.
 
-use agenix_protocol::ids::WorkerId;
+use agenix_protocol::{
+    documents::{self, WithdrawCall},
+    ids::{ActionId, WorkerId},
+    names::orders_channel,
+};
 use agenix_rules::{
     job::Job,
     rejection::Rejection,
@@ -8,9 +12,23 @@ use agenix_rules::{
 };
 use tracing::{info, warn};
 
-use crate::{error::CommandError, herald::tell_of_worker, house::House, store::Promise};
+use crate::{
+    error::CommandError,
+    herald::tell_of_worker,
+    house::{House, is_connection},
+    store::Promise,
+};
 
 pub(crate) use crate::herald::nudge;
+
+/// Asks a worker to give up the jobs of an action that it has claimed and not started. One that does not listen starts them.
+pub(super) fn withdraw(house: &House, worker_id: &str, action_id: &ActionId) {
+    if is_connection(worker_id) {
+        return;
+    }
+    let call = documents::to_json(&WithdrawCall { withdraw: action_id.clone() });
+    house.hub.publish(&orders_channel(worker_id).into(), &call.into());
+}
 
 /// A job of a holder ended: a worker that fails far more often than the others at the same kind of work gets no more.
 pub(crate) async fn note_outcome(

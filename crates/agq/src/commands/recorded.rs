@@ -98,7 +98,7 @@ fn target(request: &Request) -> Option<String> {
         Request::PlanDelete { plan_id } => plan_id.as_str(),
         Request::ActionAdd { action_id, .. }
         | Request::ActionClose { action_id }
-        | Request::ActionCancel { action_id }
+        | Request::ActionCancel { action_id, .. }
         | Request::ActionRetry { action_id } => action_id.as_str(),
         Request::JobRetry { job_id, .. } | Request::JobCancel { job_id } => job_id.as_str(),
         Request::WorkerUnregister { worker_id }

@@ -25,7 +25,9 @@ pub use ojs::{
     OjsJob, OjsNack, OjsObject, OjsOptions, OjsProgress, OjsRegistration,
 };
 pub use orders::{Answer, Challenge, Orders};
-pub use output::{JobOutput, OutputCall, OutputPosition, OutputRequest, Piece, TaskOutput, TaskPosition};
+pub use output::{
+    JobOutput, OutputCall, OutputPosition, OutputRequest, Piece, TaskOutput, TaskPosition, WithdrawCall,
+};
 pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::Plans;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::{bytes_of, text_of};
-use crate::ids::JobId;
+use crate::ids::{ActionId, JobId};
 
 /// What of a job's output is there already: the next piece begins behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,6 +44,13 @@ pub struct OutputRequest {
 pub struct OutputCall {
     /// What is asked for.
     pub output: OutputRequest,
+}
+
+/// A call on a worker's channel of orders: the worker gives up the jobs of an action that it has claimed and not started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WithdrawCall {
+    /// The action.
+    pub withdraw: ActionId,
 }
 
 /// A piece of what a job's tasks write.

@@ -83,7 +83,12 @@ impl Request {
                 args
             }
             Self::ActionClose { action_id } => words(["ACTION.CLOSE", action_id.as_str()]),
-            Self::ActionCancel { action_id } => words(["ACTION.CANCEL", action_id.as_str()]),
+            Self::ActionCancel { action_id, unstarted: false } => {
+                words(["ACTION.CANCEL", action_id.as_str()])
+            }
+            Self::ActionCancel { action_id, unstarted: true } => {
+                words(["ACTION.CANCEL", action_id.as_str(), "UNSTARTED"])
+            }
             Self::ActionRetry { action_id } => words(["ACTION.RETRY", action_id.as_str()]),
             Self::JobStatus { job_id } => words(["JOB.STATUS", job_id.as_str()]),
             Self::JobUpdate { job_id, update } => command("JOB.UPDATE", [&text(job_id.as_str()), update]),

@@ -94,8 +94,14 @@ pub(super) static COMMANDS: &[Command] = &[
         |args| Ok(Request::ActionAdd { action_id: id_of(&args[0])?, inputs: args[1].clone(), at: at(&args[2..])? })),
     row("ACTION.CLOSE", 2, Write, Client, "<action_id>", "Ends the adding of inputs to an action.",
         |args| Ok(Request::ActionClose { action_id: id_of(&args[0])? })),
-    row("ACTION.CANCEL", 2, Steps, Client, "<action_id>", "Cancels every job of an action that has not ended.",
-        |args| Ok(Request::ActionCancel { action_id: id_of(&args[0])? })),
+    row("ACTION.CANCEL", -2, Steps, Client, "<action_id> [UNSTARTED]", "Cancels every job of an action that has not ended.",
+        |args| match args {
+            [id] => Ok(Request::ActionCancel { action_id: id_of(id)?, unstarted: false }),
+            [id, word] if is_word(word, "UNSTARTED") => {
+                Ok(Request::ActionCancel { action_id: id_of(id)?, unstarted: true })
+            }
+            _ => Err(RequestError::Syntax),
+        }),
     row("ACTION.RETRY", 2, Steps, Client, "<action_id>", "Tries the failed and dead jobs of an action again.",
         |args| Ok(Request::ActionRetry { action_id: id_of(&args[0])? })),
     row("JOB.STATUS", 2, Read, Everyone, "<job_id>", "Shows a job and its results.",

@@ -18,6 +18,18 @@ pub fn cancelled(job: &Job, now: Timestamp) -> Result<Outcome, Rejection> {
     }
 }
 
+/// A job that no worker has is cancelled; one that a worker has stays as it is, for the worker alone knows whether it was started.
+pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> Outcome {
+    match job.state {
+        State::Staged | State::Scheduled | State::Available | State::Retryable => {
+            let mut next = job.clone();
+            next.end(State::Cancelled, now);
+            Outcome::Changed(Box::new(next))
+        }
+        _ => Outcome::Unchanged,
+    }
+}
+
 /// A job that waits to be released is.
 pub fn activated(job: &Job) -> Result<Outcome, Rejection> {
     if job.state != State::Staged {

@@ -6,8 +6,9 @@ use agenix_protocol::{
 };
 
 use super::{
-    Hold, Job, MAX_SNOOZES, Outcome, Place, State, Terms, abandoned, advanced, cancelled, claimed, due,
-    excused, given_back, is_reckoned_ahead, reckoned_anew, reclaimed, renewed, retried,
+    Hold, Job, MAX_SNOOZES, Outcome, Place, State, Terms, abandoned, advanced, cancelled,
+    cancelled_unclaimed, claimed, due, excused, given_back, is_reckoned_ahead, reckoned_anew, reclaimed,
+    renewed, retried,
 };
 use crate::{action::Action, rejection::Rejection};
 
@@ -64,6 +65,30 @@ fn a_failure_is_failed_without_retries_and_dead_after_them() {
     let job = changed(due(&job, T1.plus_ms(1000), 0.5));
     assert_eq!(job.state, State::Available);
     assert_eq!(after(&claimed(&job, "w", T1, HOLD), Status::Failed).status(), Status::Dead);
+}
+
+#[test]
+fn a_claim_that_was_not_started_is_given_up_and_one_that_was_is_not() {
+    let job = running(0);
+    assert!(job.may_be_unstarted());
+    assert_eq!(after(&job, Status::Cancelled).status(), Status::Cancelled);
+    let other = advanced(&job, &says(Status::Cancelled), "x", None, T1, 0.5);
+    assert!(matches!(other, Err(Rejection::NotHolder { .. })));
+    let started = after(&job, Status::Running);
+    assert!(!started.may_be_unstarted());
+    let refused = advanced(&started, &says(Status::Cancelled), "w", None, T1, 0.5);
+    assert!(matches!(refused, Err(Rejection::IllegalTransition { .. })));
+}
+
+#[test]
+fn what_nobody_has_is_cancelled_and_what_a_worker_has_stays() {
+    assert_eq!(changed(cancelled_unclaimed(&waiting(0), T1)).status(), Status::Cancelled);
+    let retryable = after(&running(1), Status::Failed);
+    assert_eq!(changed(cancelled_unclaimed(&retryable, T1)).status(), Status::Cancelled);
+    let ended = after(&running(0), Status::Completed);
+    for untouched in [running(0), after(&running(0), Status::Running), ended] {
+        assert_eq!(cancelled_unclaimed(&untouched, T1), Outcome::Unchanged);
+    }
 }
 
 #[test]
