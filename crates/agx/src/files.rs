@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::Path};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, shorten::shortened};
 
 /// Writes a file that is there whole or not at all.
 pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
@@ -16,5 +16,6 @@ pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Fa
 
 /// Why a file cannot be written, and what to do.
 pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::usage(format!("cannot write {}: {error}", path.display()), "choose another place, or make room")
+    let path = shortened(&path.display().to_string());
+    Failure::usage(format!("cannot write {path}: {error}"), "choose another place, or make room")
 }

@@ -42,8 +42,9 @@ struct Part {
 }
 
 impl Local {
-    /// Starts both. The worker runs so many jobs at once as there are processors, or as `jobs` says, in this directory.
-    pub(crate) fn start(jobs: Option<u32>) -> Result<Self, Failure> {
+    /// Starts both. The worker runs so many jobs at once as there are processors, or as `jobs` says, in this directory. So many
+    /// jobs that have ended are kept at most.
+    pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self, Failure> {
         sweep();
         let dir = directory().map_err(|error| cannot("make a directory for it", &error))?;
         let key = new_key();
@@ -51,6 +52,7 @@ impl Local {
         let mut agq = command("agq", &key)?;
         agq.args(["--end-with-stdin", "--no-tcp", "--http", "off", "--durability", "interval", "--socket"]);
         agq.arg(&socket).arg("--data-dir").arg(dir.path().join("data")).stdout(Stdio::piped());
+        agq.arg("--keep-ended-count").arg(kept.to_string());
         let mut agq = Part::start("agq", &mut agq, dir.path())?;
         agq.wait_until_it_listens()?;
         let mut agw = command("agw", &key)?;

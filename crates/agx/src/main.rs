@@ -20,6 +20,7 @@ mod pieces;
 mod progress;
 mod schema;
 mod setbacks;
+mod shorten;
 mod tools;
 mod top;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use agenix_client::{Backoff, ClientError, Connection, Server};
 use agenix_protocol::{
     documents::{
-        ActionStatus, ActionSubmission, JobOutput, JobStatus, OutputPosition, Plan, QueueStats, Status,
-        WaitsFor, WorkerStatus, to_json,
+        ActionStatus, ActionSubmission, Explanation, JobOutput, JobStatus, OutputPosition, Plan, QueueStats,
+        Status, WorkerStatus, to_json,
     },
     ids::{ActionId, JobId, PlanId},
 };
@@ -68,13 +68,24 @@ impl Patient {
         }
     }
 
-    /// JOB.LIST from a place on.
+    /// JOB.LIST of so many inputs from a place on.
     pub(crate) async fn jobs_from(
         &mut self,
         action_id: &ActionId,
         offset: usize,
+        limit: usize,
     ) -> Result<Vec<JobId>, ClientError> {
-        self.insist(async |connection| connection.jobs_from(action_id, offset).await).await
+        self.insist(async |connection| connection.jobs_from(action_id, offset, limit).await).await
+    }
+
+    /// JOB.LIST of a status, so many at most.
+    pub(crate) async fn first_jobs(
+        &mut self,
+        action_id: &ActionId,
+        status: Status,
+        limit: usize,
+    ) -> Result<Vec<JobId>, ClientError> {
+        self.insist(async |connection| connection.first_jobs(action_id, status, limit).await).await
     }
 
     /// JOB.LIST of a status.
@@ -84,17 +95,6 @@ impl Patient {
         status: Status,
     ) -> Result<Vec<JobId>, ClientError> {
         self.insist(async |connection| connection.jobs(action, Some(status)).await).await
-    }
-
-    /// What the first job of an action that waits is waiting for (JOB.EXPLAIN).
-    pub(crate) async fn needs_of(&mut self, action_id: &ActionId) -> Result<Option<WaitsFor>, ClientError> {
-        let Some(job_id) =
-            self.insist(async |connection| connection.first_job(action_id, Status::Pending).await).await?
-        else {
-            return Ok(None);
-        };
-        let told = self.insist(async |connection| connection.explain_job(&job_id).await).await?;
-        Ok(told.waits_for)
     }
 
     /// JOB.STATUS of several at once, in their order.
@@ -123,12 +123,14 @@ impl Patient {
         self.insist(async |connection| connection.cancel_action(action_id).await).await
     }
 
-    /// JOB.CANCEL; a job that has ended meanwhile has.
-    pub(crate) async fn cancel_job(&mut self, job_id: &JobId) -> Result<(), ClientError> {
-        match self.insist(async |connection| connection.cancel_job(job_id).await).await {
-            Err(ClientError::Rejected(reason)) if reason.starts_with("Job already ended") => Ok(()),
-            other => other,
-        }
+    /// ACTION.CANCEL of what was not started.
+    pub(crate) async fn cancel_unstarted(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
+        self.insist(async |connection| connection.cancel_unstarted(action_id).await).await
+    }
+
+    /// JOB.EXPLAIN
+    pub(crate) async fn explain(&mut self, job_id: &JobId) -> Result<Explanation, ClientError> {
+        self.insist(async |connection| connection.explain_job(job_id).await).await
     }
 
     /// PLAN.GET
@@ -165,7 +167,14 @@ impl Patient {
             };
             let error = match answer {
                 Err(error) if error.is_connection() => error,
-                other => return other,
+                other => {
+                    // agq closes the connection on which such a message came.
+                    if matches!(&other, Err(ClientError::Rejected(reason)) if reason.starts_with("Message too large"))
+                    {
+                        self.connection = None;
+                    }
+                    return other;
+                }
             };
             self.connection = None;
             if since.is_none() {

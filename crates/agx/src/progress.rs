@@ -3,19 +3,29 @@
 use std::time::Duration;
 
 use agenix_protocol::{
-    documents::{ActionStatus, Demand, QueueStats, WaitsFor, WorkerStatus},
+    documents::{ActionStatus, Demand, JobStatus, QueueStats, Status, WaitsFor, WorkerStatus},
     ids::ActionId,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
-use crate::{failure::Failure, lacking, output::Output, patient::Patient, setbacks::Setbacks};
+use crate::{
+    failure::Failure,
+    lacking,
+    output::{Output, jobs},
+    patient::Patient,
+    setbacks::Setbacks,
+};
 
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(20);
 const SHORTEST_LOOK: Duration = Duration::from_millis(5);
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
 /// How often a line is written where nobody watches.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+/// Most waiting jobs that are looked at to find out why nothing runs.
+const MOST_LOOKED_AT: usize = 64;
+/// The exit code by which a task asks for another try later (EX_TEMPFAIL of sysexits.h).
+const TRY_LATER: i32 = 75;
 /// How long nothing may run before we ask why.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
 
@@ -96,11 +106,45 @@ fn why_stuck(
 }
 
 /// Why nothing goes on in an action, where that can be said.
-async fn looked_into(agq: &mut Patient, status: &ActionStatus) -> Option<String> {
+async fn looked_into(agq: &mut Patient, action: &ActionStatus) -> Option<String> {
     let stats = agq.queue_stats().await.ok()?;
     let workers = agq.workers().await.ok()?;
-    let needs = agq.needs_of(&status.action_id).await.ok()?;
-    why_stuck(&stats, &workers, &status.queue, needs.as_ref())
+    let waiting = agq.first_jobs(&action.action_id, Status::Pending, MOST_LOOKED_AT).await.ok()?;
+    let first = match waiting.first() {
+        Some(job_id) => Some(agq.explain(job_id).await.ok()?),
+        None => None,
+    };
+    let needs = first.as_ref().and_then(|first| first.waits_for.as_ref());
+    if let Some(why) = why_stuck(&stats, &workers, &action.queue, needs) {
+        return Some(why);
+    }
+    let waiting: Vec<JobStatus> = agq.jobs(&waiting).await.ok()?.into_iter().flatten().collect();
+    why_later(&waiting).or_else(|| why_ready(&first?.reason, &action.queue))
+}
+
+/// Says what agq explains of a job that is ready, where more than patience is needed.
+fn why_ready(reason: &str, queue: &str) -> Option<String> {
+    if reason.contains("a worker must ask for jobs") {
+        return Some(format!(
+            "agx: nothing runs: no worker asks for jobs of the queue '{queue}'; start one with `agw --queues {queue}`"
+        ));
+    }
+    reason.starts_with("No worker").then(|| format!("agx: nothing runs in the queue '{queue}'. {reason}"))
+}
+
+/// Says until when jobs wait that all wait for a time.
+fn why_later(waiting: &[JobStatus]) -> Option<String> {
+    let first = waiting.iter().min_by_key(|job| job.run_at)?;
+    let (run_at, jobs) = (first.run_at?, jobs(waiting.len() as u64));
+    let more = if waiting.len() == MOST_LOOKED_AT { " or more" } else { "" };
+    let why = match (first.state.as_str(), first.exit_code) {
+        ("scheduled", Some(code @ TRY_LATER)) => {
+            format!("input {} exited with code {code}, which asks for another try later", first.index)
+        }
+        ("retryable", _) => format!("input {} failed and is tried again", first.index),
+        _ => format!("input {} is not to run before", first.index),
+    };
+    Some(format!("agx: nothing runs: {jobs}{more} of this action wait for a time. {why}: at {run_at}"))
 }
 
 /// The line itself.
@@ -115,6 +159,8 @@ pub(crate) struct Line {
     is_quiet: bool,
     idle_since: Option<Instant>,
     explained: Option<String>,
+    /// Most jobs that can run at once, where that is known: agq counts what was claimed ahead as running.
+    slots: Option<u64>,
 }
 
 impl Line {
@@ -131,12 +177,13 @@ impl Line {
             is_quiet: output.is_json,
             idle_since: None,
             explained: None,
+            slots: None,
         }
     }
 
-    /// One that says nothing where nobody watches, as filters do.
-    pub(crate) fn for_a_filter(output: Output) -> Self {
-        Self { is_quiet: true, ..Self::new(output) }
+    /// One that says nothing where nobody watches, as filters do. So many jobs can run at once, where that is known.
+    pub(crate) fn for_a_filter(output: Output, slots: Option<u64>) -> Self {
+        Self { is_quiet: true, slots, ..Self::new(output) }
     }
 
     fn text(&mut self, status: &ActionStatus) -> String {
@@ -149,7 +196,8 @@ impl Line {
         let eta =
             if left > 0 && rate > 0.0 { format!(", ETA {:.0} s", left as f64 / rate) } else { String::new() };
         let (done, total, failed) = (status.completed, status.total_jobs, status.unsuccessful());
-        format!("{done}/{total} done, {failed} failed, {} running, {rate:.0} jobs/s{eta}", status.running)
+        let running = self.slots.map_or(status.running, |slots| slots.min(status.running));
+        format!("{done}/{total} done, {failed} failed, {running} running, {rate:.0} jobs/s{eta}")
     }
 
     /// Shows where the action stands now.
@@ -216,9 +264,57 @@ impl Line {
 mod tests {
     use std::time::Duration;
 
-    use agenix_protocol::documents::{QueueStats, WaitsFor, parse};
+    use agenix_protocol::documents::{ActionStatus, JobStatus, QueueStats, WaitsFor, parse};
 
-    use super::{next_look, why_stuck};
+    use super::{Line, next_look, why_later, why_ready, why_stuck};
+    use crate::output::Output;
+
+    fn waiting(index: u64, state: &str, run_at: Option<&str>, exit_code: Option<i32>) -> JobStatus {
+        let json = serde_json::json!({
+            "job_id": "j", "action_id": "a", "plan_id": "p", "status": "pending", "state": state, "index": index,
+            "attempt": 1, "queue": "ready", "priority": 0, "created_at": "2026-01-31T08:00:00.000Z",
+            "run_at": run_at, "started_at": null, "completed_at": null, "worker_id": "w", "inputs": {},
+            "exit_code": exit_code, "task_results": null,
+        });
+        parse(json.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn until_when_jobs_wait_is_said_where_all_wait_for_a_time() {
+        let (soon, later) = (Some("2026-01-31T08:00:30.000Z"), Some("2026-01-31T08:01:00.000Z"));
+        let snoozed = [waiting(0, "scheduled", later, Some(75)), waiting(1, "scheduled", soon, Some(75))];
+        let said = why_later(&snoozed).unwrap();
+        assert!(said.contains("2 jobs") && said.contains("input 1 exited with code 75"), "{said}");
+        assert!(said.ends_with("at 2026-01-31T08:00:30.000Z"), "{said}");
+        let said = why_later(&[waiting(4, "retryable", soon, Some(1))]).unwrap();
+        assert!(said.contains("input 4 failed and is tried again"), "{said}");
+        assert_eq!(why_later(&[waiting(0, "available", None, None), snoozed[0].clone()]), None);
+        assert_eq!(why_later(&[]), None);
+    }
+
+    #[test]
+    fn a_queue_that_no_worker_looks_into_is_named_and_busy_workers_are_not() {
+        let ready =
+            "It is ready; 7 jobs like it are before it, and a worker must ask for jobs of the queue 'q'.";
+        assert!(why_ready(ready, "q").unwrap().contains("`agw --queues q`"));
+        assert!(why_ready("No worker that could run it takes jobs now; w comes nearest.", "q").is_some());
+        assert_eq!(
+            why_ready("Every worker that could run it is busy; 3 jobs like it are before it.", "q"),
+            None
+        );
+    }
+
+    #[test]
+    fn no_more_jobs_are_shown_as_running_than_can_run() {
+        let json = serde_json::json!({
+            "action_id": "a", "plan_id": "p", "total_jobs": 9, "pending": 0, "running": 9, "completed": 0, "failed": 0,
+            "dead": 0, "cancelled": 0, "queue": "ready", "priority": 0, "open": false,
+            "created_at": "2026-01-31T08:00:00.000Z", "completed_jobs_at": null,
+        });
+        let status: ActionStatus = parse(json.to_string().as_bytes()).unwrap();
+        let shown = |slots| Line::for_a_filter(Output { is_json: true }, slots).text(&status);
+        assert!(shown(Some(2)).contains(" 2 running") && shown(None).contains(" 9 running"));
+    }
 
     #[test]
     fn what_jobs_of_others_lack_is_not_said_of_an_action() {

@@ -136,26 +136,28 @@ impl Connection {
         Ok(found)
     }
 
-    /// JOB.LIST: the jobs of an action from a place on, as many as agq lists at once.
+    /// JOB.LIST: the jobs of so many inputs of an action from a place on, as far as they are kept.
     pub async fn jobs_from(
         &mut self,
         action_id: &ActionId,
         offset: usize,
+        limit: usize,
     ) -> Result<Vec<JobId>, ClientError> {
-        let slice = Slice { limit: PAGE, offset };
+        let slice = Slice { limit, offset };
         let list = Request::JobList { action_id: action_id.clone(), status: None, slice };
         ids(self.call(&list).await?)
     }
 
-    /// JOB.LIST: the first job of an action, in the order of its inputs, that has a status.
-    pub async fn first_job(
+    /// JOB.LIST: the first jobs of a status, so many at most.
+    pub async fn first_jobs(
         &mut self,
         action_id: &ActionId,
         status: Status,
-    ) -> Result<Option<JobId>, ClientError> {
-        let slice = Slice { limit: 1, offset: 0 };
+        limit: usize,
+    ) -> Result<Vec<JobId>, ClientError> {
+        let slice = Slice { limit, offset: 0 };
         let list = Request::JobList { action_id: action_id.clone(), status: Some(status), slice };
-        Ok(ids(self.call(&list).await?)?.pop())
+        ids(self.call(&list).await?)
     }
 
     /// JOB.CANCEL

@@ -25,6 +25,7 @@ mod like_redis;
 mod load;
 mod logs;
 mod map;
+mod map_ends;
 mod nodes;
 mod orders;
 mod pages;

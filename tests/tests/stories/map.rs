@@ -294,7 +294,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
     assert!(said(&[]).contains("<COMMAND>"));
     let bytes = {
         std::fs::write(lab.path().join("bytes"), b"a\n\xff\n").unwrap();
-        mapped(&lab, &["-a", "bytes", "--", "echo"]).expect(2).err
+        mapped(&lab, &["-a", "bytes", "--", "echo"]).expect(1).err
     };
     assert!(bytes.contains("input 2 of bytes is not UTF-8"), "{bytes}");
 }

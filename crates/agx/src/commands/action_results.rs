@@ -35,9 +35,11 @@ pub(super) async fn run(
     }
     let jobs = connection.jobs(&action, None).await?;
     let mut results = std::pin::pin!(fetch(connection, jobs, ordered));
-    let (mut unended, mut failed) = (0, 0);
+    let (mut unended, mut failed, mut shown) = (0, 0, 0);
     while let Some(job) = results.next().await {
+        // agq removed it after it was listed.
         let Some(job) = job? else { continue };
+        shown += 1;
         match job.status {
             Status::Pending | Status::Running => unended += 1,
             Status::Completed => {}
@@ -48,14 +50,27 @@ pub(super) async fn run(
         }
     }
     output.flush()?;
-    match (unended, failed) {
-        (0, 0) => Ok(()),
-        (0, failed) => Err(Failure::Jobs(format!("jobs that did not complete: {failed}"))),
-        (unended, 0) => Err(Failure::Jobs(format!("jobs that have not ended yet: {unended}"))),
-        (unended, failed) => Err(Failure::Jobs(format!(
-            "jobs that have not ended yet: {unended}; that did not complete: {failed}"
-        ))),
+    verdict(action.total_jobs, shown, unended, failed)
+}
+
+/// What is to be said of jobs that did not complete, and of those that agq does not keep any more.
+fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<(), Failure> {
+    let mut parts = Vec::new();
+    let gone = total.saturating_sub(shown);
+    if gone > 0 {
+        parts.push(format!(
+            "{gone} of {total} results are not kept any more (--keep-ended, --keep-ended-count of agq)"
+        ));
     }
+    match (unended, failed) {
+        (0, 0) => {}
+        (0, failed) => parts.push(format!("jobs that did not complete: {failed}")),
+        (unended, 0) => parts.push(format!("jobs that have not ended yet: {unended}")),
+        (unended, failed) => {
+            parts.push(format!("jobs that have not ended yet: {unended}; that did not complete: {failed}"));
+        }
+    }
+    if parts.is_empty() { Ok(()) } else { Err(Failure::Jobs(parts.join("; "))) }
 }
 
 fn fetch(
@@ -99,5 +114,25 @@ fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result
     match output_dir {
         Some(dir) => write_whole(dir, &format!("{}.out", job.index), &last.stdout.bytes),
         None => output.raw(&last.stdout.bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict;
+
+    #[test]
+    fn what_is_missing_is_said_and_is_no_success() {
+        let said = |total, shown, unended, failed| {
+            verdict(total, shown, unended, failed).err().map(|failure| failure.to_string())
+        };
+        assert_eq!(said(3, 3, 0, 0), None);
+        assert!(said(200, 10, 0, 0).unwrap().starts_with("190 of 200 results are not kept any more"));
+        assert_eq!(said(3, 3, 0, 1).unwrap(), "jobs that did not complete: 1");
+        assert!(
+            said(3, 2, 1, 1)
+                .unwrap()
+                .ends_with("; jobs that have not ended yet: 1; that did not complete: 1")
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! `agx map`
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{cell::RefCell, collections::BTreeSet, path::PathBuf};
 
-use agenix_client::{Connection, Server};
+use agenix_client::Server;
 use agenix_protocol::{
     documents::{ActionSubmission, Plan, Requires, Task, to_json},
     ids::{ActionId, PlanId},
@@ -10,7 +10,7 @@ use agenix_protocol::{
 use agenix_shell::{argv, compile};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 
 use super::{new_id, refused};
 use crate::{
@@ -19,17 +19,15 @@ use crate::{
     failure::Failure,
     local::Local,
     map::{
-        BLOCK, Collected, Delivery, Done, Feed, Input, JobLog, Placeholder, Sources, blocks, collect, done,
-        filled, split,
+        self, Ahead, BLOCK, Collected, Delivery, Done, Engine, JobLog, Mapped, Placeholder, Printer, Sources,
+        Unsent, Wish, asked_to_end, blocks, done, end, filled, split,
     },
-    output::Output,
-    patient::Patient,
-    progress::Line,
+    output::{Output, counted},
     tools,
 };
 
-/// How many inputs are read ahead.
-const READ_AHEAD: usize = 10_000;
+/// How many ended jobs agq keeps for each that may be ahead: while the results of some are taken, others end.
+const KEPT_FOR_EACH_AHEAD: u64 = 3;
 /// A task may take as long as it likes: a plan's task has a bound, so this is a hundred years.
 const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
 
@@ -49,9 +47,9 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let delimiter = if args.null { b'\0' } else { b'\n' };
     let sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
     let mut pipeline = read(&words, &args, sources.count())?;
-    let skipped = match (&args.joblog, args.resume, args.resume_failed) {
-        (Some(log), true, _) => done(log, Done::Ended)?,
-        (Some(log), _, true) => done(log, Done::Well)?,
+    let skipped = match (joblog(&args), args.resume, args.resume_failed) {
+        (Some((log, _)), true, _) => done(&log, Done::Ended)?,
+        (Some((log, _)), _, true) => done(&log, Done::Well)?,
         _ => BTreeSet::new(),
     };
     if args.dry_run {
@@ -61,15 +59,29 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let cwd = cwd(&args, given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
+    let (wish, action_id) = (watch::Sender::new(Wish::All), new_id()?);
+    let block = args.pipe.then_some(args.block);
     let Some(server) = given else {
         look_for(&plan)?;
-        let mut local = Local::start(args.jobs)?;
+        let slots = slots(&args);
+        // What has ended is taken soon, and not needed any more.
+        let kept = KEPT_FOR_EACH_AHEAD * Ahead::most_jobs(slots, block.unwrap_or(1));
+        let mut local = Local::start(args.jobs, kept)?;
         let server = local.server()?;
-        let inputs = feed_from(sources, &args, skipped);
+        let inputs = map::read(sources, block, skipped);
+        let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
+        let mapped = engine.run(inputs, &wish);
+        tokio::pin!(mapped);
         let mapped = tokio::select! {
-            mapped = map(&server, plan, pipeline, inputs, &args, output, true) => mapped,
-            () = asked_to_end() => Err(Failure::Interrupted),
-            failure = local.until_trouble() => Err(failure),
+            mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, true)),
+            () = asked_to_end() => {
+                end(mapped, &wish, Wish::End).await;
+                Err(Failure::Interrupted)
+            }
+            failure = local.until_trouble() => {
+                end(mapped, &wish, Wish::Leave).await;
+                Err(failure)
+            }
         };
         // What agx saw is the consequence.
         return mapped.map_err(|failure| local.trouble().unwrap_or(failure));
@@ -77,8 +89,34 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     if args.jobs.is_some() {
         output.note("agx: --jobs is for a worker of agx's own; here the workers of the cluster say how many run at once");
     }
-    let inputs = feed_from(sources, &args, skipped);
-    map(&server, plan, pipeline, inputs, &args, output, false).await
+    let inputs = map::read(sources, block, skipped);
+    let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
+    let mapped = engine.run(inputs, &wish);
+    tokio::pin!(mapped);
+    tokio::select! {
+        mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, false)),
+        () = asked_to_end() => {
+            let left = end(mapped, &wish, Wish::Leave).await;
+            let unsent = left.and_then(Result::ok).map(|mapped| mapped.unsent);
+            if let Some(what) = unsent.and_then(not_sent) {
+                output.note(&format!("agx: {what}; the action has ended with those that it has"));
+            }
+            Err(Failure::Detached(action_id))
+        }
+    }
+}
+
+/// The joblog, and whether it is added to: `+FILE`, as GNU Parallel writes it.
+fn joblog(args: &MapArgs) -> Option<(PathBuf, bool)> {
+    let given = args.joblog.as_ref()?;
+    let appended = given.to_str().and_then(|text| text.strip_prefix('+')).filter(|file| !file.is_empty());
+    Some(appended.map_or_else(|| (given.clone(), false), |file| (file.into(), true)))
+}
+
+/// How many jobs a worker of our own runs at once.
+fn slots(args: &MapArgs) -> u64 {
+    let processors = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    args.jobs.map_or_else(processors, u64::from)
 }
 
 /// Where the tasks run: here, where the workers are on this machine for all we know.
@@ -183,33 +221,6 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// Reads the inputs on a thread of its own, as they are asked for.
-fn feed_from(
-    sources: Sources,
-    args: &MapArgs,
-    skipped: BTreeSet<u64>,
-) -> mpsc::Receiver<Result<Input, Failure>> {
-    let (send, inputs) = mpsc::channel(READ_AHEAD);
-    let (is_piped, block) = (args.pipe, args.block);
-    // It ends with its source; a stdin that stays open ends with the process.
-    std::thread::spawn(move || {
-        let mut seq = 0;
-        let mut take = |args: Vec<String>, block: Option<String>| {
-            seq += 1;
-            skipped.contains(&seq) || send.blocking_send(Ok(Input { seq, args, block })).is_ok()
-        };
-        let read = if is_piped {
-            blocks(block, |block| take(Vec::new(), Some(block)))
-        } else {
-            sources.each(|args| take(args, None))
-        };
-        if let Err(failure) = read {
-            let _nobody = send.blocking_send(Err(failure));
-        }
-    });
-    inputs
-}
-
 /// Prints what would be run.
 fn show(
     pipeline: &Pipeline,
@@ -230,103 +241,139 @@ fn show(
         shown = output.show("map.command", &MapCommand { seq, command }, |shown| shown.command.clone());
         shown.is_ok()
     };
+    let mut unfit = None;
+    let mut row = |row: Result<Vec<String>, String>| match row {
+        Ok(args) => line(&args),
+        Err(why) => {
+            unfit = Some(why);
+            false
+        }
+    };
     if args.pipe {
-        blocks(args.block, |_| line(&[]))?;
+        blocks(args.block, |block| row(block.map(|_| Vec::new())))?;
     } else {
-        sources.each(|args| line(&args))?;
+        sources.each(&mut row)?;
     }
-    shown
+    shown?;
+    unfit.map_or(Ok(()), |why| {
+        Err(Failure::usage(why, "leave it out, or convert it; a run would go on without it"))
+    })
 }
 
-/// Runs the pipeline on the inputs, and brings the results.
-async fn map(
-    server: &Server,
-    plan: Plan,
-    pipeline: Pipeline,
-    inputs: mpsc::Receiver<Result<Input, Failure>>,
+/// What runs the map.
+fn engine(
+    server: Server,
+    (plan, pipeline): (Plan, Pipeline),
     args: &MapArgs,
     output: Output,
-    is_local: bool,
-) -> Result<(), Failure> {
-    let patient = async || {
-        Ok::<_, Failure>(Patient::new(server.clone(), Connection::open_patiently(server).await?, output))
-    };
-    let (mut agq, mut feeding) = (patient().await?, patient().await?);
-    feeding.have_plan(&plan).await?;
-    let plan_id =
-        plan.plan_id.ok_or_else(|| Failure::usage("the plan has no id", "this is a fault of agx"))?;
-    let action_id = new_id()?;
+    (action_id, slots): (&ActionId, Option<u64>),
+) -> Result<Engine, Failure> {
+    let plan_id = plan.plan_id.clone();
+    let plan_id = plan_id.ok_or_else(|| Failure::usage("the plan has no id", "this is a fault of agx"))?;
     let action = ActionSubmission {
         action_id: Some(action_id.clone()),
         queue: args.queue.clone(),
         priority: args.priority,
         ..ActionSubmission::new(plan_id, Vec::new())
     };
-    let joblog = args
-        .joblog
-        .as_deref()
-        .map(|path| JobLog::open(path, args.resume || args.resume_failed))
+    let joblog = joblog(args)
+        .map(|(path, is_appended)| JobLog::open(&path, is_appended || args.resume || args.resume_failed))
         .transpose()?;
-    let mut delivery = Delivery {
+    let delivery = Delivery {
         output,
+        printer: Printer::new(output, args.keep_order),
         tags: args.tag,
         joblog,
         results: args.results.clone(),
         tasks: pipeline.tasks,
-        is_local,
+        is_local: slots.is_some(),
         told: 0,
+        broken: None,
     };
-    let (sent, taken) = mpsc::unbounded_channel();
-    let (begun, has_begun) = oneshot::channel();
-    let (stop, stopped) = watch::channel(false);
-    let feed = Feed { agq: feeding, action, placeholders: pipeline.placeholders, sent, begun, stop: stopped };
-    let mut line = Line::for_a_filter(output);
-    let collecting = async {
-        // Without any input nothing begins.
-        if has_begun.await.is_err() {
-            return Ok(Collected::default());
-        }
-        let how = (args.keep_order, args.halt);
-        collect(&mut agq, &action_id, taken, how, &stop, (&mut delivery, &mut line)).await
-    };
-    let both = async { tokio::try_join!(feed.run(inputs), collecting) };
-    let mapped = tokio::select! {
-        mapped = both => mapped.map(|((), collected)| collected),
-        () = asked_to_end(), if !is_local => Err(Failure::Detached(action_id.clone())),
-    };
-    line.clear();
-    match mapped {
-        Ok(collected) => verdict(collected, &action_id, is_local),
-        Err(failure @ Failure::Detached(_)) => Err(failure),
-        Err(failure) => {
-            // Nobody would take the results any more.
-            let _may_be_gone = agq.cancel_action(&action_id).await;
-            Err(failure)
+    let (placeholders, action_id) = (pipeline.placeholders, action_id.clone());
+    Ok(Engine { server, plan, action, action_id, placeholders, delivery, halt: args.halt, slots })
+}
+
+/// What is to be said of inputs that were not sent.
+fn not_sent(unsent: Unsent) -> Option<String> {
+    let Unsent { inputs, is_more } = unsent;
+    match (inputs, is_more) {
+        (0, false) => None,
+        (0, true) => Some("further inputs were not read".into()),
+        (inputs, false) => Some(format!("{} not sent", counted(inputs, "input was", "inputs were"))),
+        (inputs, true) => {
+            let read = counted(inputs, "input that was read was", "inputs that were read were");
+            Some(format!("{read} not sent, and further ones were not read"))
         }
     }
 }
 
-/// Ctrl-C, or SIGTERM.
-async fn asked_to_end() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
-}
-
-fn verdict(collected: Collected, action_id: &ActionId, is_local: bool) -> Result<(), Failure> {
-    let Collected { completed, failed, cancelled, is_halted } = collected;
-    if failed == 0 && (cancelled == 0 || is_halted) {
+fn verdict(mapped: Mapped, action_id: &ActionId, is_local: bool) -> Result<(), Failure> {
+    let Mapped { collected, unsent } = mapped;
+    let Collected { completed, failed, cancelled, lost, unfit, is_halted } = collected;
+    let failed = failed + unfit;
+    if failed + lost == 0 && (cancelled == 0 || is_halted) {
         return Ok(());
     }
-    let total = completed + failed + cancelled;
-    let halted =
-        if is_halted { format!("; --halt ended it, {cancelled} were cancelled") } else { String::new() };
-    let lost =
-        if is_halted || cancelled == 0 { String::new() } else { format!(", {cancelled} were cancelled") };
-    let see =
-        if is_local { String::new() } else { format!("; see them with `agx action results {action_id}`") };
-    Err(Failure::Jobs(format!("{failed} of {total} jobs failed{lost}{halted}{see}")))
+    let total = completed + failed + cancelled + lost;
+    let mut parts = vec![format!("{failed} of {total} jobs failed")];
+    if lost > 0 {
+        let why = "agq had removed them before they were taken (--keep-ended, --keep-ended-count)";
+        let gone = format!("the results of {lost} of {total} jobs are not kept any more: {why}");
+        if failed == 0 {
+            parts.clear();
+        }
+        parts.push(gone);
+    }
+    if cancelled > 0 && !is_halted {
+        parts.push(format!("{cancelled} of {total} were cancelled"));
+    }
+    if is_halted {
+        parts.push(format!("--halt ended it, {cancelled} were cancelled"));
+        parts.extend(not_sent(unsent));
+    }
+    if !is_local && lost == 0 {
+        parts.push(format!("see them with `agx action results {action_id}`"));
+    }
+    Err(Failure::Jobs(parts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Collected, Mapped, Unsent, not_sent, verdict};
+
+    fn said(collected: Collected, unsent: Unsent) -> Option<String> {
+        let verdict = verdict(Mapped { collected, unsent }, &"a".parse().unwrap(), true);
+        verdict.err().map(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_numbers_of_the_verdict_are_those_of_all_inputs() {
+        let none = Collected::default();
+        let of = |collected| said(collected, Unsent::default());
+        assert_eq!(of(Collected { completed: 3, ..none }), None);
+        let failed = Collected { completed: 1, failed: 1, unfit: 1, ..none };
+        assert_eq!(of(failed).unwrap(), "2 of 3 jobs failed");
+        let lost = of(Collected { completed: 10, lost: 190, ..none }).unwrap();
+        assert!(lost.starts_with("the results of 190 of 200 jobs are not kept any more"), "{lost}");
+        let cancelled = of(Collected { completed: 1, cancelled: 2, ..none }).unwrap();
+        assert_eq!(cancelled, "0 of 3 jobs failed; 2 of 3 were cancelled");
+        let halted = Collected { completed: 1, cancelled: 2, is_halted: true, ..none };
+        assert_eq!(of(halted), None);
+        let halted = Collected { failed: 1, ..halted };
+        let unsent = Unsent { inputs: 5, is_more: true };
+        assert_eq!(
+            said(halted, unsent).unwrap(),
+            "1 of 4 jobs failed; --halt ended it, 2 were cancelled; 5 inputs that were read were not sent, and further ones \
+             were not read"
+        );
+    }
+
+    #[test]
+    fn inputs_that_were_not_sent_are_counted_as_far_as_they_are_known() {
+        let said = |inputs, is_more| not_sent(Unsent { inputs, is_more });
+        assert_eq!(said(0, false), None);
+        assert_eq!(said(1, false).unwrap(), "1 input was not sent");
+        assert_eq!(said(0, true).unwrap(), "further inputs were not read");
+    }
 }

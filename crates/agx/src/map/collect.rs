@@ -1,26 +1,41 @@
-//! Brings results as their jobs end, until all have.
+//! Brings results as their jobs end, until all have, or until that is not wished any more.
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use agenix_protocol::{
     documents::{ActionStatus, JobStatus, Status},
     ids::{ActionId, JobId},
 };
 use tokio::{
-    sync::{mpsc, watch},
-    time::sleep,
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, sleep},
 };
 
-use super::{deliver::Delivery, feed::Input, halt::Halt};
+use super::{
+    ahead::Ahead,
+    deliver::Delivery,
+    feed::{Input, Sent, Wish},
+    halt::Halt,
+};
 use crate::{
     failure::Failure,
     patient::Patient,
-    progress::{FIRST_LOOK, Line, next_look, not_found},
+    progress::{FIRST_LOOK, Line, next_look},
 };
 
 /// How many jobs are asked for at least and at most in one go.
 const FEWEST_AT_ONCE: usize = 64;
 const MOST_AT_ONCE: usize = 1024;
+/// How long jobs may take to end by themselves before they are ended: what has ended on a worker is on its way to agq.
+const GRACE: Duration = Duration::from_millis(500);
+/// How long the next look is waited for at most, where the end may come at any moment.
+const SHORT_LOOK: Duration = Duration::from_millis(50);
+/// How long workers are asked again to give up what they have not started, and how often.
+const ASK_FOR: Duration = Duration::from_secs(3);
+const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// How it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,161 +43,277 @@ pub(crate) struct Collected {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
+    /// Jobs that have ended, and whose results agq does not keep any more.
+    pub(crate) lost: u64,
+    /// Inputs that no job can have.
+    pub(crate) unfit: u64,
     /// `--halt` has ended it early.
     pub(crate) is_halted: bool,
 }
 
 impl Collected {
     fn taken(&self) -> u64 {
-        self.completed + self.failed + self.cancelled
+        self.completed + self.failed + self.cancelled + self.lost
     }
 }
 
-/// What is asked for, and how far it is.
-struct Collector<'c> {
-    agq: &'c mut Patient,
-    action_id: &'c ActionId,
-    /// The jobs in the order of their inputs, and those inputs.
-    jobs: Vec<JobId>,
-    inputs: Vec<Input>,
-    sent: mpsc::UnboundedReceiver<Input>,
-    /// Jobs whose result was not taken yet, by their place.
-    left: BTreeSet<usize>,
-    /// Results are wanted in the order of the inputs.
-    is_ordered: bool,
+/// A job whose result was not taken yet.
+struct Left {
+    /// None until agq was asked for it.
+    job_id: Option<JobId>,
+    input: Input,
+    /// Bytes that count as ahead.
+    bytes: usize,
+}
+
+/// What is asked for, and where results go.
+pub(crate) struct Collector<'c> {
+    pub(crate) agq: &'c mut Patient,
+    pub(crate) action_id: &'c ActionId,
+    pub(crate) begun: oneshot::Receiver<()>,
+    pub(crate) sent: mpsc::UnboundedReceiver<Sent>,
+    pub(crate) ahead: Ahead,
+    pub(crate) halt: Option<Halt>,
+    pub(crate) wish: watch::Sender<Wish>,
+    pub(crate) delivery: Delivery,
+    pub(crate) line: &'c mut Line,
+    pub(crate) state: State,
+}
+
+/// How far it is.
+#[derive(Default)]
+pub(crate) struct State {
+    /// By the place of the job among those of the action.
+    left: BTreeMap<u64, Left>,
+    /// How many jobs agq has, as far as was told.
+    known: u64,
+    /// Of how many of them the id was asked for.
+    learned: u64,
+    /// Nothing more is sent.
+    is_all_sent: bool,
     collected: Collected,
-}
-
-/// Takes the results of an action that agq has, until its last job has ended. With `halt`, `stop` becomes true when it is time.
-pub(crate) async fn collect(
-    agq: &mut Patient,
-    action_id: &ActionId,
-    sent: mpsc::UnboundedReceiver<Input>,
-    (is_ordered, halt): (bool, Option<Halt>),
-    stop: &watch::Sender<bool>,
-    (delivery, line): (&mut Delivery, &mut Line),
-) -> Result<Collected, Failure> {
-    let (jobs, inputs, left) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let collected = Collected::default();
-    let mut own = Collector { agq, action_id, jobs, inputs, sent, left, is_ordered, collected };
-    let mut look = FIRST_LOOK;
-    loop {
-        let status = own.agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
-        line.show(&status);
-        own.learn(&status).await?;
-        let before = own.collected.taken();
-        own.take(&status, delivery, line).await?;
-        let Collected { completed, failed, .. } = own.collected;
-        own.collected.is_halted |= halt.is_some_and(|halt| halt.is_due(completed, failed, status.total_jobs));
-        if let Some(halt) = halt.filter(|_| own.collected.is_halted) {
-            stop.send_replace(true);
-            own.halt(halt, &status).await?;
-        }
-        if !status.open && own.left.is_empty() && own.jobs.len() as u64 == status.total_jobs {
-            line.finish(&status);
-            return Ok(own.collected);
-        }
-        line.explain_if_stuck(own.agq, &status).await;
-        let taken = own.collected.taken() - before;
-        look = next_look(look, taken, own.left.len() as u64);
-        sleep(look).await;
-    }
+    /// When no more jobs were to start, and when workers were asked last to give up what they have not started.
+    ending_since: Option<Instant>,
+    asked_at: Option<Instant>,
+    is_cancelled: bool,
 }
 
 impl Collector<'_> {
+    /// Takes the results of an action, until its last job has ended or that is not wished any more.
+    pub(crate) async fn run(mut self) -> Result<(Collected, Delivery), Failure> {
+        if self.wait_until_it_begins().await? {
+            self.collect().await?;
+        }
+        self.delivery.printer.finish(self.line)?;
+        Ok((self.state.collected, self.delivery))
+    }
+
+    /// Whether agq has the action at last. Without any input it never does.
+    async fn wait_until_it_begins(&mut self) -> Result<bool, Failure> {
+        loop {
+            tokio::select! {
+                begun = &mut self.begun => {
+                    self.hear()?;
+                    return Ok(begun.is_ok());
+                }
+                Some(sent) = self.sent.recv() => self.note(sent),
+            }
+            self.halt_if_due(0);
+        }
+    }
+
+    async fn collect(&mut self) -> Result<(), Failure> {
+        let (mut look, mut wishes) = (FIRST_LOOK, self.wish.subscribe());
+        loop {
+            let before = self.state.collected.taken();
+            let wish = *wishes.borrow_and_update();
+            let Some(status) = self.agq.action(self.action_id).await? else {
+                // It has ended, and agq has removed it with all of its jobs.
+                self.hear()?;
+                return self.lose_all();
+            };
+            self.line.show(&status);
+            self.ahead.running(status.running);
+            self.learn().await?;
+            self.take(&status).await?;
+            self.ahead.hold(self.delivery.printer.is_full());
+            self.halt_if_due(status.total_jobs);
+            if self.delivery.broken.is_some() {
+                self.wish_for(Wish::End);
+            }
+            if wish == Wish::Leave {
+                return Ok(());
+            }
+            if wish != Wish::All {
+                self.end_early(&status, wish).await?;
+            }
+            if self.state.is_all_sent && self.state.left.is_empty() {
+                self.line.finish(&status);
+                return Ok(());
+            }
+            self.line.explain_if_stuck(self.agq, &status).await;
+            let taken = self.state.collected.taken() - before;
+            look = next_look(look, taken, self.state.left.len() as u64);
+            if wish != Wish::All || self.halt.is_some() {
+                look = look.min(SHORT_LOOK);
+            }
+            tokio::select! {
+                () = sleep(look) => {}
+                _ = wishes.changed() => {}
+            }
+        }
+    }
+
+    /// Wishes for less, unless even less is wished already.
+    fn wish_for(&self, less: Wish) {
+        self.wish.send_if_modified(|wish| {
+            let is_less = less > *wish;
+            *wish = (*wish).max(less);
+            is_less
+        });
+    }
+
+    fn halt_if_due(&mut self, total: u64) {
+        let Collected { completed, failed, lost, unfit, .. } = self.state.collected;
+        let Some(halt) =
+            self.halt.filter(|halt| halt.is_due(completed, failed + lost + unfit, total + unfit))
+        else {
+            return;
+        };
+        self.state.collected.is_halted = true;
+        self.wish_for(if halt.is_now { Wish::End } else { Wish::StartNone });
+    }
+
+    /// Sees to it that nothing starts any more and, where that is wished, that what runs is ended.
+    async fn end_early(&mut self, status: &ActionStatus, wish: Wish) -> Result<(), Failure> {
+        let now = Instant::now();
+        let since = *self.state.ending_since.get_or_insert(now);
+        if status.pending + status.running == 0 {
+            return Ok(());
+        }
+        let is_due = self.state.asked_at.is_none_or(|at| now - at >= ASK_EVERY);
+        if !self.state.is_cancelled && is_due && (status.pending > 0 || now - since < ASK_FOR) {
+            self.agq.cancel_unstarted(self.action_id).await?;
+            self.state.asked_at = Some(now);
+        }
+        if wish == Wish::End && now - since >= GRACE && !self.state.is_cancelled {
+            self.agq.cancel_action(self.action_id).await?;
+            self.state.is_cancelled = true;
+        }
+        Ok(())
+    }
+
+    /// Hears what was sent since.
+    fn hear(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.sent.try_recv() {
+                Ok(sent) => self.note(sent),
+                Err(mpsc::error::TryRecvError::Empty) => return Ok(()),
+                Err(mpsc::error::TryRecvError::Disconnected) => {
+                    self.state.is_all_sent = true;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, sent: Sent) {
+        match sent {
+            Sent::Job(input, bytes) => {
+                self.state.left.insert(self.state.known, Left { job_id: None, input, bytes });
+                self.state.known += 1;
+            }
+            Sent::Unfit(unfit) => {
+                self.state.collected.unfit += 1;
+                self.ahead.taken(1, 0);
+                self.delivery.unfit(&unfit, self.line);
+            }
+        }
+    }
+
     /// Learns of the jobs that are new.
-    async fn learn(&mut self, status: &ActionStatus) -> Result<(), Failure> {
-        while (self.jobs.len() as u64) < status.total_jobs {
-            let more = self.agq.jobs_from(self.action_id, self.jobs.len()).await?;
-            if more.is_empty() {
-                break;
+    async fn learn(&mut self) -> Result<(), Failure> {
+        self.hear()?;
+        while self.state.learned < self.state.known {
+            let (from, most) = (self.state.learned, self.state.known - self.state.learned);
+            let most = usize::try_from(most).unwrap_or(usize::MAX).min(MOST_AT_ONCE);
+            let place = usize::try_from(from).unwrap_or(usize::MAX);
+            let ids = self.agq.jobs_from(self.action_id, place, most).await?;
+            let mut known: HashMap<u64, JobId> = HashMap::new();
+            if ids.len() == most {
+                known.extend((from..).zip(ids));
+            } else {
+                // Some were removed already, and each of the others says itself which it is.
+                let jobs = self.agq.jobs(&ids).await?;
+                known.extend(jobs.into_iter().flatten().map(|job| (job.index, job.job_id)));
             }
-            self.left.extend(self.jobs.len()..self.jobs.len() + more.len());
-            self.jobs.extend(more);
-        }
-        while let Ok(input) = self.sent.try_recv() {
-            self.inputs.push(input);
+            for at in from..from + most as u64 {
+                match known.remove(&at) {
+                    Some(job_id) => {
+                        if let Some(left) = self.state.left.get_mut(&at) {
+                            left.job_id = Some(job_id);
+                        }
+                    }
+                    None => self.lose(at)?,
+                }
+            }
+            self.state.learned += most as u64;
         }
         Ok(())
     }
 
-    /// Takes the results that are there.
-    async fn take(
-        &mut self,
-        status: &ActionStatus,
-        delivery: &mut Delivery,
-        line: &Line,
-    ) -> Result<(), Failure> {
-        while status.ended() > self.collected.taken() {
-            let running = usize::try_from(status.running).unwrap_or(MOST_AT_ONCE);
-            let width = (running * 2).clamp(FEWEST_AT_ONCE, MOST_AT_ONCE);
-            let window: Vec<usize> = self.left.iter().copied().take(width).collect();
-            let mut taken = self.take_of(&window, delivery, line).await?;
-            if taken == 0 && !self.is_ordered {
-                let ended = self.ended(status).await?;
-                for window in ended.chunks(MOST_AT_ONCE) {
-                    taken += self.take_of(window, delivery, line).await?;
-                }
-            }
-            if taken == 0 {
-                break;
+    /// Takes the results that are there: jobs end in about the order of their inputs.
+    async fn take(&mut self, status: &ActionStatus) -> Result<(), Failure> {
+        let running = usize::try_from(status.running).unwrap_or(MOST_AT_ONCE);
+        let width = (running * 2).clamp(FEWEST_AT_ONCE, MOST_AT_ONCE);
+        let mut from = 0;
+        while status.ended() > self.state.collected.taken() {
+            let asked = self.state.left.range(from..).take(width);
+            let asked: Vec<(u64, JobId)> =
+                asked.filter_map(|(&at, left)| Some((at, left.job_id.clone()?))).collect();
+            let Some((last, _)) = asked.last() else { break };
+            from = last + 1;
+            self.take_of(&asked).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes those of the jobs that have ended.
+    async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<(), Failure> {
+        let ids: Vec<JobId> = asked.iter().map(|(_, job_id)| job_id.clone()).collect();
+        for (&(at, _), job) in asked.iter().zip(self.agq.jobs(&ids).await?) {
+            match job {
+                None => self.lose(at)?,
+                Some(job) if job.status.is_ended() => self.deliver(at, &job)?,
+                Some(_) => {}
             }
         }
         Ok(())
     }
 
-    /// Takes those of the jobs that have ended; how many they were.
-    async fn take_of(
-        &mut self,
-        window: &[usize],
-        delivery: &mut Delivery,
-        line: &Line,
-    ) -> Result<usize, Failure> {
-        let ids: Vec<JobId> = window.iter().map(|&at| self.jobs[at].clone()).collect();
-        let mut taken = 0;
-        for (&at, job) in window.iter().zip(self.agq.jobs(&ids).await?) {
-            let ended = job.filter(|job| job.status.is_ended());
-            match (ended, self.inputs.get(at)) {
-                (Some(job), Some(input)) => {
-                    let went_well = delivery.deliver(&job, input, line)?;
-                    self.count(&job, went_well);
-                    self.left.remove(&at);
-                    taken += 1;
-                }
-                _ if self.is_ordered => break,
-                _ => {}
-            }
-        }
-        Ok(taken)
-    }
-
-    fn count(&mut self, job: &JobStatus, went_well: bool) {
-        let of = &mut self.collected;
+    fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<(), Failure> {
+        let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
+        self.ahead.taken(1, left.bytes);
+        let went_well = self.delivery.deliver(at, job, &left.input, self.line)?;
+        let of = &mut self.state.collected;
         match job.status {
             Status::Cancelled => of.cancelled += 1,
             _ if went_well => of.completed += 1,
             _ => of.failed += 1,
         }
-    }
-
-    /// The places of all that have ended and were not taken: for where those in front take their time.
-    async fn ended(&mut self, status: &ActionStatus) -> Result<Vec<usize>, Failure> {
-        let mut ended: HashSet<JobId> = HashSet::new();
-        for of in [Status::Completed, Status::Failed, Status::Dead, Status::Cancelled] {
-            ended.extend(self.agq.jobs_of(status, of).await?);
-        }
-        Ok(self.left.iter().copied().filter(|&at| ended.contains(&self.jobs[at])).collect())
-    }
-
-    /// Cancels what shall not run any more.
-    async fn halt(&mut self, halt: Halt, status: &ActionStatus) -> Result<(), Failure> {
-        if halt.is_now {
-            self.agq.cancel_action(self.action_id).await?;
-            return Ok(());
-        }
-        for job_id in self.agq.jobs_of(status, Status::Pending).await? {
-            self.agq.cancel_job(&job_id).await?;
-        }
         Ok(())
+    }
+
+    /// A job that agq does not keep any more.
+    fn lose(&mut self, at: u64) -> Result<(), Failure> {
+        let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
+        self.ahead.taken(1, left.bytes);
+        self.state.collected.lost += 1;
+        self.delivery.lost(at, &left.input, self.line)
+    }
+
+    fn lose_all(&mut self) -> Result<(), Failure> {
+        let all: Vec<u64> = self.state.left.keys().copied().collect();
+        all.into_iter().try_for_each(|at| self.lose(at))
     }
 }

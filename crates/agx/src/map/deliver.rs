@@ -1,19 +1,27 @@
 //! What becomes of a job that has ended: its output, its line in the joblog, its files.
 
-use std::{io::Write, path::PathBuf};
+use std::path::PathBuf;
 
 use agenix_protocol::{
     documents::{JobStatus, Status, Task, TaskResult},
     template,
 };
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
 use super::{
     feed::Input,
     joblog::{Entry, JobLog},
+    printer::{Printer, Text},
+    reading::Unfit,
     results_dir,
 };
-use crate::{failure::Failure, output::Output, progress::Line, setbacks::MOST_TOLD};
+use crate::{
+    failure::Failure,
+    output::{Output, SCHEMA},
+    progress::Line,
+    setbacks::MOST_TOLD,
+    shorten::shortened,
+};
 
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
 const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgrep", "rg"];
@@ -21,6 +29,7 @@ const SEARCHERS: [&str; 7] = ["grep", "egrep", "fgrep", "zgrep", "bzgrep", "xzgr
 /// Where results go.
 pub(crate) struct Delivery {
     pub(crate) output: Output,
+    pub(crate) printer: Printer,
     /// Lines begin with their input.
     pub(crate) tags: bool,
     pub(crate) joblog: Option<JobLog>,
@@ -31,69 +40,88 @@ pub(crate) struct Delivery {
     pub(crate) is_local: bool,
     /// How many failures were told.
     pub(crate) told: u64,
+    /// Why the joblog is not written any more.
+    pub(crate) broken: Option<Failure>,
 }
 
 impl Delivery {
-    /// Delivers a job. Whether it went well.
-    pub(crate) fn deliver(&mut self, job: &JobStatus, input: &Input, line: &Line) -> Result<bool, Failure> {
+    /// Delivers the job at a place. Whether it went well.
+    pub(crate) fn deliver(
+        &mut self,
+        at: u64,
+        job: &JobStatus,
+        input: &Input,
+        line: &Line,
+    ) -> Result<bool, Failure> {
+        if job.status == Status::Cancelled {
+            // It did not run to its end: there is nothing to show, and a later run with --resume takes it.
+            self.printer.print(at, Text::default(), line)?;
+            return Ok(false);
+        }
         let results = job.results();
         // A job that failed half-way has written nothing yet.
         let last = results.last().filter(|last| last.task_number as usize == self.tasks.len());
         let stdout = last.map_or(&[][..], |last| &last.stdout.bytes);
         let stderr: Vec<u8> = results.iter().flat_map(|result| &result.stderr.bytes).copied().collect();
-        line.aside(|| self.print(job, input, stdout, &stderr))?;
-        if let Some(dir) = &self.results {
-            let args = if input.block.is_some() { vec![input.seq.to_string()] } else { input.args.clone() };
-            results_dir::write(dir, &args, input.seq, stdout, &stderr)?;
-        }
-        self.log(job, input, &results)?;
-        let trouble = trouble(job, &results, self.tasks.last());
-        if let Some(what) = &trouble
-            && job.status != Status::Cancelled
-        {
-            line.aside(|| self.tell(input, what));
+        let kept = self.keep(input, stdout, &stderr);
+        let trouble = trouble(job, &results, self.tasks.last()).or(kept.err());
+        let text = self.text(job, input, stdout, &stderr);
+        self.printer.print(at, text, line)?;
+        self.log(job, input, &results, trouble.is_none());
+        if let Some(what) = &trouble {
+            line.aside(|| self.tell(input.seq, &named(input), what));
         }
         Ok(trouble.is_none())
     }
 
-    fn print(&self, job: &JobStatus, input: &Input, stdout: &[u8], stderr: &[u8]) -> Result<(), Failure> {
-        if self.output.is_json {
-            return self.output.show("action.result", job, |_| String::new());
-        }
-        let tag = self.tags.then(|| input.args.join(" ") + "\t");
-        self.output.raw(&tagged(stdout, tag.as_deref()))?;
-        self.output.flush()?;
-        // Whether anyone reads stderr is not ours to judge.
-        let _unread = std::io::stderr().lock().write_all(&tagged(stderr, tag.as_deref()));
-        Ok(())
+    /// Delivers an input that no job can have.
+    pub(crate) fn unfit(&mut self, unfit: &Unfit, line: &Line) {
+        line.aside(|| self.tell(unfit.seq, "", &unfit.why));
     }
 
-    fn tell(&mut self, input: &Input, what: &str) {
+    /// Says that a job has ended, and that nobody knows how.
+    pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &Line) -> Result<(), Failure> {
+        let why = "its result is not kept any more: agq had removed it before it was taken";
+        line.aside(|| self.tell(input.seq, &named(input), why));
+        self.printer.print(at, Text::default(), line)
+    }
+
+    /// Writes the files of --results.
+    fn keep(&self, input: &Input, stdout: &[u8], stderr: &[u8]) -> Result<(), String> {
+        let Some(dir) = &self.results else { return Ok(()) };
+        let args = if input.block.is_some() { vec![input.seq.to_string()] } else { input.args.clone() };
+        results_dir::write(dir, &args, input.seq, stdout, stderr).map_err(|error| error.to_string())
+    }
+
+    /// What is written of a job.
+    fn text(&self, job: &JobStatus, input: &Input, stdout: &[u8], stderr: &[u8]) -> Text {
+        if self.output.is_json {
+            let document = json!({"schema": SCHEMA, "kind": "action.result", "data": job});
+            return Text { stdout: format!("{document}\n").into_bytes(), stderr: Vec::new() };
+        }
+        let tag = self.tags.then(|| input.args.join(" ") + "\t");
+        Text { stdout: tagged(stdout, tag.as_deref()), stderr: tagged(stderr, tag.as_deref()) }
+    }
+
+    fn tell(&mut self, seq: u64, named: &str, what: &str) {
         self.told += 1;
-        let named =
-            if input.block.is_some() { String::new() } else { format!(" ({})", input.args.join(" ")) };
         if self.told <= MOST_TOLD as u64 {
-            self.output.note(&format!("agx: job {}{named}: {what}", input.seq));
+            self.output.note(&format!("agx: job {seq}{named}: {what}"));
         }
         if self.told == MOST_TOLD as u64 {
             self.output.note("agx: further failures are counted, and not told one by one");
         }
     }
 
-    fn log(&mut self, job: &JobStatus, input: &Input, results: &[TaskResult]) -> Result<(), Failure> {
-        let Some(log) = &mut self.joblog else { return Ok(()) };
-        let blamed = TaskResult::blamed(results).or(results.last());
-        let (exit_code, signal) = match blamed {
-            Some(result) if result.timed_out => (-1, result.signal.unwrap_or(15)),
-            Some(TaskResult { signal: Some(signal), .. }) => (0, *signal),
-            Some(result) => (result.exit_code, 0),
-            None => (if job.status == Status::Completed { 0 } else { -1 }, 0),
-        };
+    /// Adds a job to the joblog. A joblog that cannot be written is left, and the map ends for it.
+    fn log(&mut self, job: &JobStatus, input: &Input, results: &[TaskResult], went_well: bool) {
+        let Some(log) = &mut self.joblog else { return };
+        let (exit_code, signal) = exit_of(results, went_well);
         let millis = results.iter().map(|result| result.duration_ms).max().unwrap_or_default();
         #[expect(clippy::cast_precision_loss, reason = "seconds for people")]
         let (started, runtime) =
             (job.started_at.map_or(0.0, |at| at.0 as f64 / 1000.0), millis as f64 / 1000.0);
-        log.add(&Entry {
+        let added = log.add(&Entry {
             seq: input.seq,
             host: if self.is_local { ":" } else { job.worker_id.as_deref().unwrap_or("-") },
             started,
@@ -102,7 +130,26 @@ impl Delivery {
             exit_code,
             signal,
             command: &agenix_shell::render(&filled(&self.tasks, job.inputs.get())),
-        })
+        });
+        if let Err(failure) = added {
+            (self.joblog, self.broken) = (None, Some(failure));
+        }
+    }
+}
+
+/// How messages name an input.
+fn named(input: &Input) -> String {
+    if input.block.is_some() { String::new() } else { format!(" ({})", shortened(&input.args.join(" "))) }
+}
+
+/// The exit code and the signal that the joblog has of a job. What did not go well never has 0 for both.
+fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
+    match TaskResult::blamed(results).or(results.last()) {
+        _ if went_well => (0, 0),
+        Some(result) if result.timed_out => (-1, result.signal.unwrap_or(15)),
+        Some(TaskResult { signal: Some(signal), .. }) => (0, *signal),
+        Some(result) if result.exit_code != 0 => (result.exit_code, 0),
+        _ => (-1, 0),
     }
 }
 
@@ -154,7 +201,22 @@ fn tagged(bytes: &[u8], tag: Option<&str>) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::tagged;
+    use agenix_protocol::documents::TaskResult;
+
+    use super::{exit_of, tagged};
+
+    #[test]
+    fn the_joblog_has_as_failed_what_did_not_go_well() {
+        let ran = |exit_code, signal, timed_out| {
+            vec![TaskResult { exit_code, signal, timed_out, ..TaskResult::default() }]
+        };
+        assert_eq!(exit_of(&ran(0, None, false), true), (0, 0));
+        assert_eq!(exit_of(&ran(0, None, false), false), (-1, 0), "its output was cut");
+        assert_eq!(exit_of(&[], false), (-1, 0), "its worker was lost");
+        assert_eq!(exit_of(&ran(3, None, false), false), (3, 0));
+        assert_eq!(exit_of(&ran(137, Some(9), false), false), (0, 9));
+        assert_eq!(exit_of(&ran(143, Some(15), true), false), (-1, 15));
+    }
 
     #[test]
     fn every_line_bears_its_tag() {

@@ -3,14 +3,21 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use agenix_client::ClientError;
-use agenix_protocol::documents::{ActionSubmission, to_json};
+use agenix_protocol::{
+    documents::{ActionSubmission, to_json},
+    ids::ActionId,
+};
 use serde_json::{Map, Value, value::RawValue};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::timeout,
 };
 
-use super::placeholders::Placeholder;
+use super::{
+    ahead::Ahead,
+    placeholders::Placeholder,
+    reading::{Read, Unfit},
+};
 use crate::{
     failure::Failure,
     patient::Patient,
@@ -29,13 +36,18 @@ pub(crate) struct Input {
     pub(crate) seq: u64,
     /// One of each source.
     pub(crate) args: Vec<String>,
-    /// A block of stdin.
+    /// A block of stdin; empty once agq has it.
     pub(crate) block: Option<String>,
 }
 
 impl Input {
+    /// How many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.args.iter().chain(&self.block).map(String::len).sum()
+    }
+
     /// The input as it travels: the fields that the plan uses, and no others.
-    fn document(&self, placeholders: &BTreeSet<Placeholder>) -> Result<Box<RawValue>, Failure> {
+    fn document(&self, placeholders: &BTreeSet<Placeholder>) -> Result<Box<RawValue>, String> {
         let value = |placeholder: &Placeholder| placeholder.value(&self.args, self.seq);
         let mut fields: Map<String, Value> = placeholders
             .iter()
@@ -44,105 +56,317 @@ impl Input {
         if let Some(block) = &self.block {
             fields.insert(BLOCK.into(), Value::from(block.as_str()));
         }
-        RawValue::from_string(Value::Object(fields).to_string())
-            .map_err(|error| Failure::usage(error.to_string(), "leave this input out"))
+        RawValue::from_string(Value::Object(fields).to_string()).map_err(|error| error.to_string())
     }
+}
+
+/// What is wished of a map that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wish {
+    /// All of it.
+    All,
+    /// No job starts any more; those that run end by themselves.
+    StartNone,
+    /// No job starts any more; those that run are ended a moment later.
+    End,
+    /// What has ended is taken; the rest goes on without us.
+    Leave,
+}
+
+/// What became of an input that was read.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// agq has it, as the next job of the action; so many bytes of it.
+    Job(Input, usize),
+    /// No job can have it.
+    Unfit(Unfit),
+}
+
+/// What was not sent when no more were wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Unsent {
+    /// Inputs that were read.
+    pub(crate) inputs: u64,
+    /// Whether there may be more that were not read.
+    pub(crate) is_more: bool,
 }
 
 /// Where inputs go.
 pub(crate) struct Feed {
     pub(crate) agq: Patient,
-    /// What is submitted, but for its inputs.
+    /// What is submitted, but for its inputs. It has an id.
     pub(crate) action: ActionSubmission,
+    pub(crate) action_id: ActionId,
     pub(crate) placeholders: BTreeSet<Placeholder>,
-    /// The inputs that agq has, in the order of its jobs.
-    pub(crate) sent: mpsc::UnboundedSender<Input>,
+    /// The inputs that agq has, in the order of its jobs, and those that it cannot have.
+    pub(crate) sent: mpsc::UnboundedSender<Sent>,
     /// Told when agq has the action.
-    pub(crate) begun: oneshot::Sender<()>,
-    /// True when no more are wanted.
-    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) begun: Option<oneshot::Sender<()>>,
+    pub(crate) ahead: Ahead,
+    pub(crate) wish: watch::Receiver<Wish>,
+    /// How many jobs agq has.
+    pub(crate) count: u64,
 }
 
 /// Some inputs that travel together.
 #[derive(Default)]
 struct Batch {
-    inputs: Vec<Input>,
-    documents: Vec<Box<RawValue>>,
+    inputs: Vec<(Input, Box<RawValue>)>,
     bytes: usize,
+}
+
+impl Batch {
+    fn push(&mut self, input: Input, document: Box<RawValue>) {
+        self.bytes += document.get().len() + 1;
+        self.inputs.push((input, document));
+    }
+
+    fn takes(&self, document: &RawValue) -> bool {
+        let is_small = self.bytes + document.get().len() < MOST_BYTES;
+        self.inputs.is_empty() || (self.inputs.len() < MOST_INPUTS && is_small)
+    }
+
+    fn documents(&self) -> Vec<&RawValue> {
+        self.inputs.iter().map(|(_, document)| &**document).collect()
+    }
+
+    /// Both halves.
+    fn split(mut self) -> (Self, Self) {
+        let second = self.inputs.split_off(self.inputs.len() / 2);
+        (Self { inputs: self.inputs, bytes: 0 }, Self { inputs: second, bytes: 0 })
+    }
+}
+
+/// Where inputs come from, and one that was read and did not fit into the batch before.
+struct Source {
+    inputs: mpsc::Receiver<Read>,
+    held: Option<(Input, Box<RawValue>)>,
 }
 
 impl Feed {
     /// Sends all, to the last. Without any, nothing is submitted.
-    pub(crate) async fn run(
-        mut self,
-        mut inputs: mpsc::Receiver<Result<Input, Failure>>,
-    ) -> Result<(), Failure> {
-        let (first, mut is_last) = self.gather(&mut inputs).await?;
-        if first.inputs.is_empty() {
-            return Ok(());
-        }
-        let (mut count, action_id) = (first.inputs.len() as u64, self.action.action_id.clone());
-        self.action.inputs = first.documents;
-        self.action.open = !is_last;
-        let submitted = self.agq.submit(&self.action).await?;
-        self.tell(first.inputs);
-        // Nobody waits any more where all has ended already.
-        let (begun, _) = oneshot::channel();
-        let _nobody = std::mem::replace(&mut self.begun, begun).send(());
-        let action_id = action_id.unwrap_or(submitted.action_id);
-        let is_open = !is_last;
-        while !is_last {
-            let (batch, ended) = self.gather(&mut inputs).await?;
-            is_last = ended;
-            if !batch.inputs.is_empty() {
-                match self.agq.add_inputs(&action_id, to_json(&batch.documents), count).await {
-                    // `--halt` has cancelled the action meanwhile: it takes no more, and none are wanted.
-                    Err(ClientError::Rejected(_)) if *self.stop.borrow() => return Ok(()),
-                    added => added?,
-                };
-                count += batch.inputs.len() as u64;
-                self.tell(batch.inputs);
+    pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<Unsent, Failure> {
+        let mut source = Source { inputs, held: None };
+        let sent = self.send(&mut source).await;
+        // What agq has is not more than that, whatever became of the rest.
+        let is_lost = matches!(sent, Err(Failure::NoServer { .. }));
+        if self.action.open && self.begun.is_none() && !is_lost {
+            match self.agq.close_action(&self.action_id).await {
+                Err(ClientError::Rejected(_)) if self.is_over() => {}
+                closed => closed?,
             }
         }
-        if is_open {
-            self.agq.close_action(&action_id).await?;
+        let unsent = sent?;
+        let mut left = Unsent { inputs: unsent, is_more: false };
+        if self.is_over() {
+            left.inputs += u64::from(source.held.is_some());
+            loop {
+                match source.inputs.try_recv() {
+                    Ok(Read::Input(..)) => left.inputs += 1,
+                    Ok(_) => {}
+                    Err(mpsc::error::TryRecvError::Empty) => return Ok(Unsent { is_more: true, ..left }),
+                    Err(mpsc::error::TryRecvError::Disconnected) => return Ok(left),
+                }
+            }
         }
-        Ok(())
+        Ok(left)
     }
 
-    fn tell(&self, inputs: Vec<Input>) {
-        for input in inputs {
-            let _nobody = self.sent.send(input);
+    /// Whether no more are wanted.
+    fn is_over(&self) -> bool {
+        *self.wish.borrow() != Wish::All
+    }
+
+    /// Sends until the last, or until no more are wanted. How many were taken from the source and not sent.
+    async fn send(&mut self, source: &mut Source) -> Result<u64, Failure> {
+        loop {
+            let (batch, is_last) = self.gather(source).await?;
+            let unsent = if batch.inputs.is_empty() { 0 } else { self.submit(batch, is_last).await? };
+            if is_last || unsent > 0 {
+                return Ok(unsent);
+            }
+        }
+    }
+
+    /// Submits inputs: those that are the first as a new action. How many were not.
+    async fn submit(&mut self, batch: Batch, is_last: bool) -> Result<u64, Failure> {
+        let Some(begun) = self.begun.take() else { return self.add(batch).await };
+        self.action.open = !is_last;
+        self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
+        let (submitted, rest) = match self.agq.submit(&self.action).await {
+            // Each is looked at for itself.
+            Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => {
+                (self.action.open, self.action.inputs) = (true, Vec::new());
+                (self.agq.submit(&self.action).await.map(drop), Some(batch))
+            }
+            submitted => {
+                self.action.inputs = Vec::new();
+                if submitted.is_ok() {
+                    self.tell(batch);
+                }
+                (submitted.map(drop), None)
+            }
+        };
+        if let Err(error) = submitted {
+            self.begun = Some(begun);
+            return Err(error.into());
+        }
+        // Nobody waits any more where all has ended already.
+        let _nobody = begun.send(());
+        match rest {
+            Some(batch) => self.add(batch).await,
+            None => Ok(0),
+        }
+    }
+
+    /// Adds inputs to the action. One that agq refuses goes alone; the others are added without it. How many were not added
+    /// because no more are wanted.
+    async fn add(&mut self, batch: Batch) -> Result<u64, Failure> {
+        let mut batches = vec![batch];
+        while let Some(batch) = batches.pop() {
+            let json = to_json(&batch.documents());
+            match self.agq.add_inputs(&self.action_id, json, self.count).await {
+                // The action was cancelled meanwhile: it takes no more, and none are wanted.
+                Err(ClientError::Rejected(_)) if self.is_over() => {
+                    batches.push(batch);
+                    return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
+                }
+                Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => {
+                    if batch.inputs.len() > 1 {
+                        let (first, second) = batch.split();
+                        batches.extend([second, first]);
+                    } else {
+                        self.refuse(batch, &reason);
+                    }
+                }
+                added => {
+                    added?;
+                    self.tell(batch);
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    fn tell(&mut self, batch: Batch) {
+        self.count += batch.inputs.len() as u64;
+        for (mut input, document) in batch.inputs {
+            if let Some(block) = &mut input.block {
+                *block = String::new();
+            }
+            let _nobody = self.sent.send(Sent::Job(input, document.get().len()));
+        }
+    }
+
+    fn refuse(&self, batch: Batch, reason: &str) {
+        for (input, document) in batch.inputs {
+            self.ahead.taken(0, document.get().len());
+            let bytes = document.get().len();
+            let why = format!("agq refused its input of {bytes} bytes: {reason}");
+            let _nobody = self.sent.send(Sent::Unfit(Unfit { seq: input.seq, why }));
         }
     }
 
     /// The inputs that are there, and whether they are the last.
-    async fn gather(
-        &mut self,
-        inputs: &mut mpsc::Receiver<Result<Input, Failure>>,
-    ) -> Result<(Batch, bool), Failure> {
+    async fn gather(&mut self, source: &mut Source) -> Result<(Batch, bool), Failure> {
         let mut batch = Batch::default();
         loop {
-            if batch.inputs.len() >= MOST_INPUTS || batch.bytes >= MOST_BYTES {
+            if let Some((input, document)) = source.held.take() {
+                if !batch.takes(&document) {
+                    source.held = Some((input, document));
+                    return Ok((batch, false));
+                }
+                self.ahead.add(document.get().len());
+                batch.push(input, document);
+            }
+            let is_first = batch.inputs.is_empty();
+            if !is_first && !self.ahead.has_room() {
                 return Ok((batch, false));
             }
-            let next = if batch.inputs.is_empty() {
+            let next = if is_first {
                 tokio::select! {
-                    next = inputs.recv() => next,
-                    Ok(_) = self.stop.wait_for(|&stop| stop) => None,
+                    biased;
+                    Ok(_) = self.wish.wait_for(|&wish| wish != Wish::All) => None,
+                    next = next_with_room(&self.ahead, &mut source.inputs) => next,
                 }
             } else {
-                match timeout(PATIENCE, inputs.recv()).await {
+                match timeout(PATIENCE, source.inputs.recv()).await {
                     Ok(next) => next,
                     Err(_not_yet) => return Ok((batch, false)),
                 }
             };
-            let Some(input) = next else { return Ok((batch, true)) };
-            let input = input?;
-            let document = input.document(&self.placeholders)?;
-            batch.bytes += document.get().len();
-            batch.documents.push(document);
-            batch.inputs.push(input);
+            match next {
+                None => return Ok((batch, true)),
+                Some(Read::Failed(failure)) if batch.inputs.is_empty() => return Err(failure),
+                // What came before it is sent first.
+                Some(Read::Failed(failure)) => {
+                    self.submit(batch, false).await?;
+                    return Err(failure);
+                }
+                Some(Read::Unfit(unfit)) => self.tell_unfit(unfit),
+                Some(Read::Input(input, _room)) => match input.document(&self.placeholders) {
+                    Ok(document) => source.held = Some((input, document)),
+                    Err(why) => self.tell_unfit(Unfit { seq: input.seq, why }),
+                },
+            }
         }
+    }
+
+    fn tell_unfit(&self, unfit: Unfit) {
+        self.ahead.add(0);
+        let _nobody = self.sent.send(Sent::Unfit(unfit));
+    }
+}
+
+/// The next input, when it may be submitted.
+async fn next_with_room(ahead: &Ahead, inputs: &mut mpsc::Receiver<Read>) -> Option<Read> {
+    ahead.room().await;
+    inputs.recv().await
+}
+
+/// Whether agq refused because of one of the inputs.
+fn is_of_an_input(reason: &str) -> bool {
+    reason.starts_with("Invalid action schema: inputs[") || reason.starts_with("Message too large")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::{Batch, Input, MOST_BYTES, MOST_INPUTS, is_of_an_input};
+
+    fn document(bytes: usize) -> Box<RawValue> {
+        RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap()
+    }
+
+    fn batch(documents: &[usize]) -> Batch {
+        let mut batch = Batch::default();
+        for (seq, &bytes) in (1..).zip(documents) {
+            batch.push(Input { seq, args: Vec::new(), block: None }, document(bytes));
+        }
+        batch
+    }
+
+    #[test]
+    fn what_travels_together_is_bounded_before_it_is_sent() {
+        assert!(batch(&[]).takes(&document(3 * MOST_BYTES)), "one may be larger, and travels alone");
+        assert!(!batch(&[MOST_BYTES / 2]).takes(&document(MOST_BYTES / 2)));
+        assert!(batch(&[MOST_BYTES / 2]).takes(&document(MOST_BYTES / 2 - 2)));
+        assert!(!batch(&vec![2; MOST_INPUTS]).takes(&document(2)));
+    }
+
+    #[test]
+    fn halves_have_all_inputs_in_their_order() {
+        let (first, second) = batch(&[2; 5]).split();
+        let numbers = |batch: &Batch| batch.inputs.iter().map(|(input, _)| input.seq).collect::<Vec<_>>();
+        assert_eq!((numbers(&first), numbers(&second)), (vec![1, 2], vec![3, 4, 5]));
+    }
+
+    #[test]
+    fn a_refusal_of_one_input_is_told_from_one_of_the_action() {
+        assert!(is_of_an_input("Invalid action schema: inputs[3].line contains a NUL byte"));
+        assert!(is_of_an_input("Message too large: max 10485760 bytes"));
+        assert!(!is_of_an_input("Invalid action schema: AT is 4, but the action has 3 inputs"));
+        assert!(!is_of_an_input("Action is not open: a"));
     }
 }

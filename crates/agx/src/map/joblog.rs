@@ -3,12 +3,14 @@
 use std::{
     collections::BTreeSet,
     fs::{File, OpenOptions},
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
 use crate::{failure::Failure, files::cannot_write};
 
+/// How many bytes are looked at together from the end of a joblog.
+const PIECE: usize = 64 * 1024;
 const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
 
 /// A job that has ended.
@@ -35,7 +37,7 @@ impl Entry<'_> {
     fn line(&self) -> String {
         let Self { seq, host, started, runtime, receive, exit_code, signal, command } = self;
         // A line for each job, whatever its command holds.
-        let command = command.replace('\n', " ");
+        let command = command.replace(char::is_control, " ");
         format!(
             "{seq}\t{host}\t{started:.3}\t{runtime:10.3}\t0\t{receive}\t{exit_code}\t{signal}\t{command}\n"
         )
@@ -69,7 +71,18 @@ impl JobLog {
         }
         let cannot = |error: std::io::Error| cannot_write(path, &error);
         let mut file = options.open(path).map_err(cannot)?;
-        if file.metadata().map_err(cannot)?.len() == 0 {
+        let known = file.metadata().map_err(cannot)?;
+        let mut length = known.len();
+        // A pipe or a device has no lines to go on with.
+        if goes_on && known.is_file() {
+            let whole = whole_length(path).map_err(cannot)?;
+            if whole < length {
+                // The last line was cut off: whoever wrote it was ended, or the disk was full.
+                file.set_len(whole).map_err(cannot)?;
+                length = whole;
+            }
+        }
+        if length == 0 {
             writeln!(file, "{HEADING}").map_err(cannot)?;
         }
         Ok(Self { file, path: path.to_owned() })
@@ -81,7 +94,26 @@ impl JobLog {
     }
 }
 
-/// The numbers of the jobs that a joblog has as done; none where there is no joblog yet. What was done twice counts as it ended last.
+/// How many bytes a joblog has up to the end of its last whole line.
+fn whole_length(path: &Path) -> std::io::Result<u64> {
+    let mut file = File::open(path)?;
+    let mut end = file.metadata()?.len();
+    let mut piece = vec![0; PIECE];
+    while end > 0 {
+        let from = end.saturating_sub(PIECE as u64);
+        let piece = &mut piece[..usize::try_from(end - from).unwrap_or(PIECE)];
+        file.seek(SeekFrom::Start(from))?;
+        file.read_exact(piece)?;
+        if let Some(at) = piece.iter().rposition(|&byte| byte == b'\n') {
+            return Ok(from + at as u64 + 1);
+        }
+        end = from;
+    }
+    Ok(0)
+}
+
+/// The numbers of the jobs that a joblog has as done; none where there is no joblog yet. What was done twice counts as it ended last,
+/// and what stands on a line that was cut off was not done.
 pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> {
     let wrong = |what: String| {
         Failure::usage(
@@ -94,9 +126,15 @@ pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> 
         other => other.map_err(|error| wrong(error.to_string()))?,
     };
     let mut done = BTreeSet::new();
-    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
-        let line = line.map_err(|error| wrong(error.to_string()))?;
-        if number == 1 && line.starts_with("Seq\t") {
+    let mut reader = BufReader::new(file);
+    for number in 1_u64.. {
+        let mut line = Vec::new();
+        if reader.read_until(b'\n', &mut line).map_err(|error| wrong(error.to_string()))? == 0 {
+            break;
+        }
+        let is_torn = line.pop_if(|last| *last == b'\n').is_none();
+        let line = String::from_utf8_lossy(&line);
+        if (number == 1 && line.starts_with("Seq\t")) || is_torn {
             continue;
         }
         let (seq, went_well) =
@@ -113,6 +151,9 @@ pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> 
 /// The number of a line's job, and whether it went well.
 fn read(line: &str) -> Option<(u64, bool)> {
     let fields: Vec<&str> = line.split('\t').collect();
+    if fields.len() < 9 {
+        return None;
+    }
     let number = |at: usize| fields.get(at)?.trim().parse::<i64>().ok();
     Some((u64::try_from(number(0)?).ok()?, number(6)? == 0 && number(7)? == 0))
 }
@@ -129,6 +170,34 @@ mod tests {
     #[test]
     fn a_line_is_that_of_gnu_parallel() {
         assert_eq!(entry(3, 1, 0).line(), "3\t:\t1.500\t     0.250\t0\t2\t1\t0\techo a b\n");
+    }
+
+    #[test]
+    fn an_entry_is_one_line_whatever_its_command_holds() {
+        let command = "a\nb\rc\u{1b}[2Jd\u{85}e";
+        let line = Entry { command, ..entry(1, 0, 0) }.line();
+        assert!(line.ends_with("\ta b c [2Jd e\n"), "{line:?}");
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_not_done_and_the_next_begins_on_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut log = JobLog::open(&path, false).unwrap();
+        for entry in [entry(1, 0, 0), entry(2, 0, 0), entry(3, 0, 0)] {
+            log.add(&entry).unwrap();
+        }
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let last = whole.lines().last().unwrap().len();
+        for cut in 1..=last {
+            std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+            let of = |wanted| done(&path, wanted).unwrap().into_iter().collect::<Vec<_>>();
+            assert_eq!(of(Done::Ended), [1, 2], "{cut} bytes are missing");
+            JobLog::open(&path, true).unwrap().add(&entry(3, 1, 0)).unwrap();
+            assert_eq!(of(Done::Ended), [1, 2, 3], "{cut} bytes were missing");
+            JobLog::open(&path, true).unwrap().add(&entry(3, 0, 0)).unwrap();
+            assert_eq!(of(Done::Well), [1, 2, 3]);
+        }
     }
 
     #[test]

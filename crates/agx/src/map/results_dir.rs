@@ -1,16 +1,41 @@
-//! `--results DIR`: a directory for each job, named after its input as GNU Parallel does it: `DIR/1/a.txt/stdout`.
+//! `--results DIR`: a directory for each job, named after its input as GNU Parallel does it: `DIR/1/a.txt/stdout`. A name that
+//! is too long for a directory is cut, with a hash behind it.
 
 use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
 
 use crate::{
     failure::Failure,
     files::{cannot_write, write_whole},
 };
 
+/// Most bytes of the name of a directory, on any file system that is in use.
+const MOST_NAME: usize = 255;
+/// Most bytes of the path below DIR: the system takes some 4,000 for the whole path, some systems 1,000.
+const MOST_PATH: usize = 900;
+/// Bytes of a name that stay in front of the hash that stands for the rest.
+const KEPT: usize = 64;
+
 /// The directory of a job with these inputs.
 fn place(dir: &Path, args: &[String]) -> PathBuf {
-    let parts = (1..).zip(args).flat_map(|(number, arg): (usize, &String)| [number.to_string(), name(arg)]);
-    parts.fold(dir.to_owned(), |dir, part| dir.join(part))
+    let numbered = (1..).zip(args.iter().map(|arg| name(arg)));
+    let parts: Vec<(usize, String)> = numbered.collect();
+    let length: usize = parts.iter().map(|(_, name)| name.len() + 4).sum();
+    if length > MOST_PATH && parts.len() > 1 {
+        // The hash tells all inputs apart; those in front are readable as far as there is room.
+        let all: Vec<&str> = parts.iter().map(|(_, name)| name.as_str()).collect();
+        return dir.join("1").join(cut(&parts[0].1, &all.join("\0")));
+    }
+    parts.into_iter().fold(dir.to_owned(), |dir, (number, name)| dir.join(number.to_string()).join(name))
+}
+
+/// The beginning of a name, and a hash of the whole.
+fn cut(name: &str, whole: &str) -> String {
+    let end = (0..=KEPT.min(name.len())).rev().find(|&at| name.is_char_boundary(at)).unwrap_or_default();
+    let digest = Sha256::digest(whole);
+    let hash: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}…{hash}", &name[..end])
 }
 
 /// An input as the name of a directory.
@@ -28,6 +53,7 @@ fn name(arg: &str) -> String {
     match name.as_str() {
         // No name for a directory of its own.
         "" | "." | ".." => format!("\\{name}"),
+        _ if name.len() > MOST_NAME => cut(&name, &name),
         _ => name,
     }
 }
@@ -62,6 +88,23 @@ mod tests {
         assert_eq!(shown(&["a", "b c"]), "r/1/a/2/b c");
         assert_eq!(shown(&["../x\t\\"]), r"r/1/..\_x\t\\");
         assert_eq!([shown(&[".."]), shown(&["."]), shown(&[""])], [r"r/1/\..", r"r/1/\.", r"r/1/\"]);
+    }
+
+    #[test]
+    fn a_long_input_has_a_directory_of_its_own_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = |last: &str| vec!["x".repeat(300) + last];
+        let many = |last: &str| (0..20).map(|_| "y".repeat(230)).chain([last.to_owned()]).collect::<Vec<_>>();
+        let wide = vec!["é".repeat(200)];
+        for (seq, args) in (1..).zip([long("a"), long("b"), many("a"), many("b"), wide]) {
+            write(dir.path(), &args, seq, seq.to_string().as_bytes(), b"").unwrap();
+            let place = place(dir.path(), &args);
+            let of = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
+            assert_eq!([of("seq"), of("stdout")], [seq.to_string(), seq.to_string()]);
+        }
+        assert_eq!(std::fs::read_dir(dir.path().join("1")).unwrap().count(), 5, "each its own");
+        let shown = place("r".as_ref(), &long("a")).display().to_string();
+        assert!(shown.starts_with("r/1/xxx") && shown.len() < 120, "{shown}");
     }
 
     #[test]

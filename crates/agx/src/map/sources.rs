@@ -6,7 +6,12 @@ use std::{
     path::PathBuf,
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, shorten::shortened};
+
+/// An input, or why it cannot be one.
+type Value = Result<String, String>;
+/// One value of each source, or why they cannot be an input.
+pub(crate) type Row = Result<Vec<String>, String>;
 
 /// One source of inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,15 +87,15 @@ impl Sources {
 
     /// Hands every combination to `take`, the last source turning fastest, until it wants no more. One source is not read before it
     /// is needed.
-    pub(crate) fn each(self, mut take: impl FnMut(Vec<String>) -> bool) -> Result<(), Failure> {
+    pub(crate) fn each(self, mut take: impl FnMut(Row) -> bool) -> Result<(), Failure> {
         let delimiter = self.delimiter;
         if let [Given { source: Source::File(file), .. }] = &self.given[..] {
-            return lines(file, delimiter, |line| take(vec![line]));
+            return lines(file, delimiter, |line| take(line.map(|line| vec![line])));
         }
-        let mut groups: Vec<Vec<Vec<String>>> = Vec::new();
+        let mut groups: Vec<Vec<Vec<Value>>> = Vec::new();
         for given in self.given {
             let values = match given.source {
-                Source::Values(values) => values,
+                Source::Values(values) => values.into_iter().map(Ok).collect(),
                 Source::File(file) => {
                     let mut values = Vec::new();
                     lines(&file, delimiter, |line| {
@@ -114,12 +119,8 @@ impl Sources {
 }
 
 /// Every choice of one row from each group. Whether more is wanted.
-fn combine(
-    groups: &[Vec<Vec<String>>],
-    chosen: &mut Vec<String>,
-    take: &mut impl FnMut(Vec<String>) -> bool,
-) -> bool {
-    let Some((first, rest)) = groups.split_first() else { return take(chosen.clone()) };
+fn combine(groups: &[Vec<Vec<Value>>], chosen: &mut Vec<Value>, take: &mut impl FnMut(Row) -> bool) -> bool {
+    let Some((first, rest)) = groups.split_first() else { return take(chosen.iter().cloned().collect()) };
     let before = chosen.len();
     first.iter().all(|row| {
         chosen.extend(row.iter().cloned());
@@ -129,8 +130,8 @@ fn combine(
     })
 }
 
-fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(String) -> bool) -> Result<(), Failure> {
-    let shown = file.display();
+fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(Value) -> bool) -> Result<(), Failure> {
+    let shown = shortened(&file.display().to_string());
     let cannot = |error: std::io::Error| {
         Failure::usage(
             format!("cannot read {shown}: {error}"),
@@ -150,21 +151,30 @@ fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(String) -> bool) ->
         if line.last() == Some(&delimiter) {
             line.pop();
         }
-        let line = String::from_utf8(line).map_err(|_| {
-            Failure::usage(
-                format!("input {number} of {shown} is not UTF-8"),
-                "inputs are text; rename the file, or leave it out",
-            )
-        })?;
-        if !take(line) {
+        let value = text(line, || format!("input {number} of {shown}"));
+        if !take(value) {
             break;
         }
     }
     Ok(())
 }
 
+/// The bytes as text that a process can be given.
+fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> Value {
+    let text = String::from_utf8(bytes).map_err(|_| {
+        format!("{} is not UTF-8, and inputs are text: rename the file, or convert the text", named())
+    })?;
+    if text.contains('\0') {
+        return Err(format!(
+            "{} contains a NUL byte, which no process can be given: with -0 inputs end with NUL",
+            named()
+        ));
+    }
+    Ok(text)
+}
+
 /// Cuts stdin into blocks of about `size` bytes that end with a line (`--pipe`), until `take` wants no more.
-pub(crate) fn blocks(size: usize, mut take: impl FnMut(String) -> bool) -> Result<(), Failure> {
+pub(crate) fn blocks(size: usize, mut take: impl FnMut(Value) -> bool) -> Result<(), Failure> {
     let mut reader = BufReader::new(std::io::stdin().lock());
     let cannot = |error: std::io::Error| Failure::usage(format!("cannot read stdin: {error}"), "is it open?");
     for number in 1_u64.. {
@@ -176,13 +186,14 @@ pub(crate) fn blocks(size: usize, mut take: impl FnMut(String) -> bool) -> Resul
         if block.last() != Some(&b'\n') {
             reader.read_until(b'\n', &mut block).map_err(cannot)?;
         }
-        let block = String::from_utf8(block).map_err(|_| {
-            Failure::usage(
-                format!("block {number} of stdin is not UTF-8"),
-                "what goes through --pipe is text; write the parts into files, and give their names as inputs",
+        let value = String::from_utf8(block).ok().filter(|block| !block.contains('\0'));
+        let why = || {
+            format!(
+                "block {number} of stdin is not text in UTF-8 without NUL, and --pipe carries nothing else: write the \
+                 parts into files, and give their names as inputs"
             )
-        })?;
-        if !take(block) {
+        };
+        if !take(value.ok_or_else(why)) {
             break;
         }
     }
@@ -197,7 +208,7 @@ mod tests {
         let (_, given) = split(words.iter().map(|word| (*word).to_owned()).collect());
         let mut rows = Vec::new();
         let all = Sources::new(Vec::new(), given, b'\n').each(|row| {
-            rows.push(row.join(" "));
+            rows.push(row.unwrap().join(" "));
             true
         });
         all.unwrap();
@@ -238,6 +249,25 @@ mod tests {
         assert_eq!(rows(&["c", "::::", &a]), ["1", "", "2"]);
         assert_eq!(rows(&["c", "::::", &a, &b]), ["1 x", " x", "2 x"]);
         assert_eq!(rows(&["c", "::::", &a, ":::+", "p", "q"]), ["1 p", " q"]);
+        let (_, given) = split(vec!["c".into(), "::::".into(), file("n", "x\n\0y\nz")]);
+        let mut read = Vec::new();
+        Sources::new(Vec::new(), given, b'\n')
+            .each(|row| {
+                read.push(row.map_err(|why| why.contains("input 2 of") && why.contains("NUL byte")));
+                true
+            })
+            .unwrap();
+        assert_eq!(read, [Ok(vec!["x".into()]), Err(true), Ok(vec!["z".into()])]);
+        std::fs::write(dir.path().join("b"), b"p\n\xff\nq\n").unwrap();
+        let (_, given) = split(["c", "::::", &b, ":::", "1", "2"].map(String::from).into());
+        let mut fit = Vec::new();
+        Sources::new(Vec::new(), given, b'\n')
+            .each(|row| {
+                fit.push(row.is_ok());
+                true
+            })
+            .unwrap();
+        assert_eq!(fit, [true, true, false, false, true, true], "each combination with it");
         let missing = dir.path().join("missing").to_string_lossy().into_owned();
         let (_, given) = split(vec!["c".into(), "::::".into(), missing]);
         let error = Sources::new(Vec::new(), given, b'\n').each(|_| true).unwrap_err();

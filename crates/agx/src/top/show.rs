@@ -115,8 +115,7 @@ async fn look(
 
 /// The first jobs of an action.
 async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>, Failure> {
-    let mut ids = connection.jobs_from(action_id, 0).await?;
-    ids.truncate(MOST_JOBS);
+    let ids = connection.jobs_from(action_id, 0, MOST_JOBS).await?;
     let asked = ids.iter().map(|job_id| {
         let mut connection = connection.clone();
         async move { connection.job(job_id).await }

@@ -1,0 +1,138 @@
+//! How far inputs are submitted ahead of the results that were taken: enough to keep every worker busy, and no more than a bound,
+//! so that endless inputs take bounded memory and disk here and at agq.
+
+use tokio::sync::watch;
+
+/// Most jobs that agq has and whose results were not taken.
+const MOST_JOBS: u64 = 10_000;
+/// Most bytes of their inputs.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// So many jobs may be ahead whatever their inputs take, for each that runs: no worker waits for inputs that are large.
+const FOR_EACH_THAT_RUNS: u64 = 4;
+/// So many may be ahead before anything runs.
+const FEWEST_JOBS: u64 = 16;
+
+/// The jobs that agq has and whose results were not taken, shared by who submits and who takes.
+#[derive(Debug, Clone)]
+pub(crate) struct Ahead(watch::Sender<Counts>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    jobs: u64,
+    bytes: usize,
+    /// Jobs that may be ahead whatever their inputs take.
+    floor: u64,
+    /// Nothing more is wanted until this is over.
+    is_held: bool,
+}
+
+impl Counts {
+    fn has_room(&self) -> bool {
+        let is_small = self.jobs < MOST_JOBS && self.bytes < MOST_BYTES;
+        !self.is_held && (self.jobs < self.floor || is_small)
+    }
+}
+
+impl Ahead {
+    /// Nothing is ahead. So many jobs may run at once, where that is known.
+    pub(crate) fn new(slots: u64) -> Self {
+        let floor = FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS));
+        Self(watch::Sender::new(Counts { jobs: 0, bytes: 0, floor, is_held: false }))
+    }
+
+    /// Most jobs that may be ahead at once where so many run at once and an input has at least so many bytes.
+    pub(crate) fn most_jobs(slots: u64, least_bytes: usize) -> u64 {
+        let by_bytes = MOST_BYTES.div_ceil(least_bytes.max(1)) as u64 + 1;
+        FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS)).max(MOST_JOBS.min(by_bytes))
+    }
+
+    /// One more is on its way to agq.
+    pub(crate) fn add(&self, bytes: usize) {
+        self.0.send_modify(|counts| {
+            counts.jobs += 1;
+            counts.bytes += bytes;
+        });
+    }
+
+    /// So many were taken.
+    pub(crate) fn taken(&self, jobs: u64, bytes: usize) {
+        self.0.send_modify(|counts| {
+            counts.jobs = counts.jobs.saturating_sub(jobs);
+            counts.bytes = counts.bytes.saturating_sub(bytes);
+        });
+    }
+
+    /// So many run at once.
+    pub(crate) fn running(&self, jobs: u64) {
+        let floor = jobs.saturating_mul(FOR_EACH_THAT_RUNS);
+        self.0.send_if_modified(|counts| {
+            let is_more = floor > counts.floor;
+            counts.floor = counts.floor.max(floor);
+            is_more
+        });
+    }
+
+    /// Whether nothing more is wanted for now.
+    pub(crate) fn hold(&self, is_held: bool) {
+        self.0.send_if_modified(|counts| std::mem::replace(&mut counts.is_held, is_held) != is_held);
+    }
+
+    /// Whether one more may be submitted.
+    pub(crate) fn has_room(&self) -> bool {
+        self.0.borrow().has_room()
+    }
+
+    /// Waits until one more may be submitted.
+    pub(crate) async fn room(&self) {
+        // It cannot close: this is one of its senders.
+        let mut counts = self.0.subscribe();
+        let _open = counts.wait_for(Counts::has_room).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ahead, MOST_BYTES, MOST_JOBS};
+
+    #[test]
+    fn jobs_and_bytes_ahead_are_bounded_and_room_comes_back() {
+        let ahead = Ahead::new(1);
+        (0..MOST_JOBS).for_each(|_| ahead.add(1));
+        assert!(!ahead.has_room());
+        ahead.taken(1, 1);
+        assert!(ahead.has_room());
+        let ahead = Ahead::new(1);
+        (0..20).for_each(|_| ahead.add(MOST_BYTES / 20 + 1));
+        assert!(!ahead.has_room());
+        ahead.taken(1, MOST_BYTES / 20 + 1);
+        assert!(ahead.has_room());
+    }
+
+    #[test]
+    fn who_runs_many_large_jobs_at_once_has_enough_of_them() {
+        let ahead = Ahead::new(100);
+        (0..399).for_each(|_| ahead.add(MOST_BYTES));
+        assert!(ahead.has_room());
+        ahead.add(MOST_BYTES);
+        assert!(!ahead.has_room());
+        ahead.running(101);
+        assert!(ahead.has_room(), "more run than was known");
+    }
+
+    #[test]
+    fn nothing_more_is_wanted_while_it_is_held() {
+        let ahead = Ahead::new(1);
+        ahead.hold(true);
+        assert!(!ahead.has_room());
+        ahead.hold(false);
+        assert!(ahead.has_room());
+    }
+
+    #[test]
+    fn the_bound_follows_from_the_size_of_inputs() {
+        assert_eq!(Ahead::most_jobs(2, 1), MOST_JOBS);
+        assert_eq!(Ahead::most_jobs(2, 1024 * 1024), 65);
+        assert_eq!(Ahead::most_jobs(100, 1024 * 1024), 400);
+        assert_eq!(Ahead::most_jobs(10_000, 1), 40_000);
+    }
+}

@@ -1,0 +1,139 @@
+//! Runs a map: inputs go to agq, results come back, and an early end loses nothing that has ended.
+
+use std::time::Duration;
+
+use agenix_client::{Connection, Server};
+use agenix_protocol::{
+    documents::{ActionSubmission, Plan},
+    ids::ActionId,
+};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
+};
+
+use super::{
+    ahead::Ahead,
+    collect::{Collected, Collector, State},
+    deliver::Delivery,
+    feed::{Feed, Unsent, Wish},
+    halt::Halt,
+    placeholders::Placeholder,
+    reading::Read,
+};
+use crate::{failure::Failure, patient::Patient, progress::Line};
+
+/// How long it may take to take what has ended, when the end comes early.
+const LAST_LOOK: Duration = Duration::from_secs(5);
+
+/// What is mapped, and where its results go.
+pub(crate) struct Engine {
+    pub(crate) server: Server,
+    pub(crate) plan: Plan,
+    /// What is submitted, but for its inputs.
+    pub(crate) action: ActionSubmission,
+    pub(crate) action_id: ActionId,
+    pub(crate) placeholders: std::collections::BTreeSet<Placeholder>,
+    pub(crate) delivery: Delivery,
+    pub(crate) halt: Option<Halt>,
+    /// How many jobs run at once, where that is known.
+    pub(crate) slots: Option<u64>,
+}
+
+/// How a map went.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Mapped {
+    pub(crate) collected: Collected,
+    pub(crate) unsent: Unsent,
+}
+
+impl Engine {
+    /// Runs it to its end, or to the one that is wished.
+    pub(crate) async fn run(
+        self,
+        inputs: mpsc::Receiver<Read>,
+        wish: &watch::Sender<Wish>,
+    ) -> Result<Mapped, Failure> {
+        let output = self.delivery.output;
+        let patient = async || {
+            Ok::<_, Failure>(Patient::new(
+                self.server.clone(),
+                Connection::open_patiently(&self.server).await?,
+                output,
+            ))
+        };
+        let (mut agq, mut feeding) = (patient().await?, patient().await?);
+        feeding.have_plan(&self.plan).await?;
+        let (send, sent) = mpsc::unbounded_channel();
+        let (begin, begun) = oneshot::channel();
+        let ahead = Ahead::new(self.slots.unwrap_or_default());
+        let feed = Feed {
+            agq: feeding,
+            action: self.action,
+            action_id: self.action_id.clone(),
+            placeholders: self.placeholders,
+            sent: send,
+            begun: Some(begin),
+            ahead: ahead.clone(),
+            wish: wish.subscribe(),
+            count: 0,
+        };
+        let mut line = Line::for_a_filter(output, self.slots);
+        let collector = Collector {
+            agq: &mut agq,
+            action_id: &self.action_id,
+            begun,
+            sent,
+            ahead,
+            halt: self.halt,
+            wish: wish.clone(),
+            delivery: self.delivery,
+            line: &mut line,
+            state: State::default(),
+        };
+        let feeding = async {
+            let fed = feed.run(inputs).await;
+            if fed.is_err() {
+                // What was sent is ended, and what has ended is taken.
+                wish.send_modify(|wish| *wish = (*wish).max(Wish::End));
+            }
+            Ok(fed)
+        };
+        let both = async { tokio::try_join!(feeding, collector.run()) };
+        let mapped = both.await;
+        line.clear();
+        let failure = match mapped {
+            Ok((fed, (collected, delivery))) => match (fed, delivery.broken) {
+                (Ok(unsent), None) => return Ok(Mapped { collected, unsent }),
+                (Err(failure), _) | (_, Some(failure)) => failure,
+            },
+            Err(failure) => failure,
+        };
+        // Nobody would take the results any more.
+        let _may_be_gone = timeout(LAST_LOOK, agq.cancel_action(&self.action_id)).await;
+        Err(failure)
+    }
+}
+
+/// Ends a map that runs, as far as that is wished: what has ended is taken first, in a bounded time. A second signal ends it at once.
+pub(crate) async fn end(
+    mapped: impl Future<Output = Result<Mapped, Failure>>,
+    wish: &watch::Sender<Wish>,
+    wished: Wish,
+) -> Option<Result<Mapped, Failure>> {
+    wish.send_modify(|wish| *wish = (*wish).max(wished));
+    tokio::select! {
+        mapped = timeout(LAST_LOOK, mapped) => mapped.ok(),
+        () = asked_to_end() => None,
+    }
+}
+
+/// Ctrl-C, or SIGTERM.
+pub(crate) async fn asked_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}

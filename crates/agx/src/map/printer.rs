@@ -1,0 +1,199 @@
+//! Writes what jobs wrote: as they end, or in the order of the inputs. What has to wait for its turn is kept in memory as far as it
+//! is little, and else in a file that has no name.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{Read, Seek, SeekFrom, Write},
+};
+
+use crate::{failure::Failure, output::Output, progress::Line};
+
+/// Most bytes that wait in memory.
+const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;
+/// Most bytes, and most jobs, that wait before no more jobs are wanted.
+const MOST_BYTES: u64 = 1024 * 1024 * 1024;
+const MOST_JOBS: usize = 1_000_000;
+
+/// What a job wrote, as it is to be written.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+}
+
+impl Text {
+    fn len(&self) -> usize {
+        self.stdout.len() + self.stderr.len()
+    }
+}
+
+/// A text that waits for its turn.
+#[derive(Debug)]
+enum Waiting {
+    InMemory(Text),
+    /// From this place of the file on; how many bytes for stdout and for stderr.
+    InFile(u64, usize, usize),
+}
+
+/// Texts that wait for their turn, by the place of their job.
+#[derive(Debug, Default)]
+struct Queue {
+    next: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    in_memory: usize,
+    bytes: u64,
+    file: Option<File>,
+    /// Where the file ends.
+    end: u64,
+}
+
+impl Queue {
+    fn put(&mut self, at: u64, text: Text) -> std::io::Result<()> {
+        let len = text.len();
+        self.bytes += len as u64;
+        let is_much = self.in_memory + len > MOST_IN_MEMORY && at != self.next;
+        let waiting = if is_much {
+            let file = match &mut self.file {
+                Some(file) => file,
+                none => none.insert(tempfile::tempfile()?),
+            };
+            let from = self.end;
+            file.seek(SeekFrom::Start(from))?;
+            file.write_all(&text.stdout)?;
+            file.write_all(&text.stderr)?;
+            self.end += len as u64;
+            Waiting::InFile(from, text.stdout.len(), text.stderr.len())
+        } else {
+            self.in_memory += len;
+            Waiting::InMemory(text)
+        };
+        self.waiting.insert(at, waiting);
+        Ok(())
+    }
+
+    /// The next text, where it is there; with `skips` the next that is there.
+    fn take(&mut self, skips: bool) -> std::io::Result<Option<Text>> {
+        let Some(first) = self.waiting.first_entry() else { return Ok(None) };
+        let at = *first.key();
+        if at != self.next && !skips {
+            return Ok(None);
+        }
+        let text = match first.remove() {
+            Waiting::InMemory(text) => {
+                self.in_memory -= text.len();
+                text
+            }
+            Waiting::InFile(from, stdout, stderr) => {
+                let mut text = Text { stdout: vec![0; stdout], stderr: vec![0; stderr] };
+                if let Some(file) = &mut self.file {
+                    file.seek(SeekFrom::Start(from))?;
+                    file.read_exact(&mut text.stdout)?;
+                    file.read_exact(&mut text.stderr)?;
+                }
+                text
+            }
+        };
+        self.next = at + 1;
+        self.bytes -= text.len() as u64;
+        // Nothing of it is wanted any more.
+        if self.bytes == 0
+            && let Some(file) = &mut self.file
+        {
+            file.set_len(0)?;
+            self.end = 0;
+        }
+        Ok(Some(text))
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes > MOST_BYTES || self.waiting.len() > MOST_JOBS
+    }
+}
+
+/// Where texts go.
+#[derive(Debug)]
+pub(crate) struct Printer {
+    output: Output,
+    /// None where they are written as they come.
+    queue: Option<Queue>,
+}
+
+impl Printer {
+    pub(crate) fn new(output: Output, is_ordered: bool) -> Self {
+        Self { output, queue: is_ordered.then(Queue::default) }
+    }
+
+    /// Writes what the job at a place wrote, when it is its turn.
+    pub(crate) fn print(&mut self, at: u64, text: Text, line: &Line) -> Result<(), Failure> {
+        let Some(queue) = &mut self.queue else { return line.aside(|| write(self.output, &text)) };
+        queue.put(at, text)?;
+        self.print_waiting(false, line)
+    }
+
+    /// Writes all that waits, whatever is missing between.
+    pub(crate) fn finish(&mut self, line: &Line) -> Result<(), Failure> {
+        self.print_waiting(true, line)
+    }
+
+    fn print_waiting(&mut self, skips: bool, line: &Line) -> Result<(), Failure> {
+        let Some(queue) = &mut self.queue else { return Ok(()) };
+        while let Some(text) = queue.take(skips)? {
+            line.aside(|| write(self.output, &text))?;
+        }
+        Ok(())
+    }
+
+    /// Whether so much waits that no more is wanted.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.as_ref().is_some_and(Queue::is_full)
+    }
+}
+
+fn write(output: Output, text: &Text) -> Result<(), Failure> {
+    if !text.stdout.is_empty() {
+        output.raw(&text.stdout)?;
+        output.flush()?;
+    }
+    // Whether anyone reads stderr is not ours to judge.
+    let _unread = std::io::stderr().lock().write_all(&text.stderr);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_IN_MEMORY, Queue, Text};
+
+    fn text(stdout: &[u8]) -> Text {
+        Text { stdout: stdout.to_vec(), stderr: b"e".to_vec() }
+    }
+
+    #[test]
+    fn texts_come_in_the_order_of_their_places() {
+        let mut queue = Queue::default();
+        queue.put(1, text(b"b")).unwrap();
+        assert_eq!(queue.take(false).unwrap(), None, "the first is missing");
+        queue.put(0, text(b"a")).unwrap();
+        assert_eq!(queue.take(false).unwrap(), Some(text(b"a")));
+        assert_eq!(queue.take(false).unwrap(), Some(text(b"b")));
+        assert_eq!(queue.take(false).unwrap(), None);
+        queue.put(3, text(b"d")).unwrap();
+        assert_eq!(queue.take(false).unwrap(), None);
+        assert_eq!(queue.take(true).unwrap(), Some(text(b"d")), "what is missing is passed over");
+    }
+
+    #[test]
+    fn what_is_much_waits_in_a_file_that_is_emptied() {
+        let mut queue = Queue::default();
+        let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY / 2]);
+        for (at, byte) in [(1, b'b'), (2, b'c'), (3, b'd'), (4, b'e')] {
+            queue.put(at, much(byte)).unwrap();
+        }
+        assert!(queue.in_memory <= MOST_IN_MEMORY && queue.end > 0);
+        queue.put(0, much(b'a')).unwrap();
+        for byte in *b"abcde" {
+            assert_eq!(queue.take(false).unwrap(), Some(much(byte)));
+        }
+        assert_eq!((queue.in_memory, queue.bytes, queue.end), (0, 0, 0));
+    }
+}
