@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use agenix_protocol::ids::QueueName;
 use clap::Args;
 
-use crate::map::Halt;
+use crate::map::{Halt, Placeholder};
 
 /// How inputs are given and results taken.
 #[derive(Debug, Args)]
@@ -27,8 +27,9 @@ pub(crate) struct MapArgs {
     /// How large such a block is at least, in bytes; k and M are known
     #[arg(long, value_name = "SIZE", default_value = "1M", requires = "pipe", value_parser = parse_size)]
     pub(crate) block: usize,
-    /// How many jobs run at once on this machine [default: the number of processors]; on a cluster its workers say
-    #[arg(short = 'j', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// How many jobs run at once on this machine: a number, or by the number of processors as +1, -1 or 200% [default: 100%]; on a
+    /// cluster its workers say
+    #[arg(short = 'j', long, value_name = "N", value_parser = parse_jobs, allow_negative_numbers = true)]
     pub(crate) jobs: Option<u32>,
     /// Results in the order of the inputs
     #[arg(short = 'k', long)]
@@ -37,9 +38,9 @@ pub(crate) struct MapArgs {
     #[arg(long)]
     pub(crate) tag: bool,
     /// Also write each job's output to DIR/1/INPUT/stdout, stderr and seq
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = parse_results)]
     pub(crate) results: Option<PathBuf>,
-    /// Write a line about each job that has ended, in the format of GNU Parallel
+    /// Write a line about each job that has ended, in the format of GNU Parallel; +FILE adds to a file that is there
     #[arg(long, value_name = "FILE")]
     pub(crate) joblog: Option<PathBuf>,
     /// Leave out the jobs that the joblog has, and add to it
@@ -87,10 +88,60 @@ Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker fo
 The pipeline is no shell: variables, globs, $(…) and && are refused, with a word on what to write instead.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
 
+/// How many jobs run at once: a number, or by the number of processors, as GNU Parallel has it.
+fn parse_jobs(text: &str) -> Result<u32, String> {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    jobs_on(u32::try_from(processors).unwrap_or(u32::MAX), text).ok_or_else(|| {
+        "give a number from 1 to 10000, or by the number of processors +N, -N or N%, as 8, +1 or 200%"
+            .to_owned()
+    })
+}
+
+fn jobs_on(processors: u32, text: &str) -> Option<u32> {
+    let number = |text: &str| {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u32>().ok().filter(|_| is_number)
+    };
+    let jobs = if let Some(percent) = text.strip_suffix('%') {
+        let percent = number(percent).filter(|&percent| percent > 0)?;
+        u32::try_from(u64::from(processors) * u64::from(percent) / 100).ok()?.max(1)
+    } else if let Some(more) = text.strip_prefix('+') {
+        processors.saturating_add(number(more)?)
+    } else if let Some(less) = text.strip_prefix('-') {
+        processors.saturating_sub(number(less)?).max(1)
+    } else {
+        number(text)?
+    };
+    (1..=MOST_JOBS).contains(&jobs).then_some(jobs)
+}
+
+/// A directory for results. What GNU Parallel takes for a pattern or a table is refused: it would become the name of a directory.
+fn parse_results(text: &str) -> Result<PathBuf, String> {
+    let pattern = text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inner, _)| inner);
+    if let Some(inner) = pattern.into_iter().find(|inner| Placeholder::parse(inner).is_some()) {
+        return Err(format!(
+            "{{{inner}}} is not filled in here: give a directory, and each job has its own in it; or write files with > in the \
+             pipeline, as 'wc -l {{}} > out/{{#}}'"
+        ));
+    }
+    match PathBuf::from(text).extension() {
+        Some(end) if !text.ends_with('/') && (end == "csv" || end == "tsv") => Err(format!(
+            "no table is written here: give a directory, or use `agx --json map` for one document a job; {text}/ is a \
+             directory of this name"
+        )),
+        _ => Ok(PathBuf::from(text)),
+    }
+}
+
+/// Most jobs that run at once.
+const MOST_JOBS: u32 = 10_000;
+
 /// Seconds, or a number with s, m, h, d behind it.
 pub(crate) fn parse_secs(text: &str) -> Result<u64, String> {
-    let wrong =
-        || "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m".to_owned();
+    let wrong = || {
+        "give whole seconds from 1, or a number with s, m, h or d behind it, as 90 or 5m; no percentage"
+            .to_owned()
+    };
     let (number, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
         Some(at) => text.split_at(at),
         None => (text, "s"),
@@ -121,7 +172,29 @@ fn parse_size(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_secs, parse_size};
+    use super::{jobs_on, parse_results, parse_secs, parse_size};
+
+    #[test]
+    fn jobs_are_a_number_or_go_by_the_processors() {
+        let on_four = |text| jobs_on(4, text);
+        assert_eq!(
+            ["7", "+1", "-1", "-9", "200%", "50%", "1%"].map(on_four),
+            [7, 5, 3, 1, 8, 2, 1].map(Some)
+        );
+        for wrong in ["0", "", "+", "-", "%", "0%", "10001", "1.5", "x", "++1", "+-1", "4294967295%"] {
+            assert_eq!(on_four(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn results_are_a_directory_and_what_would_be_none_is_refused() {
+        for wrong in ["out/{#}", "{}.txt", "o/{1}", "o.csv", "x/o.tsv"] {
+            assert!(parse_results(wrong).unwrap_err().contains("give a directory"), "{wrong}");
+        }
+        for right in ["out", "o.csv/", "a{b}", "{", "csv"] {
+            assert_eq!(parse_results(right), Ok(right.into()));
+        }
+    }
 
     #[test]
     fn times_and_sizes_have_units() {

@@ -33,8 +33,14 @@ impl FromStr for Halt {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             "write WHEN,WHAT=N: WHEN is now or soon, WHAT is fail, success or done, N a number or a percentage, as \
-             now,fail=1 or soon,fail=20%"
+             now,fail=1 or soon,fail=20%; without --halt all jobs run"
                 .to_owned()
+        };
+        // The numbers are what GNU Parallel took before it had words.
+        let text = match text {
+            "1" => "soon,fail=1",
+            "2" => "now,fail=1",
+            other => other,
         };
         let (when, rest) = text.split_once(',').ok_or_else(wrong)?;
         let (what, bound) = rest.split_once('=').ok_or_else(wrong)?;
@@ -90,13 +96,25 @@ mod tests {
         assert!(due("soon,done=3", 2, 1, 10) && !due("soon,done=3", 2, 0, 10));
         assert!(due("soon,fail=20%", 1, 2, 10) && !due("soon,fail=20%", 8, 1, 10));
         assert!(!due("soon,fail=20%", 0, 2, 2), "too few to tell");
+        let short = |text: &str| text.parse::<Halt>().unwrap();
+        assert_eq!([short("1"), short("2")], [short("soon,fail=1"), short("now,fail=1")]);
     }
 
     #[test]
     fn it_is_written_one_way() {
-        for wrong in
-            ["", "now", "later,fail=1", "now,fail", "now,lost=1", "now,fail=0", "now,fail=x", "now,fail=%"]
-        {
+        for wrong in [
+            "",
+            "0",
+            "3",
+            "never",
+            "now",
+            "later,fail=1",
+            "now,fail",
+            "now,lost=1",
+            "now,fail=0",
+            "now,fail=x",
+            "now,fail=%",
+        ] {
             assert!(wrong.parse::<Halt>().unwrap_err().contains("now,fail=1"), "{wrong}");
         }
     }
