@@ -13,6 +13,7 @@ mod subscriptions;
 mod throttle;
 mod tls;
 mod transaction;
+mod unproven;
 
 pub(crate) use accept::{Manner, resp, serve};
 pub(crate) use door::Door;

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use agenix_protocol::{
-    ids::{JobId, WorkerId},
+    ids::WorkerId,
     names::is_reserved,
     request::{ClientCommand, Command, Request, RequestError},
     resp::{Reply, RespVersion},
@@ -17,6 +17,7 @@ use super::{
     listen::Accepted,
     subscriptions::Subscriptions,
     transaction::Transaction,
+    unproven::{Unproven, UnprovenClaims},
 };
 use crate::{
     audit,
@@ -36,20 +37,12 @@ pub(super) struct Session {
     /// The RESP to answer in.
     pub(super) version: RespVersion,
     /// Claims of which it is not known yet whether their replies arrived.
-    pub(super) unproven: Vec<Unproven>,
+    pub(super) unproven: UnprovenClaims,
     pub(super) subscriptions: Subscriptions,
     transaction: Option<Transaction>,
     name: Bytes,
     /// Who it is by its certificate: it is that again after RESET.
     certified: Option<Identity>,
-}
-
-/// A claim of which nobody knows whether it reached its claimant.
-#[derive(Debug, Clone)]
-pub(super) struct Unproven {
-    pub(super) job_id: JobId,
-    pub(super) holder: Arc<str>,
-    pub(super) attempt: u32,
 }
 
 /// What to do with a command.
@@ -90,7 +83,7 @@ impl Session {
             ip: accepted.ip,
             caller: Arc::new(caller),
             version: RespVersion::Two,
-            unproven: Vec::new(),
+            unproven: UnprovenClaims::default(),
             transaction: None,
             name: Bytes::new(),
             certified: accepted.certified.take(),

@@ -101,7 +101,7 @@ impl Connection {
         self.session.close();
         let caller = &self.session.caller;
         let mut outcome = Ok(());
-        for claim in &self.session.unproven {
+        for claim in self.session.unproven.iter() {
             let back =
                 commands::hand_back_unreported(&self.house, &claim.job_id, &claim.holder, claim.attempt)
                     .await;

@@ -1,0 +1,58 @@
+//! Claims of which it is not known whether their replies reached the client. They go back when the connection closes.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use agenix_protocol::ids::JobId;
+
+/// Most claims that are remembered of a connection. A client that always waits for one more job proves none of them by a
+/// pause. An older claim that did not arrive goes back by `--start-timeout`.
+const MOST: usize = 1024;
+
+/// A claim of which nobody knows whether it reached its claimant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unproven {
+    pub(super) job_id: JobId,
+    pub(super) holder: Arc<str>,
+    pub(super) attempt: u32,
+}
+
+/// The unproven claims of one connection, at most [`MOST`].
+#[derive(Debug, Default)]
+pub(super) struct UnprovenClaims(VecDeque<Unproven>);
+
+impl UnprovenClaims {
+    /// Remembers a claim; the oldest is forgotten where there are too many.
+    pub(super) fn push(&mut self, claim: Unproven) {
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(claim);
+    }
+
+    /// Forgets all: their replies have arrived.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Unproven> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST, Unproven, UnprovenClaims};
+
+    #[test]
+    fn a_client_that_never_pauses_has_a_bounded_number_of_unproven_claims() {
+        let claim = |attempt| Unproven { job_id: "j".parse().unwrap(), holder: "w".into(), attempt };
+        let most = u32::try_from(MOST).unwrap();
+        let mut claims = UnprovenClaims::default();
+        (0..most).for_each(|attempt| claims.push(claim(attempt)));
+        assert_eq!((claims.iter().count(), claims.iter().next()), (MOST, Some(&claim(0))));
+        claims.push(claim(most));
+        assert_eq!((claims.iter().count(), claims.iter().next()), (MOST, Some(&claim(1))));
+        claims.clear();
+        assert_eq!(claims.iter().count(), 0);
+    }
+}
