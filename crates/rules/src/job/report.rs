@@ -70,6 +70,7 @@ fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Outc
     let repeats = update.attempt == Some(job.attempt) && job.holder.as_deref() == Some(who);
     let same_end = match to {
         Status::Completed => job.state == State::Completed,
+        Status::Cancelled => job.state == State::Cancelled,
         // A retry may have become available meanwhile.
         Status::Failed => {
             matches!(job.state, State::Discarded | State::Retryable | State::Scheduled | State::Available)

@@ -71,7 +71,12 @@ fn a_failure_is_failed_without_retries_and_dead_after_them() {
 fn a_claim_that_was_not_started_is_given_up_and_one_that_was_is_not() {
     let job = running(0);
     assert!(job.may_be_unstarted());
-    assert_eq!(after(&job, Status::Cancelled).status(), Status::Cancelled);
+    let given_up = after(&job, Status::Cancelled);
+    assert_eq!(given_up.status(), Status::Cancelled);
+    let mut again = says(Status::Cancelled);
+    again.attempt = Some(given_up.attempt);
+    let repeated = advanced(&given_up, &again, "w", None, T1, 0.5);
+    assert_eq!(repeated, Ok(Outcome::Unchanged), "the answer was lost on its way");
     let other = advanced(&job, &says(Status::Cancelled), "x", None, T1, 0.5);
     assert!(matches!(other, Err(Rejection::NotHolder { .. })));
     let started = after(&job, Status::Running);
