@@ -23,6 +23,8 @@ const LEAST_UPDATE_BYTES: usize = 4096;
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// A job that ends sooner is never reported as running: its end says that, too, and agq shows every claimed job as running.
 const FIRST_WORD: Duration = Duration::from_millis(20);
+/// How long to wait before progress is reported again that agq did not hear of.
+const REPEAT_PAUSE: Duration = Duration::from_secs(2);
 /// How long to wait between two reports of progress.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -107,14 +109,20 @@ impl Link {
         let job_id = &job.job_id;
         // Said until it was heard once.
         let mut status = Some(Status::Running);
+        let mut is_heard = true;
         sleep(FIRST_WORD).await;
         loop {
-            if progress.changed().await.is_err() {
+            // What was not heard is said again.
+            if is_heard && progress.changed().await.is_err() {
                 return std::future::pending().await;
             }
             let now = *progress.borrow_and_update();
             let connection = self.current.borrow().clone();
-            let (Some(now), Some(mut connection)) = (now, connection) else { continue };
+            let (Some(now), Some(mut connection)) = (now, connection) else {
+                is_heard = now.is_none();
+                sleep(REPEAT_PAUSE).await;
+                continue;
+            };
             let update = JobUpdate {
                 status,
                 attempt: Some(job.attempt),
@@ -127,13 +135,18 @@ impl Link {
                 under_way.insert(tokio::spawn(async move { connection.update_job(&id, &update).await }));
             let Ok(told) = report.await else { return std::future::pending().await };
             *under_way = None;
+            is_heard = true;
             match told {
                 Ok(()) => status = None,
                 Err(ClientError::Rejected(reason)) if is_not_ours(&reason) => {
                     warn!(%job_id, "the job is not ours any more, its processes are ended: {reason}");
                     stop.call();
                 }
-                Err(error) => debug!(%job_id, %error, "progress was not reported"),
+                Err(error) => {
+                    debug!(%job_id, %error, "progress was not reported and is reported again");
+                    is_heard = false;
+                    sleep(REPEAT_PAUSE).await;
+                }
             }
             sleep(PROGRESS_PAUSE).await;
         }
