@@ -47,6 +47,7 @@ impl Search {
         let Self { path, allowed } = self;
         let find = move || Toolbox::find(&path, allowed.as_deref());
         let toolbox = tokio::task::spawn_blocking(find).await.unwrap_or_default();
+        toolbox.warn_of_gaps();
         let descriptions = descriptions(toolbox.units()).await;
         Outfit { toolbox, descriptions }
     }

@@ -7,27 +7,64 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use tracing::warn;
+
 /// How agentic units are named.
 const UNIT_PREFIX: &str = "agx-";
+
+/// Longest name of a program, as agq has it.
+const MOST_NAME_BYTES: usize = 255;
+/// Most bytes of all names together: they go to agq in one message.
+const MOST_BYTES: usize = 1024 * 1024;
 
 /// The programs that this worker offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Toolbox {
     /// Each program where PATH finds it first.
     programs: BTreeMap<String, PathBuf>,
+    /// Programs that agq would refuse.
+    left_out: Vec<PathBuf>,
+    /// Programs that were asked for by name and are not there.
+    missing: Vec<String>,
 }
 
 impl Toolbox {
     /// Looks through the directories of `path`, as the PATH variable lists them.
     pub(crate) fn find(path: &OsStr, allowed: Option<&[String]>) -> Self {
         let is_allowed = |name: &String| allowed.is_none_or(|allowed| allowed.contains(name));
-        let mut programs = BTreeMap::new();
+        let (mut programs, mut bytes, mut left_out) = (BTreeMap::new(), 0, Vec::new());
         for directory in std::env::split_paths(path) {
             for (name, path) in programs_in(&directory).into_iter().filter(|(name, _)| is_allowed(name)) {
-                programs.entry(name).or_insert(path);
+                if programs.contains_key(&name) {
+                    continue;
+                }
+                // With its quotes and its comma.
+                bytes += name.len() + 3;
+                if bytes > MOST_BYTES || !is_legal(&name) {
+                    bytes -= name.len() + 3;
+                    left_out.push(path);
+                    continue;
+                }
+                programs.insert(name, path);
             }
         }
-        Self { programs }
+        let is_missing = |name: &&String| !programs.contains_key(*name);
+        let missing = allowed.unwrap_or_default().iter().filter(is_missing).cloned().collect();
+        Self { programs, left_out, missing }
+    }
+
+    /// Warns of what is not offered although it might be expected: once, whatever the number.
+    pub(crate) fn warn_of_gaps(&self) {
+        if let Some(first) = self.left_out.first() {
+            warn!(
+                "{} programs on PATH are not offered, {first:?} among them: a name has no control characters and at most {MOST_NAME_BYTES} bytes, and all have at most {MOST_BYTES}; choose with --tools",
+                self.left_out.len()
+            );
+        }
+        if !self.missing.is_empty() {
+            let missing = &self.missing;
+            warn!("these programs of --tools are not on PATH and are not offered: {missing:?}");
+        }
     }
 
     /// Where a program is that may be run.
@@ -52,6 +89,11 @@ impl Toolbox {
     }
 }
 
+/// Whether agq takes it for the name of a program.
+fn is_legal(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.contains(|c: char| c.is_control() || c == '/')
+}
+
 fn programs_in(directory: &Path) -> Vec<(String, PathBuf)> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let named = |entry: std::fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
@@ -64,9 +106,12 @@ fn is_program(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt};
+    use std::{
+        fs,
+        os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    };
 
-    use super::Toolbox;
+    use super::{Toolbox, is_legal};
 
     #[test]
     fn programs_are_executable_files_and_units_are_apart() {
@@ -79,8 +124,31 @@ mod tests {
         let all = Toolbox::find(dir.path().as_os_str(), None);
         assert_eq!(all.split(), (vec!["sort".to_owned()], vec!["agx-ocr".to_owned()]));
         assert_eq!(all.units(), [("agx-ocr".to_owned(), dir.path().join("agx-ocr"))]);
+        let odd = dir.path().join("a\tb");
+        fs::write(&odd, "").unwrap();
+        fs::set_permissions(&odd, fs::Permissions::from_mode(0o755)).unwrap();
+        let with_odd = Toolbox::find(dir.path().as_os_str(), None);
+        assert_eq!((with_odd.split(), with_odd.left_out), (all.split(), vec![odd]), "it is left out");
         let narrowed = Toolbox::find(dir.path().as_os_str(), Some(&["sort".to_owned(), "jq".to_owned()]));
         assert_eq!(narrowed.path("sort"), Some(dir.path().join("sort").as_path()));
         assert_eq!((narrowed.path("agx-ocr"), narrowed.path("jq")), (None, None));
+        assert_eq!(narrowed.missing, ["jq"]);
+    }
+
+    #[test]
+    fn names_that_agq_refuses_are_not_legal_and_all_fit_into_a_message() {
+        for name in ["sort", "a b", "a,b", "ä", &"x".repeat(255)] {
+            assert!(is_legal(name), "{name}");
+        }
+        for name in ["", "a\nb", "\u{1b}[2J", "\u{7f}", "\u{85}", "a/b", &"x".repeat(256)] {
+            assert!(!is_legal(name), "{name:?}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..5000 {
+            let path = dir.path().join(format!("{number:0250}"));
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path).unwrap();
+        }
+        let toolbox = Toolbox::find(dir.path().as_os_str(), None);
+        assert!((4000..5000).contains(&toolbox.len()), "{}", toolbox.len());
     }
 }
