@@ -208,3 +208,5 @@ fn start_logging() {
         .with_target(false)
         .init();
 }
+        // It says on stderr that stderr cannot be written, and panics when that fails as well.
+        .log_internal_errors(false)
