@@ -80,12 +80,13 @@ async fn answer(challenge: &Challenge, workshop: &Workshop) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use std::{ffi::OsStr, time::Duration};
+    use std::{ffi::OsStr, sync::Arc, time::Duration};
 
     use agenix_protocol::documents::{Answer, Challenge, Plans};
+    use tokio::sync::Semaphore;
 
     use super::{Challenges, answer};
-    use crate::{spool::Spool, stage::Workshop, toolbox::Toolbox};
+    use crate::{quota::Quota, spool::Spool, stage::Workshop, toolbox::Toolbox};
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -112,7 +113,10 @@ mod tests {
         let toolbox = Toolbox::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
         let spool = Spool::new(dir.path());
         let (plans, kill_grace) = (Plans::default(), Duration::from_secs(1));
-        let workshop = Workshop { toolbox, plans, spool, kept_bytes: 1, kill_grace };
+        let (files, most_files, shortage) = (Arc::new(Semaphore::new(9)), 9, Arc::default());
+        let quota = Quota { of_job: 0, reserve: 0 };
+        let workshop =
+            Workshop { toolbox, plans, spool, kept_bytes: 1, kill_grace, files, most_files, shortage, quota };
         let said = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &workshop).await;
         assert_eq!(said, Answer { exit_code: 0, output: "1.0\n".into() });
         let said = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &workshop).await;

@@ -1,6 +1,6 @@
 //! What agw is told, by flags and variables.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, ffi::OsStr, path::PathBuf};
 
 use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, session_key};
 use agenix_protocol::{
@@ -10,7 +10,7 @@ use agenix_protocol::{
     names::READY,
 };
 use anyhow::{anyhow, bail};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettable};
 use clap_complete::Shell;
 use serde_json::Value;
 
@@ -72,10 +72,11 @@ pub(crate) struct Config {
         value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) prefetch: u32,
     /// Offer only these programs, of those that are on PATH
-    #[arg(long, env = "AGW_TOOLS", value_name = "NAME,NAME…", value_delimiter = ',')]
+    #[arg(long, env = "AGW_TOOLS", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = member)]
     pub(crate) tools: Option<Vec<String>>,
     /// Take jobs from these queues: each time from the first of them that has one
-    #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', default_value = READY)]
+    #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = queue,
+        default_value = READY)]
     pub(crate) queues: Vec<QueueName>,
     /// A pool that this worker is in (NAME), or something else to know about it (NAME=VALUE); may be given several times
     #[arg(long = "tag", value_name = "NAME[=VALUE]")]
@@ -94,6 +95,13 @@ pub(crate) struct Config {
     /// Where output between tasks is spooled [default: the system's temporary directory]
     #[arg(long, env = "AGW_SPOOL_DIR", value_name = "DIR")]
     spool_dir: Option<PathBuf>,
+    /// Most bytes of the spool's disk that the output of a job may take; a job that takes more is ended, and fails
+    #[arg(long, env = "AGW_SPOOL_QUOTA", value_name = "BYTES", default_value_t = 17_179_869_184)]
+    pub(crate) spool_quota: u64,
+    /// Bytes of the spool's disk that are to stay free, at most a tenth of it: where less is, a job whose output takes more
+    /// than what is left is ended, and fails
+    #[arg(long, env = "AGW_SPOOL_RESERVE", value_name = "BYTES", default_value_t = 1_073_741_824)]
+    pub(crate) spool_reserve: u64,
     /// End at once when stdin ends: for whoever starts agw and holds the other end, and may be killed
     #[arg(long, hide = true)]
     pub(crate) end_with_stdin: bool,
@@ -102,6 +110,39 @@ pub(crate) struct Config {
 const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file, never from a flag.\n\n\
 Logs go to stderr; AGW_LOG=debug shows more.\n\n\
 Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 refused by agq.";
+
+impl Cli {
+    /// What the command line and the variables say. A variable that is empty is as good as not there.
+    pub(crate) fn read() -> Self {
+        let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+        let matches = without(Self::command(), is_empty).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// The command without its variables of which `is_empty` says that.
+fn without(command: clap::Command, is_empty: impl Fn(&OsStr) -> bool) -> clap::Command {
+    command.mut_args(|arg| match arg.get_env().is_some_and(&is_empty) {
+        true => arg.env(Resettable::Reset),
+        false => arg,
+    })
+}
+
+/// A member of a list, without blanks around it.
+fn member(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => {
+            Err("a member of the list is empty; write names with one comma between them, and none at the end"
+                .into())
+        }
+        name => Ok(name.to_owned()),
+    }
+}
+
+/// The same of a list of queues.
+fn queue(text: &str) -> Result<QueueName, String> {
+    QueueName::new(member(text)?).map_err(|error| error.to_string())
+}
 
 impl Config {
     /// Where agq is and how to log in.
@@ -119,6 +160,11 @@ impl Config {
 
     pub(crate) fn spool_dir(&self) -> PathBuf {
         self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// Whether the worker was given an id; else it may take another one.
+    pub(crate) fn has_own_id(&self) -> bool {
+        self.worker_id.is_some()
     }
 
     /// How the worker introduces itself.
@@ -166,11 +212,51 @@ fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
     Ok(WorkerId::new(format!("worker-{host}-{pid}"))?)
 }
 
+/// Another id where a default one is taken: a host of the same name has a worker with the same number of its process.
+pub(crate) fn other_id(taken: &WorkerId, random: uuid::Uuid) -> Option<WorkerId> {
+    let random = random.simple().to_string();
+    WorkerId::new(format!("{taken}-{}", &random[..5])).ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
+    use clap::{CommandFactory, FromArgMatches};
 
-    use super::default_id;
+    use super::{Cli, default_id, member, other_id, queue, without};
+
+    fn read(args: &[&str]) -> Result<Cli, String> {
+        let matches = Cli::command().try_get_matches_from([&["agw"], args].concat());
+        matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn blanks_in_lists_do_not_count_and_empty_members_are_refused() {
+        let config = read(&["--tools", "echo, sort", "--queues", " ready ,night"]).unwrap().config;
+        assert_eq!(config.tools.unwrap(), ["echo", "sort"]);
+        assert_eq!(config.queues.iter().map(|queue| queue.as_str()).collect::<Vec<_>>(), ["ready", "night"]);
+        for args in [["--tools", "echo,"], ["--queues", "ready,,night"], ["--tools", " "]] {
+            assert!(read(&args).unwrap_err().contains("a member of the list is empty"), "{args:?}");
+        }
+        assert!(member("\t").is_err() && queue("a b").is_err());
+    }
+
+    #[test]
+    fn variables_that_are_empty_are_not_read() {
+        let all = without(Cli::command(), |_| false);
+        let none = without(Cli::command(), |_| true);
+        assert!(all.get_arguments().filter(|arg| arg.get_env().is_some()).count() > 10);
+        assert_eq!(none.get_arguments().filter(|arg| arg.get_env().is_some()).count(), 0);
+        let some = without(Cli::command(), |name| name == "AGW_GRACE");
+        let named = |name: &str| some.get_arguments().any(|arg| arg.get_env().is_some_and(|env| env == name));
+        assert!(named("AGW_KILL_GRACE") && !named("AGW_GRACE"));
+    }
+
+    #[test]
+    fn another_id_is_legal_and_begins_with_the_one_that_is_taken() {
+        let taken = default_id(&"x".repeat(300), u32::MAX).unwrap();
+        let [one, other] = [(); 2].map(|()| other_id(&taken, uuid::Uuid::new_v4()).unwrap());
+        assert!(one != other && one.as_str().starts_with(taken.as_str()));
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -14,11 +14,12 @@ use agenix_protocol::{
 use tokio::{
     runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, interval, sleep, sleep_until, timeout},
 };
 use tracing::info;
 
 use crate::{
+    allowance::Allowance,
     departures::Departures,
     followed::Followed,
     job,
@@ -39,6 +40,8 @@ use crate::{
 const STOP_GRACE: Duration = Duration::from_millis(800);
 /// How long a job may wait for a slot. After that those that run are long, and it has to run elsewhere.
 const MOST_WAIT: Duration = Duration::from_secs(1);
+/// How often it is looked whether a shortage is over.
+const SHORTAGE_LOOK: Duration = Duration::from_secs(1);
 /// How many jobs may wait to be reported, for each slot; beyond that no more are taken.
 const REPORTS_A_SLOT: u32 = 16;
 
@@ -93,7 +96,8 @@ pub(crate) enum Ebb {
 impl Crew {
     /// A crew of so many slots, which claims at most so many jobs `ahead` for each. Reports leave from the runtime that this is
     /// called in.
-    pub(crate) fn new(workshop: Workshop, slot_count: u32, ahead: u32, lanes: Vec<Handle>) -> Arc<Self> {
+    pub(crate) fn new(workshop: Workshop, allowance: Allowance, ahead: u32, lanes: Vec<Handle>) -> Arc<Self> {
+        let slot_count = allowance.slots;
         let berth_count = slot_count * (1 + ahead + REPORTS_A_SLOT);
         let crew = Arc::new(Self {
             workshop: Mutex::new(Arc::new(workshop)),
@@ -101,7 +105,7 @@ impl Crew {
             jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), roster: Roster::default() }),
             has_room: Notify::new(),
             outbox: Outbox::default(),
-            followed: Mutex::default(),
+            followed: Mutex::new(Followed::new(allowance.followed_files)),
             berths: Arc::new(Semaphore::new(berth_count as usize)),
             berth_count,
             link: watch::Sender::new(None),
@@ -147,7 +151,8 @@ impl Crew {
             if claims.is_idle() {
                 let room = self.room();
                 if room == 0 {
-                    self.has_room.notified().await;
+                    // Nobody tells of the end of a shortage.
+                    let _looked_again = timeout(SHORTAGE_LOOK, self.has_room.notified()).await;
                     continue;
                 }
                 claims.ask(room);
@@ -163,6 +168,9 @@ impl Crew {
 
     /// How many more jobs may be claimed.
     fn room(&self) -> usize {
+        if self.workshop().shortage.is_current(Instant::now()) {
+            return 0;
+        }
         locked(&self.jobs).slots.room().min(self.berths.available_permits())
     }
 
@@ -175,6 +183,18 @@ impl Crew {
                 return;
             }
             sleep_until(since + MOST_WAIT).await;
+        }
+    }
+
+    /// When a shortage lasts although nothing runs here: why nothing can be started.
+    pub(crate) async fn starved(&self) -> String {
+        let mut looks = interval(SHORTAGE_LOOK);
+        loop {
+            looks.tick().await;
+            let (workshop, jobs) = (self.workshop(), locked(&self.jobs).roster.count());
+            if let Some(reason) = workshop.shortage.lasting(jobs, Instant::now()) {
+                return reason;
+            }
         }
     }
 

@@ -10,14 +10,19 @@ use crate::transcript::Transcript;
 /// How long after the last question a job is remembered.
 const MEMORY: Duration = Duration::from_secs(30);
 
-/// Most files that are kept open for it: tasks need some, too.
-const MOST_FILES: usize = 256;
-
 /// By job: when it was asked about, its attempt and what it wrote.
-#[derive(Default)]
-pub(crate) struct Followed(HashMap<JobId, (Instant, u32, Arc<Transcript>)>);
+pub(crate) struct Followed {
+    jobs: HashMap<JobId, (Instant, u32, Arc<Transcript>)>,
+    /// Most files that are kept open for it: tasks need some, too.
+    most_files: usize,
+}
 
 impl Followed {
+    /// Nothing is followed yet, and at most so many files will be kept open.
+    pub(crate) fn new(most_files: usize) -> Self {
+        Self { jobs: HashMap::new(), most_files }
+    }
+
     /// Somebody asks about a job: the attempt that runs, else the one that is remembered.
     pub(crate) fn of(
         &mut self,
@@ -26,29 +31,30 @@ impl Followed {
         now: Instant,
     ) -> Option<(u32, Arc<Transcript>)> {
         self.forget(now);
-        let known = || self.0.get(job_id).map(|(_, attempt, transcript)| (*attempt, Arc::clone(transcript)));
+        let known =
+            || self.jobs.get(job_id).map(|(_, attempt, transcript)| (*attempt, Arc::clone(transcript)));
         let (attempt, transcript) = running.or_else(known)?;
-        self.0.insert(job_id.clone(), (now, attempt, Arc::clone(&transcript)));
+        self.jobs.insert(job_id.clone(), (now, attempt, Arc::clone(&transcript)));
         self.keep_few(job_id);
         Some((attempt, transcript))
     }
 
     /// Lets go those that were asked about the longest ago while they keep too many files open; never `latest`.
     fn keep_few(&mut self, latest: &JobId) {
-        let mut open: usize = self.0.values().map(|(.., transcript)| transcript.files()).sum();
-        while open > MOST_FILES {
-            let others = self.0.iter().filter(|(job_id, _)| *job_id != latest);
+        let mut open: usize = self.jobs.values().map(|(.., transcript)| transcript.files()).sum();
+        while open > self.most_files {
+            let others = self.jobs.iter().filter(|(job_id, _)| *job_id != latest);
             let Some(oldest) = others.min_by_key(|(_, (asked, ..))| *asked).map(|(job_id, _)| job_id.clone())
             else {
                 return;
             };
-            open -= self.0.remove(&oldest).map_or(0, |(.., transcript)| transcript.files());
+            open -= self.jobs.remove(&oldest).map_or(0, |(.., transcript)| transcript.files());
         }
     }
 
     /// Lets go what was not asked about for a while.
     pub(crate) fn forget(&mut self, now: Instant) {
-        self.0.retain(|_, (asked, ..)| now.duration_since(*asked) < MEMORY);
+        self.jobs.retain(|_, (asked, ..)| now.duration_since(*asked) < MEMORY);
     }
 }
 
@@ -58,12 +64,14 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Followed, MEMORY, MOST_FILES};
+    use super::{Followed, MEMORY};
     use crate::transcript::{Transcript, Written};
+
+    const MOST_FILES: usize = 256;
 
     #[test]
     fn no_more_files_are_kept_open_than_may_be() {
-        let (mut followed, start) = (Followed::default(), Instant::now());
+        let (mut followed, start) = (Followed::new(MOST_FILES), Instant::now());
         let file = Arc::new(tempfile::tempfile().unwrap().into());
         for number in 0..MOST_FILES as u64 {
             let transcript = Transcript::default();
@@ -81,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_job_is_remembered_as_long_as_it_is_asked_about() {
-        let (mut followed, start, job) = (Followed::default(), Instant::now(), "j".parse().unwrap());
+        let (mut followed, start, job) = (Followed::new(MOST_FILES), Instant::now(), "j".parse().unwrap());
         assert!(followed.of(&job, None, start).is_none());
         assert_eq!(followed.of(&job, Some((2, Arc::default())), start).unwrap().0, 2);
         let later = start + MEMORY / 2;

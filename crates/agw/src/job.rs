@@ -25,6 +25,9 @@ pub(crate) async fn run(
         Ok(stages) => stages,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
+    let needed = pipeline::open_files(&stages).min(workshop.most_files);
+    // The semaphore is never closed.
+    let _files = workshop.files.acquire_many(needed).await;
     let (mut outputs, mut results) = (Outputs::new(), Vec::new());
     for (at, stage) in stages.iter().enumerate() {
         if stop.is_called() {

@@ -12,9 +12,10 @@ use tokio::{
     runtime::{Builder, Handle},
     sync::oneshot,
 };
+use tracing::warn;
 
-/// Most of them. With fewer slots than this, a job whose disk hangs holds up no other.
-const MOST: usize = 32;
+/// How long to wait for threads that are not needed.
+const BOUND: Duration = Duration::from_secs(5);
 
 /// The lanes; each has a thread and sees to the processes of its slots.
 pub(crate) struct Lanes(Vec<Lane>);
@@ -28,10 +29,22 @@ struct Lane {
 }
 
 impl Lanes {
-    /// One for each slot, up to a bound.
-    pub(crate) fn new(slots: u32) -> io::Result<Self> {
-        let count = (slots as usize).clamp(1, MOST);
-        (0..count).map(|_| lane()).collect::<io::Result<_>>().map(Self)
+    /// So many, or as many as the system lets us have. The error is that there would be none.
+    pub(crate) fn new(count: u32) -> io::Result<Self> {
+        let mut lanes = vec![lane()?];
+        while lanes.len() < count as usize {
+            match lane() {
+                Ok(lane) => lanes.push(lane),
+                Err(error) => {
+                    // What the other half would have taken is left for tasks.
+                    let kept = lanes.len().div_ceil(2);
+                    warn!("{kept} threads start processes, and not {count}: {error}; check `ulimit -u`");
+                    Self(lanes.split_off(kept)).shut_down(BOUND);
+                    break;
+                }
+            }
+        }
+        Ok(Self(lanes))
     }
 
     /// What work is given to.

@@ -2,11 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+mod adoption;
+mod allowance;
 mod challenge;
 mod config;
 mod crew;
 mod departures;
 mod errand;
+mod escaped;
 mod followed;
 mod heartbeat;
 mod helm;
@@ -21,8 +24,10 @@ mod outfit;
 mod pace;
 mod pipeline;
 mod process;
+mod quota;
 mod roster;
 mod session;
+mod shortage;
 mod signals;
 mod slots;
 mod spool;
@@ -45,16 +50,19 @@ use agenix_protocol::{
     documents::{Plans, WorkerRegistration},
     names::SCHEDULED,
 };
-use anyhow::bail;
-use clap::Parser;
+use anyhow::{anyhow, bail};
+use tokio::{runtime::Runtime, sync::Semaphore};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    allowance::Allowance,
     config::{Cli, Config},
     crew::Crew,
     helm::Helm,
     lanes::Lanes,
     outfit::Search,
+    quota::Quota,
+    shortage::Shortage,
     signals::Signals,
     spool::Spool,
     stage::Workshop,
@@ -67,9 +75,11 @@ const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
 /// How long to wait at the end for what cannot be told to stop.
 const LAST_WAIT: Duration = Duration::from_secs(5);
+/// How long a thread that waits for something to do is kept: as good as for ever.
+const KEPT_FOR: Duration = Duration::from_secs(1 << 32);
 
 fn main() -> ExitCode {
-    let Cli { command, config } = Cli::parse();
+    let Cli { command, config } = Cli::read();
     if let Some(command) = command {
         return match manual::run(&command) {
             Ok(()) => ExitCode::SUCCESS,
@@ -106,6 +116,13 @@ fn hide_environment() {
     }
 }
 
+/// A task that reads from the terminal, writes to it or sets it up must not be stopped by that.
+fn leave_terminal() {
+    if let Err(error) = agenix_lease::leave_terminal() {
+        tracing::warn!(%error, "tasks may be stopped when they use the terminal; start agw by setsid(1)");
+    }
+}
+
 /// Elsewhere a process cannot read another's environment, or nothing can be done about it.
 #[cfg(not(target_os = "linux"))]
 fn hide_environment() {}
@@ -139,21 +156,33 @@ impl Failure {
 }
 
 fn run(config: &Config) -> Result<End, Failure> {
-    let Prepared { server, registration, workshop, search } = prepare(config).map_err(Failure::Usage)?;
+    let Prepared { server, registration, workshop, search, allowance } =
+        prepare(config).map_err(Failure::Usage)?;
     let vitals = Vitals::new(config.spool_dir()).map_err(|error| Failure::System(error.into()))?;
     let vitals = Arc::new(vitals);
-    let slots = registration.max_concurrent_jobs;
-    let lanes = Lanes::new(slots).map_err(|error| Failure::System(error.into()))?;
     // Whoever speaks with agq needs one thread: among several, every word would wake another.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::System(error.into()))?;
+    let runtime = runtime().map_err(|error| few_threads(&error))?;
+    adoption::begin();
+    leave_terminal();
+    let lanes = Lanes::new(allowance.lanes).map_err(|error| few_threads(&error))?;
     let ended = runtime.block_on(async {
-        let crew = Crew::new(workshop, slots, config.prefetch, lanes.handles());
+        let crew = Crew::new(workshop, allowance, config.prefetch, lanes.handles());
+        tokio::spawn(adoption::watch());
         let signals =
-            Signals::listen(config.end_with_stdin).map_err(|error| Failure::System(error.into()))?;
+            Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
         let helm = Helm::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
-        let worker = Worker { server, registration, queues, crew, vitals, helm, outfits: 0 };
+        let worker = Worker {
+            server,
+            registration,
+            queues,
+            crew,
+            vitals,
+            helm,
+            has_own_id: config.has_own_id(),
+            ends_when_starved: config.end_with_stdin,
+            outfits: 0,
+        };
         worker.run().await.map_err(Failure::Refused)
     });
     // What hangs in a system call does not keep the worker from ending.
@@ -162,8 +191,27 @@ fn run(config: &Config) -> Result<End, Failure> {
     ended
 }
 
+/// What speaks with agq. The one thread for what may hang is made now and kept: tokio has no answer to a machine that has no
+/// thread for it later.
+fn runtime() -> std::io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().thread_keep_alive(KEPT_FOR).build()?;
+    // Asked for in this way, a thread that cannot be had is an error and not a panic.
+    let tried = std::thread::Builder::new().spawn(|| ())?;
+    drop(tried.join());
+    drop(runtime.spawn_blocking(|| ()));
+    Ok(runtime)
+}
+
+fn few_threads(error: &std::io::Error) -> Failure {
+    Failure::System(anyhow!(
+        "the system lets this worker have no threads: {error}; check `ulimit -u` and `ulimit -n`"
+    ))
+}
+
 /// What the worker works with.
 struct Prepared {
+    allowance: Allowance,
     server: Server,
     registration: WorkerRegistration,
     workshop: Workshop,
@@ -188,25 +236,36 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let search = Search { path, allowed: config.tools.clone() };
     let kill_grace = Duration::from_secs(config.kill_grace);
     let plans = Plans::default();
-    let workshop = Workshop { toolbox, plans, spool, kept_bytes: config.kept_bytes, kill_grace };
-    Ok(Prepared {
-        server: config.server()?,
-        registration: config.registration(tools, units)?,
-        workshop,
-        search,
-    })
+    let mut registration = config.registration(tools, units)?;
+    let allowance = Allowance::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
+    registration.max_concurrent_jobs = allowance.slots;
+    let workshop = Workshop {
+        toolbox,
+        plans,
+        spool,
+        kept_bytes: config.kept_bytes,
+        kill_grace,
+        files: Arc::new(Semaphore::new(allowance.job_files as usize)),
+        most_files: allowance.job_files,
+        shortage: Arc::new(Shortage::default()),
+        quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve },
+    };
+    Ok(Prepared { allowance, server: config.server()?, registration, workshop, search })
 }
 
 /// Logs go to stderr; `AGW_LOG` takes what `RUST_LOG` takes.
 fn start_logging() {
-    let filter = EnvFilter::try_from_env("AGW_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let asked = std::env::var("AGW_LOG").ok().filter(|filter| !filter.trim().is_empty());
+    let filter = asked.and_then(|filter| EnvFilter::try_new(filter).ok());
+    let filter = filter.unwrap_or_else(|| EnvFilter::new("info"));
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let colour = std::io::stderr().is_terminal() && !is_set("NO_COLOR");
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
-        .init();
-}
         // It says on stderr that stderr cannot be written, and panics when that fails as well.
         .log_internal_errors(false)
+        .init();
+}

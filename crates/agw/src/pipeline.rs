@@ -112,6 +112,24 @@ pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, Templa
     Ok(stages)
 }
 
+/// Open files of a task that has ended: what it wrote.
+const FILES_OF_ENDED: u32 = 2;
+/// Open files of a task that runs: its process, what it writes, both ends of what moves its output on.
+const FILES_OF_RUNNING: u32 = 4;
+/// Open files that starting a process takes besides.
+const FILES_OF_START: u32 = 5;
+
+/// How many files the job has open here at most.
+pub(crate) fn open_files(stages: &[Stage]) -> u32 {
+    let (mut ended, mut most) = (0, 0);
+    for stage in stages {
+        let tasks = u32::try_from(stage.commands.len()).unwrap_or(u32::MAX);
+        most = most.max(tasks.saturating_mul(FILES_OF_RUNNING).saturating_add(ended));
+        ended = ended.saturating_add(tasks.saturating_mul(FILES_OF_ENDED));
+    }
+    most.saturating_add(FILES_OF_START)
+}
+
 /// Every process hears of the trace that the job is a part of; a task that sets the variable itself wins.
 pub(crate) fn tell_trace(stages: &mut [Stage], traceparent: &str) {
     for command in stages.iter_mut().flat_map(|stage| &mut stage.commands) {
@@ -152,7 +170,7 @@ mod tests {
     use agenix_protocol::documents::{Plan, parse};
     use serde_json::value::RawValue;
 
-    use super::{Progress, Stage, Stderr, Stdin, Stdout, TemplateError, tell_trace};
+    use super::{Progress, Stage, Stderr, Stdin, Stdout, TemplateError, open_files, tell_trace};
 
     fn stages(plan: &Plan, input: &str) -> Result<Vec<Stage>, TemplateError> {
         super::stages(plan, serde_json::from_str::<&RawValue>(input).unwrap())
@@ -194,6 +212,16 @@ mod tests {
         let at = |stage| Progress::at(&stages, stage).map(|now| (now.current_task, now.percent));
         assert_eq!([at(0), at(1), at(2)], [Some((1, 0.0)), Some((2, 25.0)), Some((4, 75.0))]);
         assert_eq!(at(3), None);
+    }
+
+    #[test]
+    fn what_ended_tasks_wrote_stays_open_beside_those_that_run() {
+        let one = r#"{"task_number":1,"command":"cat"}"#;
+        let joined = r#"{"task_number":2,"command":"tr","input_from_task":1,"stream":true}"#;
+        let after = r#"{"task_number":2,"command":"tr","input_from_task":1}"#;
+        let of = |tasks: &str| open_files(&stages(&plan(tasks), "{}").unwrap());
+        assert_eq!(of(one), 9);
+        assert_eq!([of(&format!("{one},{joined}")), of(&format!("{one},{after}"))], [13, 11]);
     }
 
     #[test]

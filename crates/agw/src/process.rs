@@ -1,4 +1,5 @@
-//! One child process: started in a group of its own, waited for until its deadline, killed with its whole group.
+//! One child process: started in a group of its own, waited for until its deadline, ended with its whole group and with what has
+//! left that.
 
 use std::{
     io,
@@ -8,21 +9,31 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, waitpgid},
+};
 use tokio::{
     process::Child,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
-use crate::pipeline::Command;
+use crate::{
+    adoption, allowance,
+    escaped::{self, Escaped, Mark, VARIABLE},
+    pipeline::Command,
+};
 
 /// The variable that no child gets.
 const SESSION_KEY: &str = "AGQ_SESSION_KEY";
+/// How often it is looked whether a group is empty.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A running child. Dropped, it is killed with everything it started.
 pub(crate) struct Process {
-    child: Child,
+    /// Before the child: dropped after it, it might be that of somebody else.
     group: Group,
+    child: Child,
     started: Instant,
     timeout: Duration,
 }
@@ -57,6 +68,7 @@ impl Process {
         stdout: Stdio,
         stderr: Stdio,
     ) -> io::Result<Self> {
+        let mark = Mark::new();
         let mut starting = tokio::process::Command::new(program);
         // Only where it is there: a changed environment is put together anew for every child.
         if std::env::var_os(SESSION_KEY).is_some() {
@@ -65,6 +77,7 @@ impl Process {
         starting
             .arg0(&command.program)
             .args(&command.args)
+            .env(VARIABLE, mark.value())
             .envs(command.env.iter().map(|(name, value)| (name, value)))
             .stdin(stdin)
             .stdout(stdout)
@@ -73,8 +86,13 @@ impl Process {
         if let Some(cwd) = &command.cwd {
             starting.current_dir(cwd);
         }
-        let child = starting.spawn()?;
-        let group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+        let pid = |child: &Child| child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let child = adoption::start(|| starting.spawn(), pid)?;
+        let leader = pid(&child);
+        if let Some(leader) = leader {
+            allowance::restore(leader);
+        }
+        let group = Group { leader, mark, escaped: Vec::new(), is_over: false };
         Ok(Self { child, group, started: Instant::now(), timeout: command.timeout })
     }
 
@@ -87,14 +105,19 @@ impl Process {
         }
     }
 
-    /// Ends it: SIGTERM to its group, and SIGKILL after `grace`.
+    /// Ends it: SIGTERM to its group and to what has left that, and SIGKILL after `grace` to what is left then. Those that its first
+    /// process has started have the grace, too, when that one has ended.
     pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
-        self.group.kill(Signal::TERM);
-        let status = if let Ok(status) = timeout(grace, self.child.wait()).await {
-            status?
-        } else {
-            self.group.kill(Signal::KILL);
-            self.child.wait().await?
+        let end = Instant::now() + grace;
+        self.group.ask_to_end();
+        let status = timeout_at(end, self.child.wait()).await;
+        if status.is_ok() {
+            let _grace_is_over = timeout_at(end, self.group.emptied()).await;
+        }
+        self.group.kill();
+        let status = match status {
+            Ok(status) => status?,
+            Err(_elapsed) => self.child.wait().await?,
         };
         Ok(self.ended(status, false))
     }
@@ -102,31 +125,200 @@ impl Process {
     fn ended(&mut self, status: ExitStatus, timed_out: bool) -> Ended {
         let after = self.started.elapsed();
         // What it started in the background has no one left to report to.
-        self.group.kill(Signal::KILL);
-        self.group.forget();
+        self.group.signal(Signal::KILL);
+        self.group.is_over = true;
         Ended { status, timed_out, after }
     }
 }
 
-/// A process group that is killed when this is dropped.
-struct Group(Option<Pid>);
+/// The process group of a child, and what has left it. Killed when this is dropped before the end.
+struct Group {
+    /// Its first process, by whose number it goes.
+    leader: Option<Pid>,
+    mark: Mark,
+    escaped: Vec<Escaped>,
+    /// Its number may belong to somebody else from now on.
+    is_over: bool,
+}
 
 impl Group {
-    fn kill(&self, signal: Signal) {
-        if let Some(group) = self.0 {
+    fn signal(&self, signal: Signal) {
+        if let Some(leader) = self.leader {
             // Nobody left in it is what we want.
-            let _gone = kill_process_group(group, signal);
+            let _gone = kill_process_group(leader, signal);
         }
     }
 
-    /// Its number may belong to somebody else from now on.
-    fn forget(&mut self) {
-        self.0 = None;
+    /// Asks all to end. One that is stopped has to go on for that.
+    fn ask_to_end(&mut self) {
+        self.look_for_escaped();
+        for signal in [Signal::TERM, Signal::CONT] {
+            self.signal(signal);
+            escaped::signal(&self.escaped, signal);
+        }
+    }
+
+    fn kill(&mut self) {
+        self.look_for_escaped();
+        self.signal(Signal::KILL);
+        escaped::signal(&self.escaped, Signal::KILL);
+    }
+
+    fn look_for_escaped(&mut self) {
+        if let Some(leader) = self.leader {
+            let new = escaped::find(leader, &self.mark, &self.escaped);
+            self.escaped.extend(new);
+        }
+    }
+
+    /// When nothing of it runs any more. Its first process was waited for before.
+    async fn emptied(&self) {
+        let Some(leader) = self.leader else { return };
+        loop {
+            // Those that we have adopted are there until their ends are noted.
+            while let Ok(Some(_ended)) = waitpgid(leader, WaitOptions::NOHANG) {}
+            let is_empty = test_kill_process_group(leader) == Err(Errno::SRCH);
+            if is_empty && escaped::have_ended(&self.escaped) {
+                return;
+            }
+            sleep(LOOK_EVERY).await;
+        }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.kill(Signal::KILL);
+        if !self.is_over {
+            self.kill();
+        }
+        if let Some(leader) = self.leader {
+            adoption::forget(leader);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path, process::Stdio, time::Duration};
+
+    use rustix::process::Pid;
+
+    use super::{Command, Process};
+    use crate::{
+        adoption,
+        pipeline::{Stderr, Stdin, Stdout},
+    };
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn start(dir: &Path, script: &str) -> Process {
+        let command = Command {
+            task_number: 1,
+            program: "sh".into(),
+            args: vec!["-c".into(), script.into()],
+            env: Vec::new(),
+            cwd: Some(dir.display().to_string()),
+            stdin: Stdin::Empty,
+            stdout: Stdout::Spool,
+            stderr: Stderr::Spool,
+            timeout: LONG,
+        };
+        Process::start(Path::new("/bin/sh"), &command, Stdio::null(), Stdio::null(), Stdio::null()).unwrap()
+    }
+
+    /// What a script writes into a file, when it is there.
+    async fn written(file: &Path) -> String {
+        loop {
+            match fs::read_to_string(file) {
+                Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+
+    /// When a process has ended, and that was noted.
+    async fn gone(pid: &str) {
+        while Path::new("/proc").join(pid).exists() {
+            adoption::reap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn those_that_the_first_process_started_have_the_grace_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let cleaning =
+            "trap 'sleep 0.2; echo > cleaned; exit' TERM; echo > ready; while :; do sleep 0.02; done";
+        let mut process = start(dir.path(), &format!("({cleaning}) & trap 'exit 5' TERM; wait"));
+        written(&dir.path().join("ready")).await;
+        let ended = process.end_now(LONG).await.unwrap();
+        assert_eq!(ended.exit_code(), 5);
+        assert!(dir.path().join("cleaned").exists());
+        let mut process =
+            start(dir.path(), "(trap '' TERM; echo $$ > deaf; while :; do sleep 1; done) & wait");
+        written(&dir.path().join("deaf")).await;
+        assert_eq!(process.end_now(Duration::from_millis(50)).await.unwrap().signal(), Some(15), "no longer");
+    }
+
+    #[tokio::test]
+    async fn a_process_that_is_stopped_hears_that_it_has_to_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = start(dir.path(), "echo > ready; kill -STOP $$; exit 1");
+        written(&dir.path().join("ready")).await;
+        let ended = process.end_now(LONG).await.unwrap();
+        assert_eq!(ended.signal(), Some(15), "and not 9");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_has_left_the_group_is_ended_with_it_or_when_it_is_dropped() {
+        adoption::begin();
+        let (dir, one) = (tempfile::tempdir().unwrap(), "sh -c 'echo $$ > one; exec sleep 1000'");
+        let two = "sh -c 'echo $$ > two; exec sleep 1000'";
+        for is_dropped in [false, true] {
+            let mut process = start(dir.path(), &format!("setsid {one} & setsid -f {two}; sleep 1000"));
+            let [one, two] = [written(&dir.path().join("one")).await, written(&dir.path().join("two")).await];
+            if is_dropped {
+                drop(process);
+            } else {
+                process.end_now(LONG).await.unwrap();
+            }
+            gone(&one).await;
+            gone(&two).await;
+            for file in ["one", "two"] {
+                fs::remove_file(dir.path().join(file)).unwrap();
+            }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn what_has_left_the_group_goes_on_after_an_end_that_nobody_asked_for() {
+        adoption::begin();
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = start(dir.path(), "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'");
+        let ended = process.wait(LONG).await.unwrap();
+        drop(process);
+        let pid = written(&dir.path().join("pid")).await;
+        let number = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        assert_eq!(ended.exit_code(), 0);
+        assert!(rustix::process::test_kill_process(number).is_ok());
+        rustix::process::kill_process(number, rustix::process::Signal::KILL).unwrap();
+        gone(&pid).await;
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn ends_of_children_are_not_taken_for_those_of_adopted_processes() {
+        adoption::begin();
+        let dir = tempfile::tempdir().unwrap();
+        for code in [0, 3, 7] {
+            let mut process = start(dir.path(), &format!("exit {code}"));
+            for _ in 0..50 {
+                adoption::reap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert_eq!(process.wait(LONG).await.unwrap().exit_code(), code);
+        }
     }
 }

@@ -66,6 +66,11 @@ impl Roster {
         }
     }
 
+    /// How many runs there are.
+    pub(crate) fn count(&self) -> usize {
+        self.runs.len()
+    }
+
     /// The jobs that run or are not reported yet.
     pub(crate) fn job_ids(&self) -> Vec<JobId> {
         self.runs.values().map(|run| run.job_id.clone()).collect()

@@ -9,7 +9,7 @@ use std::{
     fs::File,
     io::{self, Seek, SeekFrom},
     ops::Deref,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     process::Stdio,
     sync::{
@@ -20,6 +20,9 @@ use std::{
 
 use agenix_lease::is_alone;
 use agenix_protocol::documents::Kept;
+use rustix::fs::statvfs;
+
+use crate::quota::Room;
 
 /// Most empty files that wait to be used again.
 const MOST_FREE: usize = 64;
@@ -72,6 +75,11 @@ impl Spool {
         let file = used.map_or_else(|| tempfile::tempfile_in(&self.0.directory), Ok)?;
         let (file, shelf) = (Some(file), Some(Arc::clone(&self.0)));
         Ok(Spooled { file, shelf, is_shared: AtomicBool::new(false) })
+    }
+
+    /// What is left of the disk that the files are on.
+    pub(crate) fn room(&self) -> io::Result<Room> {
+        room(&self.0.directory)
     }
 
     /// A file that holds `text`, at its beginning.
@@ -164,6 +172,18 @@ fn opened_anew(_file: &File) -> Option<File> {
 #[cfg(not(target_os = "linux"))]
 fn empty(_file: &File) -> bool {
     false
+}
+
+/// What is left of the disk that a directory is on, for this user.
+pub(crate) fn room(directory: &Path) -> io::Result<Room> {
+    let disk = statvfs(directory)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    Ok(Room { free: bytes(disk.f_bavail), total: bytes(disk.f_blocks) })
+}
+
+/// How many bytes of the disk a file takes: one with holes takes less than it is long.
+pub(crate) fn taken(file: &File) -> u64 {
+    file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512))
 }
 
 /// The first `cap` bytes, and how many there are.

@@ -14,11 +14,17 @@ use std::{
 
 use agenix_protocol::documents::{Kept, Plans, TaskResult};
 use futures_util::future::join_all;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 
 use crate::{
     joint::{Joint, Passage, joint},
     pipeline::{Command, Stage, Stderr, Stdin, Stdout},
     process::{Ended, Process},
+    quota::{Quota, Room, Verdict},
+    shortage::{self, Shortage},
     spool::{Spool, Spooled, kept},
     stop::Stop,
     toolbox::Toolbox,
@@ -35,6 +41,11 @@ pub(crate) struct Workshop {
     pub(crate) kept_bytes: usize,
     /// Time between SIGTERM and SIGKILL.
     pub(crate) kill_grace: Duration,
+    pub(crate) quota: Quota,
+    /// Open files of the jobs that run, as many as the system allows.
+    pub(crate) files: Arc<Semaphore>,
+    pub(crate) most_files: u32,
+    pub(crate) shortage: Arc<Shortage>,
 }
 
 /// What tasks wrote, for the tasks that read it.
@@ -77,25 +88,104 @@ pub(crate) async fn run(
     let mut before = None;
     for command in &stage.commands {
         // Whatever runs already is killed when `running` is dropped.
-        let (started, to_next) =
-            start(command, before.take(), workshop, outputs).map_err(|error| not_started(command, &error))?;
+        let (started, to_next) = start_patiently(command, before.as_ref(), workshop, outputs, stop)
+            .await
+            .map_err(|error| not_started(command, &error))?;
         transcript.add(started.written(command));
         running.push(started);
         before = to_next;
     }
-    let ended = wait(&mut running, workshop.kill_grace, stop).await;
+    let (ended, excess) = tokio::select! {
+        ended = wait(&mut running, workshop.kill_grace, stop) => (ended, None),
+        excess = exceeded(workshop, transcript) => {
+            // Every moment it writes more.
+            (end(&mut running).await, Some(excess))
+        }
+    };
     let mut results = Vec::with_capacity(running.len());
     for ((command, running), ended) in stage.commands.iter().zip(running).zip(ended) {
         let ignored = !stage.pipefail && command.stdout == Stdout::Pipe;
         let result = collect(command, running, ended, workshop, outputs).await;
         results.push(TaskResult { ignored, ..result });
     }
+    if let Some((task_number, text)) = excess {
+        transcript.cut(workshop.kept_bytes as u64);
+        let at = results.iter().position(|result| result.task_number == task_number).unwrap_or_default();
+        if let Some(result) = results.get_mut(at) {
+            result.ignored = false;
+            // It may have ended at this very moment.
+            if result.exit_code == 0 {
+                result.exit_code = 1;
+            }
+            append(
+                &mut result.stderr,
+                &format!("agw: task {task_number} was ended: {text}\n"),
+                workshop.kept_bytes,
+            );
+        }
+    }
     Ok(results)
+}
+
+/// When the job takes more of the spool than it may: the task that wrote the most, and why it has to end.
+async fn exceeded(workshop: &Workshop, transcript: &Transcript) -> (u32, String) {
+    loop {
+        // A disk that does not say what is left has no bound.
+        let room = workshop.spool.room().unwrap_or(Room { free: u64::MAX, total: u64::MAX });
+        let (used, task_number) = transcript.taken();
+        match workshop.quota.judge(used, room) {
+            Verdict::Fits(wait) => sleep(wait).await,
+            Verdict::Exceeds(text) => return (task_number, text),
+        }
+    }
+}
+
+/// Ends all at once.
+async fn end(running: &mut [Running]) -> Vec<io::Result<Ended>> {
+    join_all(running.iter_mut().map(|running| running.process.end_now(Duration::ZERO))).await
+}
+
+/// Adds a line to what a task complained of; it is kept whole.
+fn append(kept: &mut Kept, line: &str, most: usize) {
+    kept.bytes.truncate(most.saturating_sub(line.len() + 1));
+    if kept.bytes.last().is_some_and(|last| *last != b'\n') {
+        kept.bytes.push(b'\n');
+    }
+    kept.bytes.extend(line.as_bytes());
+    kept.total = kept.total.max(kept.bytes.len() as u64);
+}
+
+/// Starts a command as soon as the system has what that takes.
+async fn start_patiently(
+    command: &Command,
+    before: Option<&io::PipeReader>,
+    workshop: &Workshop,
+    outputs: &Outputs,
+    stop: &Stop,
+) -> io::Result<(Running, Option<io::PipeReader>)> {
+    let mut wait = None;
+    loop {
+        match start(command, before, workshop, outputs) {
+            Err(error) if shortage::is_one(&error) && !stop.is_called() => {
+                let wait = wait.get_or_insert_with(|| workshop.shortage.wait());
+                tokio::select! {
+                    () = sleep(wait.failed(&error, Instant::now())) => {}
+                    () = stop.called() => {}
+                }
+            }
+            started => {
+                if started.is_ok() {
+                    workshop.shortage.over();
+                }
+                return started;
+            }
+        }
+    }
 }
 
 fn start(
     command: &Command,
-    before: Option<io::PipeReader>,
+    before: Option<&io::PipeReader>,
     workshop: &Workshop,
     outputs: &Outputs,
 ) -> io::Result<(Running, Option<io::PipeReader>)> {
@@ -107,7 +197,8 @@ fn start(
         return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
     }
     let stdin = match (&command.stdin, before) {
-        (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe),
+        // The pipe stays here, too: the start may have to be tried again.
+        (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
         (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
         (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
         (Stdin::Task(from), _) => match outputs.get(from) {
@@ -148,13 +239,19 @@ fn start(
 fn open(command: &Command, field: &str, path: &str) -> io::Result<File> {
     let place = place(command, field, path)?;
     // Else the error would say that the program was not found.
-    File::open(place).map_err(|error| io::Error::other(format!("{field} '{path}': {error}")))
+    File::open(place).map_err(|error| match shortage::is_of_descriptors(&error) {
+        true => error,
+        false => io::Error::other(format!("{field} '{path}': {error}")),
+    })
 }
 
 /// Makes a file of the user's to be written.
 fn create(command: &Command, field: &str, path: &str) -> io::Result<File> {
     let place = place(command, field, path)?;
-    File::create(place).map_err(|error| io::Error::new(error.kind(), format!("{field} '{path}': {error}")))
+    File::create(place).map_err(|error| match shortage::is_of_descriptors(&error) {
+        true => error,
+        false => io::Error::new(error.kind(), format!("{field} '{path}': {error}")),
+    })
 }
 
 /// Where a file of the user's is.

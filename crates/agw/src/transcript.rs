@@ -14,7 +14,7 @@ use agenix_protocol::{
     ids::JobId,
 };
 
-use crate::spool::Spooled;
+use crate::spool::{Spooled, taken};
 
 /// Most bytes of all streams that are told at once.
 pub(crate) const MOST_AT_ONCE: usize = 64 * 1024;
@@ -50,6 +50,27 @@ impl Transcript {
         let of =
             |written: &Written| usize::from(written.stdout.is_some()) + usize::from(written.stderr.is_some());
         self.lock().iter().map(of).sum()
+    }
+
+    /// How many bytes of the disk they take, and the task that took the most.
+    pub(crate) fn taken(&self) -> (u64, u32) {
+        let of = |file: &Option<Arc<Spooled>>| file.as_deref().map_or(0, |file| taken(file));
+        let tasks = self.lock();
+        let taken =
+            tasks.iter().map(|written| (of(&written.stdout) + of(&written.stderr), written.task_number));
+        let taken: Vec<_> = taken.collect();
+        let most = taken.iter().max_by_key(|(bytes, _)| *bytes).map_or(0, |(_, task)| *task);
+        (taken.iter().map(|(bytes, _)| bytes).sum(), most)
+    }
+
+    /// Keeps so many bytes of each: the rest would stay on the disk as long as somebody follows the job.
+    pub(crate) fn cut(&self, most: u64) {
+        for file in self.lock().iter().flat_map(|written| [&written.stdout, &written.stderr]).flatten() {
+            if file.metadata().is_ok_and(|metadata| metadata.len() > most) {
+                // Else it goes when the job is forgotten.
+                let _cut = file.set_len(most);
+            }
+        }
     }
 
     /// What is new since `position`.

@@ -11,8 +11,10 @@ use std::{
 
 use agenix_protocol::ids::JobId;
 use serde_json::{Value, json};
-use sysinfo::{Disks, System};
+use sysinfo::System;
 use tokio::time::Instant;
+
+use crate::spool::room;
 
 /// What the worker has done so far.
 #[derive(Debug, Default)]
@@ -70,11 +72,7 @@ impl Vitals {
     }
 
     fn disk_available(&self) -> u64 {
-        let Ok(disks) = Disks::new_with_refreshed_list() else { return 0 };
-        let holding = disks.iter().filter(|disk| self.spool.starts_with(disk.mount_point()));
-        holding
-            .max_by_key(|disk| disk.mount_point().as_os_str().len())
-            .map_or(0, sysinfo::Disk::available_space)
+        room(&self.spool).map_or(0, |room| room.free)
     }
 }
 

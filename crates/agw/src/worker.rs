@@ -20,6 +20,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::{
+    config::other_id,
     crew::{Crew, Ebb},
     heartbeat,
     helm::{Helm, Turn},
@@ -28,6 +29,8 @@ use crate::{
     vitals::Vitals,
 };
 
+/// How long no jobs are taken after none could be started.
+const STARVED_PAUSE: Duration = Duration::from_secs(60);
 /// How long the last words may take.
 const PARTING: Duration = Duration::from_secs(5);
 
@@ -49,6 +52,10 @@ pub(crate) struct Worker {
     pub(crate) crew: Arc<Crew>,
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) helm: Helm,
+    /// Whether it was given an id, and keeps it.
+    pub(crate) has_own_id: bool,
+    /// Whether it ends when it cannot start anything for long: for whoever started it and waits.
+    pub(crate) ends_when_starved: bool,
     /// How often it was equipped: agq knows of it when it registers.
     pub(crate) outfits: u64,
 }
@@ -59,6 +66,8 @@ enum Left {
     Lost(ClientError),
     /// agq has to know of another outfit.
     Equipped(Outfit),
+    /// Nothing can be started here, and the jobs were given back.
+    Starved,
     /// The worker is to end.
     Ended(End),
 }
@@ -103,10 +112,18 @@ impl Worker {
             self.crew.dismiss_all();
             let error = match left {
                 Left::Ended(end) => return Ok(end),
+                Left::Starved if self.ends_when_starved => return Ok(End::Forced),
+                Left::Starved => {
+                    if let Err(end) = self.attend(sleep(STARVED_PAUSE)).await {
+                        return Ok(end);
+                    }
+                    continue;
+                }
                 Left::Equipped(outfit) => {
                     self.equip(outfit);
                     continue;
                 }
+                Left::Lost(error) if !was_registered && self.takes_another_id(&error) => continue,
                 // Before it ever worked, a refusal is a mistake of whoever started us; later it passes.
                 Left::Lost(error) if !was_registered && !error.is_connection() => return Err(error),
                 Left::Lost(error) => error,
@@ -118,6 +135,22 @@ impl Worker {
                 return Ok(end);
             }
         }
+    }
+
+    /// Takes another id where its own, which nobody gave it, is another worker's; whether it did.
+    fn takes_another_id(&mut self, error: &ClientError) -> bool {
+        let is_taken =
+            matches!(error, ClientError::Rejected(reason) if reason.contains("already registered"));
+        if !is_taken || self.has_own_id {
+            return false;
+        }
+        let taken = &self.registration.worker_id;
+        let Some(other) = other_id(taken, uuid::Uuid::new_v4()) else { return false };
+        info!("another worker has the id {taken}: this one is {other}");
+        self.registration.worker_id = other;
+        // Once is enough: the id is random.
+        self.has_own_id = true;
+        true
     }
 
     /// What agq hears of when the worker registers next.
@@ -181,6 +214,7 @@ impl Worker {
                     error = &mut beat => return Left::Lost(error),
                     never = &mut calls => match never {},
                     () = &mut lost => return Left::Lost(lost_at(&self.server)),
+                    reason = crew.starved() => return starved(session, &crew, &reason).await,
                     () = crew.idle(), if ends => return part(session, End::Drained).await,
                     _ = told.changed() => self.helm.obey(&told.borrow_and_update()),
                     turn = self.helm.next() => match turn {
@@ -286,6 +320,16 @@ fn tell_output(crew: &Arc<Crew>, reports: &Connection, request: OutputRequest) {
 /// A report found the connection dead.
 fn lost_at(server: &Server) -> ClientError {
     ClientError::Unreachable { address: server.address(), reason: "a report could not be sent".into() }
+}
+
+/// Nothing can be started here, whatever is waited for: agq gives the jobs to others.
+async fn starved(session: &Session, crew: &Crew, reason: &str) -> Left {
+    warn!(
+        "no task can be started on this machine: {reason}; the jobs are given back. Check `ulimit -n`, `ulimit -u` and the room in the spool"
+    );
+    abandon(crew).await;
+    part(session, End::Forced).await;
+    Left::Starved
 }
 
 /// Says goodbye.

@@ -1,4 +1,4 @@
-//! Whether anybody else has a file open. Linux knows: it gives a lease (fcntl(2), `F_SETLEASE`) for writing only to whoever alone has
+//! System calls for which there is no safe wrapper: giving up the terminal, and whether anybody else has a file open. Linux knows the latter: it gives a lease (fcntl(2), `F_SETLEASE`) for writing only to whoever alone has
 //! the file open. Elsewhere nobody can say, and the answer is no.
 //!
 //! This is the one place of the project with `unsafe` in it.
@@ -12,6 +12,47 @@ use std::{fs::File, io};
 #[must_use]
 pub fn is_alone(file: &File) -> bool {
     lease(file).is_ok()
+}
+
+/// Gives up the controlling terminal of this process, where it has one: children that are started from now on have none, and cannot be
+/// stopped by what they do to it. Signals that keys of the terminal send, as Ctrl-C does, still come, for these go to a process group.
+///
+/// A session leader cannot give its terminal up without losing these signals. There, SIGTTIN and SIGTTOU are ignored: what children
+/// read from the terminal fails, and what they write goes there.
+///
+/// # Errors
+///
+/// The system refuses it.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+pub fn leave_terminal() -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(()) };
+    // SAFETY: neither call takes memory of ours.
+    let is_leader = unsafe { libc::getsid(0) == libc::getpid() };
+    if is_leader {
+        for signal in [libc::SIGTTIN, libc::SIGTTOU] {
+            // SAFETY: no handler of ours is set, and the disposition takes no memory of ours.
+            if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        return Ok(());
+    }
+    // SAFETY: the descriptor is open as long as `terminal` is there, and this request takes no argument.
+    let answer = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Elsewhere it is kept.
+///
+/// # Errors
+///
+/// There are none.
+#[cfg(not(target_os = "linux"))]
+pub fn leave_terminal() -> io::Result<()> {
+    Ok(())
 }
 
 /// As in Linux' `asm-generic/fcntl.h`; libc has it for some targets only.

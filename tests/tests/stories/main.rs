@@ -43,3 +43,5 @@ mod tour;
 mod transcripts;
 mod unwritable_log;
 mod worker_killed;
+#[cfg(target_os = "linux")]
+mod worker_limits;

@@ -1,0 +1,160 @@
+//! A want of something that the operating system limits: open files, processes, memory, room in the spool. It is no fault of the
+//! job that meets it: the job waits until others have given some back.
+
+use std::{
+    io,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use rustix::io::Errno;
+use tokio::time::Instant;
+use tracing::warn;
+
+/// The first wait; each is twice the one before.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+/// The longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// How long a shortage may last while no job runs: nobody here will give anything back.
+const LASTING: Duration = Duration::from_secs(30);
+/// How long a shortage is taken to last after a start has failed.
+const CURRENT: Duration = Duration::from_secs(1);
+
+/// Whether an error is about what the operating system limits for a process, a user or the machine.
+pub(crate) fn is_one(error: &io::Error) -> bool {
+    let of_descriptors = is_of_descriptors(error);
+    of_descriptors || matches!(errno(error), Some(Errno::AGAIN | Errno::NOSPC | Errno::DQUOT))
+}
+
+/// The same of files that are the user's: where there is no room for one, that is the user's to know.
+pub(crate) fn is_of_descriptors(error: &io::Error) -> bool {
+    matches!(errno(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
+fn errno(error: &io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
+}
+
+/// How starts of tasks go.
+#[derive(Debug, Default)]
+pub(crate) struct Shortage(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The first failure after the last start that worked, and the latest.
+    failed: Option<(Instant, Instant)>,
+    reason: String,
+    /// How many jobs wait.
+    waiting: usize,
+}
+
+/// A job that waits, until this is dropped.
+pub(crate) struct Wait<'s> {
+    shortage: &'s Shortage,
+    next: Duration,
+}
+
+impl Shortage {
+    /// A job begins to wait.
+    pub(crate) fn wait(&self) -> Wait<'_> {
+        self.lock().waiting += 1;
+        Wait { shortage: self, next: FIRST_WAIT }
+    }
+
+    /// A task could be started.
+    pub(crate) fn over(&self) {
+        self.lock().failed = None;
+    }
+
+    /// Whether a start has failed lately: no more jobs should be taken.
+    pub(crate) fn is_current(&self, now: Instant) -> bool {
+        self.lock().failed.is_some_and(|(_, latest)| now.duration_since(latest) < CURRENT)
+    }
+
+    /// Why nothing can be started, where that lasts although every job of the worker, of so many, waits.
+    pub(crate) fn lasting(&self, jobs: usize, now: Instant) -> Option<String> {
+        let state = self.lock();
+        let (first, latest) = state.failed?;
+        let lasts = now.duration_since(first) >= LASTING && now.duration_since(latest) < LASTING;
+        (lasts && jobs > 0 && state.waiting >= jobs).then(|| state.reason.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wait<'_> {
+    /// A start has failed. How long to wait before the next try.
+    pub(crate) fn failed(&mut self, error: &io::Error, now: Instant) -> Duration {
+        let mut state = self.shortage.lock();
+        if state.failed.is_none() {
+            warn!(
+                "a task cannot be started now and waits: {error}; check `ulimit -n`, `ulimit -u` and the room in the spool"
+            );
+        }
+        let first = state.failed.map_or(now, |(first, _)| first);
+        state.failed = Some((first, now));
+        state.reason = error.to_string();
+        drop(state);
+        let wait = self.next;
+        self.next = (wait * 2).min(LONGEST_WAIT);
+        wait
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shortage.lock();
+        state.waiting -= 1;
+        if state.waiting == 0 {
+            state.failed = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io, time::Duration};
+
+    use rustix::io::Errno;
+    use tokio::time::Instant;
+
+    use super::{LASTING, Shortage, is_of_descriptors, is_one};
+
+    fn error(errno: Errno) -> io::Error {
+        errno.into()
+    }
+
+    #[test]
+    fn a_want_of_the_system_is_told_from_a_fault_of_the_job() {
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC, Errno::DQUOT] {
+            assert!(is_one(&error(errno)), "{errno}");
+        }
+        for errno in [Errno::TOOBIG, Errno::NAMETOOLONG, Errno::NOENT, Errno::ACCESS, Errno::NOEXEC] {
+            assert!(!is_one(&error(errno)), "{errno}");
+        }
+        assert!(!is_one(&io::Error::other("its cwd is not a directory")));
+        assert!(is_of_descriptors(&error(Errno::MFILE)) && !is_of_descriptors(&error(Errno::NOSPC)));
+    }
+
+    #[test]
+    fn it_lasts_when_all_jobs_wait_for_long_and_a_start_ends_it() {
+        let (shortage, start) = (Shortage::default(), Instant::now());
+        let later = start + LASTING;
+        let mut one = shortage.wait();
+        assert_eq!(one.failed(&error(Errno::MFILE), start), Duration::from_millis(20));
+        assert!(shortage.is_current(start) && shortage.lasting(1, start).is_none());
+        assert_eq!(one.failed(&error(Errno::MFILE), later), Duration::from_millis(40));
+        assert!(shortage.lasting(2, later).is_none(), "the other runs");
+        assert!(shortage.lasting(1, later).unwrap().contains("open files"));
+        assert!(!shortage.is_current(later + LASTING));
+        shortage.over();
+        assert!(shortage.lasting(1, later).is_none());
+        one.failed(&error(Errno::MFILE), start);
+        one.failed(&error(Errno::MFILE), later);
+        assert!(shortage.lasting(0, later).is_none() && shortage.lasting(1, later).is_some());
+        drop(one);
+        assert!(shortage.lasting(1, later).is_none(), "nobody waits");
+    }
+}

@@ -1,0 +1,263 @@
+//! What the operating system limits for a worker and its tasks: open files, terminals, disks, and what tasks leave behind.
+
+use std::{
+    fs,
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use e2e::{Agw, Lab, Ran, eventually, is_gone};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+
+use crate::support::{ended, plan};
+
+/// `agx map` with nothing running, in a shell that first does something else.
+fn mapped_after(lab: &Lab, first: &str, args: &[&str]) -> Ran {
+    let tmp = lab.path().join("tmp");
+    fs::create_dir_all(&tmp).unwrap();
+    let agx = lab.command("agx");
+    let mut command = Command::new("sh");
+    for (name, value) in agx.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command.current_dir(lab.path()).env("TMPDIR", tmp);
+    command.args(["-c", &format!("{first}; exec \"$0\" map \"$@\"")]).arg(agx.get_program()).args(args);
+    Ran::from(command.output().unwrap())
+}
+
+fn numbers(count: u32) -> Vec<String> {
+    (1..=count).map(|number| number.to_string()).collect()
+}
+
+fn pid_of(lab: &Lab, file: &str) -> i32 {
+    let path = lab.path().join(file);
+    eventually(file, || fs::read_to_string(&path).ok()?.strip_suffix('\n')?.parse().ok())
+}
+
+#[test]
+fn few_descriptors_make_fewer_jobs_at_once_and_fail_none() {
+    let lab = Lab::on_files();
+    let inputs = numbers(200);
+    for (limit, command) in [(64, "echo {}"), (128, "echo {} | cat | cat | cat")] {
+        let mut args = vec!["-k", "-j", "40", "--", command, ":::"];
+        args.extend(inputs.iter().map(String::as_str));
+        let ran = mapped_after(&lab, &format!("ulimit -n {limit}"), &args).expect(0);
+        assert_eq!(ran.out.lines().collect::<Vec<_>>(), inputs, "{limit}: {}", ran.err);
+    }
+    let refused = mapped_after(&lab, "ulimit -n 20", &["true", ":::", "a"]).expect(2);
+    assert!(refused.err.contains("the limit of open files is 20"), "{}", refused.err);
+}
+
+#[test]
+fn a_limit_is_raised_for_the_worker_and_not_for_its_tasks() {
+    let lab = Lab::on_files();
+    // It is given its limit back when it has started.
+    let script =
+        "i=0; until [ $(ulimit -Sn) = 300 ] || [ $i = 100 ]; do sleep 0.02; i=$((i+1)); done; ulimit -Sn";
+    let args = ["-j", "100", "--", "sh", "-c", script, ":::", "a"];
+    assert_eq!(mapped_after(&lab, "ulimit -Sn 300", &args).expect(0).out, "300\n");
+}
+
+fn limit_files(agw: &Agw, files: u64) -> Rlimit {
+    let pid = Pid::from_raw(agw.pid().cast_signed());
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(files), maximum }).unwrap()
+}
+
+#[test]
+fn a_task_that_cannot_be_started_now_is_started_later() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let agw = lab.agw(&agq, "w1", &[]);
+    lab.submit_plan(&agq, &plan("echo", "echo", &["hello"]));
+    let open = fs::read_dir(format!("/proc/{}/fd", agw.pid())).unwrap().count() as u64;
+    let before = limit_files(&agw, open.saturating_sub(1));
+    lab.submit_action(&agq, "echo", "a", "[{}]");
+    eventually("it waits", || agw.log().contains("cannot be started now and waits").then_some(()));
+    limit_files(&agw, before.current.unwrap_or(1024));
+    let job = ended(&lab, &agq, "a");
+    assert_eq!((&job["status"], &job["attempt"]), (&"completed".into(), &1.into()), "{job}");
+}
+
+#[test]
+fn arguments_that_are_too_long_fail_their_job_alone() {
+    let lab = Lab::on_files();
+    let long = "x".repeat(200_000);
+    let list = lab.file("list", &format!("a\n{long}\nb\n"));
+    let list = list.to_str().unwrap();
+    let ran = mapped_after(&lab, "true", &["-k", "-a", list, "--", "sh", "-c", "echo ${#0}"]).expect(1);
+    assert_eq!(ran.out, "1\n1\n");
+    assert!(ran.err.contains("Argument list too long"), "{}", ran.err.len());
+}
+
+#[test]
+fn a_log_that_cannot_be_written_does_not_end_the_worker() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let full = || Stdio::from(fs::File::options().write(true).open("/dev/full").unwrap());
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    lab.submit_plan(&agq, &plan("echo", "echo", &["hello"]));
+    for (id, stderr) in [("w1", full()), ("w2", closed())] {
+        let mut command = lab.command("agw");
+        command.env("AGQ_ADDR", agq.address()).env("AGW_LOG", "debug").args(["--worker-id", id]);
+        let mut agw = command.stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
+        lab.submit_action(&agq, "echo", id, "[{}]");
+        assert_eq!(ended(&lab, &agq, id)["status"], "completed");
+        let pid = Pid::from_raw(agw.id().cast_signed()).unwrap();
+        kill_process(pid, Signal::HUP).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        assert_eq!(agw.wait().unwrap().code(), Some(0), "{id} drains");
+    }
+}
+
+/// On a terminal of its own, which stops whoever writes to it from the background.
+#[test]
+fn tasks_have_no_terminal_and_are_not_stopped_by_one() {
+    let lab = Lab::on_files();
+    let tmp = lab.path().join("tmp");
+    fs::create_dir_all(&tmp).unwrap();
+    for task in ["read x < /dev/tty", "echo > /dev/tty", "stty -F /dev/tty -echo"] {
+        let agx = lab.bin().join("agx");
+        let line = format!("stty tostop; {} map -- sh -c '{task} || echo none' ::: a", agx.display());
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).stdin(Stdio::null());
+        command.current_dir(lab.path()).env("TMPDIR", &tmp).env("AGX_HOME", lab.path().join("home"));
+        let ran = Ran::from(command.output().unwrap());
+        assert!(ran.out.contains("none"), "{task}: {} {}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn output_without_end_ends_its_job_alone() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let _agw = lab.agw(&agq, "w1", &["--spool-quota", "4000000"]);
+    for (id, script) in
+        [("out", "exec yes"), ("err", "exec yes >&2"), ("small", "yes | head -c 90000000 | wc -c")]
+    {
+        lab.submit_plan(&agq, &plan(id, "sh", &["-c", script]));
+        lab.submit_action(&agq, id, id, "[{}]");
+    }
+    for id in ["out", "err"] {
+        let job = ended(&lab, &agq, id);
+        let error = job["error"].as_str().unwrap_or_default().to_owned();
+        assert!(error.contains("a job may take 4000000") && error.contains("--spool-quota"), "{id}: {job}");
+    }
+    assert_eq!(ended(&lab, &agq, "small")["status"], "completed");
+}
+
+#[test]
+fn what_leaves_its_process_group_ends_with_a_task_that_is_ended() {
+    let lab = Lab::on_files();
+    let script = "setsid sh -c 'echo $$ > one; exec sleep 1000' & \
+        setsid -f sh -c 'echo $$ > two; exec sleep 1000'; \
+        (setsid nohup sh -c 'echo $$ > three; exec sleep 1000' &) & \
+        until [ -s one ] && [ -s two ] && [ -s three ]; do sleep 0.02; done; sleep 1000";
+    mapped_after(&lab, "true", &["--timeout", "2", "--", "sh", "-c", script, ":::", "a"]).expect(1);
+    for file in ["one", "two", "three"] {
+        let pid = pid_of(&lab, file);
+        eventually("it is ended", || is_gone(pid).then_some(()));
+    }
+}
+
+#[test]
+fn a_worker_whose_default_id_is_taken_takes_another() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let started = |name: &str, mut command: Command| {
+        let log = lab.path().join(name);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap());
+        (command.spawn().unwrap(), log)
+    };
+    let agw = || {
+        let mut command = lab.command("agw");
+        command.env("AGQ_ADDR", agq.address());
+        command
+    };
+    let id_in = |log: &Path| {
+        let log = fs::read_to_string(log).ok()?;
+        Some(log.split_once("worker worker-")?.1.split_once(" is registered")?.0.to_owned())
+    };
+    let (mut probe, log) = started("probe", agw());
+    let id = eventually("it registers", || id_in(&log));
+    let host = id.strip_suffix(&format!("-{}", probe.id())).unwrap();
+    // The number of the second one's process is known before it is agw.
+    let mut later = Command::new("sh");
+    later.args(["-c", "read go; exec \"$0\""]).arg(lab.bin().join("agw"));
+    later.env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", lab.key());
+    let (mut second, log) = started("second", later);
+    let taken = format!("worker-{host}-{}", second.id());
+    let _other = lab.agw(&agq, &taken, &[]);
+    second.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let id = eventually("it registers", || id_in(&log));
+    assert!(format!("worker-{id}").starts_with(&format!("{taken}-")), "{id}");
+    for worker in [&mut probe, &mut second] {
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+    }
+    let mut named = agw();
+    let named = named.args(["--worker-id", &taken]).output().unwrap();
+    assert_eq!(named.status.code(), Some(3), "an id that was asked for is kept");
+}
+
+#[test]
+fn a_variable_that_is_empty_counts_as_not_set() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let mut command = lab.command("agw");
+    command.env("AGQ_ADDR", agq.address()).env("AGW_PORT", "tcp://10.0.0.1:6380");
+    for name in [
+        "AGW_MAX_CONCURRENT_JOBS",
+        "AGW_PREFETCH",
+        "AGW_TOOLS",
+        "AGW_QUEUES",
+        "AGW_GRACE",
+        "AGW_SPOOL_DIR",
+        "AGW_LOG",
+        "AGQ_CA",
+        "AGQ_SESSION_KEY_FILE",
+    ] {
+        command.env(name, "");
+    }
+    let agw = lab.agw_by("w1", command);
+    assert!(agw.log().contains("is registered"));
+}
+
+#[test]
+fn an_odd_name_on_path_is_left_out_with_a_warning() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let bin = lab.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let add = |name: &str| {
+        let path = bin.join(name);
+        fs::write(&path, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    add("a\tb");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut command = lab.command("agw");
+    command
+        .env("AGQ_ADDR", agq.address())
+        .env("PATH", path)
+        .args(["--tools", "a\tb,echo,no-such-tool,second"]);
+    let agw = lab.agw_by("w1", command);
+    assert!(agw.log().contains("1 programs on PATH are not offered"), "{}", agw.log());
+    assert!(agw.log().contains("not on PATH and are not offered"), "{}", agw.log());
+    add("c\nd");
+    add("second");
+    kill_process(Pid::from_raw(agw.pid().cast_signed()).unwrap(), Signal::HUP).unwrap();
+    lab.submit_plan(&agq, &plan("second", "second", &[]));
+    lab.submit_action(&agq, "second", "a", "[{}]");
+    assert_eq!(ended(&lab, &agq, "a")["status"], "completed");
+}
