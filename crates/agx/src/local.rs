@@ -1,24 +1,24 @@
 //! An agq and an agw of our own, for one command: nobody else reaches them, and they go with us, however we go.
 
+mod part;
+mod place;
+
 use std::{
     ffi::OsString,
-    fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use agenix_client::Server;
-use tempfile::TempDir;
 use tokio::time::sleep;
 
+use self::{
+    part::{Part, cannot},
+    place::{Place, sweep},
+};
 use crate::failure::Failure;
 
-/// How the directories of such commands begin; then comes the number of their process.
-const PREFIX: &str = "agx-";
-/// Most bytes of a path of a Unix socket, with room for what ends it (sun_path, the shorter one of macOS).
-const MOST_PATH: usize = 100;
 /// Most bytes of a task's output that come back: as many as fit into one message.
 const KEPT_BYTES: &str = "4194304";
 
@@ -30,15 +30,8 @@ pub(crate) struct Local {
     /// Before the directory: they write into it until they have ended.
     agw: Part,
     agq: Part,
-    dir: TempDir,
+    dir: Place,
     key: String,
-}
-
-/// One of the two. Its stdin is a pipe of which we hold the other end: when we are gone, it ends, too.
-struct Part {
-    name: &'static str,
-    child: Child,
-    log: PathBuf,
 }
 
 impl Local {
@@ -46,7 +39,7 @@ impl Local {
     /// jobs that have ended are kept at most.
     pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self, Failure> {
         sweep();
-        let dir = directory().map_err(|error| cannot("make a directory for it", &error))?;
+        let dir = Place::new().map_err(|error| cannot("make a directory for it", &error))?;
         let key = new_key();
         let socket = dir.path().join("agq");
         let mut agq = command("agq", &key)?;
@@ -85,52 +78,6 @@ impl Local {
     /// What became of one that has ended although it should not.
     pub(crate) fn trouble(&mut self) -> Option<Failure> {
         [&mut self.agw, &mut self.agq].into_iter().find_map(Part::trouble)
-    }
-}
-
-impl Part {
-    fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self, Failure> {
-        let log = dir.join(name).with_extension("log");
-        let stderr = fs::File::create(&log).map_err(|error| cannot("write its log", &error))?;
-        // A group of its own: Ctrl-C is for us, and we end it.
-        let command = command.stdin(Stdio::piped()).stderr(stderr);
-        let child = std::os::unix::process::CommandExt::process_group(command, 0)
-            .spawn()
-            .map_err(|error| cannot(&format!("start {name}"), &error))?;
-        Ok(Self { name, child, log })
-    }
-
-    /// agq says on stdout where it listens, when it does.
-    fn wait_until_it_listens(&mut self) -> Result<(), Failure> {
-        let mut line = String::new();
-        if let Some(stdout) = self.child.stdout.take() {
-            // An error, too, is that it does not listen.
-            let _ended = BufReader::new(stdout).read_line(&mut line);
-        }
-        if line.contains("listens on") { Ok(()) } else { Err(self.failure()) }
-    }
-
-    fn trouble(&mut self) -> Option<Failure> {
-        self.child.try_wait().ok().flatten()?;
-        Some(self.failure())
-    }
-
-    fn failure(&self) -> Failure {
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
-        let said: Vec<&str> = log.lines().rev().take(3).collect();
-        let said: Vec<&str> = said.into_iter().rev().collect();
-        Failure::usage(
-            format!("{} of this command has ended: {}", self.name, said.join(" / ")),
-            "try again; or start an agq and an agw of your own with `agx up`",
-        )
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        // The end of its stdin tells it to go; a task that runs has nobody left to write to, and is ended by it.
-        drop(self.child.stdin.take());
-        let _ended = self.child.wait();
     }
 }
 
@@ -173,35 +120,4 @@ pub(crate) fn program(name: &str) -> Result<PathBuf, Failure> {
 
 fn address(socket: &Path) -> String {
     format!("unix:{}", socket.display())
-}
-
-fn cannot(what: &str, error: &std::io::Error) -> Failure {
-    Failure::usage(
-        format!("cannot {what}: {error}"),
-        "look at TMPDIR and at the limits of this shell, or say where an agq is with --agq",
-    )
-}
-
-/// A directory of our own. Where TMPDIR is too long for a socket, another place is taken.
-fn directory() -> std::io::Result<TempDir> {
-    let prefix = format!("{PREFIX}{}-", std::process::id());
-    let dir = tempfile::Builder::new().prefix(&prefix).tempdir()?;
-    if dir.path().as_os_str().len() < MOST_PATH {
-        return Ok(dir);
-    }
-    tempfile::Builder::new().prefix(&prefix).tempdir_in("/tmp")
-}
-
-/// Removes what commands left behind that were killed.
-fn sweep() {
-    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok());
-        let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { continue };
-        // Those of other users stay: they cannot be removed.
-        if rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH) {
-            let _of_others = fs::remove_dir_all(entry.path());
-        }
-    }
 }

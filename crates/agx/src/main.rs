@@ -21,6 +21,7 @@ mod progress;
 mod schema;
 mod setbacks;
 mod shorten;
+mod signals;
 mod tools;
 mod top;
 

@@ -20,9 +20,10 @@ use crate::{
     local::Local,
     map::{
         self, Ahead, BLOCK, Collected, Delivery, Done, Engine, JobLog, Mapped, Placeholder, Printer, Sources,
-        Unsent, Wish, asked_to_end, blocks, done, end, filled, split,
+        Unsent, Wish, blocks, done, end, filled, split,
     },
     output::{Output, counted},
+    signals::{asked_to_end, end_at_the_second_signal},
     tools,
 };
 
@@ -61,6 +62,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let plan = plan(&pipeline, &args)?;
     let (wish, action_id) = (watch::Sender::new(Wish::All), new_id()?);
     let block = args.pipe.then_some(args.block);
+    end_at_the_second_signal();
     let Some(server) = given else {
         look_for(&plan)?;
         let slots = slots(&args);

@@ -21,7 +21,7 @@ use super::{
     placeholders::Placeholder,
     reading::Read,
 };
-use crate::{failure::Failure, patient::Patient, progress::Line};
+use crate::{failure::Failure, patient::Patient, progress::Line, signals::asked_to_end};
 
 /// How long it may take to take what has ended, when the end comes early.
 const LAST_LOOK: Duration = Duration::from_secs(5);
@@ -125,15 +125,5 @@ pub(crate) async fn end(
     tokio::select! {
         mapped = timeout(LAST_LOOK, mapped) => mapped.ok(),
         () = asked_to_end() => None,
-    }
-}
-
-/// Ctrl-C, or SIGTERM.
-pub(crate) async fn asked_to_end() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
     }
 }

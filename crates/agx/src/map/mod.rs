@@ -19,7 +19,7 @@ mod sources;
 pub(crate) use ahead::Ahead;
 pub(crate) use collect::Collected;
 pub(crate) use deliver::{Delivery, filled};
-pub(crate) use engine::{Engine, Mapped, asked_to_end, end};
+pub(crate) use engine::{Engine, Mapped, end};
 pub(crate) use feed::{BLOCK, Unsent, Wish};
 pub(crate) use halt::Halt;
 pub(crate) use joblog::{Done, JobLog, done};

@@ -1,0 +1,201 @@
+//! An agq or an agw that this process has started: what became of it, and its end.
+
+use std::{
+    fs,
+    io::{self, BufRead, BufReader},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::failure::Failure;
+
+/// How long one may take to end. agw gives its tasks a second, and a slow machine takes its time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for one that was killed.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+/// The pause between two looks at one that is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Most lines of a log that are shown.
+const SHOWN_LINES: usize = 3;
+/// A disk with less room than this is full for our purposes.
+const NO_ROOM: u64 = 64 * 1024;
+
+/// What to do about ends of several kinds.
+const OWN: &str = "try again; or start an agq and an agw of your own with `agx up`";
+const ROOM: &str = "make room there, or name a directory on another disk with TMPDIR";
+const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
+                         memory ran out; try again";
+
+/// One program. Its stdin is a pipe of which this process holds the other end: when this process is gone, it ends, too.
+pub(super) struct Part {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Part {
+    pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self, Failure> {
+        let log = dir.join(name).with_extension("log");
+        let stderr = fs::File::create(&log).map_err(|error| cannot("write its log", &error))?;
+        // A group of its own: Ctrl-C is for us, and we end it.
+        let command = command.stdin(Stdio::piped()).stderr(stderr).process_group(0);
+        let child = command.spawn().map_err(|error| cannot(&format!("start {name}"), &error))?;
+        Ok(Self { name, child, log })
+    }
+
+    /// agq says on stdout where it listens, when it does.
+    pub(super) fn wait_until_it_listens(&mut self) -> Result<(), Failure> {
+        let mut line = String::new();
+        if let Some(stdout) = self.child.stdout.take() {
+            // An error, too, is that it does not listen.
+            let _ended = BufReader::new(stdout).read_line(&mut line);
+        }
+        if line.contains("listens on") {
+            return Ok(());
+        }
+        let status = self.child.wait().ok();
+        Err(self.failure(status))
+    }
+
+    /// What became of it if it has ended.
+    pub(super) fn trouble(&mut self) -> Option<Failure> {
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(self.failure(Some(status)))
+    }
+
+    fn failure(&self, status: Option<ExitStatus>) -> Failure {
+        let dir = self.log.parent().unwrap_or(Path::new("/"));
+        let is_full = rustix::fs::statvfs(dir).is_ok_and(|disk| disk.f_bavail * disk.f_frsize < NO_ROOM);
+        let log = fs::read_to_string(&self.log).map_err(|error| error.to_string());
+        let log = log.as_deref().map_err(String::as_str);
+        let (why, help) = explained(status, log, &self.log, is_full);
+        Failure::usage(format!("{} of this command has ended: {why}", self.name), help)
+    }
+
+    /// Waits for its end, at most so long; whether it has ended.
+    fn ends_within(&mut self, bound: Duration) -> bool {
+        let since = Instant::now();
+        loop {
+            // An error says that nobody knows it any more.
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            if since.elapsed() >= bound {
+                return false;
+            }
+            #[expect(clippy::disallowed_methods, reason = "a child's end cannot be waited for with a bound")]
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // The end of its stdin tells it to go; a task that runs has nobody left to write to, and is ended by it.
+        drop(self.child.stdin.take());
+        if self.ends_within(Duration::ZERO) {
+            return;
+        }
+        let pid = Pid::from_child(&self.child);
+        // One that was stopped would not notice.
+        let _may_have_ended = kill_process(pid, Signal::CONT);
+        if !self.ends_within(PATIENCE) {
+            let _may_have_ended = kill_process(pid, Signal::KILL);
+            // One in a frozen control group does not even end then.
+            self.ends_within(LAST_WAIT);
+        }
+    }
+}
+
+/// Why one has ended, by its status and its log, and what to do about it.
+fn explained(
+    status: Option<ExitStatus>,
+    log: Result<&str, &str>,
+    path: &Path,
+    is_full: bool,
+) -> (String, &'static str) {
+    let how = status.map_or_else(|| "its end was not seen".to_owned(), |status| status.to_string());
+    let said = log.map(telling).unwrap_or_default();
+    if is_full {
+        let dir = path.parent().unwrap_or(path).display();
+        return (format!("the disk of {dir} is full ({how}) {said}").trim_end().to_owned(), ROOM);
+    }
+    if let Some(signal) = how.strip_prefix("signal: ") {
+        return (format!("signal {signal} ended it {said}").trim_end().to_owned(), SIGNALLED);
+    }
+    if status.is_some_and(|status| status.success()) {
+        return ("SIGTERM or SIGINT asked it to end".into(), SIGNALLED);
+    }
+    match log {
+        _ if !said.is_empty() => (said, OWN),
+        Ok(_) => (format!("{how}, and its log {} does not say why", path.display()), OWN),
+        Err(error) => (format!("{how}, and its log {} cannot be read: {error}", path.display()), OWN),
+    }
+}
+
+/// The end of a log, without lines that are mere information.
+fn telling(log: &str) -> String {
+    let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" INFO ")).collect();
+    lines[lines.len().saturating_sub(SHOWN_LINES)..].join(" / ")
+}
+
+/// Why this process cannot start one.
+pub(super) fn cannot(what: &str, error: &io::Error) -> Failure {
+    Failure::usage(
+        format!("cannot {what}: {error}"),
+        "look at TMPDIR and at the limits of this shell, or say where an agq is with --agq",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        os::unix::process::ExitStatusExt,
+        path::Path,
+        process::{Command, ExitStatus, Stdio},
+    };
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::{Part, ROOM, SIGNALLED, explained};
+
+    const INFO: &str = "2026-01-01T00:00:00Z  INFO agw: draining: no more jobs are taken\n";
+
+    fn why(raw: i32, log: Result<&str, &str>, is_full: bool) -> (String, &'static str) {
+        explained(Some(ExitStatus::from_raw(raw)), log, Path::new("/tmp/agx-1-x/agw.log"), is_full)
+    }
+
+    #[test]
+    fn a_signal_is_named_and_information_is_left_out() {
+        assert_eq!(why(9, Ok(INFO), false), ("signal 9 (SIGKILL) ended it".into(), SIGNALLED));
+        let (asked, help) = why(0, Ok(INFO), false);
+        assert!(asked.contains("SIGTERM") && help == SIGNALLED, "{asked}");
+        let (failed, _) = why(2 << 8, Ok("a\nb\nc\nthe cause\n"), false);
+        assert_eq!(failed, "b / c / the cause");
+    }
+
+    #[test]
+    fn an_end_without_a_word_says_the_status_and_where_the_words_would_be() {
+        let (empty, _) = why(1 << 8, Ok(""), false);
+        assert_eq!(empty, "exit status: 1, and its log /tmp/agx-1-x/agw.log does not say why");
+        let (unread, _) = why(1 << 8, Err("Input/output error"), false);
+        assert!(unread.ends_with("agw.log cannot be read: Input/output error"), "{unread}");
+        let (full, help) = why(1 << 8, Ok(""), true);
+        assert_eq!((full.as_str(), help), ("the disk of /tmp/agx-1-x is full (exit status: 1)", ROOM));
+    }
+
+    #[test]
+    fn one_that_was_stopped_ends_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cat = Command::new("cat");
+        let part = Part::start("cat", cat.stdout(Stdio::null()), dir.path()).unwrap();
+        let pid = Pid::from_child(&part.child);
+        kill_process(pid, Signal::STOP).unwrap();
+        drop(part);
+        assert!(rustix::process::test_kill_process(pid).is_err());
+    }
+}

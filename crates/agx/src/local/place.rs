@@ -1,0 +1,184 @@
+//! The directory of a command that runs an agq and an agw of its own. A lock on a file in it says that the command still
+//! runs: the number of a process means nothing in another container or on another machine that shares the directory above.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tempfile::TempDir;
+
+/// How such directories begin; then comes the number of their process.
+const PREFIX: &str = "agx-";
+/// The file that is locked. It gets this name when the lock is held.
+const LOCK: &str = "lock";
+/// Most bytes of the directory's path, so that the path of a Unix socket has room (`sun_path`, the shorter one of macOS).
+const MOST_PATH: usize = 100;
+/// The place of directories where TMPDIR is too long.
+const SHORT: &str = "/tmp";
+/// How old a directory without a lock has to be until it counts as left behind: an older agx locks nothing, and not every
+/// file system can.
+const OLD: Duration = Duration::from_secs(7 * 86_400);
+
+/// A directory that goes with this process.
+pub(super) struct Place {
+    /// Before the lock: it is held until the directory is gone.
+    dir: TempDir,
+    _lock: Option<File>,
+}
+
+impl Place {
+    /// Makes one, below TMPDIR if a socket's path fits there.
+    pub(super) fn new() -> io::Result<Self> {
+        let pid = std::process::id();
+        let place = Self::new_in(&std::env::temp_dir(), pid)?;
+        if place.path().as_os_str().len() < MOST_PATH {
+            Ok(place)
+        } else {
+            Self::new_in(Path::new(SHORT), pid)
+        }
+    }
+
+    fn new_in(base: &Path, pid: u32) -> io::Result<Self> {
+        let dir = tempfile::Builder::new().prefix(&format!("{PREFIX}{pid}-")).tempdir_in(base)?;
+        let lock = locked(dir.path())?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// The locked file of a new directory; none where the file system has no locks.
+fn locked(dir: &Path) -> io::Result<Option<File>> {
+    let unlocked = dir.join("unlocked");
+    let lock = File::create_new(&unlocked)?;
+    if lock.try_lock().is_err() {
+        return Ok(None);
+    }
+    fs::rename(unlocked, dir.join(LOCK))?;
+    Ok(Some(lock))
+}
+
+/// Removes what commands left behind that were killed.
+pub(super) fn sweep() {
+    let (usual, short) = (std::env::temp_dir(), PathBuf::from(SHORT));
+    sweep_in(&usual);
+    if usual != short {
+        sweep_in(&short);
+    }
+}
+
+fn sweep_in(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok());
+        let Some(pid) = pid else { continue };
+        // Held until the directory is gone.
+        let Some(_lock) = left_behind(&entry.path(), pid) else { continue };
+        let _may_be_left = fs::remove_dir_all(entry.path());
+    }
+}
+
+/// The lock of a directory of ours whose process has ended, or none of one that never had a lock.
+fn left_behind(dir: &Path, pid: i32) -> Option<Option<File>> {
+    let about = fs::symlink_metadata(dir).ok()?;
+    if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    match File::options().read(true).write(true).open(dir.join(LOCK)) {
+        Ok(lock) => lock.try_lock().is_ok().then_some(Some(lock)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let age = about.modified().ok()?.elapsed().ok()?;
+            (age > OLD && has_ended(pid)).then_some(None)
+        }
+        Err(_) => None,
+    }
+}
+
+/// Whether there is no such process here.
+fn has_ended(pid: i32) -> bool {
+    let pid = rustix::process::Pid::from_raw(pid);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs::{self, File},
+        os::unix::fs::symlink,
+        path::Path,
+        time::{Duration, SystemTime},
+    };
+
+    use super::{LOCK, OLD, Place, sweep_in};
+
+    /// The number of a process of another namespace or another machine: there is none of it here.
+    const ELSEWHERE: u32 = 999_999_999;
+
+    fn directory(base: &Path, name: &str, lock: bool) -> std::path::PathBuf {
+        let dir = base.join(name);
+        fs::create_dir(&dir).unwrap();
+        if lock {
+            File::create(dir.join(LOCK)).unwrap();
+        }
+        dir
+    }
+
+    fn grow_old(dir: &Path) {
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        assert!(long_ago.elapsed().unwrap() > OLD);
+        File::open(dir).unwrap().set_modified(long_ago).unwrap();
+    }
+
+    #[test]
+    fn a_living_command_of_another_namespace_keeps_its_directory() {
+        let base = tempfile::tempdir().unwrap();
+        let place = Place::new_in(base.path(), ELSEWHERE).unwrap();
+        grow_old(place.path());
+        sweep_in(base.path());
+        assert!(place.path().join(LOCK).exists());
+        let path = place.path().to_owned();
+        drop(place);
+        assert!(!path.exists(), "it goes with its command");
+    }
+
+    #[test]
+    fn the_directory_of_a_killed_command_is_removed_whatever_process_has_its_number_now() {
+        let base = tempfile::tempdir().unwrap();
+        let lived_here = directory(base.path(), &format!("agx-{}-x", std::process::id()), true);
+        let lived_elsewhere = directory(base.path(), &format!("agx-{ELSEWHERE}-x"), true);
+        sweep_in(base.path());
+        assert!(!lived_here.exists() && !lived_elsewhere.exists());
+    }
+
+    #[test]
+    fn a_directory_without_a_lock_is_removed_only_when_it_is_old() {
+        let base = tempfile::tempdir().unwrap();
+        let of_older_agx = directory(base.path(), &format!("agx-{ELSEWHERE}-x"), false);
+        let (alive, other) =
+            (directory(base.path(), "agx-1-x", false), directory(base.path(), "agx-old", true));
+        sweep_in(base.path());
+        assert!(of_older_agx.exists(), "it may be about to be locked");
+        for dir in [&of_older_agx, &alive, &other] {
+            grow_old(dir);
+        }
+        sweep_in(base.path());
+        assert!(!of_older_agx.exists() && alive.exists() && other.exists());
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let base = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        File::create(elsewhere.path().join(LOCK)).unwrap();
+        symlink(elsewhere.path(), base.path().join(format!("agx-{ELSEWHERE}-x"))).unwrap();
+        sweep_in(base.path());
+        assert!(elsewhere.path().join(LOCK).exists());
+    }
+}
