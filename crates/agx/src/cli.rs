@@ -2,6 +2,8 @@
 
 mod map;
 mod server;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 
@@ -108,7 +110,7 @@ pub(crate) struct UpArgs {
     pub(crate) jobs: Option<u32>,
     /// More options for agq, behind --, as -- --bind 0.0.0.0 --insecure
     #[arg(last = true, value_name = "OPTION")]
-    pub(crate) agq: Vec<String>,
+    pub(crate) options_of_agq: Vec<String>,
 }
 
 /// Whose output.
@@ -363,14 +365,4 @@ fn parse_time(text: &str) -> Result<Timestamp, String> {
 
 fn parse_status(word: &str) -> Result<Status, String> {
     Status::parse(word).ok_or_else(|| "use pending, running, completed, failed, dead or cancelled".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        super::Cli::command().debug_assert();
-    }
 }

@@ -15,6 +15,8 @@ use crate::{failure::Failure, files::write_whole};
 /// The variable that names another place than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";
 const FILE: &str = "profiles.json";
+/// The file that is locked while the profiles are changed.
+const LOCK: &str = "profiles.lock";
 /// Only its owner reads it: there are keys in it.
 const OWN: u32 = 0o700;
 
@@ -78,14 +80,53 @@ impl Home {
         fs::canonicalize(&place).map_err(|error| self.cannot("find", &error))
     }
 
+    /// The same place, where something has been started there before.
+    pub(crate) fn known_place(&self, name: &str) -> Result<Option<PathBuf>, Failure> {
+        check_name(name)?;
+        match fs::canonicalize(self.0.join(name)) {
+            Err(error) if is_nowhere(&error) => Ok(None),
+            found => found.map(Some).map_err(|error| self.cannot("find", &error)),
+        }
+    }
+
     /// The profiles; none where there is no file yet.
     pub(crate) fn profiles(&self) -> Result<Profiles, Failure> {
+        self.read()
+            .map_err(|error| self.cannot("read the profiles in", &error))
+            .and_then(|json| self.parsed(&json))
+    }
+
+    /// The profiles, none of them where the place belongs to somebody else: as a service, agx may have the HOME of another user.
+    /// Then the second value says why.
+    pub(crate) fn profiles_if_ours(&self) -> Result<(Profiles, Option<String>), Failure> {
+        match self.read() {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let why = format!(
+                    "the profiles in {} cannot be read and do not count ({error}); {VARIABLE} names another place",
+                    self.0.display()
+                );
+                Ok((Profiles::default(), Some(why)))
+            }
+            Err(error) => Err(self.cannot("read the profiles in", &error)),
+            Ok(json) => Ok((self.parsed(&json)?, None)),
+        }
+    }
+
+    /// What stands in the file; nothing where there is none.
+    fn read(&self) -> io::Result<Vec<u8>> {
+        match fs::read(self.0.join(FILE)) {
+            Err(error) if is_nowhere(&error) => Ok(Vec::new()),
+            read => read,
+        }
+    }
+
+    fn parsed(&self, json: &[u8]) -> Result<Profiles, Failure> {
+        // A full disk may have left an empty file behind.
+        if json.trim_ascii().is_empty() {
+            return Ok(Profiles::default());
+        }
         let file = self.0.join(FILE);
-        let json = match fs::read(&file) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Profiles::default()),
-            other => other.map_err(|error| self.cannot("read the profiles in", &error))?,
-        };
-        parse(&json).map_err(|error| {
+        parse(json).map_err(|error| {
             Failure::usage(
                 format!("{}: {error}", file.display()),
                 "mend it, or remove it and make the profiles anew",
@@ -95,10 +136,13 @@ impl Home {
 
     /// Changes the profiles.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), Failure> {
-        let mut profiles = self.profiles()?;
-        change(&mut profiles);
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
+        // Two that change them at once would each write what it has read. A file system without locks does without.
+        let lock = fs::File::create(self.0.join(LOCK)).map_err(|error| self.cannot("write in", &error))?;
+        let _held_or_without = lock.lock();
+        let mut profiles = self.profiles()?;
+        change(&mut profiles);
         // A file that comes into its place whole is nobody else's to read, either.
         write_whole(&self.0, FILE, to_json(&profiles).as_bytes())
     }
@@ -118,6 +162,11 @@ impl Profiles {
         let found = self.profiles.get(name);
         found.map(Some).ok_or_else(|| not_found(name))
     }
+}
+
+/// Whether there is no such file, and can be none: HOME may be missing, or be a file as `/dev/null` is.
+fn is_nowhere(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 pub(crate) fn not_found(name: &str) -> Failure {
@@ -166,6 +215,54 @@ mod tests {
         assert!(kept.get(Some("b")).unwrap_err().to_string().contains("no profile 'b'"));
         let mode = |path: &str| std::fs::metadata(home.0.join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(""), mode("profiles.json")), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_home_that_is_none_has_no_profiles() {
+        let dir = tempfile::tempdir().unwrap();
+        let none = |home: &Home| home.profiles().unwrap().profiles.is_empty();
+        for nowhere in ["/dev/null/.agx", "/nonexistent/.agx"] {
+            let home = Home(nowhere.into());
+            assert!(none(&home) && home.profiles_if_ours().unwrap().1.is_none(), "{nowhere}");
+            assert_eq!(home.known_place("local").unwrap(), None);
+        }
+        for empty in ["", "\n"] {
+            std::fs::write(dir.path().join("profiles.json"), empty).unwrap();
+            assert!(none(&Home(dir.path().into())));
+        }
+        std::fs::write(dir.path().join("profiles.json"), "{").unwrap();
+        assert!(Home(dir.path().into()).profiles_if_ours().is_err(), "a broken one is told");
+    }
+
+    #[test]
+    fn profiles_of_another_user_do_not_count_and_are_not_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home(dir.path().into());
+        home.change(|all| all.current = Some("theirs".into())).unwrap();
+        let file = dir.path().join("profiles.json");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)).unwrap();
+        if std::fs::read(&file).is_ok() {
+            // The superuser reads everything.
+            return;
+        }
+        let (profiles, why) = home.profiles_if_ours().unwrap();
+        assert!(profiles.current.is_none() && why.unwrap().contains("AGX_HOME"));
+        assert!(home.change(|all| all.current = None).is_err());
+    }
+
+    #[test]
+    fn changes_at_once_are_all_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home(dir.path().into());
+        std::thread::scope(|scope| {
+            for name in ["a", "b", "c", "d", "e", "f"] {
+                let home = &home;
+                scope.spawn(move || {
+                    home.change(|all| drop(all.profiles.insert(name.into(), Profile::new("a:1")))).unwrap();
+                });
+            }
+        });
+        assert_eq!(home.profiles().unwrap().profiles.len(), 6);
     }
 
     #[test]

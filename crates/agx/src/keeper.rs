@@ -1,249 +1,208 @@
 //! What `agx up` and `agx join` leave in the background: it starts an agq, an agw, or both, starts them again when they end, and
-//! ends them when it is told to. One directory is its own: what to run, the logs, the socket by which it is told.
+//! ends them when it is told to. One directory is its own: what to run, a lock that it holds as long as it runs, the logs, the
+//! socket by which it is told.
+
+mod asked;
+mod place;
+mod run;
+mod words;
 
 use std::{
-    fs,
-    io::{self, BufRead, BufReader, Read, Write},
-    os::unix::{fs::OpenOptionsExt, net::UnixStream as StdUnixStream},
-    path::{Path, PathBuf},
-    process::Stdio,
+    fs::{File, TryLockError},
+    io::{self, BufRead, BufReader},
+    os::unix::net::UnixStream as StdUnixStream,
+    path::Path,
+    process::{Child, Command, Stdio},
     time::Duration,
 };
 
-use agenix_client::Backoff;
-use agenix_protocol::documents::{parse, to_json};
-use serde::{Deserialize, Serialize};
+use agenix_protocol::documents::to_json;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{UnixListener, UnixStream},
-    process::{Child, ChildStdin, Command},
-    signal::unix::{SignalKind, signal},
+    net::UnixStream,
     time::{Instant, sleep},
 };
 
-use crate::{failure::Failure, local::settings_of_others};
+use self::{
+    place::{DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket},
+    words::Words,
+};
+pub(crate) use self::{
+    place::{Part, Spec},
+    run::run,
+};
+use crate::{failure::Failure, output::Output};
 
-const SPEC: &str = "keeper.json";
-const SOCKET: &str = "keeper.sock";
-/// Who ran at least so long starts again at once.
-const STEADY: Duration = Duration::from_secs(60);
-/// What is said on the socket.
-const DOWN: &[u8] = b"down\n";
-const GONE: &str = "gone\n";
+/// How long to wait for whoever has just ended, or is about to listen.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// When somebody who waits for the end is told what it waits for.
+const TELL_AFTER: Duration = Duration::from_secs(2);
 
-/// What is to run.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Spec {
-    pub(crate) parts: Vec<Part>,
-}
+/// The lock of a directory: nobody else starts anything there.
+#[derive(Debug)]
+pub(crate) struct Hold(File);
 
-/// One program of it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Part {
-    /// `agq` or `agw`; its log is named after it.
-    pub(crate) name: String,
-    pub(crate) program: PathBuf,
-    pub(crate) args: Vec<String>,
-}
-
-/// Starts a keeper in the background. What its first part says on stdout, to the first line, is the answer; an error is what it said
-/// on stderr. Where something is kept there already, that is told.
-pub(crate) fn start(dir: &Path, spec: &Spec) -> Result<String, Failure> {
-    if is_there(dir) {
-        return Err(Failure::usage(
-            format!("something is kept running in {} already", dir.display()),
-            "`agx down` ends it",
-        ));
-    }
-    let cannot = |what: &str| {
-        let what = what.to_owned();
-        move |error: io::Error| {
-            Failure::usage(format!("cannot {what}: {error}"), "is there room, and is it allowed?")
-        }
+/// Takes the lock of a directory. Where something is kept there already, that is told.
+pub(crate) async fn hold(dir: &Path) -> Result<Hold, Failure> {
+    let already = || {
+        let what = format!("something is kept running in {} already", dir.display());
+        Err(Failure::usage(what, "`agx down` ends it"))
     };
+    if let Err((length, most)) = has_room_for_sockets(dir) {
+        let what = format!(
+            "the path of a socket in {} would have {length} bytes, and {most} are the most",
+            dir.display()
+        );
+        return Err(Failure::usage(what, "choose a shorter AGX_HOME"));
+    }
+    let cannot = |error| cannot(&format!("lock {}", dir.display()), &error);
+    let file = lock(dir).map_err(cannot)?;
+    let since = Instant::now();
+    loop {
+        // An older agx locks nothing.
+        if is_there(dir) {
+            return already();
+        }
+        match file.try_lock() {
+            Ok(()) => return Ok(Hold(file)),
+            // A file system without locks: the look at the socket has to do.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+                return Ok(Hold(file));
+            }
+            Err(TryLockError::Error(error)) => return Err(cannot(error)),
+            Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => return already(),
+            // It is being started, or has nearly ended.
+            Err(TryLockError::WouldBlock) => sleep(LOOK_EVERY).await,
+        }
+    }
+}
+
+/// Starts a keeper in the background, which takes the lock over. What its first part says on stdout, to the first line, is the
+/// answer; an error is what was said on stderr.
+pub(crate) fn start(hold: Hold, dir: &Path, spec: &Spec) -> Result<String, Failure> {
     crate::files::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
-    let own = std::env::current_exe().map_err(cannot("find agx"))?;
-    let mut keeper = std::process::Command::new(own);
-    keeper
-        .arg("keep")
-        .arg(dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log(dir, "keeper").map_err(cannot("write a log"))?);
-    let mut keeper = keeper.spawn().map_err(cannot("start agx"))?;
+    let words = Words::from_now_on(dir, spec);
+    let mut keeper = spawn(hold, dir)?;
     let mut said = String::new();
     if let Some(stdout) = keeper.stdout.take() {
-        BufReader::new(stdout).read_line(&mut said).map_err(cannot("hear of it"))?;
+        BufReader::new(stdout).read_line(&mut said).map_err(|error| cannot("hear of it", &error))?;
     }
     match said.trim().strip_prefix("ok ") {
         Some(line) => Ok(line.to_owned()),
         None => {
             let _ended = keeper.wait();
-            let log = spec.parts.first().map(|part| last_words(dir, &part.name)).unwrap_or_default();
-            Err(Failure::usage(format!("it could not be started: {log}"), "mend that and try again"))
+            Err(Failure::usage(
+                format!("it could not be started: {}", words.since()),
+                "mend that and try again",
+            ))
         }
     }
+}
+
+fn spawn(hold: Hold, dir: &Path) -> Result<Child, Failure> {
+    // What the caller has open, a lock or a pipe, would stay open as long as the keeper runs.
+    agenix_lease::keep_from_children();
+    let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
+    let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
+    let mut keeper = Command::new(own);
+    keeper.arg("keep").arg(dir).stdin(Stdio::from(hold.0)).stdout(Stdio::piped()).stderr(stderr);
+    keeper.spawn().map_err(|error| cannot("start agx", &error))
 }
 
 /// Tells a keeper to end what it runs, and itself. Whether there was one.
-pub(crate) fn stop(dir: &Path) -> Result<bool, Failure> {
-    let Ok(mut keeper) = StdUnixStream::connect(dir.join(SOCKET)) else { return Ok(false) };
-    let mut said = String::new();
-    let asked = keeper.write_all(DOWN).and_then(|()| keeper.read_to_string(&mut said));
-    match asked {
-        Ok(_) if said == GONE => Ok(true),
-        Ok(_) => {
-            Err(Failure::usage("it ended without a word", format!("look at its log in {}", dir.display())))
-        }
-        Err(error) => Err(Failure::usage(
-            format!("it does not answer: {error}"),
-            format!("look at its log in {}", dir.display()),
-        )),
-    }
-}
-
-/// Whether a keeper is at work in the directory.
-pub(crate) fn is_there(dir: &Path) -> bool {
-    StdUnixStream::connect(dir.join(SOCKET)).is_ok()
-}
-
-fn log(dir: &Path, name: &str) -> io::Result<fs::File> {
-    fs::OpenOptions::new().create(true).append(true).mode(0o600).open(dir.join(name).with_extension("log"))
-}
-
-/// The end of a log.
-fn last_words(dir: &Path, name: &str) -> String {
-    let log = fs::read_to_string(dir.join(name).with_extension("log")).unwrap_or_default();
-    log.lines().last().unwrap_or("it said nothing").to_owned()
-}
-
-/// The keeper itself, until it is told to end.
-pub(crate) async fn run(dir: &Path) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::usage(error.to_string(), "look at its directory");
-    // A session of its own: the terminal may go.
-    let _leads_already = rustix::process::setsid();
-    let spec: Spec = fs::read(dir.join(SPEC)).map_err(failed).and_then(|json| {
-        parse(&json).map_err(|error| Failure::usage(error.to_string(), "start it with `agx up`"))
-    })?;
-    // Nobody listens there: the one who started us has looked.
-    let _left_behind = fs::remove_file(dir.join(SOCKET));
-    let listener = UnixListener::bind(dir.join(SOCKET)).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut hangup = signal(SignalKind::hangup()).map_err(failed)?;
-    let mut kept = Vec::new();
-    for part in &spec.parts {
-        let mut one = Kept::start(dir, part).map_err(failed)?;
-        if part.name == "agq" {
-            let line = one.first_line().await;
-            if !line.contains("listens on") {
-                return Err(Failure::usage("agq does not listen", "look at its log"));
-            }
-            say(&line);
-        }
-        kept.push(one);
-    }
-    say("started");
-    let asked = loop {
-        tokio::select! {
-            _ = terminate.recv() => break None,
-            _ = hangup.recv() => {}
-            asked = listener.accept() => {
-                if let Some(asked) = asked_to_end(asked).await {
-                    break Some(asked);
-                }
-            }
-            () = ended(&mut kept) => {}
+pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, Failure> {
+    let Some(mut keeper) = reached(dir).await? else { return Ok(false) };
+    let look = format!("look at its log in {}", dir.display());
+    let asked = async {
+        let mut said = String::new();
+        keeper.write_all(DOWN).await?;
+        keeper.read_to_string(&mut said).await.map(|_| said)
+    };
+    tokio::pin!(asked);
+    let answer = tokio::select! {
+        answer = &mut asked => answer,
+        () = sleep(TELL_AFTER) => {
+            output.note(
+                "agx: waiting for the jobs that its worker runs (`agx worker list` says how many); after 300 s agq gives \
+                 them to other workers. Ctrl-C only stops waiting",
+            );
+            asked.await
         }
     };
-    // The workers first: what they finish is still reported.
-    for one in kept.iter_mut().rev() {
-        one.end().await;
+    match answer {
+        Ok(said) if said == GONE => Ok(true),
+        Ok(_) => Err(Failure::usage("it ended without a word", look)),
+        Err(error) => Err(Failure::usage(format!("it does not answer: {error}"), look)),
     }
-    // The answer is that nobody is there any more.
-    let _gone = fs::remove_file(dir.join(SOCKET));
-    if let Some(mut asked) = asked {
-        let _nobody_waits = asked.write_all(GONE.as_bytes()).await;
-    }
-    Ok(())
 }
 
-/// Tells whoever started us, once: the first word counts, and later nobody reads.
-fn say(line: &str) {
-    let _nobody_reads = writeln!(io::stdout().lock(), "ok {}", line.trim());
-}
-
-async fn asked_to_end(asked: io::Result<(UnixStream, tokio::net::unix::SocketAddr)>) -> Option<UnixStream> {
-    let (mut stream, _) = asked.ok()?;
-    let mut word = vec![0; DOWN.len()];
-    stream.read_exact(&mut word).await.ok()?;
-    (word == DOWN).then_some(stream)
-}
-
-/// A program that is kept running.
-struct Kept {
-    dir: PathBuf,
-    part: Part,
-    child: Option<Child>,
-    /// Held apart: waiting for a child would close it, and that would be its end.
-    stdin: Option<ChildStdin>,
-    since: Instant,
-    backoff: Backoff,
-}
-
-/// Waits until one has ended, and starts it again; not at once where it does not stay.
-async fn ended(kept: &mut [Kept]) {
-    let all = kept.iter_mut().map(|one| Box::pin(one.again()));
-    futures_util::future::select_all(all).await;
-}
-
-impl Kept {
-    fn start(dir: &Path, part: &Part) -> io::Result<Self> {
-        let mut child = spawn(dir, part)?;
-        let (dir, part, stdin) = (dir.to_owned(), part.clone(), child.stdin.take());
-        Ok(Self { dir, part, child: Some(child), stdin, since: Instant::now(), backoff: Backoff::default() })
-    }
-
-    /// What it says first on stdout; nothing where it ends before.
-    async fn first_line(&mut self) -> String {
-        use tokio::io::AsyncBufReadExt;
-        let mut line = String::new();
-        if let Some(stdout) = self.child.as_mut().and_then(|child| child.stdout.take()) {
-            let _ended = tokio::io::BufReader::new(stdout).read_line(&mut line).await;
+/// A connection to the keeper of a directory; none where there is no keeper.
+async fn reached(dir: &Path) -> Result<Option<UnixStream>, Failure> {
+    let since = Instant::now();
+    loop {
+        if let Ok(keeper) = UnixStream::connect(socket(dir)).await {
+            return Ok(Some(keeper));
         }
-        line
-    }
-
-    async fn again(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _status = child.wait().await;
-            self.child = None;
+        if !is_locked(dir) {
+            return Ok(None);
         }
-        if self.since.elapsed() > STEADY {
-            self.backoff.reset();
+        if since.elapsed() > PATIENCE {
+            return Err(Failure::usage(
+                format!("something is kept running in {} that cannot be reached", dir.display()),
+                "is it on another machine, or in another container, that shares this directory? End it there",
+            ));
         }
-        sleep(self.backoff.next_wait()).await;
-        self.child = spawn(&self.dir, &self.part).ok();
-        self.stdin = self.child.as_mut().and_then(|child| child.stdin.take());
-        self.since = Instant::now();
-    }
-
-    /// Tells it to end, and waits until it has.
-    async fn end(&mut self) {
-        let Some(child) = &mut self.child else { return };
-        let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
-        if let Some(pid) = pid {
-            let _gone = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        let _status = child.wait().await;
+        // It is about to listen.
+        sleep(LOOK_EVERY).await;
     }
 }
 
-fn spawn(dir: &Path, part: &Part) -> io::Result<Child> {
-    let mut command = Command::new(&part.program);
-    command.args(&part.args).stdin(Stdio::piped()).stderr(log(dir, &part.name)?);
-    command.stdout(if part.name == "agq" { Stdio::piped() } else { Stdio::null() });
-    for name in settings_of_others() {
-        command.env_remove(name);
+/// Whether anything was ever started in the directory.
+pub(crate) fn was_started(dir: &Path) -> bool {
+    dir.join(SPEC).exists()
+}
+
+/// Whether a keeper listens in the directory.
+fn is_there(dir: &Path) -> bool {
+    StdUnixStream::connect(socket(dir)).is_ok()
+}
+
+fn cannot(what: &str, error: &io::Error) -> Failure {
+    Failure::usage(format!("cannot {what}: {error}"), "is there room, and is it allowed?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{hold, is_locked, lock, reached};
+
+    #[tokio::test]
+    async fn a_directory_has_one_keeper() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!is_locked(dir.path()) && reached(dir.path()).await.unwrap().is_none());
+        let held = hold(dir.path()).await.unwrap();
+        // A keeper that does not listen yet.
+        assert!(is_locked(dir.path()));
+        assert!(lock(dir.path()).unwrap().try_lock().is_err());
+        drop(held);
+        assert!(!is_locked(dir.path()));
+        let _again = hold(dir.path()).await.unwrap();
     }
-    command.spawn()
+
+    #[tokio::test]
+    async fn whoever_listens_is_there_even_without_a_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let _older = std::os::unix::net::UnixListener::bind(super::socket(dir.path())).unwrap();
+        let error = hold(dir.path()).await.unwrap_err();
+        assert!(error.to_string().contains("is kept running"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_path_without_room_for_a_socket_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("x".repeat(110));
+        std::fs::create_dir(&long).unwrap();
+        let error = hold(&long).await.unwrap_err();
+        assert!(error.to_string().contains("the path of a socket"), "{error}");
+    }
 }

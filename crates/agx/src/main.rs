@@ -27,12 +27,10 @@ mod top;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::{cli::Cli, output::Output};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli: Cli = agenix_cli::parse();
     let output = Output { is_json: cli.json };
     // The connection is read on a thread of its own: agq cuts off who does not, and a pager may stop this one for as long as its
     // reader likes.

@@ -1,4 +1,7 @@
-//! System calls for which there is no safe wrapper: giving up the terminal, and whether anybody else has a file open. Linux knows the latter: it gives a lease (fcntl(2), `F_SETLEASE`) for writing only to whoever alone has
+//! System calls for which there is no safe wrapper: whether anybody else has a file open, which descriptors the programs that this
+//! one starts inherit, and giving up the terminal.
+//!
+//! Whether anybody else has a file open, Linux knows: it gives a lease (fcntl(2), `F_SETLEASE`) for writing only to whoever alone has
 //! the file open. Elsewhere nobody can say, and the answer is no.
 //!
 //! This is the one place of the project with `unsafe` in it.
@@ -84,8 +87,57 @@ fn control(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Resu
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Keeps every descriptor that is open now, but for stdin, stdout and stderr, from the programs that this process starts. This process
+/// may go on using them.
+pub fn keep_from_children() {
+    let listed = std::fs::read_dir("/dev/fd").map(|entries| {
+        let number = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+        entries.filter_map(number).collect()
+    });
+    // Where they cannot be listed, those that there usually are.
+    let descriptors: Vec<libc::c_int> = listed.unwrap_or_else(|_| (0..=MANY).collect());
+    for descriptor in descriptors.into_iter().filter(|&descriptor| descriptor > libc::STDERR_FILENO) {
+        close_on_exec(descriptor);
+    }
+}
+
+/// More descriptors than a shell gives to a program.
+const MANY: libc::c_int = 1023;
+
+#[allow(unsafe_code)]
+fn close_on_exec(descriptor: libc::c_int) {
+    // SAFETY: the command takes an integer and touches no memory of ours. It fails where no such descriptor is open, and closes none:
+    // whoever uses it in this process does not notice.
+    let _not_open = unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn children_get_stdin_stdout_and_stderr_alone() {
+        use std::{
+            os::fd::AsRawFd,
+            process::{Command, Stdio},
+        };
+
+        let file = tempfile::tempfile().unwrap();
+        // The standard library opens every file so that children do not get it.
+        let inherited = {
+            use rustix::io::{FdFlags, fcntl_setfd};
+            fcntl_setfd(&file, FdFlags::empty()).unwrap();
+            file.as_raw_fd()
+        };
+        let has_it = || {
+            let script = format!("true 2> /dev/null <&{inherited}");
+            let mut sh = Command::new("sh");
+            sh.arg("-c").arg(script).stderr(Stdio::null()).status().unwrap().success()
+        };
+        assert!(has_it(), "as a shell hands it over");
+        super::keep_from_children();
+        assert!(!has_it());
+        assert!(file.metadata().is_ok(), "it stays open here");
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn whoever_has_it_open_is_noticed_and_may_come_again() {

@@ -38,6 +38,7 @@ mod shared_action;
 mod signals;
 mod submit_to_result;
 mod support;
+mod surroundings;
 mod tls;
 mod tour;
 mod transcripts;

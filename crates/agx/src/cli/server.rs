@@ -1,6 +1,6 @@
 //! Which agq is meant, and how to log in: flags, variables, profiles.
 
-use std::path::PathBuf;
+use std::{io::Write, path::PathBuf, sync::Once};
 
 use agenix_client::{Address, Connection, KEY_HELP, KeyError, Server, Tls, key_in, session_key};
 use clap::Args;
@@ -56,15 +56,25 @@ impl ServerArgs {
         if self.address().is_some() || self.profile()?.is_some() { self.server().map(Some) } else { Ok(None) }
     }
 
-    /// Where agq is, where that is said.
-    fn address(&self) -> Option<String> {
+    /// Where agq is, where that is said by a flag or a variable.
+    pub(crate) fn address(&self) -> Option<String> {
         let set = |name| std::env::var(name).ok().filter(|url: &String| !url.trim().is_empty());
         self.agq.clone().or_else(|| set(URL))
     }
 
     /// The profile that counts where no address is said.
     fn profile(&self) -> Result<Option<Profile>, Failure> {
-        Ok(Home::find()?.profiles()?.get(self.profile.as_deref())?.cloned())
+        let named = self.profile.as_deref();
+        if named.is_some() {
+            return Ok(Home::find()?.profiles()?.get(named)?.cloned());
+        }
+        // Without a place for profiles there are none.
+        let Ok(home) = Home::find() else { return Ok(None) };
+        let (profiles, why_none) = home.profiles_if_ours()?;
+        if let Some(why) = why_none {
+            note_once(&why);
+        }
+        Ok(profiles.get(None)?.cloned())
     }
 
     /// What is said here, to be remembered.
@@ -112,6 +122,15 @@ impl ServerArgs {
         };
         server_with(&profile, key)
     }
+}
+
+/// Says something to people, once in a process.
+fn note_once(text: &str) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        // Whether anyone reads stderr is not ours to judge.
+        let _unread = writeln!(std::io::stderr(), "agx: {text}");
+    });
 }
 
 /// The server of a profile, with the key that it names.

@@ -1,6 +1,6 @@
 //! `agx up`, `agx down`, `agx join`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agenix_client::{Connection, Server, Token};
 use secrecy::ExposeSecret;
@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::read;
 use crate::{
-    cli::{DownArgs, JoinArgs, UpArgs, server_of},
+    cli::{DownArgs, JoinArgs, ServerArgs, UpArgs, server_of},
     documents::{Down, Joined, Up},
     failure::Failure,
     home::{Home, Profile, check_name, write_secret},
@@ -25,24 +25,22 @@ const CA: &str = "ca.pem";
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-pub(super) async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), Failure> {
     let home = Home::find()?;
     let dir = home.place(LOCAL)?;
-    let key = match std::fs::read_to_string(dir.join(KEY)) {
-        Ok(key) if !key.trim().is_empty() => key.trim().to_owned(),
-        _ => new_key(),
-    };
-    let key_file = write_secret(&dir, KEY, &key)?;
+    // Whoever comes second changes nothing.
+    let hold = keeper::hold(&dir).await?;
+    let (key, key_file) = key_of(&dir)?;
     let socket = dir.join("agq.sock");
     let agq = format!("unix:{}", socket.display());
     let mut of_agq = words(&["--end-with-stdin", "--socket"]);
     of_agq.extend([text(&socket), "--session-key-file".into(), text(&key_file), "--data-dir".into()]);
     of_agq.push(text(&dir.join("data")));
-    of_agq.extend(args.agq.iter().cloned());
+    of_agq.extend(args.options_of_agq.iter().cloned());
     let mut of_agw = worker(&agq, &key_file, None, args.jobs);
     of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
     let spec = Spec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
-    let line = keeper::start(&dir, &spec)?;
+    let line = keeper::start(hold, &dir, &spec)?;
     let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };
     home.change(|all| {
         all.profiles.insert(LOCAL.into(), profile.clone());
@@ -68,6 +66,11 @@ pub(super) async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
         format!("  {address}/\n    to look at it with a browser; the key is in {}\n", key.display())
     });
     let web = web.unwrap_or_default();
+    if let Some(address) = server.address() {
+        output.note(&format!(
+            "agx: AGQ_ADDR, AGQ_URL or --agq says {address}: that wins over the profile '{LOCAL}'"
+        ));
+    }
     output.show("up", &document, |_| {
         format!(
             "{line}\na worker is registered; both go on in the background, their logs are in {}\n\n{web}  \
@@ -78,19 +81,37 @@ pub(super) async fn up(args: &UpArgs, output: Output) -> Result<(), Failure> {
     })
 }
 
-pub(super) fn down(args: &DownArgs, output: Output) -> Result<(), Failure> {
+/// The session key of a place, and its file; both are made where there is none.
+fn key_of(dir: &Path) -> Result<(String, PathBuf), Failure> {
+    let file = dir.join(KEY);
+    match std::fs::read_to_string(&file) {
+        Ok(key) if !key.trim().is_empty() => Ok((key.trim().to_owned(), file)),
+        _ => {
+            let key = new_key();
+            let file = write_secret(dir, KEY, &key)?;
+            Ok((key, file))
+        }
+    }
+}
+
+pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), Failure> {
     let home = Home::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
-    let was_there = keeper::stop(&home.place(name)?)?;
-    home.change(|all| {
-        all.profiles.remove(name);
-        all.current.take_if(|current| current == name);
-    })?;
+    let nothing = || {
+        let what = format!("nothing of the name '{name}' runs in the background");
+        Err(Failure::usage(what, "`agx up` starts it"))
+    };
+    let Some(dir) = home.known_place(name)?.filter(|dir| keeper::was_started(dir)) else { return nothing() };
+    let was_there = keeper::stop(&dir, output).await?;
+    // Where somebody has started it again meanwhile, the profile is that one's.
+    if let Ok(_held) = keeper::hold(&dir).await {
+        home.change(|all| {
+            all.profiles.remove(name);
+            all.current.take_if(|current| current == name);
+        })?;
+    }
     if !was_there {
-        return Err(Failure::usage(
-            format!("nothing of the name '{name}' runs in the background"),
-            "`agx up` starts it",
-        ));
+        return nothing();
     }
     output.show("down", &Down { profile: name.to_owned() }, |_| {
         format!("'{name}' has ended; what it stored is kept")
@@ -109,6 +130,7 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
     })?;
     let home = Home::find()?;
     let dir = home.place(&args.name)?;
+    let hold = keeper::hold(&dir).await?;
     let key_file = write_secret(&dir, KEY, token.key.expose_secret())?;
     let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
     let profile =
@@ -118,7 +140,7 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
     Connection::open(&server).await?;
     let spec = Spec { parts: vec![part("agw", worker(&token.agq, &key_file, ca.as_deref(), args.jobs))?] };
     if !args.no_worker {
-        keeper::start(&dir, &spec)?;
+        keeper::start(hold, &dir, &spec)?;
     }
     home.change(|all| {
         all.profiles.insert(args.name.clone(), profile);

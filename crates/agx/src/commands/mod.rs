@@ -54,8 +54,8 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
 async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<(), Failure> {
     let Some(command) = command else { return overview::overview(server, output).await };
     match command {
-        Command::Up(args) => background::up(&args, output).await,
-        Command::Down(args) => background::down(&args, output),
+        Command::Up(args) => background::up(&args, server, output).await,
+        Command::Down(args) => background::down(&args, output).await,
         Command::Join(args) => background::join(&args, output).await,
         Command::Keep { directory } => keeper::run(&directory).await,
         Command::Profile(command) => profile::run(server, command, output),

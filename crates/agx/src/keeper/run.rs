@@ -1,0 +1,191 @@
+//! The keeper itself: it runs until it is told to end.
+
+use std::{
+    fs,
+    io::{self, Write},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use agenix_client::Backoff;
+use agenix_protocol::documents::parse;
+use rustix::{
+    fs::FlockOperation,
+    process::{Pid, Signal, kill_process},
+};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, ChildStdin, Command},
+    time::{Instant, sleep},
+};
+
+use super::{
+    asked::Asked,
+    place::{Part, SPEC, Spec, lock, log},
+};
+use crate::{failure::Failure, local::settings_of_others};
+
+/// Who ran at least so long starts again at once.
+const STEADY: Duration = Duration::from_secs(60);
+/// How long one may take to end: agw gives its jobs 300 s, and its tasks a little more.
+const ENDS_WITHIN: Duration = Duration::from_secs(330);
+
+/// Keeps running what the directory says. Its stdin is the lock of the directory.
+pub(crate) async fn run(dir: &Path) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::usage(error.to_string(), "look at its directory");
+    // A session of its own: the terminal may go.
+    let _leads_already = rustix::process::setsid();
+    check_lock(dir)?;
+    let spec: Spec = fs::read(dir.join(SPEC)).map_err(failed).and_then(|json| {
+        parse(&json).map_err(|error| Failure::usage(error.to_string(), "start it with `agx up`"))
+    })?;
+    let mut asked = Asked::listen(dir).map_err(failed)?;
+    let mut kept = Vec::new();
+    let begun = tokio::select! {
+        begun = begin(dir, &spec, &mut kept) => begun,
+        () = asked.next() => Err(Failure::usage("it was told to end before it had started", "start it again")),
+    };
+    if begun.is_ok() {
+        loop {
+            tokio::select! {
+                () = asked.next() => break,
+                () = ended(&mut kept) => {}
+            }
+        }
+    }
+    // The workers first: what they finish is still reported.
+    for one in kept.iter_mut().rev() {
+        one.end(&mut asked).await;
+    }
+    // The answer is that nobody is there any more.
+    asked.answer().await;
+    begun
+}
+
+/// Makes sure that stdin is the lock of the directory, and that it is held.
+fn check_lock(dir: &Path) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::usage(format!("its lock: {error}"), "start it with `agx up`");
+    let file = lock(dir).and_then(|lock| lock.metadata()).map_err(failed)?;
+    let stdin = rustix::fs::fstat(io::stdin()).map_err(|error| failed(error.into()))?;
+    #[allow(clippy::useless_conversion, reason = "the types differ by the system")]
+    let is_lock = u64::try_from(stdin.st_dev).is_ok_and(|dev| dev == file.dev())
+        && u64::from(stdin.st_ino) == file.ino();
+    if !is_lock {
+        return Err(Failure::usage("its stdin is not the lock of its directory", "start it with `agx up`"));
+    }
+    match rustix::fs::flock(io::stdin(), FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Failure::usage("something is kept running there already", "`agx down` ends it"))
+        }
+        // A file system may have no locks at all.
+        _ => Ok(()),
+    }
+}
+
+/// Starts all parts, in their order.
+async fn begin(dir: &Path, spec: &Spec, kept: &mut Vec<Kept>) -> Result<(), Failure> {
+    for part in &spec.parts {
+        let started = Kept::start(dir, part);
+        kept.push(started.map_err(|error| {
+            Failure::usage(format!("cannot start {}: {error}", part.program.display()), "is it there?")
+        })?);
+        let Some(one) = kept.last_mut().filter(|one| one.part.name == "agq") else { continue };
+        let line = one.first_line().await;
+        if !line.contains("listens on") {
+            return Err(Failure::usage("agq does not listen", "look at its log"));
+        }
+        say(&line);
+    }
+    say("started");
+    Ok(())
+}
+
+/// Tells whoever started us, once: the first word counts, and later nobody reads.
+fn say(line: &str) {
+    let _nobody_reads = writeln!(io::stdout().lock(), "ok {}", line.trim());
+}
+
+/// A program that is kept running.
+struct Kept {
+    dir: PathBuf,
+    part: Part,
+    child: Option<Child>,
+    /// Held apart: waiting for a child would close it, and that would be its end.
+    stdin: Option<ChildStdin>,
+    since: Instant,
+    backoff: Backoff,
+}
+
+/// Waits until one has ended, and starts it again; not at once where it does not stay.
+async fn ended(kept: &mut [Kept]) {
+    let all = kept.iter_mut().map(|one| Box::pin(one.again()));
+    futures_util::future::select_all(all).await;
+}
+
+impl Kept {
+    fn start(dir: &Path, part: &Part) -> io::Result<Self> {
+        let mut child = spawn(dir, part)?;
+        let (dir, part, stdin) = (dir.to_owned(), part.clone(), child.stdin.take());
+        Ok(Self { dir, part, child: Some(child), stdin, since: Instant::now(), backoff: Backoff::default() })
+    }
+
+    /// What it says first on stdout; nothing where it ends before.
+    async fn first_line(&mut self) -> String {
+        let mut line = String::new();
+        if let Some(stdout) = self.child.as_mut().and_then(|child| child.stdout.take()) {
+            let _ended = BufReader::new(stdout).read_line(&mut line).await;
+        }
+        line
+    }
+
+    async fn again(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _status = child.wait().await;
+            self.child = None;
+        }
+        if self.since.elapsed() > STEADY {
+            self.backoff.reset();
+        }
+        sleep(self.backoff.next_wait()).await;
+        self.child = spawn(&self.dir, &self.part).ok();
+        self.stdin = self.child.as_mut().and_then(|child| child.stdin.take());
+        self.since = Instant::now();
+    }
+
+    /// Tells it to end, and waits until it has. It hears of every further SIGTERM; one that takes too long is killed.
+    async fn end(&mut self, asked: &mut Asked) {
+        let Some(child) = &mut self.child else { return };
+        let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let signal = |signal| pid.is_some_and(|pid| kill_process(pid, signal).is_ok());
+        signal(Signal::TERM);
+        // One that was stopped would not notice.
+        signal(Signal::CONT);
+        let late = sleep(ENDS_WITHIN);
+        tokio::pin!(late);
+        let mut is_killed = false;
+        loop {
+            tokio::select! {
+                _status = child.wait() => return,
+                () = asked.terminated_again() => {
+                    signal(Signal::TERM);
+                }
+                () = &mut late, if !is_killed => {
+                    signal(Signal::KILL);
+                    is_killed = true;
+                }
+            }
+        }
+    }
+}
+
+fn spawn(dir: &Path, part: &Part) -> io::Result<Child> {
+    let mut command = Command::new(&part.program);
+    command.args(&part.args).stdin(Stdio::piped()).stderr(log(dir, &part.name)?);
+    command.stdout(if part.name == "agq" { Stdio::piped() } else { Stdio::null() });
+    for name in settings_of_others() {
+        command.env_remove(name);
+    }
+    command.spawn()
+}

@@ -1,0 +1,90 @@
+//! What a keeper and its parts write into their logs while they are being started.
+
+use std::{
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use super::place::{Spec, log_path};
+
+/// Most lines that are shown.
+const MOST_LINES: usize = 20;
+/// Lines of a usage error that say nothing about its cause.
+const EMPTY_WORDS: [&str; 2] = ["Usage: ", "For more information, try "];
+
+/// Places in logs.
+pub(super) struct Words(Vec<(PathBuf, u64)>);
+
+impl Words {
+    /// The ends of the logs as they are now. The keeper's is the last: it says least.
+    pub(super) fn from_now_on(dir: &Path, spec: &Spec) -> Self {
+        let names = spec.parts.iter().map(|part| part.name.as_str()).chain(["keeper"]);
+        let end = |path: PathBuf| {
+            let length = path.metadata().map_or(0, |about| about.len());
+            (path, length)
+        };
+        Self(names.map(|name| end(log_path(dir, name))).collect())
+    }
+
+    /// What the first that has written anything has written since.
+    pub(super) fn since(&self) -> String {
+        let said = self.0.iter().map(|(path, from)| telling(&text_from(path, *from)));
+        let mut said = said.filter(|said| !said.is_empty());
+        said.next().unwrap_or_else(|| {
+            let dir = self.0.first().and_then(|(path, _)| path.parent()).unwrap_or(Path::new("/"));
+            format!("it said nothing, not even in the logs in {}", dir.display())
+        })
+    }
+}
+
+fn text_from(path: &Path, from: u64) -> String {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        file.seek(SeekFrom::Start(from))?;
+        file.read_to_end(&mut bytes)
+    });
+    // A log that cannot be read says nothing.
+    read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// The lines that may say why something failed, below each other.
+fn telling(text: &str) -> String {
+    let is_telling = |line: &&str| {
+        !line.trim().is_empty()
+            && !line.contains(" INFO ")
+            && !EMPTY_WORDS.iter().any(|words| line.starts_with(words))
+    };
+    let lines: Vec<&str> = text.lines().filter(is_telling).map(str::trim_end).collect();
+    lines[lines.len().saturating_sub(MOST_LINES)..].join("\n  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::place::Part, Spec, Words, telling};
+
+    #[test]
+    fn a_usage_error_is_shown_without_what_says_nothing() {
+        let text = "error: unexpected argument '--no-such' found\n\n  tip: a similar argument exists: '--no-tcp'\n\n\
+                    Usage: agq --end-with-stdin <COMMAND>\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            telling(text),
+            "error: unexpected argument '--no-such' found\n    tip: a similar argument exists: '--no-tcp'"
+        );
+        assert_eq!(telling("2026-01-01T00:00:00Z  INFO agq: started\n"), "");
+    }
+
+    #[test]
+    fn what_was_said_before_does_not_count_and_the_keeper_comes_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+        log("agq.log", "an old error\n");
+        let part = Part { name: "agq".into(), program: "agq".into(), args: Vec::new() };
+        let words = Words::from_now_on(dir.path(), &Spec { parts: vec![part] });
+        assert!(words.since().starts_with("it said nothing"));
+        log("keeper.log", "agx: agq does not listen\n");
+        assert_eq!(words.since(), "agx: agq does not listen");
+        log("agq.log", "an old error\nthe cause\n");
+        assert_eq!(words.since(), "the cause");
+    }
+}

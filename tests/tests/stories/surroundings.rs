@@ -1,0 +1,252 @@
+//! What surrounds a command: signals, descriptors, variables, a home directory, other commands at the same time.
+
+use std::{
+    io::Read,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use e2e::{Lab, Ran, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::process_of;
+
+/// A task that says that it runs, and does so until the file `go` is there.
+const WAITS: &str = "sh -c 'touch runs; until test -e go || ! test -e runs; do sleep 0.02; done; echo {}'";
+
+/// agx with no agq said.
+fn agx(lab: &Lab, args: &[&str]) -> Command {
+    let mut command = lab.command("agx");
+    command.env("TMPDIR", tmp(lab)).env_remove("AGQ_SESSION_KEY").args(args);
+    command
+}
+
+fn tmp(lab: &Lab) -> PathBuf {
+    let tmp = lab.path().join("tmp");
+    std::fs::create_dir_all(&tmp).unwrap();
+    tmp
+}
+
+fn left_behind(lab: &Lab) -> usize {
+    std::fs::read_dir(tmp(lab)).unwrap().count()
+}
+
+fn ran(mut command: Command) -> Ran {
+    Ran::from(command.output().unwrap())
+}
+
+fn started(lab: &Lab, mut command: Command) -> Child {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the job runs", || lab.path().join("runs").exists().then_some(()));
+    child
+}
+
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+fn pid(child: &Child) -> i32 {
+    child.id().cast_signed()
+}
+
+/// What `agx up` started; it is ended with the test.
+struct Up<'l>(&'l Lab);
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        // It may have been ended already.
+        let _ended = ran(agx(self.0, &["down"]));
+    }
+}
+
+const UP: [&str; 6] = ["up", "--", "--port", "0", "--http", "off"];
+
+fn home(lab: &Lab) -> PathBuf {
+    lab.path().join("agx-home")
+}
+
+#[test]
+fn a_terminal_that_closes_ends_a_map_and_its_directory() {
+    let lab = Lab::on_files();
+    let child = started(&lab, agx(&lab, &["map", "--", WAITS, ":::", "a"]));
+    assert_eq!(left_behind(&lab), 1);
+    signal(pid(&child), Signal::HUP);
+    Ran::from(child.wait_with_output().unwrap()).expect(130);
+    assert_eq!(left_behind(&lab), 0);
+}
+
+#[test]
+fn what_ignores_the_end_of_the_terminal_goes_on() {
+    let lab = Lab::on_files();
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+    let map = agx(&lab, &["map", "--", WAITS, ":::", "a"]);
+    nohup.arg(map.get_program()).args(map.get_args()).current_dir(lab.path());
+    for (name, value) in map.get_envs() {
+        match value {
+            Some(value) => nohup.env(name, value),
+            None => nohup.env_remove(name),
+        };
+    }
+    let child = started(&lab, nohup);
+    signal(pid(&child), Signal::HUP);
+    lab.file("go", "");
+    assert_eq!(Ran::from(child.wait_with_output().unwrap()).expect(0).out, "a\n");
+}
+
+#[test]
+fn a_worker_that_is_stopped_does_not_hold_up_the_end() {
+    let lab = Lab::on_files();
+    let child = started(&lab, agx(&lab, &["map", "--", WAITS, ":::", "a"]));
+    let agw = process_of("agw", &tmp(&lab)).unwrap();
+    signal(agw, Signal::STOP);
+    signal(pid(&child), Signal::TERM);
+    Ran::from(child.wait_with_output().unwrap()).expect(130);
+    assert!(e2e::is_gone(agw));
+    assert_eq!(left_behind(&lab), 0);
+}
+
+#[test]
+fn a_second_signal_ends_a_map_whose_output_nobody_reads() {
+    let lab = Lab::on_files();
+    let mut map = agx(&lab, &["map", "--", "sh -c 'head -c 1000000 /dev/zero # {}'", ":::", "a"]);
+    let mut child = map.stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    // More is being written than a pipe holds.
+    eventually("it ends", || {
+        // It may have ended already.
+        let _gone = kill_process(Pid::from_child(&child), Signal::TERM);
+        child.try_wait().unwrap()
+    });
+}
+
+#[test]
+fn the_signal_that_ended_a_worker_is_told() {
+    let lab = Lab::on_files();
+    lab.file("inputs", &(1..=40).map(|n| format!("{n}\n")).collect::<String>());
+    let script = "sh -c 'test $0 -gt 1 || kill -TERM $PPID' {}";
+    let told = ran(agx(&lab, &["map", "-j", "1", "-a", "inputs", "--", script])).expect(2).err;
+    assert!(told.contains("agw of this command has ended: SIGTERM or SIGINT asked it to end"), "{told}");
+    assert!(told.contains("kill $PPID") && !told.contains("INFO"), "{told}");
+    let killed = ran(agx(&lab, &["map", "--", "sh -c 'kill -KILL $PPID # {}'", ":::", "a"])).expect(2).err;
+    assert!(killed.contains("agw of this command has ended: signal 9 (SIGKILL) ended it"), "{killed}");
+}
+
+#[test]
+fn of_several_that_start_at_once_one_runs_and_can_be_ended() {
+    let lab = Lab::on_files();
+    let _up = Up(&lab);
+    let mut starting = Vec::new();
+    for _ in 0..5 {
+        let mut up = agx(&lab, &UP);
+        starting.push(up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    }
+    let ended: Vec<Ran> =
+        starting.into_iter().map(|child| Ran::from(child.wait_with_output().unwrap())).collect();
+    let (well, others): (Vec<&Ran>, Vec<&Ran>) = ended.iter().partition(|ran| ran.code == 0);
+    assert_eq!(well.len(), 1, "{ended:?}");
+    for other in others {
+        assert!(other.code == 2 && other.err.contains("is kept running"), "{other:?}");
+    }
+    assert_eq!(ran(agx(&lab, &["map", "--", "echo", ":::", "a"])).expect(0).out, "a\n");
+    ran(agx(&lab, &["down"])).expect(0);
+    for name in ["agq", "agw", "agx"] {
+        assert_eq!(process_of(name, &home(&lab)), None, "{name}");
+    }
+}
+
+#[test]
+fn whoever_connects_to_the_keeper_and_says_nothing_holds_up_nothing() {
+    let lab = Lab::on_files();
+    let _up = Up(&lab);
+    ran(agx(&lab, &UP)).expect(0);
+    let _silent = UnixStream::connect(home(&lab).join("local/keeper.sock")).unwrap();
+    let agw = process_of("agw", &home(&lab)).unwrap();
+    signal(agw, Signal::KILL);
+    eventually("another worker runs", || (process_of("agw", &home(&lab))? != agw).then_some(()));
+    ran(agx(&lab, &["down"])).expect(0);
+}
+
+#[test]
+fn what_goes_on_in_the_background_keeps_nothing_open() {
+    let lab = Lab::on_files();
+    let _up = Up(&lab);
+    let up = agx(&lab, &UP);
+    let mut shell = Command::new("bash");
+    // It comes back only when nobody has the pipe of $(…) any more.
+    shell.args(["-c", "exec 9>held; flock 9; said=$(\"$@\") || exit; exec 9>&-; flock -n held true", "bash"]);
+    shell.arg(up.get_program()).args(up.get_args()).current_dir(lab.path());
+    shell.env("AGX_HOME", home(&lab)).env_remove("AGQ_SESSION_KEY").env_remove("AGX_PROFILE");
+    ran(shell).expect(0);
+}
+
+#[test]
+fn a_start_that_fails_says_why() {
+    let lab = Lab::on_files();
+    let mut up = agx(&lab, &UP);
+    let _up = Up(&lab);
+    // An address is no option of agq.
+    up.env("AGQ_ADDR", "127.0.0.1:1");
+    let up = ran(up).expect(0);
+    assert!(up.err.contains("says 127.0.0.1:1: that wins over the profile 'local'"), "{}", up.err);
+    ran(agx(&lab, &["down"])).expect(0);
+    let said = |option: &str| ran(agx(&lab, &["up", "--", option])).expect(2).err;
+    let unknown = said("--no-such-option");
+    assert!(unknown.contains("unexpected argument '--no-such-option'"), "{unknown}");
+    let twice = ran(agx(&lab, &["up", "--", "--data-dir", "x"])).expect(2).err;
+    assert!(twice.contains("'--data-dir <DIR>' cannot be used multiple times"), "{twice}");
+    let mut long = agx(&lab, &UP);
+    long.env("AGX_HOME", lab.path().join("x".repeat(100)));
+    let long = ran(long).expect(2).err;
+    assert!(long.contains("the path of a socket") && long.contains("choose a shorter AGX_HOME"), "{long}");
+}
+
+#[test]
+fn a_home_that_is_none_and_variables_that_are_empty_say_nothing() {
+    let lab = Lab::on_files();
+    for home in ["/dev/null", "/nonexistent", ""] {
+        let mut map = agx(&lab, &["map", "--", "echo", ":::", "a"]);
+        map.env_remove("AGX_HOME").env("HOME", home);
+        let ran = ran(map).expect(0);
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("a\n", ""), "{home}");
+    }
+    let empty = [
+        "AGQ_ADDR",
+        "AGX_PROFILE",
+        "AGQ_SESSION_KEY_FILE",
+        "AGQ_CA",
+        "AGQ_CERT",
+        "AGQ_KEY_FILE",
+        "AGQ_URL",
+        "AGQ_SESSION_KEY",
+    ];
+    let mut map = agx(&lab, &["map", "--", "echo", ":::", "a"]);
+    map.envs(empty.map(|name| (name, "")));
+    assert_eq!(ran(map).expect(0).out, "a\n");
+    // As Kubernetes sets them where a service is called agq.
+    let mut linked = agx(&lab, &["map", "--", "echo", ":::", "a"]);
+    linked.envs([("AGQ_PORT", "tcp://10.0.0.1:6380"), ("AGQ_SERVICE_HOST", "10.0.0.1")]);
+    assert_eq!(ran(linked).expect(0).out, "a\n");
+}
+
+#[test]
+fn down_says_what_it_waits_for() {
+    let lab = Lab::on_files();
+    let _up = Up(&lab);
+    ran(agx(&lab, &UP)).expect(0);
+    let map = started(&lab, agx(&lab, &["map", "--", WAITS, ":::", "a"]));
+    let mut down = agx(&lab, &["down"]);
+    let log = lab.path().join("down.log");
+    let mut down = down.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    eventually("it says so", || {
+        let said = std::fs::read_to_string(&log).unwrap();
+        said.contains("waiting for the jobs that its worker runs").then_some(())
+    });
+    lab.file("go", "");
+    assert!(down.wait().unwrap().success());
+    // Its agq is gone, with the result or without.
+    signal(pid(&map), Signal::INT);
+    drop(map.wait_with_output().unwrap());
+}
