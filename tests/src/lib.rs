@@ -5,6 +5,7 @@
 mod agq;
 mod agw;
 mod lab;
+mod pooler;
 mod postgres;
 mod proxy;
 mod schema;
@@ -13,6 +14,7 @@ mod wait;
 pub use agq::{Agq, Limit};
 pub use agw::Agw;
 pub use lab::{Lab, Ran};
+pub use pooler::Pooler;
 pub use postgres::{Database, FOR_TESTS, Postgres, SHARED};
 pub use proxy::Proxy;
 pub use wait::{eventually, is_gone, within};

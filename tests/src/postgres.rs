@@ -70,16 +70,7 @@ impl Postgres {
     fn start_at(settings: &[&str], port: Option<u16>, library: Option<&Path>) -> Self {
         let bin =
             Self::programs().expect("PostgreSQL is installed: `cargo xtask` sees to that on Debian, as root");
-        let dir = tempfile::Builder::new()
-            .prefix("agenix-pg-")
-            .tempdir()
-            .expect("a temporary directory can be made");
-        if geteuid().is_root() {
-            chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
-        }
-        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let preloaded = library.map(Path::to_owned);
-        let mut cluster = Self { server: None, dir, bin, settings, port, preloaded };
+        let mut cluster = Self::empty(bin, settings, port, library);
         let mut init = cluster.unprivileged("initdb");
         init.args([
             "--auth=trust",
@@ -93,6 +84,33 @@ impl Postgres {
         succeed(init.arg(cluster.dir.path().join("data")));
         cluster.start_again();
         cluster
+    }
+
+    /// A place for a cluster, without one.
+    fn empty(bin: PathBuf, settings: &[&str], port: Option<u16>, library: Option<&Path>) -> Self {
+        let dir = tempfile::Builder::new()
+            .prefix("agenix-pg-")
+            .tempdir()
+            .expect("a temporary directory can be made");
+        if geteuid().is_root() {
+            chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("root may give a directory away");
+        }
+        let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        let preloaded = library.map(Path::to_owned);
+        Self { server: None, dir, bin, settings, port, preloaded }
+    }
+
+    /// Starts a standby of it, which follows it and takes no writes.
+    pub fn standby(&self) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = Some(free.expect("there is a free port").port());
+        let mut standby = Self::empty(self.bin.clone(), &[], port, None);
+        let mut copy = standby.unprivileged("pg_basebackup");
+        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--username", USER]);
+        copy.arg("--host").arg(self.dir.path()).arg("--port").arg(self.port.unwrap_or(5432).to_string());
+        succeed(copy.arg("--pgdata").arg(standby.dir.path().join("data")));
+        standby.start_again();
+        standby
     }
 
     /// Starts it again with a certificate and its key, PEM: from then on it speaks TLS by TCP with whoever asks for it.
@@ -184,9 +202,7 @@ impl Postgres {
     fn unprivileged(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.current_dir(self.dir.path()).stdin(Stdio::null());
-        if geteuid().is_root() {
-            command.uid(NOBODY).gid(NOBODY);
-        }
+        unprivileged(&mut command);
         command
     }
 }
@@ -234,6 +250,13 @@ impl Database {
         let mut command = client(&bin, &self.socket, program);
         command.env("PGDATABASE", &self.name);
         command
+    }
+}
+
+/// Has a command run as somebody who is not root: servers of databases refuse to.
+pub(crate) fn unprivileged(command: &mut Command) {
+    if geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
     }
 }
 

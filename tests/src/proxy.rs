@@ -1,5 +1,5 @@
 //! A TCP proxy before agq that treats connections as a bad network does: it cuts them anywhere, holds them up, slows them
-//! down. It never loses or changes bytes of a connection that lives.
+//! down, strands them, and leads new ones elsewhere. It never loses or changes bytes of a connection that lives.
 
 use std::{
     io::{Read, Write},
@@ -26,7 +26,7 @@ pub struct Proxy {
 
 /// What all connections share.
 struct Road {
-    to: String,
+    to: Mutex<String>,
     links: Mutex<Vec<Arc<Link>>>,
     weather: Mutex<Weather>,
     /// The weather is better.
@@ -46,6 +46,8 @@ struct Link {
     client: TcpStream,
     server: TcpStream,
     left: Mutex<Option<usize>>,
+    /// Nothing comes through any more, and neither side is told.
+    is_stranded: AtomicBool,
 }
 
 impl Proxy {
@@ -55,7 +57,7 @@ impl Proxy {
         let address = listener.local_addr().expect("a listener has an address");
         let weather = Weather { rng, is_cut_off: false, held_until: None, delay: Duration::ZERO };
         let road = Arc::new(Road {
-            to,
+            to: Mutex::new(to),
             links: Mutex::default(),
             weather: Mutex::new(weather),
             cleared: Condvar::new(),
@@ -75,6 +77,19 @@ impl Proxy {
     pub fn cut_all(&self) -> usize {
         let links = lock(&self.road.links);
         links.iter().for_each(|link| link.cut());
+        links.len()
+    }
+
+    /// Leads connections to this address from now on; those that are open stay where they are.
+    pub fn lead_to(&self, to: String) {
+        *lock(&self.road.to) = to;
+    }
+
+    /// Carries nothing more by the connections of now, and closes none of them: their peer is gone without a word. New ones
+    /// are carried. How many there were.
+    pub fn strand_all(&self) -> usize {
+        let links = lock(&self.road.links);
+        links.iter().for_each(|link| link.is_stranded.store(true, Ordering::Relaxed));
         links.len()
     }
 
@@ -173,12 +188,13 @@ fn accept(listener: &TcpListener, road: &Arc<Road>) {
 
 /// Carries the bytes of one connection to its end.
 fn serve(road: &Road, client: TcpStream) {
-    let Ok(server) = TcpStream::connect(&road.to) else { return };
+    let to = lock(&road.to).clone();
+    let Ok(server) = TcpStream::connect(to) else { return };
     let no_delay = client.set_nodelay(true).and_then(|()| server.set_nodelay(true));
     if no_delay.is_err() {
         return;
     }
-    let link = Arc::new(Link { client, server, left: Mutex::default() });
+    let link = Arc::new(Link { client, server, left: Mutex::default(), is_stranded: AtomicBool::default() });
     lock(&road.links).push(Arc::clone(&link));
     if road.is_closed.load(Ordering::Relaxed) {
         link.cut();
@@ -195,10 +211,16 @@ fn carry(road: &Road, link: &Link, mut from: &TcpStream, mut to: &TcpStream) {
     let mut chunk = vec![0; CHUNK];
     while let Ok(read @ 1..) = from.read(&mut chunk) {
         road.hold();
+        if link.is_stranded.load(Ordering::Relaxed) {
+            continue;
+        }
         let allowed = link.allowed(read);
         if to.write_all(&chunk[..allowed]).is_err() || allowed < read {
             return link.cut();
         }
+    }
+    if link.is_stranded.load(Ordering::Relaxed) {
+        return;
     }
     // What comes the other way may still be under way.
     let _gone = to.shutdown(Shutdown::Write);

@@ -23,6 +23,8 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
 const OF_NODES: &str = "test(/^nodes::/)";
 /// Stories in a browser, which are about agq's own pages, wherever it keeps everything.
 const OF_A_BROWSER: &str = "test(/^http::browser::/)";
+/// Stories with pgbouncer between agq and PostgreSQL.
+const OF_A_POOLER: &str = "test(/^nodes::pooled::/)";
 /// Stories about files, which PostgreSQL has its own ways for.
 const OF_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data)";
 
@@ -31,7 +33,8 @@ pub(crate) fn stories(report: &mut Report, filter: Option<&str>) -> anyhow::Resu
     let cluster = tools::postgres(report);
     let nodes = if cluster.is_some() { "none()" } else { OF_NODES };
     let browser = if tools::browser(report) { "none()" } else { OF_A_BROWSER };
-    must(&mut nextest(report, filter, &format!("{nodes} | {browser}"), cluster.as_ref())?)
+    let pooler = if tools::pooler(report) { "none()" } else { OF_A_POOLER };
+    must(&mut nextest(report, filter, &format!("{nodes} | {browser} | {pooler}"), cluster.as_ref())?)
 }
 
 /// The same stories, where agq keeps everything in PostgreSQL.

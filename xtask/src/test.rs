@@ -31,7 +31,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         let mut nextest =
             cargo(&["nextest", "run", "--workspace", "--exclude", "e2e", "--all-features", "--locked"]);
         if cluster.is_none() {
-            nextest.args(["-E", "not test(on_postgres)"]);
+            nextest.args(["-E", "not (test(on_postgres) | test(/^store::postgres::/))"]);
         }
         must(nextest.envs(cluster.as_ref().map(|cluster| (SHARED, cluster.path()))))
     })?;

@@ -44,6 +44,12 @@ pub(crate) fn browser(report: &mut Report) -> bool {
     debian_program(report, "chromedriver", "chromium-driver")
 }
 
+/// Makes sure that there is a pgbouncer; whether there is in the end. Debian puts it where only root looks.
+pub(crate) fn pooler(report: &mut Report) -> bool {
+    answers(Path::new("/usr/sbin/pgbouncer"), &["--version"])
+        || debian_program(report, "pgbouncer", "pgbouncer")
+}
+
 /// Makes sure that there is a program of a Debian package; whether there is one in the end.
 pub(crate) fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
     if answers(Path::new(program), &["--version"]) {

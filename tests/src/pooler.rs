@@ -1,0 +1,68 @@
+//! A real pgbouncer before a PostgreSQL, on a port of its own.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use crate::{Postgres, eventually, postgres::unprivileged};
+
+/// A running pgbouncer. It ends when this is dropped.
+pub struct Pooler {
+    server: Child,
+    port: u16,
+    _dir: TempDir,
+}
+
+impl Pooler {
+    /// Starts one with this `pool_mode`, and nothing else than what it needs.
+    pub fn start(to: &Postgres, mode: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = free.expect("there is a free port").port();
+        let server = to.address().replace(':', " port=");
+        let settings = format!(
+            "[databases]\n* = host={server} user=agq\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             auth_type = any\npool_mode = {mode}\nunix_socket_dir =\n"
+        );
+        let file = dir.path().join("pgbouncer.ini");
+        fs::write(&file, settings).expect("the directory can be written");
+        for (path, mode) in [(dir.path(), 0o755), (&file, 0o644)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        }
+        let mut command = Command::new(program());
+        unprivileged(command.arg("--quiet").arg(&file).current_dir(dir.path()));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let server =
+            command.spawn().expect("pgbouncer is installed: `cargo xtask` sees to that on Debian, as root");
+        let mut is_ready = to.client("pg_isready");
+        is_ready.env("PGHOST", "127.0.0.1").env("PGPORT", port.to_string()).arg("--quiet");
+        eventually("an answer of pgbouncer", || {
+            is_ready.status().is_ok_and(|status| status.success()).then_some(())
+        });
+        Self { server, port, _dir: dir }
+    }
+
+    /// How a client reaches a database by it.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://agq@127.0.0.1:{}/{database}", self.port)
+    }
+}
+
+impl Drop for Pooler {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.server.kill();
+        let _ended = self.server.wait();
+    }
+}
+
+/// Where it is: on PATH, or where Debian puts what users do not call.
+fn program() -> &'static str {
+    let debians = "/usr/sbin/pgbouncer";
+    if fs::exists(debians).unwrap_or_default() { debians } else { "pgbouncer" }
+}
