@@ -31,6 +31,7 @@ mod server;
 pub mod simulation;
 mod store;
 mod telemetry;
+mod unseen;
 
 use std::{
     io::{IsTerminal, Write},

@@ -11,6 +11,7 @@ use agenix_rules::{
     job::{self, Job, Outcome, State},
     worker::{self, Standing, Worker},
 };
+use futures_util::future::join;
 use tracing::{error, info, warn};
 
 use crate::{
@@ -20,6 +21,7 @@ use crate::{
     house::{House, is_connection, node_of},
     keys,
     store::{JobRule, Keep, Promise},
+    unseen::Watch,
 };
 
 /// Longest time between two rounds: how late a retry or a lost worker may be noticed, and how much a crash may forget
@@ -37,32 +39,32 @@ const MAX_PRUNE_STEPS: usize = 20;
 /// Makes its rounds until it is dropped.
 pub(crate) async fn run(house: Arc<House>) {
     let round = LONGEST_ROUND_MS.min(house.settings.heartbeat_interval_ms / 4).max(10);
-    let mut listening_since = house.clock.now();
-    let mut last_round = listening_since;
+    let watch = Watch::new(house.clock.now(), house.settings.heartbeat_interval_ms);
+    let watching = async {
+        loop {
+            house.clock.sleep(Duration::from_millis(round)).await;
+            watch.look(house.clock.now());
+        }
+    };
+    join(make_rounds(&house, &watch, round), watching).await;
+}
+
+async fn make_rounds(house: &House, watch: &Watch, round: u64) {
     // It may have been set back while agq was away.
     let mut was_set_back = true;
-    let mut unseen_ms = 0;
     let mut leads = house.store.leads();
     loop {
         // Between two rounds the clock may have gone forward and back again.
         let (latest, now) = house.clock.latest_and_now();
-        let passed_ms = now.ms_since(last_round);
-        if passed_ms > house.settings.heartbeat_interval_ms.max(LONGEST_ROUND_MS * 2) {
-            // The machine slept, or the clock was set: nobody could be heard meanwhile.
-            info!(
-                ms = passed_ms,
-                "time has passed unseen; it counts neither against workers nor against attempts"
-            );
-            (listening_since, unseen_ms) = (now, unseen_ms + passed_ms);
-        }
+        watch.look(now);
         if now < latest {
             warn!(
                 ms = latest.ms_since(now),
                 "the clock was set back; the silence of workers and what jobs wait for count from now"
             );
-            (listening_since, was_set_back) = (now, true);
+            watch.listen_from(now);
+            was_set_back = true;
         }
-        last_round = now;
         house.backups.forget_unread(now);
         if !house.store.leads() {
             // Another agq sees to it.
@@ -72,37 +74,41 @@ pub(crate) async fn run(house: Arc<House>) {
         }
         if !leads {
             // What the one before knew is not known here: it is as if agq had just started.
-            (leads, listening_since, unseen_ms, was_set_back) = (true, now, 0, true);
+            watch.excused(u64::MAX);
+            watch.listen_from(now);
+            (leads, was_set_back) = (true, true);
         }
+        let unseen_ms = watch.unseen_ms();
         if unseen_ms > 0 {
-            match excuse(&house, unseen_ms).await {
-                Ok(()) => unseen_ms = 0,
+            match excuse(house, unseen_ms).await {
+                Ok(()) => watch.excused(unseen_ms),
                 Err(error) => error!(%error, "attempts could not be excused; the next round tries again"),
             }
         }
         if was_set_back {
-            match reckon_anew(&house).await {
+            match reckon_anew(house).await {
                 Ok(()) => was_set_back = false,
                 Err(error) => {
                     error!(%error, "what jobs wait for could not be reckoned anew; the next round tries again");
                 }
             }
         }
-        if let Err(error) = make_round(&house, listening_since).await {
+        if let Err(error) = make_round(house, watch).await {
             error!(%error, "a round of the reaper failed; the next one tries again");
         }
         house.clock.sleep(Duration::from_millis(round)).await;
     }
 }
 
-async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), CommandError> {
-    bury_silent_workers(house, listening_since).await?;
-    take_jobs_of_the_gone(house).await?;
+async fn make_round(house: &House, watch: &Watch) -> Result<(), CommandError> {
+    // What waits for its time does not wait for the rest of the round.
     for _step in 0..MAX_DUE_STEPS {
         if wake_due(house, MAX_DUE).await? < MAX_DUE {
             break;
         }
     }
+    bury_silent_workers(house, watch).await?;
+    take_jobs_of_the_gone(house).await?;
     limits::wake_waiting(house).await?;
     schedule::run_due(house).await?;
     workflow::advance_all(house).await?;
@@ -123,10 +129,11 @@ async fn make_round(house: &House, listening_since: Timestamp) -> Result<(), Com
 }
 
 /// Workers that were not heard of in time are dead; their jobs go to others (seed 000 §5.3).
-async fn bury_silent_workers(house: &House, listening_since: Timestamp) -> Result<(), CommandError> {
+async fn bury_silent_workers(house: &House, watch: &Watch) -> Result<(), CommandError> {
     let silence_ms = house.settings.silence_ms();
     for worker in house.store.worker_records().await? {
         let now = house.clock.now();
+        let listening_since = watch.look(now);
         if worker.standing == Standing::Dead {
             forget_dead_worker(house, &worker, now).await?;
             continue;
@@ -169,17 +176,17 @@ async fn forget_dead_worker(house: &House, worker: &Worker, now: Timestamp) -> R
 
 /// Jobs in the name of workers that are dead or gone go to others. A crash may have come between a death and this.
 async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
+    // In this order: a node that comes after they were read is not missed among those that are there.
+    let workers = if house.store.node().is_some() { house.store.worker_records().await? } else { Vec::new() };
+    let holders = house.store.holders().await?;
     let nodes = house.store.nodes().await?;
-    if nodes.is_some() {
-        for worker in house.store.worker_records().await? {
-            let connection =
-                worker.connection.filter(|connection| is_at_a_gone_node(connection, nodes.as_ref()));
-            if let Some(connection) = connection {
-                detach(house, &worker.worker_id, &connection).await?;
-            }
+    for worker in workers {
+        let connection = worker.connection.filter(|connection| is_at_a_gone_node(connection, nodes.as_ref()));
+        if let Some(connection) = connection {
+            detach(house, &worker.worker_id, &connection).await?;
         }
     }
-    for holder in house.store.holders().await? {
+    for holder in holders {
         if is_connection(&holder) {
             if is_at_a_gone_node(&holder, nodes.as_ref()) {
                 hand_back_all(house, &holder).await?;
