@@ -228,6 +228,22 @@ pub(crate) enum PopReply {
 }
 
 impl Settings {
+    /// The settings that have to be the same at all nodes, which share jobs and workers: names as
+    /// the command line has them, and seconds.
+    pub(crate) fn that_nodes_share(&self) -> String {
+        let seconds = |ms: u64| std::time::Duration::from_millis(ms).as_secs_f64();
+        format!(
+            "heartbeat-interval={} heartbeat-factor={} job-timeout={} start-timeout={} keep-ended={} keep-dead={} keep-ended-count={}",
+            seconds(self.heartbeat_interval_ms),
+            self.heartbeat_factor,
+            seconds(self.job_timeout_ms),
+            seconds(self.start_timeout_ms),
+            seconds(self.keep_ended_ms),
+            seconds(self.keep_dead_ms),
+            self.keep_ended_count,
+        )
+    }
+
     /// How long a worker may be silent, in milliseconds.
     pub(crate) fn silence_ms(&self) -> u64 {
         self.heartbeat_interval_ms.saturating_mul(u64::from(self.heartbeat_factor))

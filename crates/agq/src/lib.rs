@@ -194,7 +194,7 @@ async fn open(config: &Config) -> anyhow::Result<(Arc<House>, Vec<Work>)> {
             let (others, outgoing) = mpsc::channel(MOST_OUTGOING);
             house.hub.tell_others(others);
             let at_home = Arc::downgrade(&house);
-            store.join(outgoing, move |channel, payload| {
+            store.join(&config.settings.that_nodes_share(), outgoing, move |channel, payload| {
                 if let Some(house) = at_home.upgrade() {
                     herald::hear(&house, &channel, &payload);
                 }

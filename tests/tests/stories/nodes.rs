@@ -1,6 +1,8 @@
 //! Several agq on one PostgreSQL: nodes. Clients and workers are at any of them.
 
+mod failover;
 mod moving;
+mod pooled;
 
 use std::{
     collections::BTreeSet,

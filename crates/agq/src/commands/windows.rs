@@ -190,7 +190,8 @@ async fn worker_part(house: &House, id: &str, part: &str) -> Result<Window, Comm
     let rest = |ms: u64| Some(ms.saturating_sub(silent)).filter(|left| *left > 0);
     Ok(match part {
         "alive" => {
-            let left = rest(house.settings.silence_ms()).filter(|_| worker.standing == Standing::Active);
+            let silence_ms = worker.silence_ms.unwrap_or_else(|| house.settings.silence_ms());
+            let left = rest(silence_ms).filter(|_| worker.standing == Standing::Active);
             left.map(|left| (Shown::Text((worker.last_seen_at.0 / 1000).to_string()), Some(left)))
         }
         "stats" => worker.stats.zip(rest(STATS_MS)).map(|(stats, left)| (Shown::Text(stats), Some(left))),

@@ -41,8 +41,12 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
     let (connection, now, text) =
         (caller.connection.clone(), house.clock.now(), documents::to_json(&registration));
-    let rule =
-        move |known: Option<&Worker>| worker::registered(known, &registration, &connection, now).map(Some);
+    // Another agq with other settings may be the one that looks who fell silent.
+    let silence_ms = Some(house.settings.silence_ms());
+    let rule = move |known: Option<&Worker>| {
+        let registered = worker::registered(known, &registration, &connection, now)?;
+        Ok(Some(Worker { silence_ms, ..registered }))
+    };
     house.store.decide_worker(&worker_id, Promise::Durable, Some(text), Box::new(rule)).await??;
     if is_new_run {
         house.reputation.forget(&worker_id);

@@ -1,6 +1,6 @@
 //! Whether agq is well, what it can do, and its figures.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -14,11 +14,14 @@ use super::{
     answer::{Answer, ok, with_status},
     asked::Guest,
 };
-use crate::commands::prometheus;
+use crate::{commands::prometheus, store::StoreError};
+
+/// How long a probe waits for the store.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
 /// `GET /health`: it runs, and whether its store answers.
 pub(super) async fn health(State(desk): State<Arc<Desk>>) -> Answer {
-    let is_well = desk.house.store.totals().await.is_ok();
+    let is_well = store_state(&desk).await.is_ok();
     let word = if is_well { "ok" } else { "degraded" };
     Ok(ok(&json!({
         "status": word,
@@ -28,10 +31,18 @@ pub(super) async fn health(State(desk): State<Arc<Desk>>) -> Answer {
     })))
 }
 
+/// Whether the store can do its work, told in time also where it does not answer: an orchestrator
+/// that gets no answer takes the process for dead, and ends all of them while the database is away.
+async fn store_state(desk: &Desk) -> Result<(), StoreError> {
+    let state = desk.house.clock.within(LONGEST_LOOK, desk.house.store.is_well()).await;
+    let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
+    state.unwrap_or_else(|| Err(late()))
+}
+
 /// `GET /ready`: whether it can do what it is asked.
 pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Answer {
-    match desk.house.store.totals().await {
-        Ok(_) => Ok(ok(&json!({"status": "ready"}))),
+    match store_state(&desk).await {
+        Ok(()) => Ok(ok(&json!({"status": "ready"}))),
         Err(error) => {
             let body = json!({"status": "not_ready", "reason": error.to_string()});
             Ok(with_status(StatusCode::SERVICE_UNAVAILABLE, &body))

@@ -261,6 +261,11 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool>;
     /// How many jobs there are and were.
     fn totals(&self) -> Answer<Totals>;
+    /// Answers whether the store can do its work: soon, also where it cannot.
+    fn is_well(&self) -> Answer<()> {
+        let totals = self.totals();
+        Box::pin(async move { totals.await.map(drop) })
+    }
     /// The active jobs of a holder.
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>>;
     /// Everyone who holds jobs.

@@ -51,7 +51,7 @@ impl PostgresStore {
              agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader RESTART IDENTITY; \
              ALTER SEQUENCE agq.turns RESTART; ALTER SEQUENCE agq.key_numbers RESTART";
         sqlx::raw_sql(sql).execute(&store.pool).await?;
-        store.nodes.show(&store.pool).await?;
+        store.nodes.show().await?;
         Ok(store)
     }
 

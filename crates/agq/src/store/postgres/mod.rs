@@ -2,9 +2,10 @@
 //!
 //! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
-//! `schema` makes the tables, `known` remembers the lanes, `seen` workers and plans. `nodes` says who else is there, and `relay` what happens at them; it tells
+//! `access` opens connections, a `line` is one for a purpose of its own, and `faults` says which of them are of no use any more. `schema` makes the tables, `known` remembers the lanes, `seen` workers and plans. `nodes` says who else is there, and `relay` what happens at them; it tells
 //! others the `events`, too. `portable` makes of it what any store can read.
 
+mod access;
 mod actions;
 mod batch;
 #[cfg(feature = "simulation")]
@@ -12,14 +13,17 @@ mod by_hand;
 mod claims;
 mod codec;
 mod events;
+mod faults;
 mod inbox;
 mod keyspace;
 mod known;
+mod line;
 mod nodes;
 mod notes;
 mod numbers;
 mod portable;
 mod pruning;
+mod pulse;
 mod reads;
 mod records;
 mod relay;
@@ -43,21 +47,25 @@ use agenix_rules::worker::Worker;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::ready;
-use sqlx::{
-    Error, PgPool,
-    postgres::{PgConnectOptions, PgPoolOptions},
+use sqlx::{Error, PgPool, postgres::PgConnectOptions};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::JoinSet,
 };
-use tokio::{runtime::Handle, sync::mpsc, task::JoinSet};
 
 use self::{
+    access::Access,
     batch::Batch,
+    faults::explained,
     inbox::{Inbox, Queue},
     known::Known,
     nodes::Nodes,
+    pulse::Pulse,
     relay::{Notice, Relay},
     seen::Seen,
     session::within,
-    writer::{Writer, explained},
+    writer::Writer,
 };
 use super::{Answer, Arrivals, Promise, StoreError, StoredPlan};
 
@@ -65,6 +73,8 @@ pub(crate) use self::portable::{export, import};
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many connections write: one for jobs, one for users' keys.
+const WRITERS: u32 = 2;
 /// Most nodes that write counts of their own: beyond that, some share.
 const SHARDS: i16 = 1024;
 
@@ -103,13 +113,16 @@ impl Settings {
 /// A database, with a writer of this node.
 pub(crate) struct PostgresStore {
     /// `None` once the store is closing.
-    inbox: Option<Inbox>,
-    writer: Option<JoinHandle<()>>,
+    inboxes: Option<Inboxes>,
+    writers: Vec<JoinHandle<()>>,
     pool: PgPool,
+    /// Most long reads at a time: the other connections are left for short ones.
+    long_reads: Arc<Semaphore>,
     runtime: Handle,
     patience: Duration,
     arrivals: Arc<Arrivals>,
     nodes: Arc<Nodes>,
+    pulse: Arc<Pulse>,
     workers_seen: Arc<Seen<WorkerId, Worker>>,
     plans_seen: Arc<Seen<PlanId, StoredPlan>>,
     notices: mpsc::Sender<Notice>,
@@ -118,6 +131,14 @@ pub(crate) struct PostgresStore {
     aside: Mutex<JoinSet<()>>,
     #[cfg(feature = "simulation")]
     under_way: Arc<by_hand::UnderWay>,
+}
+
+/// Where writes are handed in.
+struct Inboxes {
+    jobs: Inbox,
+    /// Users' keys have a writer, a connection and transactions of their own: nobody who wants jobs
+    /// waits for a large command on keys, or for the lock of another node that has one.
+    keys: Inbox,
 }
 
 /// How to connect, and where to, for people.
@@ -131,12 +152,21 @@ fn options(url: &str) -> anyhow::Result<(PgConnectOptions, String)> {
 /// Makes the tables, or brings them to those of this program, and does nothing else. Where they are, for people.
 pub(crate) async fn migrate(url: &str) -> anyhow::Result<String> {
     let (options, place) = options(url)?;
-    bring_up_to_date(&options, &place).await?;
+    bring_up_to_date(options, &place).await?;
     Ok(place)
 }
 
-async fn bring_up_to_date(options: &PgConnectOptions, place: &str) -> anyhow::Result<()> {
-    match schema::migrate(options).await {
+async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Result<()> {
+    let access = Access::new(options, None);
+    let failed = || format!("cannot bring the database {place} up to date");
+    if access.is_pooled_by_transaction().await.map_err(|error| explained(&error)).with_context(failed)? {
+        bail!(
+            "cannot use the database {place}: a pooler hands out its connections by transaction, and agq needs each of its \
+             own for longer. Set pool_mode = session for this database in pgbouncer.ini, or give the address of PostgreSQL itself"
+        );
+    }
+    let mut connection = access.connect().await.map_err(|error| explained(&error)).with_context(failed)?;
+    match schema::migrate(&mut connection).await {
         Ok(()) => Ok(()),
         Err(error) => bail!("cannot bring the database {place} up to date: {}", schema::said(&error)),
     }
@@ -146,48 +176,46 @@ impl PostgresStore {
     /// Connects, and makes the tables where they are missing. `url` is `postgres://USER@HOST/DATABASE`, as libpq knows it.
     pub(crate) async fn open(url: &str, settings: Settings) -> anyhow::Result<Self> {
         let (options, place) = options(url)?;
-        let timeout = settings.timeout.as_millis().to_string();
-        let bounded = options.clone().options([
-            ("statement_timeout", timeout.as_str()),
-            ("idle_in_transaction_session_timeout", timeout.as_str()),
-            // To compile a statement takes a hundred times as long as any of ours.
-            ("jit", "off"),
-        ]);
-        let pool = PgPoolOptions::new()
-            // One is the writer's.
-            .max_connections(settings.connections - 1)
-            .acquire_timeout(CONNECT_TIMEOUT)
-            .connect_lazy_with(bounded);
+        bring_up_to_date(options.clone(), &place).await?;
+        let access = Access::new(options, Some(settings.timeout));
         let arrivals = Arc::new(Arrivals::default());
-        let nodes = Arc::new(Nodes::new(settings.term, settings.patience(), Arc::clone(&arrivals)));
-        bring_up_to_date(&options, &place).await?;
-        let shown = nodes.show(&pool).await.map_err(|error| explained(&error));
+        let nodes = Arc::new(Nodes::new(settings.term, access.clone(), Arc::clone(&arrivals)));
+        let shown = nodes.show().await.map_err(|error| explained(&error));
         shown.with_context(|| format!("cannot use the database {place}"))?;
-        Self::start(pool, nodes, arrivals, settings).context("cannot start the writer")
+        Self::start(&access, nodes, arrivals, settings).context("cannot start the writers")
     }
 
     fn start(
-        pool: PgPool,
+        access: &Access,
         nodes: Arc<Nodes>,
         arrivals: Arc<Arrivals>,
         settings: Settings,
     ) -> anyhow::Result<Self> {
-        let (queue, runtime) = (Arc::new(Queue::default()), Handle::current());
+        let runtime = Handle::current();
+        let pool = access.pool(settings.connections - WRITERS);
         let (notices, told) = mpsc::channel(MOST_NOTICES);
-        let writer = Writer {
-            nodes: Arc::clone(&nodes),
-            notices: notices.clone(),
-            pool: pool.clone(),
-            runtime: runtime.clone(),
-            queue: Arc::clone(&queue),
-            arrivals: Arc::clone(&arrivals),
-            shard: fastrand::i16(0..SHARDS),
-            known: Known::default(),
-            session: None,
-            patience: settings.patience(),
+        let mut writers = Vec::new();
+        let mut start_writer = |name: &str| {
+            let queue = Arc::new(Queue::default());
+            let writer = Writer {
+                access: access.clone(),
+                nodes: Arc::clone(&nodes),
+                notices: notices.clone(),
+                pool: pool.clone(),
+                runtime: runtime.clone(),
+                queue: Arc::clone(&queue),
+                arrivals: Arc::clone(&arrivals),
+                shard: fastrand::i16(0..SHARDS),
+                known: Known::default(),
+                session: None,
+                patience: settings.patience(),
+            };
+            writers.push(std::thread::Builder::new().name(name.into()).spawn(move || writer.work())?);
+            std::io::Result::Ok(Inbox(queue))
         };
-        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || writer.work())?;
+        let inboxes = Inboxes { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
         let relay = Relay {
+            access: access.clone(),
             pool: pool.clone(),
             nodes: Arc::clone(&nodes),
             arrivals: Arc::clone(&arrivals),
@@ -196,36 +224,40 @@ impl PostgresStore {
         let (relay, mut aside) = (Arc::new(relay), JoinSet::new());
         aside.spawn(Arc::clone(&relay).tell(told));
         aside.spawn({
-            let (nodes, pool) = (Arc::clone(&nodes), pool.clone());
-            async move { nodes.beat(&pool).await }
+            let nodes = Arc::clone(&nodes);
+            async move { nodes.beat().await }
         });
-        let (inbox, writer, aside) = (Some(Inbox(queue)), Some(thread), Mutex::new(aside));
-        let patience = settings.patience();
+        let long_reads = usize::try_from((settings.connections - WRITERS) / 2)?;
         Ok(Self {
-            inbox,
-            writer,
+            inboxes: Some(inboxes),
+            writers,
             pool,
+            long_reads: Arc::new(Semaphore::new(long_reads)),
             runtime,
-            patience,
+            patience: settings.patience(),
             arrivals,
             nodes,
+            pulse: Arc::new(Pulse::new(access.clone())),
             workers_seen: Arc::default(),
             plans_seen: Arc::default(),
             notices,
             relay,
-            aside,
+            aside: Mutex::new(aside),
             #[cfg(feature = "simulation")]
             under_way: Arc::default(),
         })
     }
 
-    /// Hears what happens at other nodes, and tells it `tell`; what comes from `outgoing` is told to them. Messages on channels are
+    /// Hears what happens at other nodes, and tells it `tell`; they can compare `settings`, names and values. What comes from `outgoing` is told to them. Messages on channels are
     /// for the hub.
     pub(crate) fn join(
         &self,
+        settings: &str,
         mut outgoing: mpsc::Receiver<(Bytes, Bytes)>,
         tell: impl Fn(Bytes, Bytes) + Send + Sync + 'static,
     ) {
+        let lease = self.relay.settings.term.as_secs_f64();
+        self.nodes.tell_settings(format!("{settings} store-lease={lease}"));
         let (relay, nodes, notices) =
             (Arc::clone(&self.relay), Arc::clone(&self.nodes), self.notices.clone());
         let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
@@ -249,10 +281,33 @@ impl PostgresStore {
 
     /// Hands a write in; its place in the order is taken before this returns.
     fn hand_in<T: Send + 'static>(&self, write: impl FnOnce(&Inbox) -> Answer<T>) -> Answer<T> {
-        match &self.inbox {
-            Some(inbox) => self.counted(write(inbox)),
+        self.hand_in_to(|inboxes| write(&inboxes.jobs))
+    }
+
+    /// The same for users' keys, whose order is their own.
+    fn hand_in_keys(&self, write: impl FnOnce(&Inbox) -> Answer<()>) -> Answer<()> {
+        self.hand_in_to(|inboxes| write(&inboxes.keys))
+    }
+
+    fn hand_in_to<T: Send + 'static>(&self, write: impl FnOnce(&Inboxes) -> Answer<T>) -> Answer<T> {
+        match &self.inboxes {
+            Some(inboxes) => self.counted(write(inboxes)),
             None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
         }
+    }
+
+    /// A read whose cost grows with what there is. So many at a time leave connections for others.
+    fn read_long<T, F>(&self, read: impl FnOnce(PgPool) -> F + Send + 'static) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let (long_reads, pool, patience) = (Arc::clone(&self.long_reads), self.pool.clone(), self.patience);
+        let answer = self.runtime.spawn(async move {
+            let _permit = permit(long_reads).await?;
+            within(patience, read(pool)).await.map_err(|error| explained(&error))
+        });
+        self.counted(Box::pin(async move { answer.await.map_err(|error| StoreError(error.to_string()))? }))
     }
 
     /// A read. It goes on by itself: whoever asked may look at the answer only when others have theirs, who must not wait for its
@@ -282,18 +337,31 @@ impl PostgresStore {
     }
 }
 
+/// The right to one of the long reads, where one ends soon.
+async fn permit(long_reads: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, StoreError> {
+    match tokio::time::timeout(CONNECT_TIMEOUT, long_reads.acquire_owned()).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(closed)) => Err(StoreError(closed.to_string())),
+        Err(_) => Err(StoreError(
+            "too many long reads (lists, searches, KEYS, figures) are under way at this node; try again in a moment, or give it \
+             more --store-connections"
+                .into(),
+        )),
+    }
+}
+
 impl Drop for PostgresStore {
-    /// Lets the writer finish what it was given.
+    /// Lets the writers finish what they were given.
     fn drop(&mut self) {
-        self.inbox = None;
-        let Some(writer) = self.writer.take() else { return };
+        self.inboxes = None;
+        let writers = std::mem::take(&mut self.writers);
         // Both need the runtime: this thread is not to keep it.
         tokio::task::block_in_place(|| {
-            if writer.join().is_err() {
-                tracing::error!("the writer thread panicked");
+            if writers.into_iter().any(|writer| writer.join().is_err()) {
+                tracing::error!("a writer thread panicked");
             }
             // Where that fails, the others find out by themselves.
-            let leave = async { tokio::time::timeout(CONNECT_TIMEOUT, self.nodes.leave(&self.pool)).await };
+            let leave = async { tokio::time::timeout(CONNECT_TIMEOUT, self.nodes.leave()).await };
             let _gone = self.runtime.block_on(leave);
         });
     }

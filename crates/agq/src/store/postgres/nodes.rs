@@ -3,18 +3,21 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use sqlx::{Error, PgPool, Row, query, query_scalar};
+use sqlx::{Error, PgConnection, PgPool, Row, postgres::PgRow, query, query_scalar};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use super::session::within;
+use super::{CONNECT_TIMEOUT, access::Access, line::Line, session::within};
 use crate::store::Arrivals;
+
+/// How soon a beat that failed is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A node's place among the others.
 pub(super) struct Nodes {
@@ -22,28 +25,30 @@ pub(super) struct Nodes {
     pub(super) name: String,
     /// How long whoever leads does so without a word. A node shows itself twice as often, and is taken for gone after twice as long.
     term: Duration,
-    /// How long to wait for an answer.
-    patience: Duration,
-    lease: Mutex<Lease>,
+    /// What this node says of itself goes by a connection of its own: however many others wait for
+    /// the pool, they do not make it look as if it were gone.
+    line: Line,
+    /// What its commands and rounds go by, where it has told that.
+    settings: OnceLock<String>,
+    /// Nodes with other settings that were warned of.
+    unlike: Mutex<HashSet<String>>,
+    /// Until when this node leads, as of its last beat.
+    lease: Mutex<Option<Instant>>,
     has_company: AtomicBool,
     /// Where it is said whether somebody here listens to what happens.
     arrivals: Arc<Arrivals>,
     is_heard_elsewhere: AtomicBool,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Lease {
-    since: Option<Instant>,
-    until: Option<Instant>,
-}
-
 impl Nodes {
-    pub(super) fn new(term: Duration, patience: Duration, arrivals: Arc<Arrivals>) -> Self {
+    pub(super) fn new(term: Duration, access: Access, arrivals: Arc<Arrivals>) -> Self {
         let name = uuid::Uuid::new_v4().simple().to_string();
         Self {
             name,
             term,
-            patience,
+            line: Line::new(access),
+            settings: OnceLock::new(),
+            unlike: Mutex::default(),
             lease: Mutex::default(),
             has_company: AtomicBool::default(),
             arrivals,
@@ -52,54 +57,98 @@ impl Nodes {
     }
 
     /// Shows that this node is there, and leads where nobody else does; until this is dropped.
-    pub(super) async fn beat(&self, pool: &PgPool) {
+    pub(super) async fn beat(&self) {
+        let mut is_failing = false;
         loop {
-            if let Err(error) = within(self.patience, self.show(pool)).await {
-                warn!(%error, "this node could not show the others that it is there; it tries again");
-            }
-            tokio::time::sleep(self.term / 2).await;
+            let pause = match self.show().await {
+                Ok(()) => {
+                    if std::mem::take(&mut is_failing) {
+                        info!("this node shows the others again that it is there");
+                    }
+                    self.term / 2
+                }
+                Err(error) if is_failing => {
+                    debug!(%error, "this node still could not show the others that it is there");
+                    RETRY.min(self.term / 2)
+                }
+                Err(error) => {
+                    is_failing = true;
+                    warn!(%error, "this node could not show the others that it is there; it tries again every second");
+                    RETRY.min(self.term / 2)
+                }
+            };
+            tokio::time::sleep(pause).await;
         }
     }
 
     /// One beat.
-    pub(super) async fn show(&self, pool: &PgPool) -> Result<(), Error> {
-        let sql = "INSERT INTO agq.instances (node, hostname, pid, is_listening) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (node) DO UPDATE SET last_seen_at = now(), is_listening = EXCLUDED.is_listening";
+    pub(super) async fn show(&self) -> Result<(), Error> {
+        let mut connection = self.line.take().await?;
+        within(CONNECT_TIMEOUT, self.show_by(&mut connection)).await?;
+        self.line.keep(connection);
+        Ok(())
+    }
+
+    async fn show_by(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let sql = "INSERT INTO agq.instances (node, hostname, pid, is_listening, settings, silence_secs) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (node) DO UPDATE SET last_seen_at = now(), \
+             is_listening = EXCLUDED.is_listening, settings = EXCLUDED.settings, silence_secs = EXCLUDED.silence_secs";
         let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let sql = query(sql).bind(&self.name).bind(hostname).bind(i64::from(std::process::id()));
-        sql.bind(self.arrivals.is_heard()).execute(pool).await?;
-        self.seek_lease(pool).await?;
+        let sql = sql.bind(self.arrivals.is_heard()).bind(self.settings.get());
+        sql.bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
+        self.seek_lease(connection).await?;
         if self.leads() {
             let sql = "WITH old AS (DELETE FROM agq.messages WHERE sent_at < now() - interval '1 minute') \
-                 DELETE FROM agq.instances WHERE last_seen_at < now() - make_interval(secs => $1)";
-            query(sql).bind(self.silence().as_secs_f64()).execute(pool).await?;
+                 DELETE FROM agq.instances WHERE last_seen_at < now() - make_interval(secs => greatest($1, silence_secs))";
+            query(sql).bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
         }
-        let mut others = self.live(pool).await?;
-        others.remove(&self.name);
-        self.has_company.store(!others.is_empty(), Ordering::Relaxed);
+        let others = self.others(connection).await?;
         self.is_heard_elsewhere.store(others.values().any(|listens| *listens), Ordering::Relaxed);
         Ok(())
     }
 
-    async fn seek_lease(&self, pool: &PgPool) -> Result<(), Error> {
+    /// Looks whether others share the database, where none was known.
+    pub(super) async fn look_for_company(&self) -> Result<(), Error> {
+        if self.has_company() {
+            return Ok(());
+        }
+        let mut connection = self.line.take().await?;
+        within(CONNECT_TIMEOUT, self.others(&mut connection)).await?;
+        self.line.keep(connection);
+        Ok(())
+    }
+
+    /// Notifies a channel.
+    pub(super) async fn notify(&self, channel: &str, payload: &str) -> Result<(), Error> {
+        let mut connection = self.line.take().await?;
+        let sql = query("SELECT pg_notify($1, $2)").bind(channel).bind(payload);
+        within(CONNECT_TIMEOUT, sql.execute(&mut connection)).await?;
+        self.line.keep(connection);
+        Ok(())
+    }
+
+    async fn seek_lease(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let asked = Instant::now();
+        // The time of a leader begins anew where its lease ran out meanwhile: it does not know what
+        // the others could say in between.
         let sql = "INSERT INTO agq.leader AS l (name, node, elected_at, expires_at) \
              VALUES ('default', $1, now(), now() + make_interval(secs => $2)) \
              ON CONFLICT (name) DO UPDATE SET node = EXCLUDED.node, expires_at = EXCLUDED.expires_at, \
-             elected_at = CASE WHEN l.node = EXCLUDED.node THEN l.elected_at ELSE EXCLUDED.elected_at END \
+             elected_at = CASE WHEN l.node = EXCLUDED.node AND l.expires_at >= now() THEN l.elected_at \
+             ELSE EXCLUDED.elected_at END \
              WHERE l.node = EXCLUDED.node OR l.expires_at < now() \
              RETURNING elected_at = now()";
-        let led: Option<bool> =
-            query_scalar(sql).bind(&self.name).bind(self.term.as_secs_f64()).fetch_optional(pool).await?;
+        let sql = query_scalar(sql).bind(&self.name).bind(self.term.as_secs_f64());
+        let led: Option<bool> = sql.fetch_optional(connection).await?;
         let mut lease = self.lease();
         match led {
-            None => *lease = Lease::default(),
+            None => *lease = None,
             Some(is_new) => {
-                if is_new || lease.since.is_none() {
+                if is_new || lease.is_none() {
                     info!(node = self.name, "this node leads: it sees to what nobody reports");
-                    lease.since = Some(asked);
                 }
-                lease.until = Some(asked + self.term);
+                *lease = Some(asked + self.term);
             }
         }
         Ok(())
@@ -107,7 +156,7 @@ impl Nodes {
 
     /// Whether this node leads. It does not any more when it could not say so for the time of a lease.
     pub(super) fn leads(&self) -> bool {
-        self.lease().until.is_some_and(|until| Instant::now() < until)
+        self.lease().is_some_and(|until| Instant::now() < until)
     }
 
     /// Whether others share the database, as of the last beat.
@@ -130,24 +179,31 @@ impl Nodes {
         self.has_company.store(true, Ordering::Relaxed);
     }
 
-    /// The nodes that are there; `None` where this one has not led for long enough to know of all of them: what they say is
-    /// forgotten when the database crashes, and they have the time of a silence to say it again.
+    /// The nodes that are there; `None` where this one has not led for long enough to know of all of
+    /// them. What they say is forgotten when the database crashes or a standby takes over, and so is
+    /// who leads: both are read in one statement, for what this node remembers of its lease may be
+    /// older than the crash. From then on the others have the time of a silence to say it again.
     pub(super) async fn all(&self, pool: &PgPool) -> Result<Option<HashSet<String>>, Error> {
-        let (leads, since) = (self.leads(), self.lease().since);
-        if !leads || since.is_none_or(|since| since.elapsed() < self.silence()) {
+        if !self.leads() {
             return Ok(None);
         }
-        Ok(Some(self.live(pool).await?.into_keys().collect()))
+        let sql = "SELECT node FROM agq.instances \
+             WHERE last_seen_at >= now() - make_interval(secs => greatest($2, silence_secs)) AND EXISTS (SELECT FROM agq.leader \
+             WHERE node = $1 AND expires_at > now() AND elected_at <= now() - make_interval(secs => $2))";
+        let sql = query_scalar(sql).bind(&self.name).bind(self.silence().as_secs_f64());
+        let nodes: HashSet<String> = sql.fetch_all(pool).await?.into_iter().collect();
+        // A set without the node that asks is not the set of those that are there.
+        Ok(nodes.contains(&self.name).then_some(nodes))
     }
 
     /// The node goes; another may lead at once.
-    pub(super) async fn leave(&self, pool: &PgPool) -> Result<(), Error> {
+    pub(super) async fn leave(&self) -> Result<(), Error> {
         let sql =
             "WITH led AS (DELETE FROM agq.leader WHERE node = $1) DELETE FROM agq.instances WHERE node = $1";
-        query(sql).bind(&self.name).execute(pool).await.map(drop)
+        query(sql).bind(&self.name).execute(&mut self.line.take().await?).await.map(drop)
     }
 
-    fn lease(&self) -> MutexGuard<'_, Lease> {
+    fn lease(&self) -> MutexGuard<'_, Option<Instant>> {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -156,11 +212,68 @@ impl Nodes {
         self.term * 2
     }
 
-    /// The nodes that are there, and whether somebody listens at them.
-    async fn live(&self, pool: &PgPool) -> Result<HashMap<String, bool>, Error> {
-        let sql = "SELECT node, is_listening FROM agq.instances \
-             WHERE last_seen_at >= now() - make_interval(secs => $1)";
-        let nodes = query(sql).bind(self.silence().as_secs_f64()).fetch_all(pool).await?;
-        nodes.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    /// The other nodes that are there, and whether somebody listens at them.
+    async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>, Error> {
+        let sql = "SELECT node, is_listening, hostname, pid, settings FROM agq.instances \
+             WHERE last_seen_at >= now() - make_interval(secs => greatest($1, silence_secs)) AND node <> $2";
+        let sql = query(sql).bind(self.silence().as_secs_f64()).bind(&self.name);
+        let rows = sql.fetch_all(connection).await?;
+        self.has_company.store(!rows.is_empty(), Ordering::Relaxed);
+        for row in &rows {
+            self.compare(row)?;
+        }
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Tells the others, from the next beat on, what this node goes by: names and values, in an
+    /// order that is the same at all nodes.
+    pub(super) fn tell_settings(&self, settings: String) {
+        // It is told once.
+        let _known = self.settings.set(settings);
+    }
+
+    /// Warns of a node that goes by other settings, once.
+    fn compare(&self, row: &PgRow) -> Result<(), Error> {
+        let theirs: Option<String> = row.try_get("settings")?;
+        let (Some(theirs), Some(ours)) = (theirs, self.settings.get()) else { return Ok(()) };
+        let differences = differences(ours, &theirs);
+        let mut unlike = self.unlike.lock().unwrap_or_else(PoisonError::into_inner);
+        if differences.is_empty() || !unlike.insert(row.try_get("node")?) {
+            return Ok(());
+        }
+        let (hostname, pid): (String, i64) = (row.try_get("hostname")?, row.try_get("pid")?);
+        warn!(
+            hostname,
+            pid,
+            "another node has other settings, and whichever leads goes by its own: {differences}; give all nodes the same"
+        );
+        Ok(())
+    }
+}
+
+/// Which of these settings differ, for people.
+fn differences(ours: &str, theirs: &str) -> String {
+    let theirs: HashMap<&str, &str> = theirs.split(' ').filter_map(|one| one.split_once('=')).collect();
+    let ours = ours.split(' ').filter_map(|one| one.split_once('='));
+    let unlike = ours.filter_map(|(name, here)| {
+        let there = theirs.get(name).filter(|there| **there != here)?;
+        Some(format!("{name} is {here} here and {there} there"))
+    });
+    unlike.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differences;
+
+    #[test]
+    fn settings_that_differ_are_named() {
+        assert_eq!(differences("a=1 b=2", "a=1 b=2"), "");
+        assert_eq!(
+            differences("a=1 b=2 c=3", "a=0 b=2 c=4"),
+            "a is 1 here and 0 there, c is 3 here and 4 there"
+        );
+        // A node of another version may have others.
+        assert_eq!(differences("a=1 new=2", "old=3 a=1"), "");
     }
 }

@@ -18,13 +18,14 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 use tokio::runtime::Runtime;
 
 use super::{
+    access::Access,
     codec::{decode, encode},
+    faults::explained,
     keyspace::entry_of,
     known::{self, LaneKey, lane_of},
     migrate, notes, numbers, options, reads,
     rows::{Deltas, EndedRows, JobRows},
     session::Session,
-    writer::explained,
 };
 use crate::store::{
     Content, Entry, NoteKind, StoredJob, StoredPlan, Totals,
@@ -48,7 +49,7 @@ const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS
 
 /// Hands out everything that is in a database, as it is at one moment.
 pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    let (session, place) = reach(url)?;
+    let (session, place) = reach(url, false)?;
     session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
     let sought = session.row(query("SELECT to_regclass('agq.plans') IS NOT NULL"))?;
     if !sought.map_or(Ok(false), |row| row.try_get(0))? {
@@ -60,7 +61,7 @@ pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
 /// Puts records into a database that has none; what is there then, which is all of them, or nothing is.
 pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Sums> {
     Runtime::new()?.block_on(migrate(url))?;
-    let (session, place) = reach(url)?;
+    let (session, place) = reach(url, true)?;
     let session = &session;
     session.script(ALONE)?;
     let is_empty = session.row(query(IS_EMPTY))?.ok_or(Error::RowNotFound)?;
@@ -82,9 +83,11 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
 }
 
 /// A database, and its name for people. Whatever is begun there and not committed is gone when the session is dropped.
-fn reach(url: &str) -> anyhow::Result<(Session, String)> {
+fn reach(url: &str, writes: bool) -> anyhow::Result<(Session, String)> {
     let (options, place) = options(url)?;
-    let session = Session::connect(&options, PATIENCE).map_err(|error| explained(&error));
+    let access = Access::new(options, None);
+    let connecting = async { if writes { access.connect().await } else { access.connect_to_read().await } };
+    let session = Session::connect(connecting, PATIENCE).map_err(|error| explained(&error));
     Ok((session.with_context(|| format!("cannot use {place}"))?, place))
 }
 

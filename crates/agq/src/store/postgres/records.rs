@@ -1,6 +1,11 @@
 //! The contract, each call a write for the writer or a read of its own.
 
-use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use agenix_protocol::{
     documents::Status,
@@ -15,11 +20,12 @@ use agenix_rules::{
 };
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, pending, ready};
-use sqlx::Error;
+use sqlx::{Error, PgPool};
+use tokio::runtime::Handle;
 
 use super::{
-    PostgresStore, batch::Batch, claims::Decision, inbox::Claiming, keyspace::PgKeys, reads,
-    session::Session, writer::explained,
+    PostgresStore, batch::Batch, claims::Decision, faults::explained, inbox::Claiming, keyspace::PgKeys,
+    permit, reads, session::Session,
 };
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork, Keys,
@@ -38,7 +44,7 @@ impl Records for PostgresStore {
     }
 
     fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
-        self.read(async move |pool| reads::plans(&pool, page).await)
+        self.read_long(async move |pool| reads::plans(&pool, page).await)
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
@@ -61,7 +67,7 @@ impl Records for PostgresStore {
     }
 
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
-        self.read(async move |pool| reads::actions(&pool, page).await)
+        self.read_long(async move |pool| reads::actions(&pool, page).await)
     }
 
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
@@ -71,7 +77,7 @@ impl Records for PostgresStore {
 
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>> {
         let action_id = action_id.clone();
-        self.read(async move |pool| reads::jobs_of(&pool, action_id, statuses, slice).await)
+        self.read_long(async move |pool| reads::jobs_of(&pool, action_id, statuses, slice).await)
     }
 
     fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
@@ -111,7 +117,7 @@ impl Records for PostgresStore {
     }
 
     fn search(&self, search: Search) -> Answer<Vec<JobId>> {
-        self.read(async move |pool| reads::search(&pool, search).await)
+        self.read_long(async move |pool| reads::search(&pool, search).await)
     }
 
     fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>> {
@@ -154,6 +160,10 @@ impl Records for PostgresStore {
         self.read(async |pool| reads::totals(&pool).await)
     }
 
+    fn is_well(&self) -> Answer<()> {
+        Box::pin(Arc::clone(&self.pulse).feel())
+    }
+
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
         let holder = holder.to_owned();
         self.read(async move |pool| reads::held_by(&pool, holder).await)
@@ -172,11 +182,11 @@ impl Records for PostgresStore {
     }
 
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
-        self.read(async |pool| reads::scheduled(&pool).await)
+        self.read_long(async |pool| reads::scheduled(&pool).await)
     }
 
     fn queue_counts(&self) -> Answer<QueueCounts> {
-        self.read(async |pool| reads::queue_counts(&pool).await)
+        self.read_long(async |pool| reads::queue_counts(&pool).await)
     }
 
     fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>> {
@@ -198,7 +208,7 @@ impl Records for PostgresStore {
     }
 
     fn lanes(&self) -> Answer<Vec<Lane>> {
-        self.read(async |pool| reads::lanes(&pool).await)
+        self.read_long(async |pool| reads::lanes(&pool).await)
     }
 
     fn decide_worker(
@@ -295,11 +305,11 @@ impl Records for PostgresStore {
 
 impl Keyspace for PostgresStore {
     fn change(&self, work: KeyWork) -> Answer<()> {
-        self.hand_in(|inbox| inbox.change_keys(move |batch| on_keys(batch, &work)))
+        self.hand_in_keys(|inbox| inbox.change_keys(move |batch| on_keys(batch, &work)))
     }
 
     fn look(&self, work: KeyWork) -> Answer<()> {
-        self.scan(work)
+        self.look_at_keys(work, false)
     }
 
     fn look_at_once(&self, _work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
@@ -307,25 +317,47 @@ impl Keyspace for PostgresStore {
     }
 
     fn scan(&self, work: KeyWork) -> Answer<()> {
-        let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
-        let looked = tokio::task::spawn_blocking(move || {
-            let session = Session::borrow(&pool, runtime, patience).map_err(|error| explained(&error))?;
-            if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
-                session.give_up();
-                return Err(explained(&error));
-            }
-            let looked = work(&mut PgKeys::new(&session));
-            if session.script("COMMIT").is_err() {
-                session.give_up();
-            }
-            looked
-        });
-        self.counted(Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? }))
+        self.look_at_keys(work, true)
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
         self.read(async move |pool| reads::overdue_keys(&pool, now, limit).await)
     }
+}
+
+impl PostgresStore {
+    /// Does work that only reads, of one moment, by a connection of the pool.
+    fn look_at_keys(&self, work: KeyWork, is_long: bool) -> Answer<()> {
+        let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
+        let long_reads = is_long.then(|| Arc::clone(&self.long_reads));
+        let looked = self.runtime.spawn(async move {
+            let _permit = match long_reads {
+                Some(long_reads) => Some(permit(long_reads).await?),
+                None => None,
+            };
+            let looked = tokio::task::spawn_blocking(move || look_by_pool(&pool, runtime, patience, &work));
+            looked.await.map_err(|error| StoreError(error.to_string()))?
+        });
+        self.counted(Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? }))
+    }
+}
+
+fn look_by_pool(
+    pool: &PgPool,
+    runtime: Handle,
+    patience: Duration,
+    work: &KeyWork,
+) -> Result<(), StoreError> {
+    let session = Session::borrow(pool, runtime, patience).map_err(|error| explained(&error))?;
+    if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
+        session.give_up();
+        return Err(explained(&error));
+    }
+    let looked = work(&mut PgKeys::new(&session));
+    if session.script("COMMIT").is_err() {
+        session.give_up();
+    }
+    looked
 }
 
 /// Work on keys in a transaction; where it fails, the transaction does, and the others are done without it.

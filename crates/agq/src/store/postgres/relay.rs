@@ -9,17 +9,17 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::future::pending;
 use sqlx::{
-    Connection, Error, PgConnection, PgPool, Row,
+    Error, PgConnection, PgPool, Row,
     postgres::{PgListener, PgNotification},
     query, query_scalar,
 };
 use tokio::{
     sync::mpsc,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
-use super::{Settings, nodes::Nodes, session::within};
+use super::{CONNECT_TIMEOUT, Settings, access::Access, faults::is_away, nodes::Nodes, session::within};
 use crate::store::{Arrivals, Arrived};
 
 /// Jobs became ready.
@@ -38,6 +38,13 @@ const MOST_PAYLOAD: usize = 7_900;
 const MOST_TOGETHER: usize = 1_000;
 /// How long to wait before the database is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How often a node notifies itself, so that it knows that it hears.
+const BEAT: Duration = Duration::from_secs(3);
+/// After how much silence the connection that listens is taken for dead: a peer that is gone without
+/// a word never closes it.
+const DEAF_AFTER: Duration = Duration::from_secs(10);
+/// How long notices are tried again before they are dropped: those who wait have looked by then.
+const TELL_FOR: Duration = Duration::from_secs(60);
 
 /// Something to tell.
 #[derive(Debug)]
@@ -50,10 +57,13 @@ pub(super) enum Notice {
     Message(Bytes, Bytes),
     /// An event for whoever else listens at the database: its channel, and a JSON document.
     Event(&'static str, String),
+    /// Nothing happened; this node hears that it hears.
+    Beat,
 }
 
 /// One end of the line.
 pub(super) struct Relay {
+    pub(super) access: Access,
     pub(super) pool: PgPool,
     pub(super) nodes: Arc<Nodes>,
     pub(super) arrivals: Arc<Arrivals>,
@@ -61,36 +71,49 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Tells the others what happens here, until nothing comes any more.
+    /// Tells the others what happens here, until nothing comes any more. A notice is kept until it
+    /// is told: after an error it is told again by a new connection.
     pub(super) async fn tell(self: Arc<Self>, mut notices: mpsc::Receiver<Notice>) {
-        let mut connection: Option<PgConnection> = None;
+        let mut connection = None;
         let mut waiting = Vec::new();
-        while notices.recv_many(&mut waiting, MOST_TOGETHER).await > 0 {
-            let sent = within(self.settings.patience(), self.send(&mut connection, &mut waiting)).await;
-            if let Err(error) = sent {
-                // Whoever waits looks by itself before long.
-                debug!(%error, "other nodes could not be told something");
-                connection = None;
-                waiting.clear();
-                sleep(PAUSE).await;
+        let mut failing_since = None;
+        let mut beats = interval(BEAT);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if waiting.is_empty() {
+                tokio::select! {
+                    count = notices.recv_many(&mut waiting, MOST_TOGETHER) => if count == 0 { return },
+                    _ = beats.tick(), if self.settings.listens => waiting.push(Notice::Beat),
+                }
+            }
+            let was_open = connection.is_some();
+            match within(DEAF_AFTER, self.send(&mut connection, &waiting)).await {
+                Ok(()) => {
+                    waiting.clear();
+                    failing_since = None;
+                }
+                Err(error) => {
+                    connection = None;
+                    let since: Instant = *failing_since.get_or_insert_with(Instant::now);
+                    if !is_away(&error) || since.elapsed() >= TELL_FOR {
+                        warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; they look by themselves");
+                        waiting.clear();
+                        failing_since = None;
+                    } else if !was_open {
+                        sleep(PAUSE).await;
+                    }
+                }
             }
         }
     }
 
-    async fn send(
-        &self,
-        connection: &mut Option<PgConnection>,
-        waiting: &mut Vec<Notice>,
-    ) -> Result<(), Error> {
+    async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[Notice]) -> Result<(), Error> {
         let connection = match connection {
             Some(connection) => connection,
-            None => {
-                let options = (*self.pool.connect_options()).clone().options([("synchronous_commit", "off")]);
-                connection.insert(PgConnection::connect_with(&options).await?)
-            }
+            None => connection.insert(self.access.connect_with(&[("synchronous_commit", "off")]).await?),
         };
         let (mut channels, mut payloads) = (Vec::new(), Vec::new());
-        for notice in waiting.drain(..) {
+        for notice in waiting {
             let (channel, payload) = self.written(connection, notice).await?;
             channels.push(channel);
             payloads.push(payload);
@@ -103,18 +126,19 @@ impl Relay {
     async fn written(
         &self,
         connection: &mut PgConnection,
-        notice: Notice,
+        notice: &Notice,
     ) -> Result<(&'static str, String), Error> {
         let node = &self.nodes.name;
         Ok(match notice {
             Notice::Jobs => (JOBS, node.clone()),
-            Notice::Event(channel, json) => (channel, json),
+            Notice::Beat => (NODES, node.clone()),
+            Notice::Event(channel, json) => (channel, json.clone()),
             Notice::List(key) if key.len() * 2 < MOST_PAYLOAD - node.len() => {
-                (LISTS, format!("{node} {}", hex(&key)))
+                (LISTS, format!("{node} {}", hex(key)))
             }
             Notice::List(_) => (LISTS, node.clone()),
             Notice::Message(channel, payload) => {
-                let letter = format!("{node} {} {}", hex(&channel), hex(&payload));
+                let letter = format!("{node} {} {}", hex(channel), hex(payload));
                 if letter.len() <= MOST_PAYLOAD {
                     (MESSAGES, letter)
                 } else {
@@ -134,6 +158,10 @@ impl Relay {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
+                // Without LISTEN, nobody says that a node has come.
+                if let Err(error) = self.nodes.look_for_company().await {
+                    debug!(%error, "it could not be looked for other nodes");
+                }
                 if self.nodes.has_company() {
                     self.arrivals.announce_all();
                 }
@@ -143,9 +171,15 @@ impl Relay {
             if !self.settings.listens {
                 return pending::<()>().await;
             }
+            let mut is_deaf = false;
             loop {
-                if let Err(error) = self.listen(&tell).await {
-                    warn!(%error, "other nodes are not heard; what is ready is looked for until they are");
+                if let Err(error) = self.listen(&tell, &mut is_deaf).await {
+                    if is_deaf {
+                        debug!(%error, "other nodes are still not heard");
+                    } else {
+                        warn!(%error, "other nodes are not heard; what is ready is looked for until they are");
+                    }
+                    is_deaf = true;
                 }
                 sleep(PAUSE).await;
             }
@@ -153,7 +187,7 @@ impl Relay {
         let announcing = async {
             loop {
                 self.arrivals.heard_changed().await;
-                if let Err(error) = within(self.settings.patience(), self.say_who_listens()).await {
+                if let Err(error) = self.say_who_listens().await {
                     debug!(%error, "other nodes could not be told whether somebody listens here");
                 }
             }
@@ -163,28 +197,35 @@ impl Relay {
 
     /// Shows whether somebody listens here; the others hear of it at once where it is so.
     async fn say_who_listens(&self) -> Result<(), Error> {
-        self.nodes.show(&self.pool).await?;
+        self.nodes.show().await?;
         if self.arrivals.is_heard() {
-            let said = format!("{} {LISTENS}", self.nodes.name);
-            query("SELECT pg_notify($1, $2)").bind(NODES).bind(said).execute(&self.pool).await?;
+            self.nodes.notify(NODES, &format!("{} {LISTENS}", self.nodes.name)).await?;
         }
         Ok(())
     }
 
-    async fn listen(&self, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
-        let options = (*self.pool.connect_options()).clone();
-        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_with(options).await?;
-        let mut listener = PgListener::connect_with(&pool).await?;
-        listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
+    /// Listens until the connection fails, or nothing comes by it, not even what this node notifies
+    /// itself.
+    async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_deaf: &mut bool) -> Result<(), Error> {
+        let mut listener = within(CONNECT_TIMEOUT, async {
+            let mut listener = PgListener::connect_with(&self.access.pool(1)).await?;
+            listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
+            Ok(listener)
+        })
+        .await?;
+        // A new connection is looked at like any other, and its beginning is told in the log.
+        listener.eager_reconnect(false);
         // Whoever was alone until now tells others only from now on.
-        query("SELECT pg_notify($1, $2)").bind(NODES).bind(&self.nodes.name).execute(&self.pool).await?;
-        loop {
-            // What was told before we listened was missed.
-            self.arrivals.announce_all();
-            while let Some(heard) = listener.try_recv().await? {
-                self.heard(&heard, tell).await?;
-            }
+        self.nodes.notify(NODES, &self.nodes.name).await?;
+        if std::mem::take(is_deaf) {
+            info!("LISTEN was said anew: other nodes are heard again");
         }
+        // What was told before we listened was missed.
+        self.arrivals.announce_all();
+        while let Some(heard) = within(DEAF_AFTER, listener.try_recv()).await? {
+            within(DEAF_AFTER, self.heard(&heard, tell)).await?;
+        }
+        Err(Error::Io(std::io::Error::other("the connection that listens was closed")))
     }
 
     async fn heard(&self, heard: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {

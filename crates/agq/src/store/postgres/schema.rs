@@ -1,35 +1,50 @@
 //! The tables, and how they come to be: migrations, each applied once, by one node while the others wait.
 
 use sqlx::{
-    Connection, PgConnection, SqlSafeStr,
+    Error, PgConnection, SqlSafeStr,
     migrate::{MigrateError, Migration, MigrationType, Migrator},
-    postgres::PgConnectOptions,
+    query_scalar,
 };
 
-use super::writer;
+use super::faults;
 
 /// Number, name, SQL. What was released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 3] = [
+const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "queue", include_str!("migrations/0001_queue.sql")),
     (2, "listening", include_str!("migrations/0002_listening.sql")),
     (3, "open job spec", include_str!("migrations/0003_open_job_spec.sql")),
+    (5, "node settings", include_str!("migrations/0005_node_settings.sql")),
 ];
 
-/// Brings the schema to that of this program, however long that takes. Fails where a newer one has been at work.
-pub(super) async fn migrate(options: &PgConnectOptions) -> Result<(), MigrateError> {
+/// Brings the schema to that of this program, however long that takes. Fails where a newer one has been at work. Where nothing is
+/// missing, only the list of migrations is read: a node then needs no right to create anything.
+pub(super) async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    if is_up_to_date(connection).await? {
+        return Ok(());
+    }
     let migration = |(version, name, sql): (i64, &'static str, &'static str)| {
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
     };
     let mut migrator = Migrator::with_migrations(MIGRATIONS.map(migration).into());
     migrator.create_schema("agq");
     migrator.dangerous_set_table_name("agq.migrations");
-    migrator.run_direct(None, &mut PgConnection::connect_with(options).await?, false).await
+    migrator.run_direct(None, connection, false).await
+}
+
+async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, Error> {
+    let sql = "SELECT to_regclass('agq.migrations') IS NOT NULL";
+    if !query_scalar::<_, bool>(sql).fetch_one(&mut *connection).await? {
+        return Ok(false);
+    }
+    let sql = "SELECT version FROM agq.migrations WHERE success ORDER BY version";
+    let applied: Vec<i64> = query_scalar(sql).fetch_all(connection).await?;
+    Ok(applied == MIGRATIONS.map(|(version, ..)| version))
 }
 
 /// What was said, once.
 pub(super) fn said(error: &MigrateError) -> String {
     match error {
-        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => writer::said(error),
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => faults::said(error),
         other => other.to_string(),
     }
 }

@@ -3,15 +3,13 @@
 use std::{cell::RefCell, time::Duration};
 
 use sqlx::{
-    AssertSqlSafe, Connection, Error, PgConnection, PgPool, Postgres,
+    AssertSqlSafe, Error, PgConnection, PgPool, Postgres,
     pool::PoolConnection,
-    postgres::{PgArguments, PgConnectOptions, PgRow},
+    postgres::{PgArguments, PgRow},
     query,
     query::Query,
 };
 use tokio::runtime::{Handle, Runtime};
-
-use super::CONNECT_TIMEOUT;
 
 /// What work on the database comes to, or that there is no answer. The database itself gives up on a statement; a network that
 /// carries nothing says nothing.
@@ -51,9 +49,11 @@ enum Reactor {
 
 impl Session {
     /// A connection of this thread's own. Must not be used on a thread of another runtime.
-    pub(super) fn connect(options: &PgConnectOptions, patience: Duration) -> Result<Self, Error> {
+    pub(super) fn connect(
+        connecting: impl Future<Output = Result<PgConnection, Error>>,
+        patience: Duration,
+    ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let connecting = within(CONNECT_TIMEOUT, PgConnection::connect_with(options));
         let connection = RefCell::new(Link::Own(Box::new(runtime.block_on(connecting)?)));
         Ok(Self { connection, reactor: Reactor::Own(runtime), patience })
     }

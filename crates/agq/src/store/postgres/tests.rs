@@ -1,9 +1,23 @@
 //! What the database does with our statements.
 
+mod connections;
+mod nodes;
+
 use e2e::Database;
 use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
 use super::{PostgresStore, Settings, claims::CANDIDATES};
+
+/// A store on a database of its own that hears of no other node.
+async fn store_on(database: &Database) -> PostgresStore {
+    let settings = Settings { listens: false, ..Settings::default() };
+    PostgresStore::open(&database.url(), settings).await.unwrap()
+}
+
+/// Runs statements on a store's database.
+async fn run(store: &PostgresStore, sql: &str) {
+    raw_sql(AssertSqlSafe(sql.to_owned())).execute(&store.pool).await.unwrap();
+}
 
 /// A million jobs, nine of ten of them ready, in three lanes.
 const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert_to(n::text, 'UTF8') FROM generate_series(1, 3) AS n; \
@@ -15,8 +29,7 @@ const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_an_index_scan_among_a_million_jobs() {
     let database = Database::new();
-    let settings = Settings { listens: false, ..Settings::default() };
-    let store = PostgresStore::open(&database.url(), settings).await.unwrap();
+    let store = store_on(&database).await;
     raw_sql(FILL).execute(&store.pool).await.unwrap();
     // As the writer has it: planned once, whatever is asked for.
     let mut writers = store.pool.acquire().await.unwrap();

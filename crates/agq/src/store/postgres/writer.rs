@@ -9,8 +9,10 @@ use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{debug, warn};
 
 use super::{
+    access::Access,
     batch::Batch,
     claims::Wanting,
+    faults::{explained, is_away, is_read_only, said},
     inbox::{Adding, Claiming, Deciding, Queue, Work, Write},
     known::Known,
     nodes::Nodes,
@@ -26,10 +28,11 @@ const MOST_TOGETHER: usize = 1024;
 const MOST_TRIES: u32 = 10;
 /// Whoever writes users' keys holds this advisory lock until it is committed: a command reads before it writes, and what is not
 /// there yet has no row to lock.
-const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
+pub(super) const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
 
 /// Writes.
 pub(super) struct Writer {
+    pub(super) access: Access,
     pub(super) pool: PgPool,
     pub(super) runtime: Handle,
     pub(super) queue: Arc<Queue>,
@@ -113,7 +116,9 @@ impl Writer {
                 Err(failure) => {
                     // What was learned may have been of this transaction alone.
                     self.known = Known::default();
-                    let is_stale = is_kept && failure.stage == Stage::Before;
+                    // A server that takes no writes has done nothing; another may be there by now.
+                    let is_stale =
+                        is_kept && (failure.stage == Stage::Before || is_read_only(&failure.error));
                     // A connection on which that fails is not used again.
                     if !is_away(&failure.error) && session.script("ROLLBACK").is_ok() {
                         self.session = Some(session);
@@ -131,9 +136,8 @@ impl Writer {
 
     fn connect(&self) -> Result<Session, Error> {
         // The writer says the same few things again and again. To plan each anew takes longer than to do it.
-        let options =
-            (*self.pool.connect_options()).clone().options([("plan_cache_mode", "force_generic_plan")]);
-        Session::connect(&options, self.patience)
+        let connecting = self.access.connect_with(&[("plan_cache_mode", "force_generic_plan")]);
+        Session::connect(connecting, self.patience)
     }
 
     fn transact(&mut self, session: &Session, writes: &mut [Write]) -> Result<Effects, Failure> {
@@ -306,43 +310,8 @@ fn claim(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the connection is gone, or was never there.
-pub(super) fn is_away(error: &Error) -> bool {
-    match error {
-        Error::Io(_)
-        | Error::Tls(_)
-        | Error::PoolTimedOut
-        | Error::PoolClosed
-        | Error::WorkerCrashed
-        | Error::Protocol(_) => true,
-        // Class 08: connection exceptions; 57P0x: the server shuts down or starts up; 53300: too many connections.
-        Error::Database(error) => error
-            .code()
-            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P0") || code == "53300"),
-        _ => false,
-    }
-}
-
 /// Whether the same may succeed when it is done again: a deadlock, or a row that was written meanwhile.
 fn is_in_the_way(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     error.code().is_some_and(|code| code == "40P01" || code == "40001")
-}
-
-/// For people.
-pub(super) fn explained(error: &Error) -> StoreError {
-    if is_away(error) {
-        let text = format!("the database cannot be reached ({}); try again in a moment", said(error));
-        return StoreError(text);
-    }
-    StoreError(said(error))
-}
-
-/// What was said, once, and without the place in the source of PostgreSQL that said it.
-pub(super) fn said(error: &Error) -> String {
-    match error {
-        Error::Database(error) => error.message().to_owned(),
-        Error::Io(error) => error.to_string(),
-        other => other.to_string(),
-    }
 }

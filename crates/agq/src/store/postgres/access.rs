@@ -1,0 +1,166 @@
+//! How connections to the database are opened: what each session is told before it is used, and
+//! which servers and poolers are refused.
+
+use std::{fmt::Write, sync::Arc, time::Duration};
+
+use sqlx::{
+    AssertSqlSafe, Connection, Error, PgConnection, PgPool, Row,
+    postgres::{PgConnectOptions, PgPoolOptions},
+    query_scalar, raw_sql,
+};
+
+use super::{CONNECT_TIMEOUT, session::within};
+
+/// How long a transaction may wait for its next statement: between two of ours lies nothing but our own work, of which a large
+/// submission has some.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Whether the server takes writes.
+pub(super) const TAKES_WRITES: &str =
+    "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
+/// A setting that nobody else uses, by which a pooler is found out.
+const PROBE: &str = "agq.probe";
+
+/// The way to a database.
+#[derive(Clone)]
+pub(super) struct Access {
+    options: PgConnectOptions,
+    /// Sets what our statements rely on, whatever the role or the database has by default. It is a
+    /// script and no option of the start, because poolers drop or refuse those.
+    settings: Arc<str>,
+}
+
+impl Access {
+    /// `timeout` is how long a statement may take; `None` for no bound.
+    pub(super) fn new(options: PgConnectOptions, timeout: Option<Duration>) -> Self {
+        // A pooler does not know the parameter of the start that this would be.
+        let options = options.extra_float_digits(None);
+        let pause = timeout.map_or(Duration::ZERO, |timeout| timeout.min(LONGEST_PAUSE));
+        let timeout = timeout.unwrap_or_default();
+        let mut settings = String::new();
+        for (name, value) in [
+            ("statement_timeout", timeout.as_millis().to_string().as_str()),
+            ("idle_in_transaction_session_timeout", &pause.as_millis().to_string()),
+            // Connections that listen are idle for as long as nothing happens.
+            ("idle_session_timeout", "0"),
+            ("search_path", "pg_catalog"),
+            ("default_transaction_isolation", "read committed"),
+            // To compile a statement takes a hundred times as long as any of ours.
+            ("jit", "off"),
+        ] {
+            set(&mut settings, name, value);
+        }
+        // A promise that was given is on disk, also for a role that does not wait for it by
+        // default. Stronger settings than that are kept.
+        settings.push_str(
+            "SELECT set_config('synchronous_commit', 'on', false) \
+             WHERE current_setting('synchronous_commit') = 'off'; ",
+        );
+        Self { options, settings: settings.into() }
+    }
+
+    /// Opens a connection to a server that takes writes.
+    pub(super) async fn connect(&self) -> Result<PgConnection, Error> {
+        self.connect_with(&[]).await
+    }
+
+    /// The same with further settings of the session.
+    pub(super) async fn connect_with(&self, more: &[(&str, &str)]) -> Result<PgConnection, Error> {
+        within(CONNECT_TIMEOUT, async {
+            let mut connection = PgConnection::connect_with(&self.options).await?;
+            self.prepare(&mut connection, more).await?;
+            Ok(connection)
+        })
+        .await
+    }
+
+    /// Opens a connection to whatever server this is: one that follows another can be read, too.
+    pub(super) async fn connect_to_read(&self) -> Result<PgConnection, Error> {
+        within(CONNECT_TIMEOUT, async {
+            let mut connection = PgConnection::connect_with(&self.options).await?;
+            self.set_up(&mut connection, &[]).await?;
+            Ok(connection)
+        })
+        .await
+    }
+
+    /// A pool of connections, each of which is looked at before it is handed out. They are opened
+    /// when they are needed.
+    pub(super) fn pool(&self, most: u32) -> PgPool {
+        let access = self.clone();
+        PgPoolOptions::new()
+            .max_connections(most)
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .after_connect(move |connection, _| {
+                let access = access.clone();
+                Box::pin(async move { access.prepare(connection, &[]).await })
+            })
+            // After a failover an old primary may still be there, and answer from what it had.
+            .test_before_acquire(false)
+            .before_acquire(|connection, _| {
+                Box::pin(async move { query_scalar(TAKES_WRITES).fetch_one(connection).await })
+            })
+            .connect_lazy_with(self.options.clone())
+    }
+
+    async fn prepare(&self, connection: &mut PgConnection, more: &[(&str, &str)]) -> Result<(), Error> {
+        self.set_up(connection, more).await?;
+        let sql = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
+        let row = raw_sql(sql).fetch_one(connection).await?;
+        let (is_standby, is_read_only): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+        let why = match (is_standby, is_read_only) {
+            (true, _) => "this server is a standby, which takes no writes",
+            (_, true) => {
+                "this server takes no writes: default_transaction_read_only is on for it, the database or the role"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Io(std::io::Error::other(why)))
+    }
+
+    async fn set_up(&self, connection: &mut PgConnection, more: &[(&str, &str)]) -> Result<(), Error> {
+        let mut script = self.settings.to_string();
+        for (name, value) in more {
+            set(&mut script, name, value);
+        }
+        raw_sql(AssertSqlSafe(script)).execute(connection).await.map(drop)
+    }
+
+    /// Whether a pooler hands out its connections by transaction: then a session is no session. A
+    /// second connection sees what the first one set, or the first does not see it any more while
+    /// the second holds a transaction.
+    pub(super) async fn is_pooled_by_transaction(&self) -> Result<bool, Error> {
+        within(CONNECT_TIMEOUT * 2, async {
+            let mut first = PgConnection::connect_with(&self.options).await?;
+            let mut second = PgConnection::connect_with(&self.options).await?;
+            let token = format!("{:016x}", fastrand::u64(..));
+            set_probe(&mut first, &token).await?;
+            raw_sql("BEGIN").execute(&mut second).await?;
+            let is_seen = probe(&mut second).await? == token;
+            let is_pooled = is_seen || probe(&mut first).await? != token;
+            raw_sql("ROLLBACK").execute(&mut second).await?;
+            for connection in [&mut first, &mut second] {
+                set_probe(connection, "").await?;
+            }
+            first.close().await?;
+            second.close().await?;
+            Ok(is_pooled)
+        })
+        .await
+    }
+}
+
+/// Names and values are ours: nothing in them is to be escaped.
+fn set(script: &mut String, name: &str, value: &str) {
+    let _always_written = write!(script, "SET {name} TO '{value}'; ");
+}
+
+async fn set_probe(connection: &mut PgConnection, value: &str) -> Result<(), Error> {
+    let sql = format!("SET {PROBE} TO '{value}'");
+    raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
+}
+
+/// Not by a prepared statement: those fail behind such a pooler.
+async fn probe(connection: &mut PgConnection) -> Result<String, Error> {
+    let sql = format!("SELECT coalesce(current_setting('{PROBE}', true), '')");
+    raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await?.try_get(0)
+}

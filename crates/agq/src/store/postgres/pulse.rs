@@ -1,0 +1,124 @@
+//! Whether the database answers: asked by a connection of its own, once however many want to know,
+//! and taken for so for a moment.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{Error, query_scalar};
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    CONNECT_TIMEOUT,
+    access::{Access, TAKES_WRITES},
+    faults::explained,
+    line::Line,
+    session::within,
+};
+use crate::store::StoreError;
+
+/// For how long an answer is taken for the present one.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long an answer is waited for; probes of orchestrators wait for a second.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+type State = Result<(), StoreError>;
+
+/// What is known of the database.
+pub(super) struct Pulse {
+    line: Line,
+    is_asking: AtomicBool,
+    /// The latest answer, and when it came.
+    state: watch::Sender<Option<(Instant, State)>>,
+}
+
+impl Pulse {
+    pub(super) fn new(access: Access) -> Self {
+        Self { line: Line::new(access), is_asking: AtomicBool::default(), state: watch::Sender::default() }
+    }
+
+    /// Whether the database answers, as it was a moment ago or turns out soon.
+    pub(super) async fn feel(self: Arc<Self>) -> State {
+        let mut state = self.state.subscribe();
+        if let Some((at, known)) = &*state.borrow_and_update()
+            && at.elapsed() < FRESH
+        {
+            return known.clone();
+        }
+        if !self.is_asking.swap(true, Ordering::AcqRel) {
+            // It goes on by itself: a connection that takes longer to open is there for the next.
+            tokio::spawn(Arc::clone(&self).ask());
+        }
+        let answered = tokio::time::timeout(PATIENCE, state.changed()).await;
+        match (answered, &*state.borrow()) {
+            (Ok(_), Some((_, state))) | (Err(_), Some((_, state @ Err(_)))) => state.clone(),
+            _ => Err(StoreError(format!(
+                "the database has not answered for {} milliseconds",
+                PATIENCE.as_millis()
+            ))),
+        }
+    }
+
+    async fn ask(self: Arc<Self>) {
+        // The connection that was kept may have been closed meanwhile.
+        let asked = match self.ask_once().await {
+            Ok(()) => Ok(()),
+            Err(_closed) => self.ask_once().await,
+        };
+        self.is_asking.store(false, Ordering::Release);
+        self.state.send_replace(Some((Instant::now(), asked.map_err(|error| explained(&error)))));
+    }
+
+    async fn ask_once(&self) -> Result<(), Error> {
+        let mut connection = self.line.take().await?;
+        let takes_writes = query_scalar(TAKES_WRITES).fetch_one(&mut connection);
+        if !within(CONNECT_TIMEOUT, takes_writes).await? {
+            return Err(Error::Io(std::io::Error::other("this server takes no writes any more")));
+        }
+        self.line.keep(connection);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, sync::Arc};
+
+    use e2e::Database;
+    use sqlx::postgres::PgConnectOptions;
+
+    use super::{Access, Pulse};
+
+    fn pulse(options: PgConnectOptions) -> Arc<Pulse> {
+        Arc::new(Pulse::new(Access::new(options, None)))
+    }
+
+    #[tokio::test]
+    async fn a_database_that_answers_is_there_and_one_that_only_listens_is_not() {
+        let database = Database::new();
+        let there = pulse(database.url().parse().unwrap());
+        assert!(Arc::clone(&there).feel().await.is_ok());
+        assert!(there.feel().await.is_ok());
+        // Connections are accepted, and nothing ever comes.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port));
+        // It is said long before the connection is given up.
+        let said = Arc::clone(&away).feel().await.unwrap_err().to_string();
+        assert_eq!(said, "the store failed: the database has not answered for 400 milliseconds");
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_next_is_told_why_a_database_is_away() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(closed));
+        for _ in 0..2 {
+            let said = Arc::clone(&away).feel().await.unwrap_err().to_string();
+            assert!(said.starts_with("the store failed: the database cannot be reached ("), "{said}");
+        }
+    }
+}

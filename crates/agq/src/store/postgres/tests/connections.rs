@@ -1,0 +1,128 @@
+//! How connections are opened, which are refused, and who waits for whom.
+
+use agenix_protocol::request::Page;
+use bytes::Bytes;
+use e2e::Database;
+use futures_util::FutureExt;
+use sqlx::{Connection, PgConnection, query, query_scalar};
+
+use super::{run, store_on};
+use crate::store::{
+    Content, Entry, Keyspace, Records,
+    postgres::{PostgresStore, Settings, access::Access, writer::KEYS_LOCK},
+};
+
+/// Changes a default of a store's database; sessions that are open do not see it.
+async fn set_default(store: &PostgresStore, setting: &str) {
+    let name: String = query_scalar("SELECT current_database()").fetch_one(&store.pool).await.unwrap();
+    run(store, &format!("ALTER DATABASE {name} SET {setting}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn defaults_of_the_database_are_not_taken_over() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    let settings = [
+        ("search_path", "public, pg_catalog", "pg_catalog"),
+        ("default_transaction_isolation", "serializable", "read committed"),
+        ("idle_session_timeout", "3000", "0"),
+        ("statement_timeout", "50000", "1min"),
+        ("synchronous_commit", "off", "on"),
+        ("datestyle", "German", "ISO, MDY"),
+    ];
+    for (name, theirs, _) in settings {
+        set_default(&store, &format!("{name} TO {theirs}")).await;
+    }
+    let again = store_on(&database).await;
+    for (name, _, ours) in settings {
+        let sql = query_scalar::<_, String>("SELECT current_setting($1)").bind(name);
+        assert_eq!(sql.fetch_one(&again.pool).await.unwrap(), ours, "{name}");
+    }
+    // A stronger promise than ours is kept.
+    set_default(&store, "synchronous_commit TO remote_apply").await;
+    let strong = store_on(&database).await;
+    let kept: String = query_scalar("SHOW synchronous_commit").fetch_one(&strong.pool).await.unwrap();
+    assert_eq!(kept, "remote_apply");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_writes_is_refused() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    set_default(&store, "default_transaction_read_only TO on").await;
+    let Err(error) = PostgresStore::open(&database.url(), Settings::default()).await else {
+        panic!("it was opened");
+    };
+    let said = format!("{error:#}");
+    assert!(said.contains("this server takes no writes: default_transaction_read_only is on"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_to_a_server_that_takes_no_writes_any_more_is_not_handed_out() {
+    let database = Database::new();
+    // One alone: whoever wants it waits until it is given back.
+    let pool = Access::new(database.url().parse().unwrap(), None).pool(1);
+    let pid = "SELECT pg_backend_pid()";
+    let before: i32 = query_scalar(pid).fetch_one(&pool).await.unwrap();
+    let kept: i32 = query_scalar(pid).fetch_one(&pool).await.unwrap();
+    assert_eq!(kept, before, "one that takes writes is used again");
+    query("SET default_transaction_read_only TO on").execute(&pool).await.unwrap();
+    let after: i32 = query_scalar(pid).fetch_one(&pool).await.unwrap();
+    assert_ne!(after, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_may_create_nothing_opens_a_database_that_is_made() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    let role = format!("r{:016x}", fastrand::u64(..));
+    let all = "ON ALL TABLES IN SCHEMA agq";
+    run(
+        &store,
+        &format!(
+            "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA agq TO {role}; \
+             GRANT SELECT, INSERT, UPDATE, DELETE {all} TO {role}; GRANT USAGE ON ALL SEQUENCES IN SCHEMA agq TO {role}"
+        ),
+    )
+    .await;
+    let url = database.url().replace("agq@", &format!("{role}@"));
+    let other = PostgresStore::open(&url, Settings::default()).await.unwrap();
+    other.set_paused("queue", true).await.unwrap();
+    assert_eq!(other.paused().await.unwrap(), ["queue"]);
+    run(&store, &format!("DROP OWNED BY {role}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_reads_leave_connections_for_short_ones() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    let page = || Page { pattern: None, offset: 0, limit: 10 };
+    assert!(store.plans(page()).await.unwrap().is_empty());
+    let most = store.long_reads.available_permits();
+    assert!(most < usize::try_from(store.pool.options().get_max_connections()).unwrap());
+    let under_way = store.long_reads.acquire_many(u32::try_from(most).unwrap()).await.unwrap();
+    assert!(store.totals().await.is_ok());
+    let refused = store.plans(page()).await.unwrap_err().to_string();
+    assert!(refused.contains("too many long reads"), "{refused}");
+    let refused = store.scan(Box::new(|_| Ok(()))).await.unwrap_err().to_string();
+    assert!(refused.contains("too many long reads"), "{refused}");
+    assert!(store.look(Box::new(|_| Ok(()))).await.is_ok());
+    drop(under_way);
+    assert!(store.plans(page()).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_do_not_wait_for_users_keys() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    // As another node does that is in the middle of a large command.
+    let mut other = PgConnection::connect(&database.url()).await.unwrap();
+    query("SELECT pg_advisory_lock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
+    let entry = Entry { content: Content::Text(Bytes::from_static(b"v")), expires_at: None };
+    let mut set = store.change(Box::new(move |keys| keys.put_entry(b"k", &entry)));
+    store.set_paused("queue", true).await.unwrap();
+    store.settled().await.unwrap();
+    assert!((&mut set).now_or_never().is_none(), "the other one holds the lock");
+    query("SELECT pg_advisory_unlock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
+    set.await.unwrap();
+}

@@ -1,0 +1,140 @@
+//! Who is there, who leads, and what they tell each other.
+
+use std::{collections::HashSet, sync::Arc};
+
+use e2e::{Database, eventually};
+use sqlx::{postgres::PgListener, query_scalar};
+
+use super::{run, store_on};
+use crate::store::{
+    Records,
+    postgres::{PostgresStore, access::Access, nodes::Nodes, relay::Notice},
+};
+
+/// A store whose node has led for an hour.
+async fn leading(database: &Database) -> PostgresStore {
+    let store = store_on(database).await;
+    assert!(store.leads());
+    run(&store, "UPDATE agq.leader SET elected_at = now() - interval '1 hour'").await;
+    store
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_gone_is_said_only_by_a_leader_that_has_led_for_a_silence() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    assert_eq!(store.nodes().await.unwrap(), None, "it leads since a moment ago");
+    run(&store, "UPDATE agq.leader SET elected_at = now() - interval '1 hour'").await;
+    let itself = HashSet::from([store.node().unwrap().to_owned()]);
+    assert_eq!(store.nodes().await.unwrap(), Some(itself));
+    run(&store, "UPDATE agq.leader SET node = 'another'").await;
+    assert_eq!(store.nodes().await.unwrap(), None, "another one leads");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
+    let database = Database::new();
+    let store = leading(&database).await;
+    assert!(store.nodes().await.unwrap().is_some());
+    // What a crash leaves of unlogged tables, and what a standby that takes over has of them.
+    run(&store, "TRUNCATE agq.instances, agq.leader").await;
+    assert!(store.leads(), "it knows nothing of the crash yet");
+    assert_eq!(store.nodes().await.unwrap(), None);
+    // It is elected anew, and the others have the time of a silence to come back.
+    store.nodes.show().await.unwrap();
+    assert!(store.leads());
+    assert_eq!(store.nodes().await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_without_the_node_that_asks_is_none() {
+    let database = Database::new();
+    let store = leading(&database).await;
+    run(&store, "UPDATE agq.instances SET node = 'another'").await;
+    assert_eq!(store.nodes().await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_ran_out_begins_anew() {
+    let database = Database::new();
+    let store = leading(&database).await;
+    store.nodes.show().await.unwrap();
+    assert!(store.nodes().await.unwrap().is_some(), "a lease that is kept goes on");
+    // For longer than that nobody could reach the database.
+    run(&store, "UPDATE agq.leader SET expires_at = now() - interval '1 second'").await;
+    store.nodes.show().await.unwrap();
+    assert!(store.leads());
+    assert_eq!(store.nodes().await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_comes_is_seen_without_being_heard() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    store.nodes.look_for_company().await.unwrap();
+    assert!(!store.nodes.has_company());
+    let access = Access::new(database.url().parse().unwrap(), None);
+    let other = Nodes::new(std::time::Duration::from_secs(30), access, Arc::default());
+    other.show().await.unwrap();
+    store.nodes.look_for_company().await.unwrap();
+    assert!(store.nodes.has_company());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_gone_after_the_silence_that_it_chose() {
+    let database = Database::new();
+    let store = leading(&database).await;
+    let sql = "INSERT INTO agq.instances (node, hostname, pid, last_seen_at, silence_secs) VALUES \
+         ('patient', 'h', 1, now() - interval '10 minutes', 3600), ('gone', 'h', 2, now() - interval '10 minutes', 60)";
+    run(&store, sql).await;
+    let nodes = store.nodes().await.unwrap().unwrap();
+    assert!(nodes.contains("patient") && !nodes.contains("gone"), "{nodes:?}");
+    store.nodes.show().await.unwrap();
+    let kept: Vec<String> = query_scalar("SELECT node FROM agq.instances WHERE hostname = 'h'")
+        .fetch_all(&store.pool)
+        .await
+        .unwrap();
+    assert_eq!(kept, ["patient"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_beat_goes_through_while_reads_have_every_connection() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    let most = store.pool.options().get_max_connections();
+    let mut held = Vec::new();
+    for _ in 0..most {
+        held.push(store.pool.acquire().await.unwrap());
+    }
+    store.nodes.show().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_is_told_again_after_its_connection_was_closed() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    let mut listener = PgListener::connect(&database.url()).await.unwrap();
+    listener.listen("agq_test").await.unwrap();
+    for n in 0..3 {
+        // Three at once, the second and third of which wait while the first is sent.
+        for m in 0..3 {
+            store.notices.send(Notice::Event("agq_test", format!("{n}.{m}"))).await.unwrap();
+        }
+        for m in 0..3 {
+            assert_eq!(listener.recv().await.unwrap().payload(), format!("{n}.{m}"));
+        }
+        let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() \
+             AND query LIKE 'SELECT pg_notify(n.channel%' AND pid <> pg_backend_pid()";
+        let ended: i64 = query_scalar(sql).fetch_one(&store.pool).await.unwrap();
+        assert_eq!(ended, 1);
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+             AND query LIKE 'SELECT pg_notify(n.channel%' AND pid <> pg_backend_pid()";
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::block_in_place(|| {
+            eventually("its end", || {
+                let left: i64 = runtime.block_on(query_scalar(sql).fetch_one(&store.pool)).unwrap();
+                (left == 0).then_some(())
+            });
+        });
+    }
+}

@@ -1,0 +1,200 @@
+//! The database crashes, another server takes over, or what was open leads nowhere.
+
+use std::thread::JoinHandle;
+
+use e2e::{Agq, Lab, Postgres, Proxy, Ran, eventually};
+
+use crate::support::{Raw, only_job, plan};
+
+fn psql(cluster: &Postgres, sql: &str) -> String {
+    Ran::from(cluster.client("psql").args(["-AtXc", sql]).output().unwrap()).expect(0).out
+}
+
+fn url(address: &str) -> String {
+    format!("postgres://agq@{address}/postgres")
+}
+
+/// The next message that somebody hears who subscribes here.
+fn next_message(lab: &Lab, agq: &Agq) -> JoinHandle<Option<String>> {
+    let mut listens = Raw::open(lab, agq);
+    assert_eq!(listens.ask("SUBSCRIBE channel"), "*3");
+    std::thread::spawn(move || {
+        (0..5).for_each(|_| drop(listens.line()));
+        (0..7).map(|_| listens.line()).last()
+    })
+}
+
+#[test]
+fn a_crash_of_the_database_takes_no_job_from_a_connection_that_lives() {
+    let mut cluster = Postgres::start(&[]);
+    let lab = Lab::on_files();
+    let node = || lab.agq(&["--store", &cluster.url(), "--store-lease", "8", "--start-timeout", "0"]);
+    let (leader, other) = (node(), node());
+    lab.submit_plan(&leader, &plan("p", "true", &[]));
+    lab.submit_action(&leader, "p", "a", "[{}]");
+    let mut worker = Raw::open(&lab, &other);
+    worker.send("BRPOP queue:ready 0\n");
+    let job = worker.bulk();
+    assert!(job.contains(r#""attempt":1"#), "{job}");
+    // It has led for long enough to know who is gone, and shows itself again only in some seconds.
+    let sql = "SELECT elected_at <= now() - interval '16 seconds' AND last_seen_at > now() - interval '0.2 seconds' \
+         FROM agq.leader JOIN agq.instances USING (node)";
+    eventually("a leader that has led for two leases", || (psql(&cluster, sql) == "t\n").then_some(()));
+    cluster.stop_at_once();
+    cluster.start_again();
+    // Many rounds later.
+    let sql = "SELECT count(*) FROM agq.leader JOIN agq.instances USING (node)";
+    eventually("a leader after the crash", || (psql(&cluster, sql) == "1\n").then_some(()));
+    let sql = "SELECT count(*) FROM agq.instances";
+    eventually("both nodes after the crash", || (psql(&cluster, sql) == "2\n").then_some(()));
+    let held = only_job(&lab, &leader, "a");
+    assert_eq!((&held["status"], &held["attempt"]), (&"running".into(), &1.into()), "{held}");
+    assert!(held["worker_id"].as_str().is_some_and(|holder| holder.starts_with("connection:")), "{held}");
+}
+
+#[test]
+fn a_node_that_got_to_a_standby_comes_back_to_the_primary() {
+    let primary = Postgres::start_on_loopback(&[], None);
+    let standby = primary.standby();
+    let proxy = Proxy::start(primary.address(), fastrand::Rng::new());
+    let lab = Lab::on_files();
+    let agq = lab.agq(&["--store", &url(&proxy.address()), "--store-lease", "2"]);
+    let mut asks = Raw::open(&lab, &agq);
+    assert_eq!(asks.ask("SET k before"), "+OK");
+    proxy.lead_to(standby.address());
+    proxy.cut_all();
+    eventually("the standby takes no writes", || {
+        let said = asks.ask("SET k during");
+        ["takes no writes", "read-only"].iter().any(|why| said.contains(why)).then_some(())
+    });
+    // New connections lead to the primary; what is open stays open.
+    proxy.lead_to(primary.address());
+    eventually("it writes again", || (asks.ask("SET k after") == "+OK").then_some(()));
+    asks.send("GET k\n");
+    assert_eq!(asks.bulk(), "after");
+}
+
+#[test]
+fn a_primary_that_is_fenced_is_left_for_the_one_that_took_over() {
+    let (old, new) = (Postgres::start_on_loopback(&[], None), Postgres::start_on_loopback(&[], None));
+    let migrated = |cluster: &Postgres, lab: &Lab| {
+        let url = url(&cluster.address());
+        Ran::from(lab.command("agq").args(["migrate", "--store", &url]).output().unwrap()).expect(0)
+    };
+    let lab = Lab::on_files();
+    migrated(&new, &lab);
+    let proxy = Proxy::start(old.address(), fastrand::Rng::new());
+    let agq = lab.agq(&["--store", &url(&proxy.address()), "--store-lease", "2"]);
+    let mut asks = Raw::open(&lab, &agq);
+    assert_eq!(asks.ask("SET k old"), "+OK");
+    asks.send("GET k\n");
+    assert_eq!(asks.bulk(), "old");
+    // Nothing is closed: every connection that is open still answers.
+    psql(&old, "ALTER SYSTEM SET default_transaction_read_only TO on");
+    psql(&old, "SELECT pg_reload_conf()");
+    eventually("it takes no writes", || (psql(&old, "SHOW transaction_read_only") == "on\n").then_some(()));
+    proxy.lead_to(new.address());
+    eventually("it writes to the new one", || (asks.ask("SET k new") == "+OK").then_some(()));
+    asks.send("GET k\n");
+    assert_eq!(asks.bulk(), "new");
+}
+
+#[test]
+fn a_node_hears_the_others_again_after_its_connections_went_silent() {
+    let cluster = Postgres::start_on_loopback(&[], None);
+    let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
+    let lab = Lab::on_files();
+    let node = |at: &str| lab.agq(&["--store", &url(at), "--store-timeout", "1", "--store-lease", "2"]);
+    let (deaf, tells) = (node(&proxy.address()), node(&cluster.address()));
+    let mut sends = Raw::open(&lab, &tells);
+    for round in ["before", "after"] {
+        let heard = next_message(&lab, &deaf);
+        eventually("a message of the other node", || {
+            sends.ask(&format!("PUBLISH channel {round}"));
+            heard.is_finished().then_some(())
+        });
+        assert_eq!(heard.join().unwrap().as_deref(), Some(round));
+        if round == "before" {
+            assert!(proxy.strand_all() > 0);
+        }
+    }
+    let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap();
+    assert!(log.contains("LISTEN was said anew"), "{log}");
+}
+
+#[test]
+fn the_first_message_after_the_telling_connection_was_closed_is_heard() {
+    let cluster = Postgres::start(&[]);
+    let lab = Lab::on_files();
+    let node = || lab.agq(&["--store", &cluster.url(), "--store-lease", "2"]);
+    let (hears, tells) = (node(), node());
+    let mut sends = Raw::open(&lab, &tells);
+    let heard = next_message(&lab, &hears);
+    eventually("they know of each other", || {
+        sends.ask("PUBLISH channel before");
+        heard.is_finished().then_some(())
+    });
+    heard.join().unwrap();
+    // What was on its way has come.
+    eventually("nothing more of the first", || {
+        let heard = next_message(&lab, &hears);
+        sends.ask("PUBLISH channel between");
+        (heard.join().unwrap().as_deref() == Some("between")).then_some(())
+    });
+    let heard = next_message(&lab, &hears);
+    let told = "query LIKE 'SELECT pg_notify(n.channel%'";
+    psql(
+        &cluster,
+        &format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {told} AND pid <> pg_backend_pid()"
+        ),
+    );
+    assert_eq!(sends.ask("PUBLISH channel after"), ":0");
+    assert_eq!(heard.join().unwrap().as_deref(), Some("after"));
+}
+
+#[test]
+fn probes_are_answered_while_the_database_does_not_answer() {
+    let cluster = Postgres::start_on_loopback(&[], None);
+    let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
+    let lab = Lab::on_files();
+    let agq = lab.agq(&["--store", &url(&proxy.address()), "--http", "127.0.0.1:0"]);
+    let ask = |path: &str| {
+        let mut http = std::net::TcpStream::connect(agq.http_address()).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        std::io::Write::write_all(&mut http, request.as_bytes()).unwrap();
+        std::io::read_to_string(http).unwrap()
+    };
+    assert!(ask("/ready").starts_with("HTTP/1.1 200"), "{}", ask("/ready"));
+    proxy.cut_off();
+    let refused = eventually("it is not ready", || Some(ask("/ready")).filter(|it| it.contains(" 503 ")));
+    assert!(refused.contains("the database has not answered for 400 milliseconds"), "{refused}");
+    let well = ask("/health");
+    assert!(well.starts_with("HTTP/1.1 200") && well.contains(r#""status":"degraded""#), "{well}");
+    proxy.calm();
+    eventually("it is ready again", || ask("/ready").starts_with("HTTP/1.1 200").then_some(()));
+}
+
+#[test]
+fn nodes_of_different_settings_are_warned_of_and_a_worker_has_the_time_it_was_told() {
+    let lab = Lab::of_nodes();
+    let strict = lab.agq(&["--heartbeat-interval", "0.2"]);
+    let lenient = lab.agq(&["--heartbeat-interval", "30"]);
+    let mut worker = Raw::open(&lab, &lenient);
+    let registered = worker.ask(r#"WORKER.REGISTER '{"worker_id":"w","capabilities":["true"]}'"#);
+    assert_eq!(registered, "+OK worker_id=w heartbeat_interval=30");
+    let mut hasty = Raw::open(&lab, &strict);
+    let registered = hasty.ask(r#"WORKER.REGISTER '{"worker_id":"x","capabilities":["true"]}'"#);
+    assert_eq!(registered, "+OK worker_id=x heartbeat_interval=0.2");
+    let standing = |id: &str| {
+        let workers = lab.agx(&lenient, &["worker", "list", "--json"]).expect(0).data();
+        let found = workers.as_array().unwrap().iter().find(|worker| worker["worker_id"] == id).cloned();
+        found.unwrap()["state"].as_str().unwrap().to_owned()
+    };
+    eventually("the one that was told a short time is dead", || (standing("x") == "dead").then_some(()));
+    assert_ne!(standing("w"), "dead");
+    eventually("the log names what differs", || {
+        let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap();
+        log.contains("heartbeat-interval is 30 here and 0.2 there").then_some(())
+    });
+}

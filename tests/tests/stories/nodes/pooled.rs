@@ -1,0 +1,45 @@
+//! A pgbouncer stands between agq and PostgreSQL.
+
+use e2e::{Agq, Lab, Pooler, Postgres, Ran, eventually};
+
+use crate::support::{Raw, ended, plan};
+
+#[test]
+fn a_pooler_by_transaction_is_refused_with_what_to_set() {
+    let (lab, cluster) = (Lab::on_files(), Postgres::start_on_loopback(&[], None));
+    let pooler = Pooler::start(&cluster, "transaction");
+    let url = pooler.url("postgres");
+    let start: &[&str] = &["--port", "0", "--store", &url];
+    for args in [start, &["--port", "0", "--store-no-listen", "--store", &url], &["migrate", "--store", &url]]
+    {
+        let refused = Ran::from(lab.command("agq").args(args).output().unwrap()).expect(1);
+        assert!(refused.err.contains("a pooler hands out its connections by transaction"), "{refused:?}");
+        assert!(refused.err.contains("pool_mode = session"), "{refused:?}");
+    }
+}
+
+#[test]
+fn nodes_work_behind_a_pooler_by_session() {
+    let (lab, cluster) = (Lab::on_files(), Postgres::start_on_loopback(&[], None));
+    let pooler = Pooler::start(&cluster, "session");
+    let url = pooler.url("postgres");
+    let node = |lab: &Lab| -> Agq { lab.agq(&["--store", &url, "--store-poll-interval", "3600"]) };
+    let (here, there) = (node(&lab), node(&lab));
+    lab.submit_plan(&here, &plan("p", "true", &[]));
+    lab.submit_action(&here, "p", "a", "[{}]");
+    let _agw = lab.agw(&there, "w", &[]);
+    assert_eq!(ended(&lab, &here, "a")["status"], "completed");
+    // What one node tells is heard at the other.
+    let mut listens = Raw::open(&lab, &there);
+    assert_eq!(listens.ask("SUBSCRIBE channel"), "*3");
+    let heard = std::thread::spawn(move || {
+        (0..5).for_each(|_| drop(listens.line()));
+        (0..7).map(|_| listens.line()).last()
+    });
+    let mut sends = Raw::open(&lab, &here);
+    eventually("a message at the other node", || {
+        sends.ask("PUBLISH channel message");
+        heard.is_finished().then_some(())
+    });
+    assert_eq!(heard.join().unwrap().as_deref(), Some("message"));
+}
