@@ -128,11 +128,18 @@ pub(super) fn pop(
     if list.places.is_empty() {
         return Ok(Reply::NilArray);
     }
-    let mut items = Vec::new();
-    while items.len() < count
-        && let Some(item) = list.pop(keys, key, from)?
-    {
-        items.push(item);
+    let count = i64::try_from(count).unwrap_or(i64::MAX).min(list.length());
+    let places = match from {
+        End::Head => list.places.start..list.places.start + count,
+        End::Tail => list.places.end - count..list.places.end,
+    };
+    list.places = match from {
+        End::Head => places.end..list.places.end,
+        End::Tail => list.places.start..places.start,
+    };
+    let mut items = keys.take_items(key, places)?;
+    if from == End::Tail {
+        items.reverse();
     }
     list.save(keys, key)?;
     Ok(Reply::bulks(items))
@@ -187,9 +194,7 @@ pub(super) fn remove(
         keys.put_item(key, place, &items[at])?;
         place += 1;
     }
-    for gone in place..list.places.end {
-        keys.take_item(key, gone)?;
-    }
+    keys.take_items(key, place..list.places.end)?;
     list.places.end = place;
     list.save(keys, key)?;
     Ok(Reply::count(hits.len()))

@@ -38,6 +38,10 @@ pub(crate) fn ruled<T>(outcome: Result<T, KeyError>) -> Result<Ruled<T>, StoreEr
 
 /// Carries a command out.
 pub(crate) fn apply(keys: &mut dyn Keys, command: &KeyCommand, now: Timestamp) -> Result<Reply, KeyError> {
+    let named: Vec<&[u8]> = command.keys().map(|key| &key[..]).collect();
+    if named.len() > 1 {
+        keys.read_ahead(&named)?;
+    }
     if command.is_write() {
         for key in command.keys() {
             sweep(keys, key, now)?;
@@ -142,6 +146,7 @@ pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> R
         return Ok(0);
     }
     let swept = change(store, move |keys| {
+        keys.read_ahead(&overdue.iter().map(|key| &key[..]).collect::<Vec<_>>())?;
         let mut count = 0;
         for key in &overdue {
             // It may have got another time meanwhile.

@@ -56,6 +56,7 @@ pub(super) fn add(
     now: Timestamp,
 ) -> Result<Reply, KeyError> {
     let mut set = Sorted::of(keys, key, now)?;
+    keys.read_scores_ahead(key, &members.iter().map(|(_, member)| &member[..]).collect::<Vec<_>>())?;
     let (mut added, mut changed, mut last) = (0, 0, None);
     for (score, member) in members {
         let known = keys.score(key, member)?;
@@ -133,6 +134,7 @@ pub(super) fn remove(
     now: Timestamp,
 ) -> Result<Reply, KeyError> {
     let mut set = Sorted::of(keys, key, now)?;
+    keys.read_scores_ahead(key, &members.iter().map(|member| &member[..]).collect::<Vec<_>>())?;
     let mut removed = 0;
     for member in members {
         removed += u64::from(keys.remove_score(key, member)?);
@@ -170,6 +172,7 @@ pub(super) fn pop_least(
         return Ok(Reply::Array(Vec::new()));
     }
     let least = keys.members(key, EVERY_SCORE, Part { is_reversed: false, skip: 0, take })?;
+    keys.read_scores_ahead(key, &least.iter().map(|(member, _)| &member[..]).collect::<Vec<_>>())?;
     for (member, _) in &least {
         keys.remove_score(key, member)?;
     }

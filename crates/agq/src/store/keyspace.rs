@@ -46,6 +46,10 @@ type Stored<T> = Result<T, StoreError>;
 pub(crate) trait Keys {
     /// What a key holds.
     fn entry(&self, key: &[u8]) -> Stored<Option<Entry>>;
+    /// These keys are asked for next; a store that is far away reads them together.
+    fn read_ahead(&self, _keys: &[&[u8]]) -> Stored<()> {
+        Ok(())
+    }
     /// Sets what a key holds. Elements or members of another type that it held are gone by that.
     fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Stored<()>;
     /// Removes a key with everything it holds; whether there was one.
@@ -62,11 +66,19 @@ pub(crate) trait Keys {
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Stored<()>;
     /// Takes the element at a place.
     fn take_item(&mut self, key: &[u8], place: i64) -> Stored<Option<Bytes>>;
+    /// Takes the elements at these places, in their order.
+    fn take_items(&mut self, key: &[u8], places: Range<i64>) -> Stored<Vec<Bytes>> {
+        places.filter_map(|place| self.take_item(key, place).transpose()).collect()
+    }
     /// Those who wait for elements of this list may come and look, once this is committed.
     fn announce_list(&mut self, key: &Bytes);
 
     /// The score of a member.
     fn score(&self, key: &[u8], member: &[u8]) -> Stored<Option<f64>>;
+    /// The scores of these members are asked for next; see [`Keys::read_ahead`].
+    fn read_scores_ahead(&self, _key: &[u8], _members: &[&[u8]]) -> Stored<()> {
+        Ok(())
+    }
     /// Gives a member its score, and its place in the order.
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Stored<()>;
     /// Removes a member; whether there was one.

@@ -1,7 +1,7 @@
 //! Users' keys, in a transaction: what a command of Redis does with them is done step by step.
 
 use std::{
-    mem::discriminant,
+    cell::RefCell,
     ops::{Bound, Range},
 };
 
@@ -9,21 +9,22 @@ use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
 use sqlx::{Error, Row, postgres::PgRow, query};
 
-use super::{numbers, session::Session};
+use super::{numbers, pending::Pending, session::Session};
 use crate::store::{Content, Entry, Keys, Part, StoreError};
 
 /// The keys, seen through a connection.
 pub(super) struct PgKeys<'s> {
     pub(super) session: &'s Session,
     /// What went wrong, as it was: a command may be told that it failed, and go on.
-    pub(super) fault: std::cell::RefCell<Option<Error>>,
+    pub(super) fault: RefCell<Option<Error>>,
+    pending: RefCell<Pending>,
     /// Lists that got elements.
     pub(super) filled: Vec<Bytes>,
 }
 
 impl<'s> PgKeys<'s> {
     pub(super) fn new(session: &'s Session) -> Self {
-        Self { session, fault: std::cell::RefCell::default(), filled: Vec::new() }
+        Self { session, fault: RefCell::default(), pending: RefCell::default(), filled: Vec::new() }
     }
 
     fn noted<T>(&self, outcome: Result<T, Error>) -> Result<T, StoreError> {
@@ -35,47 +36,55 @@ impl<'s> PgKeys<'s> {
     }
 
     fn find(&self, key: &[u8]) -> Result<Option<Entry>, Error> {
-        let sql = "SELECT text, head, tail, members, expires_at FROM agq.keys WHERE key = $1";
-        self.session.row(query(sql).bind(key))?.as_ref().map(entry_of).transpose()
-    }
-
-    fn put(&self, key: &[u8], entry: &Entry) -> Result<(), Error> {
-        let before = self.find(key)?;
-        if let Some(before) = &before
-            && discriminant(&before.content) != discriminant(&entry.content)
-        {
-            self.clear(key, &before.content)?;
+        if let Some(known) = self.pending.borrow().entry(key) {
+            return Ok(known);
         }
-        let (text, head, tail, members) = match &entry.content {
-            Content::Text(text) => (Some(&text[..]), None, None, None),
-            Content::List { head, tail } => (None, Some(*head), Some(*tail), None),
-            Content::Sorted { members } => (None, None, None, Some(numbers::wide(*members))),
-        };
-        let sql = if before.is_some() {
-            "UPDATE agq.keys SET text = $2, head = $3, tail = $4, members = $5, expires_at = $6 WHERE key = $1"
-        } else {
-            "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) \
-             VALUES ($1, nextval('agq.key_numbers'), $2, $3, $4, $5, $6)"
-        };
-        let sql = query(sql).bind(key).bind(text).bind(head).bind(tail).bind(members);
-        self.session.run(sql.bind(numbers::time(entry.expires_at))).map(drop)
+        self.read(&[key])?;
+        Ok(self.pending.borrow().entry(key).flatten())
     }
 
-    fn erase(&self, key: &[u8]) -> Result<bool, Error> {
-        let Some(entry) = self.find(key)? else { return Ok(false) };
-        self.session.run(query("DELETE FROM agq.keys WHERE key = $1").bind(key))?;
-        self.clear(key, &entry.content)?;
-        Ok(true)
+    /// Reads what keys hold, in one statement.
+    fn read(&self, keys: &[&[u8]]) -> Result<(), Error> {
+        let sql = "SELECT key, text, head, tail, members, expires_at FROM agq.keys WHERE key = ANY ($1)";
+        let rows = self.session.rows(query(sql).bind(keys))?;
+        let pending = &mut *self.pending.borrow_mut();
+        for key in keys {
+            pending.note_entry(Bytes::copy_from_slice(key), None);
+        }
+        for row in &rows {
+            pending.note_entry(bytes(row, 0)?, Some(entry_of(row)?));
+        }
+        Ok(())
     }
 
-    /// Removes what a key holds outside of its entry.
-    fn clear(&self, key: &[u8], content: &Content) -> Result<(), Error> {
-        let sql = match content {
-            Content::Text(_) => return Ok(()),
-            Content::List { .. } => "DELETE FROM agq.list_items WHERE key = $1",
-            Content::Sorted { .. } => "DELETE FROM agq.scores WHERE key = $1",
-        };
-        self.session.run(query(sql).bind(key)).map(drop)
+    fn read_scores(&self, key: &[u8], members: &[&[u8]]) -> Result<(), Error> {
+        let sql = "SELECT member, score FROM agq.scores WHERE key = $1 AND member = ANY ($2)";
+        let rows = self.session.rows(query(sql).bind(key).bind(members))?;
+        let pending = &mut *self.pending.borrow_mut();
+        for member in members {
+            pending.note_score(key, Bytes::copy_from_slice(member), None);
+        }
+        for row in &rows {
+            pending.note_score(key, bytes(row, 0)?, Some(row.try_get(1)?));
+        }
+        Ok(())
+    }
+
+    fn score_of(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, Error> {
+        if let Some(known) = self.pending.borrow().score(key, member) {
+            return Ok(known);
+        }
+        self.read_scores(key, &[member])?;
+        Ok(self.pending.borrow().score(key, member).flatten())
+    }
+
+    /// Writes what waits; what is read after this has it.
+    pub(super) fn write(&self) -> Result<(), Error> {
+        self.pending.borrow_mut().write(self.session)
+    }
+
+    fn write_if_full(&self) -> Result<(), Error> {
+        if self.pending.borrow().is_full() { self.write() } else { Ok(()) }
     }
 
     fn between(
@@ -124,15 +133,25 @@ impl Keys for PgKeys<'_> {
         self.noted(self.find(key))
     }
 
+    fn read_ahead(&self, keys: &[&[u8]]) -> Result<(), StoreError> {
+        let unknown: Vec<&[u8]> =
+            keys.iter().copied().filter(|key| self.pending.borrow().entry(key).is_none()).collect();
+        if unknown.is_empty() { Ok(()) } else { self.noted(self.read(&unknown)) }
+    }
+
     fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Result<(), StoreError> {
-        self.noted(self.put(key, entry))
+        self.noted(self.find(key))?;
+        self.pending.borrow_mut().put_entry(key, entry);
+        Ok(())
     }
 
     fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        self.noted(self.erase(key))
+        self.noted(self.find(key))?;
+        Ok(self.pending.borrow_mut().remove(key))
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
+        self.noted(self.write())?;
         let sql = "SELECT count(*) FROM agq.keys WHERE expires_at IS NULL OR expires_at > $1";
         let row = self.noted(self.session.row(query(sql).bind(numbers::wide(now.0))))?;
         let count: Option<i64> = self.noted(row.map(|row| row.try_get(0)).transpose())?;
@@ -140,6 +159,7 @@ impl Keys for PgKeys<'_> {
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
+        self.noted(self.write())?;
         let sql = "SELECT number, key FROM agq.keys WHERE number < $1 ORDER BY number DESC LIMIT $2";
         let rows = self.session.rows(query(sql).bind(numbers::wide(below)).bind(numbers::limit(limit)));
         let found = rows.and_then(|rows| {
@@ -149,6 +169,7 @@ impl Keys for PgKeys<'_> {
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
+        self.noted(self.write())?;
         let sql =
             "SELECT item FROM agq.list_items WHERE key = $1 AND place >= $2 AND place < $3 ORDER BY place";
         let rows = self.session.rows(query(sql).bind(key).bind(places.start).bind(places.end));
@@ -156,15 +177,20 @@ impl Keys for PgKeys<'_> {
     }
 
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
-        let sql = "INSERT INTO agq.list_items (key, place, item) VALUES ($1, $2, $3) \
-             ON CONFLICT (key, place) DO UPDATE SET item = EXCLUDED.item";
-        self.noted(self.session.run(query(sql).bind(key).bind(place).bind(item)).map(drop))
+        self.pending.borrow_mut().put_item(key, place, item);
+        self.noted(self.write_if_full())
     }
 
     fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
-        let sql = "DELETE FROM agq.list_items WHERE key = $1 AND place = $2 RETURNING item";
-        let row = self.session.row(query(sql).bind(key).bind(place));
-        self.noted(row.and_then(|row| row.map(|row| bytes(&row, 0)).transpose()))
+        Ok(self.take_items(key, place..place + 1)?.pop())
+    }
+
+    fn take_items(&mut self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
+        self.noted(self.write())?;
+        let sql = "WITH taken AS (DELETE FROM agq.list_items WHERE key = $1 AND place >= $2 AND place < $3 \
+             RETURNING place, item) SELECT item FROM taken ORDER BY place";
+        let rows = self.session.rows(query(sql).bind(key).bind(places.start).bind(places.end));
+        self.noted(rows.and_then(|rows| rows.iter().map(|row| bytes(row, 0)).collect()))
     }
 
     fn announce_list(&mut self, key: &Bytes) {
@@ -172,21 +198,30 @@ impl Keys for PgKeys<'_> {
     }
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        let sql = "SELECT score FROM agq.scores WHERE key = $1 AND member = $2";
-        let row = self.session.row(query(sql).bind(key).bind(member));
-        self.noted(row.and_then(|row| row.map(|row| row.try_get(0)).transpose()))
+        self.noted(self.score_of(key, member))
+    }
+
+    fn read_scores_ahead(&self, key: &[u8], members: &[&[u8]]) -> Result<(), StoreError> {
+        let unknown: Vec<&[u8]> = members
+            .iter()
+            .copied()
+            .filter(|member| self.pending.borrow().score(key, member).is_none())
+            .collect();
+        if unknown.is_empty() { Ok(()) } else { self.noted(self.read_scores(key, &unknown)) }
     }
 
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
-        let sql = "INSERT INTO agq.scores (key, member, score) VALUES ($1, $2, $3) \
-             ON CONFLICT (key, member) DO UPDATE SET score = EXCLUDED.score";
-        // There is one zero.
-        self.noted(self.session.run(query(sql).bind(key).bind(member).bind(score + 0.0)).map(drop))
+        self.pending.borrow_mut().put_score(key, member, Some(score));
+        self.noted(self.write_if_full())
     }
 
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, StoreError> {
-        let sql = "DELETE FROM agq.scores WHERE key = $1 AND member = $2";
-        self.noted(self.session.run(query(sql).bind(key).bind(member)).map(|count| count > 0))
+        if self.noted(self.score_of(key, member))?.is_none() {
+            return Ok(false);
+        }
+        self.pending.borrow_mut().put_score(key, member, None);
+        self.noted(self.write_if_full())?;
+        Ok(true)
     }
 
     fn members(
@@ -195,6 +230,6 @@ impl Keys for PgKeys<'_> {
         scores: (Bound<f64>, Bound<f64>),
         part: Part,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(self.between(key, scores, part))
+        self.noted(self.write().and_then(|()| self.between(key, scores, part)))
     }
 }

@@ -21,6 +21,7 @@ mod line;
 mod nodes;
 mod notes;
 mod numbers;
+mod pending;
 mod portable;
 mod pruning;
 mod pulse;

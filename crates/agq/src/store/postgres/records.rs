@@ -364,6 +364,9 @@ fn look_by_pool(
 fn on_keys(batch: &mut Batch<'_>, work: &KeyWork) -> Result<(), Error> {
     let mut keys = PgKeys::new(batch.session);
     let outcome = work(&mut keys);
+    if outcome.is_ok() {
+        keys.write()?;
+    }
     let (fault, filled) = (keys.fault.take(), keys.filled);
     outcome.map_err(|error| fault.unwrap_or_else(|| Error::Encode(error.0.into())))?;
     batch.arrived.lists.extend(filled);

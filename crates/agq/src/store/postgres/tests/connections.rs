@@ -126,3 +126,51 @@ async fn jobs_do_not_wait_for_users_keys() {
     query("SELECT pg_advisory_unlock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
     set.await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_command_on_keys_is_a_few_statements() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    run(
+        &store,
+        "CREATE TABLE public.statements (name text); \
+         CREATE FUNCTION public.count_statement() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN INSERT INTO public.statements VALUES (TG_TABLE_NAME); RETURN NULL; END'",
+    )
+    .await;
+    for table in ["keys", "list_items", "scores"] {
+        let sql = format!(
+            "CREATE TRIGGER counted AFTER INSERT OR UPDATE OR DELETE ON agq.{table} \
+             FOR EACH STATEMENT EXECUTE FUNCTION public.count_statement()"
+        );
+        run(&store, &sql).await;
+    }
+    let entry = |content| Entry { content, expires_at: None };
+    let many = 5_000_i64;
+    store
+        .change(Box::new(move |keys| {
+            for n in 0..many {
+                keys.put_item(b"list", n, b"item")?;
+                keys.put_score(b"set", &n.to_be_bytes(), 1.0)?;
+                keys.put_entry(&n.to_be_bytes(), &entry(Content::Text(Bytes::from_static(b"v"))))?;
+            }
+            keys.put_entry(b"list", &entry(Content::List { head: 0, tail: many }))?;
+            keys.put_entry(b"set", &entry(Content::Sorted { members: 5_000 }))
+        }))
+        .await
+        .unwrap();
+    store
+        .change(Box::new(move |keys| {
+            assert_eq!(keys.take_items(b"list", 0..many)?.len(), 5_000);
+            for n in 0..many {
+                assert!(keys.remove_score(b"set", &n.to_be_bytes())?);
+                assert!(keys.remove(&n.to_be_bytes())?);
+            }
+            Ok(())
+        }))
+        .await
+        .unwrap();
+    let count = "SELECT count(*) FROM public.statements";
+    let count: i64 = query_scalar(count).fetch_one(&store.pool).await.unwrap();
+    assert!((6..=12).contains(&count), "{count} statements");
+}
