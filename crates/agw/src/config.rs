@@ -1,6 +1,6 @@
 //! What agw is told, by flags and variables.
 
-use std::{collections::BTreeMap, ffi::OsStr, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, session_key};
 use agenix_protocol::{
@@ -10,7 +10,7 @@ use agenix_protocol::{
     names::READY,
 };
 use anyhow::{anyhow, bail};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, builder::Resettable};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::Value;
 
@@ -111,23 +111,6 @@ const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --sess
 Logs go to stderr; AGW_LOG=debug shows more.\n\n\
 Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 refused by agq.";
 
-impl Cli {
-    /// What the command line and the variables say. A variable that is empty is as good as not there.
-    pub(crate) fn read() -> Self {
-        let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
-        let matches = without(Self::command(), is_empty).get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-    }
-}
-
-/// The command without its variables of which `is_empty` says that.
-fn without(command: clap::Command, is_empty: impl Fn(&OsStr) -> bool) -> clap::Command {
-    command.mut_args(|arg| match arg.get_env().is_some_and(&is_empty) {
-        true => arg.env(Resettable::Reset),
-        false => arg,
-    })
-}
-
 /// A member of a list, without blanks around it.
 fn member(text: &str) -> Result<String, String> {
     match text.trim() {
@@ -222,7 +205,7 @@ pub(crate) fn other_id(taken: &WorkerId, random: uuid::Uuid) -> Option<WorkerId>
 mod tests {
     use clap::{CommandFactory, FromArgMatches};
 
-    use super::{Cli, default_id, member, other_id, queue, without};
+    use super::{Cli, default_id, member, other_id, queue};
 
     fn read(args: &[&str]) -> Result<Cli, String> {
         let matches = Cli::command().try_get_matches_from([&["agw"], args].concat());
@@ -238,17 +221,6 @@ mod tests {
             assert!(read(&args).unwrap_err().contains("a member of the list is empty"), "{args:?}");
         }
         assert!(member("\t").is_err() && queue("a b").is_err());
-    }
-
-    #[test]
-    fn variables_that_are_empty_are_not_read() {
-        let all = without(Cli::command(), |_| false);
-        let none = without(Cli::command(), |_| true);
-        assert!(all.get_arguments().filter(|arg| arg.get_env().is_some()).count() > 10);
-        assert_eq!(none.get_arguments().filter(|arg| arg.get_env().is_some()).count(), 0);
-        let some = without(Cli::command(), |name| name == "AGW_GRACE");
-        let named = |name: &str| some.get_arguments().any(|arg| arg.get_env().is_some_and(|env| env == name));
-        assert!(named("AGW_KILL_GRACE") && !named("AGW_GRACE"));
     }
 
     #[test]

@@ -79,7 +79,7 @@ const LAST_WAIT: Duration = Duration::from_secs(5);
 const KEPT_FOR: Duration = Duration::from_secs(1 << 32);
 
 fn main() -> ExitCode {
-    let Cli { command, config } = Cli::read();
+    let Cli { command, config } = agenix_cli::parse();
     if let Some(command) = command {
         return match manual::run(&command) {
             Ok(()) => ExitCode::SUCCESS,
@@ -168,8 +168,7 @@ fn run(config: &Config) -> Result<End, Failure> {
     let ended = runtime.block_on(async {
         let crew = Crew::new(workshop, allowance, config.prefetch, lanes.handles());
         tokio::spawn(adoption::watch());
-        let signals =
-            Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
+        let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
         let helm = Helm::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
         let worker = Worker {
