@@ -183,6 +183,9 @@ pub fn check_name(name: &str) -> Result<(), Rejection> {
         let text = format!("name is to have 1 to {MAX_NAME_BYTES} letters, digits, '.', '_', ':' and '-'");
         return Err(invalid(text));
     }
+    if name == "." || name == ".." {
+        return Err(invalid(format!("name '{name}' means a directory in a path: choose another one")));
+    }
     Ok(())
 }
 
@@ -190,7 +193,7 @@ pub fn check_name(name: &str) -> Result<(), Rejection> {
 mod tests {
     use agenix_protocol::time::Timestamp;
 
-    use super::{Schedule, next};
+    use super::{Schedule, check_name, next};
 
     fn at(text: &str) -> Timestamp {
         Timestamp::parse(text).unwrap()
@@ -320,6 +323,17 @@ mod tests {
     fn schedule() -> Schedule {
         let wanted = r#"{"name":"n","expression":"* * * * *","job_template":{"type":"a","args":[]}}"#;
         Schedule::new(serde_json::from_str(wanted).unwrap(), at("2026-11-22T10:00:30Z")).unwrap()
+    }
+
+    #[test]
+    fn a_name_is_one_that_a_path_can_have() {
+        for fine in ["n", "a.b", "...", ".hidden", "nightly:1_2-3"] {
+            assert_eq!(check_name(fine), Ok(()), "{fine}");
+        }
+        for wrong in ["", ".", "..", "a/b", "a b", "a%2e", &"n".repeat(129)] {
+            let said = check_name(wrong).unwrap_err().to_string();
+            assert!(said.starts_with("Invalid schedule: name "), "{said}");
+        }
     }
 
     #[test]

@@ -34,6 +34,9 @@ pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json:
     if results.as_ref().is_some_and(|results| !results.starts_with('[')) {
         return Err(Rejection::InvalidUpdate("task_results is not an array".into()).into());
     }
+    if let Some(Err(error)) = results.as_deref().map(documents::check_depth) {
+        return Err(Rejection::InvalidUpdate(format!("task_results: {error}")).into());
+    }
     let who = identity::reporter(house, caller, update.worker_id.as_ref()).await?;
     let status = update.status;
     let blamed = results.as_deref().filter(|_| status == Some(Status::Failed)).map(read_results);

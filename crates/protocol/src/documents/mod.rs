@@ -11,6 +11,7 @@ mod output;
 mod plan;
 mod plans;
 mod queue;
+mod strict;
 mod worker;
 
 use serde::de::DeserializeOwned;
@@ -31,6 +32,7 @@ pub use output::{
 pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
 pub use plans::Plans;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
+pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};
 
 /// A document that is not what it should be: the place, then the reason.
