@@ -155,8 +155,8 @@ fn try_spawn(
         let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap_or_default();
         return Err(format!("agq did not say where it listens: '{line}' ({ended})\n{log}"));
     };
-    let http =
-        line.split("http://127.0.0.1:").nth(1).and_then(|rest| rest.split(',').next()?.trim().parse().ok());
+    let http = ["http://127.0.0.1:", "https://127.0.0.1:"].iter().find_map(|start| line.split(start).nth(1));
+    let http = http.and_then(|rest| rest.split(',').next()?.trim().parse().ok());
     Ok((child, port, http))
 }
 

@@ -1,6 +1,7 @@
 //! The other door: the Open Job Spec over HTTP.
 
 mod bad_input;
+mod bounds;
 mod browser;
 mod client;
 mod conformance;

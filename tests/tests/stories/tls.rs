@@ -158,3 +158,42 @@ fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     eventually("the broken one is named", || said("SIGHUP, certificates: all stays as it was"));
     stats(&next.file).expect(0);
 }
+
+/// What curl is answered over HTTPS with alice's certificate: the status.
+fn curl(tls: &Encrypted, alice: &Pair, path: &str, more: &[&str]) -> String {
+    let url = format!("https://{}{path}", tls.agq.http_address());
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", &tls.authority.file, &url]);
+    Ran::from(curl.args(["--cert", &alice.cert, "--key", &alice.key]).args(more).output().unwrap())
+        .expect(0)
+        .out
+}
+
+#[test]
+fn over_https_a_key_counts_before_the_certificate_which_is_no_proof_for_another_site() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        println!("SKIPPED: curl is not installed");
+        return;
+    }
+    let tls = mutual();
+    let alice = tls.authority.certify(&tls.lab, "alice", &["alice"]);
+    let job = r#"{"type":"a","args":[]}"#;
+    let jobs = |more: &[&str]| curl(&tls, &alice, "/ojs/v1/jobs", &[&["-d", job][..], more].concat());
+    let json = ["-H", "Content-Type: application/json"];
+    let bearer = |key: &str| format!("Authorization: Bearer {key}");
+    let stats = |key: &str| curl(&tls, &alice, "/ojs/v1/admin/stats", &["-H", &bearer(key)]);
+    assert_eq!(jobs(&json), "201");
+    assert_eq!(curl(&tls, &alice, "/ojs/v1/admin/stats", &[]), "403", "alice is a client");
+    assert_eq!((stats(tls.lab.key()), stats(&"x".repeat(64))), ("200".into(), "401".into()));
+    assert_eq!(jobs(&["-H", "Content-Type:"]), "400", "with a certificate alone a body has a type");
+    let keyed = bearer(tls.lab.key());
+    assert_eq!(jobs(&["-H", "Content-Type:", "-H", &keyed]), "201");
+    for of_another in ["Origin: https://evil.example", "Sec-Fetch-Site: cross-site"] {
+        let other = ["-H", of_another];
+        assert_eq!(jobs(&[json, other].concat()), "403", "{of_another}");
+        assert_eq!(curl(&tls, &alice, "/ojs/v1/jobs", &other), "200", "reading changes nothing");
+        assert_eq!(curl(&tls, &alice, "/", &other), "200", "a link leads to the dashboard");
+    }
+    let own = format!("Origin: https://{}", tls.agq.http_address());
+    assert_eq!(jobs(&[&json[..], &["-H", &own, "-H", "Sec-Fetch-Site: same-origin"]].concat()), "201");
+}

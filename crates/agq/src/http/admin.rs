@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Desk,
     answer::{Answer, Refusal, nothing, object, ok, raw},
-    asked::{Guest, Sent, job_id, shown as quoted, worker_id},
+    asked::{Guest, Sent, above_zero, job_id, shown as quoted, worker_id},
     jobs::shown,
     queues::{counts, set_paused},
 };
@@ -56,11 +56,12 @@ pub(super) struct Page {
 
 impl Page {
     /// The entries of the page, and what is said of it.
-    fn of(&self, items: Vec<Value>) -> (Vec<Value>, Value) {
-        let (page, per_page) = (self.page.unwrap_or(1).max(1), self.per_page.unwrap_or(50).clamp(1, 200));
+    fn of(&self, items: Vec<Value>) -> Result<(Vec<Value>, Value), Refusal> {
+        let per_page = above_zero("per_page", self.per_page)?.unwrap_or(50).min(200);
+        let page = self.page.unwrap_or(1).max(1);
         let total = items.len();
         let shown = items.into_iter().skip((page - 1).saturating_mul(per_page)).take(per_page).collect();
-        (shown, json!({"total": total, "page": page, "per_page": per_page}))
+        Ok((shown, json!({"total": total, "page": page, "per_page": per_page})))
     }
 }
 
@@ -69,7 +70,7 @@ pub(super) async fn queues(State(desk): State<Arc<Desk>>, guest: Guest, Query(pa
     guest.may(Access::Admin)?;
     let all = ojs::queue_states(&desk.house).await?;
     let items = all.iter().map(|(name, numbers, paused)| queue_of(name, numbers, *paused)).collect();
-    let (items, pagination) = page.of(items);
+    let (items, pagination) = page.of(items)?;
     Ok(ok(&json!({"items": items, "pagination": pagination})))
 }
 
@@ -219,7 +220,8 @@ pub(super) async fn workers(State(desk): State<Arc<Desk>>, guest: Guest, Query(p
         "quiet": count("quiet") + count("terminate"),
         "stale": count("stale"),
     });
-    let (items, pagination) = page.of(all.iter().map(|(worker, jobs)| worker_json(worker, *jobs)).collect());
+    let (items, pagination) =
+        page.of(all.iter().map(|(worker, jobs)| worker_json(worker, *jobs)).collect())?;
     Ok(ok(&json!({"items": items, "summary": summary, "pagination": pagination})))
 }
 

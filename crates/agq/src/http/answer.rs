@@ -266,10 +266,10 @@ pub(super) fn finish(response: &mut Response<Body>, request_id: &HeaderValue) {
     headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(OJS_MEDIA_TYPE));
 }
 
-/// A page of a list.
-pub(super) fn pagination(total: u64, offset: usize, shown: usize) -> Value {
+/// A page of a list. A page without entries has none after it: else who follows the cursors would never come to an end.
+pub(super) fn pagination(total: u64, offset: usize, shown: usize, has_more: bool) -> Value {
     let end = offset.saturating_add(shown);
-    let has_more = (end as u64) < total;
+    let has_more = has_more && shown > 0;
     let mut pagination = json!({"total": total, "has_more": has_more});
     if has_more {
         pagination["next_cursor"] = end.to_string().into();

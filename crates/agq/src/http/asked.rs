@@ -1,28 +1,32 @@
 //! A request as handlers see it: who asks, what was sent, and what the path and the query say.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::{
-    documents::{OjsDocument, parse_object},
+    documents::{OjsDocument, check_fields, parse_object},
     ids::{JobId, WorkerId},
     limits::exceeds,
     request::Access,
 };
 use axum::{
-    body::Body,
+    body::{Body, HttpBody},
     extract::{FromRequest, FromRequestParts},
-    http::{Request, StatusCode, header, request::Parts},
+    http::{HeaderValue, Request, StatusCode, header, request::Parts},
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::{
     Desk,
     answer::{Refusal, forbidden},
 };
-use crate::keyring::{Identity, Role};
+use crate::{
+    house::Settings,
+    keyring::{Identity, Role},
+};
 
 /// Whoever asks, known by a key or a certificate.
 #[derive(Debug, Clone)]
@@ -67,8 +71,53 @@ pub(super) fn unauthorized() -> Refusal {
     Refusal { headers: vec![("www-authenticate", "Bearer".into())], ..refusal }
 }
 
-/// Most bytes of a body that is too large that are read all the same.
-const MAX_DRAINED_BYTES: usize = 64 * 1024 * 1024;
+/// Marks a request of which only a certificate says who sends it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CertificateAlone;
+
+/// Most bytes of a body from somebody who is not known yet: a login has some hundred.
+const MAX_ANONYMOUS_BYTES: usize = 4096;
+
+/// How much of a body is taken, and how long it may take. Both are as for a command over RESP.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// Zero for no bound.
+    bytes: usize,
+    /// Zero for no bound.
+    time: Duration,
+    is_known: bool,
+}
+
+impl Bounds {
+    fn of(settings: &Settings, is_known: bool) -> Self {
+        let most = settings.limits.max_message_bytes;
+        let anonymous = if exceeds(MAX_ANONYMOUS_BYTES, most) { most } else { MAX_ANONYMOUS_BYTES };
+        let (bytes, ms) =
+            if is_known { (most, settings.frame_timeout_ms) } else { (anonymous, settings.login_timeout_ms) };
+        Self { bytes, time: Duration::from_millis(ms), is_known }
+    }
+
+    fn too_large(self) -> Refusal {
+        let hint = if self.is_known {
+            "Send less at once, or start agq with a larger --max-message-bytes."
+        } else {
+            "Log in, or send a key: only then is a longer body read."
+        };
+        let message = format!("the body has more than {} bytes", self.bytes);
+        closing(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message, hint))
+    }
+
+    fn too_slow(self) -> Refusal {
+        let message = format!("the body was not complete within {} seconds", self.time.as_secs_f64());
+        let hint = "Send the request again, and its body without a pause.";
+        closing(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message, hint))
+    }
+}
+
+/// What of the body was not read cannot be told from the next request.
+fn closing(refusal: Refusal) -> Refusal {
+    Refusal { headers: vec![("connection", "close".into())], ..refusal }
+}
 
 /// What was sent.
 pub(super) struct Sent(Bytes);
@@ -77,61 +126,67 @@ impl FromRequest<Arc<Desk>> for Sent {
     type Rejection = Refusal;
 
     async fn from_request(request: Request<Body>, desk: &Arc<Desk>) -> Result<Self, Refusal> {
-        let content_type = request.headers().get(header::CONTENT_TYPE).map(|told| told.as_bytes().to_vec());
-        let limit = desk.house.settings.limits.max_message_bytes;
-        let bytes = read_all(request.into_body(), limit).await?;
+        let (parts, body) = request.into_parts();
+        let is_known = parts.extensions.get::<Guest>().is_some();
+        let bytes = read_all(body, Bounds::of(&desk.house.settings, is_known)).await?;
         if !bytes.is_empty() {
-            check_type(content_type.as_deref())?;
+            let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+            check_type(content_type, parts.extensions.get::<CertificateAlone>().is_some())?;
         }
         Ok(Self(bytes))
     }
 }
 
-/// A body of at most so many bytes. Of a larger one the rest is read, as far as that is to be borne: who is cut off while they send do
-/// not read the answer.
-async fn read_all(body: Body, limit: usize) -> Result<Bytes, Refusal> {
-    let (mut body, mut bytes, mut total) = (body.into_data_stream(), BytesMut::new(), 0_usize);
+/// A body within its bounds. One that is announced as too large is refused before any of it is read.
+async fn read_all(body: Body, bounds: Bounds) -> Result<Bytes, Refusal> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if exceeds(announced, bounds.bytes) {
+        return Err(bounds.too_large());
+    }
+    let reading = collect(body, bounds);
+    if bounds.time.is_zero() {
+        return reading.await;
+    }
+    timeout(bounds.time, reading).await.unwrap_or_else(|_| Err(bounds.too_slow()))
+}
+
+async fn collect(body: Body, bounds: Bounds) -> Result<Bytes, Refusal> {
+    let (mut body, mut bytes) = (body.into_data_stream(), BytesMut::new());
     while let Some(piece) = body.next().await {
         let piece =
             piece.map_err(|error| Refusal::invalid(format!("the body could not be read: {error}")))?;
-        total = total.saturating_add(piece.len());
-        if !exceeds(total, limit) {
-            bytes.extend_from_slice(&piece);
-        } else if total > limit.saturating_add(MAX_DRAINED_BYTES) {
-            break;
+        if exceeds(bytes.len().saturating_add(piece.len()), bounds.bytes) {
+            return Err(bounds.too_large());
         }
+        bytes.extend_from_slice(&piece);
     }
-    if exceeds(total, limit) { Err(too_large(limit)) } else { Ok(bytes.freeze()) }
+    Ok(bytes.freeze())
 }
 
-fn too_large(limit: usize) -> Refusal {
-    Refusal::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "payload_too_large",
-        format!("the body has more than {limit} bytes"),
-        "Send less at once, or start agq with a larger --max-message-bytes.",
-    )
-}
-
-/// Two media types are JSON here; a body without any is taken for it.
-fn check_type(told: Option<&[u8]>) -> Result<(), Refusal> {
-    let Some(told) = told else { return Ok(()) };
+/// Two media types are JSON here; a body without any is taken for it, unless its type is what shows that no page of another
+/// site sent it: without a type, a browser asks nobody before it sends one.
+fn check_type(told: Option<&[u8]>, is_required: bool) -> Result<(), Refusal> {
+    const KNOWN: &str = "application/openjobspec+json or application/json";
+    let Some(told) = told else {
+        let missing = format!("there is no Content-Type: with a certificate alone it is to be {KNOWN}");
+        return if is_required { Err(Refusal::invalid(missing)) } else { Ok(()) };
+    };
     let told = String::from_utf8_lossy(told).to_ascii_lowercase();
     let media = told.split(';').next().unwrap_or_default().trim();
     if matches!(media, "application/openjobspec+json" | "application/json") {
         return Ok(());
     }
     let message = format!("Content-Type is '{}'", media.escape_debug());
-    Err(Refusal::invalid(format!("{message}: it is to be application/openjobspec+json or application/json")))
+    Err(Refusal::invalid(format!("{message}: it is to be {KNOWN}")))
 }
 
 impl Sent {
     /// A document; its form is checked by its type.
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         let object = parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
-        // What is kept as it came is read by others: a number that is too large, half a character, or a depth beyond reason would
-        // stop them.
-        serde_json::from_slice::<Value>(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
+        // What is kept as it came is read by others: a number that is too large, half a character, a depth beyond reason, or a
+        // field that stands twice would stop or mislead them.
+        check_fields(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
         Ok(object)
     }
 
@@ -164,6 +219,14 @@ impl Sent {
     }
 }
 
+/// A number of entries, of which there is to be one at least.
+pub(super) fn above_zero(name: &str, told: Option<usize>) -> Result<Option<usize>, Refusal> {
+    if told == Some(0) {
+        return Err(Refusal::invalid(format!("{name} is to be a whole number from 1 on")));
+    }
+    Ok(told)
+}
+
 /// A job's id in a path: what is none names no job.
 pub(super) fn job_id(text: &str) -> Result<JobId, Refusal> {
     JobId::new(text).map_err(|_| Refusal::not_found(format!("there is no job '{}'", shown(text))))
@@ -177,4 +240,62 @@ pub(super) fn worker_id(text: &str) -> Result<WorkerId, Refusal> {
 /// What somebody sent, as far as it is shown again.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(80).collect::<String>().escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use bytes::Bytes;
+    use futures_util::{StreamExt, stream};
+
+    use super::{Bounds, check_type, read_all};
+    use crate::http::answer::Refusal;
+
+    const BOUNDS: Bounds = Bounds { bytes: 4, time: Duration::from_secs(3600), is_known: false };
+
+    async fn read(body: Body, bounds: Bounds) -> Result<Bytes, (u16, String)> {
+        read_all(body, bounds).await.map_err(|Refusal { status, message, .. }| (status.as_u16(), message))
+    }
+
+    /// A body whose length nobody knows before it has come.
+    fn in_pieces(pieces: &[&'static str]) -> Body {
+        let pieces: Vec<_> = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece)).collect();
+        Body::from_stream(stream::iter(pieces))
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_to_its_bound_and_no_further() {
+        assert_eq!(read(Body::from("1234"), BOUNDS).await.unwrap(), "1234");
+        assert_eq!(read(in_pieces(&["12", "34"]), BOUNDS).await.unwrap(), "1234");
+        let refused = (413, "the body has more than 4 bytes".to_owned());
+        assert_eq!(read(Body::from("12345"), BOUNDS).await.unwrap_err(), refused);
+        assert_eq!(read(in_pieces(&["12", "345"]), BOUNDS).await.unwrap_err(), refused);
+        let unbounded = Bounds { bytes: 0, ..BOUNDS };
+        assert_eq!(read(in_pieces(&["12", "345"]), unbounded).await.unwrap(), "12345");
+    }
+
+    #[tokio::test]
+    async fn more_than_fits_is_refused_before_the_rest_has_come() {
+        let endless = stream::iter(["12", "345"].map(Ok::<_, std::io::Error>)).chain(stream::pending());
+        assert_eq!(read(Body::from_stream(endless), BOUNDS).await.unwrap_err().0, 413);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_not_waited_for() {
+        let silent = stream::iter(["1"].map(Ok::<_, std::io::Error>)).chain(stream::pending());
+        let bounds = Bounds { time: Duration::from_millis(5), ..BOUNDS };
+        let refused = (408, "the body was not complete within 0.005 seconds".to_owned());
+        assert_eq!(read(Body::from_stream(silent), bounds).await.unwrap_err(), refused);
+    }
+
+    #[test]
+    fn a_certificate_alone_needs_a_content_type() {
+        assert!(check_type(None, false).is_ok() && check_type(None, true).is_err());
+        for required in [false, true] {
+            assert!(check_type(Some(b"Application/JSON; charset=utf-8"), required).is_ok());
+            assert!(check_type(Some(b"text/plain"), required).is_err());
+        }
+    }
 }

@@ -1,6 +1,11 @@
 //! One connection: HTTP/1.1 on whatever came in, until it closes or agq stops.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
@@ -9,20 +14,38 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
-    io::{AsyncRead, DuplexStream, copy, duplex, join},
+    io::{AsyncRead, DuplexStream, copy, duplex, join, sink},
     sync::watch,
     task::JoinSet,
     time::timeout,
 };
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{Desk, gate::Peer};
-use crate::server::Accepted;
+use crate::server::{Accepted, Guest, Outlet, Unread};
 
 /// How long a request under way may take once agq stops.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long a client is still read after the last answer, so that this answer arrives: bytes that nobody has read make the
+/// system reset the connection, and a reset takes the answer away.
+const PART_WITHIN: Duration = Duration::from_secs(5);
 /// Most bytes that are read ahead of a connection.
 const READ_AHEAD: usize = 64 * 1024;
+
+/// The place of a connection among those of its address. A connection that becomes an event stream gives it back.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Place(Arc<Mutex<Option<Guest>>>);
+
+impl Place {
+    fn of(guest: Option<Guest>) -> Self {
+        Self(Arc::new(Mutex::new(guest)))
+    }
+
+    /// Lets another connection have the place.
+    pub(super) fn give_back(&self) {
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
 
 /// Serves a connection to its end.
 pub(super) async fn attend(
@@ -31,35 +54,73 @@ pub(super) async fn attend(
     (accepted, number): (Accepted, u64),
     mut stop: watch::Receiver<bool>,
 ) {
-    let Accepted { reader, writer, ip, shown, certified, guest: _place } = accepted;
+    let Accepted { reader, writer, ip, shown, certified, guest } = accepted;
+    let place = Place::of(guest);
     let (closed, has_closed) = watch::channel(false);
     let (reader, reading) = watched(reader, closed);
     // Dropped, it ends what goes on in it.
     let mut aside = JoinSet::new();
     aside.spawn(reading);
-    let router = router.layer(Extension(Peer { number, ip, shown, certified, has_closed }));
+    let peer = Peer { number, ip, shown: shown.clone(), certified, has_closed, place: place.clone() };
+    let router = router.layer(Extension(peer));
+    let writer = Outlet::new(writer, Duration::from_millis(desk.house.settings.send_timeout_ms));
+    let outcome = serve(&desk, router, (reader, writer), &mut stop).await;
+    match outcome {
+        Err(error) if is_behind(&error) => {
+            warn!(from = shown, error = %cause(&error), "a client is cut off");
+            return;
+        }
+        Err(error) => debug!(%error, "an HTTP connection broke"),
+        Ok(()) => {}
+    }
+    if !*stop.borrow() {
+        tokio::select! {
+            parted = timeout(PART_WITHIN, aside.join_next()) => if parted.is_err() {
+                debug!(from = shown, "a client did not close its connection");
+            },
+            _ = stop.changed() => {}
+        }
+    }
+    place.give_back();
+}
+
+/// Answers requests until there are no more. What was read and written is closed then.
+async fn serve(
+    desk: &Desk,
+    router: Router,
+    (reader, writer): (DuplexStream, Outlet),
+    stop: &mut watch::Receiver<bool>,
+) -> Result<(), hyper::Error> {
     let mut builder = http1::Builder::new();
     // Whoever has sent all and closes their side is still owed the answer.
-    builder.timer(TokioTimer::new()).half_close(true).pipeline_flush(true).max_buf_size(READ_AHEAD);
+    builder.timer(TokioTimer::new()).half_close(true).max_buf_size(READ_AHEAD);
     if desk.house.settings.frame_timeout_ms > 0 {
         builder.header_read_timeout(Duration::from_millis(desk.house.settings.frame_timeout_ms));
     }
     let serving =
         builder.serve_connection(TokioIo::new(join(reader, writer)), TowerToHyperService::new(router));
     tokio::pin!(serving);
-    let outcome = tokio::select! {
+    tokio::select! {
         outcome = serving.as_mut() => outcome,
         _ = stop.changed() => {
             serving.as_mut().graceful_shutdown();
             timeout(LINGER, serving).await.unwrap_or(Ok(()))
         }
-    };
-    if let Err(error) = outcome {
-        debug!(%error, "an HTTP connection broke");
     }
 }
 
+/// The error of the socket behind an error of HTTP.
+fn cause(error: &hyper::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Whether the client took nothing of what was sent to it.
+fn is_behind(error: &hyper::Error) -> bool {
+    error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(Unread::is_behind)
+}
+
 /// What comes, and the work of reading it: while a request is under way, nobody else would notice that no more will come.
+/// Once nobody reads the requests any more, what still comes is thrown away.
 fn watched(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
     closed: watch::Sender<bool>,
@@ -69,6 +130,8 @@ fn watched(
         // An end and an error are the same here: nothing more comes.
         let _ended = copy(&mut from, &mut to).await.is_ok();
         closed.send_replace(true);
+        drop(to);
+        let _ended = copy(&mut from, &mut sink()).await.is_ok();
     };
     (reader, reading)
 }

@@ -4,7 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use axum::{
     body::Body,
-    extract::State,
+    extract::{MatchedPath, State},
     http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header},
     middleware::Next,
     response::IntoResponse,
@@ -15,9 +15,11 @@ use tracing::warn;
 
 use super::{
     Desk,
-    answer::{Refusal, finish},
-    asked::{Guest, shown, unauthorized},
+    answer::{Refusal, finish, forbidden},
+    asked::{CertificateAlone, Guest, shown, unauthorized},
+    connection::Place,
     dashboard,
+    form::{check_form, check_version, is_of_another_site, may_change},
 };
 use crate::{audit, keyring::Identity};
 
@@ -33,6 +35,8 @@ pub(super) struct Peer {
     pub(super) certified: Option<Identity>,
     /// Whether nothing more will come from there.
     pub(super) has_closed: watch::Receiver<bool>,
+    /// Its place among the connections of its address.
+    pub(super) place: Place,
 }
 
 impl Peer {
@@ -55,16 +59,20 @@ pub(super) async fn pass(
 ) -> Response<Body> {
     desk.house.directory.count_command();
     let request_id = request_id(&desk, &request);
-    let admitted = match check_version(&request) {
-        Ok(()) => admit(&desk, Shown::of(&request)).await,
+    let (proof, peer) = (Shown::of(&request).proof(), request.extensions().get::<Peer>().cloned());
+    let admitted = match check_form(&request).and_then(|()| check_version(&request)) {
+        Ok(()) => admit(&desk, proof, peer).await,
         Err(refusal) => Err(refusal),
     };
     let record = Record::of(&desk, &request);
     let mut response = match admitted {
-        Ok(guest) => {
-            let identity = guest.as_ref().map(|guest| guest.0.clone());
-            if let Some(guest) = guest {
-                request.extensions_mut().insert(guest);
+        Ok(known) => {
+            let identity = known.as_ref().map(|known| known.identity.clone());
+            if let Some(Known { identity, by_certificate_alone }) = known {
+                request.extensions_mut().insert(Guest(identity));
+                if by_certificate_alone {
+                    request.extensions_mut().insert(CertificateAlone);
+                }
             }
             let response = next.run(request).await;
             if let (Some(record), Some(identity)) = (record, identity) {
@@ -100,33 +108,71 @@ fn request_id(desk: &Desk, request: &Request<Body>) -> HeaderValue {
 
 /// What of a request says who asks.
 struct Shown {
-    peer: Option<Peer>,
     key: Option<Bytes>,
+    certified: Option<Identity>,
     /// Whether nobody need be known for it.
     is_open: bool,
+    /// Whether it may change something, and a browser sends it for a page of another site.
+    is_forged: bool,
+}
+
+/// By what it is known who asks.
+#[derive(Debug, PartialEq, Eq)]
+enum Proof {
+    /// A key, which may be wrong.
+    Key(Bytes),
+    /// A certificate alone: a browser shows it whatever page sends the request.
+    Certificate(Identity),
+    /// Nothing, and nothing is needed.
+    Needless,
+    /// A certificate that counts for nothing, for another site sends the request.
+    Forged,
+    /// Nothing.
+    Missing,
 }
 
 impl Shown {
     fn of(request: &Request<Body>) -> Self {
         let told = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         Self {
-            peer: request.extensions().get::<Peer>().cloned(),
             key: told.and_then(bearer).map(Bytes::copy_from_slice),
+            certified: request.extensions().get::<Peer>().and_then(|peer| peer.certified.clone()),
             is_open: OPEN.contains(&request.uri().path()) || dashboard::is_own(request.uri().path()),
+            is_forged: may_change(request.method()) && is_of_another_site(request.headers()),
+        }
+    }
+
+    /// What counts: a key that is sent, whatever the certificate says.
+    fn proof(self) -> Proof {
+        match (self.key, self.certified) {
+            (Some(key), _) => Proof::Key(key),
+            (None, Some(identity)) if !self.is_forged => Proof::Certificate(identity),
+            _ if self.is_open => Proof::Needless,
+            (None, Some(_)) => Proof::Forged,
+            (None, None) => Proof::Missing,
         }
     }
 }
 
+/// Somebody who is known.
+struct Known {
+    identity: Identity,
+    by_certificate_alone: bool,
+}
+
 /// Who asks.
-async fn admit(desk: &Desk, shown: Shown) -> Result<Option<Guest>, Refusal> {
-    let Shown { peer, key, is_open } = shown;
-    if let Some(identity) = peer.as_ref().and_then(|peer| peer.certified.clone()) {
-        return Ok(Some(Guest(identity)));
-    }
-    let Some(key) = key else { return if is_open { Ok(None) } else { Err(unauthorized()) } };
-    match desk.door.identify(&key) {
-        Some(identity) => Ok(Some(Guest(identity))),
-        None => Err(refuse_key(desk, peer.as_ref()).await),
+async fn admit(desk: &Desk, proof: Proof, peer: Option<Peer>) -> Result<Option<Known>, Refusal> {
+    match proof {
+        Proof::Key(key) => match desk.door.identify(&key) {
+            Some(identity) => Ok(Some(Known { identity, by_certificate_alone: false })),
+            None => Err(refuse_key(desk, peer.as_ref()).await),
+        },
+        Proof::Certificate(identity) => Ok(Some(Known { identity, by_certificate_alone: true })),
+        Proof::Needless => Ok(None),
+        Proof::Forged => Err(forbidden(
+            "the request comes from a page of another site, and a certificate alone does not allow that",
+        )),
+        Proof::Missing => Err(unauthorized()),
     }
 }
 
@@ -156,18 +202,6 @@ pub(super) async fn refuse_key(desk: &Desk, peer: Option<&Peer>) -> Refusal {
     unauthorized()
 }
 
-/// Whoever says which version they speak speaks this one.
-fn check_version(request: &Request<Body>) -> Result<(), Refusal> {
-    let told = request.headers().get("ojs-version").and_then(|told| told.to_str().ok());
-    let Some(told) = told.filter(|told| *told != "1" && !told.starts_with("1.")) else { return Ok(()) };
-    Err(Refusal::new(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "unsupported",
-        format!("OJS-Version is '{}', and agq speaks 1.0", shown(told)),
-        "Leave the header out, or say 1.0.",
-    ))
-}
-
 pub(super) async fn no_such_path(uri: Uri) -> Refusal {
     Refusal::not_found(format!("there is no path '{}'", shown(uri.path())))
 }
@@ -187,15 +221,27 @@ struct Record {
     from: String,
 }
 
-/// What workers ask and say all the time.
-const OF_WORKERS: [&str; 8] = ["fetch", "ack", "nack", "fail", "heartbeat", "beat", "progress", "register"];
+/// What workers ask and say all the time: the routes, for a name in a path may be any of these words.
+const OF_WORKERS: [&str; 11] = [
+    "/ojs/v1/jobs/fetch",
+    "/ojs/v1/jobs/{id}/ack",
+    "/ojs/v1/jobs/{id}/nack",
+    "/ojs/v1/jobs/{id}/fail",
+    "/ojs/v1/jobs/{id}/progress",
+    "/ojs/v1/workers/register",
+    "/ojs/v1/workers/fetch",
+    "/ojs/v1/workers/ack",
+    "/ojs/v1/workers/nack",
+    "/ojs/v1/workers/heartbeat",
+    "/ojs/v1/workers/beat",
+];
 
 impl Record {
     fn of(desk: &Desk, request: &Request<Body>) -> Option<Self> {
         let path = request.uri().path();
-        let last = path.rsplit('/').next().unwrap_or_default();
+        let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
         let is_change =
-            !matches!(*request.method(), Method::GET | Method::HEAD) && !OF_WORKERS.contains(&last);
+            may_change(request.method()) && !route.is_some_and(|route| OF_WORKERS.contains(&route));
         let from = request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.shown.clone());
         (desk.house.audit.is_on() && is_change)
             .then(|| Self { what: format!("{} {}", request.method(), shown(path)), from })
@@ -213,5 +259,30 @@ impl Record {
             target: None,
             outcome: &outcome,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Proof, Shown};
+    use crate::keyring::{Identity, Role};
+
+    #[test]
+    fn a_key_that_is_sent_decides_and_a_certificate_is_no_proof_for_another_site() {
+        let alice = || Identity { role: Role::Client, name: "alice".into() };
+        let proof = |key: Option<&'static [u8]>, has_certificate: bool, is_open, is_forged| {
+            let certified = has_certificate.then(alice);
+            Shown { key: key.map(Into::into), certified, is_open, is_forged }.proof()
+        };
+        let key = Some(&b"any"[..]);
+        for is_forged in [false, true] {
+            assert_eq!(proof(key, true, false, is_forged), Proof::Key("any".into()));
+            assert_eq!(proof(key, false, true, is_forged), Proof::Key("any".into()));
+            assert_eq!(proof(None, false, false, is_forged), Proof::Missing);
+            assert_eq!(proof(None, false, true, is_forged), Proof::Needless);
+        }
+        assert_eq!(proof(None, true, false, false), Proof::Certificate(alice()));
+        assert_eq!(proof(None, true, false, true), Proof::Forged);
+        assert_eq!(proof(None, true, true, true), Proof::Needless);
     }
 }

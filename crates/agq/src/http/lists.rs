@@ -3,29 +3,38 @@
 use std::sync::Arc;
 
 use agenix_protocol::{
-    documents::{OjsJob, Status},
+    documents::Status,
+    ids::JobId,
     request::{Access, Search},
 };
 use axum::extract::{Query, State};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use super::{
     Desk,
     answer::{Answer, Refusal, object, ok, pagination, raw},
-    asked::Guest,
+    asked::{Guest, above_zero},
     jobs::shown,
 };
-use crate::{commands::ojs, events::Event};
+use crate::{
+    commands::ojs,
+    events::Event,
+    store::{StoreError, StoredJob},
+};
 
 /// How many entries a page has where nothing is said, and at most.
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 200;
 /// How far into a list anyone may go: what is passed over is looked at.
 const MAX_OFFSET: usize = 10_000;
+/// Most jobs that are looked at for a page: the furthest page, and one that shows whether there are more.
+const MAX_LOOKED_AT: usize = MAX_OFFSET + MAX_PAGE + 1;
+/// Most bytes of the jobs of a page, but for the first: a job has a result of 8 MiB at most, and a page 200 jobs.
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Which part of a list, and which entries, are wanted.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Clone, Deserialize)]
 pub(super) struct Wanted {
     limit: Option<String>,
     per_page: Option<String>,
@@ -46,8 +55,7 @@ fn number(name: &str, told: Option<&String>) -> Result<Option<usize>, Refusal> {
 impl Wanted {
     /// How many are passed over, and how many are wanted.
     fn part(&self) -> Result<(usize, usize), Refusal> {
-        let limit = number("limit", self.limit.as_ref().or(self.per_page.as_ref()))?.unwrap_or(PAGE);
-        let limit = limit.clamp(1, MAX_PAGE);
+        let limit = self.most()?;
         let offset = match number("page", self.page.as_ref())? {
             Some(page) => page.saturating_sub(1).saturating_mul(limit),
             None => number("cursor", self.cursor.as_ref().or(self.offset.as_ref()))?.unwrap_or_default(),
@@ -58,6 +66,13 @@ impl Wanted {
             )));
         }
         Ok((offset, limit))
+    }
+
+    /// How many entries a page has.
+    fn most(&self) -> Result<usize, Refusal> {
+        let limit = above_zero("limit", number("limit", self.limit.as_ref())?)?;
+        let per_page = above_zero("per_page", number("per_page", self.per_page.as_ref())?)?;
+        Ok(limit.or(per_page).unwrap_or(PAGE).min(MAX_PAGE))
     }
 
     fn page_number(&self) -> usize {
@@ -85,35 +100,103 @@ fn status_of(state: &str) -> Result<Status, Refusal> {
     }
 }
 
-/// A page of the jobs that are wanted, the newest first, and whether there are more.
-async fn page_of_jobs(desk: &Desk, wanted: &Wanted) -> Result<(Vec<OjsJob>, usize, bool), Refusal> {
-    let (offset, limit) = wanted.part()?;
+/// How the pages of a list follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Paging {
+    /// A page says where the next one begins, and so may be shorter than was asked for.
+    ByCursor,
+    /// A page begins where its number says. Its jobs come without their results.
+    ByNumber,
+}
+
+/// A part of a list of jobs, each as it is sent.
+struct PageOfJobs {
+    jobs: Vec<Box<RawValue>>,
+    offset: usize,
+    bytes: usize,
+    has_more: bool,
+}
+
+impl PageOfJobs {
+    /// The part of these jobs that is wanted.
+    async fn of(desk: &Desk, ids: Vec<JobId>, wanted: &Wanted, paging: Paging) -> Result<Self, Refusal> {
+        let (offset, limit) = wanted.part()?;
+        let (mut page, mut passed) = (Self { jobs: Vec::new(), offset, bytes: 0, has_more: false }, 0);
+        for job_id in ids {
+            let Some(job) = desk.house.store.job_record(&job_id).await? else { continue };
+            if wanted.state.as_deref().is_some_and(|wanted| wanted != job.state.ojs_name()) {
+                continue;
+            }
+            if wanted.queue.is_none() && passed < offset {
+                passed += 1;
+                continue;
+            }
+            let Some(stored) = desk.house.store.job(&job_id).await? else { continue };
+            if wanted.queue.as_deref().is_some_and(|queue| queue != stored.queue) {
+                continue;
+            }
+            if passed < offset {
+                passed += 1;
+                continue;
+            }
+            if page.jobs.len() == limit || !page.add(&stored, paging)? {
+                page.has_more = true;
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// Adds a job, unless there is no room for it.
+    fn add(&mut self, stored: &StoredJob, paging: Paging) -> Result<bool, Refusal> {
+        let mut job = shown(stored)?;
+        if paging == Paging::ByNumber {
+            job.result = None;
+        }
+        let job = raw(&job).map_err(|error| StoreError(format!("a job cannot be written: {error}")))?;
+        let bytes = self.bytes.saturating_add(job.get().len());
+        if bytes > MAX_PAGE_BYTES && !self.jobs.is_empty() {
+            return match paging {
+                Paging::ByCursor => Ok(false),
+                Paging::ByNumber => Err(Refusal::invalid(format!(
+                    "the jobs of this page have more than {MAX_PAGE_BYTES} bytes: ask for fewer with per_page"
+                ))),
+            };
+        }
+        self.bytes = bytes;
+        self.jobs.push(job);
+        Ok(true)
+    }
+
+    /// `{jobs, pagination}`
+    fn by_cursor(&self, total: u64) -> Answer {
+        let pagination = pagination(total, self.offset, self.jobs.len(), self.has_more);
+        Ok(ok(&object([("jobs", raw(&self.jobs)), ("pagination", raw(&pagination))])?))
+    }
+
+    /// `{items, pagination}`
+    fn by_number(&self, total: u64, wanted: &Wanted) -> Answer {
+        Ok(ok(&object([("items", raw(&self.jobs)), ("pagination", raw(&numbered(total, wanted)?))])?))
+    }
+}
+
+/// The jobs that may be wanted, the newest first.
+async fn sought(desk: &Desk, wanted: &Wanted) -> Result<Vec<JobId>, Refusal> {
     let status = wanted.state.as_deref().map(status_of).transpose()?;
-    let sought = |status| Search { status, limit: MAX_OFFSET, ..Search::default() };
-    let mut ids = desk.house.store.search(sought(status)).await?;
-    if status == Some(Status::Failed) {
-        ids.extend(desk.house.store.search(sought(Some(Status::Dead))).await?);
-        ids.sort_by(|a, b| b.cmp(a));
-    }
-    let (mut page, mut passed) = (Vec::new(), 0);
-    for job_id in ids {
-        let Some(stored) = desk.house.store.job(&job_id).await? else { continue };
-        let state = stored.job.state.ojs_name();
-        let is_wanted = wanted.state.as_deref().is_none_or(|wanted| wanted == state)
-            && wanted.queue.as_deref().is_none_or(|queue| queue == stored.queue);
-        if !is_wanted {
-            continue;
+    let search =
+        |status| desk.house.store.search(Search { status, limit: MAX_LOOKED_AT, ..Search::default() });
+    let mut ids = match wanted.state.as_deref() {
+        // Among all that are pending they might be too old to be looked at.
+        Some("scheduled" | "retryable") => desk.house.store.peek_scheduled(MAX_LOOKED_AT).await?,
+        Some("discarded") => {
+            let mut ids = search(status).await?;
+            ids.extend(search(Some(Status::Dead)).await?);
+            ids
         }
-        if page.len() == limit {
-            return Ok((page, offset, true));
-        }
-        if passed < offset {
-            passed += 1;
-        } else {
-            page.push(shown(&stored)?);
-        }
-    }
-    Ok((page, offset, false))
+        _ => return Ok(search(status).await?),
+    };
+    ids.sort_by(|a, b| b.cmp(a));
+    Ok(ids)
 }
 
 /// How many jobs are kept of the state that is wanted, or at all.
@@ -134,9 +217,8 @@ pub(super) async fn jobs(
     Query(wanted): Query<Wanted>,
 ) -> Answer {
     guest.may(Access::Client)?;
-    let (jobs, offset, _) = page_of_jobs(&desk, &wanted).await?;
-    let pagination = pagination(total_of(&desk, &wanted).await?, offset, jobs.len());
-    Ok(ok(&object([("jobs", raw(&jobs)), ("pagination", raw(&pagination))])?))
+    let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByCursor).await?;
+    page.by_cursor(total_of(&desk, &wanted).await?)
 }
 
 /// `GET admin/jobs`
@@ -146,14 +228,20 @@ pub(super) async fn admin_jobs(
     Query(wanted): Query<Wanted>,
 ) -> Answer {
     guest.may(Access::Admin)?;
-    let (jobs, _, _) = page_of_jobs(&desk, &wanted).await?;
-    let total = total_of(&desk, &wanted).await?;
-    Ok(ok(&object([("items", raw(&jobs)), ("pagination", raw(&numbered(total, &wanted)?))])?))
+    let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByNumber).await?;
+    page.by_number(total_of(&desk, &wanted).await?, &wanted)
 }
 
 /// Pages by their numbers, as the admin extension has them.
 fn numbered(total: u64, wanted: &Wanted) -> Result<Value, Refusal> {
     Ok(json!({"total": total, "page": wanted.page_number(), "per_page": wanted.part()?.1}))
+}
+
+/// A page of the dead letters, and how many there are.
+async fn page_of_dead(desk: &Desk, wanted: Wanted, paging: Paging) -> Result<(u64, PageOfJobs), Refusal> {
+    let wanted = Wanted { state: None, queue: None, ..wanted };
+    let (total, ids) = ojs::dead_letters(&desk.house, MAX_LOOKED_AT).await?;
+    Ok((total, PageOfJobs::of(desk, ids, &wanted, paging).await?))
 }
 
 /// `GET dead-letter`
@@ -163,11 +251,8 @@ pub(super) async fn dead_letters(
     Query(wanted): Query<Wanted>,
 ) -> Answer {
     guest.may(Access::Client)?;
-    let (offset, limit) = wanted.part()?;
-    let (total, jobs) = ojs::dead_letters(&desk.house, offset, limit).await?;
-    let jobs = jobs.iter().map(shown).collect::<Result<Vec<_>, _>>()?;
-    let pagination = pagination(total, offset, jobs.len());
-    Ok(ok(&object([("jobs", raw(&jobs)), ("pagination", raw(&pagination))])?))
+    let (total, page) = page_of_dead(&desk, wanted, Paging::ByCursor).await?;
+    page.by_cursor(total)
 }
 
 /// `GET admin/dead-letter`
@@ -177,16 +262,14 @@ pub(super) async fn admin_dead_letters(
     Query(wanted): Query<Wanted>,
 ) -> Answer {
     guest.may(Access::Admin)?;
-    let (offset, limit) = wanted.part()?;
-    let (total, jobs) = ojs::dead_letters(&desk.house, offset, limit).await?;
-    let items = jobs.iter().map(shown).collect::<Result<Vec<_>, _>>()?;
-    Ok(ok(&object([("items", raw(&items)), ("pagination", raw(&numbered(total, &wanted)?))])?))
+    let (total, page) = page_of_dead(&desk, wanted.clone(), Paging::ByNumber).await?;
+    page.by_number(total, &wanted)
 }
 
 /// `GET admin/dead-letter/stats`
 pub(super) async fn dead_letter_stats(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
     guest.may(Access::Admin)?;
-    let (total, _) = ojs::dead_letters(&desk.house, 0, 0).await?;
+    let (total, _) = ojs::dead_letters(&desk.house, 0).await?;
     Ok(ok(&json!({"total": total, "retention_seconds": desk.house.settings.keep_dead_ms / 1000})))
 }
 
@@ -197,7 +280,7 @@ pub(super) async fn events(
     Query(wanted): Query<Wanted>,
 ) -> Answer {
     guest.may(Access::Client)?;
-    let limit = number("limit", wanted.limit.as_ref())?.unwrap_or(PAGE).clamp(1, MAX_PAGE);
+    let limit = wanted.most()?;
     let after = number("cursor", wanted.cursor.as_ref())?.unwrap_or_default();
     let (types, queues) = (Wanted::words(wanted.types.as_ref()), Wanted::words(wanted.queues.as_ref()));
     let is_wanted = |event: &Event| {

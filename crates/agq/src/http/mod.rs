@@ -6,6 +6,7 @@ mod answer;
 mod asked;
 mod connection;
 mod dashboard;
+mod form;
 mod gate;
 mod health;
 mod jobs;
@@ -39,7 +40,7 @@ struct Desk {
 
 /// How HTTP is spoken.
 pub(crate) fn manner(house: &Arc<House>, door: &Arc<Door>, is_tls: bool) -> Manner {
-    let sessions = dashboard::Sessions::default();
+    let sessions = dashboard::Sessions::new(&house.clock.uuid());
     let desk = Arc::new(Desk { house: Arc::clone(house), door: Arc::clone(door), sessions, is_tls });
     let router = router(&desk);
     let attend = move |accepted, number, stop| -> BoxFuture<'static, ()> {
@@ -78,6 +79,7 @@ type Routes = Router<Arc<Desk>>;
 fn dashboard_routes() -> Routes {
     Router::new()
         .route("/app.js", get(dashboard::script))
+        .route("/stream.js", get(dashboard::stream))
         .route("/style.css", get(dashboard::style))
         .route("/login", post(dashboard::login))
         .route("/logout", post(dashboard::logout))

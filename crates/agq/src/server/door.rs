@@ -11,11 +11,17 @@ use std::{
 
 use agenix_protocol::{limits::Limits, time::Timestamp};
 
-use super::{guests::Guests, throttle::AuthGuard};
+use super::{
+    guests::{Guest, Guests},
+    throttle::AuthGuard,
+};
 use crate::{
     key::KeyHash,
     keyring::{Identity, Keyring},
 };
+
+/// For so many connections of an address it may have one event stream beside them.
+const STREAMS: usize = 4;
 
 /// The door that every connection comes through.
 #[derive(Debug)]
@@ -25,6 +31,8 @@ pub(crate) struct Door {
     pub(super) guests: Arc<Guests>,
     /// The number of the last connection, over RESP and HTTP together.
     last_connection: AtomicU64,
+    /// Answers that go on until the client leaves: they are counted apart from connections.
+    streams: Arc<Guests>,
 }
 
 impl Door {
@@ -49,10 +57,58 @@ impl Door {
         self.last_connection.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// A place for an answer that goes on until the client leaves. Its connection then needs none among the connections of
+    /// its address: open dashboards keep nobody else away.
+    pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<Guest>, String> {
+        let Some(ip) = ip else { return Ok(None) };
+        let place = self.streams.admit(ip).map(Some);
+        place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.streams.max()))
+    }
+
     /// A door with these keys and the bounds that concern whoever comes in.
     pub(crate) fn new(keyring: Arc<Keyring>, limits: &Limits) -> Self {
         let auth_guard = AuthGuard::new(limits.max_auth_failures);
-        let guests = Guests::new(limits.max_connections_per_ip);
-        Self { keyring, auth_guard, guests, last_connection: AtomicU64::new(0) }
+        let (guests, streams) =
+            (limits.max_connections_per_ip, limits.max_connections_per_ip.div_ceil(STREAMS));
+        let (guests, streams) = (Guests::new(guests), Guests::new(streams));
+        Self { keyring, auth_guard, guests, streams, last_connection: AtomicU64::new(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{IpAddr, Ipv4Addr},
+        sync::Arc,
+    };
+
+    use agenix_protocol::limits::Limits;
+
+    use super::Door;
+    use crate::keyring::{Keyring, Keys};
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn door(max_connections_per_ip: usize) -> Door {
+        let limits = Limits { max_connections_per_ip, ..Limits::default() };
+        Door::new(Arc::new(Keyring::new(Keys::default())), &limits)
+    }
+
+    #[test]
+    fn event_streams_are_counted_apart_from_connections_and_are_fewer() {
+        let door = door(5);
+        let _streams = [door.admit_stream(Some(HERE)).unwrap(), door.admit_stream(Some(HERE)).unwrap()];
+        let refused = door.admit_stream(Some(HERE)).unwrap_err();
+        assert_eq!(refused, "too many event streams from 127.0.0.1: max 2");
+        let connections: Vec<_> = (0..5).map(|_| door.guests.admit(HERE)).collect();
+        assert!(connections.iter().all(Option::is_some), "streams take no place of a connection");
+        assert!(door.admit_stream(Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))).is_ok());
+    }
+
+    #[test]
+    fn without_a_bound_on_connections_there_is_none_on_event_streams() {
+        let door = door(0);
+        let streams: Vec<_> = (0..100).map(|_| door.admit_stream(Some(HERE)).unwrap()).collect();
+        assert!(streams.iter().all(Option::is_some));
     }
 }

@@ -40,6 +40,11 @@ impl Guests {
         Some(Guest { guests: Arc::clone(self), ip })
     }
 
+    /// Most places of one address; 0 for no limit.
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
     /// What someone is told for whom there is no place.
     pub(super) fn refusal(&self, ip: IpAddr) -> String {
         format!("ERR Too many connections from {ip}: max {}", self.max)

@@ -17,5 +17,7 @@ mod unproven;
 
 pub(crate) use accept::{Manner, resp, serve};
 pub(crate) use door::Door;
+pub(crate) use guests::Guest;
 pub(crate) use listen::{Accepted, Entrance, Places};
+pub(crate) use outlet::{Outlet, Unread};
 pub(crate) use tls::{TlsDoor, TlsFiles};

@@ -15,7 +15,7 @@ use tokio::{
 
 /// Why a client is cut off that is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unread {
+pub(crate) enum Unread {
     /// It takes nothing of what is sent to it.
     #[error("it has read none of its replies for {} seconds", .0.as_secs_f64())]
     Replies(Duration),
@@ -26,7 +26,7 @@ pub(super) enum Unread {
 
 impl Unread {
     /// Whether this is why an error came.
-    pub(super) fn is_behind(error: &io::Error) -> bool {
+    pub(crate) fn is_behind(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|cause| cause.is::<Self>())
     }
 }
@@ -38,7 +38,7 @@ impl From<Unread> for io::Error {
 }
 
 /// The writer of a connection.
-pub(super) struct Outlet {
+pub(crate) struct Outlet {
     inner: Box<dyn AsyncWrite + Send + Unpin>,
     /// How long it may take nothing; zero for as long as it likes.
     bound: Duration,
@@ -48,7 +48,7 @@ pub(super) struct Outlet {
 
 impl Outlet {
     /// The writer of a client that may take nothing for `bound`.
-    pub(super) fn new(inner: Box<dyn AsyncWrite + Send + Unpin>, bound: Duration) -> Self {
+    pub(crate) fn new(inner: Box<dyn AsyncWrite + Send + Unpin>, bound: Duration) -> Self {
         Self { inner, bound, patience: None }
     }
 
@@ -68,6 +68,19 @@ impl AsyncWrite for Outlet {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let sent = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.judge(cx, sent)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        self.judge(cx, sent)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
     }
 
     /// Only over TLS is there anything left to send: one record or a few, of which nothing is seen until the last has gone.

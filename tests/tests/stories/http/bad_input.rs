@@ -10,7 +10,7 @@ use e2e::Lab;
 use super::client::{Answer, Http};
 
 /// Method, path, body, status, and the word for what is wrong.
-const WRONG: [(&str, &str, &str, u16, &str); 26] = [
+const WRONG: [(&str, &str, &str, u16, &str); 36] = [
     ("POST", "/jobs", "{", 400, "invalid_payload"),
     ("POST", "/jobs", "nonsense", 400, "invalid_payload"),
     ("POST", "/jobs", "[]", 400, "invalid_request"),
@@ -27,6 +27,15 @@ const WRONG: [(&str, &str, &str, u16, &str); 26] = [
         "validation_error",
     ),
     ("POST", "/jobs", r#"{"type":"plan.none","args":[{}]}"#, 404, "not_found"),
+    ("POST", "/jobs", r#"{"type":"a","type":"b","args":[]}"#, 400, "invalid_request"),
+    (
+        "POST",
+        "/jobs",
+        r#"{"type":"a","args":[],"options":{"queue":"a","queue":"b"}}"#,
+        400,
+        "invalid_request",
+    ),
+    ("POST", "/jobs/batch", r#"{"jobs":[{"type":"a","args":[],"args":[]}]}"#, 400, "invalid_request"),
     ("POST", "/jobs/batch", r#"{"jobs":[]}"#, 400, "invalid_request"),
     ("POST", "/jobs/batch", r#"{"jobs":[{"type":"a","args":[]},{"type":"a"}]}"#, 400, "invalid_request"),
     ("POST", "/workers/fetch", r#"{"queues":[]}"#, 400, "invalid_request"),
@@ -41,6 +50,25 @@ const WRONG: [(&str, &str, &str, u16, &str); 26] = [
     ("GET", "/jobs/%FF", "", 400, "invalid_request"),
     ("GET", "/jobs?state=odd", "", 400, "invalid_request"),
     ("GET", "/admin/queues?page=x", "", 400, "invalid_request"),
+    ("GET", "/jobs?limit=0", "", 400, "invalid_request"),
+    ("GET", "/admin/jobs?per_page=0", "", 400, "invalid_request"),
+    ("GET", "/admin/queues?per_page=0", "", 400, "invalid_request"),
+    ("GET", "/dead-letter?limit=0", "", 400, "invalid_request"),
+    ("GET", "/events?limit=0", "", 400, "invalid_request"),
+    (
+        "PUT",
+        "/cron/..",
+        r#"{"expression":"@daily","job_template":{"type":"a","args":[]}}"#,
+        400,
+        "invalid_request",
+    ),
+    (
+        "POST",
+        "/cron",
+        r#"{"name":".","expression":"@daily","job_template":{"type":"a","args":[]}}"#,
+        400,
+        "invalid_request",
+    ),
     ("GET", "/nowhere", "", 404, "not_found"),
     ("PATCH", "/jobs", "", 405, "invalid_request"),
 ];

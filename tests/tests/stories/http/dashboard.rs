@@ -1,6 +1,9 @@
 //! The dashboard as a browser would use it, and as another site would like to.
 
-use std::io::{BufRead, BufReader, Write};
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+};
 
 use e2e::{Agq, Lab, eventually};
 use serde_json::{Value, json};
@@ -27,12 +30,24 @@ impl Visitor {
         )
     }
 
-    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+    /// What says who it is.
+    pub(super) fn headers(&self) -> String {
+        format!("Cookie: {}\r\nX-CSRF-Token: {}\r\n", self.cookie, self.csrf)
+    }
+
+    /// Sends a request; its answer is still to come.
+    pub(super) fn begin(&self, method: &str, path: &str) -> TcpStream {
+        let mut stream = self.http.connect();
+        stream.write_all(self.request(method, path, "", "").as_bytes()).unwrap();
+        stream
+    }
+
+    pub(super) fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
         let csrf = format!("X-CSRF-Token: {}\r\n", self.csrf);
         self.http.send(self.request(method, path, &csrf, body).as_bytes())
     }
 
-    fn log_in(&mut self, key: &str) -> Answer {
+    pub(super) fn log_in(&mut self, key: &str) -> Answer {
         let answer = self.ask("POST", "/dashboard/login", &json!({"key": key}).to_string());
         if let Some(cookie) = answer.headers.get("set-cookie") {
             self.cookie = cookie.split(';').next().unwrap().to_owned();

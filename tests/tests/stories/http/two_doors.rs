@@ -104,3 +104,35 @@ fn figures_are_those_of_prometheus_at_both_doors() {
     assert_eq!(metrics.headers["content-type"], "text/plain");
     assert!(metrics.text.contains("\nagq_jobs{status=\"pending\"} 1\n"), "{}", metrics.text);
 }
+
+#[test]
+fn a_change_is_recorded_whatever_the_name_of_what_is_changed() {
+    let lab = Lab::new();
+    let agq = lab.agq(&["--audit-log", "audit.log"]);
+    let http = Http::of(&lab, &agq);
+    let schedule = r#"{"expression":"@daily","job_template":{"type":"a","args":[]}}"#;
+    for name in ["nightly", "heartbeat", "fetch"] {
+        assert_eq!(http.ask("PUT", &format!("/cron/{name}"), schedule).status, 200);
+    }
+    assert_eq!(http.ask("DELETE", "/cron/heartbeat", "").status, 200);
+    assert_eq!(http.ask("DELETE", "/dead-letter/fail", "").status, 404);
+    assert_eq!(http.ask("DELETE", "/jobs/ack", "").status, 404);
+    // What workers say all the time is not recorded.
+    http.post("/workers/heartbeat", r#"{"worker_id":"w"}"#);
+    http.fetch("w", "default");
+    assert_eq!(http.ask("POST", "/jobs/none/ack", "{}").status, 404);
+    let log = std::fs::read_to_string(lab.path().join("audit.log")).unwrap();
+    let told: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let commands: Vec<_> = told.iter().map(|line| line["command"].as_str().unwrap()).collect();
+    assert_eq!(
+        commands,
+        [
+            "PUT /ojs/v1/cron/nightly",
+            "PUT /ojs/v1/cron/heartbeat",
+            "PUT /ojs/v1/cron/fetch",
+            "DELETE /ojs/v1/cron/heartbeat",
+            "DELETE /ojs/v1/dead-letter/fail",
+            "DELETE /ojs/v1/jobs/ack",
+        ]
+    );
+}

@@ -13,20 +13,11 @@ use crate::{
     store::{JobRule, Promise, StoredJob},
 };
 
-/// How many dead letters there are, and a page of them, the newest first.
-pub(crate) async fn dead_letters(
-    house: &House,
-    offset: usize,
-    limit: usize,
-) -> Result<(u64, Vec<StoredJob>), CommandError> {
+/// How many dead letters there are, and the newest of them, the newest first.
+pub(crate) async fn dead_letters(house: &House, limit: usize) -> Result<(u64, Vec<JobId>), CommandError> {
     let total = house.store.totals().await?.now[Status::Dead as usize];
-    let search =
-        Search { status: Some(Status::Dead), limit: offset.saturating_add(limit), ..Search::default() };
-    let mut jobs = Vec::new();
-    for job_id in house.store.search(search).await?.into_iter().skip(offset) {
-        jobs.extend(house.store.job(&job_id).await?);
-    }
-    Ok((total, jobs))
+    let search = Search { status: Some(Status::Dead), limit, ..Search::default() };
+    Ok((total, house.store.search(search).await?))
 }
 
 /// The dead letter.

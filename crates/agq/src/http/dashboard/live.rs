@@ -20,6 +20,7 @@ use crate::{
     house::House,
     http::gate::Peer,
     hub::{By, Delivery},
+    server::Guest,
 };
 
 /// Changes that come closer together are told as one.
@@ -27,8 +28,16 @@ const APART: Duration = Duration::from_millis(500);
 /// How often the numbers are told.
 const EVERY: Duration = Duration::from_secs(2);
 
+/// Whether somebody may listen, and their place among those who do.
+pub(super) struct Leave {
+    /// Asked before each event: a session may end while its stream goes on.
+    pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
+    pub(super) _place: Option<Guest>,
+}
+
 /// Who listens; dropped, they do no more.
 struct Listener {
+    leave: Leave,
     house: Arc<House>,
     number: u64,
     heard: mpsc::Receiver<Delivery>,
@@ -44,10 +53,11 @@ impl Drop for Listener {
     }
 }
 
-/// An answer that goes on until the browser goes, or falls behind too far.
-pub(super) fn events(house: &Arc<House>, peer: Peer) -> Response<Body> {
+/// An answer that goes on until the browser goes, falls behind too far, or its session ends.
+pub(super) fn events(house: &Arc<House>, peer: Peer, leave: Leave) -> Response<Body> {
     let heard = house.hub.join(peer.number, Arc::new(Notify::new()));
-    let listener = Listener { house: Arc::clone(house), number: peer.number, heard, peer, told_at: None };
+    let (house, number) = (Arc::clone(house), peer.number);
+    let listener = Listener { leave, house: Arc::clone(&house), number, heard, peer, told_at: None };
     for channel in [JOB_UPDATES, WORKER_UPDATES] {
         house.hub.subscribe(listener.number, By::Name, &Bytes::from_static(channel.as_bytes()));
     }
@@ -60,12 +70,20 @@ pub(super) fn events(house: &Arc<House>, peer: Peer) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // The connection has given its place back, so it takes no other request.
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 impl Listener {
-    /// The next event; none when nobody listens any more.
+    /// The next event; none when nobody listens any more, or nobody may.
     async fn next(&mut self) -> Option<String> {
+        let told = self.happens().await?;
+        (self.leave.is_admitted)().then_some(told)
+    }
+
+    /// What happens next; none when nobody listens any more.
+    async fn happens(&mut self) -> Option<String> {
         let clock = self.house.clock.clone();
         let since = self.told_at.map_or(EVERY, |at| Duration::from_millis(clock.now().ms_since(at)));
         let left = EVERY.saturating_sub(since);

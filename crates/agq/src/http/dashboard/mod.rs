@@ -1,4 +1,4 @@
-//! The dashboard: three files that the browser gets, a session for whoever has a key, and the commands of the other door. It knows no
+//! The dashboard: four files that the browser gets, a session for whoever has a key, and the commands of the other door. It knows no
 //! rule and shows nothing that a command does not say.
 
 mod live;
@@ -15,8 +15,8 @@ use agenix_protocol::{
 use axum::{
     Extension,
     body::Body,
-    extract::State,
-    http::{HeaderMap, HeaderValue, Response, header},
+    extract::{FromRequestParts, State},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts},
 };
 use bytes::Bytes;
 use serde::Deserialize;
@@ -28,7 +28,7 @@ use self::sessions::Session;
 use super::{
     Desk,
     answer::{Answer, Refusal, forbidden, nothing, ok, with_status},
-    asked::{Sent, unauthorized},
+    asked::{Guest, Sent, unauthorized},
     gate::Peer,
 };
 use crate::{
@@ -40,6 +40,7 @@ use crate::{
 
 const PAGE: &str = include_str!("index.html");
 const SCRIPT: &str = include_str!("app.js");
+const STREAM: &str = include_str!("stream.js");
 const STYLE: &str = include_str!("style.css");
 
 /// Nothing but our own files is loaded, nobody else may frame or post (CSP level 3).
@@ -88,6 +89,11 @@ pub(super) async fn page() -> Response<Body> {
 /// `GET /dashboard/app.js`
 pub(super) async fn script() -> Response<Body> {
     file(SCRIPT, "text/javascript; charset=utf-8")
+}
+
+/// `GET /dashboard/stream.js`
+pub(super) async fn stream() -> Response<Body> {
+    file(STREAM, "text/javascript; charset=utf-8")
 }
 
 /// `GET /dashboard/style.css`
@@ -157,6 +163,19 @@ fn meant(desk: &Desk, headers: &HeaderMap) -> Result<Identity, Refusal> {
     Err(forbidden("the header X-CSRF-Token is not that of this session"))
 }
 
+/// Somebody who has logged in, and means it. It is found out before the body is read.
+pub(super) struct Meant(Identity);
+
+impl FromRequestParts<Arc<Desk>> for Meant {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refusal> {
+        let identity = meant(desk, &parts.headers)?;
+        parts.extensions.insert(Guest(identity.clone()));
+        Ok(Self(identity))
+    }
+}
+
 /// `GET /dashboard/session`
 pub(super) async fn session(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
     let (identity, session) = admitted(&desk, &headers)?;
@@ -182,10 +201,9 @@ enum Asked {
 pub(super) async fn command(
     State(desk): State<Arc<Desk>>,
     Extension(peer): Extension<Peer>,
-    headers: HeaderMap,
+    Meant(identity): Meant,
     sent: Sent,
 ) -> Answer {
-    let identity = meant(&desk, &headers)?;
     let caller = Arc::new(Caller {
         connection: connection_name(desk.house.store.node(), peer.number),
         number: peer.number,
@@ -299,5 +317,12 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Answer {
     admitted(&desk, &headers)?;
-    Ok(live::events(&desk.house, peer))
+    let place = desk.door.admit_stream(peer.ip).map_err(|reason| {
+        let hint = "Close dashboards that nobody looks at, or raise --max-connections-per-ip.";
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
+    })?;
+    peer.place.give_back();
+    let house = Arc::clone(&desk.house);
+    let is_admitted = Box::new(move || admitted(&desk, &headers).is_ok());
+    Ok(live::events(&house, peer, live::Leave { is_admitted, _place: place }))
 }

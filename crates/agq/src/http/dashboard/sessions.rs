@@ -11,8 +11,10 @@ use axum::http::{HeaderMap, HeaderValue, header};
 
 use crate::key::{KeyHash, RandomKey};
 
-/// The name of the cookie.
-const COOKIE: &str = "agq_session";
+/// What the names of all cookies begin with.
+const COOKIE: &str = "agq_session_";
+/// How many characters of its own the name of a cookie has.
+const OWN: usize = 8;
 /// How long a session lasts, in milliseconds: half a day.
 const LASTS_MS: u64 = 12 * 3_600_000;
 /// Most sessions; the oldest goes for a new one.
@@ -31,10 +33,20 @@ pub(in crate::http) struct Session {
 }
 
 /// All sessions, by the hashes of their cookies.
-#[derive(Debug, Default)]
-pub(in crate::http) struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
+#[derive(Debug)]
+pub(in crate::http) struct Sessions {
+    /// The name of the cookie. Browsers keep cookies by host and not by port, so that each agq of a host needs a name of its own.
+    name: String,
+    known: Mutex<HashMap<[u8; 32], Session>>,
+}
 
 impl Sessions {
+    /// No sessions yet. The last characters of `own` tell this agq from others.
+    pub(in crate::http) fn new(own: &str) -> Self {
+        let own = &own[own.len().saturating_sub(OWN)..];
+        Self { name: format!("{COOKIE}{own}"), known: Mutex::default() }
+    }
+
     /// Begins a session; its cookie, as the header says it.
     pub(in crate::http) fn begin(
         &self,
@@ -55,7 +67,8 @@ impl Sessions {
         let secure = if is_tls { "; Secure" } else { "" };
         let lasts = LASTS_MS / 1000;
         let text = format!(
-            "{COOKIE}={}; Path=/dashboard; HttpOnly; SameSite=Strict; Max-Age={lasts}{secure}",
+            "{}={}; Path=/dashboard; HttpOnly; SameSite=Strict; Max-Age={lasts}{secure}",
+            self.name,
             cookie.reveal()
         );
         Ok((session, HeaderValue::try_from(text)?))
@@ -63,19 +76,26 @@ impl Sessions {
 
     /// The session of a request.
     pub(in crate::http) fn of(&self, headers: &HeaderMap, now: Timestamp) -> Option<Session> {
-        let session = self.lock().get(&cookie_of(headers)?.bytes()).cloned()?;
+        let session = self.lock().get(&self.cookie_of(headers)?.bytes()).cloned()?;
         (now.ms_since(session.since) < LASTS_MS).then_some(session)
     }
 
     /// Ends the session of a request.
     pub(in crate::http) fn end(&self, headers: &HeaderMap) {
-        if let Some(cookie) = cookie_of(headers) {
+        if let Some(cookie) = self.cookie_of(headers) {
             self.lock().remove(&cookie.bytes());
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Only the hash is looked up: how long that takes says nothing of the cookie.
+    fn cookie_of(&self, headers: &HeaderMap) -> Option<KeyHash> {
+        let all = headers.get_all(header::COOKIE).iter().filter_map(|told| told.to_str().ok());
+        let mut pairs = all.flat_map(|told| told.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        pairs.find(|(name, _)| *name == self.name).map(|(_, value)| KeyHash::of(value.as_bytes()))
     }
 }
 
@@ -85,13 +105,6 @@ impl Session {
         let told = headers.get(CSRF).map_or(&[][..], HeaderValue::as_bytes);
         KeyHash::of(told).matches(&self.csrf.hash()).into()
     }
-}
-
-/// Only the hash is looked up: how long that takes says nothing of the cookie.
-fn cookie_of(headers: &HeaderMap) -> Option<KeyHash> {
-    let all = headers.get_all(header::COOKIE).iter().filter_map(|told| told.to_str().ok());
-    let mut pairs = all.flat_map(|told| told.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| KeyHash::of(value.as_bytes()))
 }
 
 #[cfg(test)]
@@ -111,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_session_is_known_by_its_cookie_until_it_ends() {
-        let (sessions, key) = (Sessions::default(), KeyHash::of(b"k"));
+        let (sessions, key) = (Sessions::new("0198c3a1-0000-7000-8000-00005eed0001"), KeyHash::of(b"k"));
         let (session, set) = sessions.begin(key, Timestamp(0), true).unwrap();
         let shown = set.to_str().unwrap();
         assert!(shown.contains("HttpOnly; SameSite=Strict") && shown.ends_with("; Secure"), "{shown}");
@@ -127,8 +140,22 @@ mod tests {
     }
 
     #[test]
+    fn two_agq_of_one_host_do_not_take_each_others_cookies() {
+        let key = || KeyHash::of(b"k");
+        let (one, other) = (Sessions::new("a-5eed0001"), Sessions::new("a-5eed0002"));
+        let mut jar = HeaderMap::new();
+        for sessions in [&one, &other] {
+            let (_, set) = sessions.begin(key(), Timestamp(0), false).unwrap();
+            jar.append(header::COOKIE, cookie(&set)[header::COOKIE].clone());
+        }
+        assert!(one.of(&jar, Timestamp(0)).is_some() && other.of(&jar, Timestamp(0)).is_some());
+        one.end(&jar);
+        assert!(one.of(&jar, Timestamp(0)).is_none() && other.of(&jar, Timestamp(0)).is_some());
+    }
+
+    #[test]
     fn the_oldest_goes_for_one_too_many() {
-        let sessions = Sessions::default();
+        let sessions = Sessions::new("0198c3a1-0000-7000-8000-00005eed0001");
         let begin = |at| cookie(&sessions.begin(KeyHash::of(b"k"), Timestamp(at), false).unwrap().1);
         let (first, second) = (begin(0), begin(1));
         (2..MOST as u64).for_each(|at| drop(begin(at)));

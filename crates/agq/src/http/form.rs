@@ -1,0 +1,124 @@
+//! The form of a request: whether it is one that HTTP allows and agq understands, and what it says of the page that sent it.
+
+use axum::{
+    body::Body,
+    http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header},
+};
+
+use super::{answer::Refusal, asked::shown};
+
+/// Whether the request is one that HTTP/1.1 allows, as far as others could read it in another way (RFC 9112 §3.2 and §6.1;
+/// RFC 9110 §10.1.1).
+pub(super) fn check_form(request: &Request<Body>) -> Result<(), Refusal> {
+    let headers = request.headers();
+    let hosts = headers.get_all(header::HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11) {
+        return Err(Refusal::invalid(format!("there are {hosts} Host headers: send one")));
+    }
+    let codings = headers.get_all(header::TRANSFER_ENCODING);
+    if codings.iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        return Err(Refusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "unsupported",
+            "Transfer-Encoding is not 'chunked', and agq decodes nothing else",
+            "Send the body as it is, with its Content-Length or in chunks.",
+        ));
+    }
+    let expected = headers.get_all(header::EXPECT);
+    if expected.iter().any(|expected| !expected.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
+        return Err(Refusal::new(
+            StatusCode::EXPECTATION_FAILED,
+            "unsupported",
+            "Expect is not '100-continue', and agq meets no other expectation",
+            "Leave the header out.",
+        ));
+    }
+    Ok(())
+}
+
+/// Whoever says which version they speak speaks this one.
+pub(super) fn check_version(request: &Request<Body>) -> Result<(), Refusal> {
+    let told = request.headers().get("ojs-version").and_then(|told| told.to_str().ok());
+    let Some(told) = told.filter(|told| *told != "1" && !told.starts_with("1.")) else { return Ok(()) };
+    Err(Refusal::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "unsupported",
+        format!("OJS-Version is '{}', and agq speaks 1.0", shown(told)),
+        "Leave the header out, or say 1.0.",
+    ))
+}
+
+pub(super) fn may_change(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Whether a browser says that a page of another site sends this (Fetch Metadata; RFC 6454). What is no browser says nothing.
+pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let told = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    let is_cross_site = told("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));
+    let host = told("host").unwrap_or_default();
+    let is_foreign = told("origin").is_some_and(|origin| {
+        let scheme = origin.windows(3).position(|part| part == b"://");
+        scheme.is_none_or(|at| !origin[at + 3..].eq_ignore_ascii_case(host))
+    });
+    is_cross_site || is_foreign
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{
+        body::Body,
+        http::{HeaderMap, HeaderName, HeaderValue, Request, Version},
+    };
+
+    use super::{check_form, is_of_another_site};
+
+    fn headers(all: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value));
+        all.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn a_browser_says_whose_page_sends_a_request() {
+        for own in [
+            &[("host", "agq:6381")][..],
+            &[("host", "agq:6381"), ("origin", "https://agq:6381"), ("sec-fetch-site", "same-origin")],
+            &[("host", "agq:6381"), ("origin", "https://AGQ:6381")],
+            &[("host", "agq"), ("sec-fetch-site", "none")],
+        ] {
+            assert!(!is_of_another_site(&headers(own)), "{own:?}");
+        }
+        for other in [
+            &[("host", "agq:6381"), ("origin", "https://evil.example")][..],
+            &[("host", "agq:6381"), ("origin", "https://agq:8000")],
+            &[("host", "agq:6381"), ("origin", "null")],
+            &[("host", "agq:6381"), ("sec-fetch-site", "cross-site")],
+            &[("host", "agq:6381"), ("sec-fetch-site", "same-site")],
+            &[("host", "agq:6381"), ("origin", "https://agq:6381"), ("sec-fetch-site", "cross-site")],
+        ] {
+            assert!(is_of_another_site(&headers(other)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn what_others_could_read_in_another_way_is_refused() {
+        let status = |version, all: &[(&'static str, &'static str)]| {
+            let mut request = Request::new(Body::empty());
+            *request.version_mut() = version;
+            for (name, value) in all {
+                request.headers_mut().append(*name, HeaderValue::from_static(value));
+            }
+            check_form(&request).map_or_else(|refusal| refusal.status.as_u16(), |()| 200)
+        };
+        let one = status(Version::HTTP_11, &[("host", "a"), ("transfer-encoding", "Chunked")]);
+        assert_eq!((one, status(Version::HTTP_10, &[])), (200, 200));
+        assert_eq!(status(Version::HTTP_11, &[("host", "a"), ("expect", "100-Continue")]), 200);
+        assert_eq!(status(Version::HTTP_11, &[]), 400);
+        assert_eq!(status(Version::HTTP_11, &[("host", "a"), ("host", "a")]), 400);
+        assert_eq!(status(Version::HTTP_10, &[("host", "a"), ("host", "b")]), 400);
+        assert_eq!(status(Version::HTTP_11, &[("host", "a"), ("transfer-encoding", "gzip, chunked")]), 501);
+        let twice = [("host", "a"), ("transfer-encoding", "gzip"), ("transfer-encoding", "chunked")];
+        assert_eq!(status(Version::HTTP_11, &twice), 501);
+        assert_eq!(status(Version::HTTP_11, &[("host", "a"), ("expect", "200-ok")]), 417);
+    }
+}
