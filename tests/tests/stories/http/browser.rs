@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use e2e::{Lab, eventually};
+use e2e::{Agq, Lab, eventually};
 use serde_json::{Value, json};
 
 use super::client::Answer;
@@ -72,6 +72,27 @@ impl Browser {
 
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         self.send(method, &format!("/session/{}/{path}", self.session), body)
+    }
+
+    /// Opens another window of the same browser, and leads that one.
+    fn open(&self) {
+        let window = self.ask("POST", "window/new", &json!({"type": "window"}));
+        self.turn_to(window["handle"].as_str().unwrap());
+    }
+
+    fn turn_to(&self, window: &str) {
+        self.ask("POST", "window", &json!({"handle": window}));
+    }
+
+    fn windows(&self) -> Vec<String> {
+        serde_json::from_value(self.ask("GET", "window/handles", &json!({}))).unwrap()
+    }
+
+    fn log_in(&self, agq: &Agq, key: &str) {
+        self.go(&format!("http://{}/", agq.http_address()));
+        self.write("#key", key);
+        self.click("#login button");
+        self.find("#connection[data-state=live]");
     }
 
     fn go(&self, url: &str) {
@@ -209,4 +230,54 @@ fn somebody_logs_in_sees_an_action_end_and_tries_a_dead_job_again() {
     browser.picture("dashboard-phone", (390, 844), "dark");
     let complaints = browser.complaints();
     assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+#[test]
+fn nine_pages_of_one_browser_all_work() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    let browser = Browser::start(&lab);
+    browser.log_in(&agq, lab.key());
+    for n in 2..=9 {
+        browser.open();
+        browser.go(&format!("http://{}/", agq.http_address()));
+        browser.find("#connection[data-state=live]");
+        browser.sees("main[data-view=overview] h1", "Overview");
+        eventually(&format!("page {n} shows what there is"), || {
+            (!browser.text("main").contains("Loading")).then_some(())
+        });
+    }
+    // What happens is told to all of them, one stream is enough for that, and the buttons of the first still work.
+    lab.submit_action(&agq, "p", "late", "[{}]");
+    for window in browser.windows() {
+        browser.turn_to(&window);
+        browser.find("tr[data-action=late]");
+    }
+    browser.turn_to(&browser.windows()[0]);
+    browser.click("tr[data-action=late] a");
+    browser.click("main button.danger");
+    browser.click("#confirm-yes");
+    browser.sees("main .title .badge", "cancelled");
+    // Who logs out in one page is out in all.
+    browser.click("#logout");
+    for window in browser.windows() {
+        browser.turn_to(&window);
+        browser.find("#login");
+    }
+}
+
+#[test]
+fn a_number_that_javascript_cannot_hold_is_shown_as_it_is() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    lab.submit_plan(&agq, &plan("p", "true", &[]));
+    lab.submit_action(&agq, "p", "a", r#"[{"id":18446744073709551616,"small":-9007199254740993,"n":1.5}]"#);
+    let job = lab.agx(&agq, &["job", "list", "a"]).expect(0).out;
+    let browser = Browser::start(&lab);
+    browser.log_in(&agq, lab.key());
+    browser.go(&format!("http://{}/#/job/{}", agq.http_address(), job.trim()));
+    for text in ["\"id\": 18446744073709551616", "\"small\": -9007199254740993", "\"n\": 1.5"] {
+        browser.sees("main", text);
+    }
 }

@@ -147,7 +147,14 @@ function reply(one) {
 
 const command = async (words, signal) => reply(await ask('command', words, signal));
 const commands = async (list, signal) => list.length === 0 ? [] : (await ask('command', list, signal)).replies;
-const parse = (text) => text === null || text === undefined ? null : JSON.parse(text);
+const parse = (text) => text === null || text === undefined ? null : JSON.parse(exact(text));
+
+// JavaScript rounds integers beyond 2^53: they become text, with a mark, so that an id is shown as it is.
+const MARK = '\\u0000';
+const exact = (text) => text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (token) =>
+  /^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${MARK}${token}"` : token);
+// A value as JSON, for people: with these integers as integers again.
+const pretty = (value) => JSON.stringify(value, null, 2).replace(/"\\u0000(-?\d{16,})"/g, '$1');
 const admin = () => state.user && state.user.role === 'admin';
 
 let noticeTimer;
@@ -536,7 +543,7 @@ const jobView = {
       ['Took', job.started_at && took(job)], ['Exit code', job.exit_code],
       ['Progress', !ended && job.progress_percent !== undefined ? `${Math.round(job.progress_percent)} %` : null],
       ['Current task', job.current_task]])),
-    h('section', { key: 'input', class: 'panel' }, h('h2', null, 'Input'), pre('input', JSON.stringify(job.inputs, null, 2), 'The input')),
+    h('section', { key: 'input', class: 'panel' }, h('h2', null, 'Input'), pre('input', pretty(job.inputs), 'The input')),
     h('section', { key: 'tasks', class: 'panel' }, h('h2', null, 'Tasks'),
       Array.isArray(job.task_results) && job.task_results.length > 0 ? job.task_results.map(task)
         : empty(ended ? 'No results were reported of this job.' : 'There are no results yet. They appear when the job has ended.'))];
@@ -739,29 +746,70 @@ function connected(live) {
   $('connection').textContent = live ? 'Live' : 'Not connected, trying again';
 }
 
+// The stream of events: one for all pages of a browser where it has shared workers, else one of this page's own while it is seen.
+function sharedStream(hear) {
+  const worker = new SharedWorker('/dashboard/stream.js', `agq ${state.user.version}`);
+  worker.port.onmessage = ({ data }) => hear(data);
+  worker.onerror = () => hear({ kind: 'unfit' });
+  worker.port.postMessage('listen');
+  return { close: () => { worker.port.postMessage('leave'); worker.port.close(); } };
+}
+
+function ownStream(hear) {
+  const source = new EventSource('/dashboard/events');
+  source.onopen = () => hear({ kind: 'open' });
+  source.onerror = () => hear({ kind: source.readyState === EventSource.CLOSED ? 'closed' : 'waiting' });
+  for (const kind of ['changed', 'totals']) source.addEventListener(kind, ({ data }) => hear({ kind, data }));
+  return source;
+}
+
+let canShare = typeof SharedWorker === 'function';
+
 function listen() {
+  stopListening();
+  if (!canShare && document.hidden) return;
+  const hear = (message) => { if (events === state.events) heard(message); };
+  let events;
+  try {
+    events = canShare ? sharedStream(hear) : ownStream(hear);
+  } catch {
+    canShare = false;
+    events = ownStream(hear);
+  }
+  state.events = events;
+}
+
+function stopListening() {
   if (state.events) state.events.close();
-  const events = state.events = new EventSource('/dashboard/events');
-  events.onopen = () => {
-    connected(true);
-    refresh();
-  };
-  events.onerror = () => {
-    connected(false);
-    if (events.readyState !== EventSource.CLOSED || events !== state.events) return;
-    // The answer was no stream, so the browser gives up: the session has ended, or something between us and agq refuses.
-    ask('session').then(() => setTimeout(() => events === state.events && listen(), 3000), (error) => {
-      if (events !== state.events) return;
-      if (error instanceof Ended) leave('The session has ended. Log in again.');
-      else setTimeout(() => events === state.events && listen(), 3000);
-    });
-  };
-  events.addEventListener('changed', refresh);
-  events.addEventListener('totals', (event) => {
-    totals(JSON.parse(event.data));
+  state.events = null;
+}
+
+function heard({ kind, data }) {
+  if (kind === 'changed') refresh();
+  else if (kind === 'totals') {
+    totals(JSON.parse(data));
     if (state.route && Date.now() - (state.route.at || 0) > 10000) refresh();
     else draw();
-  });
+  } else if (kind === 'unfit') {
+    canShare = false;
+    listen();
+  } else {
+    connected(kind === 'open');
+    if (kind === 'open') refresh();
+    if (kind === 'closed') closed(state.events);
+  }
+}
+
+// The answer was no stream, so the browser gives up: the session has ended, or something between us and agq refuses.
+async function closed(events) {
+  try {
+    const user = await ask('session');
+    // Somebody may have logged in anew in another page.
+    if (state.user) state.user = user;
+  } catch (error) {
+    if (error instanceof Ended && events === state.events) return leave('The session has ended. Log in again.');
+  }
+  setTimeout(() => { if (state.user && events === state.events) listen(); }, 3000);
 }
 
 function enter(user) {
@@ -774,7 +822,7 @@ function enter(user) {
 }
 
 function leave(why) {
-  if (state.events) state.events.close();
+  stopListening();
   if (state.route && state.route.abort) state.route.abort.abort();
   if ($('confirm').open) $('confirm').close('no');
   Object.assign(state, { user: null, events: null, totals: null, points: [], problem: '', loginError: why || '', tools: null, toolsAt: 0 });
@@ -788,7 +836,12 @@ $('logout').addEventListener('click', () => ask('logout', {}).then(() => leave('
   `You are still logged in: ${error.message}`, true)));
 $('skip').addEventListener('click', (event) => { event.preventDefault(); $('main').focus(); });
 addEventListener('hashchange', () => go(true));
-document.addEventListener('visibilitychange', () => { if (!document.hidden && state.route && state.route.again) refresh(); });
+document.addEventListener('visibilitychange', () => {
+  if (state.user && !canShare) listen();
+  if (!document.hidden && state.route && state.route.again) refresh();
+});
+addEventListener('pagehide', stopListening);
+addEventListener('pageshow', ({ persisted }) => { if (persisted && state.user) listen(); });
 setInterval(() => { if (state.user && !document.hidden) draw(); }, 1000);
 new ResizeObserver(() => {
   const { paddingLeft, paddingRight } = getComputedStyle($('main'));
