@@ -3,7 +3,7 @@
 
 use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use crate::{cron::is_action, rejection::Rejection};
 
@@ -163,6 +163,13 @@ fn invalid(text: impl Into<String>) -> Rejection {
     Rejection::InvalidWorkflow(text.into())
 }
 
+/// Whether a step is a chain, a group or a batch rather than a job or an action.
+fn is_workflow(step: &RawValue) -> bool {
+    let Ok(step) = serde_json::from_str::<Value>(step.get()) else { return false };
+    let has = |name: &str| step.get(name).is_some_and(Value::is_array);
+    (has("steps") || has("jobs")) && !has("args") && step.get("plan_id").is_none()
+}
+
 impl Workflow {
     /// A workflow that is submitted at `now`; `new_id` makes an id each time.
     pub fn new(
@@ -183,6 +190,11 @@ impl Workflow {
         };
         if steps.is_empty() || steps.len() > MAX_STEPS {
             return Err(invalid(format!("it has {} steps: give 1 to {MAX_STEPS}", steps.len())));
+        }
+        if let Some(at) = steps.iter().position(|step| is_workflow(step)) {
+            return Err(invalid(format!(
+                "steps[{at}] is a workflow of its own, which agq does not run within another: submit it apart"
+            )));
         }
         let Callbacks { on_success, on_failure, on_complete } = wanted.callbacks;
         let callbacks =
@@ -318,6 +330,25 @@ mod tests {
 
     const STEP: &str = r#"{"type":"a","args":[]}"#;
     use Stage::{Cancelled, Completed, Failed, Running, Waiting};
+
+    #[test]
+    fn a_step_is_no_workflow() {
+        let made = |step: &str| {
+            let wanted = serde_json::from_str(&format!(r#"{{"steps":[{STEP},{step}]}}"#)).unwrap();
+            Workflow::new(wanted, || "id".into(), NOW).map(drop).map_err(|error| error.to_string())
+        };
+        for nested in [
+            format!(r#"{{"type":"group","jobs":[{STEP}]}}"#),
+            format!(r#"{{"type":"batch","jobs":[{STEP}],"callbacks":{{"on_complete":{STEP}}}}}"#),
+            format!(r#"{{"type":"chain","steps":[{STEP}]}}"#),
+        ] {
+            let refused = made(&nested).unwrap_err();
+            assert!(refused.starts_with("Invalid workflow: steps[1] is a workflow of its own"), "{refused}");
+        }
+        for fine in [r#"{"type":"group","args":[],"jobs":[]}"#, r#"{"plan_id":"p","steps":[]}"#] {
+            assert_eq!(made(fine), Ok(()), "{fine}");
+        }
+    }
 
     #[test]
     fn a_chain_goes_step_by_step_and_stops_at_a_failure() {

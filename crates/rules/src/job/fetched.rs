@@ -133,7 +133,7 @@ mod tests {
             due, expired, retried,
         },
         rejection::Rejection,
-        retry::Retry,
+        retry::{Retry, Strategy},
     };
 
     const T0: Timestamp = Timestamp(10_000);
@@ -221,6 +221,28 @@ mod tests {
         let end = changed(nacked(&fetch(&ready, T0), W, &error(), false, T0, 0.5));
         assert_eq!((end.state, end.is_dead), (State::Discarded, false));
         assert_eq!(kinds(&end), [("Net", 1), ("Net", 2)]);
+    }
+
+    #[test]
+    fn the_delay_of_an_attempt_is_shown_while_it_waits_and_while_it_runs() {
+        let doubling = Retry { strategy: Strategy::Exponential, coefficient: 2.0, ..steady(5) };
+        let fail = |job: &Job| changed(nacked(job, W, &error(), false, T0, 0.5));
+        let again = |job: &Job| {
+            let Outcome::Changed(ready) = due(job, job.due_at.unwrap(), 0.5) else { panic!("it is due") };
+            fetch(&ready, T0)
+        };
+        let first = fetch(&submitted(ojs(doubling), 0), T0);
+        assert_eq!(first.retry_delay_ms(), None);
+        let waits = fail(&first);
+        let second = again(&waits);
+        assert_eq!((waits.retry_delay_ms(), second.retry_delay_ms()), (Some(1000), Some(1000)));
+        let third = again(&fail(&second));
+        assert_eq!(third.retry_delay_ms(), Some(2000));
+        // Given back, it begins anew at once; so it does when its worker was lost.
+        let back = changed(nacked(&third, W, &error(), true, T0, 0.5));
+        assert_eq!((back.retry_delay_ms(), fetch(&back, T0).retry_delay_ms()), (None, None));
+        let Outcome::Changed(lost) = abandoned(&third, "w", T0) else { panic!("it was held") };
+        assert_eq!(fetch(&lost, T0).retry_delay_ms(), None);
     }
 
     #[test]

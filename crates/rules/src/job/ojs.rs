@@ -4,8 +4,11 @@ use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::report::cut;
-use crate::retry::Retry;
+use super::{Job, State, report::cut};
+use crate::retry::{self, Retry};
+
+/// What is drawn on average: a delay is that of the policy then.
+const MEAN: f64 = 0.5;
 
 /// Most failures that a job remembers; the oldest are forgotten first.
 pub const MAX_FAILURES_KEPT: usize = 25;
@@ -175,6 +178,28 @@ impl Ojs {
             at,
         });
     }
+}
+
+impl Job {
+    /// How long it waits for its next attempt after a failure, or was to wait for the attempt that is under way; in the second case
+    /// as its policy says, before anything is drawn. Attempts that followed at once have no delay.
+    pub fn retry_delay_ms(&self) -> Option<u64> {
+        let ojs = self.ojs.as_deref()?;
+        let last = ojs.failures.last()?;
+        match self.state {
+            State::Retryable => Some(self.due_at?.ms_since(last.at)),
+            State::Active if last.attempt + 1 == self.shown_attempt() && !is_loss(&last.code) => {
+                let own = ojs.retry.as_ref().map(|retry| retry.delay_ms(self.failures, MEAN));
+                Some(own.unwrap_or_else(|| retry::delay_ms(self.failures, MEAN)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether a failure was noticed rather than reported: the next attempt may begin at once.
+fn is_loss(code: &str) -> bool {
+    matches!(code, "visibility_timeout" | "worker_death")
 }
 
 #[cfg(test)]

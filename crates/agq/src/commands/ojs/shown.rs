@@ -87,11 +87,7 @@ pub(crate) fn shown(stored: &StoredJob) -> Result<OjsJob, StoreError> {
         cancelled_at: job.ended_at.filter(|_| job.state == State::Cancelled),
         discarded_at: job.ended_at.filter(|_| job.state == State::Discarded),
         next_attempt_at: job.due_at.filter(|_| is_retryable),
-        retry_delay_ms: job
-            .due_at
-            .zip(last)
-            .filter(|_| is_retryable)
-            .map(|(due, last)| due.ms_since(last.at)),
+        retry_delay_ms: job.retry_delay_ms(),
         error: last.filter(|_| job.state != State::Completed).map(error_of).or_else(|| plain_error(job)),
         errors: ojs.map_or_else(Vec::new, |ojs| ojs.failures.iter().map(error_of).collect()),
         result: results.clone().map(RawValue::from_string).transpose().map_err(broken)?,
