@@ -51,8 +51,9 @@ fn numbers(count: usize) -> Vec<u8> {
 fn what_did_not_run_before_a_halt_is_run_by_resume() {
     let lab = Lab::on_files();
     for (halt, log) in [("soon,fail=1", "soon"), ("now,fail=1", "now")] {
-        let (results, pipeline) =
-            (format!("out.{log}"), format!("sh -c 'echo x >> {log}.{{}}; test {{}} != 3'"));
+        let wait = "test {} -le 3 || test -e fast || sleep 0.1";
+        let pipeline = format!("sh -c '{wait}; echo x >> {log}.{{}}; test {{}} != 3'");
+        let results = format!("out.{log}");
         let args = |more: &[&'static str]| {
             let mut args = more.to_vec();
             args.extend(["-j", "1"]);
@@ -71,8 +72,10 @@ fn what_did_not_run_before_a_halt_is_run_by_resume() {
         );
         let kept = std::fs::read_dir(lab.path().join(&results).join("1")).unwrap().count();
         assert_eq!(kept, ran_first);
+        lab.file("fast", "");
         fed(map(&lab, &[&args(&["--resume"])[..], &own[..]].concat()), &numbers(40)).expect(0);
         assert!((1..=40).all(|number| ran(number) == 1), "each ran once");
+        std::fs::remove_file(lab.path().join("fast")).unwrap();
     }
 }
 
