@@ -210,9 +210,19 @@ pub struct Tally {
     pub jobs: [u64; 6],
     /// When the latest of the ended jobs ended.
     pub last_ended_at: Option<Timestamp>,
+    /// Running jobs that their workers have reported.
+    #[serde(default)]
+    pub started: u64,
 }
 
 impl Tally {
+    /// The tally with more or fewer running jobs that were reported.
+    #[must_use]
+    pub fn with_started(mut self, by: i64) -> Self {
+        self.started = self.started.saturating_add_signed(by);
+        self
+    }
+
     /// The tally with `count` more jobs that wait.
     #[must_use]
     pub fn with_new(mut self, count: u64) -> Self {
@@ -248,6 +258,7 @@ pub fn status(action: &Action, tally: &Tally) -> ActionStatus {
         open: action.is_open,
         created_at: action.created_at,
         completed_jobs_at: None,
+        started: tally.started.min(count(Status::Running)),
     };
     if shown.ended() == shown.total_jobs && !shown.open {
         // One without jobs is over with its beginning.
@@ -334,6 +345,8 @@ mod tests {
         let tally = Tally::default().with_new(2).moved(Status::Pending, Status::Running, None);
         let tally = tally.moved(Status::Running, Status::Completed, Some(Timestamp(7)));
         assert_eq!((tally.jobs, tally.last_ended_at), ([1, 0, 1, 0, 0, 0], Some(Timestamp(7))));
+        assert_eq!(tally.with_started(1).with_started(1).with_started(-1).started, 1);
+        assert_eq!(tally.with_started(-1).started, 0, "it began before it was counted");
     }
 
     #[test]

@@ -320,6 +320,16 @@ impl Job {
         self.state == State::Active && !self.is_confirmed && !self.is_reserved()
     }
 
+    /// Whether somebody is known to work on it: an agw claims jobs ahead, and has begun with those that it reports.
+    pub fn is_started(&self) -> bool {
+        self.state == State::Active && !self.may_be_unstarted()
+    }
+
+    /// By how much a change from `before` to this changes the number of jobs that are started.
+    pub fn starts_since(&self, before: Option<&Self>) -> i64 {
+        i64::from(self.is_started()) - i64::from(before.is_some_and(Self::is_started))
+    }
+
     /// Whether it will not run again by itself.
     pub fn is_ended(&self) -> bool {
         matches!(self.state, State::Completed | State::Cancelled | State::Discarded)

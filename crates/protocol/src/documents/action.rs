@@ -82,6 +82,15 @@ pub struct ActionStatus {
     pub created_at: Timestamp,
     /// When its last job ended; null until then.
     pub completed_jobs_at: Option<Timestamp>,
+    /// Of those that are claimed, how many their workers have reported as begun; left out where none is. A worker claims jobs ahead,
+    /// and does not report the beginning of short ones.
+    #[serde(default, skip_serializing_if = "is_none_started")]
+    pub started: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_none_started(count: &u64) -> bool {
+    *count == 0
 }
 
 impl ActionStatus {

@@ -47,9 +47,16 @@ fn changed(outcome: Outcome) -> Job {
 fn the_straight_way() {
     let job = running(0);
     assert_eq!((job.status(), job.attempt, job.due_at), (Status::Running, 1, Some(T0.plus_ms(START))));
-    let job = after(&job, Status::Running);
+    assert!(!job.is_started(), "it may have been claimed ahead");
+    let begun = after(&job, Status::Running);
+    assert_eq!((begun.starts_since(None), begun.starts_since(Some(&job))), (1, 1));
+    let job = begun;
     assert!(job.is_confirmed && job.due_at == Some(T0.plus_ms(3_600_000)));
     let job = after(&job, Status::Completed);
+    assert_eq!(
+        (job.starts_since(Some(&running(0))), job.starts_since(Some(&after(&running(0), Status::Running)))),
+        (0, -1)
+    );
     assert_eq!((job.status(), job.ended_at, job.due_at), (Status::Completed, Some(T1), None));
 }
 

@@ -90,3 +90,35 @@ fn of_many_who_submit_the_same_at_once_one_does() {
     statuses.sort_unstable();
     assert_eq!((statuses[0], &statuses[1..]), (201, &[409; 11][..]));
 }
+
+#[test]
+fn a_job_that_is_replaced_ends_on_its_worker_at_once() {
+    let lab = Lab::new();
+    // The next heartbeat is far away.
+    let agq = lab.agq(&["--heartbeat-interval", "600"]);
+    let _agw = lab.agw(&agq, "w", &["--max-concurrent-jobs", "1"]);
+    let begun = lab.path().join("begun");
+    let script = format!("echo >> {}; exec sleep 300", begun.display());
+    lab.submit_plan(
+        &agq,
+        &format!(
+            r#"{{"plan_id":"nap","tasks":[{{"task_number":1,"command":"sh","args":["-c","{script}"]}}]}}"#
+        ),
+    );
+    let http = Http::of(&lab, &agq);
+    let job =
+        r#"{"type":"plan.nap","args":[{}],"options":{"unique":{"keys":["type"],"on_conflict":"replace"}}}"#;
+    let submit = || http.post("/jobs", job)["job"]["id"].as_str().unwrap().to_owned();
+    let begins = |count: usize| {
+        eventually("the job has begun", || {
+            let lines = std::fs::read_to_string(&begun).unwrap_or_default().lines().count();
+            (lines == count).then_some(())
+        });
+    };
+    let first = submit();
+    begins(1);
+    let second = submit();
+    // The worker has one slot: the second begins when the first has ended there.
+    begins(2);
+    assert_eq!((http.state(&first), http.state(&second)), ("cancelled".into(), "active".into()));
+}

@@ -16,7 +16,8 @@ pub(super) fn job(job: &Job) -> String {
 
 pub(super) fn tally(tally: &Tally) -> String {
     let [pending, running, completed, failed, dead, cancelled] = tally.jobs;
+    let started = if tally.started > 0 { format!(" started={}", tally.started) } else { String::new() };
     format!(
-        "pending={pending} running={running} completed={completed} failed={failed} dead={dead} cancelled={cancelled}"
+        "pending={pending} running={running} completed={completed} failed={failed} dead={dead} cancelled={cancelled}{started}"
     )
 }

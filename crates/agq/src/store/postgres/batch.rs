@@ -89,6 +89,10 @@ impl<'b> Batch<'b> {
             }
             Some(_) => {}
         }
+        let starts = job.starts_since(before);
+        if starts != 0 {
+            self.deltas.tally(&job.action_id).started += starts;
+        }
         if let Some(before) = before {
             self.events.extend(events::moved(before, job));
         }

@@ -307,8 +307,8 @@ fn put_action(session: &Session, action: &Action, tally: &Tally) -> Result<(), E
     session.run(sql.bind(action.action_id.as_str()).bind(encode(action)?))?;
     let count = |status: Status| numbers::wide(tally.jobs[status as usize]);
     let sql = query(
-        "INSERT INTO agq.tallies (action_id, shard, pending, running, completed, failed, dead, cancelled, last_ended_at) \
-         VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8)",
+        "INSERT INTO agq.tallies (action_id, shard, pending, running, completed, failed, dead, cancelled, last_ended_at, \
+         started) VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8, $9)",
     );
     let sql = sql
         .bind(action.action_id.as_str())
@@ -318,7 +318,8 @@ fn put_action(session: &Session, action: &Action, tally: &Tally) -> Result<(), E
         .bind(count(Status::Failed))
         .bind(count(Status::Dead))
         .bind(count(Status::Cancelled))
-        .bind(numbers::time(tally.last_ended_at));
+        .bind(numbers::time(tally.last_ended_at))
+        .bind(numbers::wide(tally.started));
     session.run(sql).map(drop)
 }
 

@@ -76,7 +76,8 @@ macro_rules! tallied {
         concat!(
             "SELECT record, t.* FROM agq.actions AS a, LATERAL (SELECT coalesce(sum(pending), 0)::bigint, \
              coalesce(sum(running), 0)::bigint, coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint, \
-             coalesce(sum(dead), 0)::bigint, coalesce(sum(cancelled), 0)::bigint, max(last_ended_at) \
+             coalesce(sum(dead), 0)::bigint, coalesce(sum(cancelled), 0)::bigint, max(last_ended_at), \
+             coalesce(sum(started), 0)::bigint \
              FROM agq.tallies WHERE action_id = a.action_id) AS t ",
             $which
         )
@@ -104,6 +105,7 @@ pub(super) fn action_of(row: &PgRow) -> Result<(Action, Tally), Error> {
         *count = numbers::count(row.try_get(1 + at)?);
     }
     tally.last_ended_at = row.try_get::<Option<i64>, _>(7)?.map(|at| Timestamp(numbers::count(at)));
+    tally.started = numbers::count(row.try_get(8)?);
     Ok((decode(row.try_get(0)?)?, tally))
 }
 

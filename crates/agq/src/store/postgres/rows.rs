@@ -148,6 +148,7 @@ pub(super) struct Deltas {
 pub(super) struct TallyDelta {
     pub(super) jobs: [i64; 6],
     pub(super) last_ended_at: Option<Timestamp>,
+    pub(super) started: i64,
 }
 
 #[derive(Default)]
@@ -167,13 +168,13 @@ const STEP: &str = "WITH changed AS (\
         $14::bigint[], $15::bytea[])), \
     kept AS (INSERT INTO agq.results (job_id, json) SELECT * FROM unnest($16::text[], $17::text[]) \
         ON CONFLICT (job_id) DO UPDATE SET json = EXCLUDED.json), \
-    tallied AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $18::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at \
+    tallied AS (INSERT INTO agq.tallies AS t SELECT n.action_id, $18::smallint, n.a, n.b, n.c, n.d, n.e, n.f, n.at, n.started \
         FROM unnest($19::text[], $20::bigint[], $21::bigint[], $22::bigint[], $23::bigint[], $24::bigint[], $25::bigint[], \
-        $26::bigint[]) AS n (action_id, a, b, c, d, e, f, at) \
+        $26::bigint[], $39::bigint[]) AS n (action_id, a, b, c, d, e, f, at, started) \
         ON CONFLICT (action_id, shard) DO UPDATE SET pending = t.pending + EXCLUDED.pending, \
         running = t.running + EXCLUDED.running, completed = t.completed + EXCLUDED.completed, \
         failed = t.failed + EXCLUDED.failed, dead = t.dead + EXCLUDED.dead, cancelled = t.cancelled + EXCLUDED.cancelled, \
-        last_ended_at = greatest(t.last_ended_at, EXCLUDED.last_ended_at)), \
+        last_ended_at = greatest(t.last_ended_at, EXCLUDED.last_ended_at), started = t.started + EXCLUDED.started), \
     counted AS (INSERT INTO agq.lane_counts AS c SELECT n.lane, $18::smallint, ARRAY[n.a, n.b, n.c, n.d, n.e, n.f, n.g, n.h] \
         FROM unnest($30::integer[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[], $36::bigint[], \
         $37::bigint[], $38::bigint[]) AS n (lane, a, b, c, d, e, f, g, h) \
@@ -251,6 +252,8 @@ impl Deltas {
             .bind(has_totals)
             .bind(self.lanes.keys().map(|lane| numbers::lane(*lane)).collect::<Vec<_>>());
         let in_state = |state: usize| self.lanes.values().map(|counts| counts[state]).collect::<Vec<_>>();
-        session.run((0..8).fold(sql, |sql, state| sql.bind(in_state(state)))).map(drop)
+        let sql = (0..8).fold(sql, |sql, state| sql.bind(in_state(state)));
+        let started: Vec<i64> = self.tallies.values().map(|tally| tally.started).collect();
+        session.run(sql.bind(started)).map(drop)
     }
 }

@@ -9,11 +9,12 @@ use sqlx::{
 use super::faults;
 
 /// Number, name, SQL. What was released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "queue", include_str!("migrations/0001_queue.sql")),
     (2, "listening", include_str!("migrations/0002_listening.sql")),
     (3, "open job spec", include_str!("migrations/0003_open_job_spec.sql")),
     (5, "node settings", include_str!("migrations/0005_node_settings.sql")),
+    (6, "started", include_str!("migrations/0006_started.sql")),
 ];
 
 /// Brings the schema to that of this program, however long that takes. Fails where a newer one has been at work. Where nothing is

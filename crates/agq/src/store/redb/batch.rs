@@ -239,8 +239,12 @@ impl<'t> Batch<'t> {
             self.known.lanes.keep(job.lane, 1);
             return Ok(());
         };
+        let starts = job.starts_since(Some(before));
         if before.status() != job.status() {
             let tally = self.tally(&job.action_id)?.moved(before.status(), job.status(), job.ended_at);
+            self.put_tally(&job.action_id, tally.with_started(starts));
+        } else if starts != 0 {
+            let tally = self.tally(&job.action_id)?.with_started(starts);
             self.put_tally(&job.action_id, tally);
         }
         Ok(())

@@ -85,7 +85,7 @@ async fn an_action_without_jobs_is_open_or_never_had_any() {
         tampered(move |t| {
             let action = Action::new("x".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
             write(t, ACTIONS, "x", &Action { is_open, total_jobs, ..action });
-            write(t, TALLIES, "x", &Tally { jobs: [0, 0, total_jobs, 0, 0, 0], last_ended_at: None });
+            write(t, TALLIES, "x", &Tally { jobs: [0, 0, total_jobs, 0, 0, 0], ..Tally::default() });
         })
     };
     assert_eq!(said(true, 2).await, [""; 0]);
