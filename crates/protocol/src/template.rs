@@ -1,7 +1,8 @@
 //! Placeholders in a plan: `{{input.field}}` stands for a field of the job's input (design, decision 10).
 //!
 //! A value is data: it is put into the one text it stands in and never becomes two arguments. Numbers keep the text that the
-//! submitter wrote: an input is read piece by piece, and no number becomes a float on its way.
+//! submitter wrote: an input is read piece by piece, and no number becomes a float on its way. `{{"{{"}}` stands for two braces as they
+//! are: one or more opening braces in quotation marks.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,10 +13,12 @@ use serde_json::{Value, value::RawValue};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// `{{` without its `}}`.
-    #[error("'{{{{' is never closed by '}}}}'")]
+    #[error("'{{{{' is never closed by '}}}}': write {{{{\"{{{{\"}}}} for these two characters as they are")]
     Unclosed,
     /// Something else than `input.field` between the braces.
-    #[error("'{{{{{0}}}}}' is not a placeholder: write {{{{input.FIELD}}}}")]
+    #[error(
+        "'{{{{{0}}}}}' is not a placeholder: write {{{{input.FIELD}}}}, or {{{{\"{{{{\"}}}} for two braces as they are"
+    )]
     NotAnInput(String),
     /// The input lacks the field.
     #[error("the input has no field '{0}'")]
@@ -35,14 +38,23 @@ fn pieces(template: &str) -> Result<Vec<Piece<'_>>, TemplateError> {
     while let Some(open) = rest.find("{{") {
         let close = rest[open..].find("}}").ok_or(TemplateError::Unclosed)? + open;
         let inner = rest[open + 2..close].trim();
-        let field = inner.strip_prefix("input.").filter(|f| is_path(f));
-        let field = field.ok_or_else(|| TemplateError::NotAnInput(inner.to_owned()))?;
         found.push(Piece::Text(&rest[..open]));
-        found.push(Piece::Field(field));
+        found.push(match inner.strip_prefix("input.").filter(|field| is_path(field)) {
+            Some(field) => Piece::Field(field),
+            None => {
+                Piece::Text(quoted_braces(inner).ok_or_else(|| TemplateError::NotAnInput(inner.to_owned()))?)
+            }
+        });
         rest = &rest[close + 2..];
     }
     found.push(Piece::Text(rest));
     Ok(found)
+}
+
+/// The opening braces that stand in quotation marks, if `inner` is nothing else.
+fn quoted_braces(inner: &str) -> Option<&str> {
+    let braces = inner.strip_prefix('"')?.strip_suffix('"')?;
+    (!braces.is_empty() && braces.bytes().all(|byte| byte == b'{')).then_some(braces)
 }
 
 fn is_path(field: &str) -> bool {
@@ -192,11 +204,31 @@ mod tests {
     }
 
     #[test]
+    fn braces_in_quotation_marks_are_text() {
+        let input = r#"{"x": "v"}"#;
+        for (template, text) in [
+            (r#"{{"{{"}}.Name}}"#, "{{.Name}}"),
+            (r#"{{"{"}}{{input.x}}}"#, "{v}"),
+            (r#"{{ "{{{" }}"#, "{{{"),
+            (r#"{{"{{"}}input.x}}"#, "{{input.x}}"),
+        ] {
+            assert_eq!(fill(template, input).unwrap(), text, "{template}");
+        }
+        assert_eq!(fields(r#"{{"{{"}}input.y}} {{input.x}}"#).unwrap(), ["x"]);
+        for wrong in [r#"{{""}}"#, r#"{{"x"}}"#, r#"{{"{x"}}"#, r#"{{"}}"#, r#"{{"{"{"}}"#] {
+            assert!(matches!(fields(wrong), Err(TemplateError::NotAnInput(_))), "{wrong}");
+        }
+    }
+
+    #[test]
     fn errors_say_what_is_wrong() {
         assert_eq!(fill("{{input.file}}", "{}"), Err(TemplateError::Missing("file".into())));
         assert_eq!(fields("{{input.file"), Err(TemplateError::Unclosed));
         assert_eq!(fields("{{env.HOME}}"), Err(TemplateError::NotAnInput("env.HOME".into())));
         let text = fields("{{x}}").unwrap_err().to_string();
-        assert_eq!(text, "'{{x}}' is not a placeholder: write {{input.FIELD}}");
+        assert_eq!(
+            text,
+            r#"'{{x}}' is not a placeholder: write {{input.FIELD}}, or {{"{{"}} for two braces as they are"#
+        );
     }
 }

@@ -208,7 +208,7 @@ mod tests {
             (r#"{"task_number":1,"command":"a","stream":true}"#, "tasks[0].stream needs input_from_task"),
             (
                 r#"{"task_number":1,"command":"a","args":["{{x"]}"#,
-                "tasks[0].args[0]: '{{' is never closed by '}}'",
+                r#"tasks[0].args[0]: '{{' is never closed by '}}': write {{"{{"}} for these two characters as they are"#,
             ),
             (
                 r#"{"task_number":1,"command":"a","stdin":"","stdin_file":"f"}"#,
