@@ -14,6 +14,9 @@ pub(crate) enum Failure {
     /// The command line or a file is wrong.
     #[error("{what}")]
     Usage { what: String, help: String },
+    /// The pipeline is wrong: lines that show where.
+    #[error("{what}")]
+    Marked { what: String, help: String },
     /// There is no agq, or it does not let us in.
     #[error("{what}")]
     NoServer { what: String, help: String },
@@ -42,7 +45,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Jobs(_) => 1,
-            Self::Usage { .. } => 2,
+            Self::Usage { .. } | Self::Marked { .. } => 2,
             Self::NoServer { .. } => 3,
             Self::Rejected { .. } | Self::NotThere { .. } => 4,
             Self::Detached(_) | Self::Unfollowed(_) | Self::Interrupted => 130,
@@ -54,7 +57,7 @@ impl Failure {
     fn code(&self) -> &'static str {
         match self {
             Self::Jobs(_) => "jobs_failed",
-            Self::Usage { .. } => "usage",
+            Self::Usage { .. } | Self::Marked { .. } => "usage",
             Self::NoServer { .. } => "no_server",
             Self::Rejected { .. } | Self::NotThere { .. } => "rejected",
             Self::Detached(_) | Self::Unfollowed(_) => "detached",
@@ -67,6 +70,7 @@ impl Failure {
     pub(crate) fn help(&self) -> Option<String> {
         match self {
             Self::Usage { help, .. }
+            | Self::Marked { help, .. }
             | Self::NoServer { help, .. }
             | Self::Rejected { help, .. }
             | Self::NotThere { help, .. } => Some(help.clone()),
@@ -108,7 +112,7 @@ impl From<ClientError> for Failure {
         let what = error.to_string();
         match error {
             ClientError::Unreachable { .. } => {
-                let help = "start one with `agq`, or say where it is with --agq or AGQ_ADDR: HOST:PORT, \
+                let help = "start one with `agq`, or an agq and a worker on this machine with `agx up`, or say where it is with --agq or AGQ_ADDR: HOST:PORT, \
                             rediss://HOST:PORT for TLS, or unix:/PATH";
                 Self::NoServer { what, help: help.into() }
             }

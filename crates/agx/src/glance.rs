@@ -9,6 +9,8 @@ use agenix_protocol::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use crate::printable::one_line;
+
 /// How many are asked for at once.
 const AT_ONCE: usize = 64;
 /// Of how many actions the plans are asked for.
@@ -90,14 +92,15 @@ pub(crate) fn took(action: &ActionStatus) -> String {
 pub(crate) fn job_text(job: &JobStatus) -> String {
     let mut lines = vec![
         format!("job {}: {}", job.job_id, job.status.as_str()),
-        format!("  input      {}", job.inputs.get()),
+        format!("  input      {}", one_line(job.inputs.get())),
         format!("  action     {} (input {})", job.action_id, job.index),
         format!("  plan       {}", job.plan_id),
         format!("  attempt    {}", job.attempt),
         format!("  submitted  {}", job.created_at),
     ];
-    let mut more =
-        |name: &str, value: Option<String>| lines.extend(value.map(|value| format!("  {name:<10} {value}")));
+    let mut more = |name: &str, value: Option<String>| {
+        lines.extend(value.map(|value| format!("  {name:<10} {}", one_line(&value))));
+    };
     more("started", job.started_at.map(|at| at.to_string()));
     more("ended", job.completed_at.map(|at| at.to_string()));
     more("worker", job.worker_id.clone());
@@ -130,7 +133,10 @@ fn task_text(result: &TaskResult) -> String {
     };
     let head = format!(
         "  task {} {}: exit code {}, {} ms",
-        result.task_number, result.command, result.exit_code, result.duration_ms
+        result.task_number,
+        one_line(&result.command),
+        result.exit_code,
+        result.duration_ms
     );
     head + &stream("stdout", &result.stdout) + &stream("stderr", &result.stderr)
 }

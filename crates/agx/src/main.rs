@@ -17,6 +17,7 @@ mod map;
 mod output;
 mod patient;
 mod pieces;
+mod printable;
 mod progress;
 mod schema;
 mod setbacks;

@@ -6,7 +6,10 @@ use agenix_protocol::{documents::to_json, template::compact};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::{
+    failure::Failure,
+    printable::{one_line, printable},
+};
 
 /// The schema of every `--json` document; docs/agx.md describes it.
 pub(crate) const SCHEMA: &str = "agx/1";
@@ -38,7 +41,7 @@ impl Output {
             let document = to_json(&Shown { data, kind, schema: SCHEMA });
             writeln!(out, "{}", compact(&document))?;
         } else {
-            let text = human(data);
+            let text = printable(&human(data));
             out.write_all(text.as_bytes())?;
             if !text.is_empty() && !text.ends_with('\n') {
                 out.write_all(b"\n")?;
@@ -57,10 +60,15 @@ impl Output {
         Ok(std::io::stdout().lock().flush()?)
     }
 
-    /// Says something beside the result, to people only.
+    /// Says something beside the result, to people only, in one line.
     pub(crate) fn note(self, text: &str) {
+        self.notes(&one_line(text));
+    }
+
+    /// The same in as many lines as the text has.
+    pub(crate) fn notes(self, text: &str) {
         // Whether anyone reads stderr is not ours to judge.
-        let _unread = writeln!(std::io::stderr(), "{text}");
+        let _unread = writeln!(std::io::stderr(), "{}", printable(text));
     }
 
     /// Says what went wrong.
@@ -72,8 +80,7 @@ impl Output {
         let _unread = if self.is_json {
             writeln!(err, "{}", json!({"schema": SCHEMA, "kind": "error", "error": failure.document()}))
         } else {
-            let help = failure.help().map(|help| format!("\n  {help}")).unwrap_or_default();
-            writeln!(err, "agx: {failure}{help}")
+            writeln!(err, "{}", complaint(failure))
         };
     }
 
@@ -117,6 +124,14 @@ pub(crate) fn pretty(json: &str) -> String {
     lines
 }
 
+/// A failure as people read it: a line, and a line of advice.
+fn complaint(failure: &Failure) -> String {
+    let help = failure.help().map(|help| format!("\n  {}", one_line(&help))).unwrap_or_default();
+    let what = failure.to_string();
+    let what = if matches!(failure, Failure::Marked { .. }) { printable(&what) } else { one_line(&what) };
+    format!("agx: {what}{help}")
+}
+
 /// A number, and the word for one or for several of it.
 pub(crate) fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
@@ -127,8 +142,23 @@ pub(crate) fn jobs(count: u64) -> String {
     counted(count, "job", "jobs")
 }
 
+/// Widest cell of a table, in characters.
+const WIDEST_CELL: usize = 200;
+
+/// A cell in one line, its end cut off where it is very long.
+fn cell(text: &str) -> String {
+    let mut cell: String = one_line(text).chars().take(WIDEST_CELL + 1).collect();
+    if cell.chars().count() > WIDEST_CELL {
+        cell.pop();
+        cell.pop();
+        cell.push('…');
+    }
+    cell
+}
+
 /// Rows under a heading, in columns.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|text| cell(text)).collect()).collect();
     let widths: Vec<usize> = (0..heading.len())
         .map(|column| {
             let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -146,7 +176,7 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{jobs, pretty, table};
+    use super::{Failure, WIDEST_CELL, complaint, jobs, pretty, table};
 
     #[test]
     fn a_text_is_made_pretty_and_numbers_stay() {
@@ -163,6 +193,32 @@ mod tests {
             "}",
         ];
         assert_eq!(pretty(json), lines.join("\n"));
+    }
+
+    #[test]
+    fn a_complaint_is_a_line_and_its_advice_another() {
+        let name = "x\nagx: all jobs completed\u{1b}[2J";
+        let shown = complaint(&Failure::usage(format!("cannot read {name}"), format!("remove\r{name}")));
+        assert_eq!(
+            shown,
+            "agx: cannot read x\\nagx: all jobs completed\\x1b[2J\n  remove\\rx\\nagx: all jobs completed\\x1b[2J"
+        );
+        let what = "a variable\n    sort $x\u{1b}\n         ^^".to_owned();
+        let marked = complaint(&Failure::Marked { what, help: "write its value".into() });
+        assert_eq!(marked, "agx: a variable\n    sort $x\\x1b\n         ^^\n  write its value");
+    }
+
+    #[test]
+    fn a_cell_is_one_line_of_a_bounded_width() {
+        let row = |text: &str| vec![text.to_owned(), "1".to_owned()];
+        let shown = table(
+            &["HOST", "N"],
+            &[row(&"x".repeat(70_000)), row(&"y".repeat(WIDEST_CELL)), row("a\nb\u{1b}")],
+        );
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[1], format!("{}…  1", "x".repeat(WIDEST_CELL - 1)));
+        assert_eq!(lines[2], format!("{}  1", "y".repeat(WIDEST_CELL)));
+        assert!(lines[3].starts_with("a\\nb\\x1b ") && lines.len() == 4, "{}", lines[3]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::{
     lacking,
     output::{Output, jobs},
     patient::Patient,
+    printable::one_line,
     setbacks::Setbacks,
 };
 
@@ -53,7 +54,7 @@ async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Res
         line.show(&status);
         if !line.is_quiet {
             for news in setbacks.news(agq, &status).await? {
-                line.aside(|| line.output.note(&news));
+                line.aside(|| line.output.notes(&news));
             }
         }
         if status.ended() == status.total_jobs && !status.open {
@@ -236,7 +237,7 @@ impl Line {
         }
         if let Some(why) = &why {
             match &self.bar {
-                Some(bar) => bar.println(why),
+                Some(bar) => bar.println(one_line(why)),
                 None => self.output.note(why),
             }
         }

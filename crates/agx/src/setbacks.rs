@@ -8,7 +8,7 @@ use agenix_protocol::{
     ids::JobId,
 };
 
-use crate::patient::Patient;
+use crate::{patient::Patient, printable::one_line};
 
 /// How many failures are told one by one.
 pub(crate) const MOST_TOLD: usize = 20;
@@ -53,7 +53,8 @@ impl Setbacks {
 /// A job that has failed: its input, why, and the last lines of what the task to blame complained of.
 fn said(job: &JobStatus) -> String {
     let why = job.error.as_deref().unwrap_or("no reason was given");
-    let head = format!("agx: input {} {} {}: {why}", job.index, cut(job.inputs.get()), job.status.as_str());
+    let (input, status) = (cut(job.inputs.get()), job.status.as_str());
+    let head = format!("agx: input {} {input} {status}: {}", job.index, one_line(why));
     let results = job.results();
     let stderr =
         TaskResult::blamed(&results).map(|task| String::from_utf8_lossy(&task.stderr.bytes).into_owned());
@@ -66,7 +67,7 @@ fn said(job: &JobStatus) -> String {
 
 fn cut(text: &str) -> String {
     let short: String = text.chars().take(WIDEST).collect();
-    if short.len() < text.len() { short + "…" } else { short }
+    one_line(&short) + if short.len() < text.len() { "…" } else { "" }
 }
 
 #[cfg(test)]
@@ -91,5 +92,10 @@ mod tests {
         let told = said(&job("one\ntwo\n\nthree\nfour\n"));
         assert_eq!(told, "agx: input 3 {\"line\":\"x\"} failed: it broke\n    two\n    three\n    four");
         assert!(said(&job(&format!("a\n{}", "x".repeat(1000)))).ends_with("x…"));
+        let told = said(&job("one\n\u{1b}[2Jtwo\r\nthree\u{202e}\n"));
+        assert!(told.ends_with("\n    one\n    \\x1b[2Jtwo\n    three\\u202e"), "{told}");
+        let input = serde_json::value::RawValue::from_string("{\"a\":\n \"\u{85}\"}".into()).unwrap();
+        let other = JobStatus { inputs: input, error: Some("x\nagx: all jobs completed".into()), ..job("") };
+        assert_eq!(said(&other), r#"agx: input 3 {"a":\n "\u0085"} failed: x\nagx: all jobs completed"#);
     }
 }

@@ -13,5 +13,5 @@ mod word;
 
 pub use compile::{argv, compile};
 pub use refusal::Refusal;
-pub use render::render;
+pub use render::{is_hidden, render};
 pub use word::Placeholders;

@@ -19,8 +19,12 @@ fn command(task: &Task) -> String {
     env.chain(words).chain(stdin).chain(stdout).chain(stderr).collect::<Vec<_>>().join(" ")
 }
 
-/// The word of a shell that means `text`.
+/// The word of a shell that means `text`. A text with control characters is written with `$'…'`, which POSIX has since 2024 and bash,
+/// ksh and zsh know: as they are, they would act on a terminal, and a line feed would break the line.
 fn quoted(text: &str) -> String {
+    if text.contains(is_hidden) {
+        return format!("$'{}'", text.chars().map(escaped).collect::<String>());
+    }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-{}".contains(c);
     // Braces alone are a word of the shell, and bash writes out what has commas or two dots between them.
     let has_braces = text.contains(['{', '}']);
@@ -29,4 +33,43 @@ fn quoted(text: &str) -> String {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Characters that a terminal acts on instead of showing them: control characters, and those that change the direction of text.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A character of a text in `$'…'`.
+fn escaped(c: char) -> String {
+    match c {
+        '\n' => r"\n".into(),
+        '\r' => r"\r".into(),
+        '\t' => r"\t".into(),
+        '\'' => r"\'".into(),
+        '\\' => r"\\".into(),
+        // Three octal digits a byte: a hexadecimal one would go on with what follows.
+        c if is_hidden(c) => c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!(r"\{byte:03o}")).collect(),
+        c => c.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn control_characters_are_written_so_that_a_terminal_shows_them() {
+        for (text, expected) in [
+            ("a b", "'a b'"),
+            ("é", "'é'"),
+            ("a\u{1b}[2Jb", r"$'a\033[2Jb'"),
+            ("a\nb\r\t", r"$'a\nb\r\t'"),
+            ("it's\\ \n", r"$'it\'s\\ \n'"),
+            ("\u{85}\u{202e}x\u{7f}", r"$'\302\205\342\200\256x\177'"),
+        ] {
+            assert_eq!(quoted(text), expected);
+        }
+    }
 }

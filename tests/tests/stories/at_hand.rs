@@ -142,7 +142,7 @@ fn without_any_agq_agx_says_what_to_do() {
     let help = lab.command("agx").env_remove("AGQ_SESSION_KEY").args(["plan", "list"]).output().unwrap();
     let help = Ran::from(help).expect(3).err;
     assert!(
-        help.contains("there is no session key") && help.contains("`agx up` starts an agq and a worker"),
+        help.contains("nothing is running for agx") && help.contains("`agx up` starts an agq and a worker"),
         "{help}"
     );
     let typo = Ran::from(lab.command("agx").arg("actoin").output().unwrap()).expect(2);

@@ -9,6 +9,7 @@ use secrecy::SecretString;
 use crate::{
     failure::Failure,
     home::{Home, Profile},
+    printable::one_line,
 };
 
 /// Where agq is when nothing is said.
@@ -16,6 +17,11 @@ const DEFAULT_ADDRESS: &str = "127.0.0.1:6380";
 /// What to do without any key.
 const NO_KEY: &str = "with nothing running, `agx up` starts an agq and a worker; else set AGQ_SESSION_KEY or --session-key-file to \
                       the key that agq was started with";
+/// What is wrong where neither an address nor a key is given.
+const NOTHING_RUNS: &str = "nothing is running for agx: no agq is named, and there is no session key";
+/// What to do then.
+const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere say where with --agq or \
+                         AGQ_ADDR, and set AGQ_SESSION_KEY or --session-key-file";
 /// The variable that says it beside AGQ_ADDR.
 const URL: &str = "AGQ_URL";
 
@@ -112,6 +118,10 @@ impl ServerArgs {
             Some(file) => key_in(file),
             None => session_key(own),
         };
+        let is_named = kept.is_some() || self.address().is_some() || self.tls_cert.is_some();
+        if !is_named && matches!(key, Err(KeyError::Missing)) {
+            return Err(Failure::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
+        }
         let kept = kept.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
         let profile = Profile {
             agq: self.address().unwrap_or(kept.agq),
@@ -129,7 +139,7 @@ fn note_once(text: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         // Whether anyone reads stderr is not ours to judge.
-        let _unread = writeln!(std::io::stderr(), "agx: {text}");
+        let _unread = writeln!(std::io::stderr(), "agx: {}", one_line(text));
     });
 }
 

@@ -11,6 +11,7 @@ use crate::{
     documents::{Difference, End},
     failure::Failure,
     output::Output,
+    printable::one_line,
     progress,
 };
 
@@ -70,7 +71,8 @@ fn text(difference: &Difference) -> String {
         let lines = end.iter().flat_map(|end| end.stdout.lines()).take(MOST_LINES);
         lines.map(|line| format!("  {sign} {line}\n")).collect::<String>()
     };
-    format!("{}: {how}\n{}{}", difference.input, side('-', &difference.before), side('+', &difference.after))
+    let input = one_line(&difference.input);
+    format!("{input}: {how}\n{}{}", side('-', &difference.before), side('+', &difference.after))
 }
 
 #[cfg(test)]

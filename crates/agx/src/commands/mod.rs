@@ -170,7 +170,7 @@ async fn of_workflows(server: &ServerArgs, command: WorkflowCommand, output: Out
 
 /// What a pipeline cannot say, with its place.
 fn refused(refusal: &Refusal) -> Failure {
-    Failure::usage(refusal.to_string(), refusal.instead())
+    Failure::Marked { what: refusal.to_string(), help: refusal.instead().into() }
 }
 
 /// An id of our own, so that the submission can be sent again when its answer was lost.

@@ -10,6 +10,7 @@ use crate::{
     documents::{OfWorkflow, WorkflowBegun},
     failure::Failure,
     output::Output,
+    printable::one_line,
 };
 
 pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {
@@ -42,7 +43,7 @@ fn text(workflow: &RawValue) -> String {
         };
         lines.push(format!("  step {}  {:<9}  {kind} {}", at + 1, word(&step["state"]), word(id)));
         if let Some(error) = step["error"].as_str() {
-            lines.push(format!("          {error}"));
+            lines.push(format!("          {}", one_line(error)));
         }
     }
     lines.join("\n")

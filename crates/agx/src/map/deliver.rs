@@ -18,6 +18,7 @@ use super::{
 use crate::{
     failure::Failure,
     output::{Output, SCHEMA},
+    printable::one_line,
     progress::Line,
     setbacks::MOST_TOLD,
     shorten::shortened,
@@ -99,7 +100,7 @@ impl Delivery {
             let document = json!({"schema": SCHEMA, "kind": "action.result", "data": job});
             return Text { stdout: format!("{document}\n").into_bytes(), stderr: Vec::new() };
         }
-        let tag = self.tags.then(|| input.args.join(" ") + "\t");
+        let tag = self.tags.then(|| one_line(&input.args.join(" ")) + "\t");
         Text { stdout: tagged(stdout, tag.as_deref()), stderr: tagged(stderr, tag.as_deref()) }
     }
 
