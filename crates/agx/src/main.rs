@@ -23,6 +23,7 @@ mod schema;
 mod setbacks;
 mod shorten;
 mod signals;
+mod text;
 mod tools;
 mod top;
 

@@ -11,10 +11,11 @@ use crate::{
     output::{Output, jobs},
     patient::Patient,
     pieces, progress,
+    text::CRLF_HELP,
 };
 
 pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), Failure> {
-    let inputs = inputs(&args)?;
+    let inputs = inputs(&args, output)?;
     let action_id = args.action_id.map_or_else(new_id, Ok)?;
     let action = ActionSubmission {
         action_id: Some(action_id),
@@ -41,11 +42,11 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     verdict(&status)
 }
 
-fn inputs(args: &SubmitArgs) -> Result<Vec<Box<RawValue>>, Failure> {
+fn inputs(args: &SubmitArgs, output: Output) -> Result<Vec<Box<RawValue>>, Failure> {
     if let Some(file) = &args.inputs {
-        let help = "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …]";
-        return parse(&read(file)?)
-            .map_err(|error| Failure::usage(format!("{}: {error}", file.display()), help));
+        let help = "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …], or one object a line";
+        let wrong = |what: String| Failure::usage(format!("{}: {what}", file.display()), help);
+        return objects(&read(file)?).map_err(wrong);
     }
     let Some(file) = &args.lines else {
         return Err(Failure::usage("there are no inputs", "give --inputs FILE or --lines FILE"));
@@ -55,8 +56,28 @@ fn inputs(args: &SubmitArgs) -> Result<Vec<Box<RawValue>>, Failure> {
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
+    if bytes.ends_with(b"\r") || bytes.windows(2).any(|pair| pair == b"\r\n") {
+        output.note(&format!("agx: a line of {} ends with \\r: {CRLF_HELP}", file.display()));
+    }
     let lines = (1..).zip(bytes.split(|&byte| byte == b'\n'));
     lines.map(|(number, line)| input(&args.field, number, line)).collect()
+}
+
+/// The objects of a JSON array, or those that stand one after the other, as `jq -c` writes them. The error says what there is instead.
+fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
+    match json.trim_ascii_start().first() {
+        Some(b'{') => {
+            let objects = serde_json::Deserializer::from_slice(json).into_iter();
+            (1..)
+                .zip(objects)
+                .map(|(number, object)| object.map_err(|error| format!("object {number}: {error}")))
+                .collect()
+        }
+        Some(b'[') => parse(json).map_err(|error| error.to_string()),
+        Some(b'"') => Err("it is a text in quotation marks, and no array of objects".into()),
+        Some(_) => Err("it begins neither with [ nor with {".into()),
+        None => Err("it is empty: an array without inputs is []".into()),
+    }
 }
 
 fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>, Failure> {
@@ -65,4 +86,37 @@ fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>, Failu
         std::str::from_utf8(line).map_err(|_| Failure::usage(format!("line {number} is not UTF-8"), help))?;
     RawValue::from_string(json!({field: line}).to_string())
         .map_err(|error| Failure::usage(error.to_string(), help))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::objects;
+
+    #[test]
+    fn objects_stand_in_an_array_or_one_after_the_other() {
+        let texts = |json: &str| -> Result<Vec<String>, String> {
+            Ok(objects(json.as_bytes())?.iter().map(|object| object.get().to_owned()).collect())
+        };
+        for json in [
+            "[{\"a\":1}, {\"a\":2}]",
+            "{\"a\":1}\n{\"a\":2}\n",
+            "{\"a\":1}{\"a\":2}",
+            "\r\n{\"a\":1}\r\n{\"a\":2}",
+        ] {
+            assert_eq!(texts(json).unwrap(), ["{\"a\":1}", "{\"a\":2}"], "{json}");
+        }
+        assert_eq!(texts("{\"a\":1.10}").unwrap(), ["{\"a\":1.10}"]);
+        assert!(texts("[]").unwrap().is_empty());
+        for (json, said) in [
+            ("{\"a\":1}\n{\"a\":}\n", "object 2: expected value at line 2 column 6"),
+            ("{\"a\":1},\n{}", "object 2: expected value at line 1 column 8"),
+            ("[{\"a\":1}", "at line 1 column 8"),
+            ("\"x\"", "a text in quotation marks"),
+            ("7", "neither with [ nor with {"),
+            ("", "is empty"),
+        ] {
+            let error = texts(json).unwrap_err();
+            assert!(error.contains(said), "{json}: {error}");
+        }
+    }
 }

@@ -41,7 +41,7 @@ struct Pipeline {
 }
 
 pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), Failure> {
-    let (words, behind) = split(std::mem::take(&mut args.words));
+    let (words, behind) = split(std::mem::take(&mut args.words))?;
     if args.pipe && !behind.is_empty() {
         return Err(Failure::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
     }

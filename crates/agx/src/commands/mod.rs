@@ -39,7 +39,9 @@ use crate::{
     files::cannot_write,
     keeper,
     output::Output,
-    schema, top,
+    schema,
+    text::{not_utf_8, without_mark},
+    top,
 };
 
 /// Does what the command line says. Where something is not there, what was meant is looked for.
@@ -179,7 +181,7 @@ fn new_id() -> Result<ActionId, Failure> {
     ActionId::new(id).map_err(|error| Failure::usage(error.to_string(), "choose one with --id"))
 }
 
-/// A file's bytes, or stdin's for `-`.
+/// The text of a file, or of stdin for `-`, without a byte order mark.
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
@@ -193,7 +195,12 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
             "give a file that can be read, or - for stdin",
         )
     };
-    read.map(|_| bytes).map_err(failed)
+    read.map_err(failed)?;
+    match without_mark(&bytes) {
+        Ok(text) if text.len() == bytes.len() => Ok(bytes),
+        Ok(text) => Ok(text.to_vec()),
+        Err(encoding) => Err(not_utf_8(file, encoding)),
+    }
 }
 
 /// The exit code of an action that has ended.

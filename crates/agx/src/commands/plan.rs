@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agenix_protocol::{
-    documents::{Plan, parse},
+    documents::{Plan, parse_object},
     ids::PlanId,
     limits::Limits,
 };
@@ -43,7 +43,7 @@ pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
         Failure::usage(format!("{}: {what}", file.display()), "mend the plan; docs/protocol.md describes it")
     };
     rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
-    let plan: Plan = parse(&json).map_err(|error| wrong(error.to_string()))?;
+    let plan: Plan = parse_object(&json).map_err(|error| wrong(error.to_string()))?;
     rules::check(&plan, &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let (tasks, needs) = (plan.tasks.len(), rules::needs(&plan));
 

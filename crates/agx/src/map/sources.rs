@@ -6,7 +6,11 @@ use std::{
     path::PathBuf,
 };
 
-use crate::{failure::Failure, shorten::shortened};
+use crate::{
+    failure::Failure,
+    shorten::shortened,
+    text::{not_utf_8, without_mark},
+};
 
 /// An input, or why it cannot be one.
 type Value = Result<String, String>;
@@ -37,10 +41,10 @@ pub(crate) struct Sources {
     delimiter: u8,
 }
 
-/// The command, and the sources behind it.
-pub(crate) fn split(words: Vec<String>) -> (Vec<String>, Vec<Given>) {
+/// The command, and the sources behind it. `::::` needs a file, while `:::` may have no values, as an empty glob leaves it.
+pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<Given>), Failure> {
     let (mut command, mut given): (Vec<String>, Vec<Given>) = (Vec::new(), Vec::new());
-    let mut takes_files = false;
+    let (mut takes_files, mut lacks_file) = (false, false);
     for word in words {
         let begins = match word.as_str() {
             ":::" | ":::+" => Some(false),
@@ -48,7 +52,8 @@ pub(crate) fn split(words: Vec<String>) -> (Vec<String>, Vec<Given>) {
             _ => None,
         };
         if let Some(files) = begins {
-            takes_files = files;
+            check_files(lacks_file)?;
+            (takes_files, lacks_file) = (files, files);
             given.push(Given { source: Source::Values(Vec::new()), is_linked: word.ends_with('+') });
             continue;
         }
@@ -57,6 +62,7 @@ pub(crate) fn split(words: Vec<String>) -> (Vec<String>, Vec<Given>) {
             Some(last) if takes_files => {
                 // Each file is a source of its own.
                 let is_linked = last.is_linked;
+                lacks_file = false;
                 if last.source == Source::Values(Vec::new()) {
                     given.pop();
                 }
@@ -66,7 +72,18 @@ pub(crate) fn split(words: Vec<String>) -> (Vec<String>, Vec<Given>) {
             Some(Given { source: Source::File(_), .. }) => {}
         }
     }
-    (command, given)
+    check_files(lacks_file)?;
+    Ok((command, given))
+}
+
+fn check_files(lacks_file: bool) -> Result<(), Failure> {
+    if lacks_file {
+        return Err(Failure::usage(
+            "there is no file behind ::::",
+            "name a file of inputs, or - for stdin; values go behind :::",
+        ));
+    }
+    Ok(())
 }
 
 impl Sources {
@@ -148,6 +165,12 @@ fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(Value) -> bool) -> 
         if reader.read_until(delimiter, &mut line).map_err(cannot)? == 0 {
             break;
         }
+        if number == 1 {
+            line = without_mark(&line).map_err(|encoding| not_utf_8(file, encoding))?.to_vec();
+            if line.is_empty() {
+                break;
+            }
+        }
         if line.last() == Some(&delimiter) {
             line.pop();
         }
@@ -205,7 +228,7 @@ mod tests {
     use super::{Sources, split};
 
     fn rows(words: &[&str]) -> Vec<String> {
-        let (_, given) = split(words.iter().map(|word| (*word).to_owned()).collect());
+        let (_, given) = split(words.iter().map(|word| (*word).to_owned()).collect()).unwrap();
         let mut rows = Vec::new();
         let all = Sources::new(Vec::new(), given, b'\n').each(|row| {
             rows.push(row.unwrap().join(" "));
@@ -229,12 +252,21 @@ mod tests {
             ["a 1 x", "a 1 y", "b 2 x", "b 2 y"]
         );
         assert!(rows(&["c", ":::"]).is_empty());
+        for words in [
+            &["c", "::::"][..],
+            &["c", "::::", ":::", "a"],
+            &["c", ":::", "a", "::::+"],
+            &["c", "::::", "f", "::::"],
+        ] {
+            let error = split(words.iter().map(|word| (*word).to_owned()).collect()).unwrap_err();
+            assert_eq!(error.to_string(), "there is no file behind ::::", "{words:?}");
+        }
     }
 
     #[test]
     fn what_stands_before_the_sources_is_the_command() {
         let words = ["grep", "-c", "x", ":::", "a"].map(String::from).to_vec();
-        assert_eq!(split(words).0, ["grep", "-c", "x"]);
+        assert_eq!(split(words).unwrap().0, ["grep", "-c", "x"]);
     }
 
     #[test]
@@ -249,7 +281,7 @@ mod tests {
         assert_eq!(rows(&["c", "::::", &a]), ["1", "", "2"]);
         assert_eq!(rows(&["c", "::::", &a, &b]), ["1 x", " x", "2 x"]);
         assert_eq!(rows(&["c", "::::", &a, ":::+", "p", "q"]), ["1 p", " q"]);
-        let (_, given) = split(vec!["c".into(), "::::".into(), file("n", "x\n\0y\nz")]);
+        let (_, given) = split(vec!["c".into(), "::::".into(), file("n", "x\n\0y\nz")]).unwrap();
         let mut read = Vec::new();
         Sources::new(Vec::new(), given, b'\n')
             .each(|row| {
@@ -259,7 +291,7 @@ mod tests {
             .unwrap();
         assert_eq!(read, [Ok(vec!["x".into()]), Err(true), Ok(vec!["z".into()])]);
         std::fs::write(dir.path().join("b"), b"p\n\xff\nq\n").unwrap();
-        let (_, given) = split(["c", "::::", &b, ":::", "1", "2"].map(String::from).into());
+        let (_, given) = split(["c", "::::", &b, ":::", "1", "2"].map(String::from).into()).unwrap();
         let mut fit = Vec::new();
         Sources::new(Vec::new(), given, b'\n')
             .each(|row| {
@@ -268,8 +300,17 @@ mod tests {
             })
             .unwrap();
         assert_eq!(fit, [true, true, false, false, true, true], "each combination with it");
+        let marked = file("marked", "\u{feff}x\n\u{feff}y\n");
+        assert_eq!(rows(&["c", "::::", &marked]), ["x", "\u{feff}y"], "a mark is at the beginning alone");
+        assert!(rows(&["c", "::::", &file("mark", "\u{feff}")]).is_empty());
+        let utf16: Vec<u8> = "\u{feff}x\ny\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        std::fs::write(dir.path().join("wide"), utf16).unwrap();
+        let wide = dir.path().join("wide").to_string_lossy().into_owned();
+        let (_, given) = split(vec!["c".into(), "::::".into(), wide]).unwrap();
+        let error = Sources::new(Vec::new(), given, b'\n').each(|_| true).unwrap_err();
+        assert!(error.to_string().ends_with("is UTF-16, and text is read as UTF-8"), "{error}");
         let missing = dir.path().join("missing").to_string_lossy().into_owned();
-        let (_, given) = split(vec!["c".into(), "::::".into(), missing]);
+        let (_, given) = split(vec!["c".into(), "::::".into(), missing]).unwrap();
         let error = Sources::new(Vec::new(), given, b'\n').each(|_| true).unwrap_err();
         assert!(error.to_string().contains("cannot read"), "{error}");
     }
