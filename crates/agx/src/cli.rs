@@ -213,6 +213,9 @@ pub(crate) struct FromArgs {
     /// Store it, instead of printing it
     #[arg(long)]
     pub(crate) submit: bool,
+    /// Allow inputs within the script of `sh -c`: they are run as code
+    #[arg(long)]
+    pub(crate) inputs_may_be_code: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -10,9 +10,11 @@ use brush_parser::{
 };
 
 use crate::{
+    braces::{Placeholders, Unquoted, filled},
     redirect,
     refusal::{No, Refusal, place},
-    word::{self, Placeholders},
+    role::{self, Role},
+    word,
 };
 
 /// What POSIX makes a part of the shell, so that no program of the name could do it (XCU 2.14, and `cd` and its like).
@@ -82,12 +84,14 @@ fn check_nesting(text: &str) -> Result<(), No> {
 
 /// One task of a program and its arguments, as they are: no word is read as a shell would.
 pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Refusal> {
-    let (mut texts, mut at) = (Vec::with_capacity(words.len()), 0);
+    let (mut texts, mut at): (Vec<String>, usize) = (Vec::with_capacity(words.len()), 0);
     for word in words {
         let place = (at, at + word.chars().count());
         at = place.1 + 1;
-        let text = word::filled(word, placeholders).map_err(|what| word::no_placeholder(place, what));
-        texts.push(text.map_err(|no| no.within(&words.join(" ")))?);
+        let role = role::of_next(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+        let text = filled(&Unquoted { text: word, literal: &[], role }, placeholders)
+            .map_err(|(what, instead)| No::new(place, what, instead).within(&words.join(" ")))?;
+        texts.push(text);
     }
     let mut texts = texts.into_iter();
     let command = texts.next().unwrap_or_default();
@@ -212,7 +216,11 @@ impl Compiling<'_> {
     }
 
     fn text(&self, word: &Word) -> Result<String, No> {
-        word::text(word, self.options, self.placeholders)
+        self.argument(word, Role::default())
+    }
+
+    fn argument(&self, word: &Word, role: Role) -> Result<String, No> {
+        word::text(word, role, self.options, self.placeholders)
     }
 
     fn task(&self, command: &SimpleCommand, at: (usize, usize)) -> Result<Task, No> {
@@ -243,7 +251,10 @@ impl Compiling<'_> {
 
     fn item(&self, item: &Item, task: &mut Task, at: (usize, usize)) -> Result<(), No> {
         match item {
-            Item::Word(word) | Item::AssignmentWord(_, word) => task.args.push(self.text(word)?),
+            Item::Word(word) | Item::AssignmentWord(_, word) => {
+                let role = role::next_word(task);
+                task.args.push(self.argument(word, role)?);
+            }
             Item::IoRedirect(redirect) => redirect::apply(redirect, task, at, |word| self.text(word))?,
             Item::ProcessSubstitution(..) => {
                 return Err(No::new(at, "a command cannot stand for a file", "write a pipeline"));

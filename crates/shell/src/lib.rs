@@ -5,13 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+mod braces;
 mod compile;
 mod redirect;
 mod refusal;
 mod render;
+mod role;
 mod word;
 
+pub use braces::{Braces, Meaning, Placeholders};
 pub use compile::{argv, compile};
 pub use refusal::Refusal;
 pub use render::{is_hidden, render};
-pub use word::Placeholders;
+pub use role::{Language, Role, next_word};

@@ -1,4 +1,4 @@
-//! A word of the shell as a text of a plan: quotes removed as POSIX says, placeholders put in.
+//! A word of the shell with its quotes removed as POSIX says.
 
 use brush_parser::{
     ParserOptions,
@@ -6,29 +6,26 @@ use brush_parser::{
     word::{self, WordPiece, WordPieceWithSource},
 };
 
-use crate::refusal::{No, place};
+use crate::{
+    braces::{Placeholders, Unquoted, filled},
+    refusal::{No, place},
+    role::Role,
+};
 
-/// What stands between braces, as a text of a plan: `input.file`, without its braces, becomes `{{input.file}}`, and what is no
-/// placeholder None.
-pub type Placeholders<'p> = &'p dyn Fn(&str) -> Option<String>;
-
-/// The text of `word`.
+/// The text of `word`, its placeholders put in.
 pub(crate) fn text(
     word: &Word,
+    role: Role,
     options: &ParserOptions,
     placeholders: Placeholders<'_>,
 ) -> Result<String, No> {
     let at = word.loc.as_ref().map_or((0, word.value.chars().count()), place);
     let pieces = word::parse(&word.value, options)
         .map_err(|_| No::new(at, "this word cannot be read as a shell would", "look at its quotes"))?;
-    let mut reading = Reading { source: &word.value, at, text: String::new() };
+    let mut reading = Reading { source: &word.value, at, text: String::new(), literal: Vec::new() };
     reading.pieces(&pieces, false)?;
-    filled(&reading.text, placeholders).map_err(|what| no_placeholder(at, what))
-}
-
-/// Braces that are no placeholder.
-pub(crate) fn no_placeholder(at: (usize, usize), what: String) -> No {
-    No::new(at, what, "separate the two braces, as in `{ {`, or write {input.FIELD} for a field of the input")
+    let word = Unquoted { text: &reading.text, literal: &reading.literal, role };
+    filled(&word, placeholders).map_err(|(what, instead)| No::new(at, what, instead))
 }
 
 /// A word that is being read.
@@ -36,6 +33,8 @@ struct Reading<'w> {
     source: &'w str,
     at: (usize, usize),
     text: String,
+    /// The places of braces in `text` that had a backslash before them.
+    literal: Vec<usize>,
 }
 
 impl Reading<'_> {
@@ -50,6 +49,9 @@ impl Reading<'_> {
             WordPiece::SingleQuotedText(text) => self.text.push_str(text),
             WordPiece::DoubleQuotedSequence(inner) => self.pieces(inner, true)?,
             WordPiece::EscapeSequence(escaped) => {
+                if escaped == "\\{" {
+                    self.literal.push(self.text.len());
+                }
                 // A backslash before the end of a line takes that away.
                 self.text.extend(escaped.chars().skip(1).filter(|&c| c != '\n'));
             }
@@ -98,6 +100,13 @@ impl Reading<'_> {
                 "give the files as inputs: agx map -- '…{}…' ::: *.csv; quote it where it is meant as it is",
             ));
         }
+        if text.contains('\r') {
+            return Err(self.no(
+                piece,
+                "a carriage return stands here: the text has the line ends of Windows (CRLF)",
+                "remove it, as `tr -d '\\r'` does; quote it where it is meant as it is",
+            ));
+        }
         if is_brace_expansion(text) {
             return Err(self.no(
                 piece,
@@ -125,50 +134,9 @@ fn is_brace_expansion(text: &str) -> bool {
     })
 }
 
-/// The text with its placeholders put in. The error is what is wrong.
-pub(crate) fn filled(text: &str, placeholders: Placeholders<'_>) -> Result<String, String> {
-    let mut filled = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(open) = rest.find('{') {
-        filled.push_str(&rest[..open]);
-        rest = &rest[open..];
-        let own = rest.strip_prefix("{{").and_then(|inner| inner.split_once("}}"));
-        if let Some((inner, after)) = own.filter(|(inner, _)| inner.trim().starts_with("input.")) {
-            filled.push_str(&format!("{{{{{inner}}}}}"));
-            rest = after;
-            continue;
-        }
-        let closed = rest[1..].find(['{', '}']).filter(|&at| rest[1 + at..].starts_with('}'));
-        let put_in = closed.and_then(|at| Some((placeholders(&rest[1..=at])?, at)));
-        if let Some((placeholder, at)) = put_in {
-            filled.push_str(&placeholder);
-            rest = &rest[at + 2..];
-        } else if rest.starts_with("{{") {
-            return Err("'{{' begins a placeholder of a plan, and this is none".into());
-        } else {
-            filled.push('{');
-            rest = &rest[1..];
-        }
-    }
-    filled.push_str(rest);
-    Ok(filled)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{filled, is_brace_expansion};
-
-    #[test]
-    fn placeholders_are_put_in_and_other_braces_left_alone() {
-        let placeholders = |name: &str| (name.is_empty()).then(|| "{{input.line}}".to_owned());
-        let of = |text: &str| filled(text, &placeholders);
-        assert_eq!(of("a{}b{}").unwrap(), "a{{input.line}}b{{input.line}}");
-        assert_eq!(of("{print $1}").unwrap(), "{print $1}");
-        assert_eq!(of("{a{}").unwrap(), "{a{{input.line}}");
-        assert_eq!(of("{{input.x}}{").unwrap(), "{{input.x}}{");
-        assert!(of("{{print}}").unwrap_err().contains("'{{'"));
-        assert_eq!(of("{{}}").unwrap_err(), "'{{' begins a placeholder of a plan, and this is none");
-    }
+    use super::is_brace_expansion;
 
     #[test]
     fn what_bash_would_write_out() {

@@ -8,8 +8,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use agenix_protocol::documents::{STDERR_TO_STDOUT, Task};
-use agenix_shell::compile;
+use agenix_protocol::{
+    documents::{STDERR_TO_STDOUT, Task},
+    template,
+};
+use agenix_shell::{Braces, Meaning, Placeholders, compile};
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop, prop_oneof, proptest};
 
 /// A text, and a word of the shell that means it.
@@ -19,8 +22,6 @@ fn word() -> impl Strategy<Value = String> {
         "[ a-z$`\"\\\\*?~#;&|<>(){}!\\[\\]=^-]{0,8}",
         "[aéß€ \t]{1,4}",
     ];
-    // What begins a placeholder of a plan is refused.
-    let text = text.prop_filter("no placeholder", |text| !text.contains("{{"));
     (text, 0..3u8).prop_map(|(text, kind)| quoted(&text, kind))
 }
 
@@ -112,9 +113,11 @@ fn by_tasks(tasks: &[Task]) -> Left {
     let output = dir.path().join("stdout of the last");
     let (mut children, mut before): (Vec<Child>, Option<std::io::PipeReader>) = (Vec::new(), None);
     for (at, task) in tasks.iter().enumerate() {
-        let file = |name: &str| File::create(dir.path().join(name)).unwrap();
+        let input = serde_json::value::to_raw_value(&serde_json::json!({"in": "a b"})).unwrap();
+        let text = |text: &str| template::fill(text, &input).unwrap();
+        let file = |name: &str| File::create(dir.path().join(text(name))).unwrap();
         let stdin = match (&task.stdin_file, before.take()) {
-            (Some(name), _) => File::open(dir.path().join(name)).unwrap().into(),
+            (Some(name), _) => File::open(dir.path().join(text(name))).unwrap().into(),
             (None, Some(pipe)) => Stdio::from(pipe),
             (None, None) => Stdio::null(),
         };
@@ -133,7 +136,8 @@ fn by_tasks(tasks: &[Task]) -> Left {
             Some(name) => file(name).into(),
         };
         let mut command = Command::new(&task.command);
-        command.args(&task.args).envs(&task.env).current_dir(dir.path());
+        command.args(task.args.iter().map(|arg| text(arg)));
+        command.envs(task.env.iter().map(|(name, value)| (name, text(value)))).current_dir(dir.path());
         children.push(command.stdin(stdin).stdout(stdout).stderr(stderr).spawn().unwrap());
     }
     let codes: Vec<i32> =
@@ -148,15 +152,21 @@ proptest! {
 
     #[test]
     fn a_compiled_pipeline_does_what_a_shell_does(text in pipeline()) {
-        let placeholders = |name: &str| (name == "in").then(|| "a b".to_owned());
-        let tasks = compile(&text, &placeholders).unwrap_or_else(|refusal| panic!("{refusal}\n{}", refusal.instead()));
+        let meaning = |braces: &Braces<'_>| match (braces.inside, braces.is_double) {
+            ("in", false) => Meaning::Placeholder("{{input.in}}".into()),
+            _ => Meaning::Text,
+        };
+        let tasks = compile(&text, Placeholders { only: None, meaning: &meaning }).unwrap_or_else(|refusal| panic!("{refusal}\n{}", refusal.instead()));
         proptest::prop_assert_eq!(by_tasks(&tasks), by_sh(&text), "{}", text);
     }
 
     #[test]
     fn any_text_is_a_pipeline_or_refused(text in prop_oneof![any::<String>(), "[a-z$`'\"\\\\{}()|&;<>*?~#= \\n\\t!-]{0,40}"]) {
-        let placeholders = |name: &str| name.is_empty().then(|| "{{input.line}}".to_owned());
-        if let Err(refusal) = compile(&text, &placeholders) {
+        let meaning = |braces: &Braces<'_>| match braces.inside {
+            "" => Meaning::Placeholder("{{input.line}}".into()),
+            _ => Meaning::Text,
+        };
+        if let Err(refusal) = compile(&text, Placeholders { only: None, meaning: &meaning }) {
             proptest::prop_assert!(refusal.marked().ends_with('^') && !refusal.instead().is_empty());
         }
     }

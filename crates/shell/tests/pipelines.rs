@@ -1,19 +1,27 @@
 //! What pipelines become, and what is refused, with its mark and its advice.
 
 use agenix_protocol::documents::Task;
-use agenix_shell::compile;
+use agenix_shell::{Braces, Meaning, Placeholders, argv, compile};
 use serde_json::json;
 
-fn placeholder(name: &str) -> Option<String> {
-    match name {
-        "" => Some("{{input.line}}".into()),
-        "." => Some("{{input.noext}}".into()),
-        _ => name.starts_with("input.").then(|| format!("{{{{{name}}}}}")),
-    }
+fn meaning(braces: &Braces<'_>) -> Meaning {
+    let (name, is_double) = (braces.inside, braces.is_double);
+    let text = match name {
+        "" if !is_double => "{{input.line}}".into(),
+        "." if !is_double => "{{input.noext}}".into(),
+        "" => {
+            return Meaning::Refused { what: "'{{}}' may be two things".into(), instead: "write one".into() };
+        }
+        _ if name.starts_with("input.") => format!("{{{{{name}}}}}"),
+        _ => return Meaning::Text,
+    };
+    Meaning::Placeholder(text)
 }
 
+const PLACEHOLDERS: Placeholders<'_> = Placeholders { only: None, meaning: &meaning };
+
 fn tasks(text: &str) -> Vec<Task> {
-    compile(text, &placeholder).unwrap_or_else(|refusal| panic!("{text}: {refusal}"))
+    compile(text, PLACEHOLDERS).unwrap_or_else(|refusal| panic!("{text}: {refusal}"))
 }
 
 fn args(text: &str) -> Vec<String> {
@@ -47,11 +55,27 @@ fn quotes_and_escapes_are_those_of_posix() {
         ("a '~' b~ \\~", vec!["~", "b~", "~"]),
         ("a '{}' \"{.}\" {}{.}", vec!["{{input.line}}", "{{input.noext}}", "{{input.line}}{{input.noext}}"]),
         ("awk '{print $1}'", vec!["{print $1}"]),
+        (r"a \{} '\{}' \{.\} \{input.x}", vec!["{}", "{}", "{.}", "{input.x}"]),
+        (r#"a '\{1\}' "\{1}""#, vec![r"\{1\}", r"\{1}"]),
+        ("a '{{.Name}}' '{{range .}}{}'", vec![r#"{{"{{"}}.Name}}"#, r#"{{"{{"}}range .}}{{input.line}}"#]),
+        ("a 'x\r'", vec!["x\r"]),
         ("a {{input.deep.er}}", vec!["{{input.deep.er}}"]),
         ("a [ ] é", vec!["[", "]", "é"]),
     ] {
         assert_eq!(args(text), expected, "{text}");
     }
+}
+
+#[test]
+fn the_words_of_one_program_have_the_same_placeholders_and_escapes() {
+    let words = ["grep", "-E", r"a\{}x{{.}}", "$x", "{}"].map(String::from);
+    assert_eq!(
+        argv(&words, PLACEHOLDERS).unwrap().args,
+        ["-E", r#"a{}x{{"{{"}}.}}"#, "$x", "{{input.line}}"]
+    );
+    let another = Placeholders { only: Some("@"), ..PLACEHOLDERS };
+    assert_eq!(argv(&words[..3], another).unwrap().args, ["-E", r#"a\{}x{{"{{"}}.}}"#]);
+    assert_eq!(compile("a '{}' @.x", another).unwrap()[0].args, ["{}", "{{input.line}}.x"]);
 }
 
 #[test]
@@ -104,20 +128,22 @@ fn what_a_plan_cannot_say_is_marked_and_something_else_advised() {
         ("a | ", "    ^", "could not read", "COMMAND"),
         ("a | | b", "    ^", "could not read", "COMMAND"),
         ("", "^", "no command", "sort {}"),
-        ("awk '{{print}}'", "    ^^^^^^^^^^^", "'{{'", "{ {"),
+        ("awk '{{}}'", "    ^^^^^^", "'{{}}'", "write one"),
+        ("wc f\r", "   ^^", "CRLF", "tr -d"),
+        ("wc -l\r\n", "   ^^^", "CRLF", "tr -d"),
         ("a 'x' $'y'", "      ^^^^", "not of POSIX", "'…'"),
     ];
     for deep in
         ["(".repeat(100_000), "$(".repeat(1000), "\"$(".repeat(1000), "`".repeat(1000), "{ ".repeat(100_000)]
     {
-        let refusal = compile(&deep, &placeholder).expect_err("brackets");
+        let refusal = compile(&deep, PLACEHOLDERS).expect_err("brackets");
         assert!(refusal.to_string().contains("too many brackets"), "{}", refusal.instead());
     }
     assert_eq!(args(&format!("awk '{}'", "$(".repeat(1000))), ["$(".repeat(1000)], "as it is");
     let wrong: Vec<String> = cases
         .iter()
         .filter_map(|(text, mark, what, instead)| {
-            let refusal = match compile(text, &placeholder) {
+            let refusal = match compile(text, PLACEHOLDERS) {
                 Ok(tasks) => return Some(format!("{text}: compiled to {tasks:?}")),
                 Err(refusal) => refusal,
             };

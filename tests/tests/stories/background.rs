@@ -99,7 +99,7 @@ fn a_map_goes_on_when_agq_is_killed() {
     let lab = Lab::on_files();
     let _up = up(&lab);
     let mut map = lab.command("agx");
-    let waits = "sh -c 'until test -e go; do sleep 0.02; done; echo {}'";
+    let waits = "sh -c 'until test -e go; do sleep 0.02; done; echo $0' {}";
     map.env("AGX_HOME", lab.path().join("home")).args(["map", "-k", "--", waits, ":::", "1", "2", "3"]);
     let map = map.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     eventually("jobs run", || {

@@ -26,6 +26,7 @@ mod load;
 mod logs;
 mod map;
 mod map_ends;
+mod map_text;
 mod nodes;
 mod orders;
 mod pages;

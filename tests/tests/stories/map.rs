@@ -149,7 +149,7 @@ fn what_failed_is_tried_again_and_nothing_else() {
             "--results",
             "out",
             "--",
-            "sh -c 'echo x >> ran.{}; test -e ok || exit {}'",
+            "sh -c 'echo x >> ran.$0; test -e ok || exit $0' {}",
             ":::",
             "0",
             "3",
@@ -183,7 +183,7 @@ fn it_ends_early_where_that_is_said() {
             "--halt",
             "now,fail=1",
             "--",
-            "sh -c 'test {} = 1 || sleep 1000; exit 7'",
+            "sh -c 'test $0 = 1 || sleep 1000; exit 7' {}",
             ":::",
             "1",
             "2",
@@ -206,7 +206,7 @@ fn it_ends_early_where_that_is_said() {
             "--halt",
             "now,success=1",
             "--",
-            "sh -c 'test {} = 1 || sleep 1000; echo {}'",
+            "sh -c 'test $0 = 1 || sleep 1000; echo $0' {}",
             ":::",
             "1",
             "2",
@@ -221,7 +221,7 @@ fn it_ends_early_where_that_is_said() {
 #[test]
 fn a_filter_goes_with_its_reader() {
     let lab = Lab::on_files();
-    let mut child = map(&lab, &["--", "sh -c 'echo {}; test {} = 1 || sleep 1000'", ":::", "1", "2", "3"])
+    let mut child = map(&lab, &["--", "sh -c 'echo $0; test $0 = 1 || sleep 1000' {}", ":::", "1", "2", "3"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -288,7 +288,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
     let typo = said(&["--", "sortt {}", ":::", "a"]);
     assert_eq!(typo, "agx: there is no program 'sortt' on PATH\n  did you mean sort?\n");
     assert!(said(&["--", "sort | uniq", ":::", "a"]).contains("does not say where the input goes"));
-    assert!(said(&["--", "echo {2}", ":::", "a"]).contains("{2} is of a source that is not given"));
+    assert!(said(&["--", "echo {2}", ":::", "a"]).contains("{2} stands for source 2, and 1 source is given"));
     assert!(said(&["-a", "nowhere", "--", "echo"]).contains("cannot read nowhere"));
     assert!(said(&["--halt", "never", "--", "echo", ":::", "a"]).contains("now,fail=1"));
     assert!(said(&[]).contains("<COMMAND>"));
@@ -317,7 +317,7 @@ fn the_same_command_on_a_cluster_gives_the_same() {
     waiting.env("AGQ_ADDR", agq.address()).args([
         "map",
         "--",
-        "sh -c 'until test -e go; do sleep 0.02; done; echo {}'",
+        "sh -c 'until test -e go; do sleep 0.02; done; echo $0' {}",
         ":::",
         "done",
     ]);

@@ -51,8 +51,8 @@ fn numbers(count: usize) -> Vec<u8> {
 fn what_did_not_run_before_a_halt_is_run_by_resume() {
     let lab = Lab::on_files();
     for (halt, log) in [("soon,fail=1", "soon"), ("now,fail=1", "now")] {
-        let wait = "test {} -le 3 || test -e fast || sleep 0.1";
-        let pipeline = format!("sh -c '{wait}; echo x >> {log}.{{}}; test {{}} != 3'");
+        let wait = "test $0 -le 3 || test -e fast || sleep 0.1";
+        let pipeline = format!("sh -c '{wait}; echo x >> {log}.$0; test $0 != 3' {{}}");
         let results = format!("out.{log}");
         let args = |more: &[&'static str]| {
             let mut args = more.to_vec();
@@ -82,7 +82,7 @@ fn what_did_not_run_before_a_halt_is_run_by_resume() {
 #[test]
 fn what_ran_before_a_halt_is_printed_and_logged() {
     let lab = Lab::on_files();
-    let args = ["--halt", "soon,success=1", "--joblog", "log", "--", "sh -c 'echo x >> ran; echo {}'"];
+    let args = ["--halt", "soon,success=1", "--joblog", "log", "--", "sh -c 'echo x >> ran; echo $0' {}"];
     let halted = fed(map(&lab, &args), &numbers(3000)).expect(0);
     let ran = lines(&lab.path().join("ran"));
     assert!(ran < 3000, "it was not halted");
@@ -104,7 +104,7 @@ fn what_ran_before_a_halt_is_printed_and_logged() {
 #[test]
 fn a_halt_in_order_does_not_wait_for_the_first() {
     let lab = Lab::on_files();
-    let pipeline = "sh -c 'test {} = 1 && sleep 1000; test {} = 2 && exit 7; echo {}'";
+    let pipeline = "sh -c 'test $0 = 1 && sleep 1000; test $0 = 2 && exit 7; echo $0' {}";
     let args = ["-k", "-j", "2", "--halt", "now,fail=1", "--joblog", "log", "--", pipeline];
     let halted = fed(map(&lab, &args), &numbers(20)).expect(1);
     assert!(halted.err.contains("job 2 (2): sh exited with code 7"), "{}", halted.err);
@@ -125,7 +125,7 @@ fn a_halt_in_order_does_not_wait_for_the_first() {
 #[test]
 fn in_order_only_printing_waits_for_the_first() {
     let lab = Lab::on_files();
-    let pipeline = "sh -c 'if test {} = 1; then until test -e go; do sleep 0.02; done; fi; echo {}'";
+    let pipeline = "sh -c 'if test $0 = 1; then until test -e go; do sleep 0.02; done; fi; echo $0' {}";
     let mut command = map(&lab, &["-k", "-j", "2", "--joblog", "log", "--results", "out", "--", pipeline]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&numbers(80)).unwrap();
@@ -139,7 +139,7 @@ fn in_order_only_printing_waits_for_the_first() {
 #[test]
 fn an_interrupted_map_has_logged_what_ran() {
     let lab = Lab::on_files();
-    let mut command = map(&lab, &["-j", "1", "--joblog", "log", "--", "sh -c 'echo {} >> ran; echo {}'"]);
+    let mut command = map(&lab, &["-j", "1", "--joblog", "log", "--", "sh -c 'echo $0 >> ran; echo $0' {}"]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let (mut stdin, all) = (child.stdin.take().unwrap(), numbers(9000));
     let writer = std::thread::spawn(move || {
@@ -193,7 +193,7 @@ fn blocks_that_are_too_large_together_travel_apart() {
 fn a_long_input_has_results_of_its_own_and_short_messages() {
     let lab = Lab::on_files();
     let long = "x".repeat(300);
-    let args = ["--results", "out", "--", "sh -c 'printf %s {}; exit 3'", ":::", &long, "a", "b"];
+    let args = ["--results", "out", "--", "sh -c 'printf %s $0; exit 3' {}", ":::", &long, "a", "b"];
     let ran = Ran::from(map(&lab, &args).output().unwrap()).expect(1);
     assert_eq!(ran.out.len(), 302);
     let dirs = std::fs::read_dir(lab.path().join("out/1")).unwrap();
@@ -217,7 +217,7 @@ fn a_long_input_has_results_of_its_own_and_short_messages() {
 fn an_output_that_was_cut_is_tried_again() {
     let lab = Lab::on_files();
     let run = |more: &[&str]| {
-        let own = ["--joblog", "log", "--", "sh -c 'echo x >> ran.{}; seq {}'", ":::", "1000000", "1"];
+        let own = ["--joblog", "log", "--", "sh -c 'echo x >> ran.$0; seq $0' {}", ":::", "1000000", "1"];
         Ran::from(map(&lab, &[more, &own].concat()).output().unwrap()).expect(1)
     };
     assert!(run(&[]).err.contains("only 4194304 of 6888896 bytes"));
@@ -230,7 +230,7 @@ fn results_that_retention_has_removed_are_said_to_be_lost() {
     let lab = Lab::new();
     let agq = lab.agq(&["--keep-ended-count", "10"]);
     let agw = lab.agw(&agq, "w1", &[]);
-    let mut command = map(&lab, &["-k", "--", "sh -c 'until test -e go; do sleep 0.02; done; echo {}'"]);
+    let mut command = map(&lab, &["-k", "--", "sh -c 'until test -e go; do sleep 0.02; done; echo $0' {}"]);
     let mut child = command.env("AGQ_ADDR", agq.address()).stdin(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(&numbers(60)).unwrap();
     let status = || {

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::process_of;
 
 /// A task that says that it runs, and does so until the file `go` is there.
-const WAITS: &str = "sh -c 'touch runs; until test -e go || ! test -e runs; do sleep 0.02; done; echo {}'";
+const WAITS: &str = "sh -c 'touch runs; until test -e go || ! test -e runs; do sleep 0.02; done; echo $0' {}";
 
 /// agx with no agq said.
 fn agx(lab: &Lab, args: &[&str]) -> Command {
@@ -110,7 +110,7 @@ fn a_worker_that_is_stopped_does_not_hold_up_the_end() {
 #[test]
 fn a_second_signal_ends_a_map_whose_output_nobody_reads() {
     let lab = Lab::on_files();
-    let mut map = agx(&lab, &["map", "--", "sh -c 'head -c 1000000 /dev/zero # {}'", ":::", "a"]);
+    let mut map = agx(&lab, &["map", "--", "sh -c 'head -c 1000000 /dev/zero'", ":::", "a"]);
     let mut child = map.stdout(Stdio::piped()).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0]).unwrap();
@@ -130,7 +130,7 @@ fn the_signal_that_ended_a_worker_is_told() {
     let told = ran(agx(&lab, &["map", "-j", "1", "-a", "inputs", "--", script])).expect(2).err;
     assert!(told.contains("agw of this command has ended: SIGTERM or SIGINT asked it to end"), "{told}");
     assert!(told.contains("kill $PPID") && !told.contains("INFO"), "{told}");
-    let killed = ran(agx(&lab, &["map", "--", "sh -c 'kill -KILL $PPID # {}'", ":::", "a"])).expect(2).err;
+    let killed = ran(agx(&lab, &["map", "--", "sh -c 'kill -KILL $PPID'", ":::", "a"])).expect(2).err;
     assert!(killed.contains("agw of this command has ended: signal 9 (SIGKILL) ended it"), "{killed}");
 }
 

@@ -27,6 +27,15 @@ pub(crate) struct MapArgs {
     /// How large such a block is at least, in bytes; k and M are known
     #[arg(long, value_name = "SIZE", default_value = "1M", requires = "pipe", value_parser = parse_size)]
     pub(crate) block: usize,
+    /// TEXT stands for the input in the command, and braces are text
+    #[arg(short = 'I', long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) replace: Option<String>,
+    /// Run jobs whose input begins with - where the program may read it as an option
+    #[arg(long)]
+    pub(crate) inputs_may_be_options: bool,
+    /// Allow inputs within the script of `sh -c`: they are run as code
+    #[arg(long)]
+    pub(crate) inputs_may_be_code: bool,
     /// How many jobs run at once on this machine: a number, or by the number of processors as +1, -1 or 200% [default: 100%]; on a
     /// cluster its workers say
     #[arg(short = 'j', long, value_name = "N", value_parser = parse_jobs, allow_negative_numbers = true)]
@@ -80,7 +89,8 @@ pub(crate) struct MapArgs {
 }
 
 const AFTER_HELP: &str = "Placeholders:\n  {}    the input             {.}   without its extension\n  {/}   without directories   \
-{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source\n\n\
+{//}  its directory\n  {/.}  its bare name         {#}   the number of the job\n  {2}, {2/.} …  of the second source\n  \
+\\{}   a backslash makes a placeholder text; with -I @@ the input is @@, and all braces are text\n\n\
 Examples:\n  find . -name '*.log' | agx map -- 'grep -c ERROR {}'\n  \
 agx map -j 8 -- 'cut -d, -f2 {} | sort | uniq -c | sort -rn' ::: *.csv\n  \
 seq 10000 | agx map -- sha1sum\n  agx map --pipe -- wc -l < big.txt\n\n\

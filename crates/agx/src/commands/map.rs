@@ -1,25 +1,27 @@
 //! `agx map`
 
-use std::{cell::RefCell, collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeSet, path::PathBuf};
 
 use agenix_client::Server;
 use agenix_protocol::{
-    documents::{ActionSubmission, Plan, Requires, Task, to_json},
+    documents::{ActionSubmission, Plan, Requires, to_json},
     ids::{ActionId, PlanId},
 };
-use agenix_shell::{argv, compile};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::{new_id, refused};
+use super::{
+    map_pipeline::{Pipeline, read},
+    new_id,
+};
 use crate::{
     cli::{MapArgs, ServerArgs},
     documents::MapCommand,
     failure::Failure,
     local::Local,
     map::{
-        self, Ahead, BLOCK, Collected, Delivery, Done, Engine, JobLog, Mapped, Placeholder, Printer, Sources,
+        self, Ahead, Check, Collected, Delivery, Done, Engine, JobLog, Mapped, Placeholder, Printer, Sources,
         Unsent, Wish, blocks, done, end, filled, split,
     },
     output::{Output, counted},
@@ -29,17 +31,6 @@ use crate::{
 
 /// How many ended jobs agq keeps for each that may be ahead: while the results of some are taken, others end.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
-/// A task may take as long as it likes: a plan's task has a bound, so this is a hundred years.
-const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
-
-/// The pipeline, and what of the inputs it uses.
-struct Pipeline {
-    /// As it was given, for people.
-    text: String,
-    tasks: Vec<Task>,
-    placeholders: BTreeSet<Placeholder>,
-}
-
 pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), Failure> {
     let (words, behind) = split(std::mem::take(&mut args.words))?;
     if args.pipe && !behind.is_empty() {
@@ -48,13 +39,15 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let delimiter = if args.null { b'\0' } else { b'\n' };
     let sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
     let mut pipeline = read(&words, &args, sources.count())?;
+    pipeline.notes.iter().for_each(|note| output.note(note));
+    let check = Check::new(std::mem::take(&mut pipeline.leading), output);
     let skipped = match (joblog(&args), args.resume, args.resume_failed) {
         (Some((log, _)), true, _) => done(&log, Done::Ended)?,
         (Some((log, _)), _, true) => done(&log, Done::Well)?,
         _ => BTreeSet::new(),
     };
     if args.dry_run {
-        return show(&pipeline, sources, &args, &skipped, output);
+        return show(&pipeline, sources, &args, (&skipped, check), output);
     }
     let given = if args.local { None } else { server.given()? };
     let cwd = cwd(&args, given.as_ref())?;
@@ -70,7 +63,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let kept = KEPT_FOR_EACH_AHEAD * Ahead::most_jobs(slots, block.unwrap_or(1));
         let mut local = Local::start(args.jobs, kept)?;
         let server = local.server()?;
-        let inputs = map::read(sources, block, skipped);
+        let inputs = map::read(sources, block, skipped, check);
         let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
         let mapped = engine.run(inputs, &wish);
         tokio::pin!(mapped);
@@ -91,7 +84,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     if args.jobs.is_some() {
         output.note("agx: --jobs is for a worker of agx's own; here the workers of the cluster say how many run at once");
     }
-    let inputs = map::read(sources, block, skipped);
+    let inputs = map::read(sources, block, skipped, check);
     let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
     let mapped = engine.run(inputs, &wish);
     tokio::pin!(mapped);
@@ -146,65 +139,6 @@ fn look_for(plan: &Plan) -> Result<(), Failure> {
     Err(Failure::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
-/// Compiles the command.
-fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, Failure> {
-    let used = RefCell::new(BTreeSet::new());
-    let placeholder = |text: &str| {
-        let placeholder = Placeholder::parse(text)?;
-        used.borrow_mut().insert(placeholder);
-        Some(format!("{{{{input.{}}}}}", placeholder.field()))
-    };
-    let mut tasks = match words {
-        [] => {
-            return Err(Failure::usage(
-                "there is no command",
-                "write it behind --, as agx map -- 'grep -c ERROR {}'",
-            ));
-        }
-        [text] => compile(text, &placeholder).map_err(|refusal| refused(&refusal))?,
-        words => vec![argv(words, &placeholder).map_err(|refusal| refused(&refusal))?],
-    };
-    let mut text = match words {
-        [text] => text.clone(),
-        words => words.split_first().map_or_else(String::new, |(command, args)| {
-            let (command, args) = (command.clone(), args.to_vec());
-            agenix_shell::render(&[Task { command, args, ..Task::default() }])
-        }),
-    };
-    let mut placeholders = used.into_inner();
-    if args.pipe {
-        feed_block(&mut tasks)?;
-    } else if placeholders.is_empty() {
-        let [task] = &mut tasks[..] else {
-            return Err(Failure::usage("the pipeline does not say where the input goes", "write {} there"));
-        };
-        task.args.push(format!("{{{{input.{}}}}}", Placeholder::WHOLE.field()));
-        placeholders.insert(Placeholder::WHOLE);
-        text += " {}";
-    }
-    if let Some(beyond) = placeholders.iter().map(|one| one.source()).find(|&source| source > sources) {
-        let what = format!("{{{beyond}}} is of a source that is not given: there are {sources}");
-        return Err(Failure::usage(what, "give another ::: with values"));
-    }
-    for task in &mut tasks {
-        task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
-    }
-    Ok(Pipeline { text, tasks, placeholders })
-}
-
-/// The first command reads the block.
-fn feed_block(tasks: &mut [Task]) -> Result<(), Failure> {
-    let Some(first) = tasks.first_mut() else { return Ok(()) };
-    if first.stdin_file.is_some() {
-        return Err(Failure::usage(
-            "--pipe gives the first command its stdin, and so does <",
-            "leave one of them out",
-        ));
-    }
-    first.stdin = Some(format!("{{{{input.{BLOCK}}}}}"));
-    Ok(())
-}
-
 /// The plan of these tasks. Its id follows from what it says, so that the same command is the same plan.
 fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, Failure> {
     let mut plan = Plan {
@@ -228,13 +162,17 @@ fn show(
     pipeline: &Pipeline,
     sources: Sources,
     args: &MapArgs,
-    skipped: &BTreeSet<u64>,
+    (skipped, mut check): (&BTreeSet<u64>, Check),
     output: Output,
 ) -> Result<(), Failure> {
     let (mut seq, mut shown) = (0, Ok(()));
     let mut line = |args: &[String]| {
         seq += 1;
         if skipped.contains(&seq) {
+            return true;
+        }
+        if let Some(why) = check.why_not(args, seq) {
+            output.note(&format!("agx: job {seq}: {why}"));
             return true;
         }
         let value = |one: &Placeholder| (one.field(), one.value(args, seq));

@@ -11,6 +11,7 @@ mod doctor;
 mod job;
 mod logs;
 mod map;
+mod map_pipeline;
 mod overview;
 mod plan;
 mod plan_write;

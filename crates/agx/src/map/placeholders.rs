@@ -48,9 +48,19 @@ impl Placeholder {
         Some(Self { part, source })
     }
 
-    /// The source that it needs.
-    pub(crate) fn source(self) -> usize {
-        self.source.unwrap_or(1)
+    /// The source that it names, from 1.
+    pub(crate) fn source(self) -> Option<usize> {
+        self.source
+    }
+
+    /// Whether it is `{}` or `{N}`.
+    pub(crate) fn is_whole(self) -> bool {
+        self.part == Part::Whole
+    }
+
+    /// Whether it is a number that agx makes, and no text of an input.
+    pub(crate) fn is_number(self) -> bool {
+        self.part == Part::Number
     }
 
     /// The field of an input by which it travels.

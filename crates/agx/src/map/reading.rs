@@ -9,6 +9,7 @@ use tokio::{
 
 use super::{
     feed::Input,
+    options::Check,
     sources::{Sources, blocks},
 };
 use crate::failure::Failure;
@@ -42,7 +43,12 @@ pub(crate) enum Read {
 pub(crate) type BlockSize = Option<usize>;
 
 /// Reads the inputs, those that are skipped left out; with a block size, blocks of stdin.
-pub(crate) fn read(sources: Sources, block: BlockSize, skipped: BTreeSet<u64>) -> mpsc::Receiver<Read> {
+pub(crate) fn read(
+    sources: Sources,
+    block: BlockSize,
+    skipped: BTreeSet<u64>,
+    mut check: Check,
+) -> mpsc::Receiver<Read> {
     let (send, inputs) = mpsc::channel(MOST_INPUTS);
     let (room, runtime) = (Arc::new(Semaphore::new(MOST_BYTES)), Handle::current());
     let mut seq = 0;
@@ -52,7 +58,11 @@ pub(crate) fn read(sources: Sources, block: BlockSize, skipped: BTreeSet<u64>) -
         if skipped.contains(&seq) {
             return true;
         }
-        let read = match read {
+        let why_not = |(args, block): (Vec<String>, _)| match check.why_not(&args, seq) {
+            Some(why) => Err(why),
+            None => Ok((args, block)),
+        };
+        let read = match read.and_then(why_not) {
             Err(why) => Read::Unfit(Unfit { seq, why }),
             Ok((args, block)) => {
                 let input = Input { seq, args, block };

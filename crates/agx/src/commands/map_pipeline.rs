@@ -1,0 +1,187 @@
+//! The command of `agx map` as tasks.
+
+use std::{cell::RefCell, collections::BTreeSet};
+
+use agenix_protocol::documents::Task;
+use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
+
+use super::refused;
+use crate::{
+    cli::MapArgs,
+    failure::Failure,
+    map::{BLOCK, Braced, Placeholder, Reader},
+};
+
+/// A task may take as long as it likes: a plan's task has a bound, so this is a hundred years.
+const NO_TIMEOUT_SECS: u64 = 100 * 365 * 86_400;
+
+/// The pipeline, and what of the inputs it uses.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    /// As it was given, for people.
+    pub(super) text: String,
+    pub(super) tasks: Vec<Task>,
+    pub(super) placeholders: BTreeSet<Placeholder>,
+    /// Those with which a word begins that a program may read as an option.
+    pub(super) leading: BTreeSet<Placeholder>,
+    /// What is to be said about it.
+    pub(super) notes: Vec<String>,
+}
+
+/// What was found in the braces of a command.
+#[derive(Default)]
+struct Found {
+    placeholders: BTreeSet<Placeholder>,
+    leading: BTreeSet<Placeholder>,
+    notes: Vec<String>,
+}
+
+impl Found {
+    fn add(&mut self, braced: &Braced, braces: &Braces<'_>) {
+        let (Braced::Placeholder(placeholder) | Braced::Doubtful(placeholder)) = *braced else { return };
+        self.placeholders.insert(placeholder);
+        if braces.role.may_be_option && braces.before.is_empty() {
+            self.leading.insert(placeholder);
+        }
+        if matches!(braced, Braced::Doubtful(_)) {
+            let Braces { before, inside, after, .. } = braces;
+            self.notes.push(format!(
+                "agx: {{{inside}}} in '{before}{{{inside}}}{after}' stands for source {inside}; write \\{{{inside}}} if it is a \
+                 repetition of the regular expression"
+            ));
+        }
+    }
+}
+
+/// Compiles the command.
+pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, Failure> {
+    let found = RefCell::new(Found::default());
+    let reader = Reader { sources, is_renamed: args.replace.is_some(), may_be_code: args.inputs_may_be_code };
+    let meaning = |braces: &Braces<'_>| {
+        let braced = reader.read(braces);
+        if !braces.is_escaped {
+            found.borrow_mut().add(&braced, braces);
+        }
+        braced.into()
+    };
+    let placeholders = Placeholders { only: args.replace.as_deref(), meaning: &meaning };
+    let mut tasks = match words {
+        [] => {
+            return Err(Failure::usage(
+                "there is no command",
+                "write it behind --, as agx map -- 'grep -c ERROR {}'",
+            ));
+        }
+        [text] => compile(text, placeholders).map_err(|refusal| refused(&refusal))?,
+        words => vec![argv(words, placeholders).map_err(|refusal| refused(&refusal))?],
+    };
+    let mut text = match words {
+        [text] => text.clone(),
+        words => words.split_first().map_or_else(String::new, |(command, args)| {
+            let (command, args) = (command.clone(), args.to_vec());
+            agenix_shell::render(&[Task { command, args, ..Task::default() }])
+        }),
+    };
+    let mut found = found.into_inner();
+    if args.pipe {
+        feed_block(&mut tasks)?;
+    } else if found.placeholders.is_empty() {
+        append(&mut tasks, args.replace.as_deref(), &mut found)?;
+        text += " {}";
+    }
+    for task in &mut tasks {
+        task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
+    }
+    let Found { placeholders, leading, notes } = found;
+    let leading = if args.inputs_may_be_options { BTreeSet::new() } else { leading };
+    Ok(Pipeline { text, tasks, placeholders, leading, notes })
+}
+
+/// Without any placeholder the input is the last argument.
+fn append(tasks: &mut [Task], only: Option<&str>, found: &mut Found) -> Result<(), Failure> {
+    if let Some(only) = only {
+        return Err(Failure::usage(
+            format!("'{only}' is not in the command"),
+            "write it where the input goes, or leave -I out",
+        ));
+    }
+    let [task] = tasks else {
+        return Err(Failure::usage("the pipeline does not say where the input goes", "write {} there"));
+    };
+    if next_word(task).may_be_option {
+        found.leading.insert(Placeholder::WHOLE);
+    }
+    task.args.push(format!("{{{{input.{}}}}}", Placeholder::WHOLE.field()));
+    found.placeholders.insert(Placeholder::WHOLE);
+    Ok(())
+}
+
+/// The first command reads the block.
+fn feed_block(tasks: &mut [Task]) -> Result<(), Failure> {
+    let Some(first) = tasks.first_mut() else { return Ok(()) };
+    if first.stdin_file.is_some() {
+        return Err(Failure::usage(
+            "--pipe gives the first command its stdin, and so does <",
+            "leave one of them out",
+        ));
+    }
+    first.stdin = Some(format!("{{{{input.{BLOCK}}}}}"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{Pipeline, read};
+    use crate::cli::{Cli, Command, MapArgs};
+
+    fn args(words: &[&str]) -> MapArgs {
+        match Cli::parse_from(["agx", "map"].iter().chain(words)).command {
+            Some(Command::Map(args)) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn pipeline(words: &[&str], sources: usize) -> Result<Pipeline, String> {
+        let args = args(words);
+        read(&args.words.clone(), &args, sources).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn words_that_a_program_may_read_as_options_are_known() {
+        for (words, expected) in [
+            (&["--", "rm -f {}"][..], true),
+            (&["--", "rm", "-f"], true),
+            (&["--", "rm", "-f", "--"], false),
+            (&["--", "rm -f -- {}"], false),
+            (&["--", "cp {} {}.bak"], true),
+            (&["--", "cp -- {} x/{}"], false),
+            (&["--", "wc -l < {}"], false),
+            (&["--", "tar --file={}"], false),
+            (&["--", "sh", "-c", "wc \"$1\"", "sh"], false),
+            (&["-I@", "--", "rm @"], true),
+            (&["--inputs-may-be-options", "--", "rm {}"], false),
+        ] {
+            let leading = pipeline(words, 1).unwrap().leading;
+            assert_eq!(!leading.is_empty(), expected, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn an_escaped_placeholder_is_not_one_that_is_used() {
+        let read = pipeline(&["--", "grep -E 'a\\{1}'"], 1).unwrap();
+        assert_eq!(read.tasks[0].args, ["-E", "a{1}", "{{input.line}}"], "the input goes behind");
+        assert_eq!(read.text, "grep -E 'a\\{1}' {}");
+        let read = pipeline(&["--", "grep -E 'a{1}' {2}"], 2).unwrap();
+        assert!(read.notes[0].contains("write \\{1} if it is a repetition"), "{:?}", read.notes);
+    }
+
+    #[test]
+    fn the_text_of_replace_must_be_there() {
+        let words = ["-I", "@@", "--", "awk '{}' @@"];
+        assert_eq!(pipeline(&words, 1).unwrap().tasks[0].args, ["{}", "{{input.line}}"]);
+        assert_eq!(pipeline(&["-I", "@@", "--", "wc {}"], 1).unwrap_err(), "'@@' is not in the command");
+        assert_eq!(pipeline(&["-I{}", "--", "wc", "{}"], 1).unwrap().tasks[0].args, ["{{input.line}}"]);
+    }
+}

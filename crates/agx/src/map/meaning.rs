@@ -1,0 +1,359 @@
+//! Which braces of a command are placeholders, which are text, and which may be either and are refused.
+
+use agenix_shell::{Braces, Language, Meaning};
+
+use super::placeholders::Placeholder;
+use crate::output::counted;
+
+/// What braces of a command of `agx map` are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Braced {
+    Text,
+    Placeholder(Placeholder),
+    /// A placeholder that stands where a regular expression may have a repetition.
+    Doubtful(Placeholder),
+    Refused {
+        what: String,
+        instead: String,
+    },
+}
+
+/// Reads the braces of a command of `agx map`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader {
+    /// How many sources of inputs there are.
+    pub(crate) sources: usize,
+    /// `-I` names the text that is the placeholder.
+    pub(crate) is_renamed: bool,
+    /// Inputs may be parts of shell scripts.
+    pub(crate) may_be_code: bool,
+}
+
+impl Reader {
+    pub(crate) fn read(self, braces: &Braces<'_>) -> Braced {
+        if !self.is_renamed && braces.inside.trim_start().starts_with("input.") {
+            let written = written(braces);
+            return Braced::Refused {
+                what: format!(
+                    "{written} is a field of a plan's input, and the inputs of `agx map` have none"
+                ),
+                instead: format!("write {{}} for the input, or \\{written} for these characters as they are"),
+            };
+        }
+        let Some(placeholder) = Placeholder::parse(braces.inside) else { return Braced::Text };
+        if self.is_renamed {
+            return self.in_code(placeholder, braces);
+        }
+        if braces.is_double {
+            return two_meanings(braces);
+        }
+        match (placeholder.source(), is_empty_action(braces)) {
+            (None, Some(true)) => Braced::Text,
+            (None, Some(false)) => Braced::Refused {
+                what: "{} may stand for the input, or be an empty action of awk".into(),
+                instead:
+                    "write \\{} for these characters as they are; for the input write awk -v x={} '… x …'"
+                        .into(),
+            },
+            (Some(source), _) => self.numbered(source, placeholder, braces),
+            (None, None) => self.in_code(placeholder, braces),
+        }
+    }
+
+    /// `{2}` is a repetition behind something that can be repeated.
+    fn numbered(self, source: usize, placeholder: Placeholder, braces: &Braces<'_>) -> Braced {
+        let may_repeat = placeholder.is_whole() && is_repeatable(braces.before);
+        let written = written(braces);
+        if source > self.sources {
+            if may_repeat {
+                return Braced::Text;
+            }
+            let given = counted(self.sources as u64, "source is given", "sources are given");
+            return Braced::Refused {
+                what: format!("{written} stands for source {source}, and {given}"),
+                instead: format!(
+                    "give another ::: with values, or write \\{written} for these characters as they are"
+                ),
+            };
+        }
+        if may_repeat && self.sources == 1 {
+            return Braced::Refused {
+                what: format!(
+                    "{written} may stand for the input, or be a repetition in a regular expression"
+                ),
+                instead: format!("write {{}} for the input, or \\{written} for these characters as they are"),
+            };
+        }
+        match self.in_code(placeholder, braces) {
+            Braced::Placeholder(placeholder) if may_repeat && braces.role.may_be_pattern => {
+                Braced::Doubtful(placeholder)
+            }
+            braced => braced,
+        }
+    }
+
+    /// An input must not become a part of a shell script.
+    fn in_code(self, placeholder: Placeholder, braces: &Braces<'_>) -> Braced {
+        if self.may_be_code || placeholder.is_number() || !is_within_shell_script(braces) {
+            return Braced::Placeholder(placeholder);
+        }
+        within_script(&written(braces))
+    }
+}
+
+/// What braces of a pipeline of `agx plan from` are.
+pub(crate) fn in_plan(braces: &Braces<'_>, may_be_code: bool) -> Meaning {
+    let (written, inside) = (written(braces), braces.inside);
+    let field = if inside.trim_start().starts_with("input.") {
+        inside.trim().to_owned()
+    } else {
+        let Some(placeholder) = Placeholder::parse(inside) else { return Meaning::Text };
+        let is_whole = placeholder == Placeholder::WHOLE;
+        match is_empty_action(braces) {
+            _ if is_whole && braces.is_double => return two_meanings(braces).into(),
+            Some(true) => return Meaning::Text,
+            Some(false) => return empty_action().into(),
+            None => {}
+        }
+        if braces.is_double || (placeholder.source().is_some() && is_repeatable(braces.before)) {
+            return Meaning::Text;
+        }
+        if !is_whole {
+            return Meaning::Refused {
+                what: format!("{written} is made by `agx map` alone"),
+                instead: format!(
+                    "give the inputs a field of their own, as {{input.stem}}, or write \\{written} for these characters as they are"
+                ),
+            };
+        }
+        format!("input.{}", placeholder.field())
+    };
+    if !may_be_code && is_within_shell_script(braces) {
+        return within_script(&written).into();
+    }
+    Meaning::Placeholder(format!("{{{{{field}}}}}"))
+}
+
+impl From<Braced> for Meaning {
+    fn from(braced: Braced) -> Self {
+        match braced {
+            Braced::Text => Self::Text,
+            Braced::Placeholder(placeholder) | Braced::Doubtful(placeholder) => {
+                Self::Placeholder(format!("{{{{input.{}}}}}", placeholder.field()))
+            }
+            Braced::Refused { what, instead } => Self::Refused { what, instead },
+        }
+    }
+}
+
+/// The braces as they stand in the command.
+fn written(braces: &Braces<'_>) -> String {
+    let inside = braces.inside;
+    if braces.is_double { format!("{{{{{inside}}}}}") } else { format!("{{{inside}}}") }
+}
+
+/// `{{.}}` is of a template language, or a placeholder in braces.
+fn two_meanings(braces: &Braces<'_>) -> Braced {
+    let (written, inside) = (written(braces), braces.inside);
+    Braced::Refused {
+        what: format!("{written} may be text as it is, or the placeholder {{{inside}}} in braces"),
+        instead: format!(
+            "write \\{written} for these characters as they are; `agx map -I TEXT` takes TEXT as the placeholder, and braces as text"
+        ),
+    }
+}
+
+fn within_script(written: &str) -> Braced {
+    Braced::Refused {
+        what: format!("{written} would become a part of a shell script: an input such as $(…) or ; would be run"),
+        instead: "give the input to the script as an argument: sh -c '… \"$1\" …' sh {}; --inputs-may-be-code allows it as it is"
+            .into(),
+    }
+}
+
+fn empty_action() -> Braced {
+    Braced::Refused {
+        what: "{} may stand for the input, or be an empty action of awk".into(),
+        instead: "write \\{} for these characters as they are; for the input write awk -v x={} '… x …'"
+            .into(),
+    }
+}
+
+/// Whether the placeholder is a part of a script. One that is the whole script is meant to be run.
+fn is_within_shell_script(braces: &Braces<'_>) -> bool {
+    let is_whole = braces.before.is_empty() && braces.after.is_empty();
+    braces.role.script == Some(Language::Shell) && !is_whole
+}
+
+/// Whether a regular expression could repeat what this ends with.
+fn is_repeatable(before: &str) -> bool {
+    before.chars().next_back().is_some_and(|c| c.is_alphanumeric() || "])}.*+?".contains(c))
+}
+
+/// Whether `{}` is an action of awk that does nothing: it is where a pattern ends before it, and it may be behind a name or a
+/// number. None where it is something else.
+fn is_empty_action(braces: &Braces<'_>) -> Option<bool> {
+    let is_program =
+        braces.role.script == Some(Language::Awk) && braces.inside.is_empty() && !braces.is_double;
+    let is_in_text = braces.before.matches('"').count() % 2 == 1;
+    let ends = braces.after.is_empty() || braces.after.starts_with([' ', '\t', '\n', ';', '}']);
+    if !is_program || is_in_text || !ends {
+        return None;
+    }
+    let before = braces.before.trim_end();
+    let last = before.chars().next_back()?;
+    if matches!(last, '/' | ')') || before.ends_with("BEGIN") || before.ends_with("END") {
+        return Some(true);
+    }
+    (last.is_alphanumeric() || matches!(last, '_' | '"' | ']')).then_some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_shell::{Meaning, Placeholders, compile};
+
+    use super::{Braced, Braces, Reader, in_plan};
+
+    const ONE: Reader = Reader { sources: 1, is_renamed: false, may_be_code: false };
+    const TWO: Reader = Reader { sources: 2, ..ONE };
+
+    /// The last argument of the command, or the refusal and its advice.
+    fn last(text: &str, meaning: &dyn Fn(&Braces<'_>) -> Meaning) -> Result<String, String> {
+        compile(text, Placeholders { only: None, meaning })
+            .map(|mut tasks| tasks.remove(0).args.pop().unwrap_or_default())
+            .map_err(|refusal| format!("{refusal}\n{}", refusal.instead()))
+    }
+
+    fn of(text: &str, reader: Reader) -> Result<String, String> {
+        last(text, &|braces| reader.read(braces).into())
+    }
+
+    #[test]
+    fn braces_of_other_languages_are_text() {
+        for (text, expected) in [
+            ("grep -cE '^[0-9]{4}$'", "^[0-9]{4}$"),
+            ("grep -E 'x{2}(a|b){3}.{4}'", "x{2}(a|b){3}.{4}"),
+            ("grep 'a\\{1\\}x'", "a\\{1\\}x"),
+            ("awk '/^[0-9]{4}/{print $1}'", "/^[0-9]{4}/{print $1}"),
+            ("awk '/x/{}'", "/x/{}"),
+            ("awk '/x/{} /y/ {print} END {}'", "/x/{} /y/ {print} END {}"),
+            ("awk 'f(){};(NR>1){}'", "f(){};(NR>1){}"),
+            ("jq '{a: 1, b}'", "{a: 1, b}"),
+            ("docker inspect -f '{{.Name}}'", r#"{{"{{"}}.Name}}"#),
+            ("printf '100%s $x'", "100%s $x"),
+        ] {
+            assert_eq!(of(text, ONE).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn placeholders_are_recognised_where_they_are_ones() {
+        for (text, reader, expected) in [
+            ("a {1}", ONE, "{{input.arg1}}"),
+            ("a out/{1}_{}", ONE, "out/{{input.arg1}}_{{input.line}}"),
+            ("a file{1}-x{2}", TWO, "file{{input.arg1}}-x{{input.arg2}}"),
+            ("awk '/{}/'", ONE, "/{{input.line}}/"),
+            ("awk '/dir/{}/'", ONE, "/dir/{{input.line}}/"),
+            ("awk '$0 ~ \"/{}\"'", ONE, "$0 ~ \"/{{input.line}}\""),
+            ("awk 'NR == {}'", ONE, "NR == {{input.line}}"),
+            ("awk -f p dir/{}", ONE, "dir/{{input.line}}"),
+            ("awk {}", ONE, "{{input.line}}"),
+            ("sh -c 'touch {#}'", ONE, "touch {{input.seq}}"),
+            ("sh -c {}", ONE, "{{input.line}}"),
+            ("sh -c 'wc \"$1\"' sh {}", ONE, "{{input.line}}"),
+            ("sh -c 'wc {}'", Reader { may_be_code: true, ..ONE }, "wc {{input.line}}"),
+        ] {
+            assert_eq!(of(text, reader).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_either_is_refused_and_both_forms_are_named() {
+        for (text, reader, what, instead) in [
+            ("grep -E 'a{1}x' {}", ONE, "a repetition", "write {} for the input, or \\{1} for"),
+            ("grep -E '[ab]{1}'", ONE, "a repetition", "\\{1}"),
+            ("diff {1} {2}", ONE, "stands for source 2, and 1 source is given", "another :::"),
+            ("a {3.}", TWO, "and 2 sources are given", "\\{3.}"),
+            ("go list -f '{{.}}'", ONE, "or the placeholder {.} in braces", "\\{{.}}"),
+            ("a '{{}}'", ONE, "or the placeholder {}", "-I TEXT"),
+            ("a {input.x}", ONE, "have none", "\\{input.x}"),
+            ("a '{{ input.x }}'", ONE, "have none", "\\{{ input.x }}"),
+            ("awk 'NR==1{}'", ONE, "an empty action", "\\{}"),
+            ("sh -c 'echo {}'", ONE, "a part of a shell script", "sh -c '… \"$1\" …' sh {}"),
+            ("bash -o pipefail -c 'cat {.} | wc'", ONE, "{.} would become", "--inputs-may-be-code"),
+            ("env dash -ec '{1} {2}'", TWO, "a shell script", "sh {}"),
+        ] {
+            let refusal = of(text, reader).expect_err(text);
+            assert!(refusal.contains(what) && refusal.contains(instead), "{text}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn each_form_that_a_refusal_names_is_taken() {
+        for (text, expected) in [
+            ("grep -E 'a\\{1}x'", "a{1}x"),
+            ("diff '\\{2}'", "{2}"),
+            ("go list -f '\\{{.}}'", r#"{{"{{"}}.}}"#),
+            ("a '\\{input.x}'", "{input.x}"),
+            ("awk 'NR==1\\{}'", "NR==1{}"),
+            ("sh -c 'echo \\{}'", "echo {}"),
+        ] {
+            assert_eq!(of(text, ONE).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn with_another_placeholder_braces_are_text_and_scripts_are_looked_at_as_well() {
+        let reader = Reader { is_renamed: true, ..ONE };
+        let meaning = |braces: &Braces<'_>| reader.read(braces).into();
+        let of = |text| compile(text, Placeholders { only: Some("@"), meaning: &meaning });
+        assert_eq!(
+            of("grep -E 'a{1}{}{{.}}' @").unwrap()[0].args,
+            ["-E", r#"a{1}{}{{"{{"}}.}}"#, "{{input.line}}"]
+        );
+        assert_eq!(of("awk '/x/@'").unwrap()[0].args, ["/x/{{input.line}}"]);
+        assert!(of("sh -c 'echo @'").unwrap_err().to_string().contains("a shell script"));
+    }
+
+    #[test]
+    fn two_sources_and_a_regular_expression_are_doubtful() {
+        let is_doubtful = |text: &str| {
+            let found = std::cell::Cell::new(false);
+            let meaning = |braces: &Braces<'_>| {
+                let braced = TWO.read(braces);
+                found.set(found.get() || matches!(braced, Braced::Doubtful(_)));
+                braced.into()
+            };
+            last(text, &meaning).unwrap();
+            found.get()
+        };
+        assert!(is_doubtful("grep -E 'a{1}x' {2}"));
+        assert!(!is_doubtful("touch a{1}x {2}") && !is_doubtful("grep -e {1} {2}"));
+    }
+
+    #[test]
+    fn a_plan_has_fields_and_the_line() {
+        let of = |text: &str| last(text, &|braces| in_plan(braces, false));
+        for (text, expected) in [
+            ("a {}", "{{input.line}}"),
+            ("a {input.file}.x", "{{input.file}}.x"),
+            ("a '{{ input.file }}'", "{{input.file}}"),
+            ("a '{{{input.file}}}'", r#"{{"{"}}{{input.file}}}"#),
+            ("a '\\{{input.file}}'", r#"{{"{{"}}input.file}}"#),
+            ("grep -E '[0-9]{4}'", "[0-9]{4}"),
+            ("a '{{.}}'", r#"{{"{{"}}.}}"#),
+            ("a '\\{.}\\{}'", "{.}{}"),
+            ("awk '/x/{}'", "/x/{}"),
+        ] {
+            assert_eq!(of(text).as_deref(), Ok(expected), "{text}");
+        }
+        for (text, what) in [
+            ("a {.}", "{.} is made by `agx map` alone"),
+            ("a {2}", "{2} is made by"),
+            ("a '{{}}'", "{} in braces"),
+            ("sh -c 'echo {input.x}'", "a shell script"),
+        ] {
+            assert!(of(text).unwrap_err().contains(what), "{text}");
+        }
+    }
+}

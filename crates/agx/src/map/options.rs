@@ -1,0 +1,78 @@
+//! Inputs that are not run because a program could read them as options.
+
+use std::collections::BTreeSet;
+
+use super::placeholders::Placeholder;
+use crate::{output::Output, shorten::shortened, text::CRLF_HELP};
+
+/// Looks at inputs before they are sent.
+#[derive(Debug)]
+pub(crate) struct Check {
+    /// The placeholders with which a word of the command begins, where a program may read options.
+    leading: BTreeSet<Placeholder>,
+    output: Output,
+    /// The person knows that inputs end with a carriage return.
+    is_crlf_told: bool,
+}
+
+impl Check {
+    pub(crate) fn new(leading: BTreeSet<Placeholder>, output: Output) -> Self {
+        Self { leading, output, is_crlf_told: false }
+    }
+
+    /// Why the job of this input is not run, if it is not.
+    pub(crate) fn why_not(&mut self, args: &[String], number: u64) -> Option<String> {
+        if !self.is_crlf_told && args.iter().any(|arg| arg.ends_with('\r')) {
+            self.is_crlf_told = true;
+            self.output.note(&format!("agx: input {number} ends with a carriage return (\\r): {CRLF_HELP}"));
+        }
+        read_as_option(&self.leading, args, number)
+    }
+}
+
+/// Why the job of an input that begins with `-` is not run.
+fn read_as_option(leading: &BTreeSet<Placeholder>, args: &[String], number: u64) -> Option<String> {
+    let value = leading.iter().map(|leading| leading.value(args, number)).find(|value| is_option(value))?;
+    Some(format!(
+        "not run, because its input '{}' begins with - and the program could read it as an option: write -- before the \
+         placeholder if the program knows --, or allow it with --inputs-may-be-options",
+        shortened(&value)
+    ))
+}
+
+/// Negative numbers are none, and `-` alone is stdin to most programs.
+fn is_option(value: &str) -> bool {
+    let mut rest = value.chars();
+    let is_number = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+    match (rest.next(), rest.next()) {
+        (Some('-'), None) => false,
+        (Some('-'), Some('.')) => !is_number(rest.next()),
+        (Some('-'), next) => !is_number(next),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Placeholder, is_option, read_as_option};
+
+    #[test]
+    fn numbers_and_stdin_are_no_options() {
+        for value in ["-rf", "--version", "--", "-n", "-.x", "-é"] {
+            assert!(is_option(value), "{value}");
+        }
+        for value in ["-", "-5", "-0.5", "-.5", "a-b", "", "./-rf", "–x"] {
+            assert!(!is_option(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn only_the_value_that_begins_a_word_counts() {
+        let leading = |text: &str| [Placeholder::parse(text).unwrap()].into();
+        let args = ["-rf".to_owned(), "dir/-x".to_owned()];
+        assert!(read_as_option(&leading("1"), &args, 1).is_some());
+        assert!(read_as_option(&leading("2"), &args, 1).is_none());
+        assert!(read_as_option(&leading("2/"), &args, 1).is_some(), "the name alone");
+        assert!(read_as_option(&[].into(), &args, 1).is_none());
+    }
+}

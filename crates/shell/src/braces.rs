@@ -1,0 +1,225 @@
+//! Placeholders in a word: which braces are one, and which are text.
+
+use crate::role::Role;
+
+/// Braces in a word, or the text that `-I` names, and what stands around them.
+#[derive(Debug, Clone, Copy)]
+pub struct Braces<'t> {
+    /// What stands between the braces.
+    pub inside: &'t str,
+    /// There are two on each side: `{{…}}`.
+    pub is_double: bool,
+    /// The word before them, quotes removed.
+    pub before: &'t str,
+    /// The word after them.
+    pub after: &'t str,
+    /// A backslash makes them text if they are a placeholder.
+    pub is_escaped: bool,
+    /// What the word is to its program.
+    pub role: Role,
+}
+
+/// What braces stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Meaning {
+    /// Nothing: they are text.
+    Text,
+    /// A text of a plan, as `{{input.file}}`.
+    Placeholder(String),
+    /// They may mean two things, or something that cannot be.
+    Refused {
+        /// Why.
+        what: String,
+        /// What to write instead.
+        instead: String,
+    },
+}
+
+/// How placeholders are recognised.
+#[derive(Clone, Copy)]
+pub struct Placeholders<'p> {
+    /// The one text that is a placeholder; braces are text then.
+    pub only: Option<&'p str>,
+    /// Says what braces, or that text, stand for.
+    pub meaning: &'p dyn Fn(&Braces<'_>) -> Meaning,
+}
+
+/// A word with its quotes removed.
+pub(crate) struct Unquoted<'t> {
+    pub(crate) text: &'t str,
+    /// The places of braces that a backslash outside of quotes makes text.
+    pub(crate) literal: &'t [usize],
+    pub(crate) role: Role,
+}
+
+/// What is wrong with braces, and what to write instead.
+pub(crate) type Wrong = (String, String);
+
+/// The word as a text of a plan, its placeholders put in.
+pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Result<String, Wrong> {
+    let (text, mut at) = (word.text, 0);
+    let mut template = Template::default();
+    while let Some(open) = next(&text[at..], placeholders.only).map(|found| at + found) {
+        template.text(&text[at..open]);
+        let Some((inside, is_double, end)) = braces_at(text, open, placeholders.only) else {
+            template.text("{");
+            at = open + 1;
+            continue;
+        };
+        let (before, after) = (&text[..open], &text[end..]);
+        let is_literal = word.literal.contains(&open);
+        let is_escaped = placeholders.only.is_none() && (is_literal || before.ends_with('\\'));
+        let found = Braces { inside, is_double, before, after, is_escaped, role: word.role };
+        at = end;
+        match (placeholders.meaning)(&found) {
+            // What stands inside may begin another one.
+            Meaning::Text if !is_double => {
+                template.text("{");
+                at = open + 1;
+            }
+            Meaning::Text => template.text(&text[open..end]),
+            Meaning::Placeholder(_) | Meaning::Refused { .. } if is_escaped => {
+                if !is_literal {
+                    template.drop_backslash();
+                }
+                template.text(&text[open..end]);
+            }
+            Meaning::Placeholder(placeholder) => template.placeholder(&placeholder),
+            Meaning::Refused { what, instead } => return Err((what, instead)),
+        }
+    }
+    template.text(&text[at..]);
+    Ok(template.end())
+}
+
+/// Where the next placeholder may begin.
+fn next(text: &str, only: Option<&str>) -> Option<usize> {
+    only.map_or_else(|| text.find('{'), |only| text.find(only))
+}
+
+/// What stands between the braces that open at a place, whether they are two, and where they end.
+fn braces_at<'t>(text: &'t str, open: usize, only: Option<&str>) -> Option<(&'t str, bool, usize)> {
+    if let Some(only) = only {
+        return Some(("", false, open + only.len()));
+    }
+    let inside_of = |start: usize, close: &str| {
+        let rest = &text[start..];
+        let end = rest.find(['{', '}'])?;
+        rest[end..].starts_with(close).then(|| (&rest[..end], start + end + close.len()))
+    };
+    let is_double = text[open..].starts_with("{{");
+    let double = if is_double { inside_of(open + 2, "}}") } else { None };
+    let single = || inside_of(open + 1, "}").map(|(inside, end)| (inside, false, end));
+    double.map(|(inside, end)| (inside, true, end)).or_else(single)
+}
+
+/// A text of a plan that is being written: two braces of its literal text must not begin a placeholder.
+#[derive(Default)]
+struct Template {
+    written: String,
+    /// Opening braces that are not written yet.
+    open: usize,
+}
+
+impl Template {
+    fn text(&mut self, text: &str) {
+        for c in text.chars() {
+            if c == '{' {
+                self.open += 1;
+            } else {
+                self.write_braces(false);
+                self.written.push(c);
+            }
+        }
+    }
+
+    fn placeholder(&mut self, placeholder: &str) {
+        self.write_braces(placeholder.starts_with('{'));
+        self.written.push_str(placeholder);
+    }
+
+    fn write_braces(&mut self, is_before_another: bool) {
+        let braces = "{".repeat(std::mem::take(&mut self.open));
+        if braces.len() > 1 || (is_before_another && !braces.is_empty()) {
+            self.written.push_str(&format!("{{{{\"{braces}\"}}}}"));
+        } else {
+            self.written.push_str(&braces);
+        }
+    }
+
+    fn drop_backslash(&mut self) {
+        if self.open == 0 && self.written.ends_with('\\') {
+            self.written.pop();
+        }
+    }
+
+    fn end(mut self) -> String {
+        self.write_braces(false);
+        self.written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Braces, Meaning, Placeholders, Unquoted, filled};
+    use crate::role::Role;
+
+    fn meaning(braces: &Braces<'_>) -> Meaning {
+        match (braces.inside, braces.is_double) {
+            ("", false) => Meaning::Placeholder("{{input.line}}".into()),
+            ("", true) => Meaning::Refused { what: "two".into(), instead: String::new() },
+            (inside, true) if inside.starts_with("input.") => {
+                Meaning::Placeholder(format!("{{{{{inside}}}}}"))
+            }
+            _ => Meaning::Text,
+        }
+    }
+
+    fn of(text: &str, only: Option<&str>) -> Result<String, String> {
+        let word = Unquoted { text, literal: &[], role: Role::default() };
+        filled(&word, Placeholders { only, meaning: &meaning }).map_err(|(what, _)| what)
+    }
+
+    #[test]
+    fn placeholders_are_put_in_and_other_braces_left_alone() {
+        for (text, expected) in [
+            ("a{}b{}", "a{{input.line}}b{{input.line}}"),
+            ("{print $1}", "{print $1}"),
+            ("{a{}", "{a{{input.line}}"),
+            ("{{input.x}}{", "{{input.x}}{"),
+            ("[0-9]{4}", "[0-9]{4}"),
+            ("{{print}}", r#"{{"{{"}}print}}"#),
+            ("{{.Name}} {}", r#"{{"{{"}}.Name}} {{input.line}}"#),
+            ("{{a", r#"{{"{{"}}a"#),
+            ("{{{input.x}}}", r#"{{"{"}}{{input.x}}}"#),
+            ("x\\{{}\\}", r#"x\{{"{"}}{{input.line}}\}"#),
+        ] {
+            assert_eq!(of(text, None).unwrap(), expected, "{text}");
+        }
+        assert_eq!(of("{{}}", None).unwrap_err(), "two");
+    }
+
+    #[test]
+    fn a_backslash_before_a_placeholder_makes_it_text() {
+        for (text, expected) in [
+            (r"a\{}b", "a{}b"),
+            (r"\\{}", r"\{}"),
+            (r"\{{}}", r#"{{"{{"}}}}"#),
+            (r"\{{input.x}}", r#"{{"{{"}}input.x}}"#),
+            (r"\{4}", r"\{4}"),
+            (r"a\{1\}", r"a\{1\}"),
+        ] {
+            assert_eq!(of(text, None).unwrap(), expected, "{text}");
+        }
+        let word = Unquoted { text: "{}{}", literal: &[0], role: Role::default() };
+        let placeholders = Placeholders { only: None, meaning: &meaning };
+        assert_eq!(filled(&word, placeholders).unwrap(), "{}{{input.line}}");
+    }
+
+    #[test]
+    fn where_another_text_is_the_placeholder_braces_are_text() {
+        assert_eq!(of("a{1}x{} @@", Some("@@")).unwrap(), "a{1}x{} {{input.line}}");
+        assert_eq!(of("{{@}}", Some("@")).unwrap(), "{{\"{{\"}}{{input.line}}}}");
+        assert_eq!(of(r"\{}", Some("{}")).unwrap(), r"\{{input.line}}");
+    }
+}
