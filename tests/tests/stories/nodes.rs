@@ -2,6 +2,7 @@
 
 mod failover;
 mod moving;
+mod order;
 mod pooled;
 
 use std::{

@@ -73,6 +73,8 @@ struct Connection {
     is_settled: bool,
     /// Whether what is under way runs alone.
     is_alone: bool,
+    /// Whether the writes under way are of users' keys.
+    is_on_keys: bool,
     /// Whether the last that is under way waits for something to come.
     is_waiting: bool,
     /// Whether every reply was sent and nothing has been read since.
@@ -132,6 +134,7 @@ pub(super) async fn serve(
         running: VecDeque::new(),
         is_settled: true,
         is_alone: false,
+        is_on_keys: false,
         is_waiting: false,
         is_quiet: false,
         slowed_until: None,

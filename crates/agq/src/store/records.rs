@@ -333,6 +333,10 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn failure(&self) -> BoxFuture<'static, String>;
     /// The name of this agq among those that share the store, where several may.
     fn node(&self) -> Option<&str>;
+    /// Whether writes of users' keys have an order of their own, which says nothing of that of other writes.
+    fn writes_keys_apart(&self) -> bool {
+        false
+    }
     /// Whether this agq is the one that sees to what nobody reports.
     fn leads(&self) -> bool;
     /// Those that share the store and are there; `None` where that is not known, or where there is this one alone.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    request::{Flow, KeyCommand, Kind},
+    request::{Flow, KeyCommand, Kind, Request},
     resp::Reply,
     time::Timestamp,
 };
@@ -82,7 +82,7 @@ impl Connection {
             }
             let Some(passed) = self.next_command() else { return has_started };
             let may_start = match passed.request.flow(passed.command) {
-                Flow::Write | Flow::Claim => true,
+                Flow::Write | Flow::Claim => self.keeps_order(&passed),
                 Flow::Read => self.is_settled,
                 Flow::Alone => self.running.is_empty(),
             };
@@ -93,6 +93,14 @@ impl Connection {
             has_started = true;
             self.start(passed, now);
         }
+    }
+
+    /// Whether a write may start behind those that are under way. A store that writes users' keys apart has two orders: whoever
+    /// sends a write of one kind behind one of the other expects to find the first where the second is done.
+    fn keeps_order(&self, passed: &Passed) -> bool {
+        self.is_settled
+            || self.is_on_keys == is_on_keys(&passed.request)
+            || !self.house.store.writes_keys_apart()
     }
 
     /// The next command that the session lets pass; what it refuses is answered.
@@ -132,6 +140,7 @@ impl Connection {
 
     fn start(&mut self, Passed { size, command, request, twins }: Passed, now: Timestamp) {
         let flow = request.flow(command);
+        self.is_on_keys = is_on_keys(&request);
         self.is_alone = matches!(flow, Flow::Alone | Flow::Claim);
         self.is_waiting = command.kind == Kind::Blocking;
         let was_authenticated = self.session.is_authenticated();
@@ -233,6 +242,10 @@ impl Connection {
         self.is_settled &= running.is_settled();
         self.running.push_back((size, running));
     }
+}
+
+fn is_on_keys(request: &Request) -> bool {
+    matches!(request, Request::Key(_))
 }
 
 fn size_of_command(args: &[Bytes]) -> usize {

@@ -289,6 +289,10 @@ impl Records for PostgresStore {
         Some(&self.nodes.name)
     }
 
+    fn writes_keys_apart(&self) -> bool {
+        true
+    }
+
     fn leads(&self) -> bool {
         self.nodes.leads()
     }
