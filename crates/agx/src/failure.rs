@@ -111,6 +111,11 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         let what = error.to_string();
         match error {
+            ClientError::Tls { help, .. } => Self::NoServer { what, help: help.into() },
+            ClientError::Unreachable { reason, .. } if reason.starts_with("Too many connections") => {
+                let help = "end some of them, or raise agq's --max-connections-per-ip; over a Unix socket there is no limit";
+                Self::NoServer { what, help: help.into() }
+            }
             ClientError::Unreachable { .. } => {
                 let help = "start one with `agq`, or an agq and a worker on this machine with `agx up`, or say where it is with --agq or AGQ_ADDR: HOST:PORT, \
                             rediss://HOST:PORT for TLS, or unix:/PATH";

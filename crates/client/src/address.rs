@@ -1,11 +1,10 @@
 //! Where agq is: an address as people write it, and the certificates for getting there over TLS.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::{fmt, path::PathBuf};
 
 use redis::{ClientTlsConfig, TlsCertificates};
+
+use crate::tls::{check_pair, pem};
 
 /// The port of agq where an address names none.
 const DEFAULT_PORT: u16 = 6380;
@@ -130,10 +129,11 @@ impl Tls {
     /// Reads the files.
     pub(crate) fn read(&self) -> Result<TlsCertificates, String> {
         let client_tls = match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => Some(ClientTlsConfig {
-                client_cert: pem("certificate", cert)?,
-                client_key: pem("private key", key)?,
-            }),
+            (Some(cert), Some(key)) => {
+                let (client_cert, client_key) = (pem("certificate", cert)?, pem("private key", key)?);
+                check_pair((cert, &client_cert), (key, &client_key))?;
+                Some(ClientTlsConfig { client_cert, client_key })
+            }
             (None, None) => None,
             (Some(_), None) => return Err("a certificate needs its private key: give --tls-key, too".into()),
             (None, Some(_)) => return Err("a private key needs its certificate: give --tls-cert, too".into()),
@@ -141,15 +141,6 @@ impl Tls {
         let root_cert = self.ca.as_deref().map(|ca| pem("CA certificate", ca)).transpose()?;
         Ok(TlsCertificates { client_tls, root_cert })
     }
-}
-
-fn pem(what: &str, path: &Path) -> Result<Vec<u8>, String> {
-    let shown = path.display();
-    let text = std::fs::read(path).map_err(|error| format!("cannot read the {what} in {shown}: {error}"))?;
-    if !text.windows(11).any(|window| window == b"-----BEGIN ") {
-        return Err(format!("there is no {what} in {shown}: give a PEM file"));
-    }
-    Ok(text)
 }
 
 #[cfg(test)]

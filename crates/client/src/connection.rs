@@ -18,7 +18,11 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::{
     address::{Address, Tls},
     error::ClientError,
+    refusal::refusal,
 };
+
+/// What to do about files that cannot be used.
+const FILES: &str = "look at the files of --tls-ca, --tls-cert and --tls-key";
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -60,7 +64,10 @@ impl Server {
         let server = Self { addresses: addresses.into(), current: Arc::default(), tls, key };
         if is_tls {
             server.tls.read()?;
-            server.client().map_err(|error| error.to_string())?;
+            server.client().map_err(|error| match error {
+                ClientError::Unreachable { reason, .. } | ClientError::Tls { reason, .. } => reason,
+                other => other.to_string(),
+            })?;
         }
         Ok(server)
     }
@@ -109,7 +116,7 @@ impl Server {
             return redis::Client::open(info).map_err(failed);
         }
         choose_cryptography();
-        let unreadable = |reason| ClientError::Unreachable { address: self.address(), reason };
+        let unreadable = |reason| ClientError::Tls { address: self.address(), reason, help: FILES };
         redis::Client::build_with_tls(info, self.tls.read().map_err(unreadable)?).map_err(failed)
     }
 }
@@ -148,7 +155,7 @@ impl Connection {
         loop {
             let (from, _) = server.here();
             match Self::open_here(server, reply_timeout).await {
-                Err(error @ ClientError::Unreachable { .. }) => {
+                Err(error @ (ClientError::Unreachable { .. } | ClientError::Tls { .. })) => {
                     server.go_on_from(from);
                     if tried == server.addresses.len() {
                         return Err(error);
@@ -161,8 +168,9 @@ impl Connection {
     }
 
     async fn open_here(server: &Server, reply_timeout: Option<Duration>) -> Result<Self, ClientError> {
-        let address = server.address();
-        let failed = |error: redis::RedisError| ClientError::from_redis(&address, &error);
+        let (_, here) = server.here();
+        let address = here.to_string();
+        let failed = |error: redis::RedisError| ClientError::of_opening(&address, &error);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(reply_timeout);
@@ -171,22 +179,31 @@ impl Connection {
         let mut connection = Self { address: address.clone(), inner };
         if let Some(key) = &server.key {
             let key = key.expose_secret().as_bytes().to_vec().into();
-            connection.call(&Request::Auth { key: Secret(key) }).await?;
+            let welcomed = connection.send(&Request::Auth { key: Secret(key) }).await;
+            if let Err(error) = welcomed.map_err(failed) {
+                return Err(match error {
+                    ClientError::Unreachable { reason, .. } => {
+                        let reason = refusal(here).await.unwrap_or(reason);
+                        ClientError::Unreachable { address, reason }
+                    }
+                    other => other,
+                });
+            }
         }
         Ok(connection)
     }
 
     /// Sends a command and waits for its reply.
     pub async fn call(&mut self, request: &Request) -> Result<Value, ClientError> {
+        self.send(request).await.map_err(|error| ClientError::from_redis(&self.address, &error))
+    }
+
+    async fn send(&mut self, request: &Request) -> redis::RedisResult<Value> {
         let mut command = redis::Cmd::new();
         for arg in request.encode() {
             command.arg(&arg[..]);
         }
-        self.inner
-            .send_packed_command(&command)
-            .await
-            .and_then(Value::extract_error)
-            .map_err(|error| ClientError::from_redis(&self.address, &error))
+        self.inner.send_packed_command(&command).await.and_then(Value::extract_error)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What can go wrong between us and agq, told apart by what helps.
 
+use crate::tls;
+
 /// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClientError {
@@ -10,6 +12,16 @@ pub enum ClientError {
         address: String,
         /// What the system said.
         reason: String,
+    },
+    /// TLS with it fails, for reasons that starting an agq does not mend.
+    #[error("cannot reach agq at {address}: {reason}")]
+    Tls {
+        /// Where it was looked for.
+        address: String,
+        /// What is wrong.
+        reason: String,
+        /// What to do about it.
+        help: &'static str,
     },
     /// It does not know our key.
     #[error("agq at {address} refused the session key: {reason}")]
@@ -33,7 +45,15 @@ pub enum ClientError {
 impl ClientError {
     /// Whether connecting again may help.
     pub fn is_connection(&self) -> bool {
-        matches!(self, Self::Unreachable { .. })
+        matches!(self, Self::Unreachable { .. } | Self::Tls { .. })
+    }
+
+    /// Why a connection could not be opened.
+    pub(crate) fn of_opening(address: &str, error: &redis::RedisError) -> Self {
+        match tls::trouble(error) {
+            Some(tls::Trouble { reason, help }) => Self::Tls { address: address.to_owned(), reason, help },
+            None => Self::from_redis(address, error),
+        }
     }
 
     pub(crate) fn from_redis(address: &str, error: &redis::RedisError) -> Self {
@@ -59,7 +79,10 @@ impl ClientError {
                 Self::Unauthenticated { address: address.to_owned(), reason: error.to_string() }
             }
             _ if error.is_timeout() => lost("it did not answer in time".into()),
-            (redis::ErrorKind::Io, _) => lost(error.to_string()),
+            // agq was not even asked.
+            (redis::ErrorKind::Io | redis::ErrorKind::InvalidClientConfig | redis::ErrorKind::Client, _) => {
+                lost(error.to_string())
+            }
             _ if error.is_connection_dropped() => lost("the connection was closed".into()),
             // Cut in the middle of an answer.
             (redis::ErrorKind::Parse, _) if error.to_string().contains("Unexpected end of input") => {

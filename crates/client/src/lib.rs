@@ -14,6 +14,8 @@ mod error;
 mod key;
 mod later;
 mod orders;
+mod refusal;
+mod tls;
 mod token;
 
 pub use address::{Address, Tls};

@@ -77,12 +77,26 @@ fn a_server_that_cannot_prove_who_it_is_gets_no_key() {
     agx.args(["--agq", url, "--tls-ca", &stranger.file]);
     let doubted = run(agx, &["queue", "stats"]).expect(3);
     let words = "cannot reach agq at rediss://";
-    assert!(doubted.err.contains(words) && doubted.err.contains("certificate"), "{doubted:?}");
+    assert!(
+        doubted.err.contains(words) && doubted.err.contains("a CA that is not trusted here"),
+        "{doubted:?}"
+    );
+    assert!(doubted.err.contains("--tls-ca") && !doubted.err.contains("start one"), "{doubted:?}");
     // For another name it proves nothing, either.
     let named = url.replace("127.0.0.1", "localhost");
     let mut agx = tls.lab.command("agx");
     agx.args(["--agq", &named, "--tls-ca", &tls.authority.file]);
-    run(agx, &["queue", "stats"]).expect(3);
+    let elsewhere = run(agx, &["queue", "stats"]).expect(3);
+    assert!(elsewhere.err.contains("agq's certificate is for another name"), "{elsewhere:?}");
+    // A key of another certificate is found out before agq is asked.
+    let (one, other) =
+        (tls.authority.certify(&tls.lab, "one", &["a"]), tls.authority.certify(&tls.lab, "other", &["a"]));
+    let mixed = Pair { cert: one.cert, key: other.key };
+    let mixed = run(tls.certified("agx", &mixed), &["queue", "stats"]).expect(2);
+    assert!(
+        mixed.err.contains("is not that of the certificate in") && !mixed.err.contains("is it an agq"),
+        "{mixed:?}"
+    );
     // Who speaks no TLS is not answered, and certificates for a plain address are a mistake that is told.
     let mut plain = TcpStream::connect(tls.agq.address()).unwrap();
     plain.write_all(b"PING\r\n").unwrap();

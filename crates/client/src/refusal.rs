@@ -1,0 +1,66 @@
+//! Why agq closes a connection as soon as it is there: it says so once, before it has heard anything.
+
+use std::time::Duration;
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    net::{TcpStream, UnixStream},
+    time::timeout,
+};
+
+use crate::address::Address;
+
+/// How long to wait for it.
+const SAYS_WITHIN: Duration = Duration::from_secs(1);
+/// Most bytes of it.
+const MOST_BYTES: u64 = 512;
+
+/// What agq says to another connection that says nothing itself. Whoever writes to a connection that is closed cannot read what was
+/// said on it. Over TLS nothing is said.
+pub(crate) async fn refusal(address: &Address) -> Option<String> {
+    let said = async {
+        match address {
+            Address::Tcp { host, port } => {
+                first_line(TcpStream::connect((host.as_str(), *port)).await.ok()?).await
+            }
+            Address::Unix(path) => first_line(UnixStream::connect(path).await.ok()?).await,
+            Address::Tls { .. } => None,
+        }
+    };
+    timeout(SAYS_WITHIN, said).await.ok()?
+}
+
+/// The text of an error reply.
+async fn first_line(stream: impl AsyncRead + Unpin) -> Option<String> {
+    let mut bytes = Vec::new();
+    // A reset behind it takes nothing of what was read.
+    let _ended = stream.take(MOST_BYTES).read_to_end(&mut bytes).await;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().next()?.strip_prefix('-')?;
+    Some(line.strip_prefix("ERR ").unwrap_or(line).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::{Address, refusal};
+
+    #[tokio::test]
+    async fn what_is_said_before_the_end_is_heard() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agq");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let thread = std::thread::spawn(move || {
+            for words in ["-ERR Too many connections from ::1: max 2\r\n", ""] {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(words.as_bytes()).unwrap();
+            }
+        });
+        let address = Address::Unix(path);
+        assert_eq!(refusal(&address).await.as_deref(), Some("Too many connections from ::1: max 2"));
+        assert_eq!(refusal(&address).await, None);
+        thread.join().unwrap();
+        assert_eq!(refusal(&Address::Unix(dir.path().join("nobody"))).await, None);
+    }
+}

@@ -1,0 +1,195 @@
+//! What is wrong with certificates and private keys, and what to do about it.
+
+use std::{error::Error, io, path::Path, sync::Arc};
+
+use rustls::{
+    AlertDescription, CertificateError, InconsistentKeys,
+    crypto::ring::sign::any_supported_type,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    sign::CertifiedKey,
+};
+
+/// What some editors and shells put before a text.
+const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// Why TLS with agq fails, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) reason: String,
+    pub(crate) help: &'static str,
+}
+
+/// What an error says about TLS, if it says anything about it.
+pub(crate) fn trouble(error: &redis::RedisError) -> Option<Trouble> {
+    // The client keeps the error of the system, and that the one of TLS.
+    let kept = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    let error = kept.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
+    let (reason, help) = match error {
+        rustls::Error::InvalidCertificate(error) => of_their_certificate(error),
+        rustls::Error::AlertReceived(alert) => of_our_certificate(*alert),
+        rustls::Error::InvalidMessage(_) => (
+            "what answers there does not speak TLS".to_owned(),
+            "without TLS an address is HOST:PORT, not rediss://HOST:PORT",
+        ),
+        other => (other.to_string(), "look at the certificates on both sides, and at agq's log"),
+    };
+    Some(Trouble { reason, help })
+}
+
+fn of_their_certificate(error: &CertificateError) -> (String, &'static str) {
+    let clocks = "renew it where agq runs (--tls-cert), and compare the clocks of both machines";
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            ("agq's certificate has expired".into(), clocks)
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            ("agq's certificate is not valid yet".into(), clocks)
+        }
+        CertificateError::UnknownIssuer => (
+            "agq's certificate is of a CA that is not trusted here".into(),
+            "name the file with the certificate of that CA with --tls-ca or AGQ_CA",
+        ),
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
+            format!("agq's certificate is for another name: {error}"),
+            "use a name of the certificate in the address, or make a certificate with this name among its subjectAltNames",
+        ),
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => (
+            "agq's certificate is that of a CA (CA:TRUE), which no server may show".into(),
+            "make another one where agq runs: `openssl req -x509` needs -addext basicConstraints=critical,CA:FALSE",
+        ),
+        other => (
+            format!("agq's certificate is not accepted: {other}"),
+            "look at it with `openssl x509 -noout -text -in FILE` where agq runs",
+        ),
+    }
+}
+
+fn of_our_certificate(alert: AlertDescription) -> (String, &'static str) {
+    match alert {
+        AlertDescription::CertificateRequired => (
+            "agq asks for a client's certificate".into(),
+            "name one, and its private key, with --tls-cert and --tls-key",
+        ),
+        AlertDescription::CertificateExpired => (
+            "agq says that the client's certificate has expired".into(),
+            "renew the one of --tls-cert, and compare the clocks of both machines",
+        ),
+        AlertDescription::UnknownCA => (
+            "agq does not know the CA of the client's certificate".into(),
+            "use a certificate (--tls-cert) of the CA that agq has as --tls-client-ca",
+        ),
+        alert => (
+            format!("agq ended the TLS handshake: {alert:?}"),
+            "look at the client's certificate (--tls-cert), and at agq's log",
+        ),
+    }
+}
+
+/// Reads a PEM file; the error names what is wrong with it.
+pub(crate) fn pem(what: &str, path: &Path) -> Result<Vec<u8>, String> {
+    let shown = path.display();
+    let text = std::fs::read(path).map_err(|error| format!("cannot read the {what} in {shown}: {error}"))?;
+    let text = text.strip_prefix(BOM).map_or(text.clone(), <[u8]>::to_vec);
+    if !contains(&text, b"-----BEGIN ") {
+        return Err(format!("there is no {what} in {shown}: give a PEM file"));
+    }
+    Ok(text)
+}
+
+/// Checks that these are a certificate and its private key.
+pub(crate) fn check_pair(cert: (&Path, &[u8]), key: (&Path, &[u8])) -> Result<(), String> {
+    let (cert_file, key_file) = (cert.0.display(), key.0.display());
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(cert.1)
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("cannot read the certificate in {cert_file}: {error}"))?;
+    if chain.is_empty() {
+        return Err(format!(
+            "there is no certificate in {cert_file}: it begins with -----BEGIN CERTIFICATE-----"
+        ));
+    }
+    if contains(key.1, b"ENCRYPTED") {
+        return Err(format!(
+            "the private key in {key_file} is encrypted: `openssl pkey -in {key_file} -out FILE` writes it without a password"
+        ));
+    }
+    let parsed = PrivateKeyDer::from_pem_slice(key.1)
+        .map_err(|error| format!("cannot read the private key in {key_file}: {error}"))?;
+    let signing = any_supported_type(&parsed).map_err(|_| {
+        format!("the private key in {key_file} is of a kind that cannot be used: P-256, P-384, Ed25519 and RSA can, P-521 cannot")
+    })?;
+    match CertifiedKey::new(chain, signing).keys_match() {
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            Err(format!("the private key in {key_file} is not that of the certificate in {cert_file}"))
+        }
+        // Whatever else there is, the handshake tells.
+        _ => Ok(()),
+    }
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::OtherError;
+
+    use super::*;
+
+    fn told(error: rustls::Error) -> Trouble {
+        trouble(&redis::RedisError::from(io::Error::new(io::ErrorKind::InvalidData, error))).unwrap()
+    }
+
+    #[test]
+    fn faults_of_certificates_are_told_apart() {
+        let of = |error: CertificateError| told(rustls::Error::InvalidCertificate(error));
+        let ca = of(CertificateError::Other(OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity))));
+        assert!(ca.reason.contains("CA:TRUE") && ca.help.contains("basicConstraints=critical,CA:FALSE"));
+        assert!(of(CertificateError::Expired).reason.contains("has expired"));
+        assert!(of(CertificateError::UnknownIssuer).help.contains("--tls-ca"));
+        assert!(of(CertificateError::NotValidForName).reason.contains("another name"));
+        let alert = |alert| told(rustls::Error::AlertReceived(alert));
+        assert!(alert(AlertDescription::CertificateRequired).help.contains("--tls-cert and --tls-key"));
+        assert!(
+            alert(AlertDescription::CertificateExpired).reason.contains("client's certificate has expired")
+        );
+        assert!(alert(AlertDescription::UnknownCA).help.contains("--tls-client-ca"));
+        assert_eq!(trouble(&redis::RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))), None);
+    }
+
+    fn pair() -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let cert = CertificateParams::new(vec!["a".to_owned()]).unwrap().self_signed(&key).unwrap();
+        (cert.pem(), key.serialize_pem())
+    }
+
+    #[test]
+    fn keys_that_cannot_be_used_are_told_apart() {
+        let ((cert, key), (_, other)) = (pair(), pair());
+        let check = |cert: &str, key: &str| {
+            check_pair((Path::new("c.pem"), cert.as_bytes()), (Path::new("k.pem"), key.as_bytes()))
+        };
+        assert_eq!(check(&cert, &key), Ok(()));
+        let error = |cert: &str, key: &str| check(cert, key).unwrap_err();
+        assert_eq!(error(&cert, &other), "the private key in k.pem is not that of the certificate in c.pem");
+        assert!(error(&key, &key).contains("there is no certificate in c.pem"));
+        let sealed = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIIB\n-----END ENCRYPTED PRIVATE KEY-----\n";
+        assert!(error(&cert, sealed).contains("is encrypted"));
+        let sealed =
+            "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIB\n-----END EC PRIVATE KEY-----\n";
+        assert!(error(&cert, sealed).contains("is encrypted"));
+        // The algorithm of P-521, and nothing else.
+        let p521 =
+            "-----BEGIN PRIVATE KEY-----\nMBkCAQAwEAYHKoZIzj0CAQYFK4EEACMEAgAA\n-----END PRIVATE KEY-----\n";
+        assert!(error(&cert, p521).contains("P-521 cannot"));
+    }
+
+    #[test]
+    fn a_mark_before_the_text_does_no_harm() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("cert.pem");
+        std::fs::write(&file, format!("\u{feff}{}", pair().0)).unwrap();
+        assert!(pem("certificate", &file).unwrap().starts_with(b"-----BEGIN CERTIFICATE-----"));
+    }
+}
