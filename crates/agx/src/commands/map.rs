@@ -94,7 +94,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
             let left = end(mapped, &wish, Wish::Leave).await;
             let unsent = left.and_then(Result::ok).map(|mapped| mapped.unsent);
             if let Some(what) = unsent.and_then(not_sent) {
-                output.note(&format!("agx: {what}; the action has ended with those that it has"));
+                output.note(&format!("agx: {what}; the action goes on with those that it has"));
             }
             Err(Failure::Detached(action_id))
         }
