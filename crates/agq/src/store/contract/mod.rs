@@ -130,4 +130,10 @@ macro_rules! contract {
     };
 }
 
+/// redb finds by heart which limits nobody uses; PostgreSQL looks for them otherwise.
+#[test]
+fn limits_that_nobody_uses_are_forgotten() {
+    run("unused_limits", redb);
+}
+
 contract! { plans actions open_actions retention queues claims updates due workers strings lists sorted_sets notes own_jobs limits }

@@ -21,6 +21,7 @@ use crate::store::{JobRule, NewAction, NoteChange, NoteKind, NoteRule, Promise, 
 
 pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Known {
     Ok(Some(match name {
+        "forget-limits" => show(store.forget_limits(at(args)?), |count| vec![count.to_string()]),
         "note" => {
             show(store.note(kind(args)?, &text(args)?), |note| vec![note.unwrap_or_else(|| "none".into())])
         }
