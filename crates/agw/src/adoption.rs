@@ -1,5 +1,6 @@
-//! Processes whose parents have ended: below this worker they become its children (prctl(2), `PR_SET_CHILD_SUBREAPER`; as the first
-//! process of a container it has them anyway), and it takes note of their ends. Else they would stay as zombies.
+//! Processes whose parents have ended: below this worker they become its children (prctl(2),
+//! `PR_SET_CHILD_SUBREAPER`; as the first process of a container it has them anyway), and it takes
+//! note of their ends. Else they would stay as zombies.
 
 use std::{
     collections::HashSet,

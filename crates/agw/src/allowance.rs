@@ -1,5 +1,6 @@
-//! The limit of open files (RLIMIT_NOFILE): it is raised as far as the slots need, and where that is not far enough there are fewer
-//! slots. Tasks get the soft limit that the worker was started with: programs that use select(2) rely on it.
+//! The limit of open files (RLIMIT_NOFILE): it is raised as far as the slots need, and where that
+//! is not far enough there are fewer slots. Tasks get the soft limit that the worker was started
+//! with: programs that use select(2) rely on it.
 
 use std::sync::OnceLock;
 
@@ -34,8 +35,8 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Raises the limit where that is needed for so many slots, and says what it allows. The error is for people: the
-    /// limit is too low for a single job.
+    /// Raises the limit where that is needed for so many slots, and says what it allows. The error
+    /// is for people: the limit is too low for a single job.
     pub(crate) fn claim(slots: u32) -> Result<Self, String> {
         let open = open_files();
         let limit = raised(needed(slots, open));
@@ -94,8 +95,9 @@ fn raised(wanted: u64) -> u64 {
     }
 }
 
-/// Gives a task that has just started the soft limit that the worker was started with. Nothing can be done in the child before
-/// its program starts without a slower way to start it; the limit matters only to programs that open many files.
+/// Gives a task that has just started the soft limit that the worker was started with. Nothing can
+/// be done in the child before its program starts without a slower way to start it; the limit
+/// matters only to programs that open many files.
 #[cfg(target_os = "linux")]
 pub(crate) fn restore(task: Pid) {
     if let Some(limit) = LIMIT_OF_TASKS.get() {

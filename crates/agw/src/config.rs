@@ -95,11 +95,12 @@ pub(crate) struct Config {
     /// Where output between tasks is spooled [default: the system's temporary directory]
     #[arg(long, env = "AGW_SPOOL_DIR", value_name = "DIR")]
     spool_dir: Option<PathBuf>,
-    /// Most bytes of the spool's disk that the output of a job may take; a job that takes more is ended, and fails
+    /// Most bytes of the spool's disk that the output of a job may take; a job that takes more is
+    /// ended, and fails
     #[arg(long, env = "AGW_SPOOL_QUOTA", value_name = "BYTES", default_value_t = 17_179_869_184)]
     pub(crate) spool_quota: u64,
-    /// Bytes of the spool's disk that are to stay free, at most a tenth of it: where less is, a job whose output takes more
-    /// than what is left is ended, and fails
+    /// Bytes of the spool's disk that are to stay free, at most a tenth of it: where less is, a job
+    /// whose output takes more than what is left is ended, and fails
     #[arg(long, env = "AGW_SPOOL_RESERVE", value_name = "BYTES", default_value_t = 1_073_741_824)]
     pub(crate) spool_reserve: u64,
     /// End at once when stdin ends: for whoever starts agw and holds the other end, and may be killed
@@ -195,7 +196,8 @@ fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
     Ok(WorkerId::new(format!("worker-{host}-{pid}"))?)
 }
 
-/// Another id where a default one is taken: a host of the same name has a worker with the same number of its process.
+/// Another id where a default one is taken: a host of the same name has a worker with the same
+/// number of its process.
 pub(crate) fn other_id(taken: &WorkerId, random: uuid::Uuid) -> Option<WorkerId> {
     let random = random.simple().to_string();
     WorkerId::new(format!("{taken}-{}", &random[..5])).ok()

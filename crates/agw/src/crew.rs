@@ -14,7 +14,7 @@ use agenix_protocol::{
 use tokio::{
     runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
-    time::{Instant, interval, sleep, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tracing::info;
 
@@ -151,8 +151,13 @@ impl Crew {
             if claims.is_idle() {
                 let room = self.room();
                 if room == 0 {
-                    // Nobody tells of the end of a shortage.
-                    let _looked_again = timeout(SHORTAGE_LOOK, self.has_room.notified()).await;
+                    let more = self.has_room.notified();
+                    if self.is_short() {
+                        // Nobody tells of the end of a shortage.
+                        let _looked_again = timeout(SHORTAGE_LOOK, more).await;
+                    } else {
+                        more.await;
+                    }
                     continue;
                 }
                 claims.ask(room);
@@ -168,7 +173,7 @@ impl Crew {
 
     /// How many more jobs may be claimed.
     fn room(&self) -> usize {
-        if self.workshop().shortage.is_current(Instant::now()) {
+        if self.is_short() {
             return 0;
         }
         locked(&self.jobs).slots.room().min(self.berths.available_permits())
@@ -186,16 +191,13 @@ impl Crew {
         }
     }
 
+    fn is_short(&self) -> bool {
+        self.workshop().shortage.is_current(Instant::now())
+    }
+
     /// When a shortage lasts although nothing runs here: why nothing can be started.
     pub(crate) async fn starved(&self) -> String {
-        let mut looks = interval(SHORTAGE_LOOK);
-        loop {
-            looks.tick().await;
-            let (workshop, jobs) = (self.workshop(), locked(&self.jobs).roster.count());
-            if let Some(reason) = workshop.shortage.lasting(jobs, Instant::now()) {
-                return reason;
-            }
-        }
+        self.workshop().shortage.lasts(|| locked(&self.jobs).roster.count()).await
     }
 
     fn seat(self: &Arc<Self>, claimed: Claimed) {

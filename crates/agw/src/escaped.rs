@@ -1,5 +1,6 @@
-//! What a task has started that has left its process group (setsid(2), a daemon's double fork): found by its parents, and where
-//! those have ended by a variable that it inherits. This needs Linux' /proc; elsewhere nothing is found.
+//! What a task has started that has left its process group (setsid(2), a daemon's double fork):
+//! found by its parents, and where those have ended by a variable that it inherits. This needs
+//! Linux' /proc; elsewhere nothing is found.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +21,8 @@ use rustix::{
 
 /// The variable that every task has, with a value of its own.
 pub(crate) const VARIABLE: &str = "AGW_RUN";
-/// Most processes of one task that are looked at: a task that starts more without end is not followed for ever.
+/// Most processes of one task that are looked at: a task that starts more without end is not
+/// followed for ever.
 const MOST: usize = 100_000;
 
 /// This run of the worker: numbers of processes are used again.
@@ -48,18 +50,20 @@ impl Mark {
     }
 }
 
-/// A process outside of its task's group. Its number is not used again as long as this is there to be asked.
+/// A process outside of its task's group. Its number is not used again as long as this is there to
+/// be asked.
 #[derive(Debug)]
 pub(crate) struct Escaped {
     pid: Pid,
     descriptor: OwnedFd,
 }
 
-/// Finds those of a task, besides `known`. `group` is the process group of the task and its first process.
-pub(crate) fn find(group: Pid, mark: &Mark, known: &[Escaped]) -> Vec<Escaped> {
+/// Finds those of a task that are outside of its `group`, besides `known`. `parent` is the task's
+/// first process, as long as its number cannot be that of another one.
+pub(crate) fn find(group: Pid, parent: Option<Pid>, mark: &Mark, known: &[Escaped]) -> Vec<Escaped> {
     let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| bears(pid, mark));
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
-    let roots = adopted.chain([group]).chain(known.iter().filter_map(|&pid| Pid::from_raw(pid)));
+    let roots = adopted.chain(parent).chain(known.iter().filter_map(|&pid| Pid::from_raw(pid)));
     let left_it = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|its| its != group);
     let new = family(roots.collect()).into_iter().filter_map(Pid::from_raw);
     new.filter(|pid| !known.contains(&pid.as_raw_pid())).filter(left_it).filter_map(Escaped::open).collect()

@@ -190,8 +190,8 @@ fn run(config: &Config) -> Result<End, Failure> {
     ended
 }
 
-/// What speaks with agq. The one thread for what may hang is made now and kept: tokio has no answer to a machine that has no
-/// thread for it later.
+/// What speaks with agq. The one thread for what may hang is made now and kept: tokio has no answer
+/// to a machine that has no thread for it later.
 fn runtime() -> std::io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().thread_keep_alive(KEPT_FOR).build()?;

@@ -114,7 +114,8 @@ pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, Templa
 
 /// Open files of a task that has ended: what it wrote.
 const FILES_OF_ENDED: u32 = 2;
-/// Open files of a task that runs: its process, what it writes, both ends of what moves its output on.
+/// Open files of a task that runs: its process, what it writes, both ends of what moves its output
+/// on.
 const FILES_OF_RUNNING: u32 = 4;
 /// Open files that starting a process takes besides.
 const FILES_OF_START: u32 = 5;

@@ -1,5 +1,5 @@
-//! One child process: started in a group of its own, waited for until its deadline, ended with its whole group and with what has
-//! left that.
+//! One child process: started in a group of its own, waited for until its deadline, ended with its
+//! whole group and with what has left that.
 
 use std::{
     io,
@@ -92,7 +92,7 @@ impl Process {
         if let Some(leader) = leader {
             allowance::restore(leader);
         }
-        let group = Group { leader, mark, escaped: Vec::new(), is_over: false };
+        let group = Group { leader, mark, escaped: Vec::new(), has_leader: true, is_over: false };
         Ok(Self { child, group, started: Instant::now(), timeout: command.timeout })
     }
 
@@ -105,13 +105,15 @@ impl Process {
         }
     }
 
-    /// Ends it: SIGTERM to its group and to what has left that, and SIGKILL after `grace` to what is left then. Those that its first
-    /// process has started have the grace, too, when that one has ended.
+    /// Ends it: SIGTERM to its group and to what has left that, and SIGKILL after `grace` to what
+    /// is left then. Those that its first process has started have the grace, too, when that one
+    /// has ended.
     pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
         let end = Instant::now() + grace;
         self.group.ask_to_end();
         let status = timeout_at(end, self.child.wait()).await;
         if status.is_ok() {
+            self.group.has_leader = false;
             let _grace_is_over = timeout_at(end, self.group.emptied()).await;
         }
         self.group.kill();
@@ -137,6 +139,8 @@ struct Group {
     leader: Option<Pid>,
     mark: Mark,
     escaped: Vec<Escaped>,
+    /// Whether its first process was not waited for: then its number is that of no other process.
+    has_leader: bool,
     /// Its number may belong to somebody else from now on.
     is_over: bool,
 }
@@ -166,7 +170,8 @@ impl Group {
 
     fn look_for_escaped(&mut self) {
         if let Some(leader) = self.leader {
-            let new = escaped::find(leader, &self.mark, &self.escaped);
+            let parent = self.leader.filter(|_| self.has_leader);
+            let new = escaped::find(leader, parent, &self.mark, &self.escaped);
             self.escaped.extend(new);
         }
     }
@@ -249,15 +254,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cleaning =
             "trap 'sleep 0.2; echo > cleaned; exit' TERM; echo > ready; while :; do sleep 0.02; done";
-        let mut process = start(dir.path(), &format!("({cleaning}) & trap 'exit 5' TERM; wait"));
+        let mut process = start(dir.path(), &format!("trap 'exit 5' TERM; ({cleaning}) & wait"));
         written(&dir.path().join("ready")).await;
         let ended = process.end_now(LONG).await.unwrap();
         assert_eq!(ended.exit_code(), 5);
         assert!(dir.path().join("cleaned").exists());
-        let mut process =
-            start(dir.path(), "(trap '' TERM; echo $$ > deaf; while :; do sleep 1; done) & wait");
-        written(&dir.path().join("deaf")).await;
-        assert_eq!(process.end_now(Duration::from_millis(50)).await.unwrap().signal(), Some(15), "no longer");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn those_that_do_not_end_in_the_grace_are_killed() {
+        adoption::begin();
+        let dir = tempfile::tempdir().unwrap();
+        let deaf = "sh -c 'trap : TERM; echo $$ > deaf; while :; do sleep 0.02; done'";
+        let mut process = start(dir.path(), &format!("{deaf} & wait"));
+        let pid = written(&dir.path().join("deaf")).await;
+        process.end_now(Duration::from_millis(50)).await.unwrap();
+        gone(&pid).await;
     }
 
     #[tokio::test]

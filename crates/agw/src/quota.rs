@@ -1,5 +1,5 @@
-//! How much of the disk the output of a job may take. A file has no bound of its own, so it is looked at as often as a program that
-//! writes as fast as it can makes necessary.
+//! How much of the disk the output of a job may take. A file has no bound of its own, so it is
+//! looked at as often as a program that writes as fast as it can makes necessary.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ pub(crate) enum Verdict {
 /// Bytes a second that no program writes faster than.
 const FASTEST: u64 = 4 << 30;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-/// The same where the job has written nothing yet, which it may do for long on a disk that others have filled.
+/// The same where the job has written nothing yet, which it may do for long on a disk that others
+/// have filled.
 const SHORTEST_WAIT_OF_EMPTY: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 

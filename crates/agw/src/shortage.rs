@@ -1,5 +1,5 @@
-//! A want of something that the operating system limits: open files, processes, memory, room in the spool. It is no fault of the
-//! job that meets it: the job waits until others have given some back.
+//! A want of something that the operating system limits: open files, processes, memory, room in the
+//! spool. It is no fault of the job that meets it: the job waits until others have given some back.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::io::Errno;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 /// The first wait; each is twice the one before.
@@ -17,6 +17,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// How long a shortage may last while no job runs: nobody here will give anything back.
 const LASTING: Duration = Duration::from_secs(30);
+/// How often it is looked whether it lasts.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long a shortage is taken to last after a start has failed.
 const CURRENT: Duration = Duration::from_secs(1);
 
@@ -26,7 +28,8 @@ pub(crate) fn is_one(error: &io::Error) -> bool {
     of_descriptors || matches!(errno(error), Some(Errno::AGAIN | Errno::NOSPC | Errno::DQUOT))
 }
 
-/// The same of files that are the user's: where there is no room for one, that is the user's to know.
+/// The same of files that are the user's: where there is no room for one, that is the user's to
+/// know.
 pub(crate) fn is_of_descriptors(error: &io::Error) -> bool {
     matches!(errno(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
@@ -71,8 +74,20 @@ impl Shortage {
         self.lock().failed.is_some_and(|(_, latest)| now.duration_since(latest) < CURRENT)
     }
 
-    /// Why nothing can be started, where that lasts although every job of the worker, of so many, waits.
-    pub(crate) fn lasting(&self, jobs: usize, now: Instant) -> Option<String> {
+    /// When a shortage lasts although every job of the worker waits, of which `jobs` says the
+    /// number: why nothing can be started.
+    pub(crate) async fn lasts(&self, jobs: impl Fn() -> usize) -> String {
+        loop {
+            if let Some(reason) = self.lasting(jobs(), Instant::now()) {
+                return reason;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Why nothing can be started, where that lasts although every job of the worker, of so many,
+    /// waits.
+    fn lasting(&self, jobs: usize, now: Instant) -> Option<String> {
         let state = self.lock();
         let (first, latest) = state.failed?;
         let lasts = now.duration_since(first) >= LASTING && now.duration_since(latest) < LASTING;

@@ -127,7 +127,8 @@ pub(crate) async fn run(
     Ok(results)
 }
 
-/// When the job takes more of the spool than it may: the task that wrote the most, and why it has to end.
+/// When the job takes more of the spool than it may: the task that wrote the most, and why it has
+/// to end.
 async fn exceeded(workshop: &Workshop, transcript: &Transcript) -> (u32, String) {
     loop {
         // A disk that does not say what is left has no bound.
@@ -334,5 +335,24 @@ async fn collect(
             kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
         }),
         duration_ms: u64::try_from(ended.after.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::Kept;
+
+    use super::append;
+
+    #[test]
+    fn a_line_is_kept_whole_behind_what_a_task_complained_of() {
+        let appended = |bytes: &[u8], total, most| {
+            let mut kept = Kept { bytes: bytes.to_vec(), total };
+            append(&mut kept, "ended\n", most);
+            (String::from_utf8(kept.bytes).unwrap(), kept.total)
+        };
+        assert_eq!(appended(b"", 0, 100), ("ended\n".into(), 6));
+        assert_eq!(appended(b"one", 3, 100), ("one\nended\n".into(), 10));
+        assert_eq!(appended(b"y\ny\ny\ny\n", 9000, 10), ("y\ny\nended\n".into(), 9000));
     }
 }

@@ -63,7 +63,8 @@ impl Transcript {
         (taken.iter().map(|(bytes, _)| bytes).sum(), most)
     }
 
-    /// Keeps so many bytes of each: the rest would stay on the disk as long as somebody follows the job.
+    /// Keeps so many bytes of each: the rest would stay on the disk as long as somebody follows the
+    /// job.
     pub(crate) fn cut(&self, most: u64) {
         for file in self.lock().iter().flat_map(|written| [&written.stdout, &written.stderr]).flatten() {
             if file.metadata().is_ok_and(|metadata| metadata.len() > most) {

@@ -1,8 +1,8 @@
-//! System calls for which there is no safe wrapper: whether anybody else has a file open, which descriptors the programs that this
-//! one starts inherit, and giving up the terminal.
+//! System calls for which there is no safe wrapper: whether anybody else has a file open, which
+//! descriptors the programs that this one starts inherit, and giving up the terminal.
 //!
-//! Whether anybody else has a file open, Linux knows: it gives a lease (fcntl(2), `F_SETLEASE`) for writing only to whoever alone has
-//! the file open. Elsewhere nobody can say, and the answer is no.
+//! Whether anybody else has a file open, Linux knows: it gives a lease (fcntl(2), `F_SETLEASE`) for
+//! writing only to whoever alone has the file open. Elsewhere nobody can say, and the answer is no.
 //!
 //! This is the one place of the project with `unsafe` in it.
 
@@ -17,11 +17,12 @@ pub fn is_alone(file: &File) -> bool {
     lease(file).is_ok()
 }
 
-/// Gives up the controlling terminal of this process, where it has one: children that are started from now on have none, and cannot be
-/// stopped by what they do to it. Signals that keys of the terminal send, as Ctrl-C does, still come, for these go to a process group.
+/// Gives up the controlling terminal of this process, where it has one: children that are started
+/// from now on have none, and cannot be stopped by what they do to it. Signals that keys of the
+/// terminal send, as Ctrl-C does, still come, for these go to a process group.
 ///
-/// A session leader cannot give its terminal up without losing these signals. There, SIGTTIN and SIGTTOU are ignored: what children
-/// read from the terminal fails, and what they write goes there.
+/// A session leader cannot give its terminal up without losing these signals. There, SIGTTIN and
+/// SIGTTOU are ignored: what children read from the terminal fails, and what they write goes there.
 ///
 /// # Errors
 ///
@@ -43,7 +44,8 @@ pub fn leave_terminal() -> io::Result<()> {
         }
         return Ok(());
     }
-    // SAFETY: the descriptor is open as long as `terminal` is there, and this request takes no argument.
+    // SAFETY: the descriptor is open as long as `terminal` is there, and this request takes no
+    // argument.
     let answer = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,4 +1,5 @@
-//! What the operating system limits for a worker and its tasks: open files, terminals, disks, and what tasks leave behind.
+//! What the operating system limits for a worker and its tasks: open files, terminals, disks, and
+//! what tasks leave behind.
 
 use std::{
     fs,
