@@ -53,6 +53,7 @@ async fn fetch(connection: &mut Connection, part: &mut Part) -> anyhow::Result<(
 /// What went wrong, and what to do next.
 fn advised(error: &ClientError) -> anyhow::Error {
     let advice = match error {
+        ClientError::Tls { help, .. } => help,
         ClientError::Unreachable { .. } => {
             "start it, or say where it is with --addr or AGQ_ADDR; while it is stopped, agq.redb and agq.journal can be copied, both together"
         }
