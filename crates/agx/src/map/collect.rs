@@ -29,6 +29,9 @@ use crate::{
 /// How many jobs are asked for at least and at most in one go.
 const FEWEST_AT_ONCE: usize = 64;
 const MOST_AT_ONCE: usize = 1024;
+/// Most bytes of results that come together, going by those before; and how many jobs are asked for however large those were.
+const MOST_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
+const FEWEST_OF_LARGE: usize = 4;
 /// How long jobs may take to end by themselves before they are ended: what has ended on a worker is on its way to agq.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long the next look is waited for at most, where the end may come at any moment.
@@ -92,6 +95,8 @@ pub(crate) struct State {
     /// Nothing more is sent.
     is_all_sent: bool,
     collected: Collected,
+    /// About how many bytes a result has, going by the latest.
+    result_bytes: usize,
     /// When no more jobs were to start, and when workers were asked last to give up what they have not started.
     ending_since: Option<Instant>,
     asked_at: Option<Instant>,
@@ -264,10 +269,9 @@ impl Collector<'_> {
 
     /// Takes the results that are there: jobs end in about the order of their inputs.
     async fn take(&mut self, status: &ActionStatus) -> Result<(), Failure> {
-        let running = usize::try_from(status.running).unwrap_or(MOST_AT_ONCE);
-        let width = (running * 2).clamp(FEWEST_AT_ONCE, MOST_AT_ONCE);
         let mut from = 0;
         while status.ended() > self.state.collected.taken() {
+            let width = width(status.running, self.state.result_bytes);
             let asked = self.state.left.range(from..).take(width);
             let asked: Vec<(u64, JobId)> =
                 asked.filter_map(|(&at, left)| Some((at, left.job_id.clone()?))).collect();
@@ -294,6 +298,8 @@ impl Collector<'_> {
     fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<(), Failure> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
+        let bytes = job.task_results.as_ref().map_or(0, |results| results.get().len());
+        self.state.result_bytes = (self.state.result_bytes / 2).max(bytes);
         let went_well = self.delivery.deliver(at, job, &left.input, self.line)?;
         let of = &mut self.state.collected;
         match job.status {
@@ -315,5 +321,23 @@ impl Collector<'_> {
     fn lose_all(&mut self) -> Result<(), Failure> {
         let all: Vec<u64> = self.state.left.keys().copied().collect();
         all.into_iter().try_for_each(|at| self.lose(at))
+    }
+}
+
+/// How many jobs are asked for together where so many run and results have about so many bytes.
+fn width(running: u64, result_bytes: usize) -> usize {
+    let running = usize::try_from(running).unwrap_or(MOST_AT_ONCE);
+    let by_bytes = MOST_BYTES_AT_ONCE / result_bytes.max(1);
+    running.saturating_mul(2).clamp(FEWEST_AT_ONCE, MOST_AT_ONCE).min(by_bytes.max(FEWEST_OF_LARGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::width;
+
+    #[test]
+    fn many_small_results_come_together_and_few_large_ones() {
+        assert_eq!([width(0, 0), width(100, 500), width(u64::MAX, 500)], [64, 200, 1024]);
+        assert_eq!([width(100, 1024 * 1024), width(100, 100 * 1024 * 1024)], [32, 4]);
     }
 }
