@@ -88,6 +88,9 @@ pub(crate) async fn list(house: &House) -> Result<Vec<Workflow>, CommandError> {
 /// Cancels a workflow and what of it is under way; as it is then.
 pub(crate) async fn cancel(house: &House, id: &str) -> Result<Workflow, CommandError> {
     let (now, workflow_id) = (house.clock.now(), id.to_owned());
+    if id.contains('\0') {
+        return Err(Rejection::WorkflowNotFound(workflow_id).into());
+    }
     let rule = move |known: Option<&str>| {
         let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
         let known = known.ok_or_else(|| Rejection::WorkflowNotFound(workflow_id.clone()))?;

@@ -66,6 +66,19 @@ fn errors_have_the_words_of_the_seed() {
 }
 
 #[test]
+fn a_nul_byte_in_a_name_or_an_id_is_refused() {
+    for line in ["JOBS.SEARCH WORKER a\0b", "WORKFLOW.CANCEL a\0b", "SCHEDULE.GET a\0b", "JOB.STATUS a\0b"] {
+        assert_eq!(
+            parse(line).unwrap_err(),
+            "ERR Invalid arguments: an argument contains a NUL byte",
+            "{line}"
+        );
+    }
+    // A value is any bytes.
+    assert!(parse("SET a\0b c\0d").is_ok());
+}
+
+#[test]
 fn a_listing_of_jobs_is_whole_where_it_does_not_say() {
     let listed = |line| match parse(line) {
         Ok(Request::JobList { status, slice, .. }) => (status.is_some(), slice.limit, slice.offset),
