@@ -20,7 +20,7 @@ use crate::{
     herald::tell_of_worker,
     house::{House, is_connection, node_of},
     keys,
-    store::{JobRule, Keep, Promise},
+    store::{JobRule, Keep, Promise, Unused},
     unseen::Watch,
 };
 
@@ -117,6 +117,10 @@ async fn make_round(house: &House, watch: &Watch) -> Result<(), CommandError> {
         house.pace.note(house.clock.now(), &house.store.totals().await?);
         forget_old_workflows(house).await?;
         house.store.forget_limits(house.clock.now()).await?;
+        let unused = house.store.unused(house.clock.now()).await?;
+        if unused != Unused::default() {
+            house.store.forget_unused(unused).await?;
+        }
     }
     for _step in 0..MAX_DUE_STEPS {
         if keys::expire(&*house.store, house.clock.now(), MAX_DUE).await? < MAX_DUE {

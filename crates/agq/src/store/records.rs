@@ -165,6 +165,15 @@ pub(crate) struct Keep {
     pub(crate) count: u64,
 }
 
+/// What is kept though nothing is left that it was for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Unused {
+    /// The numbers of lanes that have no jobs.
+    pub(crate) lanes: Vec<i32>,
+    /// The keys of limits that hold no job back, with what tells whether one was written since.
+    pub(crate) limits: Vec<(String, String)>,
+}
+
 /// How many jobs there are and were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Totals {
@@ -290,6 +299,15 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// Forgets limits that nobody uses any more: no job that is kept stands under them; how many.
     fn forget_limits(&self, _now: Timestamp) -> Answer<usize> {
         Box::pin(std::future::ready(Ok(0)))
+    }
+    /// What is kept though nothing is left that it was for, where that is not found by
+    /// [`forget_limits`](Self::forget_limits).
+    fn unused(&self, _now: Timestamp) -> Answer<Unused> {
+        Box::pin(std::future::ready(Ok(Unused::default())))
+    }
+    /// Removes that, as far as it is not used again by then.
+    fn forget_unused(&self, _unused: Unused) -> Answer<()> {
+        Box::pin(std::future::ready(Ok(())))
     }
     /// Applies a rule to a note.
     fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>>;

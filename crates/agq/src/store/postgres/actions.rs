@@ -1,6 +1,6 @@
 //! Writes on plans and actions, in a transaction.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
@@ -9,13 +9,13 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     capability::Needs,
-    job::{self, Job, NewJob, Outcome, Place, Terms},
+    job::{self, NewJob, Outcome, Place, Terms},
     plan,
     rejection::Rejection,
 };
 use sqlx::{Error, Row, query};
 
-use super::{batch::Batch, codec::encode, events, known::LaneKey, numbers};
+use super::{batch::Batch, codec::encode, events, known::LaneKey, locks::Checks, numbers};
 use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan, admission::admit};
 
 /// Actions with the plans that they are of: those that could be made, and turns for their jobs.
@@ -86,8 +86,14 @@ impl Batch<'_> {
             }
         }
         let now = new.action.created_at;
-        let admitted = match admit(&new.jobs, now, |job_id| self.job_alone(job_id), |key| self.first_of(key))?
-        {
+        let mut checks = Checks::default();
+        checks.add(&new.jobs);
+        // Nobody else adds such jobs until this is committed: their names are locked.
+        let firsts = self.firsts(&checks.kinds)?;
+        let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
+        let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
+        let job_of = |job_id: &JobId| Ok::<_, Error>(known.get(job_id).cloned());
+        let admitted = match admit(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))? {
             Ok(admitted) => admitted,
             Err(rejection) => return Ok(Err(rejection)),
         };
@@ -109,13 +115,6 @@ impl Batch<'_> {
             Added::New if !admitted.stands.is_empty() => Added::Stands(admitted.stands),
             other => other,
         }))
-    }
-
-    /// A job whose id nobody else takes until this is committed.
-    fn job_alone(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
-        let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
-        self.session.row(query(lock).bind(format!("job {job_id}")))?;
-        Ok(self.jobs(&[job_id.as_str()])?.remove(job_id))
     }
 
     /// Makes actions that are not there yet, of plans that are there and then stay until this is committed; which, and as many turns

@@ -1,6 +1,6 @@
 //! Writes of one transaction: what becomes of jobs is collected, and written together.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use agenix_protocol::{
     documents::Status,
@@ -42,6 +42,10 @@ pub(super) struct Batch<'b> {
     results: BTreeMap<JobId, String>,
     deltas: Deltas,
     pub(super) limits: Limits,
+    /// Whether ready jobs were locked that nobody here got, so that other nodes passed over them.
+    pub(super) has_left: bool,
+    /// How many rows were written into tables that keep them.
+    pub(super) grown_by: usize,
 }
 
 /// What became of a job since the last writing.
@@ -65,6 +69,8 @@ impl<'b> Batch<'b> {
             results: BTreeMap::new(),
             deltas: Deltas::default(),
             limits: Limits::default(),
+            has_left: false,
+            grown_by: 0,
         }
     }
 
@@ -165,6 +171,7 @@ impl<'b> Batch<'b> {
         for (_, Move { after, .. }) in self.moves.extract_if(.., |_, one| one.before.is_none()) {
             new.push(&after)?;
         }
+        self.grown_by += new.len();
         new.insert(self.session, std::mem::take(&mut self.inputs))
     }
 
@@ -182,6 +189,7 @@ impl<'b> Batch<'b> {
                 (true, true) => amended.push(&after)?,
             }
         }
+        self.grown_by += ended.len();
         revived.revive(self.session)?;
         amended.amend(self.session)?;
         let results = std::mem::take(&mut self.results);
@@ -194,6 +202,13 @@ impl<'b> Batch<'b> {
     pub(super) fn totals(&self) -> Result<Totals, Error> {
         let row = self.session.row(query(super::reads::TOTALS))?;
         row.as_ref().map_or(Ok(Totals::default()), super::reads::totals_of)
+    }
+
+    /// Those of some actions that are there. Nobody else writes them until this is committed.
+    pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>, Error> {
+        let sql = "SELECT record FROM agq.actions WHERE action_id = ANY ($1) ORDER BY action_id FOR UPDATE";
+        let rows = self.session.rows(query(sql).bind(ids.iter().copied().collect::<Vec<_>>()))?;
+        rows.iter().map(|row| decode(row.try_get(0)?)).collect()
     }
 
     /// An action, which nobody else writes until this is committed.

@@ -48,7 +48,7 @@ impl PostgresStore {
         let settings = Settings { listens: false, term: Duration::from_secs(3600), ..Settings::default() };
         let store = Self::open(url, settings).await?;
         let sql = "TRUNCATE agq.plans, agq.actions, agq.tallies, agq.totals, agq.lanes, agq.paused, agq.jobs, agq.ended, \
-             agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader RESTART IDENTITY; \
+             agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader, agq.notes, agq.lane_counts RESTART IDENTITY; \
              ALTER SEQUENCE agq.turns RESTART; ALTER SEQUENCE agq.key_numbers RESTART";
         sqlx::raw_sql(sql).execute(&store.pool).await?;
         store.nodes.show().await?;

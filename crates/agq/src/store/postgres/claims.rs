@@ -1,6 +1,6 @@
 //! Jobs in a transaction: what rules make of them, and who gets which.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
@@ -9,7 +9,12 @@ use agenix_rules::{
 };
 use sqlx::{Error, Row, query};
 
-use super::{batch::Batch, codec::decode, notes::put, numbers};
+use super::{
+    batch::Batch,
+    codec::{decode, or_pass_over},
+    notes::put,
+    numbers,
+};
 use crate::store::{
     Change, Claim, Claimant, JobRule, NoteKind, Ruled,
     admission::{check_only, revived},
@@ -33,20 +38,30 @@ pub(super) struct Decision {
 /// A ready job that nobody else can take until this is committed.
 struct Candidate {
     job: Job,
-    input: Option<String>,
-    plan: Option<String>,
+    has_plan: bool,
+    /// Its input and its plan, where they were read with it.
+    texts: Option<(String, String)>,
 }
 
 /// The first jobs of each lane, locked. Jobs that another node takes at this moment are passed over, and no queue that is paused
 /// gives any. A lane costs a look at the index and as many rows as are asked for: what belongs to a job is looked up job by job, for
 /// a plan that is made once does not know how few they are, and would join with all there is.
 pub(super) const CANDIDATES: &str = "SELECT c.lane, c.record, \
-         (SELECT json FROM agq.inputs WHERE job_id = c.job_id) AS input, \
-         (SELECT json FROM agq.plans WHERE plan_id = c.plan_id) AS plan FROM unnest($1::integer[]) AS w (lane) \
+         EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan, \
+         CASE WHEN $3 THEN (SELECT json FROM agq.inputs WHERE job_id = c.job_id) END AS input, \
+         CASE WHEN $3 THEN (SELECT json FROM agq.plans WHERE plan_id = c.plan_id) END AS plan FROM unnest($1::integer[]) AS w (lane) \
      JOIN agq.lanes AS l ON l.lane = w.lane AND NOT EXISTS (SELECT FROM agq.paused WHERE paused.queue = l.queue) \
      CROSS JOIN LATERAL (SELECT j.lane, j.rank, j.turn, j.job_id, j.plan_id, j.record FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND j.is_ready ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \
      ORDER BY c.lane, c.rank, c.turn";
+/// The inputs of jobs and the plans, each once, of claims.
+const TEXTS: &str = "SELECT job_id, json, true FROM agq.inputs WHERE job_id = ANY ($1) \
+     UNION ALL SELECT plan_id, json, false FROM agq.plans WHERE plan_id = ANY ($2)";
+/// Up to so many candidates are read with their inputs and plans, which saves a round. Of more,
+/// which may be large, only what is given to somebody is read.
+const MOST_WITH_TEXTS: usize = 4;
+/// Up to so many lanes are looked into without asking first which of them have ready jobs.
+const FEW_LANES: usize = 16;
 
 type Lanes = BTreeMap<i32, VecDeque<Candidate>>;
 
@@ -115,18 +130,10 @@ impl Batch<'_> {
     fn claim_in_known_lanes(&mut self, all: &[Wanting<'_>]) -> Result<Vec<Option<Claim>>, Error> {
         self.write_claimable()?;
         let takers = self.takers(all)?;
-        let mut wanted: BTreeSet<i32> = BTreeSet::new();
-        let claimants = all.iter().map(|wanting| wanting.claimant);
-        for claimant in claimants.filter(|claimant| takers.contains(&*claimant.holder)) {
-            for queue in &*claimant.queues {
-                wanted.extend(self.known.lanes_for(queue, &claimant.abilities));
-            }
-        }
-        self.limits.settle(self.session)?;
-        let limits: Vec<String> =
-            wanted.iter().filter_map(|lane| self.known.limit_of(*lane)).map(str::to_owned).collect();
-        self.limits.hold(self.session, limits.into_iter())?;
-        let mut lanes = self.candidates(wanted.into_iter().collect(), all.len())?;
+        let wanted = self.wanted(all, &takers)?;
+        let now = all.iter().map(|wanting| wanting.now).max().unwrap_or_default();
+        let open = self.open_lanes(wanted, now)?;
+        let mut lanes = self.candidates(&open, all.len())?;
         let mut claims = Vec::with_capacity(all.len());
         let mut again = Vec::new();
         for &Wanting { claimant, now, start_timeout_ms } in all {
@@ -142,7 +149,7 @@ impl Batch<'_> {
                     again.push(job.job_id.to_string());
                 }
                 self.put_job(Some(&candidate.job), &job);
-                let (input, plan) = (candidate.input.unwrap_or_default(), candidate.plan.unwrap_or_default());
+                let (input, plan) = candidate.texts.unwrap_or_default();
                 Claim { job, queue, input, plan }
             }));
         }
@@ -150,7 +157,76 @@ impl Batch<'_> {
             // What an earlier attempt left is not the result of this one.
             self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(again))?;
         }
+        self.add_texts(&mut claims)?;
+        self.note_left(&claims, &lanes, now);
         Ok(claims)
+    }
+
+    /// The lanes to look for jobs in.
+    fn wanted(&mut self, all: &[Wanting<'_>], takers: &BTreeSet<&str>) -> Result<BTreeSet<i32>, Error> {
+        let claimants = || {
+            let all = all.iter().map(|wanting| wanting.claimant);
+            all.filter(|claimant| takers.contains(&*claimant.holder))
+        };
+        let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
+        let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.known.of_queue(queue)).collect();
+        if lanes.len() > FEW_LANES || lanes.iter().any(|lane| self.known.limit_of(*lane).is_some()) {
+            // Most of them may have had jobs once and have none now. And of a limit under which no
+            // job waits nobody need be kept.
+            lanes = self.known.ready(self.session)?;
+        }
+        let is_wanted = |lane: &i32| {
+            claimants().any(|claimant| {
+                claimant.queues.iter().any(|queue| self.known.is_for(*lane, queue, &claimant.abilities))
+            })
+        };
+        lanes.retain(is_wanted);
+        Ok(lanes)
+    }
+
+    /// Takes the limits of lanes; the lanes whose jobs may begin.
+    fn open_lanes(&mut self, lanes: BTreeSet<i32>, now: Timestamp) -> Result<Vec<i32>, Error> {
+        self.limits.settle(self.session)?;
+        let limits = lanes.iter().filter_map(|lane| self.known.limit_of(*lane)).map(str::to_owned);
+        self.limits.hold_free(self.session, limits.collect())?;
+        let may_begin =
+            |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
+        Ok(lanes.into_iter().filter(may_begin).collect())
+    }
+
+    /// Reads the inputs and plans of claims that are without them.
+    fn add_texts(&self, claims: &mut [Option<Claim>]) -> Result<(), Error> {
+        let mut claims: Vec<&mut Claim> =
+            claims.iter_mut().flatten().filter(|claim| claim.plan.is_empty()).collect();
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let jobs: Vec<String> = claims.iter().map(|claim| claim.job.job_id.to_string()).collect();
+        let plans: BTreeSet<String> = claims.iter().map(|claim| claim.job.plan_id.to_string()).collect();
+        let plans: Vec<String> = plans.into_iter().collect();
+        let (mut inputs, mut documents) = (HashMap::new(), HashMap::new());
+        for row in self.session.rows(query(TEXTS).bind(jobs).bind(plans))? {
+            let (id, json): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            if row.try_get(2)? {
+                inputs.insert(id, json)
+            } else {
+                documents.insert(id, json)
+            };
+        }
+        for claim in &mut claims {
+            claim.input = inputs.remove(claim.job.job_id.as_str()).unwrap_or_default();
+            claim.plan = documents.get(claim.job.plan_id.as_str()).cloned().unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Other nodes pass over what is locked here. Where something of it is left, they are told that
+    /// they may look again; not where nothing was taken, or two nodes would tell each other for ever.
+    fn note_left(&mut self, claims: &[Option<Claim>], lanes: &Lanes, now: Timestamp) {
+        let may_begin =
+            |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
+        let is_left = lanes.iter().any(|(lane, left)| !left.is_empty() && may_begin(lane));
+        self.has_left |= is_left && claims.iter().any(Option::is_some);
     }
 
     /// The holders that take jobs: what a claimant is was looked at when it came, and it may have waited since.
@@ -158,28 +234,45 @@ impl Batch<'_> {
         let mut takers: BTreeSet<&str> = all.iter().map(|wanting| &*wanting.claimant.holder).collect();
         let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
         for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
-            let worker: Worker = decode(row.try_get("record")?)?;
-            if !worker.may_claim() {
-                takers.remove(worker.worker_id.as_str());
+            let worker: Option<Worker> = or_pass_over(decode(row.try_get("record")?));
+            if !worker.is_some_and(|worker| worker.may_claim()) {
+                takers.remove(row.try_get::<&str, _>("worker_id")?);
             }
         }
         Ok(takers)
     }
 
-    fn candidates(&self, lanes: Vec<i32>, of_each: usize) -> Result<Lanes, Error> {
-        let mut found = Lanes::new();
+    fn candidates(&self, lanes: &[i32], of_each: usize) -> Result<Lanes, Error> {
         if lanes.is_empty() {
-            return Ok(found);
+            return Ok(Lanes::new());
         }
-        for row in self.session.rows(query(CANDIDATES).bind(lanes).bind(numbers::limit(of_each)))? {
-            let candidate = Candidate {
-                job: decode(row.try_get("record")?)?,
-                input: row.try_get("input")?,
-                plan: row.try_get("plan")?,
-            };
-            found.entry(row.try_get("lane")?).or_default().push_back(candidate);
+        let has_texts = lanes.len() * of_each <= MOST_WITH_TEXTS;
+        // Those that cannot be read do not stand in the way of what comes behind them.
+        let mut most_unreadable = 0;
+        loop {
+            let limit = numbers::limit(of_each + most_unreadable);
+            let sql = query(CANDIDATES).bind(lanes).bind(limit).bind(has_texts);
+            let rows = self.session.rows(sql)?;
+            let mut found = Lanes::new();
+            let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
+            for row in rows {
+                let lane = row.try_get("lane")?;
+                let Some(job) = or_pass_over(decode(row.try_get("record")?)) else {
+                    *unreadable.entry(lane).or_default() += 1;
+                    continue;
+                };
+                let (input, plan): (Option<String>, Option<String>) =
+                    (row.try_get("input")?, row.try_get("plan")?);
+                let texts = has_texts.then(|| (input.unwrap_or_default(), plan.unwrap_or_default()));
+                let candidate = Candidate { job, has_plan: row.try_get("has_plan")?, texts };
+                found.entry(lane).or_default().push_back(candidate);
+            }
+            let unreadable = unreadable.into_values().max().unwrap_or_default();
+            if unreadable <= most_unreadable {
+                return Ok(found);
+            }
+            most_unreadable = unreadable;
         }
-        Ok(found)
     }
 
     /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
@@ -190,22 +283,21 @@ impl Batch<'_> {
         now: Timestamp,
     ) -> Option<(String, Candidate)> {
         for queue in &*claimant.queues {
-            let own = self.known.lanes_for(queue, &claimant.abilities);
             loop {
-                let turn = |lane: &i32| {
-                    let first = lanes.get(lane)?.front()?;
+                let turn = |(lane, waiting): (&i32, &VecDeque<Candidate>)| {
+                    let first = waiting.front()?;
+                    self.known.is_for(*lane, queue, &claimant.abilities).then_some(())?;
+                    let limit = self.known.limit_of(*lane);
+                    limit.is_none_or(|key| self.limits.admits(key, now)).then_some(())?;
                     Some((numbers::rank(&first.job), first.job.seq, *lane))
                 };
-                let may_begin =
-                    |lane: &&i32| self.known.limit_of(**lane).is_none_or(|key| self.limits.admits(key, now));
-                let next = own.iter().filter(may_begin).filter_map(turn).min();
-                let Some((_, _, lane)) = next else { break };
+                let Some((_, _, lane)) = lanes.iter().filter_map(turn).min() else { break };
                 let Some(candidate) = lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
                 if let Some(late) = job::expired(&candidate.job, now) {
                     self.put_job(Some(&candidate.job), &late);
                     continue;
                 }
-                if candidate.plan.is_some() {
+                if candidate.has_plan {
                     return Some((queue.clone(), candidate));
                 }
                 // Its plan was deleted between its retry's check and this.

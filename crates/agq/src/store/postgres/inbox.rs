@@ -1,14 +1,18 @@
 //! Where writes wait for the writer, in the order in which they were handed in.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use agenix_protocol::time::Timestamp;
 use sqlx::Error;
 use tokio::sync::oneshot;
 
-use super::{batch::Batch, claims::Decision};
+use super::{batch::Batch, claims::Decision, notes::note_name};
 use crate::store::{
-    Added, Answer, Change, Claim, Claimant, NewAction, Promise, Ruled, StoreError, count_hand_in,
+    Added, Answer, Change, Claim, Claimant, NewAction, NoteKind, NoteRule, Promise, Ruled, StoreError,
+    count_hand_in,
 };
 
 /// Who waits for an outcome.
@@ -18,6 +22,8 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 pub(super) struct Write {
     pub(super) promise: Promise,
     pub(super) work: Work,
+    /// How many bytes go to the database with it, about.
+    bytes: usize,
 }
 
 /// What is to be done.
@@ -76,12 +82,15 @@ pub(super) trait Other: Send {
     fn answer(self: Box<Self>, fate: Result<(), StoreError>);
     /// Whether it is about users' keys.
     fn is_on_keys(&self) -> bool;
+    /// The name that it locks first, where it does.
+    fn name(&self) -> Option<&str>;
 }
 
 struct Task<T, F> {
     work: F,
     pending: Pending<T>,
     is_on_keys: bool,
+    name: Option<String>,
 }
 
 impl<T, F> Other for Task<T, F>
@@ -101,9 +110,18 @@ where
     fn is_on_keys(&self) -> bool {
         self.is_on_keys
     }
+
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
 }
 
 impl Write {
+    /// Whether it is about users' keys.
+    pub(super) fn is_on_keys(&self) -> bool {
+        matches!(&self.work, Work::Other(other) if other.is_on_keys())
+    }
+
     pub(super) fn answer(self, fate: Result<(), StoreError>) {
         match self.work {
             Work::Decide(deciding) => deciding.pending.answer(fate),
@@ -132,12 +150,29 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything that waits, at most so much, in its order, as soon as there is something; `None` when nothing comes any more.
-    pub(super) fn take(&self, most: usize) -> Option<Vec<Write>> {
+    /// What waits, in its order, as soon as there is something: at most so many writes, and more
+    /// than one only as long as they have at most so many bytes together. Nothing, where nothing
+    /// has come for a while that is to be waited for; `None` when nothing comes any more.
+    pub(super) fn take(&self, most: usize, bytes: usize, pause: Option<Duration>) -> Option<Vec<Write>> {
         let idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
-        let mut state = self.called.wait_while(self.locked(), idle).unwrap_or_else(PoisonError::into_inner);
-        let most = most.min(state.waiting.len());
-        Some(state.waiting.drain(..most).collect::<Vec<_>>()).filter(|taken| !taken.is_empty())
+        let state = self.locked();
+        let mut state = match pause {
+            None => self.called.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
+            Some(pause) => {
+                let waited = self.called.wait_timeout_while(state, pause, idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        if state.waiting.is_empty() {
+            return (!state.is_closed).then(Vec::new);
+        }
+        let mut sum = 0;
+        let fits = |write: &&Write| {
+            sum += write.bytes;
+            sum <= bytes
+        };
+        let count = state.waiting.iter().take(most).take_while(fits).count().max(1);
+        Some(state.waiting.drain(..count).collect())
     }
 }
 
@@ -147,17 +182,19 @@ pub(super) struct Inbox(pub(super) Arc<Queue>);
 impl Inbox {
     pub(super) fn decide(&self, promise: Promise, decision: Decision) -> Answer<Ruled<Option<Change>>> {
         let (pending, answer) = Pending::new();
-        self.hand_in(promise, Work::Decide(Box::new(Deciding { decision, pending })), answer)
+        let bytes = decision.results.as_ref().map_or(0, String::len);
+        self.hand_in(promise, Work::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
     }
 
     pub(super) fn claim(&self, claiming: Claiming) -> Answer<Vec<Option<Claim>>> {
         let (pending, answer) = Pending::new();
-        self.hand_in(Promise::Visible, Work::Claim(claiming, pending), answer)
+        self.hand_in(Promise::Visible, Work::Claim(claiming, pending), 0, answer)
     }
 
     pub(super) fn add(&self, new: NewAction) -> Answer<Ruled<Added>> {
         let (pending, answer) = Pending::new();
-        self.hand_in(Promise::Durable, Work::Add(Box::new(Adding { new, pending })), answer)
+        let bytes = new.jobs.iter().map(|job| job.input.len()).sum();
+        self.hand_in(Promise::Durable, Work::Add(Box::new(Adding { new, pending })), bytes, answer)
     }
 
     pub(super) fn write<T: Send + 'static>(
@@ -166,7 +203,17 @@ impl Inbox {
         work: impl Fn(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Answer<T> {
         let (pending, answer) = Pending::new();
-        self.hand_in(promise, Work::Other(Box::new(Task { work, pending, is_on_keys: false })), answer)
+        let task = Task { work, pending, is_on_keys: false, name: None };
+        self.hand_in(promise, Work::Other(Box::new(task)), 0, answer)
+    }
+
+    pub(super) fn decide_note(&self, kind: NoteKind, id: String, rule: NoteRule) -> Answer<Ruled<()>> {
+        let (pending, answer) = Pending::new();
+        // Of two nodes that look for a note that is not there, one comes after the other.
+        let name = Some(note_name(kind, &id));
+        let work = move |batch: &mut Batch<'_>| batch.decide_note(kind, &id, &rule);
+        let task = Task { work, pending, is_on_keys: false, name };
+        self.hand_in(Promise::Durable, Work::Other(Box::new(task)), 0, answer)
     }
 
     pub(super) fn change_keys(
@@ -174,11 +221,8 @@ impl Inbox {
         work: impl Fn(&mut Batch<'_>) -> Result<(), Error> + Send + 'static,
     ) -> Answer<()> {
         let (pending, answer) = Pending::new();
-        self.hand_in(
-            Promise::Durable,
-            Work::Other(Box::new(Task { work, pending, is_on_keys: true })),
-            answer,
-        )
+        let task = Task { work, pending, is_on_keys: true, name: None };
+        self.hand_in(Promise::Durable, Work::Other(Box::new(task)), 0, answer)
     }
 
     /// Its place in the order is taken before this returns.
@@ -186,9 +230,10 @@ impl Inbox {
         &self,
         promise: Promise,
         work: Work,
+        bytes: usize,
         answer: oneshot::Receiver<Result<T, StoreError>>,
     ) -> Answer<T> {
-        self.0.locked().waiting.push(Write { promise, work });
+        self.0.locked().waiting.push(Write { promise, work, bytes });
         count_hand_in();
         self.0.called.notify_one();
         Box::pin(async move { answer.await.map_err(|_| StoreError("the store has stopped".into()))? })
@@ -199,5 +244,49 @@ impl Drop for Inbox {
     fn drop(&mut self) {
         self.0.locked().is_closed = true;
         self.0.called.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use agenix_protocol::ids::JobId;
+    use agenix_rules::job::Outcome;
+
+    use super::{Inbox, Queue};
+    use crate::store::{Promise, postgres::claims::Decision};
+
+    /// Hands in a report with so many bytes of results.
+    fn report(inbox: &Inbox, bytes: usize) {
+        let job_id = JobId::new("a-0").unwrap();
+        let results = Some("x".repeat(bytes));
+        let decision = Decision { job_id, results, rule: Box::new(|_| Ok(Outcome::Unchanged)) };
+        drop(inbox.decide(Promise::Durable, decision));
+    }
+
+    #[test]
+    fn a_batch_is_bounded_by_its_bytes_and_by_its_writes() {
+        let queue = Arc::new(Queue::default());
+        let inbox = Inbox(Arc::clone(&queue));
+        for bytes in [60, 30, 20, 500, 0, 0] {
+            report(&inbox, bytes);
+        }
+        let sizes: Vec<usize> =
+            std::iter::from_fn(|| queue.take(2, 100, Some(Duration::ZERO)).map(|taken| taken.len()))
+                .take(5)
+                .collect();
+        // What is larger than all of it goes alone; nothing is left out.
+        assert_eq!(sizes, [2, 1, 1, 2, 0]);
+    }
+
+    #[test]
+    fn whoever_has_something_late_does_not_wait_for_ever() {
+        let queue = Arc::new(Queue::default());
+        let inbox = Inbox(Arc::clone(&queue));
+        assert!(queue.take(2, 100, Some(Duration::ZERO)).is_some_and(|taken| taken.is_empty()));
+        drop(inbox);
+        assert!(queue.take(2, 100, Some(Duration::ZERO)).is_none());
+        assert!(queue.take(2, 100, None).is_none());
     }
 }

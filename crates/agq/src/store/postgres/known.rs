@@ -1,7 +1,7 @@
-//! What a node knows by heart: the lanes, which are never changed once they are there.
+//! What a node knows by heart: the lanes, which are never changed as long as they are there.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     time::{Duration, Instant},
 };
 
@@ -10,11 +10,23 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 
 use super::{
     codec::{decode, encode},
+    numbers,
     session::Session,
 };
 
 /// After so long other nodes may have made lanes whose jobs should come first.
 const OLD: Duration = Duration::from_millis(250);
+/// For so long lanes are known by heart. Those that are there are learned again after it, those that
+/// were forgotten are not.
+const STALE: Duration = Duration::from_secs(600);
+
+/// The lanes that have ready jobs: one step in the index for each of them, however many other lanes
+/// there are and however many jobs wait.
+pub(super) const READY_LANES: &str = "WITH RECURSIVE ready (lane) AS (\
+         (SELECT lane FROM agq.jobs WHERE is_ready ORDER BY lane LIMIT 1) \
+         UNION ALL SELECT (SELECT j.lane FROM agq.jobs AS j WHERE j.is_ready AND j.lane > r.lane ORDER BY j.lane LIMIT 1) \
+         FROM ready AS r WHERE r.lane IS NOT NULL) \
+     SELECT lane FROM ready WHERE lane IS NOT NULL";
 
 /// What makes a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -27,41 +39,70 @@ pub(super) struct LaneKey {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     lanes: HashMap<i32, LaneKey>,
+    numbers: HashMap<LaneKey, i32>,
+    of_queues: HashMap<String, BTreeSet<i32>>,
     /// Whether other nodes take jobs, too.
     pub(super) has_company: bool,
+    begun_at: Option<Instant>,
     learned_at: Option<Instant>,
 }
 
 impl Known {
-    /// Learns of lanes that were made, where it has not for a while.
+    /// Learns of lanes that have ready jobs, where it has not for a while.
     pub(super) fn refresh(&mut self, session: &Session) -> Result<(), Error> {
+        if self.begun_at.is_some_and(|at| at.elapsed() > STALE) {
+            self.forget();
+        }
         if self.learned_at.is_none_or(|at| at.elapsed() > OLD) {
             self.learn(session)?;
         }
         Ok(())
     }
 
-    /// Learns of lanes that were made; whether there are any.
+    /// Forgets all lanes. Those that are of use are learned again.
+    pub(super) fn forget(&mut self) {
+        *self = Self { has_company: self.has_company, ..Self::default() };
+    }
+
+    /// Learns of lanes that have ready jobs; whether there are any that were not known.
     pub(super) fn learn(&mut self, session: &Session) -> Result<bool, Error> {
         let before = self.lanes.len();
-        let numbers: Vec<i32> = self.lanes.keys().copied().collect();
-        let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane <> ALL ($1)").bind(numbers);
-        for row in session.rows(sql)? {
-            let (number, key) = lane_of(&row)?;
-            self.lanes.insert(number, key);
-        }
-        self.learned_at = Some(Instant::now());
+        self.ready(session)?;
         Ok(self.lanes.len() > before)
     }
 
-    /// The number of a lane, which is made where it is new.
+    /// The lanes that have ready jobs, all of which are known then.
+    pub(super) fn ready(&mut self, session: &Session) -> Result<BTreeSet<i32>, Error> {
+        let rows = session.rows(query(READY_LANES))?;
+        let ready = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i32>, Error>>()?;
+        let unknown: Vec<i32> = ready.iter().copied().filter(|lane| !self.lanes.contains_key(lane)).collect();
+        if !unknown.is_empty() {
+            let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane = ANY ($1)").bind(unknown);
+            for row in session.rows(sql)? {
+                let (number, key) = lane_of(&row)?;
+                self.know(number, key);
+            }
+        }
+        self.learned_at = Some(Instant::now());
+        Ok(ready)
+    }
+
+    fn know(&mut self, number: i32, key: LaneKey) {
+        self.begun_at.get_or_insert_with(Instant::now);
+        self.of_queues.entry(key.queue.clone()).or_default().insert(number);
+        self.numbers.insert(key.clone(), number);
+        self.lanes.insert(number, key);
+    }
+
+    /// The number of a lane, which is made where it is new. A transaction that is rolled back has to
+    /// forget all that is known.
     pub(super) fn number(&mut self, session: &Session, key: &LaneKey) -> Result<u32, Error> {
-        if let Some((number, _)) = self.lanes.iter().find(|(_, known)| *known == key) {
+        if let Some(number) = self.numbers.get(key) {
             return Ok(number.cast_unsigned());
         }
-        // It is learned with the next claim: this may be rolled back.
-        self.learned_at = None;
-        make(session, key)
+        let number = make(session, key)?;
+        self.know(numbers::lane(number), key.clone());
+        Ok(number)
     }
 
     /// The key of the limit that the jobs of a lane stand under.
@@ -69,22 +110,36 @@ impl Known {
         self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
     }
 
-    /// The lanes of a queue whose jobs someone with these abilities can run.
-    pub(super) fn lanes_for(&self, queue: &str, abilities: &Abilities) -> Vec<i32> {
-        let is_for = |key: &LaneKey| key.queue == queue && abilities.cover(&key.needs);
-        self.lanes.iter().filter(|(_, key)| is_for(key)).map(|(number, _)| *number).collect()
+    /// Whether a lane is one of a queue, and someone with these abilities can run its jobs.
+    pub(super) fn is_for(&self, lane: i32, queue: &str, abilities: &Abilities) -> bool {
+        self.lanes.get(&lane).is_some_and(|key| key.queue == queue && abilities.cover(&key.needs))
+    }
+
+    /// The known lanes of a queue.
+    pub(super) fn of_queue(&self, queue: &str) -> impl Iterator<Item = i32> {
+        self.of_queues.get(queue).into_iter().flatten().copied()
     }
 }
 
 /// Makes a lane where it is new; its number.
 pub(super) fn make(session: &Session, key: &LaneKey) -> Result<u32, Error> {
     let needs = encode(&key.needs)?;
+    // An insertion takes a number also where it finds the lane. So does one that meets the number of
+    // an old lane, once all numbers have been used: the next one may be free.
+    let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND sha256(needs) = sha256($2) AND needs = $2";
     let made = "INSERT INTO agq.lanes (queue, needs) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    session.run(query(made).bind(&key.queue).bind(&needs))?;
-    let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND needs = $2";
-    let row = session.row(query(sought).bind(&key.queue).bind(&needs))?.ok_or(Error::RowNotFound)?;
-    row.try_get::<i32, _>(0).map(i32::cast_unsigned)
+    for _try in 0..MOST_NUMBERS_TRIED {
+        let found = session.row(query(sought).bind(&key.queue).bind(&needs))?;
+        if let Some(row) = found {
+            return row.try_get::<i32, _>(0).map(i32::cast_unsigned);
+        }
+        session.run(query(made).bind(&key.queue).bind(&needs))?;
+    }
+    Err(Error::RowNotFound)
 }
+
+/// How many numbers are tried for a new lane.
+const MOST_NUMBERS_TRIED: usize = 100;
 
 /// A row of lane, queue and needs.
 pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {

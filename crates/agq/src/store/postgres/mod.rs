@@ -2,7 +2,10 @@
 //!
 //! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
-//! `access` opens connections, a `line` is one for a purpose of its own, and `faults` says which of them are of no use any more. `schema` makes the tables, `known` remembers the lanes, `seen` workers and plans. `nodes` says who else is there, and `relay` what happens at them; it tells
+//! `access` opens connections, a `line` is one for a purpose of its own, and `faults` says which of them are of no use any more.
+//! `locks` says what a transaction waits for first, `late` keeps what cannot have its locks yet, `together` and `failure` are the
+//! writer's, and `growth` looks after the plans of statements. `forgetting` and `pruning` remove what nobody needs. `schema` makes
+//! the tables, `known` remembers the lanes, `seen` workers and plans. `nodes` says who else is there, and `relay` what happens at them; it tells
 //! others the `events`, too. `portable` makes of it what any store can read.
 
 mod access;
@@ -13,11 +16,16 @@ mod by_hand;
 mod claims;
 mod codec;
 mod events;
+mod failure;
 mod faults;
+mod forgetting;
+mod growth;
 mod inbox;
 mod keyspace;
 mod known;
+mod late;
 mod line;
+mod locks;
 mod nodes;
 mod notes;
 mod numbers;
@@ -34,6 +42,7 @@ mod seen;
 mod session;
 #[cfg(test)]
 mod tests;
+mod together;
 mod workers;
 mod writer;
 
@@ -48,7 +57,7 @@ use agenix_rules::worker::Worker;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::ready;
-use sqlx::{Error, PgPool, postgres::PgConnectOptions};
+use sqlx::{Error, PgConnection, PgPool, postgres::PgConnectOptions};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -59,8 +68,10 @@ use self::{
     access::Access,
     batch::Batch,
     faults::explained,
+    growth::Growth,
     inbox::{Inbox, Queue},
     known::Known,
+    late::Late,
     nodes::Nodes,
     pulse::Pulse,
     relay::{Notice, Relay},
@@ -167,10 +178,24 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
         );
     }
     let mut connection = access.connect().await.map_err(|error| explained(&error)).with_context(failed)?;
+    check_encoding(&mut connection, place).await?;
     match schema::migrate(&mut connection).await {
         Ok(()) => Ok(()),
         Err(error) => bail!("cannot bring the database {place} up to date: {}", schema::said(&error)),
     }
+}
+
+/// Refuses a database that cannot keep all texts that there are.
+async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::Result<()> {
+    let encoding = schema::encoding(connection).await.map_err(|error| explained(&error));
+    let encoding = encoding.with_context(|| format!("cannot use the database {place}"))?;
+    if encoding != "UTF8" {
+        bail!(
+            "cannot use the database {place}: it keeps text as {encoding}, which does not have all characters. \
+             Make another one: createdb --encoding=UTF8 --template=template0 NAME"
+        );
+    }
+    Ok(())
 }
 
 impl PostgresStore {
@@ -210,6 +235,8 @@ impl PostgresStore {
                 known: Known::default(),
                 session: None,
                 patience: settings.patience(),
+                late: Late::default(),
+                growth: Growth::default(),
             };
             writers.push(std::thread::Builder::new().name(name.into()).spawn(move || writer.work())?);
             std::io::Result::Ok(Inbox(queue))

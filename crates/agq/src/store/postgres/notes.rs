@@ -1,13 +1,13 @@
 //! Notes in a transaction, and what is kept in them: limits, and the first jobs of their kinds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
     job::{Job, NewJob, State},
-    limit::Limit,
+    limit::{Limit, LimitTerms},
 };
-use sqlx::{Error, Row, query};
+use sqlx::{Error, Row, postgres::PgRow, query};
 
 use super::{batch::Batch, session::Session};
 use crate::store::{NoteChange, NoteKind, NoteRule, Ruled};
@@ -23,6 +23,11 @@ pub(super) fn put(session: &Session, kind: NoteKind, notes: (Vec<String>, Vec<St
     session.run(query(PUT).bind(kind.as_str()).bind(notes.0).bind(notes.1)).map(drop)
 }
 
+/// The name of a note.
+pub(super) fn note_name(kind: NoteKind, id: &str) -> String {
+    format!("note {} {id}", kind.as_str())
+}
+
 /// Limits that this transaction has to do with: nobody else changes one until it is committed.
 #[derive(Default)]
 pub(super) struct Limits {
@@ -30,6 +35,23 @@ pub(super) struct Limits {
     changed: BTreeSet<String>,
     /// Jobs under these run no more.
     left: Vec<String>,
+    /// Whether others had limits that would have been of use.
+    pub(super) has_passed_over: bool,
+}
+
+const WAIT_FOR_LIMITS: &str =
+    "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE";
+const LIMITS_OR_FAIL: &str =
+    "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE NOWAIT";
+const FREE_LIMITS: &str =
+    "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE SKIP LOCKED";
+
+/// Makes those of some limits that are not there.
+fn make_limits(session: &Session, keys: &[String]) -> Result<(), Error> {
+    let sql = "INSERT INTO agq.notes (kind, id, json) SELECT $1, id, $3 FROM unnest($2::text[]) AS n (id) ORDER BY id \
+         ON CONFLICT DO NOTHING";
+    let sql = query(sql).bind(NoteKind::Limit.as_str()).bind(keys);
+    session.run(sql.bind(to_json(&Limit::default()))).map(drop)
 }
 
 impl Limits {
@@ -45,7 +67,9 @@ impl Limits {
         !self.left.is_empty()
     }
 
-    /// Takes limits for this transaction.
+    /// Takes limits for this transaction. It waits for them once, in their order. Who has some
+    /// already waits for nobody, who may wait for these: the transaction fails then, and what it was
+    /// to do is done bit by bit.
     pub(super) fn hold(
         &mut self,
         session: &Session,
@@ -56,27 +80,57 @@ impl Limits {
         if missing.is_empty() {
             return Ok(());
         }
-        // A row that is not there cannot be locked.
-        let make = "INSERT INTO agq.notes (kind, id, json) SELECT $1, id, $3 FROM unnest($2::text[]) AS n (id) ORDER BY id \
-             ON CONFLICT DO NOTHING";
-        session.run(
-            query(make).bind(NoteKind::Limit.as_str()).bind(&missing).bind(to_json(&Limit::default())),
-        )?;
-        let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE";
-        for row in session.rows(query(sql).bind(NoteKind::Limit.as_str()).bind(&missing))? {
-            let limit =
-                serde_json::from_str(row.try_get("json")?).map_err(|error| Error::Decode(Box::new(error)))?;
-            self.held.insert(row.try_get("id")?, limit);
-        }
+        make_limits(session, &missing)?;
+        let lock = if self.held.is_empty() { WAIT_FOR_LIMITS } else { LIMITS_OR_FAIL };
+        self.lock(session, lock, &missing)?;
         for key in missing {
             self.held.entry(key).or_default();
         }
         Ok(())
     }
 
-    /// Whether a limit, which is held, lets another job begin.
+    /// Takes limits, and those under which jobs run no more.
+    pub(super) fn hold_with_left(&mut self, session: &Session, keys: Vec<String>) -> Result<(), Error> {
+        let left = self.left.clone();
+        self.hold(session, keys.into_iter().chain(left))
+    }
+
+    /// Takes those of some limits that nobody else has at this moment.
+    pub(super) fn hold_free(&mut self, session: &Session, keys: BTreeSet<String>) -> Result<(), Error> {
+        let missing: Vec<String> = keys.into_iter().filter(|key| !self.held.contains_key(key)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.lock(session, FREE_LIMITS, &missing)?;
+        let others: Vec<String> = missing.into_iter().filter(|key| !self.held.contains_key(key)).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let sql = "SELECT id FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
+        let there = session.rows(query(sql).bind(NoteKind::Limit.as_str()).bind(&others))?;
+        let there = there.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>, Error>>()?;
+        self.has_passed_over |= !there.is_empty();
+        let absent: Vec<String> = others.into_iter().filter(|key| !there.contains(key)).collect();
+        if absent.is_empty() {
+            return Ok(());
+        }
+        // A row that is not there cannot be locked.
+        make_limits(session, &absent)?;
+        self.lock(session, FREE_LIMITS, &absent)
+    }
+
+    fn lock(&mut self, session: &Session, sql: &'static str, keys: &[String]) -> Result<(), Error> {
+        for row in session.rows(query(sql).bind(NoteKind::Limit.as_str()).bind(keys))? {
+            let limit =
+                serde_json::from_str(row.try_get("json")?).map_err(|error| Error::Decode(Box::new(error)))?;
+            self.held.insert(row.try_get("id")?, limit);
+        }
+        Ok(())
+    }
+
+    /// Whether a limit is held and lets another job begin.
     pub(super) fn admits(&self, key: &str, now: Timestamp) -> bool {
-        self.held.get(key).is_none_or(|limit| limit.admits(now))
+        self.held.get(key).is_some_and(|limit| limit.admits(now))
     }
 
     /// Changes a limit, which is held.
@@ -114,6 +168,14 @@ impl Limits {
     }
 }
 
+/// The limits that jobs set, with what they allow.
+pub(super) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitTerms)> {
+    jobs.iter().filter_map(|job| {
+        let own = job.own.as_ref()?;
+        Some((own.terms.ojs.as_ref()?.limit.clone()?, own.limit?))
+    })
+}
+
 impl Batch<'_> {
     pub(super) fn decide_note(
         &mut self,
@@ -121,9 +183,6 @@ impl Batch<'_> {
         id: &str,
         rule: &NoteRule,
     ) -> Result<Ruled<()>, Error> {
-        // Of two nodes that look for a note that is not there, one comes after the other.
-        let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
-        self.session.row(query(lock).bind(format!("note {} {id}", kind.as_str())))?;
         let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2 FOR UPDATE";
         let known = self.session.row(query(sql).bind(kind.as_str()).bind(id))?;
         let known = known.map(|row| row.try_get::<String, _>(0)).transpose()?;
@@ -142,14 +201,25 @@ impl Batch<'_> {
         Ok(Ok(()))
     }
 
-    /// The first job of a kind. Until this is committed nobody else becomes that.
+    /// The first jobs of kinds, as far as there are any.
+    pub(super) fn firsts(&self, keys: &BTreeSet<&str>) -> Result<HashMap<String, JobId>, Error> {
+        if keys.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
+        let sql = query(sql).bind(NoteKind::Unique.as_str()).bind(keys.iter().copied().collect::<Vec<_>>());
+        let first = |row: &PgRow| {
+            let job_id = JobId::new(row.try_get::<String, _>(1)?);
+            Ok((row.try_get(0)?, job_id.map_err(|error| Error::Decode(Box::new(error)))?))
+        };
+        self.session.rows(sql)?.iter().map(first).collect()
+    }
+
+    /// The first job of a kind. Until this is committed nobody else becomes that. It comes after
+    /// the locks of jobs, so that it may have to be done again.
     pub(super) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
-        let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
-        self.session.row(query(lock).bind(format!("unique {key}")))?;
-        let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
-        let row = self.session.row(query(sql).bind(NoteKind::Unique.as_str()).bind(key))?;
-        let id = row.map(|row| row.try_get::<String, _>(0)).transpose()?;
-        id.map(|id| JobId::new(id).map_err(|error| Error::Decode(Box::new(error)))).transpose()
+        self.lock_names(vec![note_name(NoteKind::Unique, key)])?;
+        Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
     }
 
     /// Jobs are the first of their kinds from now on, and their limits are as they say.
@@ -162,12 +232,10 @@ impl Batch<'_> {
             NoteKind::Unique,
             firsts.into_iter().map(|(key, job_id)| (key.to_owned(), job_id.to_string())).unzip(),
         )?;
-        for (_, own) in own() {
-            let key = own.terms.ojs.as_ref().and_then(|ojs| ojs.limit.as_ref());
-            if let Some((key, terms)) = key.zip(own.limit) {
-                self.limits.hold(self.session, std::iter::once(key.clone()))?;
-                self.limits.change(key, |limit| Limit { terms, ..limit });
-            }
+        let limits: Vec<(String, LimitTerms)> = limits_of(jobs).collect();
+        self.limits.hold(self.session, limits.iter().map(|(key, _)| key.clone()))?;
+        for (key, terms) in limits {
+            self.limits.change(&key, |limit| Limit { terms, ..limit });
         }
         Ok(())
     }
@@ -180,8 +248,10 @@ impl Batch<'_> {
         if keys.is_empty() {
             return Ok(());
         }
-        let sql = "DELETE FROM agq.notes USING unnest($2::text[], $3::text[]) AS g (key, job_id) \
-             WHERE kind = $1 AND id = g.key AND json = g.job_id";
+        // What another transaction has is about to name another job.
+        let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (SELECT n.id FROM agq.notes AS n \
+             JOIN unnest($2::text[], $3::text[]) AS g (key, job_id) ON n.id = g.key AND n.json = g.job_id \
+             WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
         self.session.run(query(sql).bind(NoteKind::Unique.as_str()).bind(keys).bind(ids)).map(drop)
     }
 }

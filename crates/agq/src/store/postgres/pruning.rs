@@ -1,18 +1,30 @@
 //! Forgets ended jobs that need not be kept, in steps that never keep the writer for long.
 
+use std::collections::BTreeSet;
+
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
 use sqlx::{Error, Row, query};
 
-use super::{batch::Batch, codec::decode, numbers};
+use super::{batch::Batch, codec::readable, numbers};
 use crate::store::Keep;
 
 /// The statuses of ended jobs, the dead apart.
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 const BEFORE: &str = "SELECT record FROM agq.ended WHERE status = $1 AND ended_at < $2 \
      ORDER BY ended_at, job_id LIMIT $3 FOR UPDATE SKIP LOCKED";
-const OLDEST: &str = "SELECT record FROM agq.ended WHERE status = ANY ($1) \
-     ORDER BY ended_at, job_id LIMIT $2 FOR UPDATE SKIP LOCKED";
+/// The first jobs of each status by the index, which is in order of time only within a status, and
+/// of these the first of all. The rows are locked after that, by their places in the table: a sort
+/// under the locks would read every job that has ended.
+pub(super) const OLDEST: &str = "SELECT record FROM agq.ended WHERE ctid = ANY (ARRAY(\
+     SELECT o.place FROM unnest($1::smallint[]) AS s (status) CROSS JOIN LATERAL (\
+         SELECT e.ctid AS place, e.ended_at, e.job_id FROM agq.ended AS e WHERE e.status = s.status \
+         ORDER BY e.ended_at, e.job_id LIMIT $2) AS o ORDER BY o.ended_at, o.job_id LIMIT $2)) \
+     ORDER BY ended_at, job_id FOR UPDATE SKIP LOCKED";
+/// Which of some actions have no job any more.
+const WITHOUT_JOBS: &str = "SELECT action_id FROM unnest($1::text[]) AS a (action_id) \
+     WHERE NOT EXISTS (SELECT FROM agq.jobs AS j WHERE j.action_id = a.action_id) \
+     AND NOT EXISTS (SELECT FROM agq.ended AS e WHERE e.action_id = a.action_id)";
 
 impl Batch<'_> {
     pub(super) fn prune(&mut self, keep: Keep, limit: usize) -> Result<usize, Error> {
@@ -45,28 +57,41 @@ impl Batch<'_> {
         let sql = "WITH i AS (DELETE FROM agq.inputs WHERE job_id = ANY ($1)), \
              r AS (DELETE FROM agq.results WHERE job_id = ANY ($1)) DELETE FROM agq.ended WHERE job_id = ANY ($1)";
         self.session.run(query(sql).bind(ids))?;
-        let mut actions: Vec<_> = gone.iter().map(|job| &job.action_id).collect();
-        actions.sort();
-        actions.dedup();
-        for action_id in actions {
-            if self.action(action_id)?.is_some_and(|action| !action.is_open) && self.has_no_jobs(action_id)? {
-                self.remove_action(action_id)?;
-            }
-        }
+        self.remove_empty_actions(gone)?;
         self.forget_firsts(gone)?;
         gone.iter().for_each(|job| self.uncount(job));
         self.write()
     }
 
+    /// Forgets those actions of forgotten jobs that are closed and have no other job.
+    fn remove_empty_actions(&self, gone: &[Job]) -> Result<(), Error> {
+        let ids: BTreeSet<&str> = gone.iter().map(|job| job.action_id.as_str()).collect();
+        let closed = self.actions(&ids)?.into_iter().filter(|action| !action.is_open);
+        let closed: Vec<String> = closed.map(|action| action.action_id.to_string()).collect();
+        if closed.is_empty() {
+            return Ok(());
+        }
+        let rows = self.session.rows(query(WITHOUT_JOBS).bind(closed))?;
+        let empty = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<String>, _>>()?;
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let sql = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)) \
+             DELETE FROM agq.actions WHERE action_id = ANY ($1)";
+        self.session.run(query(sql).bind(empty)).map(drop)
+    }
+
     fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<Job>, Error> {
         let sql = query(BEFORE).bind(numbers::status(status)).bind(numbers::wide(before.0));
         let rows = self.session.rows(sql.bind(numbers::limit(limit)))?;
-        rows.iter().map(|row| decode(row.try_get(0)?)).collect()
+        Ok(readable(&rows))
     }
 
     /// The jobs that ended first, whatever their status.
     fn oldest_ended(&self, limit: usize) -> Result<Vec<Job>, Error> {
         let sql = query(OLDEST).bind(ENDED.map(numbers::status).to_vec()).bind(numbers::limit(limit));
-        self.session.rows(sql)?.iter().map(|row| decode(row.try_get(0)?)).collect()
+        let jobs: Vec<Job> = readable(&self.session.rows(sql)?);
+        // It may have come into another status between the look and the lock.
+        Ok(jobs.into_iter().filter(|job| ENDED.contains(&job.status())).collect())
     }
 }

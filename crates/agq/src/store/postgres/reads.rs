@@ -15,7 +15,11 @@ use agenix_rules::{
 };
 use sqlx::{Error, PgPool, Row, postgres::PgRow, query, query_scalar};
 
-use super::{codec::decode, known::lane_of, numbers};
+use super::{
+    codec::{decode, or_pass_over, readable},
+    known::lane_of,
+    numbers,
+};
 use crate::store::{JobFilter, Keep, Lane, NoteKind, QueueCounts, StoredJob, StoredPlan, Totals};
 
 /// How many jobs there are and were, of all nodes.
@@ -197,6 +201,11 @@ pub(super) async fn paused(pool: &PgPool) -> Result<Vec<String>, Error> {
     query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
 }
 
+pub(super) async fn has_notes(pool: &PgPool, kind: NoteKind) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
+    query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
+}
+
 /// Whether an ended job need not be kept: a look at the first of each status.
 pub(super) async fn is_prunable(pool: &PgPool, keep: Keep) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
@@ -242,12 +251,31 @@ pub(super) async fn due(pool: &PgPool, now: Timestamp, limit: usize) -> Result<V
     job_ids(query_scalar(sql).bind(numbers::wide(now.0)).bind(numbers::limit(limit)).fetch_all(pool).await?)
 }
 
-/// Jobs with a time to come that are wanted.
+/// How many jobs with a time to come are read at once.
+const WAITS_AT_ONCE: usize = 1_000;
+/// Jobs that wait for a time, in order of it, after a time and a job.
+pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
+     WHERE due_at IS NOT NULL AND status = 0 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
+/// The same of jobs that are active until a time.
+pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
+     WHERE due_at IS NOT NULL AND status = 1 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
+
+/// Jobs with a time to come that are wanted. The others are never in memory all together.
 pub(super) async fn waits(pool: &PgPool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
-    let sql = "SELECT record FROM agq.jobs WHERE due_at >= $1 ORDER BY status, due_at, job_id";
-    let rows = query(sql).bind(numbers::wide(now.0)).fetch_all(pool).await?;
-    let jobs: Result<Vec<Job>, Error> = rows.iter().map(|row| decode(row.try_get(0)?)).collect();
-    Ok(jobs?.into_iter().filter(|job| wanted(job)).collect())
+    let mut jobs: Vec<Job> = Vec::new();
+    for sql in [WAITING, LEASED] {
+        let mut last = (numbers::wide(now.0), String::new());
+        loop {
+            let step = query(sql).bind(last.0).bind(&last.1).bind(numbers::limit(WAITS_AT_ONCE));
+            let rows = step.fetch_all(pool).await?;
+            jobs.extend(readable(&rows).into_iter().filter(|job| wanted(job)));
+            match rows.last().filter(|_| rows.len() == WAITS_AT_ONCE) {
+                Some(row) => last = (row.try_get(1)?, row.try_get(2)?),
+                None => break,
+            }
+        }
+    }
+    Ok(jobs)
 }
 
 pub(super) async fn scheduled(pool: &PgPool) -> Result<(u64, Option<Timestamp>), Error> {
@@ -274,11 +302,6 @@ pub(super) async fn queue_counts(pool: &PgPool) -> Result<QueueCounts, Error> {
 pub(super) async fn note(pool: &PgPool, kind: NoteKind, id: &str) -> Result<Option<String>, Error> {
     let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
     query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
-}
-
-pub(super) async fn has_notes(pool: &PgPool, kind: NoteKind) -> Result<bool, Error> {
-    let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
-    query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
 }
 
 pub(super) async fn notes(pool: &PgPool, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
@@ -312,14 +335,20 @@ pub(super) async fn worker(pool: &PgPool, worker_id: WorkerId) -> Result<Option<
 
 pub(super) async fn worker_records(pool: &PgPool) -> Result<Vec<Worker>, Error> {
     let rows = query("SELECT record FROM agq.workers ORDER BY worker_id").fetch_all(pool).await?;
-    rows.iter().map(|row| decode(row.try_get(0)?)).collect()
+    Ok(readable(&rows))
 }
 
 pub(super) async fn workers(pool: &PgPool) -> Result<Vec<(Worker, u64)>, Error> {
     let sql = "SELECT record, (SELECT count(*) FROM agq.jobs WHERE holder = worker_id AND status = 1) \
          FROM agq.workers ORDER BY worker_id";
     let rows = query(sql).fetch_all(pool).await?;
-    rows.iter().map(|row| Ok((decode(row.try_get(0)?)?, numbers::count(row.try_get(1)?)))).collect()
+    let mut workers = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(worker) = or_pass_over::<Worker>(decode(row.try_get(0)?)) {
+            workers.push((worker, numbers::count(row.try_get(1)?)));
+        }
+    }
+    Ok(workers)
 }
 
 /// Keys that have expired, the earliest first.

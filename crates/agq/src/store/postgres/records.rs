@@ -24,13 +24,13 @@ use sqlx::{Error, PgPool};
 use tokio::runtime::Handle;
 
 use super::{
-    PostgresStore, batch::Batch, claims::Decision, faults::explained, inbox::Claiming, keyspace::PgKeys,
-    permit, reads, session::Session,
+    PostgresStore, batch::Batch, claims::Decision, faults::explained, forgetting, inbox::Claiming,
+    keyspace::PgKeys, permit, reads, session::Session,
 };
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork, Keys,
     Keyspace, Lane, MoreJobs, NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled,
-    StoreError, StoredJob, StoredPlan, Totals, WorkerRule,
+    StoreError, StoredJob, StoredPlan, Totals, Unused, WorkerRule,
 };
 
 impl Records for PostgresStore {
@@ -204,7 +204,15 @@ impl Records for PostgresStore {
 
     fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>> {
         let id = id.to_owned();
-        self.write(Promise::Durable, move |batch| batch.decide_note(kind, &id, &rule))
+        self.hand_in(|inbox| inbox.decide_note(kind, id, rule))
+    }
+
+    fn unused(&self, now: Timestamp) -> Answer<Unused> {
+        self.read(async move |pool| forgetting::unused(&pool, now).await)
+    }
+
+    fn forget_unused(&self, unused: Unused) -> Answer<()> {
+        self.write(Promise::Visible, move |batch| batch.forget(&unused))
     }
 
     fn lanes(&self) -> Answer<Vec<Lane>> {

@@ -1,6 +1,6 @@
 //! Rows that are written together: a column each as an array, so that a statement costs what it costs once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::{
     documents::Status,
@@ -8,7 +8,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::job::{Job, State};
-use sqlx::{Error, query};
+use sqlx::{Error, Row, query};
 
 use super::{codec::encode, numbers, session::Session};
 
@@ -30,12 +30,15 @@ pub(super) struct JobRows {
     record: Vec<Vec<u8>>,
 }
 
-/// New jobs with their inputs.
-const INSERT_JOBS: &str = "WITH i AS (INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($14::text[], $15::text[])) \
-     INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
+/// New jobs with their inputs; how many of their lanes are there, which then stay until this is
+/// committed.
+const INSERT_JOBS: &str = "WITH held AS (SELECT FROM agq.lanes WHERE lane = ANY ($16::integer[]) ORDER BY lane FOR KEY SHARE), \
+     i AS (INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($14::text[], $15::text[])), \
+     j AS (INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
      due_at, holder, created_at, record) \
      SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::integer[], $6::smallint[], $7::bigint[], \
-     $8::smallint[], $9::boolean[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[])";
+     $8::smallint[], $9::boolean[], $10::bigint[], $11::text[], $12::bigint[], $13::bytea[])) \
+     SELECT count(*) FROM held";
 
 impl JobRows {
     pub(super) fn push(&mut self, job: &Job) -> Result<(), Error> {
@@ -60,6 +63,8 @@ impl JobRows {
         if self.job_id.is_empty() && inputs.0.is_empty() {
             return Ok(());
         }
+        let lanes: Vec<i32> = self.lane.iter().copied().collect::<BTreeSet<i32>>().into_iter().collect();
+        let count = numbers::limit(lanes.len());
         let sql = query(INSERT_JOBS)
             .bind(self.job_id)
             .bind(self.action_id)
@@ -75,8 +80,15 @@ impl JobRows {
             .bind(self.created_at)
             .bind(self.record)
             .bind(inputs.0)
-            .bind(inputs.1);
-        session.run(sql).map(drop)
+            .bind(inputs.1)
+            .bind(lanes);
+        let held: i64 = session.row(sql)?.ok_or(Error::RowNotFound)?.try_get(0)?;
+        // A lane that had no jobs was forgotten since: it has to be made again.
+        if held == count { Ok(()) } else { Err(Error::RowNotFound) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.job_id.len()
     }
 
     /// Jobs that had ended are to be done again.
@@ -115,6 +127,10 @@ impl EndedRows {
         self.holder.push(job.holder.clone());
         self.created_at.push(numbers::wide(job.created_at.0));
         Ok(())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.job_id.len()
     }
 
     /// Ended jobs that ended otherwise now.

@@ -9,10 +9,11 @@ use sqlx::{
 use super::faults;
 
 /// Number, name, SQL. What was released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 5] = [
+const MIGRATIONS: [(i64, &str, &str); 6] = [
     (1, "queue", include_str!("migrations/0001_queue.sql")),
     (2, "listening", include_str!("migrations/0002_listening.sql")),
     (3, "open job spec", include_str!("migrations/0003_open_job_spec.sql")),
+    (4, "lanes", include_str!("migrations/0004_lanes.sql")),
     (5, "node settings", include_str!("migrations/0005_node_settings.sql")),
     (6, "started", include_str!("migrations/0006_started.sql")),
 ];
@@ -40,6 +41,11 @@ async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, Error> {
     let sql = "SELECT version FROM agq.migrations WHERE success ORDER BY version";
     let applied: Vec<i64> = query_scalar(sql).fetch_all(connection).await?;
     Ok(applied == MIGRATIONS.map(|(version, ..)| version))
+}
+
+/// How a database keeps text.
+pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Error> {
+    query_scalar("SHOW server_encoding").fetch_one(connection).await
 }
 
 /// What was said, once.

@@ -1,7 +1,11 @@
 //! What the database does with our statements.
 
+mod between_nodes;
 mod connections;
+mod making;
 mod nodes;
+mod records;
+mod statements;
 
 use e2e::Database;
 use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
@@ -33,10 +37,11 @@ async fn a_claim_is_an_index_scan_among_a_million_jobs() {
     raw_sql(FILL).execute(&store.pool).await.unwrap();
     // As the writer has it: planned once, whatever is asked for.
     let mut writers = store.pool.acquire().await.unwrap();
-    let prepared =
-        format!("SET plan_cache_mode = force_generic_plan; PREPARE c (integer[], bigint) AS {CANDIDATES}");
+    let prepared = format!(
+        "SET plan_cache_mode = force_generic_plan; PREPARE c (integer[], bigint, boolean) AS {CANDIDATES}"
+    );
     raw_sql(AssertSqlSafe(prepared)).execute(&mut *writers).await.unwrap();
-    let explained = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE c ('{1,2,3}', 8)";
+    let explained = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE c ('{1,2,3}', 8, true)";
     let plan: Vec<String> = raw_sql(explained)
         .fetch_all(&mut *writers)
         .await
@@ -50,6 +55,6 @@ async fn a_claim_is_an_index_scan_among_a_million_jobs() {
     // The guess of a plan that is made once is so high that it would be compiled, which takes 200 ms.
     let jit: String = query_scalar("SHOW jit").fetch_one(&mut *writers).await.unwrap();
     assert_eq!(jit, "off");
-    let locked = query(CANDIDATES).bind(vec![1]).bind(1_i64).fetch_all(&store.pool).await.unwrap();
+    let locked = query(CANDIDATES).bind(vec![1]).bind(1_i64).bind(true).fetch_all(&store.pool).await.unwrap();
     assert_eq!(locked.len(), 1);
 }

@@ -1,7 +1,12 @@
 //! The writer: one thread, one connection, one transaction at a time with everything that waits. What is written together costs
 //! one round to the database for each kind, and one commit.
 
-use std::{mem::take, sync::Arc, time::Duration};
+use std::{
+    mem::take,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use agenix_protocol::ids::ActionId;
 use sqlx::{Error, PgPool, query};
@@ -11,19 +16,31 @@ use tracing::{debug, warn};
 use super::{
     access::Access,
     batch::Batch,
-    claims::Wanting,
-    faults::{explained, is_away, is_read_only, said},
-    inbox::{Adding, Claiming, Deciding, Queue, Work, Write},
+    failure::{Failure, Stage, is_in_the_way, is_locked},
+    faults::{is_away, is_read_only},
+    growth::Growth,
+    inbox::{Queue, Work, Write},
     known::Known,
+    late::Late,
     nodes::Nodes,
     reads,
     relay::Notice,
     session::{Session, within},
+    together::{add, claim, decide},
 };
-use crate::store::{Arrivals, Arrived, NewAction, News, Promise, StoreError};
+use crate::store::{Arrivals, Arrived, News, Promise};
 
 /// Most writes that share a transaction.
 const MOST_TOGETHER: usize = 1024;
+/// Most bytes that they bring along, one of them apart: a message to the database holds no more than
+/// 1 GB, and each batch is in memory several times.
+const MOST_BYTES: usize = 8 << 20;
+/// How long a transaction waits for what another has locked, in milliseconds: all that are in it wait.
+const LONGEST_WAIT: &str = "500";
+/// How soon whoever was refused a limit that another node had looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// For how long late writes are tried at a time.
+const LATE_ROUND: Duration = Duration::from_millis(50);
 /// How often a transaction is tried that others were in the way of.
 const MOST_TRIES: u32 = 10;
 /// Whoever writes users' keys holds this advisory lock until it is committed: a command reads before it writes, and what is not
@@ -47,51 +64,104 @@ pub(super) struct Writer {
     pub(super) session: Option<Session>,
     /// How long to wait for an answer.
     pub(super) patience: Duration,
+    /// What waits for the locks of others.
+    pub(super) late: Late,
+    pub(super) growth: Growth,
 }
 
 /// What a transaction brought about, besides its outcomes.
 struct Effects {
     arrived: Arrived,
     events: Vec<Notice>,
+    /// Whether other nodes passed over ready jobs that nobody here got.
+    has_left: bool,
+    /// Whether this one passed over jobs whose limits another node had.
+    has_passed_over: bool,
+    grown_by: usize,
+}
+
+/// For how long a transaction waits for what others have locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Long,
+    /// It was waited for before.
+    Short,
 }
 
 impl Writer {
     /// Writes until nothing comes any more.
     pub(super) fn work(mut self) {
         let queue = Arc::clone(&self.queue);
-        while let Some(writes) = queue.take(MOST_TOGETHER) {
-            self.write(writes);
+        while let Some(writes) = queue.take(MOST_TOGETHER, MOST_BYTES, self.late.pause()) {
+            let writes = self.late.divert(writes);
+            self.write(writes, Wait::Long);
+            self.write_late();
         }
+        self.late.give_up();
         self.session = None;
     }
 
-    fn write(&mut self, mut writes: Vec<Write>) {
-        match self.attempt(&mut writes) {
-            Ok(effects) => {
-                self.tell_others(&effects.arrived, effects.events);
-                self.arrivals.announce(effects.arrived);
-                writes.into_iter().for_each(|write| write.answer(Ok(())));
-            }
+    fn write(&mut self, mut writes: Vec<Write>, wait: Wait) {
+        if writes.is_empty() {
+            return;
+        }
+        match self.attempt(&mut writes, wait) {
+            Ok(effects) => self.answer(effects, writes),
             // One of them cannot be done: the others are not to suffer from it.
             Err(Failure { error, .. }) if writes.len() > 1 && !is_away(&error) => {
-                debug!(%error, count = writes.len(), "these writes are done one by one");
-                writes.into_iter().for_each(|write| self.write(vec![write]));
-            }
-            Err(failure) => {
-                let fate = failure.explained();
-                if is_away(&failure.error) {
-                    warn!(count = writes.len(), "writes are refused: {fate}");
+                debug!(%error, count = writes.len(), "these writes are done in two parts");
+                let rest = writes.split_off(writes.len() / 2);
+                let wait = if is_locked(&error) { Wait::Short } else { wait };
+                for part in [writes, rest] {
+                    let part = self.late.divert(part);
+                    self.write(part, wait);
                 }
-                writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
             }
+            Err(failure) if is_locked(&failure.error) => {
+                writes.into_iter().for_each(|write| self.late.put(write, Instant::now()));
+            }
+            Err(failure) => refuse(writes, &failure),
+        }
+    }
+
+    /// Tries again what waits for the locks of others, one after the other.
+    fn write_late(&mut self) {
+        let begun = Instant::now();
+        for (write, since) in self.late.due() {
+            if self.late.is_after_another(&write) || begun.elapsed() > LATE_ROUND {
+                self.late.put(write, since);
+                continue;
+            }
+            let mut writes = vec![write];
+            match self.attempt(&mut writes, Wait::Short) {
+                Ok(effects) => self.answer(effects, writes),
+                Err(failure) if is_locked(&failure.error) && since.elapsed() < self.patience => {
+                    writes.into_iter().for_each(|write| self.late.put(write, since));
+                }
+                Err(failure) => refuse(writes, &failure),
+            }
+        }
+    }
+
+    fn answer(&mut self, effects: Effects, writes: Vec<Write>) {
+        self.tell_others(&effects.arrived, effects.events, effects.has_left);
+        self.arrivals.announce(effects.arrived);
+        writes.into_iter().for_each(|write| write.answer(Ok(())));
+        self.growth.note(effects.grown_by, &self.runtime, &self.pool);
+        if effects.has_passed_over {
+            let arrivals = Arc::clone(&self.arrivals);
+            self.runtime.spawn(async move {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                arrivals.announce_all();
+            });
         }
     }
 
     /// Tells other nodes, and whoever else listens at the database. Who misses it looks by itself, sooner or later.
-    fn tell_others(&self, arrived: &Arrived, events: Vec<Notice>) {
+    fn tell_others(&self, arrived: &Arrived, events: Vec<Notice>, has_left: bool) {
         let tell = |notice| drop(self.notices.try_send(notice));
         if self.nodes.has_company() {
-            if arrived.jobs {
+            if arrived.jobs || has_left {
                 tell(Notice::Jobs);
             }
             arrived.lists.iter().for_each(|key| tell(Notice::List(key.clone())));
@@ -101,14 +171,17 @@ impl Writer {
 
     /// Does all of it in one transaction, again where others were in the way, and over another connection where that was broken
     /// before anything was begun.
-    fn attempt(&mut self, writes: &mut [Write]) -> Result<Effects, Failure> {
+    fn attempt(&mut self, writes: &mut [Write], wait: Wait) -> Result<Effects, Failure> {
         let mut tries = 1;
         loop {
             let (session, is_kept) = match self.session.take() {
                 Some(session) => (session, true),
                 None => (self.connect().map_err(Failure::before)?, false),
             };
-            match self.transact(&session, writes) {
+            // A rule that panics ends neither the thread nor what others have asked of it.
+            let transact = || self.transact(&session, writes, wait);
+            let done = catch_unwind(AssertUnwindSafe(transact));
+            match done.unwrap_or_else(|_panic| Err(Failure::panic())) {
                 Ok(effects) => {
                     self.session = Some(session);
                     return Ok(effects);
@@ -120,7 +193,8 @@ impl Writer {
                     let is_stale =
                         is_kept && (failure.stage == Stage::Before || is_read_only(&failure.error));
                     // A connection on which that fails is not used again.
-                    if !is_away(&failure.error) && session.script("ROLLBACK").is_ok() {
+                    let is_usable = !is_away(&failure.error) && failure.stage != Stage::Panic;
+                    if is_usable && session.script("ROLLBACK").is_ok() {
                         self.session = Some(session);
                     } else {
                         session.give_up();
@@ -136,22 +210,25 @@ impl Writer {
 
     fn connect(&self) -> Result<Session, Error> {
         // The writer says the same few things again and again. To plan each anew takes longer than to do it.
-        let connecting = self.access.connect_with(&[("plan_cache_mode", "force_generic_plan")]);
+        let connecting = self.access.connect_with(&[
+            ("plan_cache_mode", "force_generic_plan"),
+            // All of it is looked up. A plan that was made while a table was small would read it.
+            ("enable_seqscan", "off"),
+            ("lock_timeout", LONGEST_WAIT),
+        ]);
         Session::connect(connecting, self.patience)
     }
 
-    fn transact(&mut self, session: &Session, writes: &mut [Write]) -> Result<Effects, Failure> {
-        let is_promised = writes.iter().any(|write| write.promise > Promise::Visible);
-        let begin = if is_promised { "BEGIN" } else { "BEGIN; SET LOCAL synchronous_commit TO off" };
-        session.script(begin).map_err(Failure::before)?;
+    fn transact(&mut self, session: &Session, writes: &mut [Write], wait: Wait) -> Result<Effects, Failure> {
+        session.script(begin(writes, wait)).map_err(Failure::before)?;
         let is_heard = self.is_heard();
         self.known.has_company = self.nodes.has_company();
-        let (mut arrived, events, touched) = self.apply(session, writes, is_heard)?;
+        let (mut effects, touched) = self.apply(session, writes, is_heard)?;
         session.script("COMMIT").map_err(|error| Failure { error, stage: Stage::Commit })?;
         if is_heard {
-            self.read_actions(touched, &mut arrived);
+            self.read_actions(touched, &mut effects.arrived);
         }
-        Ok(Effects { arrived, events })
+        Ok(effects)
     }
 
     /// Whether anybody listens, here or at another node.
@@ -176,14 +253,15 @@ impl Writer {
         session: &Session,
         writes: &mut [Write],
         is_heard: bool,
-    ) -> Result<(Arrived, Vec<Notice>, Vec<ActionId>), Error> {
-        let is_on_keys = |write: &Write| matches!(&write.work, Work::Other(other) if other.is_on_keys());
-        if writes.iter().any(is_on_keys) {
+    ) -> Result<(Effects, Vec<ActionId>), Error> {
+        if writes.iter().any(Write::is_on_keys) {
             // Before everything else, so that nobody waits for it who is waited for.
             session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
         }
         let mut batch = Batch::open(session, &mut self.known, self.shard, is_heard);
+        let limits = batch.lock_first(writes)?;
         decide(&mut batch, writes)?;
+        batch.hold_limits(writes, limits)?;
         add(&mut batch, writes)?;
         for write in &mut *writes {
             if let Work::Other(other) = &mut write.work {
@@ -194,124 +272,45 @@ impl Writer {
         }
         claim(&mut batch, writes)?;
         batch.write()?;
-        Ok((take(&mut batch.arrived), take(&mut batch.events), take(&mut batch.touched)))
+        let effects = Effects {
+            arrived: take(&mut batch.arrived),
+            events: take(&mut batch.events),
+            has_left: batch.has_left,
+            has_passed_over: batch.limits.has_passed_over,
+            grown_by: batch.grown_by,
+        };
+        Ok((effects, take(&mut batch.touched)))
     }
 }
 
-/// Where a transaction failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Before anything was done.
-    Before,
-    /// On the way: nothing of it is left.
-    During,
-    /// While it was committed: it may have been done.
-    Commit,
-}
-
-/// Why a transaction failed.
-struct Failure {
-    error: Error,
-    stage: Stage,
-}
-
-impl Failure {
-    fn before(error: Error) -> Self {
-        Self { error, stage: Stage::Before }
+/// How a transaction begins. What is the default of the database or the user counts for nothing:
+/// a later statement sees what others have committed, and locks are there for what must not change.
+fn begin(writes: &[Write], wait: Wait) -> &'static str {
+    macro_rules! begin {
+        ($more:literal) => {
+            concat!("BEGIN ISOLATION LEVEL READ COMMITTED", $more)
+        };
     }
-
-    /// For people.
-    fn explained(&self) -> StoreError {
-        let Self { error, stage } = self;
-        if *stage == Stage::Commit && is_away(error) {
-            let text = format!(
-                "the database was lost while this was committed ({}): whether it was done is not known",
-                said(error)
-            );
-            return StoreError(text);
-        }
-        explained(error)
+    let is_promised = writes.iter().any(|write| write.promise > Promise::Visible);
+    if writes.iter().any(Write::is_on_keys) {
+        // There is one lock for all keys, and a large command may keep it for long.
+        return begin!("; SET LOCAL lock_timeout TO 0");
     }
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { error, stage: Stage::During }
-    }
-}
-
-fn decide(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
-    let (mut decisions, mut pendings) = (Vec::new(), Vec::new());
-    for write in writes {
-        if let Work::Decide(deciding) = &mut write.work {
-            let Deciding { decision, pending } = &mut **deciding;
-            decisions.push(&*decision);
-            pendings.push(pending);
+    match (is_promised, wait) {
+        (true, Wait::Long) => begin!(""),
+        (false, Wait::Long) => begin!("; SET LOCAL synchronous_commit TO off"),
+        (true, Wait::Short) => begin!("; SET LOCAL lock_timeout TO 10"),
+        (false, Wait::Short) => {
+            begin!("; SET LOCAL lock_timeout TO 10; SET LOCAL synchronous_commit TO off")
         }
     }
-    if decisions.is_empty() {
-        return Ok(());
-    }
-    for (pending, outcome) in pendings.into_iter().zip(batch.decide(&decisions)?) {
-        pending.outcome = Some(outcome);
-    }
-    Ok(())
 }
 
-fn add(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
-    let (mut actions, mut pendings, mut checked) = (Vec::new(), Vec::new(), Vec::new());
-    for write in writes {
-        if let Work::Add(adding) = &mut write.work {
-            let Adding { new, pending } = &mut **adding;
-            if is_checked(new) {
-                checked.push((&*new, pending));
-            } else {
-                actions.push(&*new);
-                pendings.push(pending);
-            }
-        }
+/// Answers writes that cannot be done.
+fn refuse(writes: Vec<Write>, failure: &Failure) {
+    let fate = failure.explained();
+    if is_away(&failure.error) {
+        warn!(count = writes.len(), "writes are refused: {fate}");
     }
-    if !actions.is_empty() {
-        for (pending, outcome) in pendings.into_iter().zip(batch.add_actions(&actions)?) {
-            pending.outcome = Some(outcome);
-        }
-    }
-    for (new, pending) in checked {
-        pending.outcome = Some(batch.add_checked(new)?);
-    }
-    Ok(())
-}
-
-/// Whether it depends on what is there whether all of its jobs may be added.
-fn is_checked(new: &NewAction) -> bool {
-    new.jobs
-        .iter()
-        .filter_map(|job| job.own.as_ref())
-        .any(|own| own.is_named || own.unique.is_some() || own.plan_id != new.action.plan_id)
-}
-
-fn claim(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
-    let (mut all, mut pendings) = (Vec::new(), Vec::new());
-    for write in writes {
-        if let Work::Claim(claiming, pending) = &mut write.work {
-            let Claiming { claimants, now, start_timeout_ms } = &*claiming;
-            let (now, start_timeout_ms) = (*now, *start_timeout_ms);
-            all.extend(claimants.iter().map(|claimant| Wanting { claimant, now, start_timeout_ms }));
-            pendings.push((claimants.len(), pending));
-        }
-    }
-    if all.is_empty() {
-        return Ok(());
-    }
-    let mut claims = batch.claim(&all)?.into_iter();
-    for (count, pending) in pendings {
-        pending.outcome = Some(claims.by_ref().take(count).collect());
-    }
-    Ok(())
-}
-
-/// Whether the same may succeed when it is done again: a deadlock, or a row that was written meanwhile.
-fn is_in_the_way(error: &Error) -> bool {
-    let Error::Database(error) = error else { return false };
-    error.code().is_some_and(|code| code == "40P01" || code == "40001")
+    writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
 }

@@ -1,0 +1,81 @@
+//! Why a transaction failed, and whether it is worth to do the same again.
+
+use sqlx::Error;
+
+use super::faults::{explained, is_away, said};
+use crate::store::StoreError;
+
+/// Where a transaction failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Before anything was done.
+    Before,
+    /// On the way: nothing of it is left.
+    During,
+    /// While it was committed: it may have been done.
+    Commit,
+    /// In the middle of anything.
+    Panic,
+}
+
+/// Why a transaction failed.
+pub(super) struct Failure {
+    pub(super) error: Error,
+    pub(super) stage: Stage,
+}
+
+impl Failure {
+    pub(super) fn before(error: Error) -> Self {
+        Self { error, stage: Stage::Before }
+    }
+
+    pub(super) fn panic() -> Self {
+        let text = "agq failed while it did this, which is a fault in agq; its log has more";
+        Self { error: Error::InvalidArgument(text.into()), stage: Stage::Panic }
+    }
+
+    /// For people.
+    pub(super) fn explained(&self) -> StoreError {
+        let Self { error, stage } = self;
+        if *stage == Stage::Commit && is_away(error) {
+            let text = format!(
+                "the database was lost while this was committed ({}): whether it was done is not known",
+                said(error)
+            );
+            return StoreError(text);
+        }
+        if is_too_long(error) {
+            let text = "a key or a member of a sorted set of more than about 2,600 bytes is too long for PostgreSQL; use a \
+                shorter one, or a hash of it";
+            return StoreError(text.into());
+        }
+        explained(error)
+    }
+}
+
+/// Whether something does not fit into an index: with jobs there is nothing of that length.
+fn is_too_long(error: &Error) -> bool {
+    let Error::Database(error) = error else { return false };
+    error.code().is_some_and(|code| code == "54000") && error.message().contains("index row size")
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, stage: Stage::During }
+    }
+}
+
+/// Whether the same may succeed when it is done again: a deadlock, a row that was written meanwhile,
+/// or something that was there a moment ago and is not any more.
+pub(super) fn is_in_the_way(error: &Error) -> bool {
+    match error {
+        Error::Database(error) => error.code().is_some_and(|code| code == "40P01" || code == "40001"),
+        Error::RowNotFound => true,
+        _ => false,
+    }
+}
+
+/// Whether another session has locked what was wanted.
+pub(super) fn is_locked(error: &Error) -> bool {
+    matches!(error, Error::Database(error) if error.code().is_some_and(|code| code == "55P03"))
+}

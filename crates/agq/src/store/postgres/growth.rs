@@ -1,0 +1,57 @@
+//! How much a node has written, and what follows from that: plans that were made for small tables
+//! are not right for large ones.
+
+use sqlx::{PgPool, raw_sql};
+use tokio::runtime::Handle;
+use tracing::debug;
+
+/// After so many rows, and each time there are twice as many, the database looks at its tables. Its
+/// autovacuum does the same, but a minute or more later.
+const FIRST: usize = 5_000;
+const ANALYZE: &str = "ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results";
+
+/// How many rows a node has written since it began.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    written: usize,
+    looked_at: usize,
+}
+
+impl Growth {
+    /// Notes rows that were written. Every session plans its statements anew after the database has
+    /// looked at the tables.
+    pub(super) fn note(&mut self, rows: usize, runtime: &Handle, pool: &PgPool) {
+        if self.is_due(rows) {
+            let pool = pool.clone();
+            runtime.spawn(async move {
+                if let Err(error) = raw_sql(ANALYZE).execute(&pool).await {
+                    debug!(%error, "the tables could not be analysed");
+                }
+            });
+        }
+    }
+
+    fn is_due(&mut self, rows: usize) -> bool {
+        self.written += rows;
+        let is_due = self.written >= 2 * self.looked_at + FIRST;
+        if is_due {
+            self.looked_at = self.written;
+        }
+        is_due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Growth;
+
+    #[test]
+    fn tables_are_looked_at_each_time_they_have_doubled() {
+        let mut growth = Growth::default();
+        let due = (1..=100_000).filter(|_row| growth.is_due(1)).collect::<Vec<_>>();
+        assert_eq!(due, [5_000, 15_000, 35_000, 75_000]);
+        // A large submission makes one look, not many.
+        assert!(growth.is_due(800_000));
+        assert!(!growth.is_due(800_000));
+    }
+}

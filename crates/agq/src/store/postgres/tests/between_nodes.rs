@@ -1,0 +1,164 @@
+//! Several nodes at one database, and others who lock what is in it.
+
+use std::sync::Arc;
+
+use agenix_protocol::ids::JobId;
+use agenix_rules::{
+    capability::Needs,
+    job::{self, Job},
+};
+use e2e::Database;
+use futures_util::future::join_all;
+use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
+
+use super::{
+    super::{PostgresStore, claims::Wanting},
+    making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
+};
+use crate::store::{JobRule, Promise, Records};
+
+/// Somebody else with a connection to the database, inside a transaction.
+async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
+    let mut connection = PgConnection::connect(&database.url()).await.unwrap();
+    raw_sql("BEGIN").execute(&mut connection).await.unwrap();
+    raw_sql(sql).execute(&mut connection).await.unwrap();
+    connection
+}
+
+/// How many deadlocks there were, when all nodes are gone: they say so at the latest then.
+async fn deadlocks(database: &Database, nodes: Vec<Arc<PostgresStore>>) -> i64 {
+    for node in nodes {
+        drop(Arc::into_inner(node).expect("nobody else has it"));
+    }
+    let mut connection = PgConnection::connect(&database.url()).await.unwrap();
+    let sql = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    query_scalar(sql).fetch_one(&mut connection).await.unwrap()
+}
+
+/// The ids of the jobs that so many claimants get.
+async fn got(store: &PostgresStore, count: usize) -> Vec<String> {
+    claim(store, count).await.iter().map(|claim| claim.job.job_id.to_string()).collect()
+}
+
+async fn work_under_limits(at: usize, node: Arc<PostgresStore>) -> usize {
+    let mut done = 0;
+    for round in 0..60 {
+        // In another order each time.
+        let job = |n: usize| {
+            let key = format!("k{}", (round * (at + 3) + n * (2 * at + 1)) % 6);
+            own(&format!("a{at}-{round}-{n}"), None, Some(&key))
+        };
+        let jobs = (0..4).map(job).collect();
+        submit(&node, &format!("a{at}-{round}"), Needs::default(), jobs).await.unwrap();
+        let claims = claim(&node, 4).await;
+        done += join_all(claims.iter().map(|claim| ack(&node, &claim.job.job_id))).await.len();
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_do_not_wait_for_each_others_limits() {
+    let database = Database::new();
+    let nodes = vec![Arc::new(node(&database).await), Arc::new(node(&database).await)];
+    let all =
+        nodes.iter().enumerate().map(|(at, node)| tokio::spawn(work_under_limits(at, Arc::clone(node))));
+    let done: usize = join_all(all).await.into_iter().map(Result::unwrap).sum();
+    assert!(done > 0);
+    let active = "SELECT sum((json::json->>'active')::bigint)::bigint FROM agq.notes WHERE kind = 'limit'";
+    assert_eq!(number(&nodes[0], active).await, 0);
+    assert_eq!(deadlocks(&database, nodes).await, 0);
+}
+
+async fn add_unique(at: usize, node: Arc<PostgresStore>) {
+    for round in 0..60 {
+        let job = |n: usize| {
+            let kind = format!("u{}", (round * 7 + n * (8 * at + 3)) % 40);
+            own(&format!("a{at}-{round}-{n}"), Some(&kind), None)
+        };
+        let jobs = (0..5).map(job).collect();
+        submit(&node, &format!("a{at}-{round}"), Needs::default(), jobs).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_do_not_wait_for_each_others_kinds() {
+    let database = Database::new();
+    let nodes = vec![Arc::new(node(&database).await), Arc::new(node(&database).await)];
+    let all = nodes.iter().enumerate().map(|(at, node)| tokio::spawn(add_unique(at, Arc::clone(node))));
+    join_all(all).await.into_iter().for_each(Result::unwrap);
+    // Of each kind there is one.
+    assert_eq!(number(&nodes[0], "SELECT count(*) FROM agq.jobs").await, 40);
+    assert_eq!(number(&nodes[0], "SELECT count(*) FROM agq.notes WHERE kind = 'unique'").await, 40);
+    assert_eq!(deadlocks(&database, nodes).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_unique_jobs_need_few_locks() {
+    let database = Database::new();
+    let store = node(&database).await;
+    let jobs = (0..5_000).map(|n| own(&format!("a-{n}"), Some(&format!("u{n}")), None)).collect();
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 5_000);
+    let locks = store.write(Promise::Visible, |batch| {
+        batch.lock_names((0..5_000).map(|n| format!("note unique u{n}")).collect())?;
+        let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
+        batch.session.row(query(sql))?.ok_or(Error::RowNotFound)?.try_get::<i64, _>(0)
+    });
+    let locks = locks.await.unwrap();
+    assert!((2..=1_024).contains(&locks), "{locks}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_somebody_has_is_passed_over() {
+    let database = Database::new();
+    let store = node(&database).await;
+    let jobs = vec![own("a-0", None, Some("k1")), own("a-1", None, Some("k2"))];
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
+    let lock = "SELECT FROM agq.notes WHERE kind = 'limit' AND id = 'k1' FOR UPDATE";
+    let other = stranger(&database, lock).await;
+    assert_eq!(got(&store, 2).await, ["a-1"]);
+    other.close().await.unwrap();
+    assert_eq!(got(&store, 2).await, ["a-0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_somebody_has_locked_keeps_nobody_else_waiting() {
+    let database = Database::new();
+    let store = node(&database).await;
+    let jobs = ["a-0", "a-1", "a-2"].map(plain).to_vec();
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
+    let other = stranger(&database, "SELECT FROM agq.jobs WHERE job_id = 'a-0' FOR UPDATE").await;
+    let cancel = |id: &str| {
+        let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
+        store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule)
+    };
+    // What is about the same job comes after it, however often it is said.
+    let (locked, again) = (cancel("a-0"), cancel("a-0"));
+    assert!(cancel("a-1").await.unwrap().unwrap().is_some());
+    submit(&store, "b", Needs::default(), vec![plain("b-0")]).await.unwrap();
+    assert_eq!(got(&store, 3).await, ["a-2", "b-0"]);
+    other.close().await.unwrap();
+    assert!(locked.await.unwrap().unwrap().is_some());
+    // It had ended by then.
+    assert!(again.await.unwrap().is_ok_and(|change| change.is_none()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_are_told_of_jobs_that_were_locked_and_left() {
+    let database = Database::new();
+    let store = node(&database).await;
+    let of = |tool: &str| Needs { tools: vec![tool.into()], ..Needs::default() };
+    submit(&store, "a", of("jq"), vec![plain("a-0")]).await.unwrap();
+    submit(&store, "b", of("yq"), vec![plain("b-0")]).await.unwrap();
+    // Of two lanes one is taken, then the other, then there is nothing.
+    for expected in [(1, true), (1, false), (0, false)] {
+        let claimed = store.write(Promise::Visible, |batch| {
+            let claimants = claimants(1);
+            let wanting = Wanting { claimant: &claimants[0], now: NOW, start_timeout_ms: 0 };
+            let claims = batch.claim(&[wanting])?;
+            batch.write()?;
+            Ok((claims.into_iter().flatten().count(), batch.has_left))
+        });
+        assert_eq!(claimed.await.unwrap(), expected);
+    }
+}

@@ -1,0 +1,99 @@
+//! Stores, and what is put into them.
+
+use std::sync::Arc;
+
+use agenix_protocol::{
+    ids::{ActionId, JobId, PlanId},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::Action,
+    capability::{Abilities, Needs},
+    job::{self, Job, NewJob, Ojs, OnConflict, Own, Said, Terms, Unique},
+    limit::LimitTerms,
+};
+use e2e::Database;
+
+use super::super::{PostgresStore, Settings};
+use crate::store::{Added, Claim, Claimant, JobRule, NewAction, Promise, Records, Ruled, StoredPlan};
+
+pub(super) const NOW: Timestamp = Timestamp(1_000);
+
+/// An agq at a database.
+pub(super) async fn node(database: &Database) -> PostgresStore {
+    let settings = Settings { listens: false, ..Settings::default() };
+    let store = PostgresStore::open(&database.url(), settings).await.unwrap();
+    let plan = StoredPlan { plan_id: plan(), json: r#"{"plan_id":"p"}"#.into(), created_at: NOW };
+    store.add_plan(plan).await.unwrap();
+    store
+}
+
+fn plan() -> PlanId {
+    PlanId::new("p").unwrap()
+}
+
+/// A job with something for itself.
+pub(super) fn own(job_id: &str, unique: Option<&str>, limit: Option<&str>) -> NewJob {
+    let limit = limit.map(str::to_owned);
+    let ojs = Ojs {
+        queue: "q".into(),
+        visibility_ms: 3_000,
+        limit: limit.clone(),
+        unique: unique.map(str::to_owned),
+        ..Ojs::of("t")
+    };
+    let unique = unique.map(|key| Unique {
+        key: key.into(),
+        on_conflict: OnConflict::Ignore,
+        states: vec!["available".into(), "active".into()],
+        period_ms: None,
+    });
+    let own = Own {
+        plan_id: plan(),
+        queue: "q".into(),
+        needs: Needs { limit: limit.clone(), ..Needs::default() },
+        terms: Terms { ojs: Some(Box::new(ojs)), ..Terms::default() },
+        is_named: false,
+        unique,
+        limit: limit.map(|_| LimitTerms { concurrency: Some(5), rate: None, period_ms: 1_000 }),
+    };
+    NewJob { job_id: JobId::new(job_id).unwrap(), input: "{}".into(), own: Some(Box::new(own)) }
+}
+
+/// A job like the others of its action.
+pub(super) fn plain(job_id: &str) -> NewJob {
+    NewJob { job_id: JobId::new(job_id).unwrap(), input: "{}".into(), own: None }
+}
+
+/// Submits jobs to the queue `q`.
+pub(super) async fn submit(store: &PostgresStore, id: &str, needs: Needs, jobs: Vec<NewJob>) -> Ruled<Added> {
+    let action = Action { queue: "q".into(), ..Action::new(ActionId::new(id).unwrap(), plan(), NOW) };
+    store.add_action(NewAction { action, needs, terms: Terms::default(), jobs }).await.unwrap()
+}
+
+pub(super) fn claimants(count: usize) -> Vec<Claimant> {
+    let claimant = |n: usize| Claimant {
+        holder: format!("w{n}").into(),
+        abilities: Arc::new(Abilities::Anything),
+        queues: vec!["q".to_owned()].into(),
+        visibility_ms: None,
+    };
+    (0..count).map(claimant).collect()
+}
+
+/// What so many claimants get.
+pub(super) async fn claim(store: &PostgresStore, count: usize) -> Vec<Claim> {
+    store.claim(claimants(count), NOW, 0).await.unwrap().into_iter().flatten().collect()
+}
+
+/// Says that a job is done.
+pub(super) async fn ack(store: &PostgresStore, job_id: &JobId) {
+    let rule: JobRule =
+        Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Said::default(), NOW));
+    store.decide(job_id, Promise::Durable, None, rule).await.unwrap().unwrap();
+}
+
+/// One number that the database answers.
+pub(super) async fn number(store: &PostgresStore, sql: &'static str) -> i64 {
+    sqlx::query_scalar(sql).fetch_one(&store.pool).await.unwrap()
+}

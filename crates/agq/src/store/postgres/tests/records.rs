@@ -1,0 +1,196 @@
+//! Records, rules and settings that are not as they should be.
+
+use agenix_protocol::{ids::JobId, time::Timestamp};
+use agenix_rules::{
+    capability::Needs,
+    job::{self, Job, Outcome},
+};
+use e2e::{Database, eventually};
+use sqlx::{AssertSqlSafe, Row, query, raw_sql};
+
+use super::{
+    super::{PostgresStore, Settings, codec::encode, migrate},
+    making::{NOW, ack, claim, node, number, own, plain, submit},
+};
+use crate::store::{Added, JobRule, Keep, Promise, Records, Unused};
+
+/// The record of a job with one field more, as a later version may write it.
+const APPEND: &str = r"UPDATE agq.jobs SET record = '\xdc00'::bytea ||
+    set_byte('\x00'::bytea, 0, get_byte(record, 2) + 1) || substr(record, 4) || '\x01'::bytea WHERE job_id = $1";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_cannot_be_read_does_not_stop_its_queue() {
+    let database = Database::new();
+    let store = node(&database).await;
+    let jobs = ["a-0", "a-1", "a-2", "a-3"].map(|id| own(id, None, None)).to_vec();
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
+    let broken = r"UPDATE agq.jobs SET record = '\xc0' WHERE job_id IN ('a-0', 'a-1')";
+    raw_sql(broken).execute(&store.pool).await.unwrap();
+    assert_eq!(query(APPEND).bind("a-2").execute(&store.pool).await.unwrap().rows_affected(), 1);
+    let claims = claim(&store, 1).await;
+    assert_eq!(claims.iter().map(|claim| claim.job.job_id.as_str()).collect::<Vec<_>>(), ["a-2"]);
+    // The others of a batch are decided.
+    let cancel = |id: &str| {
+        let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
+        store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule)
+    };
+    let (unreadable, other) = (cancel("a-0"), cancel("a-3"));
+    assert!(unreadable.await.is_err());
+    assert!(other.await.unwrap().unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_worker_and_an_unreadable_wait_are_passed_over() {
+    let database = Database::new();
+    let store = node(&database).await;
+    submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
+    raw_sql(r"INSERT INTO agq.workers VALUES ('w0', '\xc0')").execute(&store.pool).await.unwrap();
+    assert_eq!(store.workers().await.unwrap(), []);
+    // Nobody knows whether it takes jobs; the other claimant does.
+    let claims = claim(&store, 2).await;
+    assert_eq!(claims.iter().map(|claim| claim.job.holder.as_deref()).collect::<Vec<_>>(), [Some("w1")]);
+    let waiting = r"UPDATE agq.jobs SET due_at = 5000, is_ready = false,
+        record = CASE WHEN job_id = 'a-0' THEN '\xc0' ELSE record END";
+    raw_sql(waiting).execute(&store.pool).await.unwrap();
+    let waits = store.waits(NOW, Box::new(|_| true)).await.unwrap();
+    assert_eq!(waits.iter().map(|job| job.job_id.as_str()).collect::<Vec<_>>(), ["a-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_panics_ends_neither_the_writer_nor_other_writes() {
+    let database = Database::new();
+    let store = node(&database).await;
+    submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
+    let decide =
+        |id: &str, rule: JobRule| store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule);
+    let before = decide("a-0", Box::new(|_| Ok(Outcome::Unchanged)));
+    let panicking = decide("a-0", Box::new(|_| panic!("a rule that panics")));
+    let after = decide("a-1", Box::new(|_| Ok(Outcome::Unchanged)));
+    assert!(before.await.is_ok() && after.await.is_ok());
+    let error = panicking.await.unwrap_err();
+    assert!(error.0.contains("a fault in agq"), "{error}");
+    assert_eq!(claim(&store, 2).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_isolation_of_the_database_counts_for_nothing() {
+    let database = Database::new();
+    let store = node(&database).await;
+    for level in ["repeatable read", "serializable"] {
+        let script = format!(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_isolation TO %L', \
+             current_database(), '{level}'); END $$"
+        );
+        raw_sql(AssertSqlSafe(script)).execute(&store.pool).await.unwrap();
+        let other = node(&database).await;
+        let isolation = other.write(Promise::Visible, |batch| {
+            let row = batch.session.row(query("SHOW transaction_isolation"))?;
+            row.ok_or(sqlx::Error::RowNotFound)?.try_get::<String, _>(0)
+        });
+        assert_eq!(isolation.await.unwrap(), "read committed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn needs_may_be_longer_than_an_index_entry() {
+    let database = Database::new();
+    let store = node(&database).await;
+    let tools: Vec<String> = (0..200).map(|_| format!("{:032x}", fastrand::u128(..))).collect();
+    let needs = Needs { tools, ..Needs::default() };
+    assert_eq!(submit(&store, "a", needs.clone(), vec![plain("a-0")]).await, Ok(Added::New));
+    // The same needs are the same lane, at another node, too.
+    let other = node(&database).await;
+    assert_eq!(submit(&other, "b", needs, vec![plain("b-0")]).await, Ok(Added::New));
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.lanes").await, 1);
+    assert_eq!(claim(&other, 3).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submissions_use_no_numbers_of_lanes_up() {
+    let database = Database::new();
+    let store = node(&database).await;
+    for n in 0..20 {
+        submit(&store, &format!("a{n}"), Needs::default(), vec![plain(&format!("a{n}-0"))]).await.unwrap();
+    }
+    // Nor do those at a node that has not seen the lane yet.
+    let other = node(&database).await;
+    submit(&other, "b", Needs::default(), vec![plain("b-0")]).await.unwrap();
+    assert_eq!(number(&store, "SELECT last_value FROM agq.lanes_lane_seq").await, 1);
+    // After the last number come those that are free again.
+    raw_sql("SELECT setval('agq.lanes_lane_seq', 2147483647)").execute(&store.pool).await.unwrap();
+    let needs = Needs { tools: vec!["jq".into()], ..Needs::default() };
+    assert_eq!(submit(&store, "c", needs, vec![plain("c-0")]).await, Ok(Added::New));
+    assert_eq!(number(&store, "SELECT max(lane)::bigint FROM agq.lanes").await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
+    let database = Database::new();
+    let (store, other) = (node(&database).await, node(&database).await);
+    for (id, limit) in [("a", "k1"), ("b", "k2")] {
+        let jobs = vec![own(&format!("{id}-0"), None, Some(limit))];
+        submit(&store, id, Needs::default(), jobs).await.unwrap();
+    }
+    // Both know both lanes by heart.
+    assert_eq!((claim(&other, 1).await.len(), claim(&store, 1).await.len()), (1, 1));
+    for id in ["a-0", "b-0"] {
+        ack(&store, &JobId::new(id).unwrap()).await;
+    }
+    // Jobs that have ended may be done again, in their lanes.
+    assert_eq!(store.unused(NOW).await.unwrap(), Unused::default());
+    let keep = Keep { ended_since: Timestamp(NOW.0 + 1), dead_since: NOW, count: 0 };
+    assert_eq!(store.prune(keep, 100).await.unwrap(), 2);
+    // A lane that gets a job between the look and the removal stays, and so does a limit.
+    let unused = store.unused(NOW).await.unwrap();
+    assert_eq!(unused.lanes.len(), 2);
+    submit(&other, "c", Needs::default(), vec![own("c-0", None, Some("k1"))]).await.unwrap();
+    store.forget_unused(unused).await.unwrap();
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.lanes").await, 1);
+    let unused = store.unused(NOW).await.unwrap();
+    assert_eq!(unused.limits.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["k2"]);
+    store.forget_unused(unused).await.unwrap();
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'limit'").await, 1);
+    // A node that still knows a lane which was forgotten makes it again.
+    let jobs = vec![own("d-0", None, Some("k2"))];
+    assert_eq!(submit(&other, "d", Needs::default(), jobs).await, Ok(Added::New));
+    assert_eq!(claim(&store, 3).await.len(), 2);
+    assert_eq!(store.queue_counts().await.unwrap()["q"], [0, 0, 0, 2, 0, 0, 0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_database_looks_at_tables_that_have_grown() {
+    let database = Database::new();
+    let store = node(&database).await;
+    raw_sql("ALTER TABLE agq.jobs SET (autovacuum_enabled = off)").execute(&store.pool).await.unwrap();
+    let jobs = (0..6_000).map(|n| plain(&format!("a-{n}"))).collect();
+    submit(&store, "a", Needs::default(), jobs).await.unwrap();
+    let mut psql = database.client("psql");
+    psql.args(["-XAtc", "SELECT last_analyze IS NOT NULL FROM pg_stat_user_tables WHERE relname = 'jobs'"]);
+    eventually("statistics of jobs", || {
+        let answer = psql.output().expect("psql can be started");
+        (answer.stdout == b"t\n").then_some(())
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_of_another_encoding_is_refused() {
+    let database = Database::new();
+    let name = format!("l{:016x}", fastrand::u64(..));
+    let mut create = database.client("createdb");
+    create.args(["--encoding=LATIN1", "--template=template0", "--locale=C", &name]);
+    assert!(create.status().unwrap().success());
+    let own = database.url();
+    let (place, query) = own.split_once('?').unwrap();
+    let (server, _) = place.rsplit_once('/').unwrap();
+    let url = format!("{server}/{name}?{query}");
+    let refused = PostgresStore::open(&url, Settings::default()).await.err().expect("it is refused");
+    let text = format!("{refused:#}");
+    assert!(text.contains("LATIN1") && text.contains("createdb --encoding=UTF8"), "{text}");
+    assert!(migrate(&url).await.is_err());
+}
+
+#[test]
+fn an_array_of_sixteen_elements_and_more_has_the_header_that_is_rewritten() {
+    // What `APPEND` relies on.
+    assert_eq!(encode(&vec![0_u8; 26]).unwrap()[..3], [0xdc, 0, 26]);
+}

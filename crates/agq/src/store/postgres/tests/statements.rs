@@ -1,0 +1,78 @@
+//! Statements read what they need, however much there is.
+
+use e2e::Database;
+use sqlx::{AssertSqlSafe, PgConnection, Row, raw_sql};
+
+use super::{
+    super::{
+        known::READY_LANES,
+        pruning::OLDEST,
+        reads::{LEASED, WAITING},
+    },
+    making::node,
+};
+
+/// How a statement is carried out that was prepared as the writer prepares it: planned once.
+async fn plan_of(connection: &mut PgConnection, types: &str, sql: &str, values: &str) -> String {
+    let script = format!(
+        "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off; PREPARE s {types} AS {sql}"
+    );
+    raw_sql(AssertSqlSafe(script)).execute(&mut *connection).await.unwrap();
+    let explain = format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE s {values}");
+    let rows = raw_sql(AssertSqlSafe(explain)).fetch_all(&mut *connection).await.unwrap();
+    raw_sql("DEALLOCATE s").execute(&mut *connection).await.unwrap();
+    rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+}
+
+/// The most rows that any step of a plan had to do with, those that it threw away among them.
+fn most_rows(plan: &str) -> u64 {
+    let number = |text: &str| {
+        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u64>().unwrap_or_default()
+    };
+    let of_step = |line: &str| {
+        let rows = line.split_once("actual rows=").map(|(_, rest)| number(rest));
+        let loops = line.split_once("loops=").map_or(1, |(_, rest)| number(rest));
+        let removed = line.split_once("Removed by Filter: ").map(|(_, rest)| number(rest));
+        rows.or(removed).unwrap_or_default() * loops.max(1)
+    };
+    plan.lines().map(of_step).max().unwrap_or_default()
+}
+
+const FILL: &str = "INSERT INTO agq.ended (job_id, action_id, place, plan_id, status, ended_at, created_at, record) \
+    SELECT 'e-' || n, 'a', n, 'p', (ARRAY[2, 3, 5])[1 + n % 3], n, n, '' FROM generate_series(1, 100000) AS n; \
+    INSERT INTO agq.lanes (queue, needs) SELECT 'q', convert_to(n::text, 'UTF8') FROM generate_series(1, 10000) AS n; \
+    INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, due_at, created_at, record) \
+    SELECT 'j-' || n, 'b', n, 'p', 1 + n % 3, 100, n, (n % 2)::smallint, false, n, 0, '' FROM generate_series(1, 50000) AS n; \
+    INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, created_at, record) \
+    SELECT 'r-' || n, 'c', n, 'p', 4 + n % 3, 100, n, 0, true, 0, '' FROM generate_series(1, 50000) AS n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_reads_all_there_is() {
+    let database = Database::new();
+    let store = node(&database).await;
+    // Statistics of a time when all was empty, and those of today.
+    raw_sql("ANALYZE").execute(&store.pool).await.unwrap();
+    raw_sql(FILL).execute(&store.pool).await.unwrap();
+    let mut connection = store.pool.acquire().await.unwrap();
+    for _ in ["old", "new"] {
+        let statements = [
+            ("(smallint[], bigint)", OLDEST, "('{2,3,5}', 100)", 300),
+            ("", READY_LANES, "", 5),
+            ("(bigint, text, bigint)", WAITING, "(1000, '', 100)", 100),
+            ("(bigint, text, bigint)", LEASED, "(1000, '', 100)", 100),
+        ];
+        for (types, sql, values, most) in statements {
+            let plan = plan_of(&mut connection, types, sql, values).await;
+            assert!(most_rows(&plan) <= most, "{sql}\n{plan}");
+        }
+        raw_sql("ANALYZE").execute(&mut *connection).await.unwrap();
+    }
+}
+
+#[test]
+fn rows_of_a_plan_are_counted() {
+    let plan = "Sort (actual rows=3 loops=1)\n  Rows Removed by Filter: 299900\n  ->  Index Scan (actual rows=1 loops=3)";
+    assert_eq!(most_rows(plan), 299_900);
+    assert_eq!(most_rows("Limit (actual rows=100 loops=3)"), 300);
+}
