@@ -1,4 +1,4 @@
-//! A real pgbouncer before a PostgreSQL, on a port of its own.
+//! pgbouncer process in front of a PostgreSQL, on a port of its own.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::{Postgres, eventually, postgres::unprivileged};
 
-/// A running pgbouncer. It ends when this is dropped.
+/// Running pgbouncer, which ends when this value is dropped.
 pub struct Pooler {
     server: Child,
     port: u16,
@@ -19,7 +19,7 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts one with this `pool_mode`, and nothing else than what it needs.
+    /// Starts a pgbouncer with `pool_mode` set to `mode`, and with the required settings alone.
     pub fn start(to: &Postgres, mode: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
@@ -47,7 +47,7 @@ impl Pooler {
         Self { server, port, _dir: dir }
     }
 
-    /// How a client reaches a database by it.
+    /// Returns the URL of `database` through this pgbouncer.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://agq@127.0.0.1:{}/{database}", self.port)
     }
@@ -61,7 +61,8 @@ impl Drop for Pooler {
     }
 }
 
-/// Where it is: on PATH, or where Debian puts what users do not call.
+/// Returns the path of the program in Debian, or its name for a search of PATH if that path does
+/// not exist.
 fn program() -> &'static str {
     let debians = "/usr/sbin/pgbouncer";
     if fs::exists(debians).unwrap_or_default() { debians } else { "pgbouncer" }

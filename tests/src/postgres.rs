@@ -86,7 +86,7 @@ impl Postgres {
         cluster
     }
 
-    /// A place for a cluster, without one.
+    /// Creates a directory for a cluster, without the cluster.
     fn empty(bin: PathBuf, settings: &[&str], port: Option<u16>, library: Option<&Path>) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("agenix-pg-")
@@ -100,7 +100,7 @@ impl Postgres {
         Self { server: None, dir, bin, settings, port, preloaded }
     }
 
-    /// Starts a standby of it, which follows it and takes no writes.
+    /// Starts a standby, which replicates this server and refuses writes.
     pub fn standby(&self) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let port = Some(free.expect("there is a free port").port());
@@ -253,7 +253,7 @@ impl Database {
     }
 }
 
-/// Has a command run as somebody who is not root: servers of databases refuse to.
+/// Runs `command` as a user without privileges, because database servers refuse to run as root.
 pub(crate) fn unprivileged(command: &mut Command) {
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);

@@ -1,5 +1,6 @@
 //! A TCP proxy before agq that treats connections as a bad network does: it cuts them anywhere, holds them up, slows them
-//! down, strands them, and leads new ones elsewhere. It never loses or changes bytes of a connection that lives.
+//! down, strands them, and leads new ones elsewhere. The proxy never loses or changes bytes of a
+//! live connection.
 
 use std::{
     io::{Read, Write},
@@ -46,7 +47,7 @@ struct Link {
     client: TcpStream,
     server: TcpStream,
     left: Mutex<Option<usize>>,
-    /// Nothing comes through any more, and neither side is told.
+    /// True if the proxy forwards no bytes any more, and tells neither side.
     is_stranded: AtomicBool,
 }
 
@@ -80,13 +81,13 @@ impl Proxy {
         links.len()
     }
 
-    /// Leads connections to this address from now on; those that are open stay where they are.
+    /// Forwards new connections to the address `to`. Open connections keep their server.
     pub fn lead_to(&self, to: String) {
         *lock(&self.road.to) = to;
     }
 
-    /// Carries nothing more by the connections of now, and closes none of them: their peer is gone without a word. New ones
-    /// are carried. How many there were.
+    /// Stops forwarding on all open connections without closing them, as if their peer had
+    /// vanished. New connections work. Returns the number of stranded connections.
     pub fn strand_all(&self) -> usize {
         let links = lock(&self.road.links);
         links.iter().for_each(|link| link.is_stranded.store(true, Ordering::Relaxed));

@@ -23,7 +23,7 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
 const OF_NODES: &str = "test(/^nodes::/)";
 /// Stories in a browser, which are about agq's own pages, wherever it keeps everything.
 const OF_A_BROWSER: &str = "test(/^http::browser::/)";
-/// Stories with pgbouncer between agq and PostgreSQL.
+/// Filter for the stories with pgbouncer between agq and PostgreSQL.
 const OF_A_POOLER: &str = "test(/^nodes::pooled::/)";
 /// Stories about files, which PostgreSQL has its own ways for.
 const OF_FILES: &str = "test(/^backup::/) | test(a_second_agq_on_the_same_data)";

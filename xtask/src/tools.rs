@@ -44,7 +44,8 @@ pub(crate) fn browser(report: &mut Report) -> bool {
     debian_program(report, "chromedriver", "chromium-driver")
 }
 
-/// Makes sure that there is a pgbouncer; whether there is in the end. Debian puts it where only root looks.
+/// Installs pgbouncer if it is missing, and returns whether it is there. Debian installs the
+/// program in a directory that only the PATH of root has.
 pub(crate) fn pooler(report: &mut Report) -> bool {
     answers(Path::new("/usr/sbin/pgbouncer"), &["--version"])
         || debian_program(report, "pgbouncer", "pgbouncer")

@@ -1,6 +1,6 @@
-//! Processes whose parents have ended: below this worker they become its children (prctl(2),
-//! `PR_SET_CHILD_SUBREAPER`; as the first process of a container it has them anyway), and it takes
-//! note of their ends. Else they would stay as zombies.
+//! Child subreaper (prctl(2), `PR_SET_CHILD_SUBREAPER`): a process below this worker whose parent
+//! has ended becomes a child of this worker. The first process of a container adopts such processes
+//! without the call. This worker waits for them, because they would stay zombies otherwise.
 
 use std::{
     collections::HashSet,
@@ -16,15 +16,17 @@ use tracing::debug;
 
 use crate::escaped::children_of;
 
-/// How often it is looked for those that have ended.
+/// Interval between two calls of [`reap`].
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The children that this worker has started and waits for.
+/// Children that this worker has started and waits for itself.
 static OURS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
-/// Held while a child is started: its number is known only afterwards.
+/// Read lock for the start of a child, because `OURS` learns the child's process id only after the
+/// start. [`reap`] takes the write lock.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Starts a child that nobody takes for an adopted one. `pid` says which it is.
+/// Starts a child and records its process id, so that [`reap`] does not take the child for an
+/// adopted process. `pid` reads the process id from the child.
 pub(crate) fn start<C>(
     start: impl FnOnce() -> io::Result<C>,
     pid: impl Fn(&C) -> Option<Pid>,
@@ -37,14 +39,14 @@ pub(crate) fn start<C>(
     Ok(child)
 }
 
-/// A child of ours was waited for.
+/// Removes `pid` from the children of this worker, because this worker has waited for that child.
 pub(crate) fn forget(pid: Pid) {
     if let Some(ours) = ours().as_mut() {
         ours.remove(&pid);
     }
 }
 
-/// Adopts, from now on.
+/// Makes this worker a child subreaper.
 #[cfg(target_os = "linux")]
 pub(crate) fn begin() {
     if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
@@ -52,11 +54,11 @@ pub(crate) fn begin() {
     }
 }
 
-/// Elsewhere there is no such thing.
+/// Does nothing, because `PR_SET_CHILD_SUBREAPER` exists on Linux alone.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn begin() {}
 
-/// Takes note of the ends of adopted processes, for ever.
+/// Reaps adopted processes every [`LOOK_EVERY`] and never returns.
 pub(crate) async fn watch() {
     loop {
         sleep(LOOK_EVERY).await;
@@ -64,7 +66,7 @@ pub(crate) async fn watch() {
     }
 }
 
-/// Takes note of the ends of adopted processes. They are the children of the first thread.
+/// Reaps the adopted processes that have ended. Adopted processes are children of the first thread.
 pub(crate) fn reap() {
     let adopted = || children_of(getpid(), getpid()).into_iter().filter(|pid| !is_ours(*pid));
     if adopted().next().is_none() {
@@ -72,7 +74,7 @@ pub(crate) fn reap() {
     }
     let _nothing_starts = STARTING.write().unwrap_or_else(PoisonError::into_inner);
     for pid in adopted() {
-        // One that runs stays.
+        // `NOHANG` leaves a process alone that still runs.
         let _ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
     }
 }

@@ -1,42 +1,44 @@
-//! The limit of open files (RLIMIT_NOFILE): it is raised as far as the slots need, and where that
-//! is not far enough there are fewer slots. Tasks get the soft limit that the worker was started
-//! with: programs that use select(2) rely on it.
+//! Limit of open files (`RLIMIT_NOFILE`). The worker raises its soft limit as far as the slots
+//! need, and offers fewer slots where the hard limit is too low. Tasks get the soft limit that the
+//! worker was started with, because programs that use select(2) rely on that limit.
 
 use std::sync::OnceLock;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
-/// Most threads that start processes; see `lanes`.
+/// Maximum number of threads that start processes; see `lanes`.
 const MOST_LANES: u32 = 32;
-/// Open files of a lane.
+/// Number of files that a lane keeps open.
 const FILES_A_LANE: u64 = 4;
-/// Open files of the worker itself: connections, the runtime, what it reads of the machine.
+/// Number of files that the worker itself keeps open: connections, the runtime, sources of system
+/// statistics.
 const OWN_FILES: u64 = 16;
-/// Open files of a job of one task, while that is started.
+/// Number of open files of a job with one task while that task is started.
 const FILES_A_JOB: u64 = 9;
-/// The same of a job of several tasks; the limit is raised with these in mind.
+/// Number of open files of a job with several tasks. [`needed`] computes the raised limit with this
+/// number.
 const FILES_A_LARGE_JOB: u64 = 24;
-/// Most files of jobs that have ended that are kept open because somebody follows the jobs.
+/// Maximum number of files that the worker keeps open for followed jobs that have ended.
 const MOST_FOLLOWED: u64 = 256;
 
-/// The soft limit that tasks get, where it is not the worker's own.
+/// Soft limit for tasks, set only if the worker has raised its own limit.
 static LIMIT_OF_TASKS: OnceLock<Rlimit> = OnceLock::new();
 
-/// How much the limit of open files allows.
+/// Number of slots, lanes and files that the limit of open files allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allowance {
     pub(crate) slots: u32,
     pub(crate) lanes: u32,
-    /// Open files of all jobs that run.
+    /// Maximum number of open files of all running jobs.
     pub(crate) job_files: u32,
-    /// Open files of jobs that have ended.
+    /// Maximum number of open files of jobs that have ended.
     pub(crate) followed_files: usize,
 }
 
 impl Allowance {
-    /// Raises the limit where that is needed for so many slots, and says what it allows. The error
-    /// is for people: the limit is too low for a single job.
+    /// Raises the limit if `slots` slots need more, and returns what the limit allows. The error is
+    /// a message for the user: the limit is too low for a single job.
     pub(crate) fn claim(slots: u32) -> Result<Self, String> {
         let open = open_files();
         let limit = raised(needed(slots, open));
@@ -56,26 +58,29 @@ impl Allowance {
     }
 }
 
-/// How many files may be open with so many slots, and `open` files at the start.
+/// Returns the number of files that `slots` slots may have open, including the `open` files that
+/// the worker was started with.
 fn needed(slots: u32, open: u64) -> u64 {
     let lanes = u64::from(slots.min(MOST_LANES));
     open + OWN_FILES + lanes * FILES_A_LANE + u64::from(slots) * FILES_A_LARGE_JOB + MOST_FOLLOWED
 }
 
-/// What a limit allows, with at most so many slots; nothing where it is too low for one job.
+/// Returns what `limit` allows for at most `slots` slots, or `None` if `limit` is too low for one
+/// job.
 fn allowed(slots: u32, limit: u64, open: u64) -> Option<Allowance> {
     let limit = limit.saturating_sub(open);
     let lanes = u64::from(slots.clamp(1, MOST_LANES)).min((limit / 32).max(1));
     let left = limit.checked_sub(OWN_FILES + lanes * FILES_A_LANE)?;
     let slots = (left / FILES_A_JOB).min(u64::from(slots));
-    // Both fit: they are at most 10,000 and 32.
+    // Both conversions succeed, because `slots` is at most 10,000 and `lanes` at most 32.
     let (slots, lanes) = (u32::try_from(slots).ok()?, u32::try_from(lanes).ok()?);
     let followed_files = usize::try_from((left / 4).min(MOST_FOLLOWED)).ok()?;
     let job_files = u32::try_from(left.min(1 << 28)).ok()?;
     (slots > 0).then_some(Allowance { slots, lanes, job_files, followed_files })
 }
 
-/// The soft limit, raised to `wanted` as far as the hard limit allows.
+/// Raises the soft limit to `wanted`, or to the hard limit if that is lower, and returns the new
+/// soft limit.
 fn raised(wanted: u64) -> u64 {
     let given = getrlimit(Resource::Nofile);
     let soft = given.current.unwrap_or(u64::MAX);
@@ -95,25 +100,25 @@ fn raised(wanted: u64) -> u64 {
     }
 }
 
-/// Gives a task that has just started the soft limit that the worker was started with. Nothing can
-/// be done in the child before its program starts without a slower way to start it; the limit
-/// matters only to programs that open many files.
+/// Gives the started process `task` the soft limit that the worker was started with. The child
+/// could set the limit before its program starts only if the worker started processes in a slower
+/// way. The limit matters only to programs that open many files.
 #[cfg(target_os = "linux")]
 pub(crate) fn restore(task: Pid) {
     if let Some(limit) = LIMIT_OF_TASKS.get() {
-        // A task that has ended already, or runs as somebody else, goes without.
+        // The call fails, without harm, for a task that has ended or runs as another user.
         let _gone = rustix::process::prlimit(Some(task), Resource::Nofile, *limit);
     }
 }
 
-/// Elsewhere the limit of another process cannot be set: tasks have the worker's.
+/// Does nothing, because prlimit(2) exists on Linux alone. Tasks keep the limit of the worker.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn restore(_task: Pid) {}
 
-/// How many files are open now: the standard streams, and what the worker was started with.
+/// Returns the number of files that are open now: the standard streams and inherited descriptors.
 fn open_files() -> u64 {
     let listed = std::fs::read_dir("/dev/fd").map(Iterator::count).unwrap_or(3);
-    // One of them is the directory itself.
+    // The count includes the descriptor of the directory `/dev/fd` itself.
     u64::try_from(listed.saturating_sub(1)).unwrap_or(u64::MAX)
 }
 

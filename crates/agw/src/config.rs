@@ -112,7 +112,7 @@ const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --sess
 Logs go to stderr; AGW_LOG=debug shows more.\n\n\
 Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 refused by agq.";
 
-/// A member of a list, without blanks around it.
+/// Parses one member of a list and removes the blanks around the member.
 fn member(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => {
@@ -123,7 +123,7 @@ fn member(text: &str) -> Result<String, String> {
     }
 }
 
-/// The same of a list of queues.
+/// Parses one member of a list of queues.
 fn queue(text: &str) -> Result<QueueName, String> {
     QueueName::new(member(text)?).map_err(|error| error.to_string())
 }
@@ -146,7 +146,8 @@ impl Config {
         self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Whether the worker was given an id; else it may take another one.
+    /// Tells whether the user gave the worker an id. A worker without a given id may take another
+    /// one.
     pub(crate) fn has_own_id(&self) -> bool {
         self.worker_id.is_some()
     }
@@ -196,8 +197,8 @@ fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
     Ok(WorkerId::new(format!("worker-{host}-{pid}"))?)
 }
 
-/// Another id where a default one is taken: a host of the same name has a worker with the same
-/// number of its process.
+/// Returns another id for a worker whose default id `taken` belongs to another worker, because two
+/// hosts of one name may have workers with the same process id.
 pub(crate) fn other_id(taken: &WorkerId, random: uuid::Uuid) -> Option<WorkerId> {
     let random = random.simple().to_string();
     WorkerId::new(format!("{taken}-{}", &random[..5])).ok()

@@ -40,7 +40,7 @@ use crate::{
 const STOP_GRACE: Duration = Duration::from_millis(800);
 /// How long a job may wait for a slot. After that those that run are long, and it has to run elsewhere.
 const MOST_WAIT: Duration = Duration::from_secs(1);
-/// How often it is looked whether a shortage is over.
+/// Interval between two checks whether a shortage is over.
 const SHORTAGE_LOOK: Duration = Duration::from_secs(1);
 /// How many jobs may wait to be reported, for each slot; beyond that no more are taken.
 const REPORTS_A_SLOT: u32 = 16;
@@ -153,7 +153,7 @@ impl Crew {
                 if room == 0 {
                     let more = self.has_room.notified();
                     if self.is_short() {
-                        // Nobody tells of the end of a shortage.
+                        // Nothing notifies the worker of the end of a shortage.
                         let _looked_again = timeout(SHORTAGE_LOOK, more).await;
                     } else {
                         more.await;
@@ -195,7 +195,7 @@ impl Crew {
         self.workshop().shortage.is_current(Instant::now())
     }
 
-    /// When a shortage lasts although nothing runs here: why nothing can be started.
+    /// Waits until a shortage lasts although no job runs here, and returns the reason.
     pub(crate) async fn starved(&self) -> String {
         self.workshop().shortage.lasts(|| locked(&self.jobs).roster.count()).await
     }
@@ -343,7 +343,7 @@ impl Crew {
         self.tell_of_room(&jobs);
     }
 
-    /// What waits for a slot of this action does not start here: the claims, job and attempt.
+    /// Removes the waiting claims of the action, and returns their job ids and attempts.
     pub(crate) fn withdraw(&self, action_id: &ActionId) -> Vec<(JobId, u32)> {
         let mut jobs = locked(&self.jobs);
         let withdrawn = jobs.slots.withdraw(action_id);

@@ -1,6 +1,7 @@
-//! What a task has started that has left its process group (setsid(2), a daemon's double fork):
-//! found by its parents, and where those have ended by a variable that it inherits. This needs
-//! Linux' /proc; elsewhere nothing is found.
+//! Escaped processes: descendants of a task that have left the process group of the task, by
+//! setsid(2) or the double fork of a daemon. The worker finds an escaped process by its parents or,
+//! if these have ended, by an inherited environment variable. The search needs `/proc` of Linux,
+//! and finds nothing on other systems.
 
 use std::{
     collections::BTreeSet,
@@ -19,21 +20,21 @@ use rustix::{
     process::{Pid, Signal, getpgid, getpid, kill_process},
 };
 
-/// The variable that every task has, with a value of its own.
+/// Environment variable that marks each task with a unique value.
 pub(crate) const VARIABLE: &str = "AGW_RUN";
-/// Most processes of one task that are looked at: a task that starts more without end is not
-/// followed for ever.
+/// Maximum number of processes of one task that are searched, because a task may start processes
+/// without end.
 const MOST: usize = 100_000;
 
-/// This run of the worker: numbers of processes are used again.
+/// Unique id of this run of the worker, because the system reuses process ids.
 static WORKER: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().simple().to_string());
 
-/// The value of the variable for one task.
+/// Unique value of [`VARIABLE`] for one task.
 #[derive(Debug)]
 pub(crate) struct Mark(String);
 
 impl Mark {
-    /// One that no other task has.
+    /// Creates a value that no other task has.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(format!("{}-{}", *WORKER, NEXT.fetch_add(1, Ordering::Relaxed)))
@@ -43,23 +44,25 @@ impl Mark {
         &self.0
     }
 
-    /// Whether an environment, as /proc has it, holds the variable with this value.
+    /// Tells whether `environment`, in the format of `/proc/PID/environ`, sets [`VARIABLE`] to this
+    /// value.
     fn is_in(&self, environment: &[u8]) -> bool {
         let wanted = format!("{VARIABLE}={}", self.0);
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
     }
 }
 
-/// A process outside of its task's group. Its number is not used again as long as this is there to
-/// be asked.
+/// Process outside the process group of its task. While `descriptor` (a pidfd) is open, a signal
+/// sent by it can reach no other process.
 #[derive(Debug)]
 pub(crate) struct Escaped {
     pid: Pid,
     descriptor: OwnedFd,
 }
 
-/// Finds those of a task that are outside of its `group`, besides `known`. `parent` is the task's
-/// first process, as long as its number cannot be that of another one.
+/// Finds the processes of a task that are outside the process group `group` and not among `known`.
+/// `parent` is the first process of the task, or `None` if its process id may belong to another
+/// process.
 pub(crate) fn find(group: Pid, parent: Option<Pid>, mark: &Mark, known: &[Escaped]) -> Vec<Escaped> {
     let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| bears(pid, mark));
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
@@ -69,20 +72,20 @@ pub(crate) fn find(group: Pid, parent: Option<Pid>, mark: &Mark, known: &[Escape
     new.filter(|pid| !known.contains(&pid.as_raw_pid())).filter(left_it).filter_map(Escaped::open).collect()
 }
 
-/// Sends a signal to each.
+/// Sends `signal` to each process.
 pub(crate) fn signal(escaped: &[Escaped], signal: Signal) {
     for process in escaped {
         process.signal(signal);
     }
 }
 
-/// Whether all of them have ended.
+/// Tells whether all processes have ended.
 pub(crate) fn have_ended(escaped: &[Escaped]) -> bool {
     escaped.iter().all(Escaped::has_ended)
 }
 
 impl Escaped {
-    /// Takes hold of a process; one that cannot be held is killed at once.
+    /// Opens a pidfd for `pid`. A process without a pidfd is killed at once.
     #[cfg(target_os = "linux")]
     fn open(pid: Pid) -> Option<Self> {
         match pidfd_open(pid, PidfdFlags::empty()) {
@@ -100,7 +103,7 @@ impl Escaped {
     }
 
     fn signal(&self, signal: Signal) {
-        // One that has ended is what we want.
+        // The call fails, without harm, if the process has ended.
         #[cfg(target_os = "linux")]
         let _gone = pidfd_send_signal(&self.descriptor, signal);
         #[cfg(not(target_os = "linux"))]
@@ -113,7 +116,7 @@ impl Escaped {
     }
 }
 
-/// These processes, those that they have started and so on.
+/// Returns `roots` and all their descendants, up to [`MOST`] processes.
 fn family(mut roots: Vec<Pid>) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     while let Some(pid) = roots.pop() {
@@ -126,7 +129,7 @@ fn family(mut roots: Vec<Pid>) -> BTreeSet<i32> {
     found
 }
 
-/// What a thread of a process has started, and what it has adopted.
+/// Returns the children that `thread` of `process` has started or adopted.
 pub(crate) fn children_of(process: Pid, thread: Pid) -> Vec<Pid> {
     let path = format!("/proc/{}/task/{}/children", process.as_raw_pid(), thread.as_raw_pid());
     let listed = fs::read_to_string(path).unwrap_or_default();

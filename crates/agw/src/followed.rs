@@ -18,7 +18,7 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Nothing is followed yet, and at most so many files will be kept open.
+    /// Creates an empty memory that keeps at most `most_files` files open.
     pub(crate) fn new(most_files: usize) -> Self {
         Self { jobs: HashMap::new(), most_files }
     }

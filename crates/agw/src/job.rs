@@ -26,7 +26,7 @@ pub(crate) async fn run(
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
     let needed = pipeline::open_files(&stages).min(workshop.most_files);
-    // The semaphore is never closed.
+    // `acquire_many` returns no error, because nothing closes the semaphore.
     let _files = workshop.files.acquire_many(needed).await;
     let (mut outputs, mut results) = (Outputs::new(), Vec::new());
     for (at, stage) in stages.iter().enumerate() {

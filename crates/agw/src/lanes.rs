@@ -14,7 +14,7 @@ use tokio::{
 };
 use tracing::warn;
 
-/// How long to wait for threads that are not needed.
+/// Maximum wait for the end of surplus threads.
 const BOUND: Duration = Duration::from_secs(5);
 
 /// The lanes; each has a thread and sees to the processes of its slots.
@@ -29,14 +29,15 @@ struct Lane {
 }
 
 impl Lanes {
-    /// So many, or as many as the system lets us have. The error is that there would be none.
+    /// Starts `count` threads. If the system allows fewer, keeps half of the started threads.
+    /// Returns an error if the system allows none.
     pub(crate) fn new(count: u32) -> io::Result<Self> {
         let mut lanes = vec![lane()?];
         while lanes.len() < count as usize {
             match lane() {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => {
-                    // What the other half would have taken is left for tasks.
+                    // The other half is given back, because tasks need threads and processes, too.
                     let kept = lanes.len().div_ceil(2);
                     warn!("{kept} threads start processes, and not {count}: {error}; check `ulimit -u`");
                     Self(lanes.split_off(kept)).shut_down(BOUND);

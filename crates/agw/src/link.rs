@@ -23,7 +23,7 @@ const LEAST_UPDATE_BYTES: usize = 4096;
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// A job that ends sooner is never reported as running: its end says that, too, and agq shows every claimed job as running.
 const FIRST_WORD: Duration = Duration::from_millis(20);
-/// How long to wait before progress is reported again that agq did not hear of.
+/// Pause before a repeated report of progress that did not reach agq.
 const REPEAT_PAUSE: Duration = Duration::from_secs(2);
 /// How long to wait between two reports of progress.
 const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
@@ -112,7 +112,7 @@ impl Link {
         let mut is_heard = true;
         sleep(FIRST_WORD).await;
         loop {
-            // What was not heard is said again.
+            // A report that did not reach agq is repeated without a change of progress.
             if is_heard && progress.changed().await.is_err() {
                 return std::future::pending().await;
             }

@@ -75,7 +75,7 @@ const USAGE: u8 = 2;
 const REFUSED: u8 = 3;
 /// How long to wait at the end for what cannot be told to stop.
 const LAST_WAIT: Duration = Duration::from_secs(5);
-/// How long a thread that waits for something to do is kept: as good as for ever.
+/// Idle time after which tokio ends a blocking thread: long enough to keep the thread for ever.
 const KEPT_FOR: Duration = Duration::from_secs(1 << 32);
 
 fn main() -> ExitCode {
@@ -116,7 +116,8 @@ fn hide_environment() {
     }
 }
 
-/// A task that reads from the terminal, writes to it or sets it up must not be stopped by that.
+/// Gives up the controlling terminal, because otherwise the terminal could stop tasks that read
+/// from it, write to it or change its settings.
 fn leave_terminal() {
     if let Err(error) = agenix_lease::leave_terminal() {
         tracing::warn!(%error, "tasks may be stopped when they use the terminal; start agw by setsid(1)");
@@ -190,12 +191,12 @@ fn run(config: &Config) -> Result<End, Failure> {
     ended
 }
 
-/// What speaks with agq. The one thread for what may hang is made now and kept: tokio has no answer
-/// to a machine that has no thread for it later.
+/// Builds the runtime that communicates with agq. The runtime starts the one blocking thread now
+/// and keeps that thread, because tokio panics if the system refuses the thread later.
 fn runtime() -> std::io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().thread_keep_alive(KEPT_FOR).build()?;
-    // Asked for in this way, a thread that cannot be had is an error and not a panic.
+    // The standard library returns an error if the system refuses a thread; tokio panics.
     let tried = std::thread::Builder::new().spawn(|| ())?;
     drop(tried.join());
     drop(runtime.spawn_blocking(|| ()));
@@ -264,7 +265,8 @@ fn start_logging() {
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .with_target(false)
-        // It says on stderr that stderr cannot be written, and panics when that fails as well.
+        // The subscriber would report internal errors on stderr, and panic if stderr cannot be
+        // written.
         .log_internal_errors(false)
         .init();
 }

@@ -112,15 +112,15 @@ pub(crate) fn stages(plan: &Plan, input: &RawValue) -> Result<Vec<Stage>, Templa
     Ok(stages)
 }
 
-/// Open files of a task that has ended: what it wrote.
+/// Number of open files of a task that has ended: its stdout and stderr.
 const FILES_OF_ENDED: u32 = 2;
-/// Open files of a task that runs: its process, what it writes, both ends of what moves its output
-/// on.
+/// Number of open files of a running task: its process, its output, and both ends of the pipe that
+/// passes its output on.
 const FILES_OF_RUNNING: u32 = 4;
-/// Open files that starting a process takes besides.
+/// Number of further files that the start of a process opens.
 const FILES_OF_START: u32 = 5;
 
-/// How many files the job has open here at most.
+/// Returns the maximum number of files that the job with these `stages` has open in the worker.
 pub(crate) fn open_files(stages: &[Stage]) -> u32 {
     let (mut ended, mut most) = (0, 0);
     for stage in stages {

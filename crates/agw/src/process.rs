@@ -1,5 +1,5 @@
-//! One child process: started in a group of its own, waited for until its deadline, ended with its
-//! whole group and with what has left that.
+//! Child process in a process group of its own. The worker waits for the child until its deadline,
+//! and ends the child with its process group and its escaped processes.
 
 use std::{
     io,
@@ -26,12 +26,13 @@ use crate::{
 
 /// The variable that no child gets.
 const SESSION_KEY: &str = "AGQ_SESSION_KEY";
-/// How often it is looked whether a group is empty.
+/// Interval between two checks whether a process group is empty.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A running child. Dropped, it is killed with everything it started.
 pub(crate) struct Process {
-    /// Before the child: dropped after it, it might be that of somebody else.
+    /// `group` comes before `child`, because after the drop of `child` the process id of `child`
+    /// may belong to another process.
     group: Group,
     child: Child,
     started: Instant,
@@ -105,9 +106,9 @@ impl Process {
         }
     }
 
-    /// Ends it: SIGTERM to its group and to what has left that, and SIGKILL after `grace` to what
-    /// is left then. Those that its first process has started have the grace, too, when that one
-    /// has ended.
+    /// Ends the child: SIGTERM for the process group and the escaped processes, then SIGKILL after
+    /// `grace` for those that still run. If the first process of the group ends earlier, the other
+    /// processes still have the rest of `grace`.
     pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
         let end = Instant::now() + grace;
         self.group.ask_to_end();
@@ -133,13 +134,15 @@ impl Process {
     }
 }
 
-/// The process group of a child, and what has left it. Killed when this is dropped before the end.
+/// Process group of a child, and its escaped processes. A drop before the end of the child kills
+/// them all.
 struct Group {
-    /// Its first process, by whose number it goes.
+    /// First process of the group, whose process id is the id of the group.
     leader: Option<Pid>,
     mark: Mark,
     escaped: Vec<Escaped>,
-    /// Whether its first process was not waited for: then its number is that of no other process.
+    /// True until the worker has waited for `leader`, because until then the process id of `leader`
+    /// cannot belong to another process.
     has_leader: bool,
     /// Its number may belong to somebody else from now on.
     is_over: bool,
@@ -153,7 +156,8 @@ impl Group {
         }
     }
 
-    /// Asks all to end. One that is stopped has to go on for that.
+    /// Sends SIGTERM and then SIGCONT to all processes, because a stopped process would not handle
+    /// SIGTERM.
     fn ask_to_end(&mut self) {
         self.look_for_escaped();
         for signal in [Signal::TERM, Signal::CONT] {
@@ -176,11 +180,13 @@ impl Group {
         }
     }
 
-    /// When nothing of it runs any more. Its first process was waited for before.
+    /// Waits until no process of the group and no escaped process runs. The caller has waited for
+    /// the first process before.
     async fn emptied(&self) {
         let Some(leader) = self.leader else { return };
         loop {
-            // Those that we have adopted are there until their ends are noted.
+            // An adopted process of the group stays a zombie in the group until the worker waits
+            // for it.
             while let Ok(Some(_ended)) = waitpgid(leader, WaitOptions::NOHANG) {}
             let is_empty = test_kill_process_group(leader) == Err(Errno::SRCH);
             if is_empty && escaped::have_ended(&self.escaped) {
@@ -231,7 +237,7 @@ mod tests {
         Process::start(Path::new("/bin/sh"), &command, Stdio::null(), Stdio::null(), Stdio::null()).unwrap()
     }
 
-    /// What a script writes into a file, when it is there.
+    /// Waits until a script has written a line into `file`, and returns the line.
     async fn written(file: &Path) -> String {
         loop {
             match fs::read_to_string(file) {
@@ -241,7 +247,7 @@ mod tests {
         }
     }
 
-    /// When a process has ended, and that was noted.
+    /// Waits until the process `pid` has ended and was reaped.
     async fn gone(pid: &str) {
         while Path::new("/proc").join(pid).exists() {
             adoption::reap();

@@ -1,43 +1,45 @@
-//! How much of the disk the output of a job may take. A file has no bound of its own, so it is
-//! looked at as often as a program that writes as fast as it can makes necessary.
+//! Spool quota: the bytes of disk that the output of a job may take. The worker enforces the quota
+//! by polling, because a file has no limit of its own. The interval follows from the fastest write
+//! speed.
 
 use std::time::Duration;
 
-/// The bounds.
+/// Limits of the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quota {
-    /// Most bytes of the spool that a job may take.
+    /// Maximum number of bytes of the spool that one job may take.
     pub(crate) of_job: u64,
-    /// Bytes of the spool's disk that are to stay free, or a tenth of the disk where that is less.
+    /// Number of bytes that should stay free on the disk of the spool. A tenth of the disk counts
+    /// instead if that is less.
     pub(crate) reserve: u64,
 }
 
-/// What is left of the spool's disk, in bytes.
+/// Free and total bytes of the disk of the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) free: u64,
     pub(crate) total: u64,
 }
 
-/// The result of a look at a job.
+/// Result of one check of the quota.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It may go on, and is looked at again after this time.
+    /// The job may go on, and the next check is due after this time.
     Fits(Duration),
-    /// It has to end. The text says why, and what to do.
+    /// The job must end. The text is the reason and the advice for the user.
     Exceeds(String),
 }
 
-/// Bytes a second that no program writes faster than.
+/// Write speed in bytes per second that no program exceeds.
 const FASTEST: u64 = 4 << 30;
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
-/// The same where the job has written nothing yet, which it may do for long on a disk that others
-/// have filled.
+/// Shortest interval for a job without output, because such a job may run for long on a disk that
+/// other programs have filled.
 const SHORTEST_WAIT_OF_EMPTY: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 impl Quota {
-    /// Judges a job that takes `used` bytes of the spool.
+    /// Judges a job whose output takes `used` bytes of the spool.
     pub(crate) fn judge(&self, used: u64, room: Room) -> Verdict {
         if used > self.of_job {
             let most = self.of_job;
@@ -46,7 +48,7 @@ impl Quota {
             ));
         }
         let reserve = self.reserve.min(room.total / 10);
-        // While little is free, jobs with little output go on: they are not what fills the disk.
+        // A job with little output goes on, because its output is not what fills the disk.
         if room.free < reserve && used > room.free {
             return Verdict::Exceeds(format!(
                 "its output takes {used} bytes, and the disk of the spool has only {} left: write less, or choose another --spool-dir of agw",
@@ -54,7 +56,7 @@ impl Quota {
             ));
         }
         let left = (self.of_job - used).min(room.free.saturating_sub(reserve));
-        // Half of the time that it takes at least to write what is left.
+        // Half of the shortest time in which a program can write the remaining bytes.
         let wait = Duration::from_micros(left / (2 * FASTEST / 1_000_000));
         let shortest = if used == 0 { SHORTEST_WAIT_OF_EMPTY } else { SHORTEST_WAIT };
         Verdict::Fits(wait.clamp(shortest, LONGEST_WAIT))

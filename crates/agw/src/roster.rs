@@ -66,7 +66,7 @@ impl Roster {
         }
     }
 
-    /// How many runs there are.
+    /// Returns the number of runs.
     pub(crate) fn count(&self) -> usize {
         self.runs.len()
     }

@@ -97,8 +97,8 @@ impl Session {
         ClientError::Unreachable { address: self.server.address(), reason }
     }
 
-    /// Tells `nudge` whenever agq has orders, and hands any other call to `answer`. A mere convenience: without it orders come
-    /// with the next heartbeat.
+    /// Notifies `nudge` whenever agq has orders, and passes any other call to `answer`. Without
+    /// these calls, orders come with the next heartbeat.
     pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(Call)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {

@@ -1,5 +1,6 @@
-//! A want of something that the operating system limits: open files, processes, memory, room in the
-//! spool. It is no fault of the job that meets it: the job waits until others have given some back.
+//! Shortage of a resource that the operating system limits: open files, processes, memory, room in
+//! the spool. A job that meets a shortage waits until other jobs have released some of the
+//! resource, because the shortage is no fault of the job.
 
 use std::{
     io,
@@ -11,25 +12,26 @@ use rustix::io::Errno;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-/// The first wait; each is twice the one before.
+/// First wait of a job; each further wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-/// The longest wait.
+/// Maximum of one wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// How long a shortage may last while no job runs: nobody here will give anything back.
+/// Duration after which a shortage counts as lasting if all jobs of the worker wait, because no job
+/// of this worker will release the resource.
 const LASTING: Duration = Duration::from_secs(30);
-/// How often it is looked whether it lasts.
+/// Interval between two checks whether a shortage lasts.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long a shortage is taken to last after a start has failed.
+/// Duration for which a shortage counts as current after a failed start.
 const CURRENT: Duration = Duration::from_secs(1);
 
-/// Whether an error is about what the operating system limits for a process, a user or the machine.
+/// Tells whether `error` reports a resource limit of a process, a user or the machine.
 pub(crate) fn is_one(error: &io::Error) -> bool {
     let of_descriptors = is_of_descriptors(error);
     of_descriptors || matches!(errno(error), Some(Errno::AGAIN | Errno::NOSPC | Errno::DQUOT))
 }
 
-/// The same of files that are the user's: where there is no room for one, that is the user's to
-/// know.
+/// Tells whether `error` reports a lack of file descriptors or memory. This check serves files of
+/// the user, because a full disk there is an error for the user and no shortage.
 pub(crate) fn is_of_descriptors(error: &io::Error) -> bool {
     matches!(errno(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
@@ -38,44 +40,44 @@ fn errno(error: &io::Error) -> Option<Errno> {
     error.raw_os_error().map(Errno::from_raw_os_error)
 }
 
-/// How starts of tasks go.
+/// State of the starts of tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Shortage(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The first failure after the last start that worked, and the latest.
+    /// Times of the first and of the latest failure since the last successful start.
     failed: Option<(Instant, Instant)>,
     reason: String,
-    /// How many jobs wait.
+    /// Number of waiting jobs.
     waiting: usize,
 }
 
-/// A job that waits, until this is dropped.
+/// Guard of a waiting job. A drop of the guard ends the wait.
 pub(crate) struct Wait<'s> {
     shortage: &'s Shortage,
     next: Duration,
 }
 
 impl Shortage {
-    /// A job begins to wait.
+    /// Registers a waiting job.
     pub(crate) fn wait(&self) -> Wait<'_> {
         self.lock().waiting += 1;
         Wait { shortage: self, next: FIRST_WAIT }
     }
 
-    /// A task could be started.
+    /// Records a successful start.
     pub(crate) fn over(&self) {
         self.lock().failed = None;
     }
 
-    /// Whether a start has failed lately: no more jobs should be taken.
+    /// Tells whether a start has failed within [`CURRENT`]. The worker claims no jobs then.
     pub(crate) fn is_current(&self, now: Instant) -> bool {
         self.lock().failed.is_some_and(|(_, latest)| now.duration_since(latest) < CURRENT)
     }
 
-    /// When a shortage lasts although every job of the worker waits, of which `jobs` says the
-    /// number: why nothing can be started.
+    /// Waits until a shortage lasts although every job of the worker waits, and returns the reason.
+    /// `jobs` returns the number of jobs of the worker.
     pub(crate) async fn lasts(&self, jobs: impl Fn() -> usize) -> String {
         loop {
             if let Some(reason) = self.lasting(jobs(), Instant::now()) {
@@ -85,8 +87,7 @@ impl Shortage {
         }
     }
 
-    /// Why nothing can be started, where that lasts although every job of the worker, of so many,
-    /// waits.
+    /// Returns the reason for a shortage that lasts although all `jobs` jobs of the worker wait.
     fn lasting(&self, jobs: usize, now: Instant) -> Option<String> {
         let state = self.lock();
         let (first, latest) = state.failed?;
@@ -100,7 +101,7 @@ impl Shortage {
 }
 
 impl Wait<'_> {
-    /// A start has failed. How long to wait before the next try.
+    /// Records a failed start, and returns the wait before the next start.
     pub(crate) fn failed(&mut self, error: &io::Error, now: Instant) -> Duration {
         let mut state = self.shortage.lock();
         if state.failed.is_none() {

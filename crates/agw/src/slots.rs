@@ -97,7 +97,7 @@ impl Slots {
         self.waiting.retain(|waiting| !is_it(&waiting.claimed.job));
     }
 
-    /// What waits of this action is not started: the claims, job and attempt.
+    /// Removes the waiting claims of the action, and returns their job ids and attempts.
     pub(crate) fn withdraw(&mut self, action_id: &ActionId) -> Vec<(JobId, u32)> {
         let is_of = |waiting: &Waiting| waiting.claimed.job.action_id == *action_id;
         let waiting = std::mem::take(&mut self.waiting);

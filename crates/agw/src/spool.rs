@@ -77,7 +77,7 @@ impl Spool {
         Ok(Spooled { file, shelf, is_shared: AtomicBool::new(false) })
     }
 
-    /// What is left of the disk that the files are on.
+    /// Returns the free and total bytes of the disk that holds the spool.
     pub(crate) fn room(&self) -> io::Result<Room> {
         room(&self.0.directory)
     }
@@ -174,14 +174,14 @@ fn empty(_file: &File) -> bool {
     false
 }
 
-/// What is left of the disk that a directory is on, for this user.
+/// Returns the bytes of the disk of `directory` that are free for this user, and all its bytes.
 pub(crate) fn room(directory: &Path) -> io::Result<Room> {
     let disk = statvfs(directory)?;
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
     Ok(Room { free: bytes(disk.f_bavail), total: bytes(disk.f_blocks) })
 }
 
-/// How many bytes of the disk a file takes: one with holes takes less than it is long.
+/// Returns the bytes of disk that `file` takes. A sparse file takes less than its length.
 pub(crate) fn taken(file: &File) -> u64 {
     file.metadata().map_or(0, |metadata| metadata.blocks().saturating_mul(512))
 }

@@ -42,7 +42,7 @@ pub(crate) struct Workshop {
     /// Time between SIGTERM and SIGKILL.
     pub(crate) kill_grace: Duration,
     pub(crate) quota: Quota,
-    /// Open files of the jobs that run, as many as the system allows.
+    /// Permits for the open files of running jobs, at most as many as the system allows.
     pub(crate) files: Arc<Semaphore>,
     pub(crate) most_files: u32,
     pub(crate) shortage: Arc<Shortage>,
@@ -98,7 +98,7 @@ pub(crate) async fn run(
     let (ended, excess) = tokio::select! {
         ended = wait(&mut running, workshop.kill_grace, stop) => (ended, None),
         excess = exceeded(workshop, transcript) => {
-            // Every moment it writes more.
+            // The grace is zero, because the job writes on during any grace.
             (end(&mut running).await, Some(excess))
         }
     };
@@ -113,7 +113,7 @@ pub(crate) async fn run(
         let at = results.iter().position(|result| result.task_number == task_number).unwrap_or_default();
         if let Some(result) = results.get_mut(at) {
             result.ignored = false;
-            // It may have ended at this very moment.
+            // A task that ended with 0 at this moment must still count as failed.
             if result.exit_code == 0 {
                 result.exit_code = 1;
             }
@@ -127,11 +127,11 @@ pub(crate) async fn run(
     Ok(results)
 }
 
-/// When the job takes more of the spool than it may: the task that wrote the most, and why it has
-/// to end.
+/// Waits until the output of the job exceeds the quota, and returns the task with the most output
+/// and the reason.
 async fn exceeded(workshop: &Workshop, transcript: &Transcript) -> (u32, String) {
     loop {
-        // A disk that does not say what is left has no bound.
+        // A disk without readable statistics counts as unlimited.
         let room = workshop.spool.room().unwrap_or(Room { free: u64::MAX, total: u64::MAX });
         let (used, task_number) = transcript.taken();
         match workshop.quota.judge(used, room) {
@@ -141,12 +141,13 @@ async fn exceeded(workshop: &Workshop, transcript: &Transcript) -> (u32, String)
     }
 }
 
-/// Ends all at once.
+/// Kills all processes of the stage at the same time.
 async fn end(running: &mut [Running]) -> Vec<io::Result<Ended>> {
     join_all(running.iter_mut().map(|running| running.process.end_now(Duration::ZERO))).await
 }
 
-/// Adds a line to what a task complained of; it is kept whole.
+/// Appends `line` to the kept stderr of a task. Earlier text is cut off, because `line` must be
+/// complete.
 fn append(kept: &mut Kept, line: &str, most: usize) {
     kept.bytes.truncate(most.saturating_sub(line.len() + 1));
     if kept.bytes.last().is_some_and(|last| *last != b'\n') {
@@ -156,7 +157,7 @@ fn append(kept: &mut Kept, line: &str, most: usize) {
     kept.total = kept.total.max(kept.bytes.len() as u64);
 }
 
-/// Starts a command as soon as the system has what that takes.
+/// Starts a command, and waits during a shortage until the system has the resources.
 async fn start_patiently(
     command: &Command,
     before: Option<&io::PipeReader>,
@@ -198,7 +199,7 @@ fn start(
         return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
     }
     let stdin = match (&command.stdin, before) {
-        // The pipe stays here, too: the start may have to be tried again.
+        // The child gets a copy of the pipe, because the start may have to be repeated.
         (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
         (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
         (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),

@@ -12,9 +12,10 @@ use tracing::warn;
 /// How agentic units are named.
 const UNIT_PREFIX: &str = "agx-";
 
-/// Longest name of a program, as agq has it.
+/// Maximum length of the name of a program in agq.
 const MOST_NAME_BYTES: usize = 255;
-/// Most bytes of all names together: they go to agq in one message.
+/// Maximum number of bytes of all names together, because the worker sends the names in one
+/// message.
 const MOST_BYTES: usize = 1024 * 1024;
 
 /// The programs that this worker offers.
@@ -22,9 +23,9 @@ const MOST_BYTES: usize = 1024 * 1024;
 pub(crate) struct Toolbox {
     /// Each program where PATH finds it first.
     programs: BTreeMap<String, PathBuf>,
-    /// Programs that agq would refuse.
+    /// Programs whose names agq would refuse.
     left_out: Vec<PathBuf>,
-    /// Programs that were asked for by name and are not there.
+    /// Programs that `--tools` names and PATH lacks.
     missing: Vec<String>,
 }
 
@@ -38,7 +39,7 @@ impl Toolbox {
                 if programs.contains_key(&name) {
                     continue;
                 }
-                // With its quotes and its comma.
+                // Each name takes two quotes and a comma in JSON.
                 bytes += name.len() + 3;
                 if bytes > MOST_BYTES || !is_legal(&name) {
                     bytes -= name.len() + 3;
@@ -53,7 +54,7 @@ impl Toolbox {
         Self { programs, left_out, missing }
     }
 
-    /// Warns of what is not offered although it might be expected: once, whatever the number.
+    /// Logs one warning for the programs left out, and one for the missing programs.
     pub(crate) fn warn_of_gaps(&self) {
         if let Some(first) = self.left_out.first() {
             warn!(
@@ -89,7 +90,7 @@ impl Toolbox {
     }
 }
 
-/// Whether agq takes it for the name of a program.
+/// Tells whether agq accepts `name` as the name of a program.
 fn is_legal(name: &str) -> bool {
     !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.contains(|c: char| c.is_control() || c == '/')
 }

@@ -52,7 +52,7 @@ impl Transcript {
         self.lock().iter().map(of).sum()
     }
 
-    /// How many bytes of the disk they take, and the task that took the most.
+    /// Returns the bytes of disk that all output takes, and the task whose output takes the most.
     pub(crate) fn taken(&self) -> (u64, u32) {
         let of = |file: &Option<Arc<Spooled>>| file.as_deref().map_or(0, |file| taken(file));
         let tasks = self.lock();
@@ -63,12 +63,12 @@ impl Transcript {
         (taken.iter().map(|(bytes, _)| bytes).sum(), most)
     }
 
-    /// Keeps so many bytes of each: the rest would stay on the disk as long as somebody follows the
-    /// job.
+    /// Cuts each file to `most` bytes, because the rest would stay on the disk as long as the job
+    /// is followed.
     pub(crate) fn cut(&self, most: u64) {
         for file in self.lock().iter().flat_map(|written| [&written.stdout, &written.stderr]).flatten() {
             if file.metadata().is_ok_and(|metadata| metadata.len() > most) {
-                // Else it goes when the job is forgotten.
+                // A file that cannot be cut is deleted when the worker forgets the job.
                 let _cut = file.set_len(most);
             }
         }

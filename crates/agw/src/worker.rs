@@ -29,7 +29,7 @@ use crate::{
     vitals::Vitals,
 };
 
-/// How long no jobs are taken after none could be started.
+/// Pause without claims after no task could be started.
 const STARVED_PAUSE: Duration = Duration::from_secs(60);
 /// How long the last words may take.
 const PARTING: Duration = Duration::from_secs(5);
@@ -52,9 +52,11 @@ pub(crate) struct Worker {
     pub(crate) crew: Arc<Crew>,
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) helm: Helm,
-    /// Whether it was given an id, and keeps it.
+    /// True if the worker keeps its id, because the user gave that id or the worker already took
+    /// another one.
     pub(crate) has_own_id: bool,
-    /// Whether it ends when it cannot start anything for long: for whoever started it and waits.
+    /// True if the worker ends when it cannot start any task for long, because a program that
+    /// started the worker waits for the results.
     pub(crate) ends_when_starved: bool,
     /// How often it was equipped: agq knows of it when it registers.
     pub(crate) outfits: u64,
@@ -66,7 +68,7 @@ enum Left {
     Lost(ClientError),
     /// agq has to know of another outfit.
     Equipped(Outfit),
-    /// Nothing can be started here, and the jobs were given back.
+    /// No task can be started here, and the worker has given its jobs back.
     Starved,
     /// The worker is to end.
     Ended(End),
@@ -137,7 +139,8 @@ impl Worker {
         }
     }
 
-    /// Takes another id where its own, which nobody gave it, is another worker's; whether it did.
+    /// Takes another id if another worker has the default id of this worker. Returns whether the id
+    /// has changed.
     fn takes_another_id(&mut self, error: &ClientError) -> bool {
         let is_taken =
             matches!(error, ClientError::Rejected(reason) if reason.contains("already registered"));
@@ -148,7 +151,7 @@ impl Worker {
         let Some(other) = other_id(taken, uuid::Uuid::new_v4()) else { return false };
         info!("another worker has the id {taken}: this one is {other}");
         self.registration.worker_id = other;
-        // Once is enough: the id is random.
+        // One new id is enough, because the new id is random.
         self.has_own_id = true;
         true
     }
@@ -277,7 +280,7 @@ async fn hand_back(session: &Session, crew: &Crew) -> Result<(), ClientError> {
     session.keep_only(running).await
 }
 
-/// agq calls for more than a heartbeat.
+/// Handles a call from agq.
 fn answer(crew: &Arc<Crew>, reports: &Connection, call: Call) {
     match call {
         Call::Orders => {}
@@ -286,7 +289,7 @@ fn answer(crew: &Arc<Crew>, reports: &Connection, call: Call) {
     }
 }
 
-/// What waits for a slot of this action does not start any more, and agq is told so of each job.
+/// Gives up the waiting claims of the action, and reports each of them as cancelled to agq.
 fn withdraw(crew: &Arc<Crew>, reports: &Connection, action_id: &ActionId) {
     let withdrawn = crew.withdraw(action_id);
     debug!(%action_id, jobs = withdrawn.len(), "what was claimed ahead is not wanted any more");
@@ -322,7 +325,7 @@ fn lost_at(server: &Server) -> ClientError {
     ClientError::Unreachable { address: server.address(), reason: "a report could not be sent".into() }
 }
 
-/// Nothing can be started here, whatever is waited for: agq gives the jobs to others.
+/// Gives all jobs back, because no task can be started here. agq gives the jobs to other workers.
 async fn starved(session: &Session, crew: &Crew, reason: &str) -> Left {
     warn!(
         "no task can be started on this machine: {reason}; the jobs are given back. Check `ulimit -n`, `ulimit -u` and the room in the spool"

@@ -14,7 +14,7 @@ pub(crate) enum Failure {
     /// The command line or a file is wrong.
     #[error("{what}")]
     Usage { what: String, help: String },
-    /// The pipeline is wrong: lines that show where.
+    /// The pipeline is wrong. `what` has several lines that mark the position.
     #[error("{what}")]
     Marked { what: String, help: String },
     /// There is no agq, or it does not let us in.

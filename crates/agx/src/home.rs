@@ -15,7 +15,7 @@ use crate::{failure::Failure, files::write_whole};
 /// The variable that names another place than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";
 const FILE: &str = "profiles.json";
-/// The file that is locked while the profiles are changed.
+/// Name of the file that a process locks while it changes the profiles.
 const LOCK: &str = "profiles.lock";
 /// Only its owner reads it: there are keys in it.
 const OWN: u32 = 0o700;
@@ -80,7 +80,7 @@ impl Home {
         fs::canonicalize(&place).map_err(|error| self.cannot("find", &error))
     }
 
-    /// The same place, where something has been started there before.
+    /// Returns the directory of [`Self::place`] if it exists already.
     pub(crate) fn known_place(&self, name: &str) -> Result<Option<PathBuf>, Failure> {
         check_name(name)?;
         match fs::canonicalize(self.0.join(name)) {
@@ -96,8 +96,8 @@ impl Home {
             .and_then(|json| self.parsed(&json))
     }
 
-    /// The profiles, none of them where the place belongs to somebody else: as a service, agx may have the HOME of another user.
-    /// Then the second value says why.
+    /// Returns the profiles, or no profiles and the reason if this user may not read the file. A
+    /// service, for example, may have the HOME of another user.
     pub(crate) fn profiles_if_ours(&self) -> Result<(Profiles, Option<String>), Failure> {
         match self.read() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -112,7 +112,7 @@ impl Home {
         }
     }
 
-    /// What stands in the file; nothing where there is none.
+    /// Returns the content of the file of profiles, or nothing if the file is missing.
     fn read(&self) -> io::Result<Vec<u8>> {
         match fs::read(self.0.join(FILE)) {
             Err(error) if is_nowhere(&error) => Ok(Vec::new()),
@@ -121,7 +121,7 @@ impl Home {
     }
 
     fn parsed(&self, json: &[u8]) -> Result<Profiles, Failure> {
-        // A full disk may have left an empty file behind.
+        // A full disk may have left an empty file.
         if json.trim_ascii().is_empty() {
             return Ok(Profiles::default());
         }
@@ -138,7 +138,8 @@ impl Home {
     pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), Failure> {
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
-        // Two that change them at once would each write what it has read. A file system without locks does without.
+        // The lock is needed, because two changes at once could overwrite each other. On a file
+        // system without locks, the change goes on without the lock.
         let lock = fs::File::create(self.0.join(LOCK)).map_err(|error| self.cannot("write in", &error))?;
         let _held_or_without = lock.lock();
         let mut profiles = self.profiles()?;
@@ -164,7 +165,8 @@ impl Profiles {
     }
 }
 
-/// Whether there is no such file, and can be none: HOME may be missing, or be a file as `/dev/null` is.
+/// Tells whether the file is missing. `NotADirectory` counts as missing, because HOME may be a file
+/// such as `/dev/null`.
 fn is_nowhere(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -242,7 +244,7 @@ mod tests {
         let file = dir.path().join("profiles.json");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)).unwrap();
         if std::fs::read(&file).is_ok() {
-            // The superuser reads everything.
+            // The superuser can read every file.
             return;
         }
         let (profiles, why) = home.profiles_if_ours().unwrap();

@@ -1,6 +1,7 @@
 //! What `agx up` and `agx join` leave in the background: it starts an agq, an agw, or both, starts them again when they end, and
-//! ends them when it is told to. One directory is its own: what to run, a lock that it holds as long as it runs, the logs, the
-//! socket by which it is told.
+//! ends them when it is told to. A keeper has a directory of its own with the description of the
+//! programs, a lock that the keeper holds as long as it runs, the logs, and the socket for
+//! requests.
 
 mod asked;
 mod place;
@@ -33,17 +34,17 @@ pub(crate) use self::{
 };
 use crate::{failure::Failure, output::Output};
 
-/// How long to wait for whoever has just ended, or is about to listen.
+/// Maximum wait for a keeper that is about to end or to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// When somebody who waits for the end is told what it waits for.
+/// Delay before `agx down` tells its user about the jobs that the worker still runs.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
-/// The lock of a directory: nobody else starts anything there.
+/// File lock of a directory. No other process can start a keeper in that directory.
 #[derive(Debug)]
 pub(crate) struct Hold(File);
 
-/// Takes the lock of a directory. Where something is kept there already, that is told.
+/// Takes the file lock of `dir`. Returns a failure if a keeper runs there already.
 pub(crate) async fn hold(dir: &Path) -> Result<Hold, Failure> {
     let already = || {
         let what = format!("something is kept running in {} already", dir.display());
@@ -60,26 +61,26 @@ pub(crate) async fn hold(dir: &Path) -> Result<Hold, Failure> {
     let file = lock(dir).map_err(cannot)?;
     let since = Instant::now();
     loop {
-        // An older agx locks nothing.
+        // A keeper of an older agx holds no lock, but listens on the socket.
         if is_there(dir) {
             return already();
         }
         match file.try_lock() {
             Ok(()) => return Ok(Hold(file)),
-            // A file system without locks: the look at the socket has to do.
+            // On a file system without locks, the check of the socket has to be enough.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
                 return Ok(Hold(file));
             }
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
             Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => return already(),
-            // It is being started, or has nearly ended.
+            // The other keeper is about to start or to end.
             Err(TryLockError::WouldBlock) => sleep(LOOK_EVERY).await,
         }
     }
 }
 
-/// Starts a keeper in the background, which takes the lock over. What its first part says on stdout, to the first line, is the
-/// answer; an error is what was said on stderr.
+/// Starts a keeper in the background and passes the lock to it. Returns the first line that the
+/// keeper writes to stdout. A failure quotes the logs of the keeper and its parts.
 pub(crate) fn start(hold: Hold, dir: &Path, spec: &Spec) -> Result<String, Failure> {
     crate::files::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = Words::from_now_on(dir, spec);
@@ -101,7 +102,8 @@ pub(crate) fn start(hold: Hold, dir: &Path, spec: &Spec) -> Result<String, Failu
 }
 
 fn spawn(hold: Hold, dir: &Path) -> Result<Child, Failure> {
-    // What the caller has open, a lock or a pipe, would stay open as long as the keeper runs.
+    // An inherited descriptor, such as a lock or a pipe of the caller, would stay open as long as
+    // the keeper runs.
     agenix_lease::keep_from_children();
     let own = std::env::current_exe().map_err(|error| cannot("find agx", &error))?;
     let stderr = log(dir, "keeper").map_err(|error| cannot("write a log", &error))?;
@@ -137,7 +139,7 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, Failure> {
     }
 }
 
-/// A connection to the keeper of a directory; none where there is no keeper.
+/// Connects to the keeper of `dir`, and returns `None` if no keeper runs there.
 async fn reached(dir: &Path) -> Result<Option<UnixStream>, Failure> {
     let since = Instant::now();
     loop {
@@ -153,17 +155,17 @@ async fn reached(dir: &Path) -> Result<Option<UnixStream>, Failure> {
                 "is it on another machine, or in another container, that shares this directory? End it there",
             ));
         }
-        // It is about to listen.
+        // The keeper holds the lock and is about to listen.
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// Whether anything was ever started in the directory.
+/// Tells whether a keeper was ever started in `dir`.
 pub(crate) fn was_started(dir: &Path) -> bool {
     dir.join(SPEC).exists()
 }
 
-/// Whether a keeper listens in the directory.
+/// Tells whether a keeper listens in `dir`.
 fn is_there(dir: &Path) -> bool {
     StdUnixStream::connect(socket(dir)).is_ok()
 }
@@ -181,7 +183,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_locked(dir.path()) && reached(dir.path()).await.unwrap().is_none());
         let held = hold(dir.path()).await.unwrap();
-        // A keeper that does not listen yet.
+        // This keeper holds the lock and does not listen yet.
         assert!(is_locked(dir.path()));
         assert!(lock(dir.path()).unwrap().try_lock().is_err());
         drop(held);

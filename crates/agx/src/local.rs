@@ -35,8 +35,8 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    /// Starts both. The worker runs so many jobs at once as there are processors, or as `jobs` says, in this directory. So many
-    /// jobs that have ended are kept at most.
+    /// Starts agq and agw. The worker runs `jobs` jobs at once, or one per processor, in the
+    /// current directory. agq keeps at most `kept` ended jobs.
     pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self, Failure> {
         sweep();
         let dir = Place::new().map_err(|error| cannot("make a directory for it", &error))?;

@@ -20,7 +20,7 @@ pub(crate) struct Output {
     pub(crate) is_json: bool,
 }
 
-/// A document as it is printed, on one line; numbers in it stay as they were submitted.
+/// Document as agx prints it, on one line. Its numbers keep the text that was submitted.
 #[derive(Serialize)]
 struct Shown<'s, T> {
     data: &'s T,
@@ -60,12 +60,12 @@ impl Output {
         Ok(std::io::stdout().lock().flush()?)
     }
 
-    /// Says something beside the result, to people only, in one line.
+    /// Writes a note to stderr for the user, on one line.
     pub(crate) fn note(self, text: &str) {
         self.notes(&one_line(text));
     }
 
-    /// The same in as many lines as the text has.
+    /// Writes a note to stderr for the user, with the lines of `text`.
     pub(crate) fn notes(self, text: &str) {
         // Whether anyone reads stderr is not ours to judge.
         let _unread = writeln!(std::io::stderr(), "{}", printable(text));
@@ -90,7 +90,7 @@ impl Output {
     }
 }
 
-/// A JSON text with a line for each part; numbers in it stay as they are written.
+/// Formats a JSON text with a line for each part. Its numbers keep their text.
 pub(crate) fn pretty(json: &str) -> String {
     let json = compact(json);
     let (mut depth, mut is_in_text, mut is_escaped) = (0, false, false);
@@ -124,7 +124,7 @@ pub(crate) fn pretty(json: &str) -> String {
     lines
 }
 
-/// A failure as people read it: a line, and a line of advice.
+/// Formats a failure for the user: a message, and a line of advice.
 fn complaint(failure: &Failure) -> String {
     let help = failure.help().map(|help| format!("\n  {}", one_line(&help))).unwrap_or_default();
     let what = failure.to_string();
@@ -142,10 +142,10 @@ pub(crate) fn jobs(count: u64) -> String {
     counted(count, "job", "jobs")
 }
 
-/// Widest cell of a table, in characters.
+/// Maximum width of a cell of a table, in characters.
 const WIDEST_CELL: usize = 200;
 
-/// A cell in one line, its end cut off where it is very long.
+/// Returns `text` on one line, cut to [`WIDEST_CELL`] characters.
 fn cell(text: &str) -> String {
     let mut cell: String = one_line(text).chars().take(WIDEST_CELL + 1).collect();
     if cell.chars().count() > WIDEST_CELL {

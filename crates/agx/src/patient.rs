@@ -68,7 +68,7 @@ impl Patient {
         }
     }
 
-    /// JOB.LIST of so many inputs from a place on.
+    /// JOB.LIST of at most `limit` jobs of an action, from index `offset`.
     pub(crate) async fn jobs_from(
         &mut self,
         action_id: &ActionId,
@@ -78,7 +78,7 @@ impl Patient {
         self.insist(async |connection| connection.jobs_from(action_id, offset, limit).await).await
     }
 
-    /// JOB.LIST of a status, so many at most.
+    /// JOB.LIST of at most `limit` jobs with `status`.
     pub(crate) async fn first_jobs(
         &mut self,
         action_id: &ActionId,
@@ -123,7 +123,7 @@ impl Patient {
         self.insist(async |connection| connection.cancel_action(action_id).await).await
     }
 
-    /// ACTION.CANCEL of what was not started.
+    /// ACTION.CANCEL of unstarted jobs.
     pub(crate) async fn cancel_unstarted(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
         self.insist(async |connection| connection.cancel_unstarted(action_id).await).await
     }
@@ -168,7 +168,8 @@ impl Patient {
             let error = match answer {
                 Err(error) if error.is_connection() => error,
                 other => {
-                    // agq closes the connection on which such a message came.
+                    // The connection is dropped, because agq closes a connection after a message
+                    // that is too large.
                     if matches!(&other, Err(ClientError::Rejected(reason)) if reason.starts_with("Message too large"))
                     {
                         self.connection = None;

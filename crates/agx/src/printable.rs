@@ -1,14 +1,15 @@
-//! Text of others for a terminal: characters that a terminal acts on are shown, not sent.
+//! Escapes text from other sources, because a terminal would act on its control characters.
 
 use agenix_shell::is_hidden;
 
-/// The text with control characters, and those that change its direction, written as `\\r`, `\\x1b` or `\\u202e`. Line feeds and tabs
-/// stay.
+/// Escapes control characters and characters that change the direction of text, as `\r`, `\x1b` or
+/// `\u202e`. Line feeds and tabs stay.
 pub(crate) fn printable(text: &str) -> String {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// The same for what is to be one line: line feeds and tabs are written as `\\n` and `\\t`.
+/// Escapes like [`printable`], and line feeds and tabs as `\n` and `\t`, so that the text takes one
+/// line.
 pub(crate) fn one_line(text: &str) -> String {
     escaped(text, |_| false)
 }
@@ -22,7 +23,7 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
             '\r' => shown.push_str(r"\r"),
             '\t' => shown.push_str(r"\t"),
             '\0'..=' ' => shown.push_str(&format!(r"\x{:02x}", u32::from(c))),
-            // So that JSON that is shown stays JSON.
+            // JSON has this escape, so an escaped JSON text stays valid.
             c => shown.push_str(&format!(r"\u{:04x}", u32::from(c))),
         }
     }

@@ -23,9 +23,9 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(5);
 const LONGEST_LOOK: Duration = Duration::from_millis(250);
 /// How often a line is written where nobody watches.
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// Most waiting jobs that are looked at to find out why nothing runs.
+/// Maximum number of waiting jobs that agx asks about to explain why no job runs.
 const MOST_LOOKED_AT: usize = 64;
-/// The exit code by which a task asks for another try later (EX_TEMPFAIL of sysexits.h).
+/// Exit code of a task that asks for another try later (EX_TEMPFAIL of sysexits.h).
 const TRY_LATER: i32 = 75;
 /// How long nothing may run before we ask why.
 const STUCK_AFTER: Duration = Duration::from_secs(2);
@@ -83,7 +83,8 @@ pub(crate) fn not_found(action_id: &ActionId) -> Failure {
     Failure::not_found("action", action_id, "see the actions with `agx history`")
 }
 
-/// Why the jobs of an action do not run, of which the first waits for `needs`. What other jobs of its queue lack is not its trouble.
+/// Explains why the jobs of an action do not run. `needs` are the needs of the first waiting job,
+/// because the needs of other jobs in its queue do not matter.
 fn why_stuck(
     stats: &QueueStats,
     workers: &[WorkerStatus],
@@ -106,7 +107,7 @@ fn why_stuck(
     Some(lacking::said(unmet, workers))
 }
 
-/// Why nothing goes on in an action, where that can be said.
+/// Explains, if possible, why no job of an action runs.
 async fn looked_into(agq: &mut Patient, action: &ActionStatus) -> Option<String> {
     let stats = agq.queue_stats().await.ok()?;
     let workers = agq.workers().await.ok()?;
@@ -123,7 +124,7 @@ async fn looked_into(agq: &mut Patient, action: &ActionStatus) -> Option<String>
     why_later(&waiting).or_else(|| why_ready(&first?.reason, &action.queue))
 }
 
-/// Says what agq explains of a job that is ready, where more than patience is needed.
+/// Returns what agq explains about a ready job, if waiting alone will not help.
 fn why_ready(reason: &str, queue: &str) -> Option<String> {
     if reason.contains("a worker must ask for jobs") {
         return Some(format!(
@@ -133,7 +134,7 @@ fn why_ready(reason: &str, queue: &str) -> Option<String> {
     reason.starts_with("No worker").then(|| format!("agx: nothing runs in the queue '{queue}'. {reason}"))
 }
 
-/// Says until when jobs wait that all wait for a time.
+/// Returns the time until which all `waiting` jobs wait.
 fn why_later(waiting: &[JobStatus]) -> Option<String> {
     let first = waiting.iter().min_by_key(|job| job.run_at)?;
     let (run_at, jobs) = (first.run_at?, jobs(waiting.len() as u64));
@@ -160,7 +161,8 @@ pub(crate) struct Line {
     is_quiet: bool,
     idle_since: Option<Instant>,
     explained: Option<String>,
-    /// Most jobs that can run at once, where that is known: agq counts what was claimed ahead as running.
+    /// Maximum number of jobs at once, if it is known. agq reports a higher number of running jobs,
+    /// because agq counts jobs that are claimed ahead as running.
     slots: Option<u64>,
 }
 
@@ -182,7 +184,8 @@ impl Line {
         }
     }
 
-    /// One that says nothing where nobody watches, as filters do. So many jobs can run at once, where that is known.
+    /// Creates a line for a filter, which shows nothing without a terminal. `slots` is the number
+    /// of jobs at once, if it is known.
     pub(crate) fn for_a_filter(output: Output, slots: Option<u64>) -> Self {
         Self { is_quiet: true, slots, ..Self::new(output) }
     }

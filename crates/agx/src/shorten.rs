@@ -1,9 +1,9 @@
-//! Shortens text of users for messages: a message quotes the beginning of what is long.
+//! Shortens text of users, because a message should quote only the beginning of a long text.
 
-/// Most bytes that a message quotes of one input, path or name.
+/// Maximum number of bytes that a message quotes of one input, path or name.
 const MOST_BYTES: usize = 200;
 
-/// The text, or its beginning and an ellipsis where it is long.
+/// Returns `text`, or its beginning and an ellipsis if `text` is long.
 pub(crate) fn shortened(text: &str) -> String {
     if text.len() <= MOST_BYTES {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! The signals by which agx is asked to end.
+//! Signals that ask agx to end.
 
 use std::{io, time::Duration};
 
@@ -7,16 +7,16 @@ use tokio::{
     time::timeout,
 };
 
-/// The exit code of a command that a signal ended.
+/// Exit code of a command that was ended by a signal.
 const INTERRUPTED: i32 = 130;
-/// How long after the second signal this process may take to end by itself.
+/// Time for this process to end by itself after the second signal.
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
-/// SIGINT, SIGTERM and SIGHUP.
+/// Listeners for SIGINT, SIGTERM and SIGHUP.
 struct Asked {
     interrupt: Signal,
     terminate: Signal,
-    /// None where SIGHUP is ignored, as `nohup` has it: it stays so.
+    /// `None` if SIGHUP is ignored, for example by `nohup`, because it must stay ignored.
     hangup: Option<Signal>,
 }
 
@@ -45,7 +45,7 @@ impl Asked {
     }
 }
 
-/// Waits for Ctrl-C, SIGTERM, or the end of the terminal.
+/// Waits for SIGINT, SIGTERM or SIGHUP.
 pub(crate) async fn asked_to_end() {
     match Asked::listen() {
         Ok(mut asked) => asked.next().await,
@@ -53,33 +53,35 @@ pub(crate) async fn asked_to_end() {
     }
 }
 
-/// Ends this process after the second signal that asks for it, whatever the process waits for then. The first one is left to
-/// [`asked_to_end`].
+/// Ends this process after the second signal, even if the process waits for something.
+/// [`asked_to_end`] handles the first signal.
 pub(crate) fn end_at_the_second_signal() {
     let Ok(mut asked) = Asked::listen() else { return };
     tokio::spawn(async move {
         asked.next().await;
         asked.next().await;
-        // It may still end by itself, and remove its directory. A third signal leaves no time for that.
+        // Until then the process may end by itself and remove its directory. A third signal ends it
+        // at once.
         let _late_or_again = timeout(LAST_WAIT, asked.next()).await;
         std::process::exit(INTERRUPTED);
     });
 }
 
-/// Whether this process was started with SIGHUP ignored.
+/// Tells whether this process was started with SIGHUP ignored.
 #[cfg(target_os = "linux")]
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     ignores(&status, SignalKind::hangup().as_raw_value())
 }
 
-/// Elsewhere it cannot be found out: the signal keeps the meaning that it had at the start.
+/// Returns true, because other systems do not tell. SIGHUP keeps its disposition.
 #[cfg(not(target_os = "linux"))]
 fn is_hangup_ignored() -> bool {
     true
 }
 
-/// Whether the text of `/proc/PID/status` says that the signal is ignored. A text that says nothing says so, too.
+/// Tells whether `status`, in the format of `/proc/PID/status`, has `signal` among the ignored
+/// ones. Returns true if `status` lacks that line.
 #[cfg(target_os = "linux")]
 fn ignores(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,17 +1,18 @@
-//! Text of files that people and other programs wrote: byte order marks, other encodings, line ends of Windows.
+//! Text files from users and other programs: byte order marks, other encodings, line ends of
+//! Windows.
 
 use std::path::Path;
 
 use crate::failure::Failure;
 
-/// The mark that some editors and PowerShell put before UTF-8.
+/// Byte order mark that some editors and PowerShell put before UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What to do about a carriage return.
+/// Advice about a carriage return.
 pub(crate) const CRLF_HELP: &str = "the list has the line ends of Windows (CRLF), and the carriage return is a part of each input: remove it \
                                     with `tr -d '\\r'`";
 
-/// Refuses a file of another encoding.
+/// Returns the failure for a file in another encoding.
 pub(crate) fn not_utf_8(file: &Path, encoding: &str) -> Failure {
     Failure::usage(
         format!("{} is {encoding}, and text is read as UTF-8", file.display()),
@@ -19,12 +20,13 @@ pub(crate) fn not_utf_8(file: &Path, encoding: &str) -> Failure {
     )
 }
 
-/// The text without a byte order mark before it. The error names the encoding where it is not UTF-8.
+/// Returns `bytes` without a byte order mark of UTF-8. The error names the encoding of a text in
+/// UTF-16 or UTF-32.
 pub(crate) fn without_mark(bytes: &[u8]) -> Result<&[u8], &'static str> {
     match bytes {
         [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Err("UTF-32"),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err("UTF-16"),
-        // Without a mark: JSON, and the other half of each of its characters.
+        // UTF-16 without a mark: JSON begins with an ASCII character, whose other byte is 0.
         [0, b'[' | b'{', 0, ..] | [b'[' | b'{', 0, _, 0, ..] => Err("UTF-16"),
         _ => Ok(bytes.strip_prefix(MARK).unwrap_or(bytes)),
     }

@@ -9,7 +9,8 @@ use std::{
 
 use clap::{Arg, Command, Parser, builder::Resettable};
 
-/// Parses the command line of this process, and ends the process where that is wrong or asks for help.
+/// Parses the command line of this process, and ends the process if the command line is wrong or
+/// asks for help.
 ///
 /// An environment variable that is empty counts as unset, because compose files and units write
 /// `NAME=${NAME:-}`. A variable that Kubernetes made for a Service of the same name is no setting
@@ -19,7 +20,7 @@ pub fn parse<T: Parser>() -> T {
     let command = without_foreign_variables(T::command(), &|name| std::env::var_os(name), &mut warnings);
     let program = command.get_name().to_owned();
     for warning in warnings {
-        // Nobody may be reading stderr, and that is no reason not to start.
+        // The program starts even if stderr cannot be written.
         let _unread = writeln!(std::io::stderr(), "{program}: {warning}");
     }
     let mut command = command;
@@ -27,8 +28,8 @@ pub fn parse<T: Parser>() -> T {
     T::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
-/// Takes the variables that are no settings away from the arguments of `command` and of its subcommands.
-/// `value_of` reads the environment.
+/// Removes the variables that are no settings from the arguments of `command` and of its
+/// subcommands. `value_of` reads the environment.
 fn without_foreign_variables(
     command: Command,
     value_of: &dyn Fn(&OsStr) -> Option<OsString>,
@@ -44,7 +45,7 @@ fn without_foreign_variables(
     command.mut_subcommands(|subcommand| without_foreign_variables(subcommand, value_of, warnings))
 }
 
-/// Tells whether the variable of `arg` is no setting, and the warning that this is worth.
+/// Returns `Some` if the variable of `arg` is no setting, with a warning if the user should know.
 fn foreign(arg: &Arg, value_of: &dyn Fn(&OsStr) -> Option<OsString>) -> Option<Option<String>> {
     let name = arg.get_env()?;
     let value = value_of(name)?;
@@ -92,7 +93,7 @@ mod tests {
         dir: Option<String>,
     }
 
-    /// Removes foreign variables of an environment, and parses what is left, which must not depend on the real one.
+    /// Parses `args` with the variables in `environment` instead of the real environment.
     fn parsed(environment: &[(&str, &str)], args: &[&str]) -> (Cli, Vec<String>) {
         let value_of = |name: &OsStr| -> Option<OsString> {
             environment.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())

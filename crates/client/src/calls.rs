@@ -83,8 +83,8 @@ impl Connection {
         self.cancel_jobs(action_id, false).await
     }
 
-    /// ACTION.CANCEL of what was not started: how many waiting jobs that has ended. Workers give up what they have claimed and
-    /// not started a moment later.
+    /// ACTION.CANCEL of unstarted jobs. Returns the number of waiting jobs that the call has ended.
+    /// A moment later, workers give up claimed jobs that they have not started.
     pub async fn cancel_unstarted(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
         self.cancel_jobs(action_id, true).await
     }
@@ -136,7 +136,7 @@ impl Connection {
         Ok(found)
     }
 
-    /// JOB.LIST: the jobs of so many inputs of an action from a place on, as far as they are kept.
+    /// JOB.LIST of the kept jobs among `limit` inputs of an action, from input `offset`.
     pub async fn jobs_from(
         &mut self,
         action_id: &ActionId,
@@ -148,7 +148,7 @@ impl Connection {
         ids(self.call(&list).await?)
     }
 
-    /// JOB.LIST: the first jobs of a status, so many at most.
+    /// JOB.LIST of the first jobs with `status`, at most `limit`.
     pub async fn first_jobs(
         &mut self,
         action_id: &ActionId,

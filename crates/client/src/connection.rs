@@ -21,7 +21,7 @@ use crate::{
     refusal::refusal,
 };
 
-/// What to do about files that cannot be used.
+/// Advice about unusable TLS files.
 const FILES: &str = "look at the files of --tls-ca, --tls-cert and --tls-key";
 
 /// How long to wait for a connection.

@@ -13,7 +13,7 @@ pub enum ClientError {
         /// What the system said.
         reason: String,
     },
-    /// TLS with it fails, for reasons that starting an agq does not mend.
+    /// TLS with agq fails for a reason that the start of another agq does not fix.
     #[error("cannot reach agq at {address}: {reason}")]
     Tls {
         /// Where it was looked for.
@@ -48,7 +48,7 @@ impl ClientError {
         matches!(self, Self::Unreachable { .. } | Self::Tls { .. })
     }
 
-    /// Why a connection could not be opened.
+    /// Converts the error of an attempt to connect.
     pub(crate) fn of_opening(address: &str, error: &redis::RedisError) -> Self {
         match tls::trouble(error) {
             Some(tls::Trouble { reason, help }) => Self::Tls { address: address.to_owned(), reason, help },
@@ -79,7 +79,7 @@ impl ClientError {
                 Self::Unauthenticated { address: address.to_owned(), reason: error.to_string() }
             }
             _ if error.is_timeout() => lost("it did not answer in time".into()),
-            // agq was not even asked.
+            // The request did not reach agq.
             (redis::ErrorKind::Io | redis::ErrorKind::InvalidClientConfig | redis::ErrorKind::Client, _) => {
                 lost(error.to_string())
             }

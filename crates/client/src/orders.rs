@@ -29,7 +29,7 @@ pub enum Call {
     Orders,
     /// Somebody wants to know what a job writes.
     Output(OutputRequest),
-    /// The jobs of an action that were claimed and not started are not wanted any more.
+    /// The worker should give up the jobs of an action that it has claimed and not started.
     Withdraw(ActionId),
 }
 

@@ -1,4 +1,5 @@
-//! Why agq closes a connection as soon as it is there: it says so once, before it has heard anything.
+//! Reason for which agq closes a new connection at once. agq writes the reason before it reads
+//! anything.
 
 use std::time::Duration;
 
@@ -10,13 +11,14 @@ use tokio::{
 
 use crate::address::Address;
 
-/// How long to wait for it.
+/// Maximum wait for the reason.
 const SAYS_WITHIN: Duration = Duration::from_secs(1);
-/// Most bytes of it.
+/// Maximum number of bytes of the reason.
 const MOST_BYTES: u64 = 512;
 
-/// What agq says to another connection that says nothing itself. Whoever writes to a connection that is closed cannot read what was
-/// said on it. Over TLS nothing is said.
+/// Opens another connection without writing to it, and returns the reason that agq sends. After a
+/// write to a closed connection, a client could not read the reason. With TLS the result is `None`,
+/// because agq sends no reason over TLS.
 pub(crate) async fn refusal(address: &Address) -> Option<String> {
     let said = async {
         match address {
@@ -30,10 +32,10 @@ pub(crate) async fn refusal(address: &Address) -> Option<String> {
     timeout(SAYS_WITHIN, said).await.ok()?
 }
 
-/// The text of an error reply.
+/// Returns the text of an error reply.
 async fn first_line(stream: impl AsyncRead + Unpin) -> Option<String> {
     let mut bytes = Vec::new();
-    // A reset behind it takes nothing of what was read.
+    // A connection reset does not discard the bytes that were read before.
     let _ended = stream.take(MOST_BYTES).read_to_end(&mut bytes).await;
     let text = String::from_utf8_lossy(&bytes);
     let line = text.lines().next()?.strip_prefix('-')?;

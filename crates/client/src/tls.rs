@@ -1,4 +1,4 @@
-//! What is wrong with certificates and private keys, and what to do about it.
+//! Errors in certificates and private keys, with advice.
 
 use std::{error::Error, io, path::Path, sync::Arc};
 
@@ -9,19 +9,19 @@ use rustls::{
     sign::CertifiedKey,
 };
 
-/// What some editors and shells put before a text.
+/// Byte order mark that some editors and shells put before a text.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// Why TLS with agq fails, and what to do about it.
+/// Reason for which TLS with agq fails, with advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) reason: String,
     pub(crate) help: &'static str,
 }
 
-/// What an error says about TLS, if it says anything about it.
+/// Returns the TLS error in `error`, if there is one.
 pub(crate) fn trouble(error: &redis::RedisError) -> Option<Trouble> {
-    // The client keeps the error of the system, and that the one of TLS.
+    // The Redis client wraps the error of the system, which wraps the error of TLS.
     let kept = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     let error = kept.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
     let (reason, help) = match error {
@@ -85,7 +85,7 @@ fn of_our_certificate(alert: AlertDescription) -> (String, &'static str) {
     }
 }
 
-/// Reads a PEM file; the error names what is wrong with it.
+/// Reads a PEM file. The error names the defect of the file.
 pub(crate) fn pem(what: &str, path: &Path) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let text = std::fs::read(path).map_err(|error| format!("cannot read the {what} in {shown}: {error}"))?;
@@ -96,7 +96,7 @@ pub(crate) fn pem(what: &str, path: &Path) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Checks that these are a certificate and its private key.
+/// Checks that `key` is the private key of the certificate in `cert`.
 pub(crate) fn check_pair(cert: (&Path, &[u8]), key: (&Path, &[u8])) -> Result<(), String> {
     let (cert_file, key_file) = (cert.0.display(), key.0.display());
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(cert.1)
@@ -121,7 +121,7 @@ pub(crate) fn check_pair(cert: (&Path, &[u8]), key: (&Path, &[u8])) -> Result<()
         Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
             Err(format!("the private key in {key_file} is not that of the certificate in {cert_file}"))
         }
-        // Whatever else there is, the handshake tells.
+        // The handshake reports any other error.
         _ => Ok(()),
     }
 }
@@ -179,7 +179,7 @@ mod tests {
         let sealed =
             "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIB\n-----END EC PRIVATE KEY-----\n";
         assert!(error(&cert, sealed).contains("is encrypted"));
-        // The algorithm of P-521, and nothing else.
+        // This key has the algorithm of P-521 and no other content.
         let p521 =
             "-----BEGIN PRIVATE KEY-----\nMBkCAQAwEAYHKoZIzj0CAQYFK4EEACMEAgAA\n-----END PRIVATE KEY-----\n";
         assert!(error(&cert, p521).contains("P-521 cannot"));

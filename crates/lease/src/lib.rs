@@ -1,8 +1,9 @@
-//! System calls for which there is no safe wrapper: whether anybody else has a file open, which
-//! descriptors the programs that this one starts inherit, and giving up the terminal.
+//! System calls without a safe wrapper: file leases, descriptors that child processes inherit, and
+//! the controlling terminal.
 //!
-//! Whether anybody else has a file open, Linux knows: it gives a lease (fcntl(2), `F_SETLEASE`) for
-//! writing only to whoever alone has the file open. Elsewhere nobody can say, and the answer is no.
+//! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open, because Linux
+//! grants a write lease only to a process that alone has the file open. Other systems cannot tell,
+//! so the answer is no there.
 //!
 //! This is the one place of the project with `unsafe` in it.
 
@@ -17,44 +18,45 @@ pub fn is_alone(file: &File) -> bool {
     lease(file).is_ok()
 }
 
-/// Gives up the controlling terminal of this process, where it has one: children that are started
-/// from now on have none, and cannot be stopped by what they do to it. Signals that keys of the
-/// terminal send, as Ctrl-C does, still come, for these go to a process group.
+/// Gives up the controlling terminal of this process, if there is one. Children that start after
+/// the call have no terminal, and so the terminal cannot stop them. Signals of terminal keys such
+/// as Ctrl-C still arrive, because these signals go to a process group.
 ///
-/// A session leader cannot give its terminal up without losing these signals. There, SIGTTIN and
-/// SIGTTOU are ignored: what children read from the terminal fails, and what they write goes there.
+/// A session leader cannot give up its terminal without losing these signals. In a session leader,
+/// the call ignores SIGTTIN and SIGTTOU instead: reads of children from the terminal fail, and
+/// writes of children reach the terminal.
 ///
 /// # Errors
 ///
-/// The system refuses it.
+/// Returns the error of the system if the system refuses the call.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub fn leave_terminal() -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
     let Ok(terminal) = File::options().read(true).write(true).open("/dev/tty") else { return Ok(()) };
-    // SAFETY: neither call takes memory of ours.
+    // SAFETY: neither call accesses memory of this process.
     let is_leader = unsafe { libc::getsid(0) == libc::getpid() };
     if is_leader {
         for signal in [libc::SIGTTIN, libc::SIGTTOU] {
-            // SAFETY: no handler of ours is set, and the disposition takes no memory of ours.
+            // SAFETY: the call sets no handler, and the disposition accesses no memory of this
+            // process.
             if unsafe { libc::signal(signal, libc::SIG_IGN) } == libc::SIG_ERR {
                 return Err(io::Error::last_os_error());
             }
         }
         return Ok(());
     }
-    // SAFETY: the descriptor is open as long as `terminal` is there, and this request takes no
-    // argument.
+    // SAFETY: `terminal` keeps the descriptor open, and the request takes no argument.
     let answer = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCNOTTY) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Elsewhere it is kept.
+/// Keeps the terminal, because this crate can give up a terminal on Linux alone.
 ///
 /// # Errors
 ///
-/// There are none.
+/// Returns no error.
 #[cfg(not(target_os = "linux"))]
 pub fn leave_terminal() -> io::Result<()> {
     Ok(())
@@ -89,27 +91,28 @@ fn control(file: &File, command: libc::c_int, argument: libc::c_int) -> io::Resu
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Keeps every descriptor that is open now, but for stdin, stdout and stderr, from the programs that this process starts. This process
-/// may go on using them.
+/// Sets close-on-exec for all open descriptors except stdin, stdout and stderr, so that programs
+/// started by this process do not inherit them. This process may go on using the descriptors.
 pub fn keep_from_children() {
     let listed = std::fs::read_dir("/dev/fd").map(|entries| {
         let number = |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
         entries.filter_map(number).collect()
     });
-    // Where they cannot be listed, those that there usually are.
+    // Without a list, the usual range of descriptors has to be enough.
     let descriptors: Vec<libc::c_int> = listed.unwrap_or_else(|_| (0..=MANY).collect());
     for descriptor in descriptors.into_iter().filter(|&descriptor| descriptor > libc::STDERR_FILENO) {
         close_on_exec(descriptor);
     }
 }
 
-/// More descriptors than a shell gives to a program.
+/// Descriptor number above all that a shell passes to a program.
 const MANY: libc::c_int = 1023;
 
 #[allow(unsafe_code)]
 fn close_on_exec(descriptor: libc::c_int) {
-    // SAFETY: the command takes an integer and touches no memory of ours. It fails where no such descriptor is open, and closes none:
-    // whoever uses it in this process does not notice.
+    // SAFETY: the command takes an integer and accesses no memory of this process. The call fails
+    // for a closed descriptor, and closes none, so users of the descriptor in this process are not
+    // affected.
     let _not_open = unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
 }
 
@@ -123,7 +126,7 @@ mod tests {
         };
 
         let file = tempfile::tempfile().unwrap();
-        // The standard library opens every file so that children do not get it.
+        // The standard library opens every file with close-on-exec.
         let inherited = {
             use rustix::io::{FdFlags, fcntl_setfd};
             fcntl_setfd(&file, FdFlags::empty()).unwrap();

@@ -35,15 +35,17 @@ pub const MAX_ERROR_LINE_BYTES: usize = 8 * 1024;
 pub const DEFAULT_KEPT_BYTES: usize = 1024 * 1024;
 /// Largest result that a worker sends in one update, below the default message limit with room for the rest.
 pub const MAX_UPDATE_BYTES: usize = 8 * 1024 * 1024;
-/// Most bytes in the host name, the platform, the version and the name of the run of a worker, each.
+/// Maximum number of bytes in the host name, the platform, the version and the run name of a
+/// worker, each.
 pub const MAX_WORKER_WORD_BYTES: usize = 255;
-/// Most programs and agentic units that a worker may offer, together.
+/// Maximum number of programs and agentic units that a worker may offer, together.
 pub const MAX_WORKER_CAPABILITIES: usize = 20_000;
-/// Most bytes of JSON in the tags of a worker.
+/// Maximum number of bytes of JSON in the tags of a worker.
 pub const MAX_WORKER_TAGS_BYTES: usize = 64 * 1024;
-/// Most bytes of JSON in the statistics of a heartbeat, without the ids of the jobs that the worker runs.
+/// Maximum number of bytes of JSON in the statistics of a heartbeat, without the ids of the running
+/// jobs.
 pub const MAX_WORKER_STATS_BYTES: usize = 64 * 1024;
-/// Most agentic units of a worker of which descriptions are kept.
+/// Maximum number of agentic units of a worker whose descriptions agq keeps.
 pub const MAX_WORKER_DESCRIPTIONS: usize = 1000;
 /// Seconds a task may run when its plan does not say.
 pub const DEFAULT_TASK_TIMEOUT_SECS: u64 = 300;

@@ -1,8 +1,9 @@
 //! Placeholders in a plan: `{{input.field}}` stands for a field of the job's input (design, decision 10).
 //!
-//! A value is data: it is put into the one text it stands in and never becomes two arguments. Numbers keep the text that the
-//! submitter wrote: an input is read piece by piece, and no number becomes a float on its way. `{{"{{"}}` stands for two braces as they
-//! are: one or more opening braces in quotation marks.
+//! A value is data: it fills the one text that contains its placeholder, and never becomes two
+//! arguments. Numbers keep the text of the submitter, because the input is parsed in pieces without
+//! a conversion to floats. `{{"{{"}}` stands for two literal braces: one or more opening braces in
+//! quotation marks.
 
 use std::{borrow::Cow, fmt};
 
@@ -51,7 +52,7 @@ fn pieces(template: &str) -> Result<Vec<Piece<'_>>, TemplateError> {
     Ok(found)
 }
 
-/// The opening braces that stand in quotation marks, if `inner` is nothing else.
+/// Returns the opening braces in quotation marks, if `inner` contains nothing else.
 fn quoted_braces(inner: &str) -> Option<&str> {
     let braces = inner.strip_prefix('"')?.strip_suffix('"')?;
     (!braces.is_empty() && braces.bytes().all(|byte| byte == b'{')).then_some(braces)
@@ -76,7 +77,8 @@ pub fn lookup<'v>(input: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').try_fold(input, |value, part| value.get(part))
 }
 
-/// The JSON text of the value at a dotted path of `input`; of a name that is there twice, the last counts.
+/// Returns the JSON text of the value at a dotted path of `input`. Of two fields with one name, the
+/// last counts.
 fn raw_lookup<'v>(input: &'v RawValue, path: &str) -> Option<&'v RawValue> {
     path.split('.').try_fold(input, |value, part| {
         let mut object = serde_json::Deserializer::from_str(value.get());
@@ -84,7 +86,7 @@ fn raw_lookup<'v>(input: &'v RawValue, path: &str) -> Option<&'v RawValue> {
     })
 }
 
-/// Reads one field of an object.
+/// Visitor that reads one field of an object.
 struct FieldOf<'p>(&'p str);
 
 impl<'v> Visitor<'v> for FieldOf<'_> {
@@ -107,7 +109,8 @@ impl<'v> Visitor<'v> for FieldOf<'_> {
     }
 }
 
-/// `template` with the values of `input` put in: text as it is, everything else as its JSON, without blanks, as it was submitted.
+/// Returns `template` with the values of `input` in place of its placeholders. A string is inserted
+/// as its text. Any other value is inserted as its JSON without blanks, as the submitter wrote it.
 pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
     if !template.contains("{{") {
         return Ok(template.to_owned());
@@ -129,7 +132,7 @@ pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
     Ok(filled)
 }
 
-/// A JSON text without the blanks between its parts; everything else stays as it is written.
+/// Removes the blanks between the parts of a JSON text, and keeps everything else.
 pub fn compact(json: &str) -> Cow<'_, str> {
     let is_blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r');
     if !json.contains(is_blank) {

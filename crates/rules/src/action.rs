@@ -210,13 +210,13 @@ pub struct Tally {
     pub jobs: [u64; 6],
     /// When the latest of the ended jobs ended.
     pub last_ended_at: Option<Timestamp>,
-    /// Running jobs that their workers have reported.
+    /// Number of running jobs whose start their workers have reported.
     #[serde(default)]
     pub started: u64,
 }
 
 impl Tally {
-    /// The tally with more or fewer running jobs that were reported.
+    /// Returns the tally with `started` changed by `by`.
     #[must_use]
     pub fn with_started(mut self, by: i64) -> Self {
         self.started = self.started.saturating_add_signed(by);

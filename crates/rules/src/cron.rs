@@ -10,7 +10,8 @@ pub use when::next;
 
 use crate::rejection::Rejection;
 
-/// A run of less than this ahead is no second time due when the clock was set back, in milliseconds.
+/// Maximum time, in milliseconds, by which the last run may be in the future and still count as
+/// done after the clock was set back.
 const SMALL_STEP_MS: u64 = 60_000;
 /// Most bytes in a schedule's name.
 const MAX_NAME_BYTES: usize = 128;
@@ -135,8 +136,8 @@ impl Schedule {
         }
     }
 
-    /// The clock was set back: the schedule, where its next run was reckoned from a time that is still to come. A run of the minute
-    /// that comes again is not done again.
+    /// Returns the schedule with a new next run if the clock was set back and the next run would be
+    /// too late. A run that was done within `SMALL_STEP_MS` of the new time is not repeated.
     pub fn reckoned_anew(&self, now: Timestamp) -> Option<Self> {
         let is_small = |last: &Timestamp| last.ms_since(now) <= SMALL_STEP_MS;
         let from = self.last_run_at.filter(is_small).map_or(now, |last| last.max(now));
@@ -220,7 +221,8 @@ mod tests {
         assert_eq!(after("@weekly", "UTC", "2026-11-22T10:00:00Z"), "2026-11-29T00:00:00.000Z");
     }
 
-    /// The runs of a schedule in Berlin, one after the other. Clocks go forward at 2 on 2026-03-29, back at 3 on 2026-10-25.
+    /// Checks consecutive runs of a schedule in Berlin, where clocks go forward at 2 on 2026-03-29,
+    /// and back at 3 on 2026-10-25.
     fn in_berlin(expression: &str, mut now: &str, runs: [&'static str; 3]) {
         for run in runs {
             assert_eq!(after(expression, "Europe/Berlin", now), run, "{expression} after {now}");

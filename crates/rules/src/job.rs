@@ -304,7 +304,8 @@ impl Job {
         self.attempt - self.ojs.as_ref().map_or(0, |ojs| ojs.attempts_before.min(self.attempt))
     }
 
-    /// The kind of its work: its type where a worker of the Open Job Spec runs it, else its plan.
+    /// Returns the kind of work: the job type if a worker of the Open Job Spec runs the job, else
+    /// the plan.
     pub fn kind(&self) -> &str {
         let own = self.ojs.as_ref().filter(|ojs| ojs.is_reserved());
         own.map_or_else(|| self.plan_id.as_str(), |ojs| &ojs.job_type)
@@ -315,17 +316,18 @@ impl Job {
         self.state == State::Active && self.holder.as_deref() == Some(who)
     }
 
-    /// Whether an agw has it and has not said yet that it was started.
+    /// Tells whether an agw has claimed the job and has not reported its start yet.
     pub fn may_be_unstarted(&self) -> bool {
         self.state == State::Active && !self.is_confirmed && !self.is_reserved()
     }
 
-    /// Whether somebody is known to work on it: an agw claims jobs ahead, and has begun with those that it reports.
+    /// Tells whether a worker is known to run the job. An agw claims jobs ahead, and has started
+    /// those that it reports.
     pub fn is_started(&self) -> bool {
         self.state == State::Active && !self.may_be_unstarted()
     }
 
-    /// By how much a change from `before` to this changes the number of jobs that are started.
+    /// Returns the change of the number of started jobs if the job changes from `before` to `self`.
     pub fn starts_since(&self, before: Option<&Self>) -> i64 {
         i64::from(self.is_started()) - i64::from(before.is_some_and(Self::is_started))
     }

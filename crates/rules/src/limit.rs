@@ -52,7 +52,8 @@ impl Limit {
         Self { active: self.active + 1, spread_until, ..self }
     }
 
-    /// The clock was set back: the limit, where it waits for longer than all that may begin in a period can make it wait.
+    /// Returns the limit with a shorter wait if the clock was set back and the wait exceeds the
+    /// maximum for the starts of one period.
     pub fn reckoned_anew(self, now: Timestamp) -> Option<Self> {
         let longest = self.gap_ms()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
         let latest = now.plus_ms(longest);
@@ -65,7 +66,8 @@ impl Limit {
         Self { active: self.active.saturating_sub(1), ..self }
     }
 
-    /// Whether it holds nobody back at `now` beyond what its terms say: it may be forgotten where no job stands under it any more.
+    /// Tells whether the limit delays no job at `now` beyond its terms. A store may forget an idle
+    /// limit that no job uses.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.active == 0 && self.spread_until <= now
     }

@@ -1,11 +1,12 @@
-//! Which worker gets no more jobs: one whose jobs fail far more often than jobs of the same plan or type on the others.
-//! Bounded: never more than half of the fleet, for then the fault is more likely in the plans.
+//! Quarantine: decides about workers that get no more jobs, because their jobs fail far more often
+//! than jobs of the same plan or type on other workers. At most half of the workers are
+//! quarantined, because beyond that the plans are the more likely cause.
 
 use std::collections::VecDeque;
 
-/// Most kinds of work that are remembered of a worker.
+/// Maximum number of kinds of work in the history of a worker.
 pub const MAX_KINDS: usize = 32;
-/// How many of a worker's latest outcomes of a kind are looked at.
+/// Number of latest outcomes per kind of work that count.
 pub const WINDOW: u32 = 50;
 /// Fewest outcomes to judge a worker by, and the others together.
 pub const MIN_OUTCOMES: u32 = 20;
@@ -36,12 +37,13 @@ impl Outcomes {
     }
 }
 
-/// How the latest jobs of one worker ended, by the kind of work: jobs of one plan, or of one type.
+/// Latest outcomes of one worker by kind of work. A kind is a plan or a job type.
 #[derive(Debug, Clone, Default)]
 pub struct History(VecDeque<(Box<str>, Outcomes)>);
 
 impl History {
-    /// Notes that a job of a kind ended. Of more than [`MAX_KINDS`], the kind that ended least recently is forgotten.
+    /// Adds an outcome of a job of `kind`. Beyond [`MAX_KINDS`], the history drops the kind with
+    /// the least recent outcome.
     pub fn note(&mut self, kind: &str, failed: bool) {
         let known = self.0.iter().position(|(known, _)| **known == *kind).and_then(|at| self.0.remove(at));
         let (kind, outcomes) = known.unwrap_or_else(|| (kind.into(), Outcomes::default()));
@@ -49,21 +51,21 @@ impl History {
         self.0.truncate(MAX_KINDS);
     }
 
-    /// How the latest jobs of a kind ended.
+    /// Returns the latest outcomes of `kind`.
     pub fn of(&self, kind: &str) -> Outcomes {
         let known = self.0.iter().find(|(known, _)| **known == *kind);
         known.map(|(_, outcomes)| *outcomes).unwrap_or_default()
     }
 }
 
-/// Whether a worker fails so often at a kind of work that it is worth a comparison with the others.
+/// Tells whether a worker fails often enough at a kind of work for a comparison with other workers.
 pub fn is_suspect(own: Outcomes) -> bool {
     let (failed, all) = own.failures();
     all >= MIN_OUTCOMES && u64::from(failed) * 100 >= u64::from(all) * MIN_FAILURE_PERCENT
 }
 
-/// Why the worker is to blame for its failures rather than the work, if it is: the others did the same kind of work, and
-/// did well. `own` and `others` are outcomes of that kind alone.
+/// Returns the reason to blame the worker instead of the work, if other workers did the same kind
+/// of work well. `own` and `others` are outcomes of `kind` alone.
 pub fn blame(kind: &str, own: Outcomes, others: impl Iterator<Item = Outcomes>) -> Option<String> {
     if !is_suspect(own) {
         return None;
@@ -80,7 +82,7 @@ pub fn blame(kind: &str, own: Outcomes, others: impl Iterator<Item = Outcomes>) 
     })
 }
 
-/// Whether one more worker may be quarantined, where `quarantined` of all `live` workers are already.
+/// Tells whether one more worker may be quarantined if `quarantined` of `live` workers already are.
 pub fn is_bounded(quarantined: usize, live: usize) -> bool {
     (quarantined + 1) * 2 <= live
 }

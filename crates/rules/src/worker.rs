@@ -66,10 +66,11 @@ pub struct Worker {
     /// How long it may be silent, in milliseconds, where that is not what agq is set to.
     #[serde(default)]
     pub silence_ms: Option<u64>,
-    /// When it may be given one job although it is quarantined; at once where that is not known.
+    /// Time from which a quarantined worker may get a trial job. `None` means at once.
     #[serde(default)]
     pub trial_at: Option<Timestamp>,
-    /// Whether it may be given one job although it is quarantined: the result decides whether the quarantine ends.
+    /// True if a quarantined worker may get a trial job, whose result decides about the end of the
+    /// quarantine.
     #[serde(default)]
     pub is_on_trial: bool,
 }
@@ -85,7 +86,8 @@ impl Worker {
         self.can_work() && self.quarantine.is_none()
     }
 
-    /// Whether a claim in its name may be given a job: it takes jobs, or is on trial.
+    /// Tells whether a claim of the worker may get a job, because the worker takes jobs or is on
+    /// trial.
     pub fn may_claim(&self) -> bool {
         self.can_work() && (self.quarantine.is_none() || self.is_on_trial)
     }

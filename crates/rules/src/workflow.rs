@@ -56,7 +56,7 @@ pub struct Step {
     pub stage: Stage,
     /// Whether it is known to have been submitted: while it is not, it is submitted again.
     pub is_submitted: bool,
-    /// Whether the job was submitted by somebody else, and stands for the one that the step would have submitted.
+    /// True if another client submitted the job, and the job stands in for the job of the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_stand_in: bool,
     /// Why it could not be submitted.
@@ -163,7 +163,7 @@ fn invalid(text: impl Into<String>) -> Rejection {
     Rejection::InvalidWorkflow(text.into())
 }
 
-/// Whether a step is a chain, a group or a batch rather than a job or an action.
+/// Tells whether a step is a chain, a group or a batch instead of a job or an action.
 fn is_workflow(step: &RawValue) -> bool {
     let Ok(step) = serde_json::from_str::<Value>(step.get()) else { return false };
     let has = |name: &str| step.get(name).is_some_and(Value::is_array);
@@ -215,7 +215,8 @@ impl Workflow {
         self.steps.iter().filter(|step| step.stage == Stage::Completed).count()
     }
 
-    /// How many steps are under way of which none waits for another: only when the last of them has ended is there anything to do.
+    /// Returns the number of running steps that do not wait for each other. The workflow needs no
+    /// look until the last of these steps has ended.
     pub fn steps_together(&self) -> usize {
         if self.kind == Kind::Chain || self.stage.is_ended() {
             return 0;
@@ -233,7 +234,7 @@ impl Workflow {
         self.steps.iter_mut().chain(self.callbacks.iter_mut().map(|callback| &mut callback.step))
     }
 
-    /// Whether there is nothing left to do for it, or to see of it: its callbacks have ended, too.
+    /// Tells whether the workflow and its callbacks have ended.
     pub fn is_settled(&self) -> bool {
         self.stage.is_ended() && self.all().all(|step| step.stage != Stage::Running)
     }

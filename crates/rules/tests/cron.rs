@@ -1,9 +1,10 @@
-//! Schedules are held to runs.txt, which an independent program made by the rules of cron: see cron/generate.py.
+//! Compares schedules with runs.txt, the output of an independent program with the rules of cron:
+//! see cron/generate.py.
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::cron::next;
 
-/// How many minutes are played around each change of the clock.
+/// Number of simulated minutes around each change of the clock.
 const MINUTES: u64 = 600;
 const MINUTE_MS: u64 = 60_000;
 
@@ -11,7 +12,7 @@ fn at(text: &str) -> Timestamp {
     Timestamp::parse(text).expect("runs.txt has times in RFC 3339")
 }
 
-/// The minutes after `start` in which an expression runs.
+/// Returns the minutes after `start` in which an expression runs.
 fn runs(expression: &str, zone: &str, start: Timestamp) -> Vec<u64> {
     let mut now = Timestamp(start.0 - MINUTE_MS);
     let mut found = Vec::new();

@@ -1,61 +1,61 @@
-//! Placeholders in a word: which braces are one, and which are text.
+//! Placeholders in a word: tells placeholders from literal braces.
 
 use crate::role::Role;
 
-/// Braces in a word, or the text that `-I` names, and what stands around them.
+/// Braces in a word, or the text that `-I` names, with their surroundings.
 #[derive(Debug, Clone, Copy)]
 pub struct Braces<'t> {
-    /// What stands between the braces.
+    /// Text between the braces.
     pub inside: &'t str,
-    /// There are two on each side: `{{…}}`.
+    /// True for double braces: `{{…}}`.
     pub is_double: bool,
-    /// The word before them, quotes removed.
+    /// Part of the word before the braces, without quotes.
     pub before: &'t str,
-    /// The word after them.
+    /// Part of the word after the braces.
     pub after: &'t str,
-    /// A backslash makes them text if they are a placeholder.
+    /// True if a backslash makes the braces text instead of a placeholder.
     pub is_escaped: bool,
-    /// What the word is to its program.
+    /// Role of the word for its program.
     pub role: Role,
 }
 
-/// What braces stand for.
+/// Meaning of braces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
-    /// Nothing: they are text.
+    /// Literal text.
     Text,
-    /// A text of a plan, as `{{input.file}}`.
+    /// Placeholder in the syntax of plans, such as `{{input.file}}`.
     Placeholder(String),
-    /// They may mean two things, or something that cannot be.
+    /// Ambiguous or impossible.
     Refused {
-        /// Why.
+        /// Reason for the refusal.
         what: String,
         /// What to write instead.
         instead: String,
     },
 }
 
-/// How placeholders are recognised.
+/// Rules to recognise placeholders.
 #[derive(Clone, Copy)]
 pub struct Placeholders<'p> {
-    /// The one text that is a placeholder; braces are text then.
+    /// The only text that is a placeholder, if there is one. Braces are literal text then.
     pub only: Option<&'p str>,
-    /// Says what braces, or that text, stand for.
+    /// Function that returns the meaning of braces, or of the text in `only`.
     pub meaning: &'p dyn Fn(&Braces<'_>) -> Meaning,
 }
 
-/// A word with its quotes removed.
+/// Word without its quotes.
 pub(crate) struct Unquoted<'t> {
     pub(crate) text: &'t str,
-    /// The places of braces that a backslash outside of quotes makes text.
+    /// Offsets of braces that are literal text because of a backslash outside of quotes.
     pub(crate) literal: &'t [usize],
     pub(crate) role: Role,
 }
 
-/// What is wrong with braces, and what to write instead.
+/// Reason for a refusal of braces, and the text to write instead.
 pub(crate) type Wrong = (String, String);
 
-/// The word as a text of a plan, its placeholders put in.
+/// Converts a word to a template of a plan and replaces its placeholders.
 pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Result<String, Wrong> {
     let (text, mut at) = (word.text, 0);
     let mut template = Template::default();
@@ -72,7 +72,7 @@ pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Res
         let found = Braces { inside, is_double, before, after, is_escaped, role: word.role };
         at = end;
         match (placeholders.meaning)(&found) {
-            // What stands inside may begin another one.
+            // The text between the braces may begin another placeholder.
             Meaning::Text if !is_double => {
                 template.text("{");
                 at = open + 1;
@@ -92,12 +92,13 @@ pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Res
     Ok(template.end())
 }
 
-/// Where the next placeholder may begin.
+/// Returns the offset of the next possible placeholder.
 fn next(text: &str, only: Option<&str>) -> Option<usize> {
     only.map_or_else(|| text.find('{'), |only| text.find(only))
 }
 
-/// What stands between the braces that open at a place, whether they are two, and where they end.
+/// Returns the text between the braces at `open`, whether the braces are double, and the offset of
+/// their end.
 fn braces_at<'t>(text: &'t str, open: usize, only: Option<&str>) -> Option<(&'t str, bool, usize)> {
     if let Some(only) = only {
         return Some(("", false, open + only.len()));
@@ -113,11 +114,12 @@ fn braces_at<'t>(text: &'t str, open: usize, only: Option<&str>) -> Option<(&'t 
     double.map(|(inside, end)| (inside, true, end)).or_else(single)
 }
 
-/// A text of a plan that is being written: two braces of its literal text must not begin a placeholder.
+/// Template of a plan under construction. Two literal braces in it are escaped, because they would
+/// begin a placeholder.
 #[derive(Default)]
 struct Template {
     written: String,
-    /// Opening braces that are not written yet.
+    /// Number of literal opening braces that are not written yet.
     open: usize,
 }
 

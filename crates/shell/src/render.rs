@@ -19,8 +19,9 @@ fn command(task: &Task) -> String {
     env.chain(words).chain(stdin).chain(stdout).chain(stderr).collect::<Vec<_>>().join(" ")
 }
 
-/// The word of a shell that means `text`. A text with control characters is written with `$'…'`, which POSIX has since 2024 and bash,
-/// ksh and zsh know: as they are, they would act on a terminal, and a line feed would break the line.
+/// Quotes `text` as one word of a shell. A text with control characters is written as `$'…'`,
+/// because a terminal would act on these characters, and a line feed would break the line. bash,
+/// ksh and zsh know this syntax, and POSIX has it since 2024.
 fn quoted(text: &str) -> String {
     if text.contains(is_hidden) {
         return format!("$'{}'", text.chars().map(escaped).collect::<String>());
@@ -35,13 +36,14 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Characters that a terminal acts on instead of showing them: control characters, and those that change the direction of text.
+/// Tells whether a terminal acts on `c` instead of showing it: control characters and characters
+/// that change the direction of text.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A character of a text in `$'…'`.
+/// Escapes a character inside `$'…'`.
 fn escaped(c: char) -> String {
     match c {
         '\n' => r"\n".into(),
@@ -49,7 +51,8 @@ fn escaped(c: char) -> String {
         '\t' => r"\t".into(),
         '\'' => r"\'".into(),
         '\\' => r"\\".into(),
-        // Three octal digits a byte: a hexadecimal one would go on with what follows.
+        // Octal escapes end after three digits, but hexadecimal ones would include a digit that
+        // follows.
         c if is_hidden(c) => c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!(r"\{byte:03o}")).collect(),
         c => c.into(),
     }

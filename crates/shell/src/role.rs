@@ -1,8 +1,8 @@
-//! What the next word of a command is to its program: an argument, something that may be an option, or a program text.
+//! Role of the next word of a command for its program: argument, possible option, or program text.
 
 use agenix_protocol::documents::Task;
 
-/// The language of a program text that is an argument.
+/// Language of a program text in an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// `sh -c TEXT`
@@ -11,21 +11,21 @@ pub enum Language {
     Awk,
 }
 
-/// What a word is to the program that gets it.
+/// Role of a word for its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Role {
-    /// The word is a program text in this language.
+    /// Language of the word, if the word is a program text.
     pub script: Option<Language>,
-    /// A value that begins with `-` would be read as an option here, as far as can be known.
+    /// True if the program would probably read a value that begins with `-` as an option.
     pub may_be_option: bool,
-    /// The program takes regular expressions.
+    /// True if the program takes regular expressions.
     pub may_be_pattern: bool,
 }
 
 /// Programs that run the argument of `-c` as a shell script.
 const SHELLS: [&str; 13] =
     ["sh", "bash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh", "yash", "fish", "csh", "tcsh", "rbash"];
-/// Programs that hand the argument of `-c` to a shell.
+/// Programs that pass the argument of `-c` to a shell.
 const SHELL_STARTERS: [&str; 4] = ["flock", "runuser", "script", "su"];
 const AWKS: [&str; 5] = ["awk", "gawk", "mawk", "nawk", "original-awk"];
 /// Programs that take regular expressions as arguments.
@@ -57,7 +57,7 @@ const MATCHERS: [&str; 26] = [
     "zgrep",
     "zstdgrep",
 ];
-/// Programs that run the command that their arguments are.
+/// Programs that run the command in their arguments.
 const WRAPPERS: [&str; 32] = [
     "busybox",
     "bwrap",
@@ -93,38 +93,38 @@ const WRAPPERS: [&str; 32] = [
     "xargs",
 ];
 
-/// The role of the word that would follow the arguments of `task`.
+/// Returns the role of a word that follows the arguments of `task`.
 pub fn next_word(task: &Task) -> Role {
     let words: Vec<&str> = std::iter::once(&task.command).chain(&task.args).map(String::as_str).collect();
     of_next(&words)
 }
 
-/// The role of the word that follows these words of a command.
+/// Returns the role of the word that follows `words`.
 pub(crate) fn of_next(words: &[&str]) -> Role {
     let Some((&program, arguments)) = words.split_first() else { return Role::default() };
     let script = if AWKS.contains(&program) { awk(arguments) } else { shell(words) };
     let may_be_pattern = MATCHERS.contains(&program);
     let (script, may_be_option) = match script {
         Script::Next(language) => (Some(language), false),
-        // What follows the script belongs to the script.
+        // Words after the script are arguments of the script.
         Script::Given => (None, false),
         Script::None => (None, !arguments.contains(&"--")),
     };
     Role { script, may_be_option, may_be_pattern }
 }
 
-/// Where the program text of a command stands.
+/// Position of the program text of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Script {
-    /// There is none, as far as can be known.
+    /// The command probably has no program text.
     None,
-    /// It is the next word.
+    /// The next word is the program text.
     Next(Language),
-    /// It is one of the words that are given.
+    /// A previous word is the program text.
     Given,
 }
 
-/// Looks for a shell and its `-c`, also behind programs such as `env` and `timeout`.
+/// Finds a shell and its `-c`, also after programs such as `env` and `timeout`.
 fn shell(words: &[&str]) -> Script {
     let is_wrapped = words.first().is_some_and(|first| WRAPPERS.contains(first));
     let reach = if is_wrapped { words.len() } else { 1 };
@@ -149,14 +149,14 @@ fn shell(words: &[&str]) -> Script {
             is_value = matches!(word, "--rcfile" | "--init-file");
         } else {
             has_text |= word.starts_with('-') && word.contains('c');
-            // The name of an option follows: `-o pipefail`.
+            // The next word is the name of an option: `-o pipefail`.
             is_value = word.ends_with(['o', 'O']);
         }
     }
     if has_text && !is_value { Script::Next(Language::Shell) } else { Script::None }
 }
 
-/// Looks for the operand of awk that is its program.
+/// Finds the operand of awk that is its program.
 fn awk(arguments: &[&str]) -> Script {
     let mut is_value = false;
     let mut has_file = false;

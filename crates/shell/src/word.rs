@@ -1,4 +1,4 @@
-//! A word of the shell with its quotes removed as POSIX says.
+//! Word of the shell, with quote removal according to POSIX.
 
 use brush_parser::{
     ParserOptions,
@@ -12,7 +12,7 @@ use crate::{
     role::Role,
 };
 
-/// The text of `word`, its placeholders put in.
+/// Returns the text of `word` with its placeholders replaced.
 pub(crate) fn text(
     word: &Word,
     role: Role,
@@ -33,7 +33,7 @@ struct Reading<'w> {
     source: &'w str,
     at: (usize, usize),
     text: String,
-    /// The places of braces in `text` that had a backslash before them.
+    /// Offsets of braces in `text` after a backslash.
     literal: Vec<usize>,
 }
 

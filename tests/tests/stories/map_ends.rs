@@ -1,4 +1,4 @@
-//! `agx map` that ends before its end, and what becomes of what had ended by then.
+//! Early ends of `agx map`, and the results of jobs that had ended by then.
 
 use std::{
     io::Write,
@@ -22,7 +22,7 @@ fn fed(mut command: Command, stdin: &[u8]) -> Ran {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let (mut pipe, bytes) = (child.stdin.take().unwrap(), stdin.to_vec());
     let writer = std::thread::spawn(move || {
-        // It may have ended before it has read all.
+        // The command may end before it has read all bytes.
         let _closed = pipe.write_all(&bytes);
     });
     let ran = Ran::from(child.wait_with_output().unwrap());
@@ -38,7 +38,7 @@ fn text(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// How many lines a file has, or 0 where it is not there yet.
+/// Returns the number of lines of a file, or 0 if the file is missing.
 fn lines(path: &Path) -> usize {
     text(path).lines().count()
 }
@@ -151,7 +151,7 @@ fn an_interrupted_map_has_logged_what_ran() {
     writer.join().unwrap();
     let (ran, logged) = (lines(&lab.path().join("ran")), lines(&lab.path().join("log")) - 1);
     assert!(ran < 9000, "it was not interrupted");
-    // The one that was killed in the middle.
+    // One job may have been killed while it ran.
     assert!(ran - logged <= 1, "{ran} ran, {logged} are logged");
     assert_eq!(ended.out.lines().count(), logged);
 }
@@ -238,7 +238,7 @@ fn results_that_retention_has_removed_are_said_to_be_lost() {
         actions.as_array().unwrap().first().cloned()
     };
     eventually("all are submitted", || status().filter(|action| action["total_jobs"] == 60));
-    // Nobody takes results while they are removed.
+    // A stopped agx takes no results while agq removes them.
     signal(&child, Signal::STOP);
     lab.file("go", "");
     let id =

@@ -1,4 +1,4 @@
-//! Text of users against the syntax of `agx map`, and names of others on a terminal.
+//! Text of users that resembles the syntax of `agx map`, and names of others on a terminal.
 
 use e2e::{Lab, Ran};
 
@@ -9,7 +9,7 @@ fn mapped(lab: &Lab, args: &[&str]) -> Ran {
     Ran::from(lab.command("agx").env("TMPDIR", tmp).arg("map").args(args).output().unwrap())
 }
 
-/// Nothing that a terminal would act on.
+/// Tells whether `text` has no characters that a terminal would act on.
 fn is_plain(text: &str) -> bool {
     !text.contains(|c: char| (c.is_control() && c != '\n' && c != '\t') || c == '\u{202e}')
 }

@@ -135,7 +135,8 @@ fn before_auth_nothing_is_answered() {
         if BEFORE_AUTH.contains(&command.name) {
             assert!(!reply.contains("NOAUTH"), "{}: {reply}", command.name);
         } else if command.name == "CLIENT" {
-            // Only client libraries of Redis send it, so they get the error that they recognise.
+            // Only client libraries of Redis send CLIENT, so the reply is the error that these
+            // libraries recognise.
             assert_eq!(reply, "-NOAUTH Authentication required.");
         } else {
             assert_eq!(reply, "-ERR NOAUTH Authentication required", "{}", command.name);

@@ -1,4 +1,5 @@
-//! What surrounds a command: signals, descriptors, variables, a home directory, other commands at the same time.
+//! Environment of a command: signals, descriptors, variables, a home directory, other commands at
+//! the same time.
 
 use std::{
     io::Read,
@@ -12,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::process_of;
 
-/// A task that says that it runs, and does so until the file `go` is there.
+/// Pipeline that creates the file `runs`, and runs until the file `go` exists or `runs` is removed.
 const WAITS: &str = "sh -c 'touch runs; until test -e go || ! test -e runs; do sleep 0.02; done; echo $0' {}";
 
-/// agx with no agq said.
+/// Returns an `agx` command without an address of agq.
 fn agx(lab: &Lab, args: &[&str]) -> Command {
     let mut command = lab.command("agx");
     command.env("TMPDIR", tmp(lab)).env_remove("AGQ_SESSION_KEY").args(args);
@@ -50,7 +51,7 @@ fn pid(child: &Child) -> i32 {
     child.id().cast_signed()
 }
 
-/// What `agx up` started; it is ended with the test.
+/// Programs that `agx up` started, which end with the test.
 struct Up<'l>(&'l Lab);
 
 impl Drop for Up<'_> {
@@ -114,7 +115,7 @@ fn a_second_signal_ends_a_map_whose_output_nobody_reads() {
     let mut child = map.stdout(Stdio::piped()).spawn().unwrap();
     let mut stdout = child.stdout.take().unwrap();
     stdout.read_exact(&mut [0]).unwrap();
-    // More is being written than a pipe holds.
+    // The task writes more bytes than a pipe holds, so agx blocks on its stdout.
     eventually("it ends", || {
         // It may have ended already.
         let _gone = kill_process(Pid::from_child(&child), Signal::TERM);
@@ -175,7 +176,7 @@ fn what_goes_on_in_the_background_keeps_nothing_open() {
     let _up = Up(&lab);
     let up = agx(&lab, &UP);
     let mut shell = Command::new("bash");
-    // It comes back only when nobody has the pipe of $(…) any more.
+    // The command substitution $(…) returns only after all writers of its pipe have closed it.
     shell.args(["-c", "exec 9>held; flock 9; said=$(\"$@\") || exit; exec 9>&-; flock -n held true", "bash"]);
     shell.arg(up.get_program()).args(up.get_args()).current_dir(lab.path());
     shell.env("AGX_HOME", home(&lab)).env_remove("AGQ_SESSION_KEY").env_remove("AGX_PROFILE");
@@ -187,7 +188,7 @@ fn a_start_that_fails_says_why() {
     let lab = Lab::on_files();
     let mut up = agx(&lab, &UP);
     let _up = Up(&lab);
-    // An address is no option of agq.
+    // AGQ_ADDR must not count as an option of agq.
     up.env("AGQ_ADDR", "127.0.0.1:1");
     let up = ran(up).expect(0);
     assert!(up.err.contains("says 127.0.0.1:1: that wins over the profile 'local'"), "{}", up.err);
@@ -225,7 +226,7 @@ fn a_home_that_is_none_and_variables_that_are_empty_say_nothing() {
     let mut map = agx(&lab, &["map", "--", "echo", ":::", "a"]);
     map.envs(empty.map(|name| (name, "")));
     assert_eq!(ran(map).expect(0).out, "a\n");
-    // As Kubernetes sets them where a service is called agq.
+    // Kubernetes sets these variables for a Service named agq.
     let mut linked = agx(&lab, &["map", "--", "echo", ":::", "a"]);
     linked.envs([("AGQ_PORT", "tcp://10.0.0.1:6380"), ("AGQ_SERVICE_HOST", "10.0.0.1")]);
     assert_eq!(ran(linked).expect(0).out, "a\n");
@@ -246,7 +247,7 @@ fn down_says_what_it_waits_for() {
     });
     lab.file("go", "");
     assert!(down.wait().unwrap().success());
-    // Its agq is gone, with the result or without.
+    // agx has lost its agq, and may or may not have the result.
     signal(pid(&map), Signal::INT);
     drop(map.wait_with_output().unwrap());
 }

@@ -88,7 +88,7 @@ fn a_server_that_cannot_prove_who_it_is_gets_no_key() {
     agx.args(["--agq", &named, "--tls-ca", &tls.authority.file]);
     let elsewhere = run(agx, &["queue", "stats"]).expect(3);
     assert!(elsewhere.err.contains("agq's certificate is for another name"), "{elsewhere:?}");
-    // A key of another certificate is found out before agq is asked.
+    // agx detects a key of another certificate before it connects to agq.
     let (one, other) =
         (tls.authority.certify(&tls.lab, "one", &["a"]), tls.authority.certify(&tls.lab, "other", &["a"]));
     let mixed = Pair { cert: one.cert, key: other.key };
@@ -173,7 +173,7 @@ fn a_new_certificate_is_taken_up_and_a_broken_one_is_not() {
     stats(&next.file).expect(0);
 }
 
-/// What curl is answered over HTTPS with alice's certificate: the status.
+/// Requests `path` by curl over HTTPS with the certificate of `alice`, and returns the status.
 fn curl(tls: &Encrypted, alice: &Pair, path: &str, more: &[&str]) -> String {
     let url = format!("https://{}{path}", tls.agq.http_address());
     let mut curl = Command::new("curl");

@@ -1,4 +1,5 @@
-//! A log line that cannot be written is dropped, and nothing else: agq goes on, or ends for the reason that it has.
+//! Unwritable log: agq drops a log line that it cannot write and goes on, but still ends if its
+//! store fails.
 
 use std::os::unix::fs::symlink;
 
@@ -6,7 +7,7 @@ use e2e::{Lab, Limit, eventually};
 
 use crate::support::{Raw, ended, plan};
 
-/// Makes agq log onto a disk that is full.
+/// Links the log of agq to a full disk.
 fn fill_log(lab: &Lab) {
     symlink("/dev/full", lab.path().join("agq.log")).unwrap();
 }
@@ -17,7 +18,7 @@ fn the_reaper_survives_a_log_line_that_cannot_be_written() {
     fill_log(&lab);
     let agq = lab.agq(&["--heartbeat-interval", "0.2"]);
     let mut raw = Raw::open(&lab, &agq);
-    // The reaper logs that this worker fell silent.
+    // The reaper logs the death of this silent worker.
     assert!(
         raw.ask(r#"WORKER.REGISTER '{"worker_id":"silent","capabilities":["nothing"]}'"#)
             .starts_with(['+', '$'])
@@ -26,7 +27,7 @@ fn the_reaper_survives_a_log_line_that_cannot_be_written() {
         raw.send("WORKER.GET silent\n");
         raw.bulk().contains(r#""dead""#).then_some(())
     });
-    // Only the reaper makes a delayed job available.
+    // Only the reaper releases a delayed job, so the end of this job shows that the reaper runs.
     let _agw = lab.agw(&agq, "w", &[]);
     lab.submit_plan(&agq, &plan("delayed", "true", &[]));
     let reply =
@@ -41,7 +42,7 @@ fn a_full_disk_ends_agq_though_the_log_is_on_it_as_well() {
     fill_log(&lab);
     let mut agq = lab.agq(&[]);
     agq.stop();
-    // The database and its journal grow to some megabytes at the start.
+    // The database and its journal have some megabytes from the start.
     let files = std::fs::read_dir(lab.path().join("data")).unwrap().flatten();
     let largest = files.map(|file| file.metadata().unwrap().len()).max().unwrap();
     agq.try_start_again(&lab, Some(Limit::FileBytes(largest + 1024 * 1024))).unwrap();

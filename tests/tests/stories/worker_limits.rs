@@ -1,5 +1,5 @@
-//! What the operating system limits for a worker and its tasks: open files, terminals, disks, and
-//! what tasks leave behind.
+//! Limits of the operating system for a worker and its tasks: open files, terminals, disks, and
+//! processes that tasks leave behind.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::support::{ended, plan};
 
-/// `agx map` with nothing running, in a shell that first does something else.
+/// Runs `agx map` without an agq, in a shell that runs `first` before.
 fn mapped_after(lab: &Lab, first: &str, args: &[&str]) -> Ran {
     let tmp = lab.path().join("tmp");
     fs::create_dir_all(&tmp).unwrap();
@@ -56,7 +56,8 @@ fn few_descriptors_make_fewer_jobs_at_once_and_fail_none() {
 #[test]
 fn a_limit_is_raised_for_the_worker_and_not_for_its_tasks() {
     let lab = Lab::on_files();
-    // It is given its limit back when it has started.
+    // The task waits for its limit, because agw restores the limit only after the start of the
+    // task.
     let script =
         "i=0; until [ $(ulimit -Sn) = 300 ] || [ $i = 100 ]; do sleep 0.02; i=$((i+1)); done; ulimit -Sn";
     let args = ["-j", "100", "--", "sh", "-c", script, ":::", "a"];
@@ -119,7 +120,7 @@ fn a_log_that_cannot_be_written_does_not_end_the_worker() {
     }
 }
 
-/// On a terminal of its own, which stops whoever writes to it from the background.
+/// The test runs on a terminal of its own, which stops background processes that write to it.
 #[test]
 fn tasks_have_no_terminal_and_are_not_stopped_by_one() {
     let lab = Lab::on_files();
@@ -190,7 +191,7 @@ fn a_worker_whose_default_id_is_taken_takes_another() {
     let (mut probe, log) = started("probe", agw());
     let id = eventually("it registers", || id_in(&log));
     let host = id.strip_suffix(&format!("-{}", probe.id())).unwrap();
-    // The number of the second one's process is known before it is agw.
+    // The shell fixes the process id of the second worker before the worker starts.
     let mut later = Command::new("sh");
     later.args(["-c", "read go; exec \"$0\""]).arg(lab.bin().join("agw"));
     later.env("AGQ_ADDR", agq.address()).env("AGQ_SESSION_KEY", lab.key());

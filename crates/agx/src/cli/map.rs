@@ -98,7 +98,8 @@ Without --agq, AGQ_ADDR, AGQ_URL or a profile, agx starts an agq and a worker fo
 The pipeline is no shell: variables, globs, $(…) and && are refused, with a word on what to write instead.\n\n\
 Exit codes: 0 all jobs completed, 1 some did not, 2 wrong usage, 3 no agq, 4 refused by agq, 130 Ctrl-C";
 
-/// How many jobs run at once: a number, or by the number of processors, as GNU Parallel has it.
+/// Parses the number of jobs at once: a number, or a value relative to the number of processors, in
+/// the syntax of GNU Parallel.
 fn parse_jobs(text: &str) -> Result<u32, String> {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     jobs_on(u32::try_from(processors).unwrap_or(u32::MAX), text).ok_or_else(|| {
@@ -125,7 +126,8 @@ fn jobs_on(processors: u32, text: &str) -> Option<u32> {
     (1..=MOST_JOBS).contains(&jobs).then_some(jobs)
 }
 
-/// A directory for results. What GNU Parallel takes for a pattern or a table is refused: it would become the name of a directory.
+/// Parses the directory for results. A pattern or a table of GNU Parallel is an error, because it
+/// would become the name of a directory.
 fn parse_results(text: &str) -> Result<PathBuf, String> {
     let pattern = text.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(inner, _)| inner);
     if let Some(inner) = pattern.into_iter().find(|inner| Placeholder::parse(inner).is_some()) {
@@ -143,7 +145,7 @@ fn parse_results(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Most jobs that run at once.
+/// Maximum number of jobs at once.
 const MOST_JOBS: u32 = 10_000;
 
 /// Seconds, or a number with s, m, h, d behind it.

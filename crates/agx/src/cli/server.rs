@@ -17,9 +17,9 @@ const DEFAULT_ADDRESS: &str = "127.0.0.1:6380";
 /// What to do without any key.
 const NO_KEY: &str = "with nothing running, `agx up` starts an agq and a worker; else set AGQ_SESSION_KEY or --session-key-file to \
                       the key that agq was started with";
-/// What is wrong where neither an address nor a key is given.
+/// Message for a command with neither an address nor a key.
 const NOTHING_RUNS: &str = "nothing is running for agx: no agq is named, and there is no session key";
-/// What to do then.
+/// Advice for [`NOTHING_RUNS`].
 const START_ONE: &str = "`agx up` starts an agq and a worker on this machine; for an agq that runs elsewhere say where with --agq or \
                          AGQ_ADDR, and set AGQ_SESSION_KEY or --session-key-file";
 /// The variable that says it beside AGQ_ADDR.
@@ -62,7 +62,7 @@ impl ServerArgs {
         if self.address().is_some() || self.profile()?.is_some() { self.server().map(Some) } else { Ok(None) }
     }
 
-    /// Where agq is, where that is said by a flag or a variable.
+    /// Returns the address of agq from `--agq`, AGQ_ADDR or AGQ_URL.
     pub(crate) fn address(&self) -> Option<String> {
         let set = |name| std::env::var(name).ok().filter(|url: &String| !url.trim().is_empty());
         self.agq.clone().or_else(|| set(URL))
@@ -74,7 +74,7 @@ impl ServerArgs {
         if named.is_some() {
             return Ok(Home::find()?.profiles()?.get(named)?.cloned());
         }
-        // Without a place for profiles there are none.
+        // A user without a directory for profiles has no profiles.
         let Ok(home) = Home::find() else { return Ok(None) };
         let (profiles, why_none) = home.profiles_if_ours()?;
         if let Some(why) = why_none {
@@ -134,7 +134,7 @@ impl ServerArgs {
     }
 }
 
-/// Says something to people, once in a process.
+/// Writes `text` to stderr, at most once per process.
 fn note_once(text: &str) {
     static SAID: Once = Once::new();
     SAID.call_once(|| {

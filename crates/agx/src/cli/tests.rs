@@ -1,4 +1,4 @@
-//! Tests of the command line as a whole.
+//! Tests of the whole command line.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ fn the_command_line_is_well_formed() {
     Cli::command().debug_assert();
 }
 
-/// An option of every command and an argument of one command, of the same id, would have each other's value: clap does not
-/// notice.
+/// Checks that no argument has the id of a global option. Such an argument and the option would
+/// share one value, and clap does not detect that.
 #[test]
 fn no_argument_has_the_id_of_an_option_of_every_command() {
     fn check(command: &Command, global: &BTreeSet<String>) {

@@ -37,7 +37,7 @@ pub(super) async fn run(
     let mut results = std::pin::pin!(fetch(connection, jobs, ordered));
     let (mut unended, mut failed, mut shown) = (0, 0, 0);
     while let Some(job) = results.next().await {
-        // agq removed it after it was listed.
+        // agq has removed the job since the list was made.
         let Some(job) = job? else { continue };
         shown += 1;
         match job.status {
@@ -53,7 +53,7 @@ pub(super) async fn run(
     verdict(action.total_jobs, shown, unended, failed)
 }
 
-/// What is to be said of jobs that did not complete, and of those that agq does not keep any more.
+/// Returns a failure that names the jobs that did not complete and the jobs that agq has removed.
 fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<(), Failure> {
     let mut parts = Vec::new();
     let gone = total.saturating_sub(shown);

@@ -63,7 +63,8 @@ fn inputs(args: &SubmitArgs, output: Output) -> Result<Vec<Box<RawValue>>, Failu
     lines.map(|(number, line)| input(&args.field, number, line)).collect()
 }
 
-/// The objects of a JSON array, or those that stand one after the other, as `jq -c` writes them. The error says what there is instead.
+/// Parses the objects of a JSON array, or consecutive JSON objects as `jq -c` writes them. The
+/// error describes the text that is there instead.
 fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
     match json.trim_ascii_start().first() {
         Some(b'{') => {

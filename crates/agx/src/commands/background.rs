@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), Failure> {
     let home = Home::find()?;
     let dir = home.place(LOCAL)?;
-    // Whoever comes second changes nothing.
+    // The lock comes first, so that a second `agx up` changes nothing.
     let hold = keeper::hold(&dir).await?;
     let (key, key_file) = key_of(&dir)?;
     let socket = dir.join("agq.sock");
@@ -81,7 +81,7 @@ pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     })
 }
 
-/// The session key of a place, and its file; both are made where there is none.
+/// Returns the session key of `dir` and its file, and creates both if they are missing.
 fn key_of(dir: &Path) -> Result<(String, PathBuf), Failure> {
     let file = dir.join(KEY);
     match std::fs::read_to_string(&file) {
@@ -103,7 +103,8 @@ pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), Failure>
     };
     let Some(dir) = home.known_place(name)?.filter(|dir| keeper::was_started(dir)) else { return nothing() };
     let was_there = keeper::stop(&dir, output).await?;
-    // Where somebody has started it again meanwhile, the profile is that one's.
+    // The profile stays if another `agx up` has taken the lock meanwhile, because that command owns
+    // the profile now.
     if let Ok(_held) = keeper::hold(&dir).await {
         home.change(|all| {
             all.profiles.remove(name);

@@ -29,7 +29,8 @@ use crate::{
     tools,
 };
 
-/// How many ended jobs agq keeps for each that may be ahead: while the results of some are taken, others end.
+/// Number of ended jobs that agq keeps per job that may be ahead, because further jobs end while
+/// agx takes the results of some.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), Failure> {
     let (words, behind) = split(std::mem::take(&mut args.words))?;
@@ -59,7 +60,8 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let Some(server) = given else {
         look_for(&plan)?;
         let slots = slots(&args);
-        // What has ended is taken soon, and not needed any more.
+        // agq may remove ended jobs early, because agx takes each result soon and needs it no
+        // longer.
         let kept = KEPT_FOR_EACH_AHEAD * Ahead::most_jobs(slots, block.unwrap_or(1));
         let mut local = Local::start(args.jobs, kept)?;
         let server = local.server()?;
@@ -101,14 +103,15 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     }
 }
 
-/// The joblog, and whether it is added to: `+FILE`, as GNU Parallel writes it.
+/// Returns the path of the joblog, and whether agx appends to the file: `+FILE`, as in GNU
+/// Parallel.
 fn joblog(args: &MapArgs) -> Option<(PathBuf, bool)> {
     let given = args.joblog.as_ref()?;
     let appended = given.to_str().and_then(|text| text.strip_prefix('+')).filter(|file| !file.is_empty());
     Some(appended.map_or_else(|| (given.clone(), false), |file| (file.into(), true)))
 }
 
-/// How many jobs a worker of our own runs at once.
+/// Returns the number of jobs that the worker of this command runs at once.
 fn slots(args: &MapArgs) -> u64 {
     let processors = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     args.jobs.map_or_else(processors, u64::from)
@@ -200,7 +203,7 @@ fn show(
     })
 }
 
-/// What runs the map.
+/// Builds the engine that runs the map.
 fn engine(
     server: Server,
     (plan, pipeline): (Plan, Pipeline),
@@ -234,7 +237,7 @@ fn engine(
     Ok(Engine { server, plan, action, action_id, placeholders, delivery, halt: args.halt, slots })
 }
 
-/// What is to be said of inputs that were not sent.
+/// Returns a message about the inputs that were not sent.
 fn not_sent(unsent: Unsent) -> Option<String> {
     let Unsent { inputs, is_more } = unsent;
     match (inputs, is_more) {

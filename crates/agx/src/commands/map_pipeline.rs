@@ -1,4 +1,4 @@
-//! The command of `agx map` as tasks.
+//! Converts the command of `agx map` to tasks.
 
 use std::{cell::RefCell, collections::BTreeSet};
 
@@ -22,13 +22,13 @@ pub(super) struct Pipeline {
     pub(super) text: String,
     pub(super) tasks: Vec<Task>,
     pub(super) placeholders: BTreeSet<Placeholder>,
-    /// Those with which a word begins that a program may read as an option.
+    /// Placeholders at the start of a word that a program may read as an option.
     pub(super) leading: BTreeSet<Placeholder>,
-    /// What is to be said about it.
+    /// Notes about the pipeline for the user.
     pub(super) notes: Vec<String>,
 }
 
-/// What was found in the braces of a command.
+/// Placeholders and notes that the parser has found in the braces of a command.
 #[derive(Default)]
 struct Found {
     placeholders: BTreeSet<Placeholder>,
@@ -97,7 +97,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
     Ok(Pipeline { text, tasks, placeholders, leading, notes })
 }
 
-/// Without any placeholder the input is the last argument.
+/// Appends the input as the last argument of a command without a placeholder.
 fn append(tasks: &mut [Task], only: Option<&str>, found: &mut Found) -> Result<(), Failure> {
     if let Some(only) = only {
         return Err(Failure::usage(

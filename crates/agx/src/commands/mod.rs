@@ -182,7 +182,7 @@ fn new_id() -> Result<ActionId, Failure> {
     ActionId::new(id).map_err(|error| Failure::usage(error.to_string(), "choose one with --id"))
 }
 
-/// The text of a file, or of stdin for `-`, without a byte order mark.
+/// Reads the bytes of `file`, or of stdin if `file` is `-`, and removes a byte order mark.
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {

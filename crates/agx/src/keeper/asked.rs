@@ -1,4 +1,4 @@
-//! Who asks a keeper to end: by its socket, or by a signal.
+//! Requests to end, which reach a keeper by its socket or by a signal.
 
 use std::{
     io,
@@ -16,23 +16,24 @@ use tokio::{
 
 use super::place::{DOWN, GONE, socket};
 
-/// How long a client may take to say what it wants.
+/// Maximum time for a client to send its request.
 const SAYS_WITHIN: Duration = Duration::from_secs(5);
-/// The pause after a connection that could not be taken.
+/// Pause after a failed accept(2).
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Everybody who asks.
+/// Sources of requests to end.
 pub(super) struct Asked {
     socket: PathBuf,
     clients: mpsc::UnboundedReceiver<UnixStream>,
-    /// Clients that wait for the end.
+    /// Clients that wait for the answer.
     waiting: Vec<UnixStream>,
     terminate: Signal,
     hangup: Signal,
 }
 
 impl Asked {
-    /// Listens in this directory. The caller holds its lock: a socket that is there was left behind.
+    /// Listens on the socket in `dir`. A socket file that exists is stale, because the caller holds
+    /// the lock of `dir`.
     pub(super) fn listen(dir: &Path) -> io::Result<Self> {
         let socket = socket(dir);
         let _left_behind = std::fs::remove_file(&socket);
@@ -48,12 +49,12 @@ impl Asked {
         })
     }
 
-    /// Waits until somebody asks. Dropped before that, it loses nobody.
+    /// Waits for the next request to end. A drop of the future loses no request.
     pub(super) async fn next(&mut self) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => return,
-                // The terminal has gone, which is none of a keeper's business.
+                // SIGHUP reports the end of the terminal, and a keeper needs no terminal.
                 _ = self.hangup.recv() => {}
                 Some(client) = self.clients.recv() => {
                     self.waiting.push(client);
@@ -68,7 +69,7 @@ impl Asked {
         self.terminate.recv().await;
     }
 
-    /// Tells all who have asked that nothing runs any more.
+    /// Tells all waiting clients that the keeper and its programs have ended.
     pub(super) async fn answer(mut self) {
         let _gone = std::fs::remove_file(&self.socket);
         while let Ok(client) = self.clients.try_recv() {
@@ -80,7 +81,8 @@ impl Asked {
     }
 }
 
-/// Takes connections. One that says nothing holds up nobody else.
+/// Accepts connections. A silent client does not block others, because each client has a task of
+/// its own.
 async fn accept(listener: UnixListener, tell: mpsc::UnboundedSender<UnixStream>) {
     loop {
         let Ok((mut client, _)) = listener.accept().await else {

@@ -1,4 +1,4 @@
-//! The directory of a keeper: what it is to run, its lock, its socket, its logs.
+//! Directory of a keeper: the description of the programs, the lock, the socket, the logs.
 
 use std::{
     fs::{self, File},
@@ -9,14 +9,14 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// The file that says what is to run.
+/// Name of the file that describes the programs of a keeper.
 pub(super) const SPEC: &str = "keeper.json";
 const SOCKET: &str = "keeper.sock";
 const LOCK: &str = "keeper.lock";
 /// What is said on the socket.
 pub(super) const DOWN: &[u8] = b"down\n";
 pub(super) const GONE: &str = "gone\n";
-/// Most bytes of a Unix socket's path (`sun_path`, less the byte that ends it).
+/// Maximum length of the path of a Unix socket (`sun_path` without its terminating NUL).
 const MOST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 /// What is to run.
@@ -34,30 +34,31 @@ pub(crate) struct Part {
     pub(crate) args: Vec<String>,
 }
 
-/// Where a keeper is told to end.
+/// Returns the path of the socket for requests to a keeper.
 pub(super) fn socket(dir: &Path) -> PathBuf {
     dir.join(SOCKET)
 }
 
-/// The file that is locked as long as a keeper runs, or is being started. It is made when it is missing.
+/// Opens the lock file, and creates the file if it is missing. A keeper holds the lock from its
+/// start to its end.
 pub(super) fn lock(dir: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(dir.join(LOCK))
 }
 
-/// Whether somebody holds the lock.
+/// Tells whether another process holds the lock.
 pub(super) fn is_locked(dir: &Path) -> bool {
     let lock = File::options().read(true).write(true).open(dir.join(LOCK));
     lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)))
 }
 
-/// Whether the path of a socket in this directory is short enough; else how long it is, and how long it may be.
+/// Checks the length of the path of a socket in `dir`. The error holds that length and the maximum.
 pub(super) fn has_room_for_sockets(dir: &Path) -> Result<(), (usize, usize)> {
-    // The longest name of a socket there.
+    // The socket of the keeper has the longest name of all sockets in `dir`.
     let length = socket(dir).as_os_str().len();
     if length > MOST_PATH { Err((length, MOST_PATH)) } else { Ok(()) }
 }
 
-/// A log, to be written to at its end.
+/// Opens the log `name` for appending.
 pub(super) fn log(dir: &Path, name: &str) -> io::Result<File> {
     File::options().create(true).append(true).mode(0o600).open(log_path(dir, name))
 }

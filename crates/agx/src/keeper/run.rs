@@ -1,4 +1,4 @@
-//! The keeper itself: it runs until it is told to end.
+//! Main loop of a keeper, which runs its programs until a request to end.
 
 use std::{
     fs,
@@ -29,10 +29,12 @@ use crate::{failure::Failure, local::settings_of_others};
 
 /// Who ran at least so long starts again at once.
 const STEADY: Duration = Duration::from_secs(60);
-/// How long one may take to end: agw gives its jobs 300 s, and its tasks a little more.
+/// Maximum time for the end of one program, because agw gives its jobs 300 s, and its tasks a
+/// little more.
 const ENDS_WITHIN: Duration = Duration::from_secs(330);
 
-/// Keeps running what the directory says. Its stdin is the lock of the directory.
+/// Keeps the programs running that the file in `dir` describes. The caller passes the lock of `dir`
+/// as stdin.
 pub(crate) async fn run(dir: &Path) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::usage(error.to_string(), "look at its directory");
     // A session of its own: the terminal may go.
@@ -64,7 +66,7 @@ pub(crate) async fn run(dir: &Path) -> Result<(), Failure> {
     begun
 }
 
-/// Makes sure that stdin is the lock of the directory, and that it is held.
+/// Checks that stdin is the lock file of `dir`, and that no other process holds the lock.
 fn check_lock(dir: &Path) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::usage(format!("its lock: {error}"), "start it with `agx up`");
     let file = lock(dir).and_then(|lock| lock.metadata()).map_err(failed)?;
@@ -79,12 +81,12 @@ fn check_lock(dir: &Path) -> Result<(), Failure> {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             Err(Failure::usage("something is kept running there already", "`agx down` ends it"))
         }
-        // A file system may have no locks at all.
+        // Any other error passes, because a file system may have no locks.
         _ => Ok(()),
     }
 }
 
-/// Starts all parts, in their order.
+/// Starts all programs in the order of `spec`.
 async fn begin(dir: &Path, spec: &Spec, kept: &mut Vec<Kept>) -> Result<(), Failure> {
     for part in &spec.parts {
         let started = Kept::start(dir, part);
@@ -154,13 +156,14 @@ impl Kept {
         self.since = Instant::now();
     }
 
-    /// Tells it to end, and waits until it has. It hears of every further SIGTERM; one that takes too long is killed.
+    /// Ends the program and waits for its end. The program gets each further SIGTERM of the keeper,
+    /// and SIGKILL after [`ENDS_WITHIN`].
     async fn end(&mut self, asked: &mut Asked) {
         let Some(child) = &mut self.child else { return };
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let signal = |signal| pid.is_some_and(|pid| kill_process(pid, signal).is_ok());
         signal(Signal::TERM);
-        // One that was stopped would not notice.
+        // A stopped program would not handle SIGTERM.
         signal(Signal::CONT);
         let late = sleep(ENDS_WITHIN);
         tokio::pin!(late);

@@ -1,4 +1,4 @@
-//! What a keeper and its parts write into their logs while they are being started.
+//! New lines in the logs of a keeper and its programs since the start of the keeper.
 
 use std::{
     fs::File,
@@ -8,16 +8,17 @@ use std::{
 
 use super::place::{Spec, log_path};
 
-/// Most lines that are shown.
+/// Maximum number of lines in a message.
 const MOST_LINES: usize = 20;
-/// Lines of a usage error that say nothing about its cause.
+/// Prefixes of lines of a usage error that do not name its cause.
 const EMPTY_WORDS: [&str; 2] = ["Usage: ", "For more information, try "];
 
-/// Places in logs.
+/// Paths of logs, each with an offset.
 pub(super) struct Words(Vec<(PathBuf, u64)>);
 
 impl Words {
-    /// The ends of the logs as they are now. The keeper's is the last: it says least.
+    /// Records the current lengths of the logs. The log of the keeper comes last, because it says
+    /// least about a cause.
     pub(super) fn from_now_on(dir: &Path, spec: &Spec) -> Self {
         let names = spec.parts.iter().map(|part| part.name.as_str()).chain(["keeper"]);
         let end = |path: PathBuf| {
@@ -27,7 +28,7 @@ impl Words {
         Self(names.map(|name| end(log_path(dir, name))).collect())
     }
 
-    /// What the first that has written anything has written since.
+    /// Returns the new lines of the first log that has any.
     pub(super) fn since(&self) -> String {
         let said = self.0.iter().map(|(path, from)| telling(&text_from(path, *from)));
         let mut said = said.filter(|said| !said.is_empty());
@@ -44,11 +45,11 @@ fn text_from(path: &Path, from: u64) -> String {
         file.seek(SeekFrom::Start(from))?;
         file.read_to_end(&mut bytes)
     });
-    // A log that cannot be read says nothing.
+    // An unreadable log counts as empty.
     read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The lines that may say why something failed, below each other.
+/// Returns the lines of `text` that may name the cause of a failure, joined by line feeds.
 fn telling(text: &str) -> String {
     let is_telling = |line: &&str| {
         !line.trim().is_empty()

@@ -1,4 +1,4 @@
-//! An agq or an agw that this process has started: what became of it, and its end.
+//! An agq or an agw that this process has started, with its end and the reason for its end.
 
 use std::{
     fs,
@@ -13,24 +13,26 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
 
-/// How long one may take to end. agw gives its tasks a second, and a slow machine takes its time.
+/// Maximum wait for the end of a program. agw gives its tasks a second, and a slow machine needs
+/// more time.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait for one that was killed.
+/// Maximum wait for the end of a killed program.
 const LAST_WAIT: Duration = Duration::from_secs(2);
-/// The pause between two looks at one that is to end.
+/// Interval between two checks whether a program has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Most lines of a log that are shown.
+/// Maximum number of lines of a log in a message.
 const SHOWN_LINES: usize = 3;
-/// A disk with less room than this is full for our purposes.
+/// Number of free bytes below which a disk counts as full.
 const NO_ROOM: u64 = 64 * 1024;
 
-/// What to do about ends of several kinds.
+/// Advice for each kind of unexpected end.
 const OWN: &str = "try again; or start an agq and an agw of your own with `agx up`";
 const ROOM: &str = "make room there, or name a directory on another disk with TMPDIR";
 const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or somebody on this machine, or the system when \
                          memory ran out; try again";
 
-/// One program. Its stdin is a pipe of which this process holds the other end: when this process is gone, it ends, too.
+/// Child program whose stdin is a pipe from this process. The program ends when this process ends,
+/// because the pipe closes.
 pub(super) struct Part {
     name: &'static str,
     child: Child,
@@ -61,7 +63,7 @@ impl Part {
         Err(self.failure(status))
     }
 
-    /// What became of it if it has ended.
+    /// Returns the failure of the program if it has ended.
     pub(super) fn trouble(&mut self) -> Option<Failure> {
         let status = self.child.try_wait().ok().flatten()?;
         Some(self.failure(Some(status)))
@@ -76,11 +78,11 @@ impl Part {
         Failure::usage(format!("{} of this command has ended: {why}", self.name), help)
     }
 
-    /// Waits for its end, at most so long; whether it has ended.
+    /// Waits for at most `bound`, and returns whether the program has ended.
     fn ends_within(&mut self, bound: Duration) -> bool {
         let since = Instant::now();
         loop {
-            // An error says that nobody knows it any more.
+            // After an error, the program is no child of this process any more.
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return true;
             }
@@ -101,17 +103,18 @@ impl Drop for Part {
             return;
         }
         let pid = Pid::from_child(&self.child);
-        // One that was stopped would not notice.
+        // A stopped program would not notice that its stdin is closed.
         let _may_have_ended = kill_process(pid, Signal::CONT);
         if !self.ends_within(PATIENCE) {
             let _may_have_ended = kill_process(pid, Signal::KILL);
-            // One in a frozen control group does not even end then.
+            // SIGKILL does not end a program in a frozen control group.
             self.ends_within(LAST_WAIT);
         }
     }
 }
 
-/// Why one has ended, by its status and its log, and what to do about it.
+/// Returns the reason for the end of a program, and advice. Sources are the exit status, the log,
+/// and whether the disk is full.
 fn explained(
     status: Option<ExitStatus>,
     log: Result<&str, &str>,
@@ -137,13 +140,13 @@ fn explained(
     }
 }
 
-/// The end of a log, without lines that are mere information.
+/// Returns the last lines of `log` that are not informational.
 fn telling(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" INFO ")).collect();
     lines[lines.len().saturating_sub(SHOWN_LINES)..].join(" / ")
 }
 
-/// Why this process cannot start one.
+/// Returns the failure to start a program.
 pub(super) fn cannot(what: &str, error: &io::Error) -> Failure {
     Failure::usage(
         format!("cannot {what}: {error}"),

@@ -1,5 +1,6 @@
-//! The directory of a command that runs an agq and an agw of its own. A lock on a file in it says that the command still
-//! runs: the number of a process means nothing in another container or on another machine that shares the directory above.
+//! Temporary directory of a command that runs its own agq and agw. A locked file in the directory
+//! shows that the command still runs. A process id could not show that to another container or
+//! machine that shares the parent directory.
 
 use std::{
     fs::{self, File},
@@ -11,27 +12,28 @@ use std::{
 
 use tempfile::TempDir;
 
-/// How such directories begin; then comes the number of their process.
+/// Prefix of the name of such a directory. The process id follows the prefix.
 const PREFIX: &str = "agx-";
-/// The file that is locked. It gets this name when the lock is held.
+/// Name of the lock file. The file gets this name after the lock is taken.
 const LOCK: &str = "lock";
-/// Most bytes of the directory's path, so that the path of a Unix socket has room (`sun_path`, the shorter one of macOS).
+/// Maximum length of the path of the directory, which leaves room for the path of a Unix socket
+/// (`sun_path` of macOS, which is shorter than that of Linux).
 const MOST_PATH: usize = 100;
-/// The place of directories where TMPDIR is too long.
+/// Parent directory for the case that TMPDIR is too long.
 const SHORT: &str = "/tmp";
-/// How old a directory without a lock has to be until it counts as left behind: an older agx locks nothing, and not every
-/// file system can.
+/// Age after which a directory without a lock counts as abandoned. An older agx takes no lock, and
+/// some file systems have no locks.
 const OLD: Duration = Duration::from_secs(7 * 86_400);
 
-/// A directory that goes with this process.
+/// Temporary directory that is removed at the end of this process.
 pub(super) struct Place {
-    /// Before the lock: it is held until the directory is gone.
+    /// `dir` comes before `_lock`, so that the lock is held until the directory is removed.
     dir: TempDir,
     _lock: Option<File>,
 }
 
 impl Place {
-    /// Makes one, below TMPDIR if a socket's path fits there.
+    /// Creates a directory, below TMPDIR if the path of a socket fits there.
     pub(super) fn new() -> io::Result<Self> {
         let pid = std::process::id();
         let place = Self::new_in(&std::env::temp_dir(), pid)?;
@@ -53,7 +55,8 @@ impl Place {
     }
 }
 
-/// The locked file of a new directory; none where the file system has no locks.
+/// Creates and locks the lock file of a new directory. Returns `None` if the file system has no
+/// locks.
 fn locked(dir: &Path) -> io::Result<Option<File>> {
     let unlocked = dir.join("unlocked");
     let lock = File::create_new(&unlocked)?;
@@ -79,13 +82,14 @@ fn sweep_in(base: &Path) {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok());
         let Some(pid) = pid else { continue };
-        // Held until the directory is gone.
+        // The lock is held until the directory is removed.
         let Some(_lock) = left_behind(&entry.path(), pid) else { continue };
         let _may_be_left = fs::remove_dir_all(entry.path());
     }
 }
 
-/// The lock of a directory of ours whose process has ended, or none of one that never had a lock.
+/// Checks whether `dir` is an abandoned directory of this user. Returns its lock if so, or
+/// `Some(None)` if `dir` never had a lock.
 fn left_behind(dir: &Path, pid: i32) -> Option<Option<File>> {
     let about = fs::symlink_metadata(dir).ok()?;
     if !about.is_dir() || about.uid() != rustix::process::geteuid().as_raw() {
@@ -101,7 +105,7 @@ fn left_behind(dir: &Path, pid: i32) -> Option<Option<File>> {
     }
 }
 
-/// Whether there is no such process here.
+/// Tells whether this machine has no process `pid`.
 fn has_ended(pid: i32) -> bool {
     let pid = rustix::process::Pid::from_raw(pid);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
@@ -118,7 +122,7 @@ mod tests {
 
     use super::{LOCK, OLD, Place, sweep_in};
 
-    /// The number of a process of another namespace or another machine: there is none of it here.
+    /// Process id of another namespace or machine, which no process here has.
     const ELSEWHERE: u32 = 999_999_999;
 
     fn directory(base: &Path, name: &str, lock: bool) -> std::path::PathBuf {

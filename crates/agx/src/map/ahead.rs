@@ -1,18 +1,20 @@
-//! How far inputs are submitted ahead of the results that were taken: enough to keep every worker busy, and no more than a bound,
-//! so that endless inputs take bounded memory and disk here and at agq.
+//! Back-pressure: how many inputs agx submits ahead of the results that it has taken. The number is
+//! high enough to keep every worker busy. A bound limits the memory and disk that endless inputs
+//! take in agx and in agq.
 
 use tokio::sync::watch;
 
-/// Most jobs that agq has and whose results were not taken.
+/// Maximum number of submitted jobs whose results agx has not taken.
 const MOST_JOBS: u64 = 10_000;
-/// Most bytes of their inputs.
+/// Maximum number of bytes of the inputs of these jobs.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// So many jobs may be ahead whatever their inputs take, for each that runs: no worker waits for inputs that are large.
+/// Number of jobs per running job that may be ahead whatever their size, because a worker should
+/// not wait for large inputs.
 const FOR_EACH_THAT_RUNS: u64 = 4;
-/// So many may be ahead before anything runs.
+/// Number of jobs that may be ahead before any job runs.
 const FEWEST_JOBS: u64 = 16;
 
-/// The jobs that agq has and whose results were not taken, shared by who submits and who takes.
+/// Counts of the submitted jobs whose results agx has not taken, shared by `Feed` and `Collector`.
 #[derive(Debug, Clone)]
 pub(crate) struct Ahead(watch::Sender<Counts>);
 
@@ -20,9 +22,9 @@ pub(crate) struct Ahead(watch::Sender<Counts>);
 struct Counts {
     jobs: u64,
     bytes: usize,
-    /// Jobs that may be ahead whatever their inputs take.
+    /// Number of jobs that may be ahead whatever their size.
     floor: u64,
-    /// Nothing more is wanted until this is over.
+    /// True while no further job may be submitted.
     is_held: bool,
 }
 
@@ -34,19 +36,21 @@ impl Counts {
 }
 
 impl Ahead {
-    /// Nothing is ahead. So many jobs may run at once, where that is known.
+    /// Creates the counts of a map with no job ahead. `slots` is the number of jobs at once, or 0
+    /// if it is unknown.
     pub(crate) fn new(slots: u64) -> Self {
         let floor = FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS));
         Self(watch::Sender::new(Counts { jobs: 0, bytes: 0, floor, is_held: false }))
     }
 
-    /// Most jobs that may be ahead at once where so many run at once and an input has at least so many bytes.
+    /// Returns the maximum number of jobs ahead if `slots` jobs run at once and each input has at
+    /// least `least_bytes` bytes.
     pub(crate) fn most_jobs(slots: u64, least_bytes: usize) -> u64 {
         let by_bytes = MOST_BYTES.div_ceil(least_bytes.max(1)) as u64 + 1;
         FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS)).max(MOST_JOBS.min(by_bytes))
     }
 
-    /// One more is on its way to agq.
+    /// Counts one more job, with an input of `bytes` bytes.
     pub(crate) fn add(&self, bytes: usize) {
         self.0.send_modify(|counts| {
             counts.jobs += 1;
@@ -54,7 +58,7 @@ impl Ahead {
         });
     }
 
-    /// So many were taken.
+    /// Removes `jobs` jobs with inputs of `bytes` bytes from the counts.
     pub(crate) fn taken(&self, jobs: u64, bytes: usize) {
         self.0.send_modify(|counts| {
             counts.jobs = counts.jobs.saturating_sub(jobs);
@@ -62,7 +66,7 @@ impl Ahead {
         });
     }
 
-    /// So many run at once.
+    /// Raises the floor if `jobs` running jobs need a higher one.
     pub(crate) fn running(&self, jobs: u64) {
         let floor = jobs.saturating_mul(FOR_EACH_THAT_RUNS);
         self.0.send_if_modified(|counts| {
@@ -72,19 +76,19 @@ impl Ahead {
         });
     }
 
-    /// Whether nothing more is wanted for now.
+    /// Stops submissions if `is_held`, and allows them otherwise.
     pub(crate) fn hold(&self, is_held: bool) {
         self.0.send_if_modified(|counts| std::mem::replace(&mut counts.is_held, is_held) != is_held);
     }
 
-    /// Whether one more may be submitted.
+    /// Tells whether one more job may be submitted.
     pub(crate) fn has_room(&self) -> bool {
         self.0.borrow().has_room()
     }
 
-    /// Waits until one more may be submitted.
+    /// Waits until one more job may be submitted.
     pub(crate) async fn room(&self) {
-        // It cannot close: this is one of its senders.
+        // The channel cannot close, because `self` is one of its senders.
         let mut counts = self.0.subscribe();
         let _open = counts.wait_for(Counts::has_room).await;
     }

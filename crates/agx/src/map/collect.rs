@@ -1,4 +1,4 @@
-//! Brings results as their jobs end, until all have, or until that is not wished any more.
+//! Takes results as their jobs end, until all jobs have ended or the map ends early.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,14 +29,16 @@ use crate::{
 /// How many jobs are asked for at least and at most in one go.
 const FEWEST_AT_ONCE: usize = 64;
 const MOST_AT_ONCE: usize = 1024;
-/// Most bytes of results that come together, going by those before; and how many jobs are asked for however large those were.
+/// Maximum bytes of results that agx asks for together, estimated from earlier results, and the
+/// number of jobs that agx asks for even if their results are larger.
 const MOST_BYTES_AT_ONCE: usize = 32 * 1024 * 1024;
 const FEWEST_OF_LARGE: usize = 4;
-/// How long jobs may take to end by themselves before they are ended: what has ended on a worker is on its way to agq.
+/// Time for jobs to end by themselves before agx cancels them, because the results of ended jobs
+/// may be on their way to agq.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long the next look is waited for at most, where the end may come at any moment.
+/// Maximum pause before the next look while the map may end at any moment.
 const SHORT_LOOK: Duration = Duration::from_millis(50);
-/// How long workers are asked again to give up what they have not started, and how often.
+/// Duration and interval of repeated requests to workers to give up unstarted jobs.
 const ASK_FOR: Duration = Duration::from_secs(3);
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
@@ -46,9 +48,9 @@ pub(crate) struct Collected {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
-    /// Jobs that have ended, and whose results agq does not keep any more.
+    /// Number of ended jobs whose results agq has removed.
     pub(crate) lost: u64,
-    /// Inputs that no job can have.
+    /// Number of inputs that no job can have.
     pub(crate) unfit: u64,
     /// `--halt` has ended it early.
     pub(crate) is_halted: bool,
@@ -60,16 +62,16 @@ impl Collected {
     }
 }
 
-/// A job whose result was not taken yet.
+/// Job whose result agx has not taken yet.
 struct Left {
-    /// None until agq was asked for it.
+    /// `None` until agx has asked agq for the id.
     job_id: Option<JobId>,
     input: Input,
-    /// Bytes that count as ahead.
+    /// Number of bytes that count as ahead.
     bytes: usize,
 }
 
-/// What is asked for, and where results go.
+/// Takes the results of one action and delivers them.
 pub(crate) struct Collector<'c> {
     pub(crate) agq: &'c mut Patient,
     pub(crate) action_id: &'c ActionId,
@@ -83,28 +85,29 @@ pub(crate) struct Collector<'c> {
     pub(crate) state: State,
 }
 
-/// How far it is.
+/// Progress of a collector.
 #[derive(Default)]
 pub(crate) struct State {
-    /// By the place of the job among those of the action.
+    /// Jobs whose results are not taken, by their index in the action.
     left: BTreeMap<u64, Left>,
-    /// How many jobs agq has, as far as was told.
+    /// Number of jobs that agq has, according to the received messages.
     known: u64,
-    /// Of how many of them the id was asked for.
+    /// Number of these jobs whose ids agx has asked for.
     learned: u64,
-    /// Nothing more is sent.
+    /// True if no further input is sent.
     is_all_sent: bool,
     collected: Collected,
-    /// About how many bytes a result has, going by the latest.
+    /// Estimated number of bytes of a result, from the latest results.
     result_bytes: usize,
-    /// When no more jobs were to start, and when workers were asked last to give up what they have not started.
+    /// Times of the decision to start no more jobs, and of the latest request to give up unstarted
+    /// jobs.
     ending_since: Option<Instant>,
     asked_at: Option<Instant>,
     is_cancelled: bool,
 }
 
 impl Collector<'_> {
-    /// Takes the results of an action, until its last job has ended or that is not wished any more.
+    /// Takes the results of an action until its last job has ended or the map ends early.
     pub(crate) async fn run(mut self) -> Result<(Collected, Delivery), Failure> {
         if self.wait_until_it_begins().await? {
             self.collect().await?;
@@ -113,7 +116,8 @@ impl Collector<'_> {
         Ok((self.state.collected, self.delivery))
     }
 
-    /// Whether agq has the action at last. Without any input it never does.
+    /// Waits until agq has the action. Returns false if agq never gets the action, for example
+    /// because there are no inputs.
     async fn wait_until_it_begins(&mut self) -> Result<bool, Failure> {
         loop {
             tokio::select! {
@@ -133,7 +137,7 @@ impl Collector<'_> {
             let before = self.state.collected.taken();
             let wish = *wishes.borrow_and_update();
             let Some(status) = self.agq.action(self.action_id).await? else {
-                // It has ended, and agq has removed it with all of its jobs.
+                // agq has removed the ended action with all of its jobs.
                 self.hear()?;
                 return self.lose_all();
             };
@@ -169,7 +173,7 @@ impl Collector<'_> {
         }
     }
 
-    /// Wishes for less, unless even less is wished already.
+    /// Reduces the wish to `less`, unless the wish is even less already.
     fn wish_for(&self, less: Wish) {
         self.wish.send_if_modified(|wish| {
             let is_less = less > *wish;
@@ -189,7 +193,7 @@ impl Collector<'_> {
         self.wish_for(if halt.is_now { Wish::End } else { Wish::StartNone });
     }
 
-    /// Sees to it that nothing starts any more and, where that is wished, that what runs is ended.
+    /// Cancels unstarted jobs and, after [`GRACE`] if `wish` is `End`, running jobs.
     async fn end_early(&mut self, status: &ActionStatus, wish: Wish) -> Result<(), Failure> {
         let now = Instant::now();
         let since = *self.state.ending_since.get_or_insert(now);
@@ -208,7 +212,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Hears what was sent since.
+    /// Receives the messages about sent inputs.
     fn hear(&mut self) -> Result<(), Failure> {
         loop {
             match self.sent.try_recv() {
@@ -248,7 +252,8 @@ impl Collector<'_> {
             if ids.len() == most {
                 known.extend((from..).zip(ids));
             } else {
-                // Some were removed already, and each of the others says itself which it is.
+                // agq has removed some jobs, so the index of each other job has to come from its
+                // status.
                 let jobs = self.agq.jobs(&ids).await?;
                 known.extend(jobs.into_iter().flatten().map(|job| (job.index, job.job_id)));
             }
@@ -267,7 +272,8 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Takes the results that are there: jobs end in about the order of their inputs.
+    /// Takes the results of ended jobs, in the order of the inputs, because jobs end in about this
+    /// order.
     async fn take(&mut self, status: &ActionStatus) -> Result<(), Failure> {
         let mut from = 0;
         while status.ended() > self.state.collected.taken() {
@@ -282,7 +288,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// Takes those of the jobs that have ended.
+    /// Takes the results of those jobs among `asked` that have ended.
     async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<(), Failure> {
         let ids: Vec<JobId> = asked.iter().map(|(_, job_id)| job_id.clone()).collect();
         for (&(at, _), job) in asked.iter().zip(self.agq.jobs(&ids).await?) {
@@ -310,7 +316,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    /// A job that agq does not keep any more.
+    /// Counts a job that agq has removed as lost.
     fn lose(&mut self, at: u64) -> Result<(), Failure> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
@@ -324,7 +330,8 @@ impl Collector<'_> {
     }
 }
 
-/// How many jobs are asked for together where so many run and results have about so many bytes.
+/// Returns the number of jobs to ask for together, if `running` jobs run at once and a result has
+/// about `result_bytes` bytes.
 fn width(running: u64, result_bytes: usize) -> usize {
     let running = usize::try_from(running).unwrap_or(MOST_AT_ONCE);
     let by_bytes = MOST_BYTES_AT_ONCE / result_bytes.max(1);

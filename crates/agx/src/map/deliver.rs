@@ -41,12 +41,13 @@ pub(crate) struct Delivery {
     pub(crate) is_local: bool,
     /// How many failures were told.
     pub(crate) told: u64,
-    /// Why the joblog is not written any more.
+    /// Failure that has ended the joblog.
     pub(crate) broken: Option<Failure>,
 }
 
 impl Delivery {
-    /// Delivers the job at a place. Whether it went well.
+    /// Delivers the result of the job with index `at`. Returns whether the job and its delivery
+    /// succeeded.
     pub(crate) fn deliver(
         &mut self,
         at: u64,
@@ -55,7 +56,8 @@ impl Delivery {
         line: &Line,
     ) -> Result<bool, Failure> {
         if job.status == Status::Cancelled {
-            // It did not run to its end: there is nothing to show, and a later run with --resume takes it.
+            // A cancelled job has no result to show, and a later run with --resume runs its input
+            // again.
             self.printer.print(at, Text::default(), line)?;
             return Ok(false);
         }
@@ -75,12 +77,12 @@ impl Delivery {
         Ok(trouble.is_none())
     }
 
-    /// Delivers an input that no job can have.
+    /// Reports an input that no job can have.
     pub(crate) fn unfit(&mut self, unfit: &Unfit, line: &Line) {
         line.aside(|| self.tell(unfit.seq, "", &unfit.why));
     }
 
-    /// Says that a job has ended, and that nobody knows how.
+    /// Reports a job that has ended with an unknown result.
     pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &Line) -> Result<(), Failure> {
         let why = "its result is not kept any more: agq had removed it before it was taken";
         line.aside(|| self.tell(input.seq, &named(input), why));
@@ -94,7 +96,7 @@ impl Delivery {
         results_dir::write(dir, &args, input.seq, stdout, stderr).map_err(|error| error.to_string())
     }
 
-    /// What is written of a job.
+    /// Returns the text that agx prints for a job.
     fn text(&self, job: &JobStatus, input: &Input, stdout: &[u8], stderr: &[u8]) -> Text {
         if self.output.is_json {
             let document = json!({"schema": SCHEMA, "kind": "action.result", "data": job});
@@ -114,7 +116,7 @@ impl Delivery {
         }
     }
 
-    /// Adds a job to the joblog. A joblog that cannot be written is left, and the map ends for it.
+    /// Adds a job to the joblog. After a failed write, agx drops the joblog and ends the map.
     fn log(&mut self, job: &JobStatus, input: &Input, results: &[TaskResult], went_well: bool) {
         let Some(log) = &mut self.joblog else { return };
         let (exit_code, signal) = exit_of(results, went_well);
@@ -138,12 +140,12 @@ impl Delivery {
     }
 }
 
-/// How messages name an input.
+/// Returns the text that identifies `input` in messages.
 fn named(input: &Input) -> String {
     if input.block.is_some() { String::new() } else { format!(" ({})", shortened(&input.args.join(" "))) }
 }
 
-/// The exit code and the signal that the joblog has of a job. What did not go well never has 0 for both.
+/// Returns the exit code and the signal of a job for the joblog. A failed job never has 0 for both.
 fn exit_of(results: &[TaskResult], went_well: bool) -> (i32, i32) {
     match TaskResult::blamed(results).or(results.last()) {
         _ if went_well => (0, 0),

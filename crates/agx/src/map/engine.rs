@@ -1,4 +1,4 @@
-//! Runs a map: inputs go to agq, results come back, and an early end loses nothing that has ended.
+//! Runs a map: sends inputs to agq, takes results, and loses no ended job on an early end.
 
 use std::time::Duration;
 
@@ -23,10 +23,10 @@ use super::{
 };
 use crate::{failure::Failure, patient::Patient, progress::Line, signals::asked_to_end};
 
-/// How long it may take to take what has ended, when the end comes early.
+/// Maximum time to take the results of ended jobs on an early end.
 const LAST_LOOK: Duration = Duration::from_secs(5);
 
-/// What is mapped, and where its results go.
+/// Plan, action and options of a map, and the delivery of its results.
 pub(crate) struct Engine {
     pub(crate) server: Server,
     pub(crate) plan: Plan,
@@ -36,11 +36,11 @@ pub(crate) struct Engine {
     pub(crate) placeholders: std::collections::BTreeSet<Placeholder>,
     pub(crate) delivery: Delivery,
     pub(crate) halt: Option<Halt>,
-    /// How many jobs run at once, where that is known.
+    /// Number of jobs at once, if it is known.
     pub(crate) slots: Option<u64>,
 }
 
-/// How a map went.
+/// Counts of a map that has ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mapped {
     pub(crate) collected: Collected,
@@ -48,7 +48,7 @@ pub(crate) struct Mapped {
 }
 
 impl Engine {
-    /// Runs it to its end, or to the one that is wished.
+    /// Runs the map to its end, or to the end that `wish` asks for.
     pub(crate) async fn run(
         self,
         inputs: mpsc::Receiver<Read>,
@@ -94,7 +94,8 @@ impl Engine {
         let feeding = async {
             let fed = feed.run(inputs).await;
             if fed.is_err() {
-                // What was sent is ended, and what has ended is taken.
+                // The jobs that agq has end early, and agx takes the results of those that have
+                // ended.
                 wish.send_modify(|wish| *wish = (*wish).max(Wish::End));
             }
             Ok(fed)
@@ -115,7 +116,8 @@ impl Engine {
     }
 }
 
-/// Ends a map that runs, as far as that is wished: what has ended is taken first, in a bounded time. A second signal ends it at once.
+/// Ends a running map as `wished`, and takes the results of ended jobs first, for at most
+/// [`LAST_LOOK`]. A second signal ends the map at once.
 pub(crate) async fn end(
     mapped: impl Future<Output = Result<Mapped, Failure>>,
     wish: &watch::Sender<Wish>,

@@ -36,12 +36,12 @@ pub(crate) struct Input {
     pub(crate) seq: u64,
     /// One of each source.
     pub(crate) args: Vec<String>,
-    /// A block of stdin; empty once agq has it.
+    /// Block of stdin, cleared as soon as agq has it.
     pub(crate) block: Option<String>,
 }
 
 impl Input {
-    /// How many bytes it takes.
+    /// Returns the number of bytes of the input.
     pub(crate) fn bytes(&self) -> usize {
         self.args.iter().chain(&self.block).map(String::len).sum()
     }
@@ -60,51 +60,53 @@ impl Input {
     }
 }
 
-/// What is wished of a map that runs.
+/// Amount of work that is still wanted of a running map, in decreasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wish {
     /// All of it.
     All,
-    /// No job starts any more; those that run end by themselves.
+    /// No further job starts, and running jobs end by themselves.
     StartNone,
-    /// No job starts any more; those that run are ended a moment later.
+    /// No further job starts, and running jobs are cancelled a moment later.
     End,
-    /// What has ended is taken; the rest goes on without us.
+    /// agx takes the results of ended jobs, and the action goes on without agx.
     Leave,
 }
 
-/// What became of an input that was read.
+/// Fate of an input that agx has read.
 #[derive(Debug)]
 pub(crate) enum Sent {
-    /// agq has it, as the next job of the action; so many bytes of it.
+    /// agq has the input as the next job of the action. The number is the size of the input in
+    /// bytes.
     Job(Input, usize),
-    /// No job can have it.
+    /// No job can have the input.
     Unfit(Unfit),
 }
 
-/// What was not sent when no more were wanted.
+/// Inputs that were not sent before an early end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Unsent {
-    /// Inputs that were read.
+    /// Number of inputs that agx has read and not sent.
     pub(crate) inputs: u64,
-    /// Whether there may be more that were not read.
+    /// True if there may be further inputs that agx has not read.
     pub(crate) is_more: bool,
 }
 
 /// Where inputs go.
 pub(crate) struct Feed {
     pub(crate) agq: Patient,
-    /// What is submitted, but for its inputs. It has an id.
+    /// Action without its inputs. The action has an id.
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
     pub(crate) placeholders: BTreeSet<Placeholder>,
-    /// The inputs that agq has, in the order of its jobs, and those that it cannot have.
+    /// Sender of the inputs that agq has, in the order of its jobs, and of those that no job can
+    /// have.
     pub(crate) sent: mpsc::UnboundedSender<Sent>,
     /// Told when agq has the action.
     pub(crate) begun: Option<oneshot::Sender<()>>,
     pub(crate) ahead: Ahead,
     pub(crate) wish: watch::Receiver<Wish>,
-    /// How many jobs agq has.
+    /// Number of jobs that agq has.
     pub(crate) count: u64,
 }
 
@@ -130,14 +132,14 @@ impl Batch {
         self.inputs.iter().map(|(_, document)| &**document).collect()
     }
 
-    /// Both halves.
+    /// Splits the batch into two halves.
     fn split(mut self) -> (Self, Self) {
         let second = self.inputs.split_off(self.inputs.len() / 2);
         (Self { inputs: self.inputs, bytes: 0 }, Self { inputs: second, bytes: 0 })
     }
 }
 
-/// Where inputs come from, and one that was read and did not fit into the batch before.
+/// Receiver of inputs, and one input that did not fit into the previous batch.
 struct Source {
     inputs: mpsc::Receiver<Read>,
     held: Option<(Input, Box<RawValue>)>,
@@ -148,7 +150,7 @@ impl Feed {
     pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<Unsent, Failure> {
         let mut source = Source { inputs, held: None };
         let sent = self.send(&mut source).await;
-        // What agq has is not more than that, whatever became of the rest.
+        // The action is closed after an error, too, because agq gets no further inputs.
         let is_lost = matches!(sent, Err(Failure::NoServer { .. }));
         if self.action.open && self.begun.is_none() && !is_lost {
             match self.agq.close_action(&self.action_id).await {
@@ -172,12 +174,13 @@ impl Feed {
         Ok(left)
     }
 
-    /// Whether no more are wanted.
+    /// Tells whether no further inputs are wanted.
     fn is_over(&self) -> bool {
         *self.wish.borrow() != Wish::All
     }
 
-    /// Sends until the last, or until no more are wanted. How many were taken from the source and not sent.
+    /// Sends inputs until the last one or an early end. Returns the number of inputs that were
+    /// taken from `source` and not sent.
     async fn send(&mut self, source: &mut Source) -> Result<u64, Failure> {
         loop {
             let (batch, is_last) = self.gather(source).await?;
@@ -188,13 +191,14 @@ impl Feed {
         }
     }
 
-    /// Submits inputs: those that are the first as a new action. How many were not.
+    /// Submits a batch, as a new action if it is the first batch. Returns the number of inputs that
+    /// were not submitted.
     async fn submit(&mut self, batch: Batch, is_last: bool) -> Result<u64, Failure> {
         let Some(begun) = self.begun.take() else { return self.add(batch).await };
         self.action.open = !is_last;
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
         let (submitted, rest) = match self.agq.submit(&self.action).await {
-            // Each is looked at for itself.
+            // The inputs follow by `add`, which finds the one that agq refuses.
             Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => {
                 (self.action.open, self.action.inputs) = (true, Vec::new());
                 (self.agq.submit(&self.action).await.map(drop), Some(batch))
@@ -219,14 +223,14 @@ impl Feed {
         }
     }
 
-    /// Adds inputs to the action. One that agq refuses goes alone; the others are added without it. How many were not added
-    /// because no more are wanted.
+    /// Adds a batch to the action. Bisection finds each input that agq refuses, and adds the
+    /// others. Returns the number of inputs that were not added because of an early end.
     async fn add(&mut self, batch: Batch) -> Result<u64, Failure> {
         let mut batches = vec![batch];
         while let Some(batch) = batches.pop() {
             let json = to_json(&batch.documents());
             match self.agq.add_inputs(&self.action_id, json, self.count).await {
-                // The action was cancelled meanwhile: it takes no more, and none are wanted.
+                // A rejection means here that the cancelled action takes no more inputs.
                 Err(ClientError::Rejected(_)) if self.is_over() => {
                     batches.push(batch);
                     return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
@@ -298,7 +302,7 @@ impl Feed {
             match next {
                 None => return Ok((batch, true)),
                 Some(Read::Failed(failure)) if batch.inputs.is_empty() => return Err(failure),
-                // What came before it is sent first.
+                // The batch comes from inputs before the failure, so it is sent first.
                 Some(Read::Failed(failure)) => {
                     self.submit(batch, false).await?;
                     return Err(failure);
@@ -318,13 +322,13 @@ impl Feed {
     }
 }
 
-/// The next input, when it may be submitted.
+/// Returns the next input as soon as it may be submitted.
 async fn next_with_room(ahead: &Ahead, inputs: &mut mpsc::Receiver<Read>) -> Option<Read> {
     ahead.room().await;
     inputs.recv().await
 }
 
-/// Whether agq refused because of one of the inputs.
+/// Tells whether agq refused a batch because of one of its inputs.
 fn is_of_an_input(reason: &str) -> bool {
     reason.starts_with("Invalid action schema: inputs[") || reason.starts_with("Message too large")
 }

@@ -36,7 +36,7 @@ impl FromStr for Halt {
              now,fail=1 or soon,fail=20%; without --halt all jobs run"
                 .to_owned()
         };
-        // The numbers are what GNU Parallel took before it had words.
+        // GNU Parallel accepted these numbers before it had the words.
         let text = match text {
             "1" => "soon,fail=1",
             "2" => "now,fail=1",

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{failure::Failure, files::cannot_write};
 
-/// How many bytes are looked at together from the end of a joblog.
+/// Number of bytes per read from the end of a joblog.
 const PIECE: usize = 64 * 1024;
 const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand";
 
@@ -73,11 +73,11 @@ impl JobLog {
         let mut file = options.open(path).map_err(cannot)?;
         let known = file.metadata().map_err(cannot)?;
         let mut length = known.len();
-        // A pipe or a device has no lines to go on with.
+        // A pipe or a device has no lines to continue.
         if goes_on && known.is_file() {
             let whole = whole_length(path).map_err(cannot)?;
             if whole < length {
-                // The last line was cut off: whoever wrote it was ended, or the disk was full.
+                // The last line is incomplete, because its writer was killed or the disk was full.
                 file.set_len(whole).map_err(cannot)?;
                 length = whole;
             }
@@ -94,7 +94,7 @@ impl JobLog {
     }
 }
 
-/// How many bytes a joblog has up to the end of its last whole line.
+/// Returns the length of a joblog up to the end of its last complete line.
 fn whole_length(path: &Path) -> std::io::Result<u64> {
     let mut file = File::open(path)?;
     let mut end = file.metadata()?.len();
@@ -112,8 +112,8 @@ fn whole_length(path: &Path) -> std::io::Result<u64> {
     Ok(0)
 }
 
-/// The numbers of the jobs that a joblog has as done; none where there is no joblog yet. What was done twice counts as it ended last,
-/// and what stands on a line that was cut off was not done.
+/// Returns the numbers of the jobs that are done according to a joblog, or none if there is no
+/// joblog yet. The last line of a job counts. An incomplete line does not count.
 pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> {
     let wrong = |what: String| {
         Failure::usage(

@@ -1,16 +1,16 @@
-//! Which braces of a command are placeholders, which are text, and which may be either and are refused.
+//! Meaning of braces in a command: placeholder, text, or ambiguous and therefore refused.
 
 use agenix_shell::{Braces, Language, Meaning};
 
 use super::placeholders::Placeholder;
 use crate::output::counted;
 
-/// What braces of a command of `agx map` are.
+/// Meaning of braces in a command of `agx map`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Braced {
     Text,
     Placeholder(Placeholder),
-    /// A placeholder that stands where a regular expression may have a repetition.
+    /// Placeholder in a position where a regular expression may have a repetition.
     Doubtful(Placeholder),
     Refused {
         what: String,
@@ -18,14 +18,14 @@ pub(crate) enum Braced {
     },
 }
 
-/// Reads the braces of a command of `agx map`.
+/// Parser for the braces of a command of `agx map`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader {
-    /// How many sources of inputs there are.
+    /// Number of sources of inputs.
     pub(crate) sources: usize,
-    /// `-I` names the text that is the placeholder.
+    /// True if `-I` names the text of the placeholder.
     pub(crate) is_renamed: bool,
-    /// Inputs may be parts of shell scripts.
+    /// True if inputs may become parts of shell scripts.
     pub(crate) may_be_code: bool,
 }
 
@@ -60,7 +60,8 @@ impl Reader {
         }
     }
 
-    /// `{2}` is a repetition behind something that can be repeated.
+    /// Reads a numbered placeholder. `{2}` may be a repetition in a regular expression, after
+    /// something that can repeat.
     fn numbered(self, source: usize, placeholder: Placeholder, braces: &Braces<'_>) -> Braced {
         let may_repeat = placeholder.is_whole() && is_repeatable(braces.before);
         let written = written(braces);
@@ -92,7 +93,7 @@ impl Reader {
         }
     }
 
-    /// An input must not become a part of a shell script.
+    /// Refuses a placeholder that would make an input a part of a shell script.
     fn in_code(self, placeholder: Placeholder, braces: &Braces<'_>) -> Braced {
         if self.may_be_code || placeholder.is_number() || !is_within_shell_script(braces) {
             return Braced::Placeholder(placeholder);
@@ -101,7 +102,7 @@ impl Reader {
     }
 }
 
-/// What braces of a pipeline of `agx plan from` are.
+/// Returns the meaning of braces in a pipeline of `agx plan from`.
 pub(crate) fn in_plan(braces: &Braces<'_>, may_be_code: bool) -> Meaning {
     let (written, inside) = (written(braces), braces.inside);
     let field = if inside.trim_start().starts_with("input.") {
@@ -146,13 +147,14 @@ impl From<Braced> for Meaning {
     }
 }
 
-/// The braces as they stand in the command.
+/// Returns the braces as the command has them.
 fn written(braces: &Braces<'_>) -> String {
     let inside = braces.inside;
     if braces.is_double { format!("{{{{{inside}}}}}") } else { format!("{{{inside}}}") }
 }
 
-/// `{{.}}` is of a template language, or a placeholder in braces.
+/// Refuses double braces such as `{{.}}`, because they may belong to a template language or be a
+/// placeholder in braces.
 fn two_meanings(braces: &Braces<'_>) -> Braced {
     let (written, inside) = (written(braces), braces.inside);
     Braced::Refused {
@@ -179,19 +181,20 @@ fn empty_action() -> Braced {
     }
 }
 
-/// Whether the placeholder is a part of a script. One that is the whole script is meant to be run.
+/// Tells whether the placeholder is a part of a script. A placeholder that is the whole script does
+/// not count, because its input is meant to run.
 fn is_within_shell_script(braces: &Braces<'_>) -> bool {
     let is_whole = braces.before.is_empty() && braces.after.is_empty();
     braces.role.script == Some(Language::Shell) && !is_whole
 }
 
-/// Whether a regular expression could repeat what this ends with.
+/// Tells whether a regular expression could repeat the end of `before`.
 fn is_repeatable(before: &str) -> bool {
     before.chars().next_back().is_some_and(|c| c.is_alphanumeric() || "])}.*+?".contains(c))
 }
 
-/// Whether `{}` is an action of awk that does nothing: it is where a pattern ends before it, and it may be behind a name or a
-/// number. None where it is something else.
+/// Tells whether `{}` is an empty action of awk: true after a complete pattern, false (ambiguous)
+/// after a name or a number, and `None` anywhere else.
 fn is_empty_action(braces: &Braces<'_>) -> Option<bool> {
     let is_program =
         braces.role.script == Some(Language::Awk) && braces.inside.is_empty() && !braces.is_double;
@@ -217,7 +220,7 @@ mod tests {
     const ONE: Reader = Reader { sources: 1, is_renamed: false, may_be_code: false };
     const TWO: Reader = Reader { sources: 2, ..ONE };
 
-    /// The last argument of the command, or the refusal and its advice.
+    /// Returns the last argument of the command, or the refusal with its advice.
     fn last(text: &str, meaning: &dyn Fn(&Braces<'_>) -> Meaning) -> Result<String, String> {
         compile(text, Placeholders { only: None, meaning })
             .map(|mut tasks| tasks.remove(0).args.pop().unwrap_or_default())

@@ -1,7 +1,7 @@
 //! `agx map`: a pipeline over many inputs, as GNU Parallel takes them, on agq.
 //!
-//! Inputs are sent as they come, no further ahead than a bound, and results are shown as they come. What is pure stands in
-//! `placeholders`, `halt` and `joblog`.
+//! agx sends inputs as they come, with back-pressure, and shows results as they come.
+//! `placeholders`, `halt` and `joblog` hold the pure code.
 
 mod ahead;
 mod collect;

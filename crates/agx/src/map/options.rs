@@ -1,17 +1,17 @@
-//! Inputs that are not run because a program could read them as options.
+//! Check for inputs that a program could read as options.
 
 use std::collections::BTreeSet;
 
 use super::placeholders::Placeholder;
 use crate::{output::Output, shorten::shortened, text::CRLF_HELP};
 
-/// Looks at inputs before they are sent.
+/// Check of each input before agx sends it.
 #[derive(Debug)]
 pub(crate) struct Check {
-    /// The placeholders with which a word of the command begins, where a program may read options.
+    /// Placeholders at the start of a word where a program may read options.
     leading: BTreeSet<Placeholder>,
     output: Output,
-    /// The person knows that inputs end with a carriage return.
+    /// True if the user was told that inputs end with a carriage return.
     is_crlf_told: bool,
 }
 
@@ -20,7 +20,7 @@ impl Check {
         Self { leading, output, is_crlf_told: false }
     }
 
-    /// Why the job of this input is not run, if it is not.
+    /// Returns the reason not to run the job of this input, if there is one.
     pub(crate) fn why_not(&mut self, args: &[String], number: u64) -> Option<String> {
         if !self.is_crlf_told && args.iter().any(|arg| arg.ends_with('\r')) {
             self.is_crlf_told = true;
@@ -30,7 +30,7 @@ impl Check {
     }
 }
 
-/// Why the job of an input that begins with `-` is not run.
+/// Returns the reason not to run the job of an input that a program could read as an option.
 fn read_as_option(leading: &BTreeSet<Placeholder>, args: &[String], number: u64) -> Option<String> {
     let value = leading.iter().map(|leading| leading.value(args, number)).find(|value| is_option(value))?;
     Some(format!(
@@ -40,7 +40,8 @@ fn read_as_option(leading: &BTreeSet<Placeholder>, args: &[String], number: u64)
     ))
 }
 
-/// Negative numbers are none, and `-` alone is stdin to most programs.
+/// Tells whether a program could read `value` as an option. Negative numbers are no options, and
+/// most programs read `-` as stdin.
 fn is_option(value: &str) -> bool {
     let mut rest = value.chars();
     let is_number = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());

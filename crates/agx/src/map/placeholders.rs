@@ -48,17 +48,17 @@ impl Placeholder {
         Some(Self { part, source })
     }
 
-    /// The source that it names, from 1.
+    /// Returns the number of the source that the placeholder names, counted from 1.
     pub(crate) fn source(self) -> Option<usize> {
         self.source
     }
 
-    /// Whether it is `{}` or `{N}`.
+    /// Tells whether the placeholder is `{}` or `{N}`.
     pub(crate) fn is_whole(self) -> bool {
         self.part == Part::Whole
     }
 
-    /// Whether it is a number that agx makes, and no text of an input.
+    /// Tells whether the placeholder stands for a number from agx instead of the text of an input.
     pub(crate) fn is_number(self) -> bool {
         self.part == Part::Number
     }

@@ -1,5 +1,5 @@
-//! Writes what jobs wrote: as they end, or in the order of the inputs. What has to wait for its turn is kept in memory as far as it
-//! is little, and else in a file that has no name.
+//! Prints the output of jobs as they end, or in the order of the inputs. Output that waits for its
+//! turn stays in memory up to a bound, and goes to an unnamed temporary file beyond it.
 
 use std::{
     collections::BTreeMap,
@@ -9,13 +9,13 @@ use std::{
 
 use crate::{failure::Failure, output::Output, progress::Line};
 
-/// Most bytes that wait in memory.
+/// Maximum number of waiting bytes in memory.
 const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;
-/// Most bytes, and most jobs, that wait before no more jobs are wanted.
+/// Numbers of waiting bytes and of waiting jobs beyond which agx submits no more jobs.
 const MOST_BYTES: u64 = 1024 * 1024 * 1024;
 const MOST_JOBS: usize = 1_000_000;
 
-/// What a job wrote, as it is to be written.
+/// Output of a job as agx prints it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) stdout: Vec<u8>,
@@ -28,15 +28,15 @@ impl Text {
     }
 }
 
-/// A text that waits for its turn.
+/// Output that waits for its turn.
 #[derive(Debug)]
 enum Waiting {
     InMemory(Text),
-    /// From this place of the file on; how many bytes for stdout and for stderr.
+    /// Offset in the file, and the numbers of bytes of stdout and of stderr.
     InFile(u64, usize, usize),
 }
 
-/// Texts that wait for their turn, by the place of their job.
+/// Waiting outputs, by the index of their job.
 #[derive(Debug, Default)]
 struct Queue {
     next: u64,
@@ -44,7 +44,7 @@ struct Queue {
     in_memory: usize,
     bytes: u64,
     file: Option<File>,
-    /// Where the file ends.
+    /// Offset of the end of the file.
     end: u64,
 }
 
@@ -72,7 +72,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The next text, where it is there; with `skips` the next that is there.
+    /// Takes the next output if it is there. With `skips`, takes the first output that is there.
     fn take(&mut self, skips: bool) -> std::io::Result<Option<Text>> {
         let Some(first) = self.waiting.first_entry() else { return Ok(None) };
         let at = *first.key();
@@ -96,7 +96,7 @@ impl Queue {
         };
         self.next = at + 1;
         self.bytes -= text.len() as u64;
-        // Nothing of it is wanted any more.
+        // The file is emptied, because no waiting output needs it.
         if self.bytes == 0
             && let Some(file) = &mut self.file
         {
@@ -111,11 +111,11 @@ impl Queue {
     }
 }
 
-/// Where texts go.
+/// Printer of the output of jobs.
 #[derive(Debug)]
 pub(crate) struct Printer {
     output: Output,
-    /// None where they are written as they come.
+    /// `None` if agx prints output as it comes.
     queue: Option<Queue>,
 }
 
@@ -124,14 +124,14 @@ impl Printer {
         Self { output, queue: is_ordered.then(Queue::default) }
     }
 
-    /// Writes what the job at a place wrote, when it is its turn.
+    /// Prints the output of the job with index `at`, now or at its turn.
     pub(crate) fn print(&mut self, at: u64, text: Text, line: &Line) -> Result<(), Failure> {
         let Some(queue) = &mut self.queue else { return line.aside(|| write(self.output, &text)) };
         queue.put(at, text)?;
         self.print_waiting(false, line)
     }
 
-    /// Writes all that waits, whatever is missing between.
+    /// Prints all waiting outputs, even if outputs between them are missing.
     pub(crate) fn finish(&mut self, line: &Line) -> Result<(), Failure> {
         self.print_waiting(true, line)
     }
@@ -144,7 +144,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Whether so much waits that no more is wanted.
+    /// Tells whether so much output waits that agx should submit no more jobs.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.as_ref().is_some_and(Queue::is_full)
     }

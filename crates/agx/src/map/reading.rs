@@ -1,4 +1,4 @@
-//! Reads the inputs on a thread of its own, as they are asked for and no further ahead than a bound.
+//! Reads the inputs on a thread of its own, ahead of demand up to a bound.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,35 +14,35 @@ use super::{
 };
 use crate::failure::Failure;
 
-/// Most inputs that are read ahead.
+/// Maximum number of inputs that are read ahead.
 const MOST_INPUTS: usize = 10_000;
-/// Most bytes of them; one input may be larger.
+/// Maximum number of bytes of these inputs. One input may be larger.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 
-/// An input that cannot be one.
+/// Input that no job can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unfit {
-    /// The number of the input, from 1.
+    /// Number of the input, counted from 1.
     pub(crate) seq: u64,
-    /// Why no job can have it.
+    /// Reason why no job can have the input.
     pub(crate) why: String,
 }
 
-/// What was read.
+/// Result of one read.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// An input, and the room that it takes until it is dropped.
+    /// Input, with the permit for its bytes until the permit is dropped.
     Input(Input, OwnedSemaphorePermit),
-    /// Something that cannot be one.
+    /// Input that no job can have.
     Unfit(Unfit),
-    /// Nothing more comes.
+    /// Failure after which no more inputs come.
     Failed(Failure),
 }
 
-/// How stdin is cut where it is no list of inputs.
+/// Size of a block of stdin, if stdin is no list of inputs.
 pub(crate) type BlockSize = Option<usize>;
 
-/// Reads the inputs, those that are skipped left out; with a block size, blocks of stdin.
+/// Reads the inputs without those in `skipped`. With `block`, reads blocks of stdin.
 pub(crate) fn read(
     sources: Sources,
     block: BlockSize,
@@ -73,7 +73,8 @@ pub(crate) fn read(
         };
         send.blocking_send(read).is_ok()
     };
-    // The thread ends with its source; a stdin that stays open ends with the process.
+    // The thread needs no stop, because it ends with its source. With an open stdin, it ends with
+    // the process.
     std::thread::spawn(move || {
         let read = match block {
             Some(size) => blocks(size, |block| take(block.map(|block| (Vec::new(), Some(block))))),

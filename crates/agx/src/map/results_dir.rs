@@ -1,5 +1,5 @@
-//! `--results DIR`: a directory for each job, named after its input as GNU Parallel does it: `DIR/1/a.txt/stdout`. A name that
-//! is too long for a directory is cut, with a hash behind it.
+//! Directories of `--results DIR`: one for each job, named after its input as in GNU Parallel:
+//! `DIR/1/a.txt/stdout`. A name that is too long for a directory is cut and gets a hash.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,12 @@ use crate::{
     files::{cannot_write, write_whole},
 };
 
-/// Most bytes of the name of a directory, on any file system that is in use.
+/// Maximum length of the name of a directory, on all common file systems.
 const MOST_NAME: usize = 255;
-/// Most bytes of the path below DIR: the system takes some 4,000 for the whole path, some systems 1,000.
+/// Maximum length of the path below DIR, because systems limit the whole path to 4,000 bytes or
+/// even to 1,000.
 const MOST_PATH: usize = 900;
-/// Bytes of a name that stay in front of the hash that stands for the rest.
+/// Number of bytes of a name in front of the hash.
 const KEPT: usize = 64;
 
 /// The directory of a job with these inputs.
@@ -23,14 +24,15 @@ fn place(dir: &Path, args: &[String]) -> PathBuf {
     let parts: Vec<(usize, String)> = numbered.collect();
     let length: usize = parts.iter().map(|(_, name)| name.len() + 4).sum();
     if length > MOST_PATH && parts.len() > 1 {
-        // The hash tells all inputs apart; those in front are readable as far as there is room.
+        // The hash covers all inputs, so the name is unique. The part in front of the hash is for
+        // readers.
         let all: Vec<&str> = parts.iter().map(|(_, name)| name.as_str()).collect();
         return dir.join("1").join(cut(&parts[0].1, &all.join("\0")));
     }
     parts.into_iter().fold(dir.to_owned(), |dir, (number, name)| dir.join(number.to_string()).join(name))
 }
 
-/// The beginning of a name, and a hash of the whole.
+/// Returns the beginning of `name` and a hash of `whole`.
 fn cut(name: &str, whole: &str) -> String {
     let end = (0..=KEPT.min(name.len())).rev().find(|&at| name.is_char_boundary(at)).unwrap_or_default();
     let digest = Sha256::digest(whole);

@@ -12,9 +12,9 @@ use crate::{
     text::{not_utf_8, without_mark},
 };
 
-/// An input, or why it cannot be one.
+/// Input, or the reason why it cannot be one.
 type Value = Result<String, String>;
-/// One value of each source, or why they cannot be an input.
+/// One value of each source, or the reason why these values cannot be an input.
 pub(crate) type Row = Result<Vec<String>, String>;
 
 /// One source of inputs.
@@ -41,7 +41,8 @@ pub(crate) struct Sources {
     delimiter: u8,
 }
 
-/// The command, and the sources behind it. `::::` needs a file, while `:::` may have no values, as an empty glob leaves it.
+/// Splits `words` into the command and the sources after it. `::::` needs a file. `:::` may have no
+/// values, because a glob may match nothing.
 pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<Given>), Failure> {
     let (mut command, mut given): (Vec<String>, Vec<Given>) = (Vec::new(), Vec::new());
     let (mut takes_files, mut lacks_file) = (false, false);
@@ -182,7 +183,7 @@ fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(Value) -> bool) -> 
     Ok(())
 }
 
-/// The bytes as text that a process can be given.
+/// Converts `bytes` to text that a process can get as an argument.
 fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> Value {
     let text = String::from_utf8(bytes).map_err(|_| {
         format!("{} is not UTF-8, and inputs are text: rename the file, or convert the text", named())

@@ -82,8 +82,8 @@ pub struct ActionStatus {
     pub created_at: Timestamp,
     /// When its last job ended; null until then.
     pub completed_jobs_at: Option<Timestamp>,
-    /// Of those that are claimed, how many their workers have reported as begun; left out where none is. A worker claims jobs ahead,
-    /// and does not report the beginning of short ones.
+    /// Number of claimed jobs whose start their workers have reported, left out if 0. A worker
+    /// claims jobs ahead, and does not report the start of short jobs.
     #[serde(default, skip_serializing_if = "is_none_started")]
     pub started: u64,
 }

@@ -72,7 +72,8 @@ pub struct JobDocument {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobUpdate {
-    /// `running`, `completed`, `failed`, or `cancelled` for a job that was not started; none for mere progress.
+    /// `running`, `completed`, `failed`, or `cancelled` for an unstarted job, and `None` for
+    /// progress alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
     /// Who reports, on a connection that has not named its worker.

@@ -46,7 +46,8 @@ pub struct OutputCall {
     pub output: OutputRequest,
 }
 
-/// A call on a worker's channel of orders: the worker gives up the jobs of an action that it has claimed and not started.
+/// Call on the order channel of a worker. The worker gives up the jobs of an action that it has
+/// claimed and not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WithdrawCall {
     /// The action.

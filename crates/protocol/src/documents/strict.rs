@@ -1,4 +1,4 @@
-//! What of a JSON text other readers could take in another way, or could not read at all.
+//! Checks for JSON texts that other readers could interpret in another way, or could not read.
 
 use std::{collections::HashSet, fmt};
 
@@ -7,20 +7,21 @@ use serde_json::Value;
 
 use super::BadDocument;
 
-/// Most arrays and objects within each other: `serde_json` reads no more.
+/// Maximum depth of nested arrays and objects, because `serde_json` reads no deeper texts.
 pub const MAX_DEPTH: usize = 127;
-/// Fields of which the content is the user's own.
+/// Fields whose content belongs to the user.
 const OF_USERS: [&str; 9] =
     ["args", "data", "details", "input", "inputs", "labels", "meta", "metadata", "result"];
 
-/// Checks that no object has a field twice: one reader takes the first, the next one the last. What is in the fields of users is
-/// only checked to be JSON that others can read.
+/// Checks that no object has a duplicate field, because some readers take the first field and
+/// others take the last. In the fields of users, checks only that other readers can read the JSON.
 pub fn check_fields(json: &[u8]) -> Result<(), BadDocument> {
     let mut from = serde_json::Deserializer::from_slice(json);
     Fields.deserialize(&mut from).and_then(|()| from.end()).map_err(|error| BadDocument(error.to_string()))
 }
 
-/// Checks that arrays and objects are not nested deeper than others can read. The text is to be JSON.
+/// Checks that arrays and objects are not nested deeper than other readers accept. `json` must be a
+/// JSON text.
 pub fn check_depth(json: &str) -> Result<(), BadDocument> {
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
     for byte in json.bytes() {

@@ -8,7 +8,7 @@ use crate::{documents::Status, ids::QueueName, names::queue_of, time::Timestamp}
 pub(super) fn text(arg: &Bytes) -> Result<String, RequestError> {
     let wrong = |_| RequestError::Arguments("an argument is not UTF-8 text".into());
     let text = String::from_utf8(arg.to_vec()).map_err(wrong)?;
-    // No name and no id has it, and not every store can look for it.
+    // No name and no id contains NUL, and some stores cannot search for NUL.
     if text.contains('\0') {
         return Err(RequestError::Arguments("an argument contains a NUL byte".into()));
     }

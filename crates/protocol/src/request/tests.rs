@@ -74,7 +74,7 @@ fn a_nul_byte_in_a_name_or_an_id_is_refused() {
             "{line}"
         );
     }
-    // A value is any bytes.
+    // A value may contain any bytes.
     assert!(parse("SET a\0b c\0d").is_ok());
 }
 

@@ -1,7 +1,8 @@
-//! When an expression of cron comes next in a time zone.
+//! Next time of a cron expression in a time zone.
 //!
-//! croner says which times the clock on the wall must show; what follows where that clock is put forward or back is decided here, as
-//! Vixie's cron does it: a job whose hour begins with `*` follows real time, any other job runs once for each time.
+//! croner finds the local times of an expression. This module handles changes of the clock as Vixie
+//! cron does: a job whose hour field begins with `*` follows real time, and any other job runs once
+//! for each local time.
 
 use agenix_protocol::time::Timestamp;
 use chrono::{DateTime, Duration, LocalResult, NaiveDateTime, Offset, TimeZone, Timelike, Utc};
@@ -14,11 +15,11 @@ use croner::{
 use super::invalid;
 use crate::rejection::Rejection;
 
-/// Times that are left out by a longer change of the clock than this are not made up for, as in cron.
+/// Change of the clock from which skipped runs are not made up for, as in Vixie cron.
 const LONGEST_CHANGE: Duration = Duration::hours(3);
-/// Longest time that a clock is put back by.
+/// Maximum time by which a clock is set back.
 const LONGEST_FOLD: Duration = Duration::hours(24);
-/// The words that stand for an expression.
+/// Nicknames that stand for an expression.
 const WORDS: &str = "@hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually";
 
 /// The next time after `after` that an expression names in a time zone.
@@ -35,11 +36,11 @@ pub fn next(expression: &str, timezone: &str, after: Timestamp) -> Result<Timest
     u64::try_from(next.timestamp_millis()).map(Timestamp).map_err(|_| invalid("it names a time before 1970"))
 }
 
-/// An expression that was read.
+/// Parsed expression.
 struct Times<'e> {
     expression: &'e str,
     cron: Cron,
-    /// Whether it follows real time where the clock is put forward or back.
+    /// True if the schedule follows real time across changes of the clock.
     is_wild: bool,
 }
 
@@ -47,7 +48,8 @@ impl<'e> Times<'e> {
     fn parse(expression: &'e str) -> Result<Self, Rejection> {
         let fields = fields(expression)?;
         let begins_with_star = |at: usize| fields[at].starts_with(['*', '?']);
-        // As in cron: one of the two days that begins with a star restricts the other, else either of them will do.
+        // As in Vixie cron: if one of the two day fields begins with a star, both fields must
+        // match, else one is enough.
         let needs_both = begins_with_star(2) || begins_with_star(4);
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
@@ -60,7 +62,7 @@ impl<'e> Times<'e> {
         Ok(Self { expression, cron, is_wild: begins_with_star(1) })
     }
 
-    /// The next time that the clock on the wall must show.
+    /// Returns the next local time that matches the expression.
     fn next_on_wall(&self, after: NaiveDateTime) -> Result<NaiveDateTime, Rejection> {
         let next = self.cron.find_next_occurrence(&after.and_utc(), false).map_err(|error| {
             invalid(format!("expression '{}' names no time to come: {error}", self.expression))
@@ -89,7 +91,8 @@ impl<'e> Times<'e> {
         }
     }
 
-    /// Of the times that the clock shows again after `after` because it is put back, the first that follows real time.
+    /// Returns the first run in the local times that repeat after `after`, because the clock is set
+    /// back.
     fn next_shown_again(
         &self,
         zone: Tz,
@@ -115,7 +118,7 @@ impl<'e> Times<'e> {
     }
 }
 
-/// The five fields of an expression.
+/// Returns the five fields of an expression.
 fn fields(expression: &str) -> Result<Vec<&str>, Rejection> {
     let unknown = |reason: &str| Err(invalid(format!("expression '{expression}' is not valid: {reason}")));
     let word = expression.trim().to_ascii_lowercase();
@@ -145,7 +148,7 @@ fn fields(expression: &str) -> Result<Vec<&str>, Rejection> {
     Ok(fields)
 }
 
-/// What the clock shows, to the minute.
+/// Returns the local time at `at`, to the minute.
 fn shown(zone: Tz, at: DateTime<Utc>) -> NaiveDateTime {
     let shown = at.with_timezone(&zone).naive_local();
     shown
@@ -153,7 +156,8 @@ fn shown(zone: Tz, at: DateTime<Utc>) -> NaiveDateTime {
         - Duration::nanoseconds(i64::from(shown.nanosecond()))
 }
 
-/// The first moment after a change of the clock that leaves out a time on the wall, where such times are made up for.
+/// Returns the first moment after the change of the clock that skips the local time `wall`, or
+/// `None` if skipped runs of such a change are not made up for.
 fn made_up_for(zone: Tz, wall: NaiveDateTime) -> Option<DateTime<Utc>> {
     let offset =
         |at: DateTime<Utc>| i64::from(zone.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc());

@@ -18,7 +18,8 @@ pub fn cancelled(job: &Job, now: Timestamp) -> Result<Outcome, Rejection> {
     }
 }
 
-/// A job that no worker has is cancelled; one that a worker has stays as it is, for the worker alone knows whether it was started.
+/// Cancels a job that no worker has claimed. A claimed job stays unchanged, because only its worker
+/// knows whether the job was started.
 pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> Outcome {
     match job.state {
         State::Staged | State::Scheduled | State::Available | State::Retryable => {

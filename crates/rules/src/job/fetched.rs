@@ -238,7 +238,7 @@ mod tests {
         assert_eq!((waits.retry_delay_ms(), second.retry_delay_ms()), (Some(1000), Some(1000)));
         let third = again(&fail(&second));
         assert_eq!(third.retry_delay_ms(), Some(2000));
-        // Given back, it begins anew at once; so it does when its worker was lost.
+        // A job that was given back, or whose worker was lost, starts again without a delay.
         let back = changed(nacked(&third, W, &error(), true, T0, 0.5));
         assert_eq!((back.retry_delay_ms(), fetch(&back, T0).retry_delay_ms()), (None, None));
         let Outcome::Changed(lost) = abandoned(&third, "w", T0) else { panic!("it was held") };

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Job, State, report::cut};
 use crate::retry::{self, Retry};
 
-/// What is drawn on average: a delay is that of the policy then.
+/// Mean of the random draw, for which a delay equals that of the policy.
 const MEAN: f64 = 0.5;
 
 /// Most failures that a job remembers; the oldest are forgotten first.
@@ -181,8 +181,9 @@ impl Ojs {
 }
 
 impl Job {
-    /// How long it waits for its next attempt after a failure, or was to wait for the attempt that is under way; in the second case
-    /// as its policy says, before anything is drawn. Attempts that followed at once have no delay.
+    /// Returns the delay of the next attempt after a failure. For a running attempt, returns the
+    /// delay of the policy before that attempt, without randomness. Returns `None` for an attempt
+    /// without a delay.
     pub fn retry_delay_ms(&self) -> Option<u64> {
         let ojs = self.ojs.as_deref()?;
         let last = ojs.failures.last()?;
@@ -197,7 +198,8 @@ impl Job {
     }
 }
 
-/// Whether a failure was noticed rather than reported: the next attempt may begin at once.
+/// Tells whether agq detected the failure itself. After such a failure the next attempt may start
+/// at once.
 fn is_loss(code: &str) -> bool {
     matches!(code, "visibility_timeout" | "worker_death")
 }

@@ -56,7 +56,7 @@ pub fn advanced(
                 Verdict::Discard => discarded(next, error, now),
             };
         }
-        // The holder was asked to give up what it has not started, and this job is such a one.
+        // A worker gives up an unstarted job after a request to do so.
         Some(Status::Cancelled) if !job.is_confirmed => next.end(State::Cancelled, now),
         Some(to) => return Err(Rejection::IllegalTransition { from: job.status(), to }),
     }

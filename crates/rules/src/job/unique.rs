@@ -58,8 +58,8 @@ impl Unique {
     }
 }
 
-/// Whether a period that began then is not over. A beginning that is further ahead than the period is long was told by a clock that has
-/// been set back since, and says nothing.
+/// Tells whether a period that began at `began` still lasts. A beginning that is further ahead than
+/// `period_ms` does not count, because it comes from a clock that was set back since.
 fn is_within(began: Timestamp, period_ms: u64, now: Timestamp) -> bool {
     now < began.plus_ms(period_ms) && began.ms_since(now) <= period_ms
 }

@@ -319,7 +319,8 @@ fn read_unique(
     })
 }
 
-/// A value in which no two whole numbers become the same: one that fits no integer type stands there as text.
+/// Converts JSON to a value that keeps different integers different. An integer that fits no
+/// integer type becomes a string.
 fn exact(raw: &RawValue) -> Value {
     let text = raw.get();
     match text.as_bytes().first() {

@@ -1,4 +1,5 @@
-//! The bounds of what a worker says of itself: it is kept, and shown to everybody.
+//! Limits of the data that a worker sends about itself, because agq keeps that data and shows it to
+//! all users.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::rejection::Rejection;
 
-/// Whether the capabilities are legal names, and not too many.
+/// Checks that the capabilities are legal names, and not too many.
 pub fn check_capabilities(capabilities: &Capabilities) -> Result<(), Rejection> {
     let count = capabilities.commands().count();
     if count > MAX_WORKER_CAPABILITIES {
@@ -33,7 +34,7 @@ pub fn check_capabilities(capabilities: &Capabilities) -> Result<(), Rejection> 
     Ok(())
 }
 
-/// Whether what a worker says of itself beside its capabilities is short enough to be kept and shown.
+/// Checks that the other words and tags of a registration are short enough to keep and show.
 pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejection> {
     let instance = registration.instance.as_deref().unwrap_or_default();
     for (field, word) in [
@@ -55,7 +56,8 @@ pub(super) fn check_words(registration: &WorkerRegistration) -> Result<(), Rejec
     Ok(())
 }
 
-/// Whether the statistics of a heartbeat are short enough to be kept and shown; the ids of jobs have a bound of their own.
+/// Checks that the statistics of a heartbeat are short enough to keep and show. The ids of jobs
+/// have a limit of their own.
 pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
     let is_counted = |field: &str| !matches!(field, "active_job_ids" | "active_jobs");
     let counted: BTreeMap<&String, &Value> = stats.iter().filter(|(field, _)| is_counted(field)).collect();
@@ -71,7 +73,7 @@ pub fn check_stats(stats: &Map<String, Value>) -> Result<(), Rejection> {
 /// Most bytes that are kept of what an agentic unit says of itself.
 pub const MAX_DESCRIPTION_BYTES: usize = 4096;
 
-/// Cuts descriptions that are too long, and leaves out those that are too many.
+/// Cuts long descriptions, and removes surplus descriptions.
 pub fn shorten_descriptions(registration: &mut WorkerRegistration) {
     while registration.descriptions.len() > MAX_WORKER_DESCRIPTIONS {
         registration.descriptions.pop_last();
@@ -120,7 +122,7 @@ mod tests {
         }
     }
 
-    /// An object whose JSON has so many bytes.
+    /// Returns an object whose JSON has `bytes` bytes.
     fn object(bytes: usize) -> Map<String, Value> {
         let frame = r#"{"a":""}"#.len();
         [("a".to_owned(), Value::from("x".repeat(bytes - frame)))].into_iter().collect()

@@ -1,21 +1,24 @@
-//! The quarantine of a worker, and the trial jobs by which it ends.
+//! Quarantine of a worker, and trial jobs that end the quarantine.
 
 use agenix_protocol::time::Timestamp;
 
 use super::Worker;
 
-/// How long a quarantined worker waits for a trial: after the quarantine began, and after the trial before.
+/// Wait of a quarantined worker for a trial, from the start of the quarantine or from the previous
+/// trial.
 pub const TRIAL_AFTER_MS: u64 = 5 * 60 * 1000;
 
-/// A worker gets no more jobs because it fails far more often than others; the first trial comes after [`TRIAL_AFTER_MS`].
+/// Quarantines a worker that fails far more often than others. The first trial comes after
+/// [`TRIAL_AFTER_MS`].
 #[must_use]
 pub fn quarantined(known: &Worker, reason: &str, now: Timestamp) -> Worker {
     let trial_at = Some(now.plus_ms(TRIAL_AFTER_MS));
     Worker { quarantine: Some(reason.to_owned()), trial_at, is_on_trial: false, ..known.clone() }
 }
 
-/// A quarantined worker may be given one job; `None` where it is not quarantined, or its trial is still to come. A time that
-/// is further ahead than a trial can be is from before the clock was set back.
+/// Starts a trial, in which the worker may get one job. Returns `None` if the worker cannot work,
+/// is not quarantined, or has its next trial in the future. A time of the trial that is too far in
+/// the future counts as past, because it comes from before the clock was set back.
 pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
     let at = known.trial_at.unwrap_or_default();
     let is_due = at <= now || at.ms_since(now) > TRIAL_AFTER_MS;
@@ -24,12 +27,13 @@ pub fn tried(known: &Worker, now: Timestamp) -> Option<Worker> {
     may_try.then(|| Worker { trial_at, is_on_trial: true, ..known.clone() })
 }
 
-/// No job was there for a trial: the next claim of the worker is its trial.
+/// Ends a trial for which there was no job. The next claim of the worker is its trial.
 pub fn untried(known: &Worker) -> Option<Worker> {
     known.is_on_trial.then(|| Worker { trial_at: None, is_on_trial: false, ..known.clone() })
 }
 
-/// A job of a worker that is on trial has ended: success ends the quarantine, failure leaves it until the next trial.
+/// Ends a trial with the result of its job. Success ends the quarantine, and failure keeps it until
+/// the next trial.
 pub fn judged(known: &Worker, failed: bool) -> Option<Worker> {
     let quarantine = known.quarantine.clone().filter(|_| failed);
     known.is_on_trial.then(|| Worker { quarantine, is_on_trial: false, ..known.clone() })

@@ -1,4 +1,4 @@
-//! Workflows step by step.
+//! Tests of workflows.
 
 use agenix_protocol::time::Timestamp;
 

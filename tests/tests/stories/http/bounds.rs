@@ -1,4 +1,4 @@
-//! What HTTP takes, how long it waits, and how much it answers: the bounds of the other door hold here, too.
+//! Limits of HTTP for sizes, waits and answers, which equal those of RESP.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -14,7 +14,8 @@ use super::{
 };
 use crate::support::plan;
 
-/// The status of what is answered to these bytes, which may be only a part of a request; agq closes the connection then.
+/// Sends `bytes`, which may be a part of a request, and returns the status of the answer. Checks
+/// that agq closes the connection then.
 fn status_of(http: &Http, bytes: &str) -> u16 {
     let mut stream = http.connect();
     stream.write_all(bytes.as_bytes()).unwrap();
@@ -26,7 +27,7 @@ fn status_of(http: &Http, bytes: &str) -> u16 {
     status
 }
 
-/// The head of a request, and the beginning of a body that is announced as longer.
+/// Returns the head of a request, and the beginning of a longer body.
 fn part(path: &str, headers: &str, length: usize, begun: &str) -> String {
     format!(
         "POST {path} HTTP/1.1\r\nHost: agq\r\n{headers}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{begun}"
@@ -47,7 +48,7 @@ fn a_body_of_somebody_unknown_is_short_and_is_not_waited_for() {
     );
     let chunked = "POST /dashboard/login HTTP/1.1\r\nHost: agq\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(status_of(&http, &format!("{chunked}1388\r\n{}", "x".repeat(5000))), 413);
-    // Nobody waits for the body of somebody who may not send one.
+    // agq refuses unauthenticated clients before it reads a body.
     for path in ["/dashboard/command", "/ojs/v1/jobs"] {
         assert_eq!(status_of(&http, &part(path, "", 1000, "")), 401, "{path}");
     }
@@ -95,7 +96,7 @@ fn who_reads_nothing_is_cut_off() {
     let words = "it has read none of its replies for 0.3 seconds";
     eventually(words, || std::fs::read_to_string(&log).unwrap().contains(words).then_some(()));
     let mut came = Vec::new();
-    // The connection may be reset: then nothing more comes at all.
+    // The read may fail, because agq may reset the connection.
     let _ended = deaf.read_to_end(&mut came);
     assert!(came.len() < 9_000_000, "all of it came: {}", came.len());
     assert_eq!(http.state(&id), "available");
@@ -132,7 +133,7 @@ fn a_request_that_is_broken_or_too_large_gets_an_answer() {
     assert_eq!(jobs("Content-Length: 2\r\n", "{"), 400);
 }
 
-/// All jobs of a list, by following the cursors, and how many each page had.
+/// Follows the cursors of a list, and returns all its jobs and the number of jobs of each page.
 fn follow(http: &Http, path: &str) -> (Vec<String>, Vec<usize>) {
     let (mut ids, mut pages, mut cursor) = (Vec::new(), Vec::new(), String::new());
     for _ in 0..20 {
@@ -197,7 +198,8 @@ fn a_job_is_found_by_its_state_behind_many_newer_ones_and_every_list_ends() {
     lab.submit_action(&agq, "p", "many", &json!(vec![json!({}); 10_300]).to_string());
     assert_eq!(follow(&http, "/jobs?state=retryable"), (vec![retried], vec![1]));
     assert_eq!(follow(&http, "/jobs?state=scheduled"), (vec![later], vec![1]));
-    // This one is too far behind to be looked at. The list ends all the same.
+    // The pending job is beyond the part of the list that agq searches, and the list ends without
+    // it.
     let page = http.get("/jobs?state=pending");
     assert_eq!(
         (&page["pagination"]["has_more"], &page["pagination"]["next_cursor"]),
@@ -211,7 +213,7 @@ fn a_job_is_found_by_its_state_behind_many_newer_ones_and_every_list_ends() {
     );
 }
 
-/// A stream of events of somebody who has logged in.
+/// Opens a stream of events for `visitor`.
 fn listen(visitor: &Visitor) -> (u16, BufReader<TcpStream>) {
     let mut stream = BufReader::new(visitor.begin("GET", "/dashboard/events"));
     (Answer::read(&mut stream).status, stream)
@@ -228,14 +230,14 @@ fn open_dashboards_keep_nobody_away() {
     assert_eq!(streams.each_ref().map(|(status, _)| *status), [200, 200]);
     let (refused, _) = listen(&visitor);
     assert_eq!(refused, 429, "there is one stream for four connections");
-    // Those who only asked something may still be about to leave.
+    // Connections of earlier requests may still be closing.
     let _idle: Vec<TcpStream> = (0..7).map(|_| eventually("a place", || place(&http))).collect();
     eventually("the eighth is answered", || (http.ask("GET", "//health", "").status == 200).then_some(()));
     drop(streams);
     eventually("a stream has gone", || (listen(&visitor).0 == 200).then_some(()));
 }
 
-/// A connection that was answered, and stays.
+/// Opens a connection, gets one answer on it, and keeps the connection open.
 fn place(http: &Http) -> Option<TcpStream> {
     let mut stream = http.connect();
     stream.write_all(http.request("GET", "//health", "").as_bytes()).unwrap();

@@ -74,7 +74,7 @@ impl Browser {
         self.send(method, &format!("/session/{}/{path}", self.session), body)
     }
 
-    /// Opens another window of the same browser, and leads that one.
+    /// Opens another window of the same browser and switches to that window.
     fn open(&self) {
         let window = self.ask("POST", "window/new", &json!({"type": "window"}));
         self.turn_to(window["handle"].as_str().unwrap());
@@ -248,7 +248,7 @@ fn nine_pages_of_one_browser_all_work() {
             (!browser.text("main").contains("Loading")).then_some(())
         });
     }
-    // What happens is told to all of them, one stream is enough for that, and the buttons of the first still work.
+    // All pages get each event by one shared stream, and the buttons of the first page still work.
     lab.submit_action(&agq, "p", "late", "[{}]");
     for window in browser.windows() {
         browser.turn_to(&window);
@@ -259,7 +259,7 @@ fn nine_pages_of_one_browser_all_work() {
     browser.click("main button.danger");
     browser.click("#confirm-yes");
     browser.sees("main .title .badge", "cancelled");
-    // Who logs out in one page is out in all.
+    // A logout in one page ends the session of all pages.
     browser.click("#logout");
     for window in browser.windows() {
         browser.turn_to(&window);

@@ -30,12 +30,12 @@ impl Visitor {
         )
     }
 
-    /// What says who it is.
+    /// Returns the headers that authenticate the visitor.
     pub(super) fn headers(&self) -> String {
         format!("Cookie: {}\r\nX-CSRF-Token: {}\r\n", self.cookie, self.csrf)
     }
 
-    /// Sends a request; its answer is still to come.
+    /// Sends a request and returns the connection without reading the answer.
     pub(super) fn begin(&self, method: &str, path: &str) -> TcpStream {
         let mut stream = self.http.connect();
         stream.write_all(self.request(method, path, "", "").as_bytes()).unwrap();
@@ -185,7 +185,8 @@ fn dashboards_and_subscribers_that_came_as_the_same_number_are_told_apart() {
     }
     let mut visitor = Visitor::new(&lab, &agq);
     visitor.log_in(lab.key());
-    // More streams than there are subscribers, so that every number that a subscriber could have is taken.
+    // There are more streams than subscribers, so that every number of a subscriber is also taken
+    // by a stream.
     let mut streams: Vec<_> = (0..8).map(|_| visitor.http.connect()).collect();
     for stream in &mut streams {
         stream.write_all(visitor.request("GET", "/dashboard/events", "", "").as_bytes()).unwrap();

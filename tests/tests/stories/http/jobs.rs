@@ -94,7 +94,7 @@ fn of_many_who_submit_the_same_at_once_one_does() {
 #[test]
 fn a_job_that_is_replaced_ends_on_its_worker_at_once() {
     let lab = Lab::new();
-    // The next heartbeat is far away.
+    // The next heartbeat is too late to end the job.
     let agq = lab.agq(&["--heartbeat-interval", "600"]);
     let _agw = lab.agw(&agq, "w", &["--max-concurrent-jobs", "1"]);
     let begun = lab.path().join("begun");
@@ -118,7 +118,7 @@ fn a_job_that_is_replaced_ends_on_its_worker_at_once() {
     let first = submit();
     begins(1);
     let second = submit();
-    // The worker has one slot: the second begins when the first has ended there.
+    // The worker has one slot, so the second job starts only after the end of the first.
     begins(2);
     assert_eq!((http.state(&first), http.state(&second)), ("cancelled".into(), "active".into()));
 }

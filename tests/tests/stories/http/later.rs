@@ -109,7 +109,7 @@ fn a_schedule_is_one_at_both_doors() {
     lab.agx(&agq, &["schedule", "delete", "nightly"]).expect(4);
 }
 
-/// A workflow that has ended.
+/// Waits for the end of a workflow, and returns the workflow.
 fn ended(http: &Http, id: &str) -> Value {
     eventually("the workflow has ended", || {
         let workflow = http.get(&format!("/workflows/{id}"))["workflow"].clone();

@@ -117,7 +117,7 @@ fn a_change_is_recorded_whatever_the_name_of_what_is_changed() {
     assert_eq!(http.ask("DELETE", "/cron/heartbeat", "").status, 200);
     assert_eq!(http.ask("DELETE", "/dead-letter/fail", "").status, 404);
     assert_eq!(http.ask("DELETE", "/jobs/ack", "").status, 404);
-    // What workers say all the time is not recorded.
+    // The audit log leaves out frequent requests of workers.
     http.post("/workers/heartbeat", r#"{"worker_id":"w"}"#);
     http.fetch("w", "default");
     assert_eq!(http.ask("POST", "/jobs/none/ack", "{}").status, 404);

@@ -1,4 +1,4 @@
-//! The database crashes, another server takes over, or what was open leads nowhere.
+//! Failures of the database: a crash, a failover, and connections that lead nowhere.
 
 use std::thread::JoinHandle;
 
@@ -14,7 +14,7 @@ fn url(address: &str) -> String {
     format!("postgres://agq@{address}/postgres")
 }
 
-/// The next message that somebody hears who subscribes here.
+/// Subscribes at `agq`, and returns the next message.
 fn next_message(lab: &Lab, agq: &Agq) -> JoinHandle<Option<String>> {
     let mut listens = Raw::open(lab, agq);
     assert_eq!(listens.ask("SUBSCRIBE channel"), "*3");
@@ -36,13 +36,14 @@ fn a_crash_of_the_database_takes_no_job_from_a_connection_that_lives() {
     worker.send("BRPOP queue:ready 0\n");
     let job = worker.bulk();
     assert!(job.contains(r#""attempt":1"#), "{job}");
-    // It has led for long enough to know who is gone, and shows itself again only in some seconds.
+    // The leader has led for long enough to detect lost nodes, and updates its row only after some
+    // seconds.
     let sql = "SELECT elected_at <= now() - interval '16 seconds' AND last_seen_at > now() - interval '0.2 seconds' \
          FROM agq.leader JOIN agq.instances USING (node)";
     eventually("a leader that has led for two leases", || (psql(&cluster, sql) == "t\n").then_some(()));
     cluster.stop_at_once();
     cluster.start_again();
-    // Many rounds later.
+    // The crash is many rounds before this check.
     let sql = "SELECT count(*) FROM agq.leader JOIN agq.instances USING (node)";
     eventually("a leader after the crash", || (psql(&cluster, sql) == "1\n").then_some(()));
     let sql = "SELECT count(*) FROM agq.instances";
@@ -67,7 +68,7 @@ fn a_node_that_got_to_a_standby_comes_back_to_the_primary() {
         let said = asks.ask("SET k during");
         ["takes no writes", "read-only"].iter().any(|why| said.contains(why)).then_some(())
     });
-    // New connections lead to the primary; what is open stays open.
+    // New connections reach the primary, and open connections stay with the standby.
     proxy.lead_to(primary.address());
     eventually("it writes again", || (asks.ask("SET k after") == "+OK").then_some(()));
     asks.send("GET k\n");
@@ -89,7 +90,7 @@ fn a_primary_that_is_fenced_is_left_for_the_one_that_took_over() {
     assert_eq!(asks.ask("SET k old"), "+OK");
     asks.send("GET k\n");
     assert_eq!(asks.bulk(), "old");
-    // Nothing is closed: every connection that is open still answers.
+    // All open connections stay open and still get answers.
     psql(&old, "ALTER SYSTEM SET default_transaction_read_only TO on");
     psql(&old, "SELECT pg_reload_conf()");
     eventually("it takes no writes", || (psql(&old, "SHOW transaction_read_only") == "on\n").then_some(()));
@@ -135,7 +136,7 @@ fn the_first_message_after_the_telling_connection_was_closed_is_heard() {
         heard.is_finished().then_some(())
     });
     heard.join().unwrap();
-    // What was on its way has come.
+    // The messages of the first round have arrived.
     eventually("nothing more of the first", || {
         let heard = next_message(&lab, &hears);
         sends.ask("PUBLISH channel between");

@@ -1,4 +1,4 @@
-//! What is sent behind something else on a connection is done behind it, whoever writes it.
+//! Commands on one connection take effect in their order, even if different tasks write them.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,7 +9,7 @@ use e2e::{Lab, Ran, eventually};
 
 use crate::support::Raw;
 
-/// Who writes users' keys holds this lock.
+/// Advisory lock that a node holds while it writes keys of users.
 const KEYS_LOCK: &str = "27416809370772857";
 
 #[test]
@@ -35,7 +35,7 @@ fn a_write_behind_one_of_keys_waits_for_it_and_those_of_others_do_not() {
     let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
     eventually("the key waits for the lock", || (psql_says(waiting) == "1\n").then_some(()));
-    // Writes of jobs have one order: what was handed in before this one is done when it is.
+    // Writes of jobs have one order, so after this answer all earlier writes of jobs are done.
     let mut other = Raw::open(&lab, &agq);
     assert_eq!(other.ask("QUEUE.PAUSE other"), "+OK");
     let paused = "SELECT string_agg(queue, ' ' ORDER BY queue) FROM agq.paused";

@@ -1,4 +1,4 @@
-//! A pgbouncer stands between agq and PostgreSQL.
+//! Nodes with a pgbouncer between agq and PostgreSQL.
 
 use e2e::{Agq, Lab, Pooler, Postgres, Ran, eventually};
 
@@ -29,7 +29,7 @@ fn nodes_work_behind_a_pooler_by_session() {
     lab.submit_action(&here, "p", "a", "[{}]");
     let _agw = lab.agw(&there, "w", &[]);
     assert_eq!(ended(&lab, &here, "a")["status"], "completed");
-    // What one node tells is heard at the other.
+    // A message that one node publishes reaches subscribers of the other.
     let mut listens = Raw::open(&lab, &there);
     assert_eq!(listens.ask("SUBSCRIBE channel"), "*3");
     let heard = std::thread::spawn(move || {
