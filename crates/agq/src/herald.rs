@@ -72,7 +72,8 @@ async fn give_time_to_read(house: &House) {
     }
 }
 
-/// Who has a job that was cancelled, and does not know yet that it was: the job may have been replaced by another one.
+/// Returns the holder of a job that was cancelled while it was active. The holder may not know of
+/// the cancellation, because another job may have replaced the job.
 fn loser(was: Option<State>, job: &Job) -> Option<&str> {
     let is_lost = was == Some(State::Active) && job.state == State::Cancelled;
     job.holder.as_deref().filter(|_| is_lost)

@@ -87,12 +87,13 @@ pub(crate) struct Reputation(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     histories: HashMap<WorkerId, History>,
-    /// Quarantined workers of which the next job that ends decides.
+    /// Quarantined workers whose quarantine depends on the next job that ends.
     on_trial: HashSet<WorkerId>,
 }
 
 impl Known {
-    /// Why a worker is to blame for failures at a kind of work, if it is, compared with the others that count.
+    /// Returns why `worker_id` is to blame for failures at `kind`, compared with the other workers
+    /// that `counts` accepts. Returns `None` if the worker is not to blame.
     fn blame(&self, worker_id: &WorkerId, kind: &str, counts: impl Fn(&WorkerId) -> bool) -> Option<String> {
         let own = self.histories.get(worker_id)?.of(kind);
         let others = self.histories.iter().filter(|(id, _)| *id != worker_id && counts(id));
@@ -101,7 +102,7 @@ impl Known {
 }
 
 impl Reputation {
-    /// A job of this kind of a worker ended; whether the worker is now worth a look.
+    /// Records the end of a job of `kind`, and returns whether the worker now needs a closer look.
     pub(crate) fn note(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
         let mut known = lock(&self.0);
         known.histories.entry(worker_id.clone()).or_default().note(kind, failed);
@@ -122,12 +123,13 @@ impl Reputation {
         lock(&self.0).blame(worker_id, kind, |other| live.contains_key(other))
     }
 
-    /// A quarantined worker is given one job, whose end decides.
+    /// Records that a quarantined worker gets one trial job, whose end decides on the quarantine.
     pub(crate) fn try_again(&self, worker_id: &WorkerId) {
         lock(&self.0).on_trial.insert(worker_id.clone());
     }
 
-    /// Whether the job of a worker that has just ended decides whether its quarantine ends. It does so once.
+    /// Returns whether the job that a worker has just ended is its trial job. Returns `true` once
+    /// per trial.
     pub(crate) fn take_trial(&self, worker_id: &WorkerId) -> bool {
         lock(&self.0).on_trial.remove(worker_id)
     }
@@ -140,16 +142,19 @@ impl Reputation {
     }
 }
 
-/// How many steps of each group of steps have not ended, as of the latest look at it: an end of a step is worth a look at all of them
-/// when it could be the last. What is not known, or not known right, is seen by the reaper.
+/// Number of unended steps in each group of steps, as of the latest look at the workflow. The end
+/// of a step needs a look at the whole workflow only if the step may be the last one. The reaper
+/// finds the workflows whose number is unknown or wrong.
 #[derive(Default)]
 pub(crate) struct StepsLeft(Mutex<HashMap<String, usize>>);
 
 impl StepsLeft {
-    /// So many steps of a workflow are under way, of which none begins by the end of another.
+    /// Records that `left` steps of a workflow are under way, of which none begins by the end of
+    /// another.
     pub(crate) fn note(&self, workflow_id: &str, left: usize) {
         let mut known = lock(&self.0);
-        // Of the last one the end is looked at in any case.
+        // A single step needs no entry, because `ended` returns `true` for a workflow without an
+        // entry.
         if left > 1 {
             known.insert(workflow_id.to_owned(), left);
         } else {
@@ -157,7 +162,8 @@ impl StepsLeft {
         }
     }
 
-    /// A step of a workflow has ended; whether there may be something to do now.
+    /// Records that a step of a workflow has ended, and returns whether the workflow may have to
+    /// advance now.
     pub(crate) fn ended(&self, workflow_id: &str) -> bool {
         let mut known = lock(&self.0);
         let Some(left) = known.get_mut(workflow_id) else { return true };
@@ -198,27 +204,29 @@ pub(crate) struct Settings {
     pub(crate) quarantine: bool,
     /// The shape of BRPOP's reply.
     pub(crate) brpop_reply: PopReply,
-    /// The texts of authentication errors.
+    /// Choice between the texts of authentication errors.
     pub(crate) auth_errors: AuthErrors,
 }
 
-/// The texts of authentication errors: those of the RESP specification, or those of Redis, which client
-/// libraries recognise by their first word.
+/// Choice between the texts of authentication errors: those of the RESP specification, or those of
+/// Redis, which client libraries recognise by the first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum AuthErrors {
-    /// Those of Redis for clients that introduced themselves (HELLO, CLIENT), else those of the specification.
+    /// The texts of Redis for clients that introduced themselves (HELLO, CLIENT, AUTH with the user
+    /// name `default`), else the texts of the specification.
     #[default]
     Auto,
-    /// Always those of the specification.
+    /// Always the texts of the specification.
     Plain,
-    /// Always those of Redis.
+    /// Always the texts of Redis.
     Redis,
 }
 
 /// The shape of BRPOP's reply for one key: the seed's bare value, or Redis' pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum PopReply {
-    /// The pair for clients that introduced themselves (HELLO, CLIENT, AUTH with a user name), else the value.
+    /// The pair for clients that introduced themselves (HELLO, CLIENT, AUTH with the user name
+    /// `default`), else the value.
     #[default]
     Auto,
     /// Always the value.
@@ -228,8 +236,8 @@ pub(crate) enum PopReply {
 }
 
 impl Settings {
-    /// The settings that have to be the same at all nodes, which share jobs and workers: names as
-    /// the command line has them, and seconds.
+    /// Returns the settings that must be the same at all nodes, because the nodes share jobs and
+    /// workers. Names are those of the command line, and times are in seconds.
     pub(crate) fn that_nodes_share(&self) -> String {
         let seconds = |ms: u64| std::time::Duration::from_millis(ms).as_secs_f64();
         format!(

@@ -167,8 +167,9 @@ async fn run(config: Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until one of the background tasks has ended, and returns why. None of them ends by itself while agq runs:
-/// without the reaper, for example, no retry would begin and no silent worker would be noticed.
+/// Waits until one of the background tasks has ended, and returns why. No background task ends by
+/// itself while agq runs: without the reaper, for example, no retry would begin and nobody would
+/// notice a silent worker.
 async fn ended(background: &mut JoinSet<()>) -> String {
     match background.join_next().await {
         Some(Err(error)) => error.to_string(),

@@ -101,7 +101,7 @@ async fn make_rounds(house: &House, watch: &Watch, round: u64) {
 }
 
 async fn make_round(house: &House, watch: &Watch) -> Result<(), CommandError> {
-    // What waits for its time does not wait for the rest of the round.
+    // Jobs whose time has come must not wait for the rest of the round.
     for _step in 0..MAX_DUE_STEPS {
         if wake_due(house, MAX_DUE).await? < MAX_DUE {
             break;
@@ -180,7 +180,7 @@ async fn forget_dead_worker(house: &House, worker: &Worker, now: Timestamp) -> R
 
 /// Jobs in the name of workers that are dead or gone go to others. A crash may have come between a death and this.
 async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
-    // In this order: a node that comes after they were read is not missed among those that are there.
+    // The nodes are read last, so that a node that comes meanwhile is among the live nodes.
     let workers = if house.store.node().is_some() { house.store.worker_records().await? } else { Vec::new() };
     let holders = house.store.holders().await?;
     let nodes = house.store.nodes().await?;
@@ -232,8 +232,8 @@ async fn excuse(house: &House, unseen_ms: u64) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The clock was set back: jobs, schedules and limits wait for times that were reckoned from a later one, and would wait for too
-/// long.
+/// Corrects waits after the clock was set back, because jobs, schedules and limits wait for times
+/// that were calculated from a later time, and would wait for too long.
 async fn reckon_anew(house: &House) -> Result<(), CommandError> {
     // What is on its way to the store was reckoned from the clock before.
     house.store.settled().await?;

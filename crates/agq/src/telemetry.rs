@@ -6,8 +6,8 @@ use tracing_subscriber::EnvFilter;
 
 /// Starts logging. `AGQ_LOG` takes what `RUST_LOG` takes: `info`, `debug`, `agq::server=trace`.
 ///
-/// A line that stderr does not take is dropped, because by default the subscriber reports the failed
-/// write on stderr, too, and panics in the thread that logged when that fails as well.
+/// Drops a line that stderr does not take, because by default the subscriber reports the failed
+/// write on stderr, too, and panics in the thread that logged when that report fails as well.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_env("AGQ_LOG").unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -1,17 +1,18 @@
-//! Time that nobody saw: the machine slept, or its clock was set forward. It is looked for all the
-//! time, also while a round of the reaper is under way: however long a round takes, that is no sleep.
+//! Detection of unseen time, in which the machine slept or its clock was set forward. The watch
+//! looks at the clock all the time, also during a round of the reaper, because a long round is no
+//! sleep.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agenix_protocol::time::Timestamp;
 use tracing::info;
 
-/// Shortest time without a look that counts as unseen.
+/// Minimum time without a look that counts as unseen.
 const SHORTEST_MS: u64 = 1000;
 
-/// What is known of the time that passed.
+/// Record of the time that passed.
 pub(crate) struct Watch {
-    /// Longest time between two looks that may be chance.
+    /// Maximum time between two looks that may be chance.
     longest_ms: u64,
     seen: Mutex<Seen>,
 }
@@ -23,13 +24,13 @@ struct Seen {
 }
 
 impl Watch {
-    /// Begins to watch; workers are heard of once in an interval.
+    /// Creates a watch. `heartbeat_interval_ms` is the interval at which workers send heartbeats.
     pub(crate) fn new(now: Timestamp, heartbeat_interval_ms: u64) -> Self {
         let longest_ms = heartbeat_interval_ms.max(SHORTEST_MS);
         Self { longest_ms, seen: Mutex::new(Seen { last: now, listening_since: now, unseen_ms: 0 }) }
     }
 
-    /// Looks at the clock. From when on workers could be heard without a break.
+    /// Looks at the clock, and returns since when workers could be heard without a break.
     pub(crate) fn look(&self, now: Timestamp) -> Timestamp {
         let mut seen = self.seen();
         let passed_ms = now.ms_since(seen.last);
@@ -45,17 +46,17 @@ impl Watch {
         seen.listening_since
     }
 
-    /// What was heard before does not count any more.
+    /// Makes all earlier heartbeats of workers count no more.
     pub(crate) fn listen_from(&self, now: Timestamp) {
         self.seen().listening_since = now;
     }
 
-    /// How much time was unseen that attempts have not got back yet.
+    /// Returns the unseen time that attempts have not got back yet.
     pub(crate) fn unseen_ms(&self) -> u64 {
         self.seen().unseen_ms
     }
 
-    /// So much of it they have got back.
+    /// Records that attempts have got back `ms` of the unseen time.
     pub(crate) fn excused(&self, ms: u64) {
         let mut seen = self.seen();
         seen.unseen_ms = seen.unseen_ms.saturating_sub(ms);

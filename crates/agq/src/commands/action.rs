@@ -117,7 +117,8 @@ pub(super) async fn add(house: &House, action_id: ActionId, json: &[u8], at: Opt
     Ok(Reply::Simple(format!("OK action_id={action_id} jobs_created={jobs_created} total_jobs={total_jobs}")))
 }
 
-/// Adds inputs to an open action, the first of them at a place where that is said; how many jobs it has then.
+/// Adds `inputs` to an open action, and returns the number of jobs that the action then has. `at`
+/// is the place of the first input, if the caller says one.
 pub(super) async fn add_inputs(
     house: &House,
     action_id: &ActionId,
@@ -146,7 +147,7 @@ pub(super) async fn close(house: &House, action_id: &ActionId) -> Outcome {
     Ok(Reply::ok())
 }
 
-/// Nothing is added to an action any more.
+/// Closes an action for good, so that nobody can add jobs to the action any more.
 pub(super) async fn close_for_good(house: &House, action_id: &ActionId) -> Result<(), CommandError> {
     let id = action_id.clone();
     let rule: ActionRule = Box::new(move |action: Option<&Action>| {
@@ -186,8 +187,9 @@ pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
     Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
 }
 
-/// ACTION.CANCEL … UNSTARTED: what waits is cancelled, and workers are asked to give up what they have claimed and not
-/// started. A job that was started goes on, even where agq has not heard of its start yet.
+/// Handles `ACTION.CANCEL … UNSTARTED`: cancels the pending jobs of an action, and asks workers to
+/// give up the jobs that they have claimed and not started. A started job goes on, even if agq has
+/// not heard of its start yet.
 pub(super) async fn cancel_unstarted(house: &House, action_id: &ActionId) -> Outcome {
     close_for_good(house, action_id).await?;
     let jobs = house.store.jobs_of(action_id, vec![Status::Pending], Slice::ALL).await?;

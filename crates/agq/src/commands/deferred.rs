@@ -27,9 +27,10 @@ use super::{
 };
 use crate::{error::CommandError, house::House};
 
-/// How many bytes of outputs are handed on at once, but for the last one of them,
+/// Number of bytes of outputs at which `hand_on` submits a piece. The last output of a piece may go
+/// beyond this number.
 const PIECE_BYTES: usize = 1024 * 1024;
-/// and how many outputs.
+/// Maximum number of outputs in a piece.
 const PIECE_INPUTS: usize = 1000;
 
 /// Where a submission belongs, and what comes before it.
@@ -116,8 +117,9 @@ async fn submit_later_action(
     submit_action(house, submission).await.map(drop)
 }
 
-/// Submits an action whose inputs are the outputs of the step before, a piece at a time: all of them may be more than there is memory
-/// for. One that was begun before is gone on with.
+/// Submits an action whose inputs are the outputs of the step before. Submits the inputs in pieces,
+/// because all of them together may not fit into memory. Continues an action that an earlier call
+/// has begun to submit.
 async fn hand_on(
     house: &House,
     submission: ActionSubmission,
@@ -145,7 +147,8 @@ async fn hand_on(
     if submission.open { Ok(()) } else { close_for_good(house, action_id).await }
 }
 
-/// Submits an action with the first of its inputs, or adds more of them at their place.
+/// Submits an action with its first inputs, or, if `is_begun`, adds `inputs` to the action at the
+/// place `at`.
 async fn hand_on_piece(
     house: &House,
     submission: &ActionSubmission,
@@ -155,7 +158,8 @@ async fn hand_on_piece(
     match &submission.action_id {
         Some(action_id) if is_begun => add_inputs(house, action_id, inputs, Some(at)).await.map(drop),
         _ => {
-            // Without inputs it is refused, as any other action.
+            // An action without inputs stays closed unless `submission.open`, so that
+            // `submit_action` refuses it like any other.
             let open = submission.open || !inputs.is_empty();
             submit_action(house, ActionSubmission { inputs, open, ..submission.clone() }).await.map(drop)
         }
@@ -193,7 +197,9 @@ async fn jobs_of(house: &House, step: &Step) -> Result<Vec<JobId>, CommandError>
     Ok(JobId::new(step.id.as_str()).into_iter().collect())
 }
 
-/// What came of the jobs of a step, JSON each. They go into one document, which has the bound of any other.
+/// Returns the results of the jobs of a step, each as JSON. Refuses results that exceed
+/// `max_message_bytes` together, because they go into one document, which has the bound of any
+/// other document.
 async fn results_of(house: &House, step: &Step) -> Result<Vec<String>, CommandError> {
     let (mut results, mut bytes) = (Vec::new(), 0);
     let most = house.settings.limits.max_message_bytes;
@@ -213,7 +219,7 @@ async fn results_of(house: &House, step: &Step) -> Result<Vec<String>, CommandEr
     Ok(results)
 }
 
-/// The input that a job makes for the next step.
+/// Input of the next step, made from a job of this step.
 #[derive(Serialize)]
 struct Output<'o> {
     input: &'o RawValue,
@@ -221,7 +227,8 @@ struct Output<'o> {
     output: Written<'o>,
 }
 
-/// What a job wrote: the last task's stdout, or whatever a worker of the Open Job Spec returned.
+/// Output of a job: the stdout of the last task, or the value that a worker of the Open Job Spec
+/// returned.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Written<'o> {
@@ -229,7 +236,8 @@ enum Written<'o> {
     Returned(&'o RawValue),
 }
 
-/// The input that a job of a step makes for the next: what its last task wrote, and what it was given.
+/// Returns the input that a job of a step makes for the next step: the job's id, output and own
+/// input.
 async fn output_of(house: &House, job_id: &JobId) -> Result<Option<Box<RawValue>>, CommandError> {
     let Some(job) = house.store.job(job_id).await? else { return Ok(None) };
     let results = job.results.as_deref().unwrap_or("null");

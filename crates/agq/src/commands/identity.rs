@@ -37,7 +37,8 @@ async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, Com
     }
 }
 
-/// The connection as one who takes jobs of these queues; and the worker, where it is quarantined and this claim is its trial.
+/// Returns the connection as a claimant of jobs of `queues`. Also returns the worker's id if the
+/// worker is quarantined and this claim is its trial.
 pub(super) async fn claimant(
     house: &House,
     caller: &Caller,

@@ -1,4 +1,5 @@
-//! Limits, as the reaper sees to them: who waits for one by time alone, what a clock that was ahead has left.
+//! Work of the reaper on limits: wakes claimants that wait for time alone to pass, and corrects
+//! times that were calculated from a clock that was ahead.
 
 use agenix_protocol::documents::to_json;
 use agenix_rules::limit::Limit;
@@ -17,7 +18,8 @@ pub(crate) async fn wake_waiting(house: &House) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The clock was set back: limits wait for times that were reckoned from a later one.
+/// Corrects limits after the clock was set back, because they wait for times that were calculated
+/// from a later time.
 pub(crate) async fn reckon_anew(house: &House) -> Result<(), CommandError> {
     let now = house.clock.now();
     for (key, note) in house.store.notes(NoteKind::Limit).await? {

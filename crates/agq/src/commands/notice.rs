@@ -1,4 +1,5 @@
-//! What workers are told and judged by beside their commands: nudges, quarantine and its trials.
+//! Messages to workers and judgements on workers beside their commands: nudges, quarantine and
+//! trials.
 
 use agenix_protocol::{
     documents::{self, WithdrawCall},
@@ -21,7 +22,8 @@ use crate::{
 
 pub(crate) use crate::herald::nudge;
 
-/// Asks a worker to give up the jobs of an action that it has claimed and not started. One that does not listen starts them.
+/// Asks a worker to give up the jobs of `action_id` that the worker has claimed and not started. A
+/// worker that does not subscribe to its orders channel starts those jobs.
 pub(super) fn withdraw(house: &House, worker_id: &str, action_id: &ActionId) {
     if is_connection(worker_id) {
         return;
@@ -30,7 +32,8 @@ pub(super) fn withdraw(house: &House, worker_id: &str, action_id: &ActionId) {
     house.hub.publish(&orders_channel(worker_id).into(), &call.into());
 }
 
-/// A job of a holder ended: a worker that fails far more often than the others at the same kind of work gets no more.
+/// Records the end of a job of `holder`. Quarantines a worker that fails far more often than the
+/// other workers at the same kind of work.
 pub(crate) async fn note_outcome(
     house: &House,
     holder: &str,
@@ -59,7 +62,8 @@ pub(crate) async fn note_outcome(
     Ok(())
 }
 
-/// Gives a quarantined worker the right to claim one job, where it is time for a trial; whether it has it now.
+/// Begins the trial of a quarantined worker if the trial is due, and returns whether the worker may
+/// claim one job now.
 pub(super) async fn begin_trial(house: &House, worker: &Worker) -> Result<bool, CommandError> {
     let now = house.clock.now();
     if worker::tried(worker, now).is_none() {
@@ -67,7 +71,7 @@ pub(super) async fn begin_trial(house: &House, worker: &Worker) -> Result<bool, 
     }
     let worker_id = worker.worker_id.clone();
     let rule = move |known: Option<&Worker>| {
-        // Of several claims that come at once, one is the trial.
+        // The rule checks again, because only one of several simultaneous claims is the trial.
         let tried = known.and_then(|known| worker::tried(known, now));
         tried.map(Some).ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))
     };
@@ -79,14 +83,16 @@ pub(super) async fn begin_trial(house: &House, worker: &Worker) -> Result<bool, 
     Ok(begun.is_ok())
 }
 
-/// There was no job for the trial of a worker: its next claim is the trial.
+/// Puts the trial of a worker off to the worker's next claim, because there was no job for the
+/// trial.
 pub(super) async fn put_off_trial(house: &House, worker_id: &WorkerId) -> Result<(), CommandError> {
     house.reputation.take_trial(worker_id);
     let rule = |known: Option<&Worker>| Ok(known.and_then(worker::untried));
     Ok(house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??)
 }
 
-/// The job by which a quarantined worker was tried has ended.
+/// Records the end of the trial job of a quarantined worker, and ends the quarantine if the job
+/// succeeded.
 async fn end_trial(house: &House, worker_id: &WorkerId, failed: bool) -> Result<(), CommandError> {
     let rule = move |known: Option<&Worker>| Ok(known.and_then(|known| worker::judged(known, failed)));
     house.store.decide_worker(worker_id, Promise::Durable, None, Box::new(rule)).await??;
@@ -95,7 +101,7 @@ async fn end_trial(house: &House, worker_id: &WorkerId, failed: bool) -> Result<
     }
     info!(%worker_id, "the trial job of a quarantined worker succeeded; it gets jobs again");
     house.reputation.forget(worker_id);
-    // Its claims that wait came while it was to get nothing.
+    // The waiting claims of the worker came while the worker was to get no jobs.
     house.matchmaker.dismiss(worker_id.as_str());
     tell_of_worker(house, worker_id, "resumed");
     Ok(())

@@ -96,7 +96,8 @@ pub(crate) async fn run_due(house: &House) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The clock was set back: schedules wait for times that were reckoned from a later one.
+/// Corrects schedules after the clock was set back, because they wait for times that were
+/// calculated from a later time.
 pub(crate) async fn reckon_anew(house: &House) -> Result<(), CommandError> {
     let now = house.clock.now();
     for (name, note) in house.store.notes(NoteKind::Cron).await? {
@@ -168,7 +169,7 @@ async fn change(
     Ok(house.store.decide_note(NoteKind::Cron, name, Box::new(rule)).await??)
 }
 
-/// A schedule as it is shown; what it submits stays as it was written.
+/// Schedule as agq shows it. `action` and `job_template` stay as the client wrote them.
 #[derive(Debug, Serialize)]
 pub(crate) struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]

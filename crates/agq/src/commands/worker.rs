@@ -41,7 +41,8 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
     let (connection, now, text) =
         (caller.connection.clone(), house.clock.now(), documents::to_json(&registration));
-    // Another agq with other settings may be the one that looks who fell silent.
+    // The worker's record keeps this setting, because another agq with other settings may be the
+    // one that looks for silent workers.
     let silence_ms = Some(house.settings.silence_ms());
     let rule = move |known: Option<&Worker>| {
         let registered = worker::registered(known, &registration, &connection, now)?;

@@ -101,7 +101,8 @@ pub(crate) async fn cancel(house: &House, id: &str) -> Result<Workflow, CommandE
     get(house, id).await
 }
 
-/// Cancels what a step has submitted. A job that stands for it is not the workflow's own, and goes on.
+/// Cancels the action or the job that a step has submitted. A stand-in job goes on, because it does
+/// not belong to the workflow.
 async fn cancel_step(house: &House, step: &Step) -> Result<(), CommandError> {
     if step.is_stand_in {
         return Ok(());
@@ -120,12 +121,13 @@ async fn cancel_step(house: &House, step: &Step) -> Result<(), CommandError> {
     }
 }
 
-/// A job of a workflow has ended: the workflow moves on where that can make a difference.
+/// Records that a job of a workflow has ended, and advances the workflow if that end can make a
+/// difference.
 pub(crate) async fn step_ended(house: &House, id: &str) -> Result<(), CommandError> {
     if house.steps_left.ended(id) { advance(house, id).await } else { Ok(()) }
 }
 
-/// A workflow, with all that has ended by now.
+/// Advances a workflow past all steps that have ended by now, and returns the workflow.
 pub(crate) async fn look_at(house: &House, id: &str) -> Result<Workflow, CommandError> {
     let known = get(house, id).await?;
     if known.is_settled() {

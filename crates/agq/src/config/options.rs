@@ -23,7 +23,7 @@ pub(super) enum ReplyShape {
     Pair,
 }
 
-/// The texts of authentication errors, as it is said.
+/// Values of the option `--auth-errors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AuthTexts {

@@ -266,7 +266,8 @@ pub(super) fn finish(response: &mut Response<Body>, request_id: &HeaderValue) {
     headers.entry(header::CONTENT_TYPE).or_insert(HeaderValue::from_static(OJS_MEDIA_TYPE));
 }
 
-/// A page of a list. A page without entries has none after it: else who follows the cursors would never come to an end.
+/// Returns the `pagination` of a page. A page without entries has no next cursor, because a client
+/// that follows the cursors would otherwise never come to an end.
 pub(super) fn pagination(total: u64, offset: usize, shown: usize, has_more: bool) -> Value {
     let end = offset.saturating_add(shown);
     let has_more = has_more && shown > 0;

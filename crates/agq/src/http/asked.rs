@@ -71,19 +71,20 @@ pub(super) fn unauthorized() -> Refusal {
     Refusal { headers: vec![("www-authenticate", "Bearer".into())], ..refusal }
 }
 
-/// Marks a request of which only a certificate says who sends it.
+/// Marker of a request whose sender is known by a certificate alone.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CertificateAlone;
 
-/// Most bytes of a body from somebody who is not known yet: a login has some hundred.
+/// Maximum number of bytes in a body from an unauthenticated client. A login has some hundred
+/// bytes.
 const MAX_ANONYMOUS_BYTES: usize = 4096;
 
-/// How much of a body is taken, and how long it may take. Both are as for a command over RESP.
+/// Bounds on the size and the reading time of a body. Both bounds are those of a command over RESP.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// Zero for no bound.
+    /// Maximum number of bytes; zero means no bound.
     bytes: usize,
-    /// Zero for no bound.
+    /// Maximum reading time; zero means no bound.
     time: Duration,
     is_known: bool,
 }
@@ -114,7 +115,8 @@ impl Bounds {
     }
 }
 
-/// What of the body was not read cannot be told from the next request.
+/// Adds `Connection: close` to `refusal`, because agq cannot tell the unread rest of the body from
+/// the next request.
 fn closing(refusal: Refusal) -> Refusal {
     Refusal { headers: vec![("connection", "close".into())], ..refusal }
 }
@@ -137,7 +139,8 @@ impl FromRequest<Arc<Desk>> for Sent {
     }
 }
 
-/// A body within its bounds. One that is announced as too large is refused before any of it is read.
+/// Reads a body within `bounds`. Refuses a body that announces too large a size before any of it is
+/// read.
 async fn read_all(body: Body, bounds: Bounds) -> Result<Bytes, Refusal> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if exceeds(announced, bounds.bytes) {
@@ -163,8 +166,9 @@ async fn collect(body: Body, bounds: Bounds) -> Result<Bytes, Refusal> {
     Ok(bytes.freeze())
 }
 
-/// Two media types are JSON here; a body without any is taken for it, unless its type is what shows that no page of another
-/// site sent it: without a type, a browser asks nobody before it sends one.
+/// Checks the `Content-Type` against the two media types that mean JSON here. A missing type means
+/// JSON unless `is_required`. A request with a certificate alone requires a type, because a browser
+/// sends a request of another site's page without a preflight request if the type is missing.
 fn check_type(told: Option<&[u8]>, is_required: bool) -> Result<(), Refusal> {
     const KNOWN: &str = "application/openjobspec+json or application/json";
     let Some(told) = told else {
@@ -184,8 +188,8 @@ impl Sent {
     /// A document; its form is checked by its type.
     pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         let object = parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
-        // What is kept as it came is read by others: a number that is too large, half a character, a depth beyond reason, or a
-        // field that stands twice would stop or mislead them.
+        // Other programs read the document as the client wrote it. A number that is too large, half
+        // a character, excessive depth or a duplicate field would stop or mislead those programs.
         check_fields(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
         Ok(object)
     }
@@ -219,7 +223,7 @@ impl Sent {
     }
 }
 
-/// A number of entries, of which there is to be one at least.
+/// Refuses zero as a number of entries. `name` is the name of the parameter.
 pub(super) fn above_zero(name: &str, told: Option<usize>) -> Result<Option<usize>, Refusal> {
     if told == Some(0) {
         return Err(Refusal::invalid(format!("{name} is to be a whole number from 1 on")));
@@ -259,7 +263,7 @@ mod tests {
         read_all(body, bounds).await.map_err(|Refusal { status, message, .. }| (status.as_u16(), message))
     }
 
-    /// A body whose length nobody knows before it has come.
+    /// Returns a body whose length is unknown until the body has come.
     fn in_pieces(pieces: &[&'static str]) -> Body {
         let pieces: Vec<_> = pieces.iter().map(|piece| Ok::<_, std::io::Error>(*piece)).collect();
         Body::from_stream(stream::iter(pieces))

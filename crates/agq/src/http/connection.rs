@@ -26,13 +26,14 @@ use crate::server::{Accepted, Guest, Outlet, Unread};
 
 /// How long a request under way may take once agq stops.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long a client is still read after the last answer, so that this answer arrives: bytes that nobody has read make the
-/// system reset the connection, and a reset takes the answer away.
+/// Maximum time for which agq reads from a client after the last answer. Unread bytes would make
+/// the system reset the connection, and a reset would take the answer away.
 const PART_WITHIN: Duration = Duration::from_secs(5);
 /// Most bytes that are read ahead of a connection.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// The place of a connection among those of its address. A connection that becomes an event stream gives it back.
+/// Place of a connection among the connections of its address. A connection that becomes an event
+/// stream gives its place back.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Place(Arc<Mutex<Option<Guest>>>);
 
@@ -41,7 +42,7 @@ impl Place {
         Self(Arc::new(Mutex::new(guest)))
     }
 
-    /// Lets another connection have the place.
+    /// Gives the place back, so that another connection can have it.
     pub(super) fn give_back(&self) {
         drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -84,7 +85,7 @@ pub(super) async fn attend(
     place.give_back();
 }
 
-/// Answers requests until there are no more. What was read and written is closed then.
+/// Answers requests until there are no more, and then closes `reader` and `writer`.
 async fn serve(
     desk: &Desk,
     router: Router,
@@ -109,18 +110,18 @@ async fn serve(
     }
 }
 
-/// The error of the socket behind an error of HTTP.
+/// Returns the text of the socket error behind an HTTP error.
 fn cause(error: &hyper::Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Whether the client took nothing of what was sent to it.
+/// Returns whether the connection failed because the client took no data.
 fn is_behind(error: &hyper::Error) -> bool {
     error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(Unread::is_behind)
 }
 
 /// What comes, and the work of reading it: while a request is under way, nobody else would notice that no more will come.
-/// Once nobody reads the requests any more, what still comes is thrown away.
+/// After the server has dropped the returned stream, the work discards all further bytes.
 fn watched(
     mut from: Box<dyn AsyncRead + Send + Unpin>,
     closed: watch::Sender<bool>,

@@ -1,4 +1,5 @@
-//! The form of a request: whether it is one that HTTP allows and agq understands, and what it says of the page that sent it.
+//! Form of a request: whether HTTP allows the request and agq understands it, and whether a page of
+//! another site sent it.
 
 use axum::{
     body::Body,
@@ -7,8 +8,8 @@ use axum::{
 
 use super::{answer::Refusal, asked::shown};
 
-/// Whether the request is one that HTTP/1.1 allows, as far as others could read it in another way (RFC 9112 §3.2 and §6.1;
-/// RFC 9110 §10.1.1).
+/// Checks that HTTP/1.1 allows the request, as far as other programs could read the request in
+/// another way (RFC 9112 §3.2 and §6.1; RFC 9110 §10.1.1).
 pub(super) fn check_form(request: &Request<Body>) -> Result<(), Refusal> {
     let headers = request.headers();
     let hosts = headers.get_all(header::HOST).iter().count();
@@ -52,7 +53,8 @@ pub(super) fn may_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Whether a browser says that a page of another site sends this (Fetch Metadata; RFC 6454). What is no browser says nothing.
+/// Returns whether a browser says that a page of another site sends the request (Fetch Metadata;
+/// RFC 6454). Clients other than browsers do not send these headers.
 pub(super) fn is_of_another_site(headers: &HeaderMap) -> bool {
     let told = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
     let is_cross_site = told("sec-fetch-site").is_some_and(|site| !matches!(site, b"same-origin" | b"none"));

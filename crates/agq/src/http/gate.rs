@@ -35,7 +35,7 @@ pub(super) struct Peer {
     pub(super) certified: Option<Identity>,
     /// Whether nothing more will come from there.
     pub(super) has_closed: watch::Receiver<bool>,
-    /// Its place among the connections of its address.
+    /// Place of the connection among the connections of its address.
     pub(super) place: Place,
 }
 
@@ -112,22 +112,23 @@ struct Shown {
     certified: Option<Identity>,
     /// Whether nobody need be known for it.
     is_open: bool,
-    /// Whether it may change something, and a browser sends it for a page of another site.
+    /// Tells whether the request may change something and a browser sends it for a page of another
+    /// site.
     is_forged: bool,
 }
 
-/// By what it is known who asks.
+/// Credential that a request shows.
 #[derive(Debug, PartialEq, Eq)]
 enum Proof {
-    /// A key, which may be wrong.
+    /// Session key, which may be wrong.
     Key(Bytes),
-    /// A certificate alone: a browser shows it whatever page sends the request.
+    /// Certificate alone. A browser shows its certificate whichever page sends the request.
     Certificate(Identity),
-    /// Nothing, and nothing is needed.
+    /// No credential that counts, on a path that needs none.
     Needless,
-    /// A certificate that counts for nothing, for another site sends the request.
+    /// Certificate that does not count, because a page of another site sends the request.
     Forged,
-    /// Nothing.
+    /// No credential.
     Missing,
 }
 
@@ -142,7 +143,7 @@ impl Shown {
         }
     }
 
-    /// What counts: a key that is sent, whatever the certificate says.
+    /// Returns the credential that counts. A key takes precedence over a certificate.
     fn proof(self) -> Proof {
         match (self.key, self.certified) {
             (Some(key), _) => Proof::Key(key),
@@ -154,7 +155,7 @@ impl Shown {
     }
 }
 
-/// Somebody who is known.
+/// Authenticated sender of a request.
 struct Known {
     identity: Identity,
     by_certificate_alone: bool,
@@ -221,7 +222,8 @@ struct Record {
     from: String,
 }
 
-/// What workers ask and say all the time: the routes, for a name in a path may be any of these words.
+/// Routes that workers use all the time. The list has routes and no paths, because a name in a path
+/// may be any of these words.
 const OF_WORKERS: [&str; 11] = [
     "/ojs/v1/jobs/fetch",
     "/ojs/v1/jobs/{id}/ack",

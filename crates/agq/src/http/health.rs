@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{commands::prometheus, store::StoreError};
 
-/// How long a probe waits for the store.
+/// Maximum time for which a probe waits for the store.
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
 /// `GET /health`: it runs, and whether its store answers.
@@ -31,8 +31,9 @@ pub(super) async fn health(State(desk): State<Arc<Desk>>) -> Answer {
     })))
 }
 
-/// Whether the store can do its work, told in time also where it does not answer: an orchestrator
-/// that gets no answer takes the process for dead, and ends all of them while the database is away.
+/// Returns whether the store can do its work, within `LONGEST_LOOK` even if the store does not
+/// answer. An orchestrator takes a process that does not answer for dead, and would end all
+/// processes while the database is away.
 async fn store_state(desk: &Desk) -> Result<(), StoreError> {
     let state = desk.house.clock.within(LONGEST_LOOK, desk.house.store.is_well()).await;
     let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
@@ -44,7 +45,8 @@ pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Answer {
     match store_state(&desk).await {
         Ok(()) => Ok(ok(&json!({"status": "ready"}))),
         Err(error) => {
-            // Nobody need show a key here: what the store says may name hosts and users, and is for the log alone.
+            // A probe needs no key, so the text of the store is for the log alone, because that
+            // text may name hosts and users.
             tracing::debug!(%error, "the store does not answer");
             let body = json!({"status": "not_ready", "reason": "the store does not answer"});
             Ok(with_status(StatusCode::SERVICE_UNAVAILABLE, &body))

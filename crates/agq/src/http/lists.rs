@@ -28,9 +28,11 @@ const PAGE: usize = 50;
 const MAX_PAGE: usize = 200;
 /// How far into a list anyone may go: what is passed over is looked at.
 const MAX_OFFSET: usize = 10_000;
-/// Most jobs that are looked at for a page: the furthest page, and one that shows whether there are more.
+/// Maximum number of jobs that agq looks at for a page: those of the furthest page, and one that
+/// shows whether there are more.
 const MAX_LOOKED_AT: usize = MAX_OFFSET + MAX_PAGE + 1;
-/// Most bytes of the jobs of a page, but for the first: a job has a result of 8 MiB at most, and a page 200 jobs.
+/// Maximum number of bytes of the jobs of a page, because a page has up to 200 jobs, and a job a
+/// result of up to 8 MiB. The first job of a page may exceed this bound.
 const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Which part of a list, and which entries, are wanted.
@@ -68,7 +70,7 @@ impl Wanted {
         Ok((offset, limit))
     }
 
-    /// How many entries a page has.
+    /// Returns the maximum number of entries in a page.
     fn most(&self) -> Result<usize, Refusal> {
         let limit = above_zero("limit", number("limit", self.limit.as_ref())?)?;
         let per_page = above_zero("per_page", number("per_page", self.per_page.as_ref())?)?;
@@ -100,16 +102,18 @@ fn status_of(state: &str) -> Result<Status, Refusal> {
     }
 }
 
-/// How the pages of a list follow each other.
+/// Paging scheme of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Paging {
-    /// A page says where the next one begins, and so may be shorter than was asked for.
+    /// Paging by cursor: a page says where the next one begins, and so may be shorter than
+    /// requested.
     ByCursor,
-    /// A page begins where its number says. Its jobs come without their results.
+    /// Paging by number: the number of a page says where the page begins. The jobs come without
+    /// results.
     ByNumber,
 }
 
-/// A part of a list of jobs, each as it is sent.
+/// Part of a list of jobs, each in the form in which agq sends it.
 struct PageOfJobs {
     jobs: Vec<Box<RawValue>>,
     offset: usize,
@@ -118,7 +122,7 @@ struct PageOfJobs {
 }
 
 impl PageOfJobs {
-    /// The part of these jobs that is wanted.
+    /// Reads the jobs among `ids` that `wanted` selects.
     async fn of(desk: &Desk, ids: Vec<JobId>, wanted: &Wanted, paging: Paging) -> Result<Self, Refusal> {
         let (offset, limit) = wanted.part()?;
         let (mut page, mut passed) = (Self { jobs: Vec::new(), offset, bytes: 0, has_more: false }, 0);
@@ -147,7 +151,8 @@ impl PageOfJobs {
         Ok(page)
     }
 
-    /// Adds a job, unless there is no room for it.
+    /// Adds a job. If there is no room for the job, returns `false` with cursors, and refuses the
+    /// page with page numbers.
     fn add(&mut self, stored: &StoredJob, paging: Paging) -> Result<bool, Refusal> {
         let mut job = shown(stored)?;
         if paging == Paging::ByNumber {
@@ -168,25 +173,26 @@ impl PageOfJobs {
         Ok(true)
     }
 
-    /// `{jobs, pagination}`
+    /// Answers with `{jobs, pagination}`.
     fn by_cursor(&self, total: u64) -> Answer {
         let pagination = pagination(total, self.offset, self.jobs.len(), self.has_more);
         Ok(ok(&object([("jobs", raw(&self.jobs)), ("pagination", raw(&pagination))])?))
     }
 
-    /// `{items, pagination}`
+    /// Answers with `{items, pagination}`.
     fn by_number(&self, total: u64, wanted: &Wanted) -> Answer {
         Ok(ok(&object([("items", raw(&self.jobs)), ("pagination", raw(&numbered(total, wanted)?))])?))
     }
 }
 
-/// The jobs that may be wanted, the newest first.
+/// Returns the ids of the jobs that `wanted` may select, the newest first.
 async fn sought(desk: &Desk, wanted: &Wanted) -> Result<Vec<JobId>, Refusal> {
     let status = wanted.state.as_deref().map(status_of).transpose()?;
     let search =
         |status| desk.house.store.search(Search { status, limit: MAX_LOOKED_AT, ..Search::default() });
     let mut ids = match wanted.state.as_deref() {
-        // Among all that are pending they might be too old to be looked at.
+        // A search among all pending jobs might not reach these jobs, because they might be too
+        // old.
         Some("scheduled" | "retryable") => desk.house.store.peek_scheduled(MAX_LOOKED_AT).await?,
         Some("discarded") => {
             let mut ids = search(status).await?;
@@ -237,7 +243,7 @@ fn numbered(total: u64, wanted: &Wanted) -> Result<Value, Refusal> {
     Ok(json!({"total": total, "page": wanted.page_number(), "per_page": wanted.part()?.1}))
 }
 
-/// A page of the dead letters, and how many there are.
+/// Returns the number of dead letters, and a page of them.
 async fn page_of_dead(desk: &Desk, wanted: Wanted, paging: Paging) -> Result<(u64, PageOfJobs), Refusal> {
     let wanted = Wanted { state: None, queue: None, ..wanted };
     let (total, ids) = ojs::dead_letters(&desk.house, MAX_LOOKED_AT).await?;

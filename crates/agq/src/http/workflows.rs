@@ -21,7 +21,7 @@ use super::{
 };
 use crate::commands::{schedule, workflow};
 
-/// A schedule in an answer.
+/// Answer with one schedule.
 #[derive(Serialize)]
 struct OneCron {
     cron: schedule::Shown,
@@ -35,7 +35,7 @@ impl OneCron {
     }
 }
 
-/// All schedules in an answer.
+/// Answer with all schedules.
 #[derive(Serialize)]
 struct Crons {
     crons: Vec<schedule::Shown>,

@@ -73,7 +73,7 @@ struct Connection {
     is_settled: bool,
     /// Whether what is under way runs alone.
     is_alone: bool,
-    /// Whether the writes under way are of users' keys.
+    /// Tells whether the writes under way are of users' keys.
     is_on_keys: bool,
     /// Whether the last that is under way waits for something to come.
     is_waiting: bool,

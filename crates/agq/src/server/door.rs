@@ -20,7 +20,7 @@ use crate::{
     keyring::{Identity, Keyring},
 };
 
-/// For so many connections of an address it may have one event stream beside them.
+/// Divisor that turns the maximum of connections of an address into the maximum of event streams.
 const STREAMS: usize = 4;
 
 /// The door that every connection comes through.
@@ -31,7 +31,8 @@ pub(crate) struct Door {
     pub(super) guests: Arc<Guests>,
     /// The number of the last connection, over RESP and HTTP together.
     last_connection: AtomicU64,
-    /// Answers that go on until the client leaves: they are counted apart from connections.
+    /// Event streams, which go on until the client leaves. The door counts event streams apart from
+    /// connections.
     streams: Arc<Guests>,
 }
 
@@ -51,14 +52,15 @@ impl Door {
         self.auth_guard.wrong_key(ip, now)
     }
 
-    /// Numbers a connection. Numbers are unique over RESP and HTTP, because the hub and the directory know
-    /// connections by them.
+    /// Numbers a connection. Numbers are unique over RESP and HTTP, because the hub and the
+    /// directory know connections by their numbers.
     pub(super) fn next_connection(&self) -> u64 {
         self.last_connection.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A place for an answer that goes on until the client leaves. Its connection then needs none among the connections of
-    /// its address: open dashboards keep nobody else away.
+    /// Returns a place for an event stream, which goes on until the client leaves. The connection
+    /// of an event stream needs no place among the connections of its address, so that open
+    /// dashboards keep nobody else away.
     pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<Guest>, String> {
         let Some(ip) = ip else { return Ok(None) };
         let place = self.streams.admit(ip).map(Some);

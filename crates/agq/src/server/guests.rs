@@ -40,7 +40,7 @@ impl Guests {
         Some(Guest { guests: Arc::clone(self), ip })
     }
 
-    /// Most places of one address; 0 for no limit.
+    /// Returns the maximum number of places of one address; 0 means no limit.
     pub(super) fn max(&self) -> usize {
         self.max
     }

@@ -103,7 +103,8 @@ fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Logs a warning where the server's certificate is that of a CA, because many clients, agx and agw among them, refuse it.
+/// Logs a warning if the server's certificate is that of a CA, because many clients, agx and agw
+/// among them, refuse such a certificate.
 fn warn_of_ca(path: &Path, chain: &[CertificateDer<'static>]) {
     if chain.first().is_some_and(is_of_ca) {
         warn!(
@@ -114,7 +115,8 @@ fn warn_of_ca(path: &Path, chain: &[CertificateDer<'static>]) {
     }
 }
 
-/// Whether a certificate may sign others, and may therefore not stand for a server (RFC 5280 §4.2.1.9).
+/// Returns whether a certificate may sign others, and may therefore not stand for a server (RFC
+/// 5280 §4.2.1.9).
 fn is_of_ca(certificate: &CertificateDer<'_>) -> bool {
     let (Ok(entity), Ok(anchor)) =
         (EndEntityCert::try_from(certificate), anchor_from_trusted_cert(certificate))
@@ -185,7 +187,7 @@ mod tests {
         assert!(open(&missing, Some(&empty)).contains("empty.pem"), "the CA is looked at, too");
     }
 
-    /// Whether openssl was there to write the file that its arguments say.
+    /// Runs openssl with `args` in `dir`, and fails the test if openssl fails.
     fn openssl(dir: &std::path::Path, args: &[&str]) {
         let run = std::process::Command::new("openssl").args(args).current_dir(dir).output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));

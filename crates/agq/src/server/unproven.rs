@@ -1,11 +1,13 @@
-//! Claims of which it is not known whether their replies reached the client. They go back when the connection closes.
+//! Unproven claims: nobody knows whether their replies reached the client. Unproven claims go back
+//! when the connection closes.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use agenix_protocol::ids::JobId;
 
-/// Most claims that are remembered of a connection. A client that always waits for one more job proves none of them by a
-/// pause. An older claim that did not arrive goes back by `--start-timeout`.
+/// Maximum number of claims that are remembered of a connection, because a client that always waits
+/// for one more job proves none of its claims by a pause. `--start-timeout` takes back an older
+/// claim that did not arrive.
 const MOST: usize = 1024;
 
 /// A claim of which nobody knows whether it reached its claimant.
@@ -21,7 +23,7 @@ pub(super) struct Unproven {
 pub(super) struct UnprovenClaims(VecDeque<Unproven>);
 
 impl UnprovenClaims {
-    /// Remembers a claim; the oldest is forgotten where there are too many.
+    /// Remembers a claim, and forgets the oldest claim if there are more than [`MOST`].
     pub(super) fn push(&mut self, claim: Unproven) {
         if self.0.len() == MOST {
             self.0.pop_front();
@@ -29,7 +31,7 @@ impl UnprovenClaims {
         self.0.push_back(claim);
     }
 
-    /// Forgets all: their replies have arrived.
+    /// Forgets all claims, because their replies have arrived.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

@@ -102,7 +102,8 @@ impl World {
         self.check_quiet()
     }
 
-    /// A schedule of every minute waits for no more than a minute, however far ahead the clock has been.
+    /// Checks that a schedule of every minute waits for no more than a minute, however far ahead
+    /// the clock has been.
     fn check_schedules(&mut self) -> Verdict {
         for _round in 0..5 {
             self.pass(700)?;

@@ -289,7 +289,8 @@ impl World {
         Ok(())
     }
 
-    /// It submits nothing: what it waits for is looked at in the end.
+    /// Sets a schedule that submits nothing. The check at the end looks at the time for which the
+    /// schedule waits.
     fn set_a_schedule(&mut self) -> Verdict {
         let json =
             r#"{"name":"s","expression":"* * * * *","enabled":false,"job_template":{"type":"t","args":[]}}"#;

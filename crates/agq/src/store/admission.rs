@@ -64,13 +64,15 @@ pub(super) fn admit<E>(
     Ok(Ok(admitted))
 }
 
-/// The kind of which a job is to be the only one, where it had ended and is to run again.
+/// Returns the kind of which the job is to be the only one, if the job had ended and is to run
+/// again.
 pub(super) fn revived<'j>(before: &Job, next: &'j Job) -> Option<&'j str> {
     let is_revived = before.is_ended() && !next.is_ended();
     next.ojs.as_ref()?.unique.as_deref().filter(|_| is_revived)
 }
 
-/// Whether a job may run again beside `first`, which became the first of its kind last.
+/// Checks that the job may run again beside `first`, the latest job that became the first of its
+/// kind.
 pub(super) fn check_only(job_id: &JobId, first: Option<&Job>) -> Result<(), Rejection> {
     match first.filter(|first| first.job_id != *job_id && !first.is_ended()) {
         Some(first) => Err(Rejection::DuplicateJob(first.job_id.clone())),

@@ -46,7 +46,7 @@ type Stored<T> = Result<T, StoreError>;
 pub(crate) trait Keys {
     /// What a key holds.
     fn entry(&self, key: &[u8]) -> Stored<Option<Entry>>;
-    /// These keys are asked for next; a store that is far away reads them together.
+    /// Announces the keys that are read next, so that a remote store can read them together.
     fn read_ahead(&self, _keys: &[&[u8]]) -> Stored<()> {
         Ok(())
     }
@@ -66,7 +66,7 @@ pub(crate) trait Keys {
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Stored<()>;
     /// Takes the element at a place.
     fn take_item(&mut self, key: &[u8], place: i64) -> Stored<Option<Bytes>>;
-    /// Takes the elements at these places, in their order.
+    /// Takes the elements at `places`, in their order.
     fn take_items(&mut self, key: &[u8], places: Range<i64>) -> Stored<Vec<Bytes>> {
         places.filter_map(|place| self.take_item(key, place).transpose()).collect()
     }
@@ -75,7 +75,7 @@ pub(crate) trait Keys {
 
     /// The score of a member.
     fn score(&self, key: &[u8], member: &[u8]) -> Stored<Option<f64>>;
-    /// The scores of these members are asked for next; see [`Keys::read_ahead`].
+    /// Announces the members whose scores are read next; see [`Keys::read_ahead`].
     fn read_scores_ahead(&self, _key: &[u8], _members: &[&[u8]]) -> Stored<()> {
         Ok(())
     }

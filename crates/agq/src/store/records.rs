@@ -165,12 +165,13 @@ pub(crate) struct Keep {
     pub(crate) count: u64,
 }
 
-/// What is kept though nothing is left that it was for.
+/// Lanes and limits that are kept although nothing uses them any more.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Unused {
-    /// The numbers of lanes that have no jobs.
+    /// Numbers of lanes that have no jobs.
     pub(crate) lanes: Vec<i32>,
-    /// The keys of limits that hold no job back, with what tells whether one was written since.
+    /// Keys of limits that hold no job back, each with a version that shows whether somebody has
+    /// written the limit since.
     pub(crate) limits: Vec<(String, String)>,
 }
 
@@ -270,7 +271,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool>;
     /// How many jobs there are and were.
     fn totals(&self) -> Answer<Totals>;
-    /// Answers whether the store can do its work: soon, also where it cannot.
+    /// Answers whether the store can do its work, and answers soon even if the store cannot.
     fn is_well(&self) -> Answer<()> {
         let totals = self.totals();
         Box::pin(async move { totals.await.map(drop) })
@@ -294,18 +295,19 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>>;
     /// All notes of a kind with their ids, in the order of these.
     fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>>;
-    /// Whether there is any note of a kind.
+    /// Answers whether there is any note of `kind`.
     fn has_notes(&self, kind: NoteKind) -> Answer<bool>;
-    /// Forgets limits that nobody uses any more: no job that is kept stands under them; how many.
+    /// Forgets limits that nobody uses any more, because no kept job stands under them, and answers
+    /// the number of these limits.
     fn forget_limits(&self, _now: Timestamp) -> Answer<usize> {
         Box::pin(std::future::ready(Ok(0)))
     }
-    /// What is kept though nothing is left that it was for, where that is not found by
-    /// [`forget_limits`](Self::forget_limits).
+    /// Answers the unused lanes and limits that [`forget_limits`](Self::forget_limits) does not
+    /// find.
     fn unused(&self, _now: Timestamp) -> Answer<Unused> {
         Box::pin(std::future::ready(Ok(Unused::default())))
     }
-    /// Removes that, as far as it is not used again by then.
+    /// Removes those of the given lanes and limits that are still unused.
     fn forget_unused(&self, _unused: Unused) -> Answer<()> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -328,7 +330,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool>;
     /// Reads a worker.
     fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>>;
-    /// All workers, in the order of their ids: at no cost for the jobs that they hold.
+    /// Answers all workers in the order of their ids, without the cost of counting their jobs.
     fn worker_records(&self) -> Answer<Vec<Worker>>;
     /// All workers with the number of jobs that each holds, in the order of their ids.
     fn workers(&self) -> Answer<Vec<(Worker, u64)>>;
@@ -351,7 +353,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn failure(&self) -> BoxFuture<'static, String>;
     /// The name of this agq among those that share the store, where several may.
     fn node(&self) -> Option<&str>;
-    /// Whether writes of users' keys have an order of their own, which says nothing of that of other writes.
+    /// Returns whether writes of users' keys have an order of their own, which is independent of
+    /// the order of other writes.
     fn writes_keys_apart(&self) -> bool {
         false
     }

@@ -13,7 +13,7 @@ use crate::{
     store::{JobRule, Promise, StoredJob},
 };
 
-/// How many dead letters there are, and the newest of them, the newest first.
+/// Returns the number of dead letters, and at most `limit` of their ids, the newest first.
 pub(crate) async fn dead_letters(house: &House, limit: usize) -> Result<(u64, Vec<JobId>), CommandError> {
     let total = house.store.totals().await?.now[Status::Dead as usize];
     let search = Search { status: Some(Status::Dead), limit, ..Search::default() };

@@ -71,7 +71,8 @@ pub(crate) async fn fetch(
     }
 }
 
-/// The jobs that are there, at most `count`; the first that comes within `wait_ms` where there is none.
+/// Takes the jobs that are ready, at most `count`. If no job is ready, waits up to `wait_ms` for
+/// the first one.
 async fn take(
     house: &House,
     claimant: Claimant,

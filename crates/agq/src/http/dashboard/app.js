@@ -149,11 +149,12 @@ const command = async (words, signal) => reply(await ask('command', words, signa
 const commands = async (list, signal) => list.length === 0 ? [] : (await ask('command', list, signal)).replies;
 const parse = (text) => text === null || text === undefined ? null : JSON.parse(exact(text));
 
-// JavaScript rounds integers beyond 2^53: they become text, with a mark, so that an id is shown as it is.
+// JavaScript rounds integers beyond 2^53, so `exact` makes them strings with a mark, because an id
+// must stay as it is.
 const MARK = '\\u0000';
 const exact = (text) => text.replace(/"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g, (token) =>
   /^-?\d{16,}$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${MARK}${token}"` : token);
-// A value as JSON, for people: with these integers as integers again.
+// Returns a value as JSON for people, with marked strings as integers again.
 const pretty = (value) => JSON.stringify(value, null, 2).replace(/"\\u0000(-?\d{16,})"/g, '$1');
 const admin = () => state.user && state.user.role === 'admin';
 
@@ -746,7 +747,8 @@ function connected(live) {
   $('connection').textContent = live ? 'Live' : 'Not connected, trying again';
 }
 
-// The stream of events: one for all pages of a browser where it has shared workers, else one of this page's own while it is seen.
+// The event stream: one for all pages of a browser that has shared workers, else one for each page
+// while the page is visible.
 function sharedStream(hear) {
   const worker = new SharedWorker('/dashboard/stream.js', `agq ${state.user.version}`);
   worker.port.onmessage = ({ data }) => hear(data);
@@ -804,7 +806,7 @@ function heard({ kind, data }) {
 async function closed(events) {
   try {
     const user = await ask('session');
-    // Somebody may have logged in anew in another page.
+    // The user may have logged in again on another page.
     if (state.user) state.user = user;
   } catch (error) {
     if (error instanceof Ended && events === state.events) return leave('The session has ended. Log in again.');

@@ -28,9 +28,9 @@ const APART: Duration = Duration::from_millis(500);
 /// How often the numbers are told.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Whether somebody may listen, and their place among those who do.
+/// Permission to listen, and the listener's place among the event streams.
 pub(super) struct Leave {
-    /// Asked before each event: a session may end while its stream goes on.
+    /// Check before each event, because a session may end while its stream goes on.
     pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
     pub(super) _place: Option<Guest>,
 }
@@ -53,7 +53,8 @@ impl Drop for Listener {
     }
 }
 
-/// An answer that goes on until the browser goes, falls behind too far, or its session ends.
+/// Answers with an event stream that goes on until the browser leaves, the browser falls too far
+/// behind, or the session ends.
 pub(super) fn events(house: &Arc<House>, peer: Peer, leave: Leave) -> Response<Body> {
     let heard = house.hub.join(peer.number, Arc::new(Notify::new()));
     let (house, number) = (Arc::clone(house), peer.number);
@@ -70,19 +71,20 @@ pub(super) fn events(house: &Arc<House>, peer: Peer, leave: Leave) -> Response<B
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The connection has given its place back, so it takes no other request.
+    // The connection has given its place back, so it must take no other request.
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 impl Listener {
-    /// The next event; none when nobody listens any more, or nobody may.
+    /// Returns the next event, or `None` if the browser no longer listens or no longer may listen.
     async fn next(&mut self) -> Option<String> {
         let told = self.happens().await?;
         (self.leave.is_admitted)().then_some(told)
     }
 
-    /// What happens next; none when nobody listens any more.
+    /// Returns the next event without a check of the permission, or `None` if the browser no longer
+    /// listens.
     async fn happens(&mut self) -> Option<String> {
         let clock = self.house.clock.clone();
         let since = self.told_at.map_or(EVERY, |at| Duration::from_millis(clock.now().ms_since(at)));

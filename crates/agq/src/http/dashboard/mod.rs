@@ -1,4 +1,5 @@
-//! The dashboard: four files that the browser gets, a session for whoever has a key, and the commands of the other door. It knows no
+//! The dashboard: four files for the browser, a session for each user who has a key, and the
+//! commands that RESP clients have. The dashboard knows no
 //! rule and shows nothing that a command does not say.
 
 mod live;
@@ -163,7 +164,8 @@ fn meant(desk: &Desk, headers: &HeaderMap) -> Result<Identity, Refusal> {
     Err(forbidden("the header X-CSRF-Token is not that of this session"))
 }
 
-/// Somebody who has logged in, and means it. It is found out before the body is read.
+/// Extractor of a user who has logged in and whose request has the CSRF token of the session. The
+/// check comes before the body is read.
 pub(super) struct Meant(Identity);
 
 impl FromRequestParts<Arc<Desk>> for Meant {

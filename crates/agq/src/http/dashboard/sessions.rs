@@ -11,9 +11,9 @@ use axum::http::{HeaderMap, HeaderValue, header};
 
 use crate::key::{KeyHash, RandomKey};
 
-/// What the names of all cookies begin with.
+/// Prefix of the names of all session cookies.
 const COOKIE: &str = "agq_session_";
-/// How many characters of its own the name of a cookie has.
+/// Number of characters in a cookie's name that differ between agqs.
 const OWN: usize = 8;
 /// How long a session lasts, in milliseconds: half a day.
 const LASTS_MS: u64 = 12 * 3_600_000;
@@ -35,13 +35,15 @@ pub(in crate::http) struct Session {
 /// All sessions, by the hashes of their cookies.
 #[derive(Debug)]
 pub(in crate::http) struct Sessions {
-    /// The name of the cookie. Browsers keep cookies by host and not by port, so that each agq of a host needs a name of its own.
+    /// Name of the cookie. Each agq of a host needs a name of its own, because browsers keep
+    /// cookies by host and not by port.
     name: String,
     known: Mutex<HashMap<[u8; 32], Session>>,
 }
 
 impl Sessions {
-    /// No sessions yet. The last characters of `own` tell this agq from others.
+    /// Creates an empty set of sessions. The last characters of `own` distinguish this agq from
+    /// others.
     pub(in crate::http) fn new(own: &str) -> Self {
         let own = &own[own.len().saturating_sub(OWN)..];
         Self { name: format!("{COOKIE}{own}"), known: Mutex::default() }

@@ -1,4 +1,5 @@
-// One stream of events for all pages of a browser: over HTTP/1.1 a browser has six connections to an address, and a stream keeps one.
+// One event stream for all pages of a browser, because over HTTP/1.1 a browser has six connections
+// to an address, and each stream keeps one of them.
 'use strict';
 
 const pages = new Set();

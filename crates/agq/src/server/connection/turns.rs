@@ -95,8 +95,9 @@ impl Connection {
         }
     }
 
-    /// Whether a write may start behind those that are under way. A store that writes users' keys apart has two orders: whoever
-    /// sends a write of one kind behind one of the other expects to find the first where the second is done.
+    /// Returns whether a write may start behind the writes under way. A store that writes users'
+    /// keys apart has two orders, and a client that sends a write of one kind behind a write of the
+    /// other kind expects the first write to be done once the second is.
     fn keeps_order(&self, passed: &Passed) -> bool {
         self.is_settled
             || self.is_on_keys == is_on_keys(&passed.request)

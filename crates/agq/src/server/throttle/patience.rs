@@ -46,7 +46,8 @@ impl Patience {
         self.waits_for_login = None;
     }
 
-    /// Postpones the end of the time to log in, because agq itself delays the answer to a wrong key by `delay`.
+    /// Postpones the end of the time to log in, because agq itself delays the answer to a wrong key
+    /// by `delay`.
     pub(crate) fn answer_delayed(&mut self, delay: Duration) {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         self.waits_for_login = self.waits_for_login.map(|since| Timestamp(since.0.saturating_add(delay)));

@@ -130,7 +130,8 @@ macro_rules! contract {
     };
 }
 
-/// redb finds by heart which limits nobody uses; PostgreSQL looks for them otherwise.
+/// The script runs on redb alone, because `forget_limits` of redb finds unused limits in memory,
+/// and PostgreSQL looks for unused limits by another method.
 #[test]
 fn limits_that_nobody_uses_are_forgotten() {
     run("unused_limits", redb);

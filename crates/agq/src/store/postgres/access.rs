@@ -1,5 +1,5 @@
-//! How connections to the database are opened: what each session is told before it is used, and
-//! which servers and poolers are refused.
+//! Opens connections to the database, sets up each session before its first use, and refuses unfit
+//! servers and poolers.
 
 use std::{fmt::Write, sync::Arc, time::Duration};
 
@@ -11,28 +11,29 @@ use sqlx::{
 
 use super::{CONNECT_TIMEOUT, session::within};
 
-/// How long a transaction may wait for its next statement: between two of ours lies nothing but our own work, of which a large
-/// submission has some.
+/// Maximum time for which a transaction may wait for its next statement. Between two statements of
+/// agq lies nothing but agq's own work, of which a large submission has some.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Whether the server takes writes.
+/// Query that returns whether the server takes writes.
 pub(super) const TAKES_WRITES: &str =
     "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
-/// A setting that nobody else uses, by which a pooler is found out.
+/// Name of a setting that nobody else uses, which reveals a pooler.
 const PROBE: &str = "agq.probe";
 
-/// The way to a database.
+/// Access to a database.
 #[derive(Clone)]
 pub(super) struct Access {
     options: PgConnectOptions,
-    /// Sets what our statements rely on, whatever the role or the database has by default. It is a
-    /// script and no option of the start, because poolers drop or refuse those.
+    /// Script that sets what the statements rely on, whatever the defaults of the role or the
+    /// database are. The settings are a script and no startup options, because poolers drop or
+    /// refuse startup options.
     settings: Arc<str>,
 }
 
 impl Access {
-    /// `timeout` is how long a statement may take; `None` for no bound.
+    /// Creates an access. `timeout` is the maximum time of a statement; `None` means no bound.
     pub(super) fn new(options: PgConnectOptions, timeout: Option<Duration>) -> Self {
-        // A pooler does not know the parameter of the start that this would be.
+        // A pooler does not know this setting as a startup parameter.
         let options = options.extra_float_digits(None);
         let pause = timeout.map_or(Duration::ZERO, |timeout| timeout.min(LONGEST_PAUSE));
         let timeout = timeout.unwrap_or_default();
@@ -40,7 +41,7 @@ impl Access {
         for (name, value) in [
             ("statement_timeout", timeout.as_millis().to_string().as_str()),
             ("idle_in_transaction_session_timeout", &pause.as_millis().to_string()),
-            // Connections that listen are idle for as long as nothing happens.
+            // A connection that listens is idle for as long as nothing happens.
             ("idle_session_timeout", "0"),
             ("search_path", "pg_catalog"),
             ("default_transaction_isolation", "read committed"),
@@ -49,8 +50,8 @@ impl Access {
         ] {
             set(&mut settings, name, value);
         }
-        // A promise that was given is on disk, also for a role that does not wait for it by
-        // default. Stronger settings than that are kept.
+        // A promise that agq gave is on disk, even for a role that by default does not wait for the
+        // disk. The session keeps a stronger setting.
         settings.push_str(
             "SELECT set_config('synchronous_commit', 'on', false) \
              WHERE current_setting('synchronous_commit') = 'off'; ",
@@ -63,7 +64,8 @@ impl Access {
         self.connect_with(&[]).await
     }
 
-    /// The same with further settings of the session.
+    /// Opens a connection to a server that takes writes, with the further settings `more` of the
+    /// session.
     pub(super) async fn connect_with(&self, more: &[(&str, &str)]) -> Result<PgConnection, Error> {
         within(CONNECT_TIMEOUT, async {
             let mut connection = PgConnection::connect_with(&self.options).await?;
@@ -73,7 +75,7 @@ impl Access {
         .await
     }
 
-    /// Opens a connection to whatever server this is: one that follows another can be read, too.
+    /// Opens a connection to any server, because a standby can be read, too.
     pub(super) async fn connect_to_read(&self) -> Result<PgConnection, Error> {
         within(CONNECT_TIMEOUT, async {
             let mut connection = PgConnection::connect_with(&self.options).await?;
@@ -83,8 +85,8 @@ impl Access {
         .await
     }
 
-    /// A pool of connections, each of which is looked at before it is handed out. They are opened
-    /// when they are needed.
+    /// Creates a pool, which checks each connection before it hands that connection out. The pool
+    /// opens connections when they are needed.
     pub(super) fn pool(&self, most: u32) -> PgPool {
         let access = self.clone();
         PgPoolOptions::new()
@@ -94,7 +96,7 @@ impl Access {
                 let access = access.clone();
                 Box::pin(async move { access.prepare(connection, &[]).await })
             })
-            // After a failover an old primary may still be there, and answer from what it had.
+            // After a failover an old primary may still be there, and answer from its old data.
             .test_before_acquire(false)
             .before_acquire(|connection, _| {
                 Box::pin(async move { query_scalar(TAKES_WRITES).fetch_one(connection).await })
@@ -125,9 +127,10 @@ impl Access {
         raw_sql(AssertSqlSafe(script)).execute(connection).await.map(drop)
     }
 
-    /// Whether a pooler hands out its connections by transaction: then a session is no session. A
-    /// second connection sees what the first one set, or the first does not see it any more while
-    /// the second holds a transaction.
+    /// Returns whether a pooler hands out its connections by transaction, because settings of a
+    /// session are then unreliable. Behind such a pooler, the second connection sees the setting of
+    /// the first one, or the first one no longer sees its own setting while the second one holds a
+    /// transaction.
     pub(super) async fn is_pooled_by_transaction(&self) -> Result<bool, Error> {
         within(CONNECT_TIMEOUT * 2, async {
             let mut first = PgConnection::connect_with(&self.options).await?;
@@ -149,7 +152,7 @@ impl Access {
     }
 }
 
-/// Names and values are ours: nothing in them is to be escaped.
+/// Appends a setting to `script`. Names and values need no escapes, because agq chose them.
 fn set(script: &mut String, name: &str, value: &str) {
     let _always_written = write!(script, "SET {name} TO '{value}'; ");
 }
@@ -159,7 +162,8 @@ async fn set_probe(connection: &mut PgConnection, value: &str) -> Result<(), Err
     raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }
 
-/// Not by a prepared statement: those fail behind such a pooler.
+/// Reads the setting `PROBE` without a prepared statement, because prepared statements fail behind
+/// such a pooler.
 async fn probe(connection: &mut PgConnection) -> Result<String, Error> {
     let sql = format!("SELECT coalesce(current_setting('{PROBE}', true), '')");
     raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await?.try_get(0)

@@ -88,7 +88,8 @@ impl Batch<'_> {
         let now = new.action.created_at;
         let mut checks = Checks::default();
         checks.add(&new.jobs);
-        // Nobody else adds such jobs until this is committed: their names are locked.
+        // Nobody else adds such jobs until this transaction is committed, because their names are
+        // locked.
         let firsts = self.firsts(&checks.kinds)?;
         let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
         let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;

@@ -42,9 +42,10 @@ pub(super) struct Batch<'b> {
     results: BTreeMap<JobId, String>,
     deltas: Deltas,
     pub(super) limits: Limits,
-    /// Whether ready jobs were locked that nobody here got, so that other nodes passed over them.
+    /// Tells whether the batch locked ready jobs that nobody here got, so that other nodes passed
+    /// over them.
     pub(super) has_left: bool,
-    /// How many rows were written into tables that keep them.
+    /// Number of new and ended jobs whose rows the batch wrote, for the growth of the tables.
     pub(super) grown_by: usize,
 }
 
@@ -115,7 +116,7 @@ impl<'b> Batch<'b> {
         }
     }
 
-    /// A job as it was noted in this batch.
+    /// Returns the latest state of a job that this batch has noted.
     pub(super) fn changed_job(&self, job_id: &JobId) -> Option<&Job> {
         self.moves.get(job_id).map(|known| &known.after)
     }
@@ -204,7 +205,8 @@ impl<'b> Batch<'b> {
         row.as_ref().map_or(Ok(Totals::default()), super::reads::totals_of)
     }
 
-    /// Those of some actions that are there. Nobody else writes them until this is committed.
+    /// Locks and returns those of `ids` that exist. Nobody else writes these actions until this
+    /// transaction is committed.
     pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>, Error> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = ANY ($1) ORDER BY action_id FOR UPDATE";
         let rows = self.session.rows(query(sql).bind(ids.iter().copied().collect::<Vec<_>>()))?;

@@ -39,7 +39,7 @@ pub(super) struct Decision {
 struct Candidate {
     job: Job,
     has_plan: bool,
-    /// Its input and its plan, where they were read with it.
+    /// Input and plan of the job, if they were read with the job.
     texts: Option<(String, String)>,
 }
 
@@ -54,13 +54,15 @@ pub(super) const CANDIDATES: &str = "SELECT c.lane, c.record, \
      CROSS JOIN LATERAL (SELECT j.lane, j.rank, j.turn, j.job_id, j.plan_id, j.record FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND j.is_ready ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \
      ORDER BY c.lane, c.rank, c.turn";
-/// The inputs of jobs and the plans, each once, of claims.
+/// Query for the inputs of claimed jobs, and for their plans, each plan once.
 const TEXTS: &str = "SELECT job_id, json, true FROM agq.inputs WHERE job_id = ANY ($1) \
      UNION ALL SELECT plan_id, json, false FROM agq.plans WHERE plan_id = ANY ($2)";
-/// Up to so many candidates are read with their inputs and plans, which saves a round. Of more,
-/// which may be large, only what is given to somebody is read.
+/// Maximum number of candidates that are read with their inputs and plans, which saves a round
+/// trip. Of more candidates, agq reads only the inputs and plans of claimed jobs, because these
+/// texts may be large.
 const MOST_WITH_TEXTS: usize = 4;
-/// Up to so many lanes are looked into without asking first which of them have ready jobs.
+/// Maximum number of lanes that a claim looks into without asking first which of them have ready
+/// jobs.
 const FEW_LANES: usize = 16;
 
 type Lanes = BTreeMap<i32, VecDeque<Candidate>>;
@@ -104,7 +106,7 @@ impl Batch<'_> {
         Ok(Ok(Some(Change { before, after: *next })))
     }
 
-    /// A job as it is, where `changed` has what became of some.
+    /// Returns the present state of a job. `changed` has the present states of some jobs.
     fn job_now(&self, job_id: &JobId, changed: &BTreeMap<JobId, Job>) -> Result<Option<Job>, Error> {
         match changed.get(job_id).or_else(|| self.changed_job(job_id)) {
             Some(job) => Ok(Some(job.clone())),
@@ -162,7 +164,7 @@ impl Batch<'_> {
         Ok(claims)
     }
 
-    /// The lanes to look for jobs in.
+    /// Returns the lanes in which a claim looks for jobs.
     fn wanted(&mut self, all: &[Wanting<'_>], takers: &BTreeSet<&str>) -> Result<BTreeSet<i32>, Error> {
         let claimants = || {
             let all = all.iter().map(|wanting| wanting.claimant);
@@ -171,8 +173,8 @@ impl Batch<'_> {
         let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
         let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.known.of_queue(queue)).collect();
         if lanes.len() > FEW_LANES || lanes.iter().any(|lane| self.known.limit_of(*lane).is_some()) {
-            // Most of them may have had jobs once and have none now. And of a limit under which no
-            // job waits nobody need be kept.
+            // Most of these lanes may have had jobs once and have none now. A claim also need not
+            // lock a limit under which no job waits.
             lanes = self.known.ready(self.session)?;
         }
         let is_wanted = |lane: &i32| {
@@ -184,7 +186,7 @@ impl Batch<'_> {
         Ok(lanes)
     }
 
-    /// Takes the limits of lanes; the lanes whose jobs may begin.
+    /// Locks the limits of `lanes`, and returns the lanes whose jobs may begin.
     fn open_lanes(&mut self, lanes: BTreeSet<i32>, now: Timestamp) -> Result<Vec<i32>, Error> {
         self.limits.settle(self.session)?;
         let limits = lanes.iter().filter_map(|lane| self.known.limit_of(*lane)).map(str::to_owned);
@@ -194,7 +196,7 @@ impl Batch<'_> {
         Ok(lanes.into_iter().filter(may_begin).collect())
     }
 
-    /// Reads the inputs and plans of claims that are without them.
+    /// Reads the inputs and plans of the claims that do not have them yet.
     fn add_texts(&self, claims: &mut [Option<Claim>]) -> Result<(), Error> {
         let mut claims: Vec<&mut Claim> =
             claims.iter_mut().flatten().filter(|claim| claim.plan.is_empty()).collect();
@@ -220,8 +222,9 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Other nodes pass over what is locked here. Where something of it is left, they are told that
-    /// they may look again; not where nothing was taken, or two nodes would tell each other for ever.
+    /// Notes in `has_left` whether locked jobs are left, because other nodes pass over locked jobs
+    /// and have to look again. Notes nothing if nobody claimed a job, because two nodes would
+    /// otherwise notify each other for ever.
     fn note_left(&mut self, claims: &[Option<Claim>], lanes: &Lanes, now: Timestamp) {
         let may_begin =
             |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
@@ -247,7 +250,7 @@ impl Batch<'_> {
             return Ok(Lanes::new());
         }
         let has_texts = lanes.len() * of_each <= MOST_WITH_TEXTS;
-        // Those that cannot be read do not stand in the way of what comes behind them.
+        // Unreadable jobs must not keep a claim from the jobs behind them.
         let mut most_unreadable = 0;
         loop {
             let limit = numbers::limit(of_each + most_unreadable);

@@ -18,19 +18,20 @@ pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
     rmp_serde::to_vec(record).map_err(|error| Error::Encode(Box::new(error)))
 }
 
-/// Reads a record. A node of a later version may have appended fields to it, which are ignored.
+/// Reads a record. Ignores fields that a node of a later version may have appended to the record.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
     T::deserialize(Prefix(&mut from)).map_err(|error| Error::Decode(Box::new(error)))
 }
 
-/// The records in the first column of rows. One that cannot be read keeps nobody from the others: it
-/// is passed over, and the log says so.
+/// Decodes the records in the first column of `rows`. Passes over an unreadable record and logs an
+/// error, so that one bad record keeps nobody from the others.
 pub(super) fn readable<T: DeserializeOwned>(rows: &[PgRow]) -> Vec<T> {
     rows.iter().filter_map(|row| or_pass_over(row.try_get(0).and_then(decode))).collect()
 }
 
-/// A record, where it can be read.
+/// Returns the record. If the record is unreadable, returns `None` and logs the error, at most once
+/// in ten seconds.
 pub(super) fn or_pass_over<T>(read: Result<T, Error>) -> Option<T> {
     match read {
         Ok(record) => Some(record),
@@ -49,11 +50,11 @@ pub(super) fn or_pass_over<T>(read: Result<T, Error>) -> Option<T> {
 
 static LAST_COMPLAINT: Complaint = Complaint(Mutex::new(None));
 
-/// When something was last complained of that is met again and again.
+/// Rate limit of a log message about an error that recurs.
 struct Complaint(Mutex<Option<Instant>>);
 
 impl Complaint {
-    /// Whether it is to be said again; then it counts as said.
+    /// Returns whether the message is due again, and if so records it as logged.
     fn is_due(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|at| at.elapsed() > Duration::from_secs(10));
@@ -64,7 +65,7 @@ impl Complaint {
     }
 }
 
-/// The name of a type without its path.
+/// Returns the name of a type without its path.
 fn kind_of<T>() -> &'static str {
     std::any::type_name::<T>().rsplit("::").next().unwrap_or("record")
 }
@@ -147,7 +148,7 @@ mod tests {
         for bytes in [&b""[..], b"\x90", b"\x92\xa1a", b"\xc3"] {
             assert!(decode::<Old>(bytes).is_err(), "{bytes:?}");
         }
-        // A field of another kind than it was.
+        // This field has another type than before.
         assert!(decode::<Old>(&encode(&("a", "b")).unwrap()).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Why a transaction failed, and whether it is worth to do the same again.
+//! Reasons why a transaction failed, and whether a retry is worthwhile.
 
 use sqlx::Error;
 
@@ -14,7 +14,7 @@ pub(super) enum Stage {
     During,
     /// While it was committed: it may have been done.
     Commit,
-    /// In the middle of anything.
+    /// At any point, by a panic.
     Panic,
 }
 
@@ -53,7 +53,7 @@ impl Failure {
     }
 }
 
-/// Whether something does not fit into an index: with jobs there is nothing of that length.
+/// Returns whether a value does not fit into an index. No value of a job is that long.
 fn is_too_long(error: &Error) -> bool {
     let Error::Database(error) = error else { return false };
     error.code().is_some_and(|code| code == "54000") && error.message().contains("index row size")
@@ -65,8 +65,8 @@ impl From<Error> for Failure {
     }
 }
 
-/// Whether the same may succeed when it is done again: a deadlock, a row that was written meanwhile,
-/// or something that was there a moment ago and is not any more.
+/// Returns whether a retry may succeed: after a deadlock, after somebody wrote a row meanwhile, or
+/// after a row that was there a moment ago is gone.
 pub(super) fn is_in_the_way(error: &Error) -> bool {
     match error {
         Error::Database(error) => error.code().is_some_and(|code| code == "40P01" || code == "40001"),
@@ -75,7 +75,7 @@ pub(super) fn is_in_the_way(error: &Error) -> bool {
     }
 }
 
-/// Whether another session has locked what was wanted.
+/// Returns whether another session holds a lock that the transaction wanted.
 pub(super) fn is_locked(error: &Error) -> bool {
     matches!(error, Error::Database(error) if error.code().is_some_and(|code| code == "55P03"))
 }

@@ -1,4 +1,4 @@
-//! What an error of the database means for the connection that it came from, and for people.
+//! Meaning of database errors for the connection on which they occurred, and for people.
 
 use sqlx::Error;
 
@@ -10,8 +10,8 @@ use crate::store::StoreError;
 /// connections.
 const OF_THE_CONNECTION: [&str; 8] = ["08", "57P0", "25006", "25P03", "25P04", "28", "3D000", "53300"];
 
-/// Whether the connection is gone, was never there, or leads to a server that cannot do the work.
-/// Such a connection is closed and never used again.
+/// Returns whether the connection is gone, was never there, or leads to a server that cannot do the
+/// work. Such a connection is closed and never used again.
 pub(super) fn is_away(error: &Error) -> bool {
     match error {
         Error::Io(_)
@@ -28,18 +28,19 @@ pub(super) fn is_away(error: &Error) -> bool {
 }
 
 fn is_of_the_connection(code: &str, message: &str) -> bool {
-    // A standby refuses unlogged tables by a code that other refusals have, too.
+    // A standby refuses unlogged tables with a code that other refusals have, too.
     OF_THE_CONNECTION.iter().any(|prefix| code.starts_with(prefix))
         || code == "0A000" && message.contains("recovery")
 }
 
-/// Whether the server refused because it takes no writes: another one may take them.
+/// Returns whether the server refused because it takes no writes, so that another server may take
+/// them.
 pub(super) fn is_read_only(error: &Error) -> bool {
     let Error::Database(database) = error else { return false };
     database.code().is_some_and(|code| code == "25006" || code == "0A000") && is_away(error)
 }
 
-/// An error for people.
+/// Explains an error to people.
 pub(super) fn explained(error: &Error) -> StoreError {
     if is_away(error) {
         let text = format!("the database cannot be reached ({}); try again in a moment", said(error));
@@ -48,7 +49,8 @@ pub(super) fn explained(error: &Error) -> StoreError {
     StoreError(said(error))
 }
 
-/// The text of an error, without the place in the source of PostgreSQL that raised it.
+/// Returns the text of an error, without the place in the source of PostgreSQL that raised the
+/// error.
 pub(super) fn said(error: &Error) -> String {
     match error {
         Error::Database(error) => error.message().to_owned(),

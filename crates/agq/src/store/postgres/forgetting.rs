@@ -1,4 +1,4 @@
-//! Forgets lanes and limits that nothing is left of.
+//! Forgets lanes and limits that nothing uses any more.
 
 use std::collections::HashSet;
 
@@ -10,28 +10,29 @@ use tracing::debug;
 use super::{batch::Batch, codec::or_pass_over, known::lane_of};
 use crate::store::{NoteKind, Unused};
 
-/// Most lanes and most limits that are forgotten at a time.
+/// Maximum number of lanes, and of limits, that are forgotten at a time.
 const MOST: usize = 1_000;
-/// Lanes without a job, whether it has ended or not.
+/// Query for lanes without any job, ended jobs included.
 const EMPTY_LANES: &str = "SELECT lane FROM agq.lanes AS l WHERE l.is_counted AND NOT EXISTS (\
          SELECT FROM agq.lane_counts AS c, unnest(c.counts) WITH ORDINALITY AS s (n, i) WHERE c.lane = l.lane \
          GROUP BY i HAVING sum(n) <> 0) \
      ORDER BY lane LIMIT $1";
-/// Those of some lanes that nobody is adding jobs to.
+/// Query that locks those of some lanes to which nobody is adding jobs.
 const LOCK_LANES: &str =
     "SELECT lane FROM agq.lanes WHERE lane = ANY ($1) ORDER BY lane FOR UPDATE SKIP LOCKED";
 const REMOVE_LANES: &str = "WITH gone AS (DELETE FROM agq.lanes AS l WHERE lane = ANY ($1) AND NOT EXISTS (\
          SELECT FROM agq.lane_counts AS c, unnest(c.counts) WITH ORDINALITY AS s (n, i) WHERE c.lane = l.lane \
          GROUP BY i HAVING sum(n) <> 0) RETURNING lane) \
      DELETE FROM agq.lane_counts WHERE lane IN (SELECT lane FROM gone)";
-/// Limits that nobody has written since they were looked at.
+/// Statement that removes those of some limits that nobody has written since the look at them.
 const REMOVE_LIMITS: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (\
          SELECT n.id FROM agq.notes AS n JOIN unnest($2::text[], $3::text[]) AS u (id, version) \
          ON n.id = u.id AND n.xmin::text = u.version WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
 
-/// Lanes without jobs, and limits under which no job stands and that hold nothing back.
+/// Returns lanes without jobs, and limits that have no job and hold nothing back.
 pub(super) async fn unused(pool: &PgPool, now: Timestamp) -> Result<Unused, Error> {
-    // In this order: who adds jobs to a lane writes its limit, too, and changes its version.
+    // The limits are read before the lanes, because a transaction that adds jobs to a lane also
+    // writes the lane's limit, and so changes the version of that limit.
     let mut limits = idle_limits(pool, now).await?;
     let lanes = query("SELECT lane, queue, needs FROM agq.lanes").fetch_all(pool).await?;
     let taken: HashSet<String> = lanes
@@ -45,7 +46,7 @@ pub(super) async fn unused(pool: &PgPool, now: Timestamp) -> Result<Unused, Erro
     Ok(Unused { lanes, limits })
 }
 
-/// Limits that hold nothing back, with their versions.
+/// Returns limits that hold nothing back, with their versions.
 async fn idle_limits(pool: &PgPool, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json, xmin::text FROM agq.notes WHERE kind = $1 ORDER BY id";
     let mut idle = Vec::new();
@@ -59,10 +60,11 @@ async fn idle_limits(pool: &PgPool, now: Timestamp) -> Result<Vec<(String, Strin
 }
 
 impl Batch<'_> {
-    /// Forgets what is still unused.
+    /// Forgets the lanes and limits of `unused` that are still unused.
     pub(super) fn forget(&mut self, unused: &Unused) -> Result<(), Error> {
         if !unused.lanes.is_empty() {
-            // Jobs may have come since. Their counts are seen when nobody can add any more.
+            // Jobs may have come since the look. The lanes are locked first, because their counts
+            // show those jobs once nobody can add any more.
             let locked = self.session.rows(query(LOCK_LANES).bind(&unused.lanes))?;
             let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i32>, Error>>()?;
             self.session.run(query(REMOVE_LANES).bind(locked))?;

@@ -1,16 +1,17 @@
-//! How much a node has written, and what follows from that: plans that were made for small tables
-//! are not right for large ones.
+//! Growth of the tables by the writes of a node. The database has to analyse its tables again,
+//! because query plans for small tables are not right for large ones.
 
 use sqlx::{PgPool, raw_sql};
 use tokio::runtime::Handle;
 use tracing::debug;
 
-/// After so many rows, and each time there are twice as many, the database looks at its tables. Its
-/// autovacuum does the same, but a minute or more later.
+/// Number of written rows after which the database analyses its tables for the first time. The next
+/// analysis is due after twice as many rows as at the latest one, plus `FIRST`. The autovacuum of
+/// the database does the same, but a minute or more later.
 const FIRST: usize = 5_000;
 const ANALYZE: &str = "ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results";
 
-/// How many rows a node has written since it began.
+/// Number of rows that a node has written since its start.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     written: usize,
@@ -18,8 +19,8 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// Notes rows that were written. Every session plans its statements anew after the database has
-    /// looked at the tables.
+    /// Counts `rows` written rows, and starts `ANALYZE` if it is due. Every session plans its
+    /// statements anew after `ANALYZE`.
     pub(super) fn note(&mut self, rows: usize, runtime: &Handle, pool: &PgPool) {
         if self.is_due(rows) {
             let pool = pool.clone();
@@ -50,7 +51,7 @@ mod tests {
         let mut growth = Growth::default();
         let due = (1..=100_000).filter(|_row| growth.is_due(1)).collect::<Vec<_>>();
         assert_eq!(due, [5_000, 15_000, 35_000, 75_000]);
-        // A large submission makes one look, not many.
+        // A large submission causes one `ANALYZE`, not many.
         assert!(growth.is_due(800_000));
         assert!(!growth.is_due(800_000));
     }

@@ -22,7 +22,7 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 pub(super) struct Write {
     pub(super) promise: Promise,
     pub(super) work: Work,
-    /// How many bytes go to the database with it, about.
+    /// Approximate number of bytes that go to the database with the write.
     bytes: usize,
 }
 
@@ -82,7 +82,7 @@ pub(super) trait Other: Send {
     fn answer(self: Box<Self>, fate: Result<(), StoreError>);
     /// Whether it is about users' keys.
     fn is_on_keys(&self) -> bool;
-    /// The name that it locks first, where it does.
+    /// Returns the name that the task locks first, if it locks one.
     fn name(&self) -> Option<&str>;
 }
 
@@ -117,7 +117,7 @@ where
 }
 
 impl Write {
-    /// Whether it is about users' keys.
+    /// Returns whether the write is about users' keys.
     pub(super) fn is_on_keys(&self) -> bool {
         matches!(&self.work, Work::Other(other) if other.is_on_keys())
     }
@@ -150,9 +150,9 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What waits, in its order, as soon as there is something: at most so many writes, and more
-    /// than one only as long as they have at most so many bytes together. Nothing, where nothing
-    /// has come for a while that is to be waited for; `None` when nothing comes any more.
+    /// Waits for writes, and returns them in their order: at most `most` writes, and more than one
+    /// only as long as they have at most `bytes` bytes together. Returns no writes if none has come
+    /// within `pause`, and `None` if no more can come.
     pub(super) fn take(&self, most: usize, bytes: usize, pause: Option<Duration>) -> Option<Vec<Write>> {
         let idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
         let state = self.locked();
@@ -257,7 +257,7 @@ mod tests {
     use super::{Inbox, Queue};
     use crate::store::{Promise, postgres::claims::Decision};
 
-    /// Hands in a report with so many bytes of results.
+    /// Hands in a report with `bytes` bytes of results.
     fn report(inbox: &Inbox, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let results = Some("x".repeat(bytes));
@@ -276,7 +276,7 @@ mod tests {
             std::iter::from_fn(|| queue.take(2, 100, Some(Duration::ZERO)).map(|taken| taken.len()))
                 .take(5)
                 .collect();
-        // What is larger than all of it goes alone; nothing is left out.
+        // A write that is larger than the bound goes alone, and no write is left out.
         assert_eq!(sizes, [2, 1, 1, 2, 0]);
     }
 

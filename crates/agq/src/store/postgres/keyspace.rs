@@ -43,7 +43,7 @@ impl<'s> PgKeys<'s> {
         Ok(self.pending.borrow().entry(key).flatten())
     }
 
-    /// Reads what keys hold, in one statement.
+    /// Reads the entries of `keys` in one statement.
     fn read(&self, keys: &[&[u8]]) -> Result<(), Error> {
         let sql = "SELECT key, text, head, tail, members, expires_at FROM agq.keys WHERE key = ANY ($1)";
         let rows = self.session.rows(query(sql).bind(keys))?;
@@ -78,7 +78,7 @@ impl<'s> PgKeys<'s> {
         Ok(self.pending.borrow().score(key, member).flatten())
     }
 
-    /// Writes what waits; what is read after this has it.
+    /// Writes the pending changes, so that later reads see them.
     pub(super) fn write(&self) -> Result<(), Error> {
         self.pending.borrow_mut().write(self.session)
     }

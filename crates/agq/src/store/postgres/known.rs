@@ -1,4 +1,4 @@
-//! What a node knows by heart: the lanes, which are never changed as long as they are there.
+//! Cache of the lanes, which never change as long as they exist.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,12 +16,12 @@ use super::{
 
 /// After so long other nodes may have made lanes whose jobs should come first.
 const OLD: Duration = Duration::from_millis(250);
-/// For so long lanes are known by heart. Those that are there are learned again after it, those that
-/// were forgotten are not.
+/// Maximum age of the cache. After that time the node learns the existing lanes again and drops the
+/// forgotten ones.
 const STALE: Duration = Duration::from_secs(600);
 
-/// The lanes that have ready jobs: one step in the index for each of them, however many other lanes
-/// there are and however many jobs wait.
+/// Query for the lanes that have ready jobs. Each of these lanes takes one step in the index,
+/// however many other lanes there are and however many jobs wait.
 pub(super) const READY_LANES: &str = "WITH RECURSIVE ready (lane) AS (\
          (SELECT lane FROM agq.jobs WHERE is_ready ORDER BY lane LIMIT 1) \
          UNION ALL SELECT (SELECT j.lane FROM agq.jobs AS j WHERE j.is_ready AND j.lane > r.lane ORDER BY j.lane LIMIT 1) \
@@ -48,7 +48,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Learns of lanes that have ready jobs, where it has not for a while.
+    /// Learns of lanes that have ready jobs if the latest look is older than `OLD`. Empties the
+    /// cache first if it is older than `STALE`.
     pub(super) fn refresh(&mut self, session: &Session) -> Result<(), Error> {
         if self.begun_at.is_some_and(|at| at.elapsed() > STALE) {
             self.forget();
@@ -59,19 +60,19 @@ impl Known {
         Ok(())
     }
 
-    /// Forgets all lanes. Those that are of use are learned again.
+    /// Empties the cache. The node learns lanes again when it needs them.
     pub(super) fn forget(&mut self) {
         *self = Self { has_company: self.has_company, ..Self::default() };
     }
 
-    /// Learns of lanes that have ready jobs; whether there are any that were not known.
+    /// Learns of lanes that have ready jobs, and returns whether any of them was unknown.
     pub(super) fn learn(&mut self, session: &Session) -> Result<bool, Error> {
         let before = self.lanes.len();
         self.ready(session)?;
         Ok(self.lanes.len() > before)
     }
 
-    /// The lanes that have ready jobs, all of which are known then.
+    /// Returns the lanes that have ready jobs, all of which are then in the cache.
     pub(super) fn ready(&mut self, session: &Session) -> Result<BTreeSet<i32>, Error> {
         let rows = session.rows(query(READY_LANES))?;
         let ready = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i32>, Error>>()?;
@@ -94,8 +95,8 @@ impl Known {
         self.lanes.insert(number, key);
     }
 
-    /// The number of a lane, which is made where it is new. A transaction that is rolled back has to
-    /// forget all that is known.
+    /// Returns the number of a lane, and makes the lane if it is new. The cache must be emptied
+    /// after a rollback.
     pub(super) fn number(&mut self, session: &Session, key: &LaneKey) -> Result<u32, Error> {
         if let Some(number) = self.numbers.get(key) {
             return Ok(number.cast_unsigned());
@@ -110,12 +111,12 @@ impl Known {
         self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
     }
 
-    /// Whether a lane is one of a queue, and someone with these abilities can run its jobs.
+    /// Returns whether `lane` is one of `queue` and `abilities` cover the needs of its jobs.
     pub(super) fn is_for(&self, lane: i32, queue: &str, abilities: &Abilities) -> bool {
         self.lanes.get(&lane).is_some_and(|key| key.queue == queue && abilities.cover(&key.needs))
     }
 
-    /// The known lanes of a queue.
+    /// Returns the lanes of `queue` in the cache.
     pub(super) fn of_queue(&self, queue: &str) -> impl Iterator<Item = i32> {
         self.of_queues.get(queue).into_iter().flatten().copied()
     }
@@ -124,8 +125,9 @@ impl Known {
 /// Makes a lane where it is new; its number.
 pub(super) fn make(session: &Session, key: &LaneKey) -> Result<u32, Error> {
     let needs = encode(&key.needs)?;
-    // An insertion takes a number also where it finds the lane. So does one that meets the number of
-    // an old lane, once all numbers have been used: the next one may be free.
+    // An insertion uses up a number even if the lane exists, so the loop looks for the lane first.
+    // Once all numbers have been used, an insertion may meet the number of an old lane, and the
+    // next number may be free.
     let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND sha256(needs) = sha256($2) AND needs = $2";
     let made = "INSERT INTO agq.lanes (queue, needs) VALUES ($1, $2) ON CONFLICT DO NOTHING";
     for _try in 0..MOST_NUMBERS_TRIED {
@@ -138,7 +140,7 @@ pub(super) fn make(session: &Session, key: &LaneKey) -> Result<u32, Error> {
     Err(Error::RowNotFound)
 }
 
-/// How many numbers are tried for a new lane.
+/// Maximum number of numbers that are tried for a new lane.
 const MOST_NUMBERS_TRIED: usize = 100;
 
 /// A row of lane, queue and needs.

@@ -1,5 +1,5 @@
-//! Writes that need what another session of the database has locked. They are tried again one by
-//! one, and nobody else waits for them.
+//! Late writes, which need locks that another session of the database holds. The writer retries
+//! late writes one by one, and no other write waits for them.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use agenix_protocol::ids::JobId;
 use super::inbox::{Work, Write};
 use crate::store::StoreError;
 
-/// How often they are tried again.
+/// Interval at which late writes are retried.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Writes with the times since when they wait.
+/// Late writes, each with the time since which it waits.
 #[derive(Default)]
 pub(super) struct Late {
     waiting: Vec<(Write, Instant)>,
@@ -23,8 +23,8 @@ impl Late {
         self.waiting.push((write, since));
     }
 
-    /// Keeps those writes of some that are about jobs of which earlier writes wait. The others are
-    /// done.
+    /// Keeps those of `writes` that are about jobs of earlier late writes, and returns the others,
+    /// which the writer then does.
     pub(super) fn divert(&mut self, writes: Vec<Write>) -> Vec<Write> {
         if self.waiting.is_empty() {
             return writes;
@@ -35,18 +35,19 @@ impl Late {
         others
     }
 
-    /// Whether an earlier write about the same job waits.
+    /// Returns whether an earlier late write is about the same job.
     pub(super) fn is_after_another(&self, write: &Write) -> bool {
         let job = job_of(write);
         job.is_some() && self.waiting.iter().any(|(earlier, _)| job_of(earlier) == job)
     }
 
-    /// How long something else may be waited for; `None` for ever.
+    /// Returns the maximum time to wait for other writes; `None` means no bound.
     pub(super) fn pause(&self) -> Option<Duration> {
         (!self.waiting.is_empty()).then_some(PAUSE)
     }
 
-    /// What waits, where it is to be tried again. What cannot be done is put back.
+    /// Returns the late writes if a retry is due. The writer puts back the writes that it cannot
+    /// do.
     pub(super) fn due(&mut self) -> Vec<(Write, Instant)> {
         if self.tried_at.is_some_and(|at| at.elapsed() < PAUSE) || self.waiting.is_empty() {
             return Vec::new();
@@ -55,7 +56,7 @@ impl Late {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Answers what waits: nothing comes any more.
+    /// Refuses all late writes, because no more writes come.
     pub(super) fn give_up(&mut self) {
         for (write, _) in self.waiting.drain(..) {
             let text = "another session of the database has locked what this is about, and agq stops";

@@ -1,5 +1,5 @@
-//! A connection of its own for one purpose: opened when it is needed, kept while it works, and
-//! closed when a statement on it fails or is not waited for any more.
+//! Dedicated connection for one purpose: opened when needed, kept while it works, and closed when a
+//! statement on it fails or nobody waits for that statement any more.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use sqlx::{Error, PgConnection};
 
 use super::access::Access;
 
-/// The connection, and how another one is opened.
+/// Dedicated connection, and the access that opens another one.
 pub(super) struct Line {
     access: Access,
     kept: Mutex<Option<PgConnection>>,
@@ -18,7 +18,8 @@ impl Line {
         Self { access, kept: Mutex::default() }
     }
 
-    /// The connection that was kept, or a new one. It is gone unless it is kept again.
+    /// Takes the kept connection, or opens a new one. The connection closes unless the caller
+    /// passes it to [`keep`](Self::keep).
     pub(super) async fn take(&self) -> Result<PgConnection, Error> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         match kept {
@@ -27,7 +28,7 @@ impl Line {
         }
     }
 
-    /// Keeps a connection that works.
+    /// Keeps a working connection for the next use.
     pub(super) fn keep(&self, connection: PgConnection) {
         *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }

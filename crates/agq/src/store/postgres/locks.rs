@@ -1,8 +1,9 @@
-//! What a transaction waits for: all of one kind at once and in one order, and the kinds in one
-//! order, so that no two transactions wait for each other.
+//! Lock order of transactions: a transaction waits for all locks of one kind at once and in one
+//! order, and for the kinds in one order, so that no two transactions wait for each other.
 //!
-//! First come names, of which there may be no row yet; then jobs; then limits. Whatever is locked
-//! later is passed over where another has it, or is wanted by one transaction at a time.
+//! A transaction locks names first, because a name may have no row yet; then jobs; then limits. A
+//! transaction passes over later locks that another transaction holds, or only one transaction at a
+//! time wants them.
 
 use std::collections::BTreeSet;
 
@@ -20,12 +21,13 @@ use crate::store::{NewAction, NoteKind};
 
 /// The class of the advisory locks that stand for names.
 const NAMES: i32 = 0x6171;
-/// So many locks stand for all names: the table of locks is the whole server's, and small.
+/// Statement that locks names. 1,024 locks stand for all names, because the lock table is small and
+/// belongs to the whole server.
 const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
      SELECT DISTINCT hashtext(name) & 1023 AS slot FROM unnest($2::text[]) AS n (name) ORDER BY slot) AS slots";
 
-/// What has to be looked at before jobs may be added: jobs whose ids they have, and kinds of which
-/// they are to be the only ones.
+/// Checks before jobs may be added: the ids that the jobs claim, and the kinds of which they are to
+/// be the only jobs.
 #[derive(Default)]
 pub(super) struct Checks<'n> {
     pub(super) ids: BTreeSet<&'n str>,
@@ -44,8 +46,8 @@ impl<'n> Checks<'n> {
 }
 
 impl Batch<'_> {
-    /// Locks names, and the jobs that are found by them, with those that are decided on. The limits
-    /// that these jobs may leave.
+    /// Locks names, the jobs that the names lead to, and the jobs that are decided on. Returns the
+    /// limits that these jobs may leave.
     pub(super) fn lock_first(&mut self, writes: &[Write]) -> Result<Vec<String>, Error> {
         let mut checks = Checks::default();
         new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
@@ -80,7 +82,7 @@ impl Batch<'_> {
         self.session.rows(query(LOCK_NAMES).bind(NAMES).bind(names)).map(drop)
     }
 
-    /// Locks the limits that new jobs set, with others.
+    /// Locks the limits that new jobs set, together with `others`.
     pub(super) fn hold_limits(&mut self, writes: &[Write], others: Vec<String>) -> Result<(), Error> {
         let set = new_actions(writes).flat_map(|new| limits_of(&new.jobs)).map(|(key, _)| key);
         let keys: Vec<String> = others.into_iter().chain(set).collect();

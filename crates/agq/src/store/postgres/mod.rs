@@ -2,10 +2,11 @@
 //!
 //! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
-//! `access` opens connections, a `line` is one for a purpose of its own, and `faults` says which of them are of no use any more.
-//! `locks` says what a transaction waits for first, `late` keeps what cannot have its locks yet, `together` and `failure` are the
-//! writer's, and `growth` looks after the plans of statements. `forgetting` and `pruning` remove what nobody needs. `schema` makes
-//! the tables, `known` remembers the lanes, `seen` workers and plans. `nodes` says who else is there, and `relay` what happens at them; it tells
+//! `access` opens connections, a `line` is a dedicated one, and `faults` finds the broken ones.
+//! `locks` sets the lock order, `late` keeps writes that wait for locks, `together` and `failure`
+//! belong to the writer, and `growth` refreshes query plans. `forgetting` and `pruning` remove
+//! unused rows. `schema` makes the tables, `known` caches lanes, `seen` workers and plans. `nodes`
+//! knows the live nodes, `relay` hears what happens there, and `relay` tells
 //! others the `events`, too. `portable` makes of it what any store can read.
 
 mod access;
@@ -85,7 +86,7 @@ pub(crate) use self::portable::{export, import};
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many connections write: one for jobs, one for users' keys.
+/// Number of connections that write: one for jobs, one for users' keys.
 const WRITERS: u32 = 2;
 /// Most nodes that write counts of their own: beyond that, some share.
 const SHARDS: i16 = 1024;
@@ -128,7 +129,7 @@ pub(crate) struct PostgresStore {
     inboxes: Option<Inboxes>,
     writers: Vec<JoinHandle<()>>,
     pool: PgPool,
-    /// Most long reads at a time: the other connections are left for short ones.
+    /// Permits for long reads, which leave the other connections for short reads.
     long_reads: Arc<Semaphore>,
     runtime: Handle,
     patience: Duration,
@@ -145,11 +146,11 @@ pub(crate) struct PostgresStore {
     under_way: Arc<by_hand::UnderWay>,
 }
 
-/// Where writes are handed in.
+/// Inboxes of the writers.
 struct Inboxes {
     jobs: Inbox,
-    /// Users' keys have a writer, a connection and transactions of their own: nobody who wants jobs
-    /// waits for a large command on keys, or for the lock of another node that has one.
+    /// Inbox for users' keys, which have their own writer, connection and transactions, because
+    /// claims must not wait for a large command on keys, or for another node's lock during one.
     keys: Inbox,
 }
 
@@ -185,7 +186,7 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
     }
 }
 
-/// Refuses a database that cannot keep all texts that there are.
+/// Refuses a database whose encoding does not have all characters.
 async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::Result<()> {
     let encoding = schema::encoding(connection).await.map_err(|error| explained(&error));
     let encoding = encoding.with_context(|| format!("cannot use the database {place}"))?;
@@ -276,7 +277,8 @@ impl PostgresStore {
         })
     }
 
-    /// Hears what happens at other nodes, and tells it `tell`; they can compare `settings`, names and values. What comes from `outgoing` is told to them. Messages on channels are
+    /// Passes what happens at other nodes to `tell`, shows `settings` (names and values) to these
+    /// nodes for comparison, and sends them what comes from `outgoing`. Messages on channels are
     /// for the hub.
     pub(crate) fn join(
         &self,
@@ -312,7 +314,7 @@ impl PostgresStore {
         self.hand_in_to(|inboxes| write(&inboxes.jobs))
     }
 
-    /// The same for users' keys, whose order is their own.
+    /// Hands in a write of users' keys, whose order is their own.
     fn hand_in_keys(&self, write: impl FnOnce(&Inbox) -> Answer<()>) -> Answer<()> {
         self.hand_in_to(|inboxes| write(&inboxes.keys))
     }
@@ -324,7 +326,8 @@ impl PostgresStore {
         }
     }
 
-    /// A read whose cost grows with what there is. So many at a time leave connections for others.
+    /// Reads with a permit, because the cost of the read grows with the data, and short reads need
+    /// connections.
     fn read_long<T, F>(&self, read: impl FnOnce(PgPool) -> F + Send + 'static) -> Answer<T>
     where
         T: Send + 'static,
@@ -365,7 +368,7 @@ impl PostgresStore {
     }
 }
 
-/// The right to one of the long reads, where one ends soon.
+/// Returns a permit for a long read if one becomes free within `CONNECT_TIMEOUT`.
 async fn permit(long_reads: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, StoreError> {
     match tokio::time::timeout(CONNECT_TIMEOUT, long_reads.acquire_owned()).await {
         Ok(Ok(permit)) => Ok(permit),
@@ -379,7 +382,7 @@ async fn permit(long_reads: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Stor
 }
 
 impl Drop for PostgresStore {
-    /// Lets the writers finish what they were given.
+    /// Lets the writers finish the writes that they have taken in.
     fn drop(&mut self) {
         self.inboxes = None;
         let writers = std::mem::take(&mut self.writers);

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 use super::{CONNECT_TIMEOUT, access::Access, line::Line, session::within};
 use crate::store::Arrivals;
 
-/// How soon a beat that failed is tried again.
+/// Delay before a failed heartbeat is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A node's place among the others.
@@ -25,14 +25,14 @@ pub(super) struct Nodes {
     pub(super) name: String,
     /// How long whoever leads does so without a word. A node shows itself twice as often, and is taken for gone after twice as long.
     term: Duration,
-    /// What this node says of itself goes by a connection of its own: however many others wait for
-    /// the pool, they do not make it look as if it were gone.
+    /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
+    /// node look gone.
     line: Line,
-    /// What its commands and rounds go by, where it has told that.
+    /// Settings of this node's commands and rounds, once `tell_settings` has set them.
     settings: OnceLock<String>,
-    /// Nodes with other settings that were warned of.
+    /// Nodes with other settings about which this node has warned.
     unlike: Mutex<HashSet<String>>,
-    /// Until when this node leads, as of its last beat.
+    /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
     has_company: AtomicBool,
     /// Where it is said whether somebody here listens to what happens.
@@ -108,7 +108,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Looks whether others share the database, where none was known.
+    /// Looks whether other nodes share the database, unless one is known already.
     pub(super) async fn look_for_company(&self) -> Result<(), Error> {
         if self.has_company() {
             return Ok(());
@@ -119,7 +119,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Notifies a channel.
+    /// Sends `payload` to `channel`.
     pub(super) async fn notify(&self, channel: &str, payload: &str) -> Result<(), Error> {
         let mut connection = self.line.take().await?;
         let sql = query("SELECT pg_notify($1, $2)").bind(channel).bind(payload);
@@ -130,8 +130,8 @@ impl Nodes {
 
     async fn seek_lease(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let asked = Instant::now();
-        // The time of a leader begins anew where its lease ran out meanwhile: it does not know what
-        // the others could say in between.
+        // The time of a leader begins anew if its lease expired meanwhile, because the leader does
+        // not know what the other nodes could say in between.
         let sql = "INSERT INTO agq.leader AS l (name, node, elected_at, expires_at) \
              VALUES ('default', $1, now(), now() + make_interval(secs => $2)) \
              ON CONFLICT (name) DO UPDATE SET node = EXCLUDED.node, expires_at = EXCLUDED.expires_at, \
@@ -179,10 +179,10 @@ impl Nodes {
         self.has_company.store(true, Ordering::Relaxed);
     }
 
-    /// The nodes that are there; `None` where this one has not led for long enough to know of all of
-    /// them. What they say is forgotten when the database crashes or a standby takes over, and so is
-    /// who leads: both are read in one statement, for what this node remembers of its lease may be
-    /// older than the crash. From then on the others have the time of a silence to say it again.
+    /// Returns the live nodes, or `None` if this node has not led for long enough to know all of
+    /// them. A crash of the database and a failover to a standby lose both the heartbeats and the
+    /// lease. One statement reads both, because the lease that this node remembers may be older
+    /// than the crash. The other nodes then have the time of a silence to send heartbeats again.
     pub(super) async fn all(&self, pool: &PgPool) -> Result<Option<HashSet<String>>, Error> {
         if !self.leads() {
             return Ok(None);
@@ -192,7 +192,7 @@ impl Nodes {
              WHERE node = $1 AND expires_at > now() AND elected_at <= now() - make_interval(secs => $2))";
         let sql = query_scalar(sql).bind(&self.name).bind(self.silence().as_secs_f64());
         let nodes: HashSet<String> = sql.fetch_all(pool).await?.into_iter().collect();
-        // A set without the node that asks is not the set of those that are there.
+        // A set without this node is not the set of the live nodes.
         Ok(nodes.contains(&self.name).then_some(nodes))
     }
 
@@ -212,7 +212,7 @@ impl Nodes {
         self.term * 2
     }
 
-    /// The other nodes that are there, and whether somebody listens at them.
+    /// Returns the other live nodes, and whether somebody listens at each of them.
     async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>, Error> {
         let sql = "SELECT node, is_listening, hostname, pid, settings FROM agq.instances \
              WHERE last_seen_at >= now() - make_interval(secs => greatest($1, silence_secs)) AND node <> $2";
@@ -225,14 +225,14 @@ impl Nodes {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
-    /// Tells the others, from the next beat on, what this node goes by: names and values, in an
-    /// order that is the same at all nodes.
+    /// Shows `settings` to the other nodes from the next heartbeat on. `settings` has names and
+    /// values in an order that is the same at all nodes.
     pub(super) fn tell_settings(&self, settings: String) {
-        // It is told once.
+        // The settings are told once, so a second value is ignored.
         let _known = self.settings.set(settings);
     }
 
-    /// Warns of a node that goes by other settings, once.
+    /// Warns once of a node that has other settings.
     fn compare(&self, row: &PgRow) -> Result<(), Error> {
         let theirs: Option<String> = row.try_get("settings")?;
         let (Some(theirs), Some(ours)) = (theirs, self.settings.get()) else { return Ok(()) };
@@ -251,7 +251,7 @@ impl Nodes {
     }
 }
 
-/// Which of these settings differ, for people.
+/// Describes the settings that differ, for people.
 fn differences(ours: &str, theirs: &str) -> String {
     let theirs: HashMap<&str, &str> = theirs.split(' ').filter_map(|one| one.split_once('=')).collect();
     let ours = ours.split(' ').filter_map(|one| one.split_once('='));
@@ -273,7 +273,7 @@ mod tests {
             differences("a=1 b=2 c=3", "a=0 b=2 c=4"),
             "a is 1 here and 0 there, c is 3 here and 4 there"
         );
-        // A node of another version may have others.
+        // A node of another version may have other settings.
         assert_eq!(differences("a=1 new=2", "old=3 a=1"), "");
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn put(session: &Session, kind: NoteKind, notes: (Vec<String>, Vec<St
     session.run(query(PUT).bind(kind.as_str()).bind(notes.0).bind(notes.1)).map(drop)
 }
 
-/// The name of a note.
+/// Returns the name by which a transaction locks a note.
 pub(super) fn note_name(kind: NoteKind, id: &str) -> String {
     format!("note {} {id}", kind.as_str())
 }
@@ -35,7 +35,7 @@ pub(super) struct Limits {
     changed: BTreeSet<String>,
     /// Jobs under these run no more.
     left: Vec<String>,
-    /// Whether others had limits that would have been of use.
+    /// Tells whether other transactions held limits that this transaction could have used.
     pub(super) has_passed_over: bool,
 }
 
@@ -46,7 +46,7 @@ const LIMITS_OR_FAIL: &str =
 const FREE_LIMITS: &str =
     "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE SKIP LOCKED";
 
-/// Makes those of some limits that are not there.
+/// Inserts those of the limits `keys` that do not exist.
 fn make_limits(session: &Session, keys: &[String]) -> Result<(), Error> {
     let sql = "INSERT INTO agq.notes (kind, id, json) SELECT $1, id, $3 FROM unnest($2::text[]) AS n (id) ORDER BY id \
          ON CONFLICT DO NOTHING";
@@ -67,9 +67,10 @@ impl Limits {
         !self.left.is_empty()
     }
 
-    /// Takes limits for this transaction. It waits for them once, in their order. Who has some
-    /// already waits for nobody, who may wait for these: the transaction fails then, and what it was
-    /// to do is done bit by bit.
+    /// Locks limits for this transaction. A transaction waits for limits once, in their order. A
+    /// transaction that already holds limits does not wait, because the holder of the missing
+    /// limits may wait for those limits; the transaction then fails, and the writer does the work
+    /// in parts.
     pub(super) fn hold(
         &mut self,
         session: &Session,
@@ -89,13 +90,13 @@ impl Limits {
         Ok(())
     }
 
-    /// Takes limits, and those under which jobs run no more.
+    /// Locks `keys`, and the limits under which jobs no longer run.
     pub(super) fn hold_with_left(&mut self, session: &Session, keys: Vec<String>) -> Result<(), Error> {
         let left = self.left.clone();
         self.hold(session, keys.into_iter().chain(left))
     }
 
-    /// Takes those of some limits that nobody else has at this moment.
+    /// Locks those of `keys` that no other transaction holds at this moment.
     pub(super) fn hold_free(&mut self, session: &Session, keys: BTreeSet<String>) -> Result<(), Error> {
         let missing: Vec<String> = keys.into_iter().filter(|key| !self.held.contains_key(key)).collect();
         if missing.is_empty() {
@@ -128,7 +129,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether a limit is held and lets another job begin.
+    /// Returns whether a limit is held and lets another job begin.
     pub(super) fn admits(&self, key: &str, now: Timestamp) -> bool {
         self.held.get(key).is_some_and(|limit| limit.admits(now))
     }
@@ -141,7 +142,7 @@ impl Limits {
         }
     }
 
-    /// A limit that is held may be another one now.
+    /// Replaces a held limit if `json` is its new note.
     fn learn(&mut self, kind: NoteKind, key: &str, json: &str) {
         if kind == NoteKind::Limit
             && let Some(limit) = self.held.get_mut(key)
@@ -168,7 +169,7 @@ impl Limits {
     }
 }
 
-/// The limits that jobs set, with what they allow.
+/// Returns the limits that `jobs` set, with their terms.
 pub(super) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitTerms)> {
     jobs.iter().filter_map(|job| {
         let own = job.own.as_ref()?;
@@ -201,7 +202,7 @@ impl Batch<'_> {
         Ok(Ok(()))
     }
 
-    /// The first jobs of kinds, as far as there are any.
+    /// Returns the first jobs of the kinds `keys`, as far as there are any.
     pub(super) fn firsts(&self, keys: &BTreeSet<&str>) -> Result<HashMap<String, JobId>, Error> {
         if keys.is_empty() {
             return Ok(HashMap::new());
@@ -215,8 +216,9 @@ impl Batch<'_> {
         self.session.rows(sql)?.iter().map(first).collect()
     }
 
-    /// The first job of a kind. Until this is committed nobody else becomes that. It comes after
-    /// the locks of jobs, so that it may have to be done again.
+    /// Locks a kind, and returns its first job. Nobody else becomes the first job until this
+    /// transaction is committed. The transaction may have to run again, because this lock comes
+    /// after the locks of jobs.
     pub(super) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
         self.lock_names(vec![note_name(NoteKind::Unique, key)])?;
         Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
@@ -248,7 +250,7 @@ impl Batch<'_> {
         if keys.is_empty() {
             return Ok(());
         }
-        // What another transaction has is about to name another job.
+        // A note that another transaction holds is about to name another job.
         let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (SELECT n.id FROM agq.notes AS n \
              JOIN unnest($2::text[], $3::text[]) AS g (key, job_id) ON n.id = g.key AND n.json = g.job_id \
              WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";

@@ -1,5 +1,6 @@
-//! What a transaction has read of users' keys and is about to change: kept here, and written in a
-//! few statements, however many keys, elements or members a command names.
+//! Write buffer of a transaction on users' keys, which also caches what the transaction has read.
+//! The buffer is written in a few statements, however many keys, elements or members a command
+//! names.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -12,23 +13,23 @@ use sqlx::{Error, query};
 use super::{numbers, session::Session};
 use crate::store::{Content, Entry};
 
-/// How many bytes of elements wait at most: a list may be larger than any command.
+/// Maximum number of bytes that wait in the buffer, because a list may be larger than any command.
 const MOST_BYTES: usize = 4 << 20;
-/// What an element costs besides its bytes.
+/// Cost of an element besides its bytes.
 const OVERHEAD: usize = 32;
 
-/// What a key holds, as the transaction has left it.
+/// Entry of a key, as the transaction has left it.
 struct Known {
     now: Option<Entry>,
-    /// Whether the table has a row of it.
+    /// Tells whether the table has a row of the key.
     is_stored: bool,
-    /// Whether that row is of a key that was removed: one that comes back gets a new number.
+    /// Tells whether that row is of a removed key, because a key that comes back gets a new number.
     is_reborn: bool,
-    /// When it was changed, among all that are to be written.
+    /// Place of the key's change among all changes that wait.
     turn: Option<usize>,
 }
 
-/// The changes that wait, and what is known.
+/// Changes that wait, and entries and scores that are known.
 #[derive(Default)]
 pub(super) struct Pending {
     known: HashMap<Bytes, Known>,
@@ -37,24 +38,24 @@ pub(super) struct Pending {
     cleared_sets: BTreeSet<Bytes>,
     items: BTreeMap<Bytes, BTreeMap<i64, Bytes>>,
     scores: BTreeMap<Bytes, BTreeMap<Bytes, Option<f64>>>,
-    /// Scores that were read, by key and member.
+    /// Known scores, by key and member.
     seen: HashMap<Bytes, HashMap<Bytes, Option<f64>>>,
     bytes: usize,
 }
 
 impl Pending {
-    /// What a key holds, where that is known.
+    /// Returns the entry of a key, if it is known.
     pub(super) fn entry(&self, key: &[u8]) -> Option<Option<Entry>> {
         self.known.get(key).map(|known| known.now.clone())
     }
 
-    /// Notes what the table has of a key.
+    /// Records the entry that the table has for a key.
     pub(super) fn note_entry(&mut self, key: Bytes, now: Option<Entry>) {
         let is_stored = now.is_some();
         self.known.insert(key, Known { now, is_stored, is_reborn: false, turn: None });
     }
 
-    /// Sets what a key holds that is known.
+    /// Sets the entry of a known key.
     pub(super) fn put_entry(&mut self, key: &[u8], entry: &Entry) {
         let Some(known) = self.known.get_mut(key) else { return };
         self.turns += 1;
@@ -75,7 +76,7 @@ impl Pending {
         }
     }
 
-    /// Removes a key that is known; whether it was there.
+    /// Removes a known key, and returns whether it was there.
     pub(super) fn remove(&mut self, key: &[u8]) -> bool {
         let Some(known) = self.known.get_mut(key) else { return false };
         let Some(before) = known.now.take() else { return false };
@@ -107,13 +108,13 @@ impl Pending {
         of(&mut self.items, key).insert(place, Bytes::copy_from_slice(item));
     }
 
-    /// The score of a member, where it is known.
+    /// Returns the score of a member, if it is known.
     pub(super) fn score(&self, key: &[u8], member: &[u8]) -> Option<Option<f64>> {
         let seen = self.seen.get(key).and_then(|seen| seen.get(member)).copied();
         seen.or_else(|| self.cleared_sets.contains(key).then_some(None))
     }
 
-    /// Notes the score that the table has of a member.
+    /// Records the score that the table has for a member.
     pub(super) fn note_score(&mut self, key: &[u8], member: Bytes, score: Option<f64>) {
         match self.seen.get_mut(key) {
             Some(seen) => seen.insert(member, score),
@@ -121,7 +122,7 @@ impl Pending {
         };
     }
 
-    /// Gives a member a score, or removes it.
+    /// Sets the score of a member, or removes the member if `score` is `None`.
     pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: Option<f64>) {
         let member = Bytes::copy_from_slice(member);
         self.bytes += member.len() + OVERHEAD;
@@ -129,12 +130,12 @@ impl Pending {
         of(&mut self.scores, key).insert(member, score);
     }
 
-    /// Whether so much waits that it should be written now.
+    /// Returns whether the buffer is full and should be written now.
     pub(super) fn is_full(&self) -> bool {
         self.bytes > MOST_BYTES
     }
 
-    /// Writes everything that waits. What was read stays known.
+    /// Writes all changes that wait. The cached reads stay.
     pub(super) fn write(&mut self, session: &Session) -> Result<(), Error> {
         self.bytes = 0;
         for (cleared, sql) in [
@@ -213,7 +214,7 @@ fn write_scores(session: &Session, key: &[u8], scores: &BTreeMap<Bytes, Option<f
     Ok(())
 }
 
-/// Rows of keys, a column each.
+/// Rows of keys, one vector for each column.
 #[derive(Default)]
 struct EntryRows<'e> {
     keys: Vec<&'e [u8]>,

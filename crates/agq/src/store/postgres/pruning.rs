@@ -13,15 +13,16 @@ use crate::store::Keep;
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 const BEFORE: &str = "SELECT record FROM agq.ended WHERE status = $1 AND ended_at < $2 \
      ORDER BY ended_at, job_id LIMIT $3 FOR UPDATE SKIP LOCKED";
-/// The first jobs of each status by the index, which is in order of time only within a status, and
-/// of these the first of all. The rows are locked after that, by their places in the table: a sort
-/// under the locks would read every job that has ended.
+/// Query for the oldest ended jobs. The query takes the first jobs of each status from the index,
+/// which is in order of time only within a status, and then the oldest of all of them. The query
+/// locks the rows after that, by their places in the table, because a sort under the locks would
+/// read every ended job.
 pub(super) const OLDEST: &str = "SELECT record FROM agq.ended WHERE ctid = ANY (ARRAY(\
      SELECT o.place FROM unnest($1::smallint[]) AS s (status) CROSS JOIN LATERAL (\
          SELECT e.ctid AS place, e.ended_at, e.job_id FROM agq.ended AS e WHERE e.status = s.status \
          ORDER BY e.ended_at, e.job_id LIMIT $2) AS o ORDER BY o.ended_at, o.job_id LIMIT $2)) \
      ORDER BY ended_at, job_id FOR UPDATE SKIP LOCKED";
-/// Which of some actions have no job any more.
+/// Query for those of some actions that have no job any more.
 const WITHOUT_JOBS: &str = "SELECT action_id FROM unnest($1::text[]) AS a (action_id) \
      WHERE NOT EXISTS (SELECT FROM agq.jobs AS j WHERE j.action_id = a.action_id) \
      AND NOT EXISTS (SELECT FROM agq.ended AS e WHERE e.action_id = a.action_id)";
@@ -91,7 +92,7 @@ impl Batch<'_> {
     fn oldest_ended(&self, limit: usize) -> Result<Vec<Job>, Error> {
         let sql = query(OLDEST).bind(ENDED.map(numbers::status).to_vec()).bind(numbers::limit(limit));
         let jobs: Vec<Job> = readable(&self.session.rows(sql)?);
-        // It may have come into another status between the look and the lock.
+        // A job may have moved to another status between the look and the lock.
         Ok(jobs.into_iter().filter(|job| ENDED.contains(&job.status())).collect())
     }
 }

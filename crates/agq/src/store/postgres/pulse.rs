@@ -1,5 +1,5 @@
-//! Whether the database answers: asked by a connection of its own, once however many want to know,
-//! and taken for so for a moment.
+//! Health check of the database over a dedicated connection. All callers share one check, and its
+//! result is valid for a moment.
 
 use std::{
     sync::{
@@ -21,18 +21,18 @@ use super::{
 };
 use crate::store::StoreError;
 
-/// For how long an answer is taken for the present one.
+/// Time for which a result is taken for the present state.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long an answer is waited for; probes of orchestrators wait for a second.
+/// Maximum time to wait for a result, because probes of orchestrators wait for a second.
 const PATIENCE: Duration = Duration::from_millis(400);
 
 type State = Result<(), StoreError>;
 
-/// What is known of the database.
+/// Known health of the database.
 pub(super) struct Pulse {
     line: Line,
     is_asking: AtomicBool,
-    /// The latest answer, and when it came.
+    /// Latest result, and the time at which it came.
     state: watch::Sender<Option<(Instant, State)>>,
 }
 
@@ -41,7 +41,7 @@ impl Pulse {
         Self { line: Line::new(access), is_asking: AtomicBool::default(), state: watch::Sender::default() }
     }
 
-    /// Whether the database answers, as it was a moment ago or turns out soon.
+    /// Returns whether the database answers, from a result that is still valid or from a new check.
     pub(super) async fn feel(self: Arc<Self>) -> State {
         let mut state = self.state.subscribe();
         if let Some((at, known)) = &*state.borrow_and_update()
@@ -50,7 +50,8 @@ impl Pulse {
             return known.clone();
         }
         if !self.is_asking.swap(true, Ordering::AcqRel) {
-            // It goes on by itself: a connection that takes longer to open is there for the next.
+            // The check is a task of its own, so that a connection that takes longer to open is
+            // there for the next caller.
             tokio::spawn(Arc::clone(&self).ask());
         }
         let answered = tokio::time::timeout(PATIENCE, state.changed()).await;
@@ -64,7 +65,7 @@ impl Pulse {
     }
 
     async fn ask(self: Arc<Self>) {
-        // The connection that was kept may have been closed meanwhile.
+        // The server may have closed the kept connection meanwhile.
         let asked = match self.ask_once().await {
             Ok(()) => Ok(()),
             Err(_closed) => self.ask_once().await,
@@ -103,11 +104,11 @@ mod tests {
         let there = pulse(database.url().parse().unwrap());
         assert!(Arc::clone(&there).feel().await.is_ok());
         assert!(there.feel().await.is_ok());
-        // Connections are accepted, and nothing ever comes.
+        // This server accepts connections and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = silent.local_addr().unwrap().port();
         let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port));
-        // It is said long before the connection is given up.
+        // The error comes long before the connection attempt is given up.
         let said = Arc::clone(&away).feel().await.unwrap_err().to_string();
         assert_eq!(said, "the store failed: the database has not answered for 400 milliseconds");
     }

@@ -251,16 +251,17 @@ pub(super) async fn due(pool: &PgPool, now: Timestamp, limit: usize) -> Result<V
     job_ids(query_scalar(sql).bind(numbers::wide(now.0)).bind(numbers::limit(limit)).fetch_all(pool).await?)
 }
 
-/// How many jobs with a time to come are read at once.
+/// Maximum number of jobs with a time to come that are read at once.
 const WAITS_AT_ONCE: usize = 1_000;
-/// Jobs that wait for a time, in order of it, after a time and a job.
+/// Query for jobs that wait for a time, in order of that time, after a given time and job.
 pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 0 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
-/// The same of jobs that are active until a time.
+/// Query for jobs that are active until a time, in order of that time, after a given time and job.
 pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 1 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
 
-/// Jobs with a time to come that are wanted. The others are never in memory all together.
+/// Returns the jobs with a time to come that `wanted` accepts. Reads in steps, so that the other
+/// jobs are never in memory all together.
 pub(super) async fn waits(pool: &PgPool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
     let mut jobs: Vec<Job> = Vec::new();
     for sql in [WAITING, LEASED] {

@@ -338,7 +338,7 @@ impl Keyspace for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Does work that only reads, of one moment, by a connection of the pool.
+    /// Does work that only reads, on one snapshot, over a connection of the pool.
     fn look_at_keys(&self, work: KeyWork, is_long: bool) -> Answer<()> {
         let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
         let long_reads = is_long.then(|| Arc::clone(&self.long_reads));

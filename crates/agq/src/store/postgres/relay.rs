@@ -38,12 +38,14 @@ const MOST_PAYLOAD: usize = 7_900;
 const MOST_TOGETHER: usize = 1_000;
 /// How long to wait before the database is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often a node notifies itself, so that it knows that it hears.
+/// Interval at which a node notifies itself, so that the node knows that its LISTEN connection
+/// works.
 const BEAT: Duration = Duration::from_secs(3);
-/// After how much silence the connection that listens is taken for dead: a peer that is gone without
-/// a word never closes it.
+/// Silence after which the LISTEN connection is taken for dead, because a peer that vanishes never
+/// closes the connection.
 const DEAF_AFTER: Duration = Duration::from_secs(10);
-/// How long notices are tried again before they are dropped: those who wait have looked by then.
+/// Time for which notices are retried before they are dropped. Waiters have looked by themselves by
+/// then.
 const TELL_FOR: Duration = Duration::from_secs(60);
 
 /// Something to tell.
@@ -57,7 +59,7 @@ pub(super) enum Notice {
     Message(Bytes, Bytes),
     /// An event for whoever else listens at the database: its channel, and a JSON document.
     Event(&'static str, String),
-    /// Nothing happened; this node hears that it hears.
+    /// Heartbeat to the node itself, which shows that its LISTEN connection works.
     Beat,
 }
 
@@ -71,8 +73,8 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Tells the others what happens here, until nothing comes any more. A notice is kept until it
-    /// is told: after an error it is told again by a new connection.
+    /// Sends the notices of this node to the other nodes, until no more come. If the connection is
+    /// lost, sends the notices again over a new connection, for up to `TELL_FOR`.
     pub(super) async fn tell(self: Arc<Self>, mut notices: mpsc::Receiver<Notice>) {
         let mut connection = None;
         let mut waiting = Vec::new();
@@ -158,7 +160,7 @@ impl Relay {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                // Without LISTEN, nobody says that a node has come.
+                // Without LISTEN, no notification says that a node has come.
                 if let Err(error) = self.nodes.look_for_company().await {
                     debug!(%error, "it could not be looked for other nodes");
                 }
@@ -204,8 +206,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Listens until the connection fails, or nothing comes by it, not even what this node notifies
-    /// itself.
+    /// Listens until the connection fails, or until nothing arrives, not even this node's
+    /// notifications to itself.
     async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_deaf: &mut bool) -> Result<(), Error> {
         let mut listener = within(CONNECT_TIMEOUT, async {
             let mut listener = PgListener::connect_with(&self.access.pool(1)).await?;
@@ -213,7 +215,8 @@ impl Relay {
             Ok(listener)
         })
         .await?;
-        // A new connection is looked at like any other, and its beginning is told in the log.
+        // The listener must not reconnect by itself, because a new connection needs the same checks
+        // as any other, and the log must show when it begins.
         listener.eager_reconnect(false);
         // Whoever was alone until now tells others only from now on.
         self.nodes.notify(NODES, &self.nodes.name).await?;

@@ -30,8 +30,8 @@ pub(super) struct JobRows {
     record: Vec<Vec<u8>>,
 }
 
-/// New jobs with their inputs; how many of their lanes are there, which then stay until this is
-/// committed.
+/// Statement that inserts new jobs with their inputs. The statement returns how many of their lanes
+/// exist, and locks these lanes until the transaction is committed.
 const INSERT_JOBS: &str = "WITH held AS (SELECT FROM agq.lanes WHERE lane = ANY ($16::integer[]) ORDER BY lane FOR KEY SHARE), \
      i AS (INSERT INTO agq.inputs (job_id, json) SELECT * FROM unnest($14::text[], $15::text[])), \
      j AS (INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, \
@@ -83,7 +83,7 @@ impl JobRows {
             .bind(inputs.1)
             .bind(lanes);
         let held: i64 = session.row(sql)?.ok_or(Error::RowNotFound)?.try_get(0)?;
-        // A lane that had no jobs was forgotten since: it has to be made again.
+        // A lane without jobs has been forgotten meanwhile, and has to be made again.
         if held == count { Ok(()) } else { Err(Error::RowNotFound) }
     }
 

@@ -18,8 +18,9 @@ const MIGRATIONS: [(i64, &str, &str); 6] = [
     (6, "started", include_str!("migrations/0006_started.sql")),
 ];
 
-/// Brings the schema to that of this program, however long that takes. Fails where a newer one has been at work. Where nothing is
-/// missing, only the list of migrations is read: a node then needs no right to create anything.
+/// Migrates the schema to the version of this program, however long the migration takes. Fails if a
+/// newer program has migrated the schema. If no migration is missing, reads only the list of
+/// migrations, so that a node needs no right to create anything.
 pub(super) async fn migrate(connection: &mut PgConnection) -> Result<(), MigrateError> {
     if is_up_to_date(connection).await? {
         return Ok(());
@@ -43,7 +44,7 @@ async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, Error> {
     Ok(applied == MIGRATIONS.map(|(version, ..)| version))
 }
 
-/// How a database keeps text.
+/// Returns the encoding of a database.
 pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Error> {
     query_scalar("SHOW server_encoding").fetch_one(connection).await
 }

@@ -12,13 +12,13 @@ use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
 use super::{PostgresStore, Settings, claims::CANDIDATES};
 
-/// A store on a database of its own that hears of no other node.
+/// Opens a store on `database` that hears of no other node.
 async fn store_on(database: &Database) -> PostgresStore {
     let settings = Settings { listens: false, ..Settings::default() };
     PostgresStore::open(&database.url(), settings).await.unwrap()
 }
 
-/// Runs statements on a store's database.
+/// Runs statements on the database of a store.
 async fn run(store: &PostgresStore, sql: &str) {
     raw_sql(AssertSqlSafe(sql.to_owned())).execute(&store.pool).await.unwrap();
 }

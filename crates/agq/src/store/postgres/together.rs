@@ -1,4 +1,4 @@
-//! Writes of a batch that are done together: what becomes of jobs, actions to add, and claims.
+//! Writes of a batch that are done together: decisions on jobs, actions to add, and claims.
 
 use sqlx::Error;
 

@@ -32,14 +32,16 @@ use crate::store::{Arrivals, Arrived, News, Promise};
 
 /// Most writes that share a transaction.
 const MOST_TOGETHER: usize = 1024;
-/// Most bytes that they bring along, one of them apart: a message to the database holds no more than
-/// 1 GB, and each batch is in memory several times.
+/// Maximum number of bytes that the writes of a transaction bring along, unless a single write has
+/// more, because a message to the database holds no more than 1 GB, and each batch is in memory
+/// several times.
 const MOST_BYTES: usize = 8 << 20;
-/// How long a transaction waits for what another has locked, in milliseconds: all that are in it wait.
+/// Maximum time, in milliseconds, for which a transaction waits for a lock, because all its writes
+/// wait.
 const LONGEST_WAIT: &str = "500";
-/// How soon whoever was refused a limit that another node had looks again.
+/// Delay before claimants look again if another node held a limit that they needed.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// For how long late writes are tried at a time.
+/// Maximum time for which late writes are tried at a time.
 const LATE_ROUND: Duration = Duration::from_millis(50);
 /// How often a transaction is tried that others were in the way of.
 const MOST_TRIES: u32 = 10;
@@ -64,7 +66,7 @@ pub(super) struct Writer {
     pub(super) session: Option<Session>,
     /// How long to wait for an answer.
     pub(super) patience: Duration,
-    /// What waits for the locks of others.
+    /// Late writes, which wait for the locks of others.
     pub(super) late: Late,
     pub(super) growth: Growth,
 }
@@ -73,18 +75,18 @@ pub(super) struct Writer {
 struct Effects {
     arrived: Arrived,
     events: Vec<Notice>,
-    /// Whether other nodes passed over ready jobs that nobody here got.
+    /// Tells whether other nodes passed over ready jobs that nobody here got.
     has_left: bool,
-    /// Whether this one passed over jobs whose limits another node had.
+    /// Tells whether this node passed over jobs whose limits another node held.
     has_passed_over: bool,
     grown_by: usize,
 }
 
-/// For how long a transaction waits for what others have locked.
+/// Time for which a transaction waits for locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     Long,
-    /// It was waited for before.
+    /// Short wait, because an earlier attempt has waited before.
     Short,
 }
 
@@ -124,7 +126,7 @@ impl Writer {
         }
     }
 
-    /// Tries again what waits for the locks of others, one after the other.
+    /// Retries late writes, one after the other.
     fn write_late(&mut self) {
         let begun = Instant::now();
         for (write, since) in self.late.due() {
@@ -178,7 +180,7 @@ impl Writer {
                 Some(session) => (session, true),
                 None => (self.connect().map_err(Failure::before)?, false),
             };
-            // A rule that panics ends neither the thread nor what others have asked of it.
+            // A rule that panics must end neither the thread nor the writes of others.
             let transact = || self.transact(&session, writes, wait);
             let done = catch_unwind(AssertUnwindSafe(transact));
             match done.unwrap_or_else(|_panic| Err(Failure::panic())) {
@@ -189,7 +191,8 @@ impl Writer {
                 Err(failure) => {
                     // What was learned may have been of this transaction alone.
                     self.known = Known::default();
-                    // A server that takes no writes has done nothing; another may be there by now.
+                    // A server that takes no writes has done nothing, and another server may be
+                    // there by now.
                     let is_stale =
                         is_kept && (failure.stage == Stage::Before || is_read_only(&failure.error));
                     // A connection on which that fails is not used again.
@@ -212,7 +215,8 @@ impl Writer {
         // The writer says the same few things again and again. To plan each anew takes longer than to do it.
         let connecting = self.access.connect_with(&[
             ("plan_cache_mode", "force_generic_plan"),
-            // All of it is looked up. A plan that was made while a table was small would read it.
+            // The writer looks all rows up by index, but a plan from the time when a table was
+            // small would scan the table.
             ("enable_seqscan", "off"),
             ("lock_timeout", LONGEST_WAIT),
         ]);
@@ -283,8 +287,9 @@ impl Writer {
     }
 }
 
-/// How a transaction begins. What is the default of the database or the user counts for nothing:
-/// a later statement sees what others have committed, and locks are there for what must not change.
+/// Returns the script that begins a transaction. The script sets the isolation level, because the
+/// default of the database or the user must not count: a later statement sees the commits of
+/// others, and locks protect what must not change.
 fn begin(writes: &[Write], wait: Wait) -> &'static str {
     macro_rules! begin {
         ($more:literal) => {
@@ -293,7 +298,7 @@ fn begin(writes: &[Write], wait: Wait) -> &'static str {
     }
     let is_promised = writes.iter().any(|write| write.promise > Promise::Visible);
     if writes.iter().any(Write::is_on_keys) {
-        // There is one lock for all keys, and a large command may keep it for long.
+        // One lock guards all keys, and a large command may hold that lock for long.
         return begin!("; SET LOCAL lock_timeout TO 0");
     }
     match (is_promised, wait) {
@@ -306,7 +311,7 @@ fn begin(writes: &[Write], wait: Wait) -> &'static str {
     }
 }
 
-/// Answers writes that cannot be done.
+/// Refuses writes that cannot be done.
 fn refuse(writes: Vec<Write>, failure: &Failure) {
     let fate = failure.explained();
     if is_away(&failure.error) {

@@ -151,7 +151,7 @@ impl Lanes {
         self.lanes.get(&number).and_then(|lane| lane.key.needs.limit.as_deref())
     }
 
-    /// The keys of all limits that jobs which are kept stand under.
+    /// Returns the keys of all limits under which kept jobs stand.
     pub(super) fn limits(&self) -> HashSet<&str> {
         self.lanes.values().filter_map(|lane| lane.key.needs.limit.as_deref()).collect()
     }

@@ -75,7 +75,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Forgets limits under which no job stands any more, and which hold nobody back.
+    /// Forgets limits under which no job stands any more and which hold nobody back.
     pub(super) fn forget_limits(&mut self, now: Timestamp) -> Result<usize, Error> {
         let kind = NoteKind::Limit.as_str();
         let mut gone = Vec::new();

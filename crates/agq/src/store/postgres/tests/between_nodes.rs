@@ -1,4 +1,4 @@
-//! Several nodes at one database, and others who lock what is in it.
+//! Several nodes at one database, and foreign sessions that lock rows of it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::store::{JobRule, Promise, Records};
 
-/// Somebody else with a connection to the database, inside a transaction.
+/// Opens a foreign session on the database, and runs `sql` in a transaction that stays open.
 async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();
     raw_sql("BEGIN").execute(&mut connection).await.unwrap();
@@ -25,7 +25,8 @@ async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
     connection
 }
 
-/// How many deadlocks there were, when all nodes are gone: they say so at the latest then.
+/// Drops all nodes, and returns the number of deadlocks. Sessions report their deadlocks at the
+/// latest when they end.
 async fn deadlocks(database: &Database, nodes: Vec<Arc<PostgresStore>>) -> i64 {
     for node in nodes {
         drop(Arc::into_inner(node).expect("nobody else has it"));
@@ -35,7 +36,7 @@ async fn deadlocks(database: &Database, nodes: Vec<Arc<PostgresStore>>) -> i64 {
     query_scalar(sql).fetch_one(&mut connection).await.unwrap()
 }
 
-/// The ids of the jobs that so many claimants get.
+/// Returns the ids of the jobs that `count` claimants get.
 async fn got(store: &PostgresStore, count: usize) -> Vec<String> {
     claim(store, count).await.iter().map(|claim| claim.job.job_id.to_string()).collect()
 }
@@ -43,7 +44,7 @@ async fn got(store: &PostgresStore, count: usize) -> Vec<String> {
 async fn work_under_limits(at: usize, node: Arc<PostgresStore>) -> usize {
     let mut done = 0;
     for round in 0..60 {
-        // In another order each time.
+        // Each round takes the limits in another order.
         let job = |n: usize| {
             let key = format!("k{}", (round * (at + 3) + n * (2 * at + 1)) % 6);
             own(&format!("a{at}-{round}-{n}"), None, Some(&key))
@@ -86,7 +87,7 @@ async fn nodes_do_not_wait_for_each_others_kinds() {
     let nodes = vec![Arc::new(node(&database).await), Arc::new(node(&database).await)];
     let all = nodes.iter().enumerate().map(|(at, node)| tokio::spawn(add_unique(at, Arc::clone(node))));
     join_all(all).await.into_iter().for_each(Result::unwrap);
-    // Of each kind there is one.
+    // Each kind has one job.
     assert_eq!(number(&nodes[0], "SELECT count(*) FROM agq.jobs").await, 40);
     assert_eq!(number(&nodes[0], "SELECT count(*) FROM agq.notes WHERE kind = 'unique'").await, 40);
     assert_eq!(deadlocks(&database, nodes).await, 0);
@@ -132,14 +133,14 @@ async fn a_job_that_somebody_has_locked_keeps_nobody_else_waiting() {
         let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
         store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule)
     };
-    // What is about the same job comes after it, however often it is said.
+    // A later write about the same job stays behind the first one, however often it comes.
     let (locked, again) = (cancel("a-0"), cancel("a-0"));
     assert!(cancel("a-1").await.unwrap().unwrap().is_some());
     submit(&store, "b", Needs::default(), vec![plain("b-0")]).await.unwrap();
     assert_eq!(got(&store, 3).await, ["a-2", "b-0"]);
     other.close().await.unwrap();
     assert!(locked.await.unwrap().unwrap().is_some());
-    // It had ended by then.
+    // The job had ended by then.
     assert!(again.await.unwrap().is_ok_and(|change| change.is_none()));
 }
 
@@ -150,7 +151,8 @@ async fn others_are_told_of_jobs_that_were_locked_and_left() {
     let of = |tool: &str| Needs { tools: vec![tool.into()], ..Needs::default() };
     submit(&store, "a", of("jq"), vec![plain("a-0")]).await.unwrap();
     submit(&store, "b", of("yq"), vec![plain("b-0")]).await.unwrap();
-    // Of two lanes one is taken, then the other, then there is nothing.
+    // The first claim takes a job of one lane, the second claim that of the other, and the third
+    // claim finds nothing.
     for expected in [(1, true), (1, false), (0, false)] {
         let claimed = store.write(Promise::Visible, |batch| {
             let claimants = claimants(1);

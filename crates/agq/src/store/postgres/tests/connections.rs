@@ -1,4 +1,4 @@
-//! How connections are opened, which are refused, and who waits for whom.
+//! Opened connections, refused connections, and commands that wait for each other.
 
 use agenix_protocol::request::Page;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::store::{
     postgres::{PostgresStore, Settings, access::Access, writer::KEYS_LOCK},
 };
 
-/// Changes a default of a store's database; sessions that are open do not see it.
+/// Changes a default of the store's database. Open sessions do not see the change.
 async fn set_default(store: &PostgresStore, setting: &str) {
     let name: String = query_scalar("SELECT current_database()").fetch_one(&store.pool).await.unwrap();
     run(store, &format!("ALTER DATABASE {name} SET {setting}")).await;
@@ -38,7 +38,7 @@ async fn defaults_of_the_database_are_not_taken_over() {
         let sql = query_scalar::<_, String>("SELECT current_setting($1)").bind(name);
         assert_eq!(sql.fetch_one(&again.pool).await.unwrap(), ours, "{name}");
     }
-    // A stronger promise than ours is kept.
+    // The store keeps a stronger setting than its own.
     set_default(&store, "synchronous_commit TO remote_apply").await;
     let strong = store_on(&database).await;
     let kept: String = query_scalar("SHOW synchronous_commit").fetch_one(&strong.pool).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_server_that_takes_no_writes_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_to_a_server_that_takes_no_writes_any_more_is_not_handed_out() {
     let database = Database::new();
-    // One alone: whoever wants it waits until it is given back.
+    // The pool has one connection, so the next caller waits until that connection is given back.
     let pool = Access::new(database.url().parse().unwrap(), None).pool(1);
     let pid = "SELECT pg_backend_pid()";
     let before: i32 = query_scalar(pid).fetch_one(&pool).await.unwrap();
@@ -115,7 +115,7 @@ async fn long_reads_leave_connections_for_short_ones() {
 async fn jobs_do_not_wait_for_users_keys() {
     let database = Database::new();
     let store = store_on(&database).await;
-    // As another node does that is in the middle of a large command.
+    // This session stands for another node that is in the middle of a large command.
     let mut other = PgConnection::connect(&database.url()).await.unwrap();
     query("SELECT pg_advisory_lock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
     let entry = Entry { content: Content::Text(Bytes::from_static(b"v")), expires_at: None };

@@ -1,4 +1,4 @@
-//! Stores, and what is put into them.
+//! Helpers that make stores, jobs and claims.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::store::{Added, Claim, Claimant, JobRule, NewAction, Promise, Records,
 
 pub(super) const NOW: Timestamp = Timestamp(1_000);
 
-/// An agq at a database.
+/// Opens a node of agq on `database`.
 pub(super) async fn node(database: &Database) -> PostgresStore {
     let settings = Settings { listens: false, ..Settings::default() };
     let store = PostgresStore::open(&database.url(), settings).await.unwrap();
@@ -32,7 +32,7 @@ fn plan() -> PlanId {
     PlanId::new("p").unwrap()
 }
 
-/// A job with something for itself.
+/// Makes a job with settings of its own.
 pub(super) fn own(job_id: &str, unique: Option<&str>, limit: Option<&str>) -> NewJob {
     let limit = limit.map(str::to_owned);
     let ojs = Ojs {
@@ -60,7 +60,7 @@ pub(super) fn own(job_id: &str, unique: Option<&str>, limit: Option<&str>) -> Ne
     NewJob { job_id: JobId::new(job_id).unwrap(), input: "{}".into(), own: Some(Box::new(own)) }
 }
 
-/// A job like the others of its action.
+/// Makes a job with the settings of its action.
 pub(super) fn plain(job_id: &str) -> NewJob {
     NewJob { job_id: JobId::new(job_id).unwrap(), input: "{}".into(), own: None }
 }
@@ -81,19 +81,19 @@ pub(super) fn claimants(count: usize) -> Vec<Claimant> {
     (0..count).map(claimant).collect()
 }
 
-/// What so many claimants get.
+/// Returns the jobs that `count` claimants get.
 pub(super) async fn claim(store: &PostgresStore, count: usize) -> Vec<Claim> {
     store.claim(claimants(count), NOW, 0).await.unwrap().into_iter().flatten().collect()
 }
 
-/// Says that a job is done.
+/// Acknowledges that a job is done.
 pub(super) async fn ack(store: &PostgresStore, job_id: &JobId) {
     let rule: JobRule =
         Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Said::default(), NOW));
     store.decide(job_id, Promise::Durable, None, rule).await.unwrap().unwrap();
 }
 
-/// One number that the database answers.
+/// Returns the one number that `sql` selects.
 pub(super) async fn number(store: &PostgresStore, sql: &'static str) -> i64 {
     sqlx::query_scalar(sql).fetch_one(&store.pool).await.unwrap()
 }

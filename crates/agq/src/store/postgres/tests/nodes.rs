@@ -1,4 +1,4 @@
-//! Who is there, who leads, and what they tell each other.
+//! Live nodes, their leader, and notifications between nodes.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -11,7 +11,7 @@ use crate::store::{
     postgres::{PostgresStore, access::Access, nodes::Nodes, relay::Notice},
 };
 
-/// A store whose node has led for an hour.
+/// Opens a store whose node has led for an hour.
 async fn leading(database: &Database) -> PostgresStore {
     let store = store_on(database).await;
     assert!(store.leads());
@@ -36,11 +36,11 @@ async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
     let database = Database::new();
     let store = leading(&database).await;
     assert!(store.nodes().await.unwrap().is_some());
-    // What a crash leaves of unlogged tables, and what a standby that takes over has of them.
+    // A crash empties unlogged tables, and so does a failover to a standby.
     run(&store, "TRUNCATE agq.instances, agq.leader").await;
     assert!(store.leads(), "it knows nothing of the crash yet");
     assert_eq!(store.nodes().await.unwrap(), None);
-    // It is elected anew, and the others have the time of a silence to come back.
+    // The node is elected anew, and the others have the time of a silence to come back.
     store.nodes.show().await.unwrap();
     assert!(store.leads());
     assert_eq!(store.nodes().await.unwrap(), None);
@@ -60,7 +60,7 @@ async fn a_lease_that_ran_out_begins_anew() {
     let store = leading(&database).await;
     store.nodes.show().await.unwrap();
     assert!(store.nodes().await.unwrap().is_some(), "a lease that is kept goes on");
-    // For longer than that nobody could reach the database.
+    // Nobody could reach the database for longer than the lease.
     run(&store, "UPDATE agq.leader SET expires_at = now() - interval '1 second'").await;
     store.nodes.show().await.unwrap();
     assert!(store.leads());
@@ -116,7 +116,7 @@ async fn what_is_told_is_told_again_after_its_connection_was_closed() {
     let mut listener = PgListener::connect(&database.url()).await.unwrap();
     listener.listen("agq_test").await.unwrap();
     for n in 0..3 {
-        // Three at once, the second and third of which wait while the first is sent.
+        // The second and the third of these notices wait while the first one is sent.
         for m in 0..3 {
             store.notices.send(Notice::Event("agq_test", format!("{n}.{m}"))).await.unwrap();
         }

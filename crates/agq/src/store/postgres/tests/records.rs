@@ -1,4 +1,4 @@
-//! Records, rules and settings that are not as they should be.
+//! Faulty records, rules and settings.
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::store::{Added, JobRule, Keep, Promise, Records, Unused};
 
-/// The record of a job with one field more, as a later version may write it.
+/// Statement that appends a field to the record of a job, as a later version may do.
 const APPEND: &str = r"UPDATE agq.jobs SET record = '\xdc00'::bytea ||
     set_byte('\x00'::bytea, 0, get_byte(record, 2) + 1) || substr(record, 4) || '\x01'::bytea WHERE job_id = $1";
 
@@ -29,7 +29,7 @@ async fn a_record_that_cannot_be_read_does_not_stop_its_queue() {
     assert_eq!(query(APPEND).bind("a-2").execute(&store.pool).await.unwrap().rows_affected(), 1);
     let claims = claim(&store, 1).await;
     assert_eq!(claims.iter().map(|claim| claim.job.job_id.as_str()).collect::<Vec<_>>(), ["a-2"]);
-    // The others of a batch are decided.
+    // The other decisions of a batch are made.
     let cancel = |id: &str| {
         let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
         store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule)
@@ -46,7 +46,8 @@ async fn an_unreadable_worker_and_an_unreadable_wait_are_passed_over() {
     submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
     raw_sql(r"INSERT INTO agq.workers VALUES ('w0', '\xc0')").execute(&store.pool).await.unwrap();
     assert_eq!(store.workers().await.unwrap(), []);
-    // Nobody knows whether it takes jobs; the other claimant does.
+    // The first claimant gets no job, because its worker record is unreadable; the other claimant
+    // gets one.
     let claims = claim(&store, 2).await;
     assert_eq!(claims.iter().map(|claim| claim.job.holder.as_deref()).collect::<Vec<_>>(), [Some("w1")]);
     let waiting = r"UPDATE agq.jobs SET due_at = 5000, is_ready = false,
@@ -98,7 +99,7 @@ async fn needs_may_be_longer_than_an_index_entry() {
     let tools: Vec<String> = (0..200).map(|_| format!("{:032x}", fastrand::u128(..))).collect();
     let needs = Needs { tools, ..Needs::default() };
     assert_eq!(submit(&store, "a", needs.clone(), vec![plain("a-0")]).await, Ok(Added::New));
-    // The same needs are the same lane, at another node, too.
+    // The same needs lead to the same lane, even at another node.
     let other = node(&database).await;
     assert_eq!(submit(&other, "b", needs, vec![plain("b-0")]).await, Ok(Added::New));
     assert_eq!(number(&store, "SELECT count(*) FROM agq.lanes").await, 1);
@@ -112,11 +113,11 @@ async fn submissions_use_no_numbers_of_lanes_up() {
     for n in 0..20 {
         submit(&store, &format!("a{n}"), Needs::default(), vec![plain(&format!("a{n}-0"))]).await.unwrap();
     }
-    // Nor do those at a node that has not seen the lane yet.
+    // Submissions at a node that has not seen the lane yet use up no number either.
     let other = node(&database).await;
     submit(&other, "b", Needs::default(), vec![plain("b-0")]).await.unwrap();
     assert_eq!(number(&store, "SELECT last_value FROM agq.lanes_lane_seq").await, 1);
-    // After the last number come those that are free again.
+    // The sequence starts again after the last number, and free numbers are used.
     raw_sql("SELECT setval('agq.lanes_lane_seq', 2147483647)").execute(&store.pool).await.unwrap();
     let needs = Needs { tools: vec!["jq".into()], ..Needs::default() };
     assert_eq!(submit(&store, "c", needs, vec![plain("c-0")]).await, Ok(Added::New));
@@ -131,12 +132,12 @@ async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
         let jobs = vec![own(&format!("{id}-0"), None, Some(limit))];
         submit(&store, id, Needs::default(), jobs).await.unwrap();
     }
-    // Both know both lanes by heart.
+    // Both nodes have both lanes in their caches.
     assert_eq!((claim(&other, 1).await.len(), claim(&store, 1).await.len()), (1, 1));
     for id in ["a-0", "b-0"] {
         ack(&store, &JobId::new(id).unwrap()).await;
     }
-    // Jobs that have ended may be done again, in their lanes.
+    // Lanes of ended jobs stay, because these jobs may run again.
     assert_eq!(store.unused(NOW).await.unwrap(), Unused::default());
     let keep = Keep { ended_since: Timestamp(NOW.0 + 1), dead_since: NOW, count: 0 };
     assert_eq!(store.prune(keep, 100).await.unwrap(), 2);
@@ -150,7 +151,7 @@ async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
     assert_eq!(unused.limits.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["k2"]);
     store.forget_unused(unused).await.unwrap();
     assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'limit'").await, 1);
-    // A node that still knows a lane which was forgotten makes it again.
+    // A node that still knows a forgotten lane makes the lane again.
     let jobs = vec![own("d-0", None, Some("k2"))];
     assert_eq!(submit(&other, "d", Needs::default(), jobs).await, Ok(Added::New));
     assert_eq!(claim(&store, 3).await.len(), 2);
@@ -191,6 +192,6 @@ async fn a_database_of_another_encoding_is_refused() {
 
 #[test]
 fn an_array_of_sixteen_elements_and_more_has_the_header_that_is_rewritten() {
-    // What `APPEND` relies on.
+    // `APPEND` relies on this header.
     assert_eq!(encode(&vec![0_u8; 26]).unwrap()[..3], [0xdc, 0, 26]);
 }

@@ -1,4 +1,4 @@
-//! Statements read what they need, however much there is.
+//! Statements read only the rows that they need, however many rows there are.
 
 use e2e::Database;
 use sqlx::{AssertSqlSafe, PgConnection, Row, raw_sql};
@@ -12,7 +12,8 @@ use super::{
     making::node,
 };
 
-/// How a statement is carried out that was prepared as the writer prepares it: planned once.
+/// Returns the plan of a statement that was prepared as the writer prepares it: with a generic
+/// plan.
 async fn plan_of(connection: &mut PgConnection, types: &str, sql: &str, values: &str) -> String {
     let script = format!(
         "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off; PREPARE s {types} AS {sql}"
@@ -24,7 +25,7 @@ async fn plan_of(connection: &mut PgConnection, types: &str, sql: &str, values: 
     rows.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
 }
 
-/// The most rows that any step of a plan had to do with, those that it threw away among them.
+/// Returns the largest number of rows that a step of a plan handled, discarded rows included.
 fn most_rows(plan: &str) -> u64 {
     let number = |text: &str| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
@@ -51,7 +52,8 @@ const FILL: &str = "INSERT INTO agq.ended (job_id, action_id, place, plan_id, st
 async fn no_statement_reads_all_there_is() {
     let database = Database::new();
     let store = node(&database).await;
-    // Statistics of a time when all was empty, and those of today.
+    // The first round has statistics of empty tables, and the second one has those of the full
+    // tables.
     raw_sql("ANALYZE").execute(&store.pool).await.unwrap();
     raw_sql(FILL).execute(&store.pool).await.unwrap();
     let mut connection = store.pool.acquire().await.unwrap();
