@@ -5,7 +5,7 @@
 use std::{
     collections::HashSet,
     io,
-    sync::{Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError},
     time::Duration,
 };
 
@@ -49,6 +49,13 @@ pub(crate) fn forget(pid: Pid) {
 /// Makes this worker a child subreaper.
 #[cfg(target_os = "linux")]
 pub(crate) fn begin() {
+    // Without this file (`CONFIG_PROC_CHILDREN`) the worker would not find the processes that it
+    // adopts, and they would stay zombies.
+    let own = getpid().as_raw_pid();
+    if !std::path::Path::new(&format!("/proc/{own}/task/{own}/children")).exists() {
+        debug!("the system does not list children: processes whose parents have ended are left to others");
+        return;
+    }
     if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
         debug!(%error, "processes whose parents have ended are left to others");
     }
@@ -72,7 +79,13 @@ pub(crate) fn reap() {
     if adopted().next().is_none() {
         return;
     }
-    let _nothing_starts = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    // A start may hang in exec(2) on a dead mount, and this thread also sends the heartbeats: the
+    // next call tries again.
+    let _nothing_starts = match STARTING.try_write() {
+        Ok(guard) => guard,
+        Err(TryLockError::Poisoned(error)) => error.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
     for pid in adopted() {
         // `NOHANG` leaves a process alone that still runs.
         let _ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

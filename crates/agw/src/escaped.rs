@@ -65,8 +65,10 @@ pub(crate) struct Escaped {
 /// process.
 pub(crate) fn find(group: Pid, parent: Option<Pid>, mark: &Mark, known: &[Escaped]) -> Vec<Escaped> {
     let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| bears(pid, mark));
+    // The process id of a process that has ended may belong to another one.
+    let running = known.iter().filter(|known| !known.has_ended()).map(|known| known.pid);
+    let roots = adopted.chain(parent).chain(running);
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
-    let roots = adopted.chain(parent).chain(known.iter().filter_map(|&pid| Pid::from_raw(pid)));
     let left_it = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|its| its != group);
     let new = family(roots.collect()).into_iter().filter_map(Pid::from_raw);
     new.filter(|pid| !known.contains(&pid.as_raw_pid())).filter(left_it).filter_map(Escaped::open).collect()

@@ -26,8 +26,12 @@ pub(crate) async fn run(
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
     let needed = pipeline::open_files(&stages).min(workshop.most_files);
+    // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
+    // jobs that have them would not be noticed.
+    let waits = workshop.shortage.wait();
     // `acquire_many` returns no error, because nothing closes the semaphore.
     let _files = workshop.files.acquire_many(needed).await;
+    drop(waits);
     let (mut outputs, mut results) = (Outputs::new(), Vec::new());
     for (at, stage) in stages.iter().enumerate() {
         if stop.is_called() {

@@ -37,6 +37,8 @@ pub(crate) struct Process {
     child: Child,
     started: Instant,
     timeout: Duration,
+    /// Set once the worker has waited for `child`.
+    ended: Option<Ended>,
 }
 
 /// How a child ended.
@@ -93,8 +95,8 @@ impl Process {
         if let Some(leader) = leader {
             allowance::restore(leader);
         }
-        let group = Group { leader, mark, escaped: Vec::new(), has_leader: true, is_over: false };
-        Ok(Self { child, group, started: Instant::now(), timeout: command.timeout })
+        let group = Group { leader, mark, escaped: Vec::new(), has_leader: true, is_empty: false };
+        Ok(Self { child, group, started: Instant::now(), timeout: command.timeout, ended: None })
     }
 
     /// Waits until it ends, or its time is over: then its group gets SIGTERM, and SIGKILL after `grace`.
@@ -110,11 +112,14 @@ impl Process {
     /// `grace` for those that still run. If the first process of the group ends earlier, the other
     /// processes still have the rest of `grace`.
     pub(crate) async fn end_now(&mut self, grace: Duration) -> io::Result<Ended> {
+        if let Some(ended) = self.ended {
+            return Ok(ended);
+        }
         let end = Instant::now() + grace;
         self.group.ask_to_end();
         let status = timeout_at(end, self.child.wait()).await;
         if status.is_ok() {
-            self.group.has_leader = false;
+            self.group.leader_ended();
             let _grace_is_over = timeout_at(end, self.group.emptied()).await;
         }
         self.group.kill();
@@ -129,8 +134,10 @@ impl Process {
         let after = self.started.elapsed();
         // What it started in the background has no one left to report to.
         self.group.signal(Signal::KILL);
-        self.group.is_over = true;
-        Ended { status, timed_out, after }
+        self.group.release();
+        let ended = Ended { status, timed_out, after };
+        self.ended = Some(ended);
+        ended
     }
 }
 
@@ -144,13 +151,13 @@ struct Group {
     /// True until the worker has waited for `leader`, because until then the process id of `leader`
     /// cannot belong to another process.
     has_leader: bool,
-    /// Its number may belong to somebody else from now on.
-    is_over: bool,
+    /// True once no process of the group was left: the id of the group may belong to another one.
+    is_empty: bool,
 }
 
 impl Group {
     fn signal(&self, signal: Signal) {
-        if let Some(leader) = self.leader {
+        if let (Some(leader), false) = (self.leader, self.is_empty) {
             // Nobody left in it is what we want.
             let _gone = kill_process_group(leader, signal);
         }
@@ -164,6 +171,19 @@ impl Group {
             self.signal(signal);
             escaped::signal(&self.escaped, signal);
         }
+    }
+
+    /// Records that the worker has waited for the leader.
+    fn leader_ended(&mut self) {
+        if let (true, Some(leader)) = (std::mem::take(&mut self.has_leader), self.leader) {
+            adoption::forget(leader);
+        }
+    }
+
+    /// Forgets the leader and the group, because their number may belong to others from now on.
+    fn release(&mut self) {
+        self.leader_ended();
+        self.leader = None;
     }
 
     fn kill(&mut self) {
@@ -182,14 +202,14 @@ impl Group {
 
     /// Waits until no process of the group and no escaped process runs. The caller has waited for
     /// the first process before.
-    async fn emptied(&self) {
+    async fn emptied(&mut self) {
         let Some(leader) = self.leader else { return };
         loop {
             // An adopted process of the group stays a zombie in the group until the worker waits
             // for it.
-            while let Ok(Some(_ended)) = waitpgid(leader, WaitOptions::NOHANG) {}
-            let is_empty = test_kill_process_group(leader) == Err(Errno::SRCH);
-            if is_empty && escaped::have_ended(&self.escaped) {
+            while !self.is_empty && matches!(waitpgid(leader, WaitOptions::NOHANG), Ok(Some(_))) {}
+            self.is_empty = self.is_empty || test_kill_process_group(leader) == Err(Errno::SRCH);
+            if self.is_empty && escaped::have_ended(&self.escaped) {
                 return;
             }
             sleep(LOOK_EVERY).await;
@@ -199,12 +219,10 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if !self.is_over {
+        if self.leader.is_some() {
             self.kill();
         }
-        if let Some(leader) = self.leader {
-            adoption::forget(leader);
-        }
+        self.release();
     }
 }
 

@@ -55,7 +55,9 @@ impl Quota {
                 room.free
             ));
         }
-        let left = (self.of_job - used).min(room.free.saturating_sub(reserve));
+        // Below the reserve, the job is ended only when its output is more than the free bytes.
+        let until_full = room.free.saturating_sub(reserve).max(room.free.saturating_sub(used) / 2);
+        let left = (self.of_job - used).min(until_full);
         // Half of the shortest time in which a program can write the remaining bytes.
         let wait = Duration::from_micros(left / (2 * FASTEST / 1_000_000));
         let shortest = if used == 0 { SHORTEST_WAIT_OF_EMPTY } else { SHORTEST_WAIT };

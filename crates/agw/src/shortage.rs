@@ -21,8 +21,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const LASTING: Duration = Duration::from_secs(30);
 /// Interval between two checks whether a shortage lasts.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Duration for which a shortage counts as current after a failed start.
-const CURRENT: Duration = Duration::from_secs(1);
+/// Duration for which a shortage counts as current after a failed start. It is longer than
+/// [`LONGEST_WAIT`], because the shortage goes on while a job waits to try again.
+const CURRENT: Duration = Duration::from_secs(3);
 
 /// Tells whether `error` reports a resource limit of a process, a user or the machine.
 pub(crate) fn is_one(error: &io::Error) -> bool {
