@@ -68,15 +68,19 @@ pub(crate) async fn hold(dir: &Path) -> Result<Hold, Failure> {
         match file.try_lock() {
             Ok(()) => return Ok(Hold(file)),
             // On a file system without locks, the check of the socket has to be enough.
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
-                return Ok(Hold(file));
-            }
+            Err(TryLockError::Error(error)) if knows_no_locks(&error) => return Ok(Hold(file)),
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
             Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => return already(),
             // The other keeper is about to start or to end.
             Err(TryLockError::WouldBlock) => sleep(LOOK_EVERY).await,
         }
     }
+}
+
+/// Tells whether `error` says that the file system has no locks, as NFS without a lock daemon.
+fn knows_no_locks(error: &io::Error) -> bool {
+    let no_daemon = rustix::io::Errno::NOLCK.raw_os_error();
+    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_daemon)
 }
 
 /// Starts a keeper in the background and passes the lock to it. Returns the first line that the

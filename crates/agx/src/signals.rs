@@ -4,6 +4,7 @@ use std::{io, time::Duration};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
     time::timeout,
 };
 
@@ -45,7 +46,7 @@ impl Asked {
     }
 }
 
-/// Waits for SIGINT, SIGTERM or SIGHUP.
+/// Waits for the next SIGINT, SIGTERM or SIGHUP.
 pub(crate) async fn asked_to_end() {
     match Asked::listen() {
         Ok(mut asked) => asked.next().await,
@@ -53,18 +54,34 @@ pub(crate) async fn asked_to_end() {
     }
 }
 
-/// Ends this process after the second signal, even if the process waits for something.
-/// [`asked_to_end`] handles the first signal.
-pub(crate) fn end_at_the_second_signal() {
-    let Ok(mut asked) = Asked::listen() else { return };
-    tokio::spawn(async move {
-        asked.next().await;
-        asked.next().await;
-        // Until then the process may end by itself and remove its directory. A third signal ends it
-        // at once.
-        let _late_or_again = timeout(LAST_WAIT, asked.next()).await;
-        std::process::exit(INTERRUPTED);
-    });
+/// The first signal that asks this process to end, whenever it came.
+pub(crate) struct FirstSignal(watch::Receiver<bool>);
+
+impl FirstSignal {
+    /// Waits for the signal. Returns at once if the signal has come before.
+    pub(crate) async fn came(&mut self) {
+        if self.0.wait_for(|has_come| *has_come).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Listens for signals from now on, and ends this process after the second one, even if the
+/// process waits for something. The caller handles the first one.
+pub(crate) fn listen() -> FirstSignal {
+    let (tell, told) = watch::channel(false);
+    if let Ok(mut asked) = Asked::listen() {
+        tokio::spawn(async move {
+            asked.next().await;
+            tell.send_replace(true);
+            asked.next().await;
+            // Until then the process may end by itself and remove its directory. A third signal
+            // ends it at once.
+            let _late_or_again = timeout(LAST_WAIT, asked.next()).await;
+            std::process::exit(INTERRUPTED);
+        });
+    }
+    FirstSignal(told)
 }
 
 /// Tells whether this process was started with SIGHUP ignored.

@@ -25,13 +25,13 @@ use crate::{
         Unsent, Wish, blocks, done, end, filled, split,
     },
     output::{Output, counted},
-    signals::{asked_to_end, end_at_the_second_signal},
-    tools,
+    signals, tools,
 };
 
 /// Number of ended jobs that agq keeps per job that may be ahead, because further jobs end while
 /// agx takes the results of some.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
+
 pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), Failure> {
     let (words, behind) = split(std::mem::take(&mut args.words))?;
     if args.pipe && !behind.is_empty() {
@@ -56,7 +56,8 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let plan = plan(&pipeline, &args)?;
     let (wish, action_id) = (watch::Sender::new(Wish::All), new_id()?);
     let block = args.pipe.then_some(args.block);
-    end_at_the_second_signal();
+    // A signal that comes while agq and agw start is not lost.
+    let mut signal = signals::listen();
     let Some(server) = given else {
         look_for(&plan)?;
         let slots = slots(&args);
@@ -71,7 +72,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         tokio::pin!(mapped);
         let mapped = tokio::select! {
             mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, true)),
-            () = asked_to_end() => {
+            () = signal.came() => {
                 end(mapped, &wish, Wish::End).await;
                 Err(Failure::Interrupted)
             }
@@ -92,7 +93,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     tokio::pin!(mapped);
     tokio::select! {
         mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, false)),
-        () = asked_to_end() => {
+        () = signal.came() => {
             let left = end(mapped, &wish, Wish::Leave).await;
             let unsent = left.and_then(Result::ok).map(|mapped| mapped.unsent);
             if let Some(what) = unsent.and_then(not_sent) {
