@@ -24,7 +24,7 @@ fn a_write_behind_one_of_keys_waits_for_it_and_those_of_others_do_not() {
     let mut line = String::new();
     while line != "held\n" {
         line.clear();
-        says.read_line(&mut line).unwrap();
+        assert_ne!(says.read_line(&mut line).unwrap(), 0, "psql has ended");
     }
     let mut sends = Raw::open(&lab, &agq);
     sends.send("SET k v\nQUEUE.PAUSE behind\nSET k w\n");

@@ -245,8 +245,9 @@ impl Connection {
     }
 }
 
+/// Tells whether a request writes users' keys. A pop of a queue claims a job instead.
 fn is_on_keys(request: &Request) -> bool {
-    matches!(request, Request::Key(_))
+    matches!(request, Request::Key(_)) && !request.is_claim()
 }
 
 fn size_of_command(args: &[Bytes]) -> usize {

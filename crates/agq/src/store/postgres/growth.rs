@@ -1,8 +1,10 @@
 //! Growth of the tables by the writes of a node. The database has to analyse its tables again,
 //! because query plans for small tables are not right for large ones.
 
+use std::time::Duration;
+
 use sqlx::{PgPool, raw_sql};
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
 use tracing::debug;
 
 /// Number of written rows after which the database analyses its tables for the first time. The next
@@ -10,6 +12,10 @@ use tracing::debug;
 /// the database does the same, but a minute or more later.
 const FIRST: usize = 5_000;
 const ANALYZE: &str = "ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results";
+
+/// Maximum duration of `ANALYZE`, because its connection must come back to the pool even if the
+/// answer is lost.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// Number of rows that a node has written since its start.
 #[derive(Debug, Default)]
@@ -25,8 +31,10 @@ impl Growth {
         if self.is_due(rows) {
             let pool = pool.clone();
             runtime.spawn(async move {
-                if let Err(error) = raw_sql(ANALYZE).execute(&pool).await {
-                    debug!(%error, "the tables could not be analysed");
+                match timeout(LONGEST, raw_sql(ANALYZE).execute(&pool)).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => debug!(%error, "the tables could not be analysed"),
+                    Err(_elapsed) => debug!("the tables could not be analysed in time"),
                 }
             });
         }

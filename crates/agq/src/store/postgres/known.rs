@@ -9,7 +9,7 @@ use agenix_rules::capability::{Abilities, Needs};
 use sqlx::{Error, Row, postgres::PgRow, query};
 
 use super::{
-    codec::{decode, encode},
+    codec::{encode, or_pass_over},
     numbers,
     session::Session,
 };
@@ -80,8 +80,9 @@ impl Known {
         if !unknown.is_empty() {
             let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane = ANY ($1)").bind(unknown);
             for row in session.rows(sql)? {
-                let (number, key) = lane_of(&row)?;
-                self.know(number, key);
+                if let Some((number, key)) = or_pass_over(lane_of(&row)) {
+                    self.know(number, key);
+                }
             }
         }
         self.learned_at = Some(Instant::now());
@@ -143,8 +144,10 @@ pub(super) fn make(session: &Session, key: &LaneKey) -> Result<u32, Error> {
 /// Maximum number of numbers that are tried for a new lane.
 const MOST_NUMBERS_TRIED: usize = 100;
 
-/// A row of lane, queue and needs.
+/// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand out
+/// jobs that need more than it knows of.
 pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {
     let needs: Vec<u8> = row.try_get("needs")?;
-    Ok((row.try_get("lane")?, LaneKey { queue: row.try_get("queue")?, needs: decode(&needs)? }))
+    let needs = rmp_serde::from_slice(&needs).map_err(|error| Error::Decode(Box::new(error)))?;
+    Ok((row.try_get("lane")?, LaneKey { queue: row.try_get("queue")?, needs }))
 }

@@ -84,10 +84,10 @@ impl Limits {
         make_limits(session, &missing)?;
         let lock = if self.held.is_empty() { WAIT_FOR_LIMITS } else { LIMITS_OR_FAIL };
         self.lock(session, lock, &missing)?;
-        for key in missing {
-            self.held.entry(key).or_default();
-        }
-        Ok(())
+        // A limit that was forgotten between the two statements has no row to lock, and is made
+        // again by the retry.
+        let is_held = |key: &String| self.held.contains_key(key);
+        if missing.iter().all(is_held) { Ok(()) } else { Err(Error::RowNotFound) }
     }
 
     /// Locks `keys`, and the limits under which jobs no longer run.

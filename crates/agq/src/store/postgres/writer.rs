@@ -122,7 +122,7 @@ impl Writer {
             Err(failure) if is_locked(&failure.error) => {
                 writes.into_iter().for_each(|write| self.late.put(write, Instant::now()));
             }
-            Err(failure) => refuse(writes, &failure),
+            Err(failure) => self.refuse(writes, &failure),
         }
     }
 
@@ -140,7 +140,7 @@ impl Writer {
                 Err(failure) if is_locked(&failure.error) && since.elapsed() < self.patience => {
                     writes.into_iter().for_each(|write| self.late.put(write, since));
                 }
-                Err(failure) => refuse(writes, &failure),
+                Err(failure) => self.refuse(writes, &failure),
             }
         }
     }
@@ -151,12 +151,30 @@ impl Writer {
         writes.into_iter().for_each(|write| write.answer(Ok(())));
         self.growth.note(effects.grown_by, &self.runtime, &self.pool);
         if effects.has_passed_over {
-            let arrivals = Arc::clone(&self.arrivals);
-            self.runtime.spawn(async move {
-                tokio::time::sleep(LOOK_AGAIN).await;
-                arrivals.announce_all();
-            });
+            self.look_again();
         }
+    }
+
+    /// Makes all claimants look once more after a short while.
+    fn look_again(&self) {
+        let arrivals = Arc::clone(&self.arrivals);
+        self.runtime.spawn(async move {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            arrivals.announce_all();
+        });
+    }
+
+    /// Refuses writes that cannot be done.
+    fn refuse(&self, writes: Vec<Write>, failure: &Failure) {
+        let fate = failure.explained();
+        if is_away(&failure.error) {
+            warn!(count = writes.len(), "writes are refused: {fate}");
+        }
+        if failure.stage == Stage::Commit {
+            // They may have been done, and a client that repeats them adds nothing new.
+            self.look_again();
+        }
+        writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
     }
 
     /// Tells other nodes, and whoever else listens at the database. Who misses it looks by itself, sooner or later.
@@ -309,13 +327,4 @@ fn begin(writes: &[Write], wait: Wait) -> &'static str {
             begin!("; SET LOCAL lock_timeout TO 10; SET LOCAL synchronous_commit TO off")
         }
     }
-}
-
-/// Refuses writes that cannot be done.
-fn refuse(writes: Vec<Write>, failure: &Failure) {
-    let fate = failure.explained();
-    if is_away(&failure.error) {
-        warn!(count = writes.len(), "writes are refused: {fate}");
-    }
-    writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
 }
