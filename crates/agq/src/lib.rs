@@ -14,6 +14,7 @@ mod directory;
 mod error;
 mod events;
 mod furnish;
+mod handing_on;
 mod herald;
 mod house;
 mod http;

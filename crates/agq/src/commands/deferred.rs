@@ -126,10 +126,25 @@ async fn hand_on(
     action_id: &ActionId,
     before: &Step,
 ) -> Result<(), CommandError> {
-    let mut is_begun = match house.store.action(action_id).await? {
+    // Somebody else here is at it, and moves the workflow on afterwards.
+    let Some(_turn) = house.handing_on.begin(action_id.as_str()) else { return Ok(()) };
+    let is_begun = match house.store.action(action_id).await? {
         Some((action, _)) if !action.is_open => return Ok(()),
         known => known.is_some(),
     };
+    match hand_on_all(house, &submission, action_id, (before, is_begun)).await {
+        Err(CommandError::Rejected(rejection)) => give_up(house, action_id, rejection).await,
+        other => other,
+    }
+}
+
+/// Hands all outputs on from the first, and closes the action. Each piece names its place, so what is there already is not added again.
+async fn hand_on_all(
+    house: &House,
+    submission: &ActionSubmission,
+    action_id: &ActionId,
+    (before, mut is_begun): (&Step, bool),
+) -> Result<(), CommandError> {
     let (mut piece, mut bytes, mut at) = (Vec::new(), 0, 0);
     for job_id in jobs_of(house, before).await? {
         let Some(input) = output_of(house, &job_id).await? else { continue };
@@ -137,14 +152,37 @@ async fn hand_on(
         piece.push(input);
         if bytes >= PIECE_BYTES || piece.len() >= PIECE_INPUTS {
             let count = piece.len() as u64;
-            hand_on_piece(house, &submission, (take(&mut piece), at), is_begun).await?;
+            hand_on_piece(house, submission, (take(&mut piece), at), is_begun).await?;
             (bytes, at, is_begun) = (0, at + count, true);
         }
     }
     if !piece.is_empty() || !is_begun {
-        hand_on_piece(house, &submission, (piece, at), is_begun).await?;
+        hand_on_piece(house, submission, (piece, at), is_begun).await?;
     }
     if submission.open { Ok(()) } else { close_for_good(house, action_id).await }
+}
+
+/// Cancels an action of which some inputs were refused. The refusal says nothing where another node has handed on all inputs, or has
+/// begun to, or where the action was cancelled.
+async fn give_up(house: &House, action_id: &ActionId, rejection: Rejection) -> Result<(), CommandError> {
+    match house.store.action(action_id).await? {
+        Some((action, _)) if !action.is_open || matches!(rejection, Rejection::ActionExists(_)) => Ok(()),
+        Some(_) => {
+            super::action::cancel(house, action_id).await.map(drop)?;
+            Err(rejection.into())
+        }
+        None => Err(rejection.into()),
+    }
+}
+
+/// Tells whether a step is an action that is open only because some of its inputs are still to be handed on.
+pub(super) async fn is_half_handed_on(house: &House, step: &Step) -> Result<bool, CommandError> {
+    let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
+    let Ok(wanted) = read_action(&step.document) else { return Ok(false) };
+    if wanted.open || !wanted.inputs.is_empty() {
+        return Ok(false);
+    }
+    Ok(house.store.action(&action_id).await?.is_some_and(|(action, _)| action.is_open))
 }
 
 /// Submits an action with its first inputs, or, if `is_begun`, adds `inputs` to the action at the

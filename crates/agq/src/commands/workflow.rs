@@ -177,7 +177,13 @@ pub(crate) async fn advance(house: &House, id: &str) -> Result<(), CommandError>
 async fn look(house: &House, workflow: &Workflow) -> Result<Vec<(String, Seen)>, CommandError> {
     let mut seen = Vec::new();
     for step in workflow.all().filter(|step| step.stage == Stage::Running) {
-        seen.push((step.id.clone(), deferred::look(house, step.is_action(), &step.id).await?));
+        let mut how = deferred::look(house, step.is_action(), &step.id).await?;
+        let is_new = how == Seen::Underway && !step.is_submitted;
+        if is_new && deferred::is_half_handed_on(house, step).await? {
+            // It is not submitted before all of its inputs are there: who began with it may have ended.
+            how = Seen::Nothing;
+        }
+        seen.push((step.id.clone(), how));
     }
     Ok(seen)
 }
@@ -186,6 +192,9 @@ async fn look(house: &House, workflow: &Workflow) -> Result<Vec<(String, Seen)>,
 async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, CommandError> {
     let mut has_any = false;
     for step in workflow.all().filter(|step| step.stage == Stage::Running && !step.is_submitted) {
+        if house.handing_on.is_under_way(&step.id) {
+            continue;
+        }
         has_any = true;
         let at = workflow.steps.iter().position(|other| other.id == step.id);
         let before =
