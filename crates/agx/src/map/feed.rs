@@ -10,7 +10,7 @@ use agenix_protocol::{
 use serde_json::{Map, Value, value::RawValue};
 use tokio::{
     sync::{mpsc, oneshot, watch},
-    time::timeout,
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -26,6 +26,8 @@ use crate::{
 
 /// How long the next input may take to travel together with those before it.
 const PATIENCE: Duration = Duration::from_millis(5);
+/// Maximum wait of the first input of a batch for further ones.
+const LONGEST_GATHER: Duration = Duration::from_millis(50);
 /// The field of a block of stdin (`--pipe`).
 pub(crate) const BLOCK: &str = "block";
 
@@ -199,7 +201,7 @@ impl Feed {
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
         let (submitted, rest) = match self.agq.submit(&self.action).await {
             // The inputs follow by `add`, which finds the one that agq refuses.
-            Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => {
+            Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) || is_of_their_number(&reason) => {
                 (self.action.open, self.action.inputs) = (true, Vec::new());
                 (self.agq.submit(&self.action).await.map(drop), Some(batch))
             }
@@ -235,14 +237,13 @@ impl Feed {
                     batches.push(batch);
                     return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
                 }
-                Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => {
-                    if batch.inputs.len() > 1 {
-                        let (first, second) = batch.split();
-                        batches.extend([second, first]);
-                    } else {
-                        self.refuse(batch, &reason);
-                    }
+                Err(ClientError::Rejected(reason))
+                    if batch.inputs.len() > 1 && (is_of_an_input(&reason) || is_of_their_number(&reason)) =>
+                {
+                    let (first, second) = batch.split();
+                    batches.extend([second, first]);
                 }
+                Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => self.refuse(batch, &reason),
                 added => {
                     added?;
                     self.tell(batch);
@@ -273,7 +274,7 @@ impl Feed {
 
     /// The inputs that are there, and whether they are the last.
     async fn gather(&mut self, source: &mut Source) -> Result<(Batch, bool), Failure> {
-        let mut batch = Batch::default();
+        let (mut batch, mut latest) = (Batch::default(), None);
         loop {
             if let Some((input, document)) = source.held.take() {
                 if !batch.takes(&document) {
@@ -284,7 +285,7 @@ impl Feed {
                 batch.push(input, document);
             }
             let is_first = batch.inputs.is_empty();
-            if !is_first && !self.ahead.has_room() {
+            if !is_first && (self.is_over() || !self.ahead.has_room()) {
                 return Ok((batch, false));
             }
             let next = if is_first {
@@ -294,7 +295,9 @@ impl Feed {
                     next = next_with_room(&self.ahead, &mut source.inputs) => next,
                 }
             } else {
-                match timeout(PATIENCE, source.inputs.recv()).await {
+                let now = Instant::now();
+                let latest = *latest.get_or_insert(now + LONGEST_GATHER);
+                match timeout_at(latest.min(now + PATIENCE), source.inputs.recv()).await {
                     Ok(next) => next,
                     Err(_not_yet) => return Ok((batch, false)),
                 }
@@ -331,6 +334,11 @@ async fn next_with_room(ahead: &Ahead, inputs: &mut mpsc::Receiver<Read>) -> Opt
 /// Tells whether agq refused a batch because of one of its inputs.
 fn is_of_an_input(reason: &str) -> bool {
     reason.starts_with("Invalid action schema: inputs[") || reason.starts_with("Message too large")
+}
+
+/// Tells whether agq refused a batch because it has too many inputs.
+fn is_of_their_number(reason: &str) -> bool {
+    reason.starts_with("Too many inputs")
 }
 
 #[cfg(test)]
