@@ -94,14 +94,22 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     tokio::select! {
         mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, false)),
         () = signal.came() => {
-            let left = end(mapped, &wish, Wish::Leave).await;
-            let unsent = left.and_then(Result::ok).map(|mapped| mapped.unsent);
-            if let Some(what) = unsent.and_then(not_sent) {
-                output.note(&format!("agx: {what}; the action goes on with those that it has"));
-            }
-            Err(Failure::Detached(action_id))
+            let left = end(mapped, &wish, Wish::Leave).await.and_then(Result::ok);
+            Err(left_behind(left, action_id, output))
         }
     }
+}
+
+/// Returns the failure of a map that was interrupted and whose action goes on, if agq has the
+/// action.
+fn left_behind(left: Option<Mapped>, action_id: ActionId, output: Output) -> Failure {
+    if left.is_some_and(|left| !left.collected.has_begun) {
+        return Failure::Interrupted;
+    }
+    if let Some(what) = left.and_then(|left| not_sent(left.unsent)) {
+        output.note(&format!("agx: {what}; the action goes on with those that it has"));
+    }
+    Failure::Detached(action_id)
 }
 
 /// Returns the path of the joblog, and whether agx appends to the file: `+FILE`, as in GNU
@@ -254,7 +262,7 @@ fn not_sent(unsent: Unsent) -> Option<String> {
 
 fn verdict(mapped: Mapped, action_id: &ActionId, is_local: bool) -> Result<(), Failure> {
     let Mapped { collected, unsent } = mapped;
-    let Collected { completed, failed, cancelled, lost, unfit, is_halted } = collected;
+    let Collected { completed, failed, cancelled, lost, unfit, is_halted, .. } = collected;
     let failed = failed + unfit;
     if failed + lost == 0 && (cancelled == 0 || is_halted) {
         return Ok(());

@@ -54,6 +54,8 @@ pub(crate) struct Collected {
     pub(crate) unfit: u64,
     /// `--halt` has ended it early.
     pub(crate) is_halted: bool,
+    /// True if agq has had the action.
+    pub(crate) has_begun: bool,
 }
 
 impl Collected {
@@ -109,11 +111,16 @@ pub(crate) struct State {
 impl Collector<'_> {
     /// Takes the results of an action until its last job has ended or the map ends early.
     pub(crate) async fn run(mut self) -> Result<(Collected, Delivery), Failure> {
-        if self.wait_until_it_begins().await? {
-            self.collect().await?;
-        }
-        self.delivery.printer.finish(self.line)?;
+        let collected = self.collect_all().await;
+        // The joblog has waiting output as done, so it is printed after a failure, too.
+        let finished = self.delivery.printer.finish(self.line);
+        collected.and(finished)?;
         Ok((self.state.collected, self.delivery))
+    }
+
+    async fn collect_all(&mut self) -> Result<(), Failure> {
+        self.state.collected.has_begun = self.wait_until_it_begins().await?;
+        if self.state.collected.has_begun { self.collect().await } else { Ok(()) }
     }
 
     /// Waits until agq has the action. Returns false if agq never gets the action, for example

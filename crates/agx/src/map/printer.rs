@@ -44,6 +44,8 @@ struct Queue {
     in_memory: usize,
     bytes: u64,
     file: Option<File>,
+    /// Number of waiting outputs in the file.
+    in_file: usize,
     /// Offset of the end of the file.
     end: u64,
 }
@@ -63,6 +65,7 @@ impl Queue {
             file.write_all(&text.stdout)?;
             file.write_all(&text.stderr)?;
             self.end += len as u64;
+            self.in_file += 1;
             Waiting::InFile(from, text.stdout.len(), text.stderr.len())
         } else {
             self.in_memory += len;
@@ -85,6 +88,7 @@ impl Queue {
                 text
             }
             Waiting::InFile(from, stdout, stderr) => {
+                self.in_file -= 1;
                 let mut text = Text { stdout: vec![0; stdout], stderr: vec![0; stderr] };
                 if let Some(file) = &mut self.file {
                     file.seek(SeekFrom::Start(from))?;
@@ -97,7 +101,8 @@ impl Queue {
         self.next = at + 1;
         self.bytes -= text.len() as u64;
         // The file is emptied, because no waiting output needs it.
-        if self.bytes == 0
+        if self.in_file == 0
+            && self.end > 0
             && let Some(file) = &mut self.file
         {
             file.set_len(0)?;
@@ -107,7 +112,7 @@ impl Queue {
     }
 
     fn is_full(&self) -> bool {
-        self.bytes > MOST_BYTES || self.waiting.len() > MOST_JOBS
+        self.bytes.max(self.end) > MOST_BYTES || self.waiting.len() > MOST_JOBS
     }
 }
 
@@ -147,6 +152,18 @@ impl Printer {
     /// Tells whether so much output waits that agx should submit no more jobs.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.as_ref().is_some_and(Queue::is_full)
+    }
+}
+
+impl Drop for Printer {
+    /// Prints what still waits, because the joblog has these jobs as done. Nobody learns of an error any more.
+    fn drop(&mut self) {
+        let Some(queue) = &mut self.queue else { return };
+        while let Ok(Some(text)) = queue.take(true) {
+            if write(self.output, &text).is_err() {
+                return;
+            }
+        }
     }
 }
 
@@ -195,5 +212,20 @@ mod tests {
             assert_eq!(queue.take(false).unwrap(), Some(much(byte)));
         }
         assert_eq!((queue.in_memory, queue.bytes, queue.end), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_file_is_emptied_while_output_waits_in_memory() {
+        let mut queue = Queue::default();
+        let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY - 10]);
+        queue.put(1, much(b'b')).unwrap();
+        queue.put(2, much(b'c')).unwrap();
+        queue.put(0, text(b"a")).unwrap();
+        assert!(queue.in_file == 1 && queue.end > 0);
+        assert_eq!(queue.take(false).unwrap(), Some(text(b"a")));
+        assert_eq!(queue.take(false).unwrap(), Some(much(b'b')));
+        queue.put(4, text(b"e")).unwrap();
+        assert_eq!(queue.take(false).unwrap(), Some(much(b'c')));
+        assert_eq!((queue.in_file, queue.end, queue.waiting.len()), (0, 0, 1));
     }
 }
