@@ -1,7 +1,7 @@
 //! What every command works with: the store, who waits, the clock, the settings.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -89,8 +89,9 @@ pub(crate) struct Reputation(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     histories: HashMap<WorkerId, History>,
-    /// Quarantined workers whose quarantine depends on the next job that ends.
-    on_trial: HashSet<WorkerId>,
+    /// Quarantined workers, with the begin of their trials. The first job that a worker has claimed
+    /// since then decides on its quarantine.
+    on_trial: HashMap<WorkerId, Timestamp>,
 }
 
 impl Known {
@@ -126,14 +127,22 @@ impl Reputation {
     }
 
     /// Records that a quarantined worker gets one trial job, whose end decides on the quarantine.
-    pub(crate) fn try_again(&self, worker_id: &WorkerId) {
-        lock(&self.0).on_trial.insert(worker_id.clone());
+    pub(crate) fn try_again(&self, worker_id: &WorkerId, now: Timestamp) {
+        lock(&self.0).on_trial.insert(worker_id.clone(), now);
     }
 
-    /// Returns whether the job that a worker has just ended is its trial job. Returns `true` once
-    /// per trial.
-    pub(crate) fn take_trial(&self, worker_id: &WorkerId) -> bool {
-        lock(&self.0).on_trial.remove(worker_id)
+    /// Returns whether the job that a worker has just ended is its trial job, which it claimed at
+    /// `claimed_at`. Returns `true` once per trial.
+    pub(crate) fn take_trial(&self, worker_id: &WorkerId, claimed_at: Option<Timestamp>) -> bool {
+        let mut known = lock(&self.0);
+        let began = known.on_trial.get(worker_id).copied();
+        let decides = began.zip(claimed_at).is_some_and(|(began, claimed_at)| claimed_at >= began);
+        decides && known.on_trial.remove(worker_id).is_some()
+    }
+
+    /// Ends a trial for which there was no job.
+    pub(crate) fn drop_trial(&self, worker_id: &WorkerId) {
+        lock(&self.0).on_trial.remove(worker_id);
     }
 
     /// Forgets what is known of a worker: it is no more, or gets another chance.
@@ -327,7 +336,22 @@ impl Caller {
 
 #[cfg(test)]
 mod tests {
-    use super::StepsLeft;
+    use agenix_protocol::{ids::WorkerId, time::Timestamp};
+
+    use super::{Reputation, StepsLeft};
+
+    #[test]
+    fn a_job_that_was_claimed_before_the_trial_decides_nothing() {
+        let (reputation, worker) = (Reputation::default(), WorkerId::new("w").unwrap());
+        assert!(!reputation.take_trial(&worker, Some(Timestamp(5))), "there is no trial");
+        reputation.try_again(&worker, Timestamp(5));
+        assert!(!reputation.take_trial(&worker, Some(Timestamp(4))) && !reputation.take_trial(&worker, None));
+        assert!(reputation.take_trial(&worker, Some(Timestamp(5))));
+        assert!(!reputation.take_trial(&worker, Some(Timestamp(6))), "one job decides");
+        reputation.try_again(&worker, Timestamp(7));
+        reputation.drop_trial(&worker);
+        assert!(!reputation.take_trial(&worker, Some(Timestamp(7))));
+    }
 
     #[test]
     fn only_the_end_of_the_last_step_is_worth_a_look_at_all() {

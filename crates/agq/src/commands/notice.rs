@@ -11,7 +11,7 @@ use agenix_rules::{
     rejection::Rejection,
     worker::{self, Standing, Worker},
 };
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     error::CommandError,
@@ -42,7 +42,7 @@ pub(crate) async fn note_outcome(
 ) -> Result<(), CommandError> {
     let (Ok(worker_id), kind) = (WorkerId::new(holder), job.kind()) else { return Ok(()) };
     let is_worth_a_look = house.reputation.note(&worker_id, kind, failed);
-    if house.reputation.take_trial(&worker_id) {
+    if house.reputation.take_trial(&worker_id, job.started_at) {
         return end_trial(house, &worker_id, failed).await;
     }
     if !is_worth_a_look || !house.settings.quarantine {
@@ -77,16 +77,24 @@ pub(super) async fn begin_trial(house: &House, worker: &Worker) -> Result<bool, 
     };
     let begun = house.store.decide_worker(&worker.worker_id, Promise::Visible, None, Box::new(rule)).await?;
     if begun.is_ok() {
-        house.reputation.try_again(&worker.worker_id);
-        info!(worker_id = %worker.worker_id, "a quarantined worker may claim one job to show that it does well again");
+        house.reputation.try_again(&worker.worker_id, now);
+        debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one job to show that it does well again");
     }
     Ok(begun.is_ok())
 }
 
-/// Puts the trial of a worker off to the worker's next claim, because there was no job for the
-/// trial.
-pub(super) async fn put_off_trial(house: &House, worker_id: &WorkerId) -> Result<(), CommandError> {
-    house.reputation.take_trial(worker_id);
+/// Ends the claim of a quarantined worker on trial. If the claim got no job, the next claim of the
+/// worker is the trial.
+pub(super) async fn end_trial_claim(
+    house: &House,
+    worker_id: &WorkerId,
+    has_job: bool,
+) -> Result<(), CommandError> {
+    if has_job {
+        info!(%worker_id, "a quarantined worker got one job to show that it does well again");
+        return Ok(());
+    }
+    house.reputation.drop_trial(worker_id);
     let rule = |known: Option<&Worker>| Ok(known.and_then(worker::untried));
     Ok(house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??)
 }

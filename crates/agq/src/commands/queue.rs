@@ -13,7 +13,7 @@ use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{Done, Effect, Outcome, identity, keyspace, notice::put_off_trial};
+use super::{Done, Effect, Outcome, identity, keyspace, notice::end_trial_claim};
 use crate::{
     error::CommandError,
     house::{Caller, House, PopReply},
@@ -62,8 +62,8 @@ async fn wait_for_jobs(
     let (claimant, on_trial) = identity::claimant(house, caller, names).await?;
     let most = if on_trial.is_some() { 1 } else { most };
     let jobs = house.matchmaker.jobs(claimant, dismissals, wait, most).await?;
-    if let Some(worker_id) = on_trial.filter(|_| jobs.is_empty()) {
-        put_off_trial(house, &worker_id).await?;
+    if let Some(worker_id) = on_trial {
+        end_trial_claim(house, &worker_id, !jobs.is_empty()).await?;
     }
     Ok(jobs)
 }
@@ -96,12 +96,11 @@ pub(super) async fn pop(
     }
     let queues = Arc::new([queue.as_str().to_owned()]);
     let (claimant, on_trial) = identity::claimant(house, caller, queues).await?;
-    let Some(handed) = house.matchmaker.job_now(claimant).await? else {
-        if let Some(worker_id) = on_trial {
-            put_off_trial(house, &worker_id).await?;
-        }
-        return Ok(Done::plain(Reply::Nil));
-    };
+    let handed = house.matchmaker.job_now(claimant).await?;
+    if let Some(worker_id) = on_trial {
+        end_trial_claim(house, &worker_id, handed.is_some()).await?;
+    }
+    let Some(handed) = handed else { return Ok(Done::plain(Reply::Nil)) };
     let value = document(handed.get())?;
     Ok(given(handed.take(), Reply::Bulk(value)))
 }

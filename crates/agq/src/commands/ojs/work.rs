@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use super::workers::{named, seen, touch};
 use crate::{
     commands::{
-        notice::{begin_trial, note_outcome, put_off_trial},
+        notice::{begin_trial, end_trial_claim, note_outcome},
         wake_due, workflow,
     },
     error::CommandError,
@@ -62,9 +62,7 @@ pub(crate) async fn fetch(
         None => take(house, claimant, dismissals, count, asked.wait_ms).await,
         Some(worker) if !worker.is_quiet && count > 0 && begin_trial(house, &worker).await? => {
             let jobs = take(house, claimant, dismissals, 1, asked.wait_ms).await?;
-            if jobs.is_empty() {
-                put_off_trial(house, &worker.worker_id).await?;
-            }
+            end_trial_claim(house, &worker.worker_id, !jobs.is_empty()).await?;
             Ok(jobs)
         }
         Some(_no_taker) => Ok(Vec::new()),
