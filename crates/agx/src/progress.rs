@@ -194,8 +194,8 @@ impl Line {
         let before = *self.ended_before.get_or_insert(status.ended());
         let seconds = self.started.elapsed().as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-        let rate = (status.ended() - before) as f64 / seconds.max(0.001);
-        let left = status.total_jobs - status.ended();
+        let rate = status.ended().saturating_sub(before) as f64 / seconds.max(0.001);
+        let left = status.total_jobs.saturating_sub(status.ended());
         #[expect(clippy::cast_precision_loss, reason = "an estimate for people")]
         let eta =
             if left > 0 && rate > 0.0 { format!(", ETA {:.0} s", left as f64 / rate) } else { String::new() };

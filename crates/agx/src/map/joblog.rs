@@ -77,6 +77,12 @@ impl JobLog {
         if goes_on && known.is_file() {
             let whole = whole_length(path).map_err(cannot)?;
             if whole < length {
+                if !begins_as_joblog(path).map_err(cannot)? {
+                    return Err(Failure::usage(
+                        format!("{}: line 1 is not of a joblog", path.display()),
+                        "give the joblog of an earlier run, or a new file",
+                    ));
+                }
                 // The last line is incomplete, because its writer was killed or the disk was full.
                 file.set_len(whole).map_err(cannot)?;
                 length = whole;
@@ -92,6 +98,13 @@ impl JobLog {
     pub(crate) fn add(&mut self, entry: &Entry<'_>) -> Result<(), Failure> {
         self.file.write_all(entry.line().as_bytes()).map_err(|error| cannot_write(&self.path, &error))
     }
+}
+
+/// Tells whether a file begins with the heading of a joblog, or with a part of it and nothing else.
+fn begins_as_joblog(path: &Path) -> std::io::Result<bool> {
+    let mut start = Vec::new();
+    File::open(path)?.take(4).read_to_end(&mut start)?;
+    Ok(HEADING.as_bytes().starts_with(&start))
 }
 
 /// Returns the length of a joblog up to the end of its last complete line.
@@ -198,6 +211,16 @@ mod tests {
             JobLog::open(&path, true).unwrap().add(&entry(3, 0, 0)).unwrap();
             assert_eq!(of(Done::Well), [1, 2, 3]);
         }
+    }
+
+    #[test]
+    fn a_file_that_is_no_joblog_is_not_cut() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notes");
+        std::fs::write(&path, "one\ntwo").unwrap();
+        let refused = JobLog::open(&path, true).unwrap_err().to_string();
+        assert!(refused.contains("line 1 is not of a joblog"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo");
     }
 
     #[test]

@@ -49,12 +49,7 @@ impl Reader {
         }
         match (placeholder.source(), is_empty_action(braces)) {
             (None, Some(true)) => Braced::Text,
-            (None, Some(false)) => Braced::Refused {
-                what: "{} may stand for the input, or be an empty action of awk".into(),
-                instead:
-                    "write \\{} for these characters as they are; for the input write awk -v x={} '… x …'"
-                        .into(),
-            },
+            (None, Some(false)) => empty_action(),
             (Some(source), _) => self.numbered(source, placeholder, braces),
             (None, None) => self.in_code(placeholder, braces),
         }
