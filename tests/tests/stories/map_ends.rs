@@ -83,18 +83,18 @@ fn what_did_not_run_before_a_halt_is_run_by_resume() {
 fn what_ran_before_a_halt_is_printed_and_logged() {
     let lab = Lab::on_files();
     let args = ["--halt", "soon,success=1", "--joblog", "log", "--", "sh -c 'echo x >> ran; echo $0' {}"];
-    let halted = fed(map(&lab, &args), &numbers(3000)).expect(0);
+    let halted = fed(map(&lab, &args), &numbers(1500)).expect(0);
     let ran = lines(&lab.path().join("ran"));
-    assert!(ran < 3000, "it was not halted");
+    assert!(ran < 1500, "it was not halted");
     assert_eq!((halted.out.lines().count(), lines(&lab.path().join("log"))), (ran, 1 + ran));
     let failing =
-        fed(map(&lab, &["-j", "2", "--halt", "1", "--", "sh -c 'echo x >> failed; exit 1'"]), &numbers(3000));
+        fed(map(&lab, &["-j", "2", "--halt", "1", "--", "sh -c 'echo x >> failed; exit 1'"]), &numbers(1500));
     let failing = failing.expect(1);
     let ran = lines(&lab.path().join("failed"));
     assert!(
         failing.err.contains(&format!(
-            "agx: {ran} of 3000 jobs failed; --halt ended it, {} were cancelled",
-            3000 - ran
+            "agx: {ran} of 1500 jobs failed; --halt ended it, {} were cancelled",
+            1500 - ran
         )),
         "{}",
         failing.err

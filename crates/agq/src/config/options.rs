@@ -15,7 +15,7 @@ const LIMITS: &str = "Limits";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ReplyShape {
-    /// The pair for clients that sent HELLO, CLIENT or AUTH with a user name, else the value
+    /// The pair for clients that sent HELLO, CLIENT or AUTH with the user name default, else the value
     Auto,
     /// Always the value
     Bulk,
@@ -27,7 +27,7 @@ pub(super) enum ReplyShape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AuthTexts {
-    /// Those of Redis for clients that sent HELLO, CLIENT or AUTH with a user name, else plain ones
+    /// Those of Redis for clients that sent HELLO, CLIENT or AUTH with the user name default, else plain ones
     Auto,
     /// Always `ERR NOAUTH Authentication required` and `ERR Invalid session key`
     Plain,
