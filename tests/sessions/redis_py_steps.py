@@ -4,11 +4,21 @@ import json
 import time
 
 import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.backoff
+import redis.retry
 
 from common import ACTION, PLAN, RESULT, WORKER, Relay, Steps, holds, listed, refused, same, value
 
 MAJOR = int(redis.__version__.split(".")[0])
 step = Steps()
+
+
+def tries_once(client_class):
+    """Settings of a client that tries once. redis-py retries after an authentication error, as after a lost connection."""
+    retry = redis.asyncio.retry if issubclass(client_class, redis.asyncio.Redis) else redis.retry
+    return {"retry": retry.Retry(redis.backoff.NoBackoff(), 0)}
 
 
 class Session:
@@ -93,7 +103,8 @@ async def _(session):
 @step("without a password nothing is answered")
 async def _(session):
     async def ask():
-        stranger = await session.connect(password=None, **({"client_name": None} if MAJOR < 5 else {}))
+        settings = {"client_name": None} if MAJOR < 5 else tries_once(session.client_class)
+        stranger = await session.connect(password=None, **settings)
         return await value(stranger.get("text"))
 
     # Version 4 says neither HELLO nor CLIENT here, so agq does not know it for a client of Redis.
@@ -107,7 +118,8 @@ async def _(session):
     started = time.monotonic()
 
     async def ask():
-        stranger = await session.connect(port=relay.port, username="default", password="0" * 64)
+        given = {"port": relay.port, "username": "default", "password": "0" * 64}
+        stranger = await session.connect(**given, **tries_once(session.client_class))
         return await value(stranger.ping())
 
     await refused(ask, redis.AuthenticationError, "Invalid session key")
