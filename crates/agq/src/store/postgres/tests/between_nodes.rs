@@ -25,6 +25,19 @@ async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
     connection
 }
 
+/// Opens two nodes on a database that looks for deadlocks early. By default it looks after a second,
+/// when the lock timeout of a node has ended the wait already and no deadlock would be counted.
+async fn two_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
+    let mut connection = PgConnection::connect(&database.url()).await.unwrap();
+    let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";
+    raw_sql(sql).execute(&mut connection).await.unwrap();
+    let nodes = vec![Arc::new(node(database).await), Arc::new(node(database).await)];
+    let mut fresh = PgConnection::connect(&database.url()).await.unwrap();
+    let set: String = query_scalar("SHOW deadlock_timeout").fetch_one(&mut fresh).await.unwrap();
+    assert_eq!(set, "50ms");
+    nodes
+}
+
 /// Drops all nodes, and returns the number of deadlocks. Sessions report their deadlocks at the
 /// latest when they end.
 async fn deadlocks(database: &Database, nodes: Vec<Arc<PostgresStore>>) -> i64 {
@@ -60,7 +73,7 @@ async fn work_under_limits(at: usize, node: Arc<PostgresStore>) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_do_not_wait_for_each_others_limits() {
     let database = Database::new();
-    let nodes = vec![Arc::new(node(&database).await), Arc::new(node(&database).await)];
+    let nodes = two_nodes(&database).await;
     let all =
         nodes.iter().enumerate().map(|(at, node)| tokio::spawn(work_under_limits(at, Arc::clone(node))));
     let done: usize = join_all(all).await.into_iter().map(Result::unwrap).sum();
@@ -84,7 +97,7 @@ async fn add_unique(at: usize, node: Arc<PostgresStore>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_do_not_wait_for_each_others_kinds() {
     let database = Database::new();
-    let nodes = vec![Arc::new(node(&database).await), Arc::new(node(&database).await)];
+    let nodes = two_nodes(&database).await;
     let all = nodes.iter().enumerate().map(|(at, node)| tokio::spawn(add_unique(at, Arc::clone(node))));
     join_all(all).await.into_iter().for_each(Result::unwrap);
     // Each kind has one job.
