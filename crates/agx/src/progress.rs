@@ -200,8 +200,15 @@ impl Line {
         let eta =
             if left > 0 && rate > 0.0 { format!(", ETA {:.0} s", left as f64 / rate) } else { String::new() };
         let (done, total, failed) = (status.completed, status.total_jobs, status.unsuccessful());
-        let running = self.slots.map_or(status.running, |slots| slots.min(status.running));
-        format!("{done}/{total} done, {failed} failed, {running} running, {rate:.0} jobs/s{eta}")
+        let running = match self.slots {
+            Some(slots) => format!("{} running", slots.min(status.running)),
+            // Workers claim jobs ahead, so that most claimed jobs may only wait in another place.
+            None => match status.running.saturating_sub(status.started) {
+                0 => format!("{} running", status.started),
+                claimed => format!("{} running, {claimed} claimed", status.started),
+            },
+        };
+        format!("{done}/{total} done, {failed} failed, {running}, {rate:.0} jobs/s{eta}")
     }
 
     /// Shows where the action stands now.
@@ -309,15 +316,20 @@ mod tests {
     }
 
     #[test]
-    fn no_more_jobs_are_shown_as_running_than_can_run() {
+    fn no_more_jobs_are_shown_as_running_than_run() {
         let json = serde_json::json!({
             "action_id": "a", "plan_id": "p", "total_jobs": 9, "pending": 0, "running": 9, "completed": 0, "failed": 0,
             "dead": 0, "cancelled": 0, "queue": "ready", "priority": 0, "open": false,
             "created_at": "2026-01-31T08:00:00.000Z", "completed_jobs_at": null,
         });
         let status: ActionStatus = parse(json.to_string().as_bytes()).unwrap();
-        let shown = |slots| Line::for_a_filter(Output { is_json: true }, slots).text(&status);
-        assert!(shown(Some(2)).contains(" 2 running") && shown(None).contains(" 9 running"));
+        let shown = |slots, started| {
+            let status = ActionStatus { started, ..status.clone() };
+            Line::for_a_filter(Output { is_json: true }, slots).text(&status)
+        };
+        assert!(shown(Some(2), 0).contains(" 2 running, "), "it is known how many run at once");
+        assert!(shown(None, 4).contains(" 4 running, 5 claimed, "), "{}", shown(None, 4));
+        assert!(shown(None, 9).contains(" 9 running, 0 jobs/s"), "{}", shown(None, 9));
     }
 
     #[test]
