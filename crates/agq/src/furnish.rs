@@ -10,6 +10,7 @@ use crate::{
     bounds::Bounds,
     challenges::Challenges,
     clock::Clock,
+    commands::halting,
     directory::Directory,
     events::EventLog,
     handing_on::HandingOn,
@@ -53,5 +54,6 @@ pub(crate) fn furnish(
     let mut works = Vec::from(matching);
     works.push(Box::pin(reaper::run(Arc::clone(&house))));
     works.push(Box::pin(herald::run(Arc::clone(&house))));
+    works.push(Box::pin(halting::run(Arc::clone(&house))));
     (house, works)
 }

@@ -15,7 +15,7 @@ use futures_util::future::join;
 use tracing::{error, info, warn};
 
 use crate::{
-    commands::{detach, hand_back_all, limits, schedule, take_all, wake_due, workflow},
+    commands::{detach, halting, hand_back_all, limits, schedule, take_all, wake_due, workflow},
     error::CommandError,
     herald::tell_of_worker,
     house::{House, is_connection, node_of},
@@ -110,6 +110,7 @@ async fn make_round(house: &House, watch: &Watch) -> Result<(), CommandError> {
     bury_silent_workers(house, watch).await?;
     take_jobs_of_the_gone(house).await?;
     limits::wake_waiting(house).await?;
+    halting::advance_all(house).await?;
     schedule::run_due(house).await?;
     workflow::advance_all(house).await?;
     forget_old_jobs(house).await?;

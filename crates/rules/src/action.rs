@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use agenix_protocol::{
-    documents::{ActionStatus, ActionSubmission, Plan, Status, is_object},
+    documents::{ActionStatus, ActionSubmission, Halt, Plan, Status, is_object},
     ids::{ActionId, PlanId},
     limits::{Limits, exceeds},
     names::{READY, SCHEDULED},
@@ -13,7 +13,10 @@ use agenix_protocol::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use self::halt::Halted;
 use crate::rejection::Rejection;
+
+pub mod halt;
 
 /// The bounds of a priority, both included.
 pub const PRIORITIES: std::ops::RangeInclusive<i32> = -100..=100;
@@ -58,7 +61,7 @@ pub fn run_at(wishes: &Wishes, now: Timestamp) -> Option<Timestamp> {
 /// Whether a submission asks for what the action that is there was given, its inputs apart.
 pub fn is_same(known: &Action, new: &Action) -> bool {
     let asked = |action: &Action| {
-        (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone())
+        (action.plan_id.clone(), action.queue.clone(), action.priority, action.wishes.clone(), action.halt)
     };
     asked(known) == asked(new)
 }
@@ -145,6 +148,12 @@ pub struct Action {
     pub is_open: bool,
     /// What was asked for when it was submitted.
     pub wishes: Wishes,
+    /// Its halt policy.
+    #[serde(default)]
+    pub halt: Option<Halt>,
+    /// Its halt, if its policy was met.
+    #[serde(default)]
+    pub halted: Option<Halted>,
 }
 
 /// What an action asked for, as it was said: the same again is one whose answer was lost. Durable and positional.
@@ -172,6 +181,8 @@ impl Action {
             run_at: None,
             is_open: false,
             wishes: Wishes::default(),
+            halt: None,
+            halted: None,
         }
     }
 }
@@ -183,7 +194,11 @@ pub fn closed(action: &Action) -> Option<Action> {
 
 /// Whether inputs may be added.
 pub fn check_open(action: &Action) -> Result<(), Rejection> {
-    if action.is_open { Ok(()) } else { Err(Rejection::ActionNotOpen(action.action_id.clone())) }
+    match (action.is_open, action.halt.filter(|_| action.halted.is_some())) {
+        (true, _) => Ok(()),
+        (false, Some(halt)) => Err(Rejection::ActionHalted { action_id: action.action_id.clone(), halt }),
+        (false, None) => Err(Rejection::ActionNotOpen(action.action_id.clone())),
+    }
 }
 
 /// Whether inputs may begin at this place.
@@ -259,6 +274,8 @@ pub fn status(action: &Action, tally: &Tally) -> ActionStatus {
         created_at: action.created_at,
         completed_jobs_at: None,
         started: tally.started.min(count(Status::Running)),
+        halt: action.halt,
+        halted: action.halt.zip(action.halted.as_ref()).map(|(halt, halted)| halt::status(halt, halted)),
     };
     if shown.ended() == shown.total_jobs && !shown.open {
         // One without jobs is over with its beginning.

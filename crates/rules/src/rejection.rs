@@ -1,7 +1,7 @@
 //! A rule's "no", worded as the wire words it (seeds 000, 001 and 003).
 
 use agenix_protocol::{
-    documents::Status,
+    documents::{Halt, Status},
     ids::{ActionId, JobId, PlanId, WorkerId},
 };
 
@@ -67,6 +67,14 @@ pub enum Rejection {
     /// An action that takes no more inputs.
     #[error("Action is not open: {0}")]
     ActionNotOpen(ActionId),
+    /// An action that takes no more inputs because its halt policy was met.
+    #[error("Action has halted: {action_id}, because of {halt}")]
+    ActionHalted {
+        /// The action.
+        action_id: ActionId,
+        /// Its halt policy.
+        halt: Halt,
+    },
     /// Seed 001 §3, JOB.RETRY.
     #[error("Job not in failed status")]
     JobNotFailed,

@@ -18,6 +18,7 @@ mod drain;
 mod events;
 mod gigabyte;
 mod gone_claimant;
+mod halts;
 mod http;
 mod json;
 mod lifecycle;

@@ -63,6 +63,7 @@ pub(super) async fn submit_action(
         run_at: action::run_at(&wishes, now),
         is_open: submission.open,
         wishes,
+        halt: submission.halt,
         ..Action::new(action_id.clone(), submission.plan_id, now)
     };
     let new = NewAction {
@@ -176,15 +177,20 @@ async fn find(house: &House, action_id: &ActionId) -> Result<(Action, action::Ta
 pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
     // First it is closed, so that nothing comes in behind.
     close_for_good(house, action_id).await?;
+    let cancelled = cancel_all(house, action_id).await?;
+    Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
+}
+
+/// Cancels the jobs of an action that have not ended, and returns their number.
+pub(super) async fn cancel_all(house: &House, action_id: &ActionId) -> Result<usize, CommandError> {
     let jobs = house.store.jobs_of(action_id, vec![Status::Pending, Status::Running], Slice::ALL).await?;
     let now = house.clock.now();
-    let cancelled = decide_jobs(house, &jobs, || {
+    decide_jobs(house, &jobs, || {
         Box::new(move |job: Option<&Job>| {
             job.map_or(Ok(job::Outcome::Unchanged), |job| job::cancelled(job, now))
         })
     })
-    .await?;
-    Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
+    .await
 }
 
 /// Handles `ACTION.CANCEL … UNSTARTED`: cancels the pending jobs of an action, and asks workers to
@@ -192,21 +198,32 @@ pub(super) async fn cancel(house: &House, action_id: &ActionId) -> Outcome {
 /// not heard of its start yet.
 pub(super) async fn cancel_unstarted(house: &House, action_id: &ActionId) -> Outcome {
     close_for_good(house, action_id).await?;
+    let cancelled = cancel_pending(house, action_id).await?;
+    take_back(house, action_id).await?;
+    Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
+}
+
+/// Cancels the pending jobs of an action, and returns their number.
+pub(super) async fn cancel_pending(house: &House, action_id: &ActionId) -> Result<usize, CommandError> {
     let jobs = house.store.jobs_of(action_id, vec![Status::Pending], Slice::ALL).await?;
     let now = house.clock.now();
-    let cancelled = decide_jobs(house, &jobs, || {
+    decide_jobs(house, &jobs, || {
         Box::new(move |job: Option<&Job>| {
             Ok(job.map_or(job::Outcome::Unchanged, |job| job::cancelled_unclaimed(job, now)))
         })
     })
-    .await?;
+    .await
+}
+
+/// Asks workers to give up the jobs of an action that they have claimed and not started.
+pub(super) async fn take_back(house: &House, action_id: &ActionId) -> Result<(), CommandError> {
     let mut holders = BTreeSet::new();
     for job_id in house.store.jobs_of(action_id, vec![Status::Running], Slice::ALL).await? {
         let job = house.store.job_record(&job_id).await?;
         holders.extend(job.filter(Job::may_be_unstarted).and_then(|job| job.holder));
     }
     holders.iter().for_each(|holder| withdraw(house, holder, action_id));
-    Ok(Reply::Simple(format!("OK cancelled={cancelled}")))
+    Ok(())
 }
 
 /// ACTION.RETRY

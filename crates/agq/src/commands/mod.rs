@@ -8,6 +8,7 @@ mod challenge;
 mod deferred;
 mod due;
 mod explain;
+pub(crate) mod halting;
 mod identity;
 mod info;
 mod job;

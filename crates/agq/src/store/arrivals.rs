@@ -24,6 +24,8 @@ const MAX_NEWS: usize = 100_000;
 pub(crate) struct Arrived {
     /// Jobs became ready.
     pub(crate) jobs: bool,
+    /// Actions halted.
+    pub(crate) halts: bool,
     /// Lists that got elements.
     pub(crate) lists: HashSet<Bytes>,
     /// What changed; empty where nobody listens.
@@ -68,6 +70,7 @@ pub(crate) enum News {
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     jobs: Notify,
+    halts: Notify,
     lists: Notify,
     pushed: Mutex<Pushed>,
     told: Notify,
@@ -83,6 +86,9 @@ impl Arrivals {
     pub(crate) fn announce(&self, mut arrived: Arrived) {
         if arrived.jobs && self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
+        }
+        if arrived.halts {
+            self.halts.notify_one();
         }
         if !arrived.lists.is_empty() && self.lists_are_wanted.load(Ordering::SeqCst) {
             lock(&self.pushed).lists.extend(arrived.lists);
@@ -121,6 +127,11 @@ impl Arrivals {
     /// Waits until jobs became ready.
     pub(crate) async fn jobs(&self) {
         self.jobs.notified().await;
+    }
+
+    /// Waits until an action has halted.
+    pub(crate) async fn halts(&self) {
+        self.halts.notified().await;
     }
 
     /// Waits until lists got elements, and names them.

@@ -7,6 +7,10 @@ use crate::store::Ruled;
 pub(crate) enum NoteKind {
     /// A schedule, by its name.
     Cron,
+    /// An action whose halt policy is not met yet, by its id.
+    Halt,
+    /// A halted action whose jobs have not all ended, by its id: nobody claims its jobs.
+    Halted,
     /// A limit and how far it is used up, by its key.
     Limit,
     /// What is set for a queue, by its name.
@@ -21,13 +25,23 @@ pub(crate) enum NoteKind {
 
 impl NoteKind {
     /// All of them, in the order of their names.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Cron, Self::Limit, Self::Queue, Self::Running, Self::Unique, Self::Workflow];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Cron,
+        Self::Halt,
+        Self::Halted,
+        Self::Limit,
+        Self::Queue,
+        Self::Running,
+        Self::Unique,
+        Self::Workflow,
+    ];
 
     /// The name under which it is kept.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Cron => "cron",
+            Self::Halt => "halt",
+            Self::Halted => "halted",
             Self::Limit => "limit",
             Self::Queue => "queue",
             Self::Running => "running",

@@ -222,6 +222,9 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>>;
     /// Applies a rule to an action.
     fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>>;
+    /// Removes the halted mark of an action without waiting and running jobs, so that its jobs may be
+    /// claimed again if they are retried.
+    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> Answer<()>;
     /// A page of the actions, in the order of their ids.
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>>;
     /// Reads an action and where its jobs are.
@@ -245,6 +248,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     ) -> Answer<Ruled<Option<Change>>>;
     /// Gives each claimant, in order, the oldest ready job of the highest priority that it can run, in the first of its
     /// queues that has one. `None` where there is none. A claim must be reported within `start_timeout_ms` (0 for no bound).
+    /// Nobody gets a job of a halted action. A store may cancel such jobs where it meets them.
     fn claim(
         &self,
         claimants: Vec<Claimant>,

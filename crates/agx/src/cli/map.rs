@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use agenix_protocol::ids::QueueName;
+use agenix_protocol::{documents::Halt, ids::QueueName};
 use clap::Args;
 
-use crate::map::{Halt, Placeholder};
+use crate::map::{Placeholder, parse_halt};
 
 /// How inputs are given and results taken.
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ pub(crate) struct MapArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// End early: WHEN,WHAT=N, as now,fail=1 or soon,fail=20%; `soon` lets running jobs end
-    #[arg(long, value_name = "WHEN,WHAT=N")]
+    #[arg(long, value_name = "WHEN,WHAT=N", value_parser = parse_halt)]
     pub(crate) halt: Option<Halt>,
     /// How long a task may take: seconds, or with s, m, h or d behind [default: as long as it likes]
     #[arg(long, value_name = "TIME", value_parser = parse_secs)]

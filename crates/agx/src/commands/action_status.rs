@@ -41,6 +41,10 @@ fn text(status: &ActionStatus) -> String {
     let counts = counts.iter().map(|(name, count)| format!("\n  {name:<10} {count}"));
     let times = format!("\n  submitted  {}", status.created_at);
     let open = if status.open { "\n  open       takes more inputs" } else { "" };
+    let halted = status.halted.as_ref();
+    let halted = halted
+        .map(|halted| format!("\n  halted     {}, by {}", halted.at, halted.reason))
+        .unwrap_or_default();
     let ended = status.completed_jobs_at.map(|at| format!("\n  ended      {at}")).unwrap_or_default();
-    head + &counts.collect::<String>() + &times + open + &ended
+    head + &counts.collect::<String>() + &times + open + &halted + &ended
 }

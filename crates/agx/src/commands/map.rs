@@ -22,7 +22,7 @@ use crate::{
     local::Local,
     map::{
         self, Ahead, Check, Collected, Delivery, Done, Engine, JobLog, Mapped, Placeholder, Printer, Sources,
-        Unsent, Wish, blocks, done, end, filled, split,
+        Unsent, Wish, blocks, done, end, filled, is_decided_by_agq, split,
     },
     output::{Output, counted},
     signals, tools,
@@ -226,6 +226,7 @@ fn engine(
         action_id: Some(action_id.clone()),
         queue: args.queue.clone(),
         priority: args.priority,
+        halt: args.halt.filter(|halt| is_decided_by_agq(*halt, &pipeline.tasks, args.results.is_some())),
         ..ActionSubmission::new(plan_id, Vec::new())
     };
     let joblog = joblog(args)

@@ -6,9 +6,10 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::{ActionStatus, JobStatus, Status},
+    documents::{ActionStatus, Halt, JobStatus, Status},
     ids::{ActionId, JobId},
 };
+use agenix_rules::action::halt::is_met;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep},
@@ -18,7 +19,6 @@ use super::{
     ahead::Ahead,
     deliver::Delivery,
     feed::{Input, Sent, Wish},
-    halt::Halt,
 };
 use crate::{
     failure::Failure,
@@ -134,7 +134,7 @@ impl Collector<'_> {
                 }
                 Some(sent) = self.sent.recv() => self.note(sent),
             }
-            self.halt_if_due(0);
+            self.halt_if_met(0);
         }
     }
 
@@ -150,10 +150,15 @@ impl Collector<'_> {
             };
             self.line.show(&status);
             self.ahead.running(status.running);
+            if status.halted.is_some() {
+                // agq has withdrawn the jobs, and cancels the started ones if the policy says so.
+                self.state.collected.is_halted = true;
+                self.wish_for(Wish::StartNone);
+            }
             self.learn().await?;
             self.take(&status).await?;
             self.ahead.hold(self.delivery.printer.is_full());
-            self.halt_if_due(status.total_jobs);
+            self.halt_if_met(status.total_jobs);
             if self.delivery.broken.is_some() {
                 self.wish_for(Wish::End);
             }
@@ -189,13 +194,11 @@ impl Collector<'_> {
         });
     }
 
-    fn halt_if_due(&mut self, total: u64) {
-        let Collected { completed, failed, lost, unfit, .. } = self.state.collected;
-        let Some(halt) =
-            self.halt.filter(|halt| halt.is_due(completed, failed + lost + unfit, total + unfit))
-        else {
-            return;
-        };
+    /// Ends the map if the results meet the halt policy: agq does not know of all failures.
+    fn halt_if_met(&mut self, total: u64) {
+        let Collected { completed, failed, lost, unfit, is_halted, .. } = self.state.collected;
+        let met = |halt: &Halt| is_met(*halt, completed, failed + lost + unfit, total + unfit);
+        let Some(halt) = self.halt.filter(|halt| !is_halted && met(halt)) else { return };
         self.state.collected.is_halted = true;
         self.wish_for(if halt.is_now { Wish::End } else { Wish::StartNone });
     }
@@ -208,7 +211,12 @@ impl Collector<'_> {
             return Ok(());
         }
         let is_due = self.state.asked_at.is_none_or(|at| now - at >= ASK_EVERY);
-        if !self.state.is_cancelled && is_due && (status.pending > 0 || now - since < ASK_FOR) {
+        let is_done_by_agq = status.halted.is_some();
+        if !is_done_by_agq
+            && !self.state.is_cancelled
+            && is_due
+            && (status.pending > 0 || now - since < ASK_FOR)
+        {
             self.agq.cancel_unstarted(self.action_id).await?;
             self.state.asked_at = Some(now);
         }

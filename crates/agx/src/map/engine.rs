@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agenix_client::{Connection, Server};
 use agenix_protocol::{
-    documents::{ActionSubmission, Plan},
+    documents::{ActionSubmission, Halt, Plan},
     ids::ActionId,
 };
 use tokio::{
@@ -17,7 +17,6 @@ use super::{
     collect::{Collected, Collector, State},
     deliver::Delivery,
     feed::{Feed, Unsent, Wish},
-    halt::Halt,
     placeholders::Placeholder,
     reading::Read,
 };

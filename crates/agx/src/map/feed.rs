@@ -232,8 +232,10 @@ impl Feed {
         while let Some(batch) = batches.pop() {
             let json = to_json(&batch.documents());
             match self.agq.add_inputs(&self.action_id, json, self.count).await {
-                // A rejection means here that the cancelled action takes no more inputs.
-                Err(ClientError::Rejected(_)) if self.is_over() => {
+                // A rejection after an early end means that the action takes no more inputs.
+                Err(ClientError::Rejected(reason)) if self.is_over() || is_of_a_halt(&reason) => {
+                    // The collector sees a halt within a moment.
+                    let _ended = self.wish.wait_for(|&wish| wish != Wish::All).await;
                     batches.push(batch);
                     return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
                 }
@@ -334,6 +336,11 @@ async fn next_with_room(ahead: &Ahead, inputs: &mut mpsc::Receiver<Read>) -> Opt
 /// Tells whether agq refused a batch because of one of its inputs.
 fn is_of_an_input(reason: &str) -> bool {
     reason.starts_with("Invalid action schema: inputs[") || reason.starts_with("Message too large")
+}
+
+/// Tells whether agq refused a batch because the halt policy of the action was met.
+fn is_of_a_halt(reason: &str) -> bool {
+    reason.starts_with("Action has halted")
 }
 
 /// Tells whether agq refused a batch because it has too many inputs.

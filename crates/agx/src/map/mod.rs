@@ -23,7 +23,7 @@ pub(crate) use collect::Collected;
 pub(crate) use deliver::{Delivery, filled};
 pub(crate) use engine::{Engine, Mapped, end};
 pub(crate) use feed::{BLOCK, Unsent, Wish};
-pub(crate) use halt::Halt;
+pub(crate) use halt::{is_decided_by_agq, parse as parse_halt};
 pub(crate) use joblog::{Done, JobLog, done};
 pub(crate) use meaning::{Braced, Reader, in_plan};
 pub(crate) use options::Check;

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::Halt;
 use crate::{
     ids::{ActionId, PlanId, QueueName},
     time::Timestamp,
@@ -36,13 +37,16 @@ pub struct ActionSubmission {
     /// Whether more inputs may be added until it is closed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub open: bool,
+    /// Condition under which agq starts no more of its jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halt: Option<Halt>,
 }
 
 impl ActionSubmission {
     /// An action without wishes: agq names it, and its jobs run as soon as they can.
     pub fn new(plan_id: PlanId, inputs: Vec<Box<RawValue>>) -> Self {
         let (action_id, queue, run_at, delay_secs) = (None, None, None, None);
-        Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open: false }
+        Self { action_id, plan_id, inputs, queue, priority: 0, run_at, delay_secs, open: false, halt: None }
     }
 }
 
@@ -86,6 +90,21 @@ pub struct ActionStatus {
     /// claims jobs ahead, and does not report the start of short jobs.
     #[serde(default, skip_serializing_if = "is_none_started")]
     pub started: u64,
+    /// Its halt policy, left out if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halt: Option<Halt>,
+    /// Its halt, left out if its policy was not met.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halted: Option<HaltedStatus>,
+}
+
+/// The halt of an action: no further job of it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HaltedStatus {
+    /// When its halt policy was met.
+    pub at: Timestamp,
+    /// The policy, and the number of jobs that met it.
+    pub reason: String,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]

@@ -4,6 +4,7 @@ mod action;
 mod backup;
 mod events;
 mod explain;
+mod halt;
 mod job;
 mod ojs;
 mod orders;
@@ -16,10 +17,11 @@ mod worker;
 
 use serde::de::DeserializeOwned;
 
-pub use action::{ActionStatus, ActionSubmission};
+pub use action::{ActionStatus, ActionSubmission, HaltedStatus};
 pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};
+pub use halt::{Bound, Counted, Halt, NotAHalt};
 pub use job::{JobDocument, JobStatus, JobUpdate, Kept, Status, TaskResult};
 pub use ojs::{
     OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsEnqueue, OjsError, OjsFault, OjsFetch, OjsHeartbeat,

@@ -47,6 +47,19 @@ fn fill(lab: &Lab, agq: &Agq) {
     assert_eq!(raw.ask("ZADD set 1.5 one -inf least inf most -0 none"), ":4");
     raw.send_bytes(b"*3\r\n$3\r\nSET\r\n$2\r\n\xff\x00\r\n$3\r\n\x00\xfe\n\r\n");
     assert_eq!(raw.line(), "+OK");
+    // One action has a halt policy, and another one has halted while a job of it runs.
+    let armed = r#"{"action_id":"armed","plan_id":"held","inputs":[{}],"halt":"now,done=20%"}"#;
+    let halted =
+        r#"{"action_id":"halted","plan_id":"waits","inputs":[{},{}],"queue":"own","halt":"soon,fail=1"}"#;
+    for action in [armed, halted] {
+        assert!(raw.ask(&format!("ACTION.SUBMIT '{action}'")).starts_with("+OK"));
+    }
+    let ids = ["RPOP queue:own", "RPOP queue:own"].map(|claim| {
+        raw.send(&format!("{claim}\n"));
+        let job: Value = serde_json::from_str(&raw.bulk()).unwrap();
+        job["job_id"].as_str().unwrap().to_owned()
+    });
+    assert_eq!(raw.ask(&format!(r#"JOB.UPDATE {} '{{"status":"failed"}}'"#, ids[0])), "+OK");
     // Claimed and never reported.
     raw.send("BRPOP queue:ready 1\n");
     raw.bulk();
@@ -62,7 +75,7 @@ fn seen(lab: &Lab, agq: &Agq) -> Vec<Value> {
     }
     assert_eq!(raw.ask("LRANGE list 0 -1"), "*4");
     seen.extend((0..4).map(|_| Value::from(raw.bulk())));
-    for id in ["done", "soon", "late", "held"] {
+    for id in ["done", "soon", "late", "held", "armed"] {
         seen.push(action(lab, agq, id));
         seen.push(lab.agx(agq, &["job", "list", id, "--json"]).expect(0).data());
     }
@@ -86,7 +99,7 @@ fn everything_moves_from_files_into_postgresql_and_back() {
 
     agq_does(&files, &["export", "--from", "data", "one.jsonl"]).expect(0);
     let imported = agq_does(&files, &["import", "--to", &url, "one.jsonl"]).expect(0);
-    assert!(imported.out.contains("2508 jobs, ") && imported.out.ends_with("; start agq\n"), "{imported:?}");
+    assert!(imported.out.contains("2511 jobs, ") && imported.out.ends_with("; start agq\n"), "{imported:?}");
     agq_does(&files, &["export", "--from", &url, "two.jsonl"]).expect(0);
     assert_eq!(records(Path::new(&at("two.jsonl"))), records(Path::new(&at("one.jsonl"))));
     let twice = agq_does(&files, &["import", "--to", &url, "one.jsonl"]).expect(1);

@@ -9,7 +9,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{self, Action, Wishes},
+    action::{self, Action, Tally, Wishes, halt},
     capability::{Abilities, Needs},
     job::{self, Job, NewJob, Outcome, Terms},
     rejection::Rejection,
@@ -58,6 +58,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
         "add-action" => add_action(store, args)?,
         "add-jobs" => add_jobs(store, args)?,
         "close" => close(store, &id(args)?),
+        "settle" => show(store.settle_halt(&id(args)?, at(args)?), |()| vec!["ok".into()]),
         "actions" => show(store.actions(page(args)?), ids),
         "search" => search(store, args)?,
         "peek" => {
@@ -70,14 +71,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
         "totals" => show(store.totals(), |totals| {
             vec![format!("now {:?}", totals.now), format!("ever {:?}", totals.ever)]
         }),
-        "action" => show(store.action(&id(args)?), |found| {
-            found.map_or(vec!["none".into()], |(action, tally)| {
-                vec![
-                    format!("{} plan={} jobs={}", action.action_id, action.plan_id, action.total_jobs),
-                    shown::tally(&tally),
-                ]
-            })
-        }),
+        "action" => show(store.action(&id(args)?), shown_action),
         "jobs" => {
             let (action_id, status) = (id::<ActionId>(args)?, args.next_pos().map(str::to_owned));
             let statuses = status.and_then(|word| Status::parse(&word)).into_iter().collect();
@@ -158,6 +152,16 @@ fn plan(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Resul
     })
 }
 
+fn shown_action(found: Option<(Action, Tally)>) -> Vec<String> {
+    let Some((action, tally)) = found else { return vec!["none".into()] };
+    let halted = action
+        .halt
+        .zip(action.halted)
+        .map(|(halt, halted)| format!("halted at={} by {}", halted.at.0, halt::status(halt, &halted).reason));
+    let head = format!("{} plan={} jobs={}", action.action_id, action.plan_id, action.total_jobs);
+    [head, shown::tally(&tally)].into_iter().chain(halted).collect()
+}
+
 fn page(args: &mut ArgumentConsumer<'_>) -> Result<Page, Box<dyn Error>> {
     let pattern = args.next_pos().map(|pattern| Bytes::from(pattern.to_owned()));
     let (limit, offset) = (number(args, "limit")?.unwrap_or(100), number(args, "offset")?.unwrap_or(0));
@@ -208,6 +212,7 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
         run_at,
         is_open: open,
         wishes: Wishes { run_at, delay_ms: None, open },
+        halt: args.take_key("halt").map(str::parse).transpose()?,
         ..Action::new(action_id.clone(), plan_id, now)
     };
     let terms = Terms {

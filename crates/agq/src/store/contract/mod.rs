@@ -137,4 +137,4 @@ fn limits_that_nobody_uses_are_forgotten() {
     run("unused_limits", redb);
 }
 
-contract! { plans actions open_actions retention queues claims updates due workers strings lists sorted_sets notes own_jobs limits }
+contract! { plans actions open_actions halts retention queues claims updates due workers strings lists sorted_sets notes own_jobs limits }

@@ -29,6 +29,10 @@ const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = 
 const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
      FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 \
      UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2) AS j) AS known WHERE json IS NOT NULL";
+/// Statement that removes actions, and what is kept beside them.
+pub(super) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)), \
+     n AS (DELETE FROM agq.notes WHERE kind IN ('halt', 'halted') AND id = ANY ($1)) \
+     DELETE FROM agq.actions WHERE action_id = ANY ($1)";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id = $1) \
      AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
 
@@ -67,6 +71,7 @@ impl Batch<'_> {
                 self.note_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
             }
         }
+        self.arm(actions.iter().zip(&is_new).filter(|(_, is_new)| **is_new).map(|(new, _)| &new.action))?;
         self.write_new()?;
         let outcome = |(new, is_new): (&&NewAction, bool)| {
             if is_new { Ok(Ok(Added::New)) } else { self.why_not_made(new) }
@@ -248,7 +253,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    fn put_action(&self, action: &Action) -> Result<(), Error> {
+    pub(super) fn put_action(&self, action: &Action) -> Result<(), Error> {
         let sql = "UPDATE agq.actions SET record = $2 WHERE action_id = $1";
         self.session.run(query(sql).bind(action.action_id.as_str()).bind(encode(action)?)).map(drop)
     }
@@ -282,10 +287,7 @@ impl Batch<'_> {
 
     /// Forgets an action of which no job is left.
     pub(super) fn remove_action(&self, action_id: &ActionId) -> Result<(), Error> {
-        self.session.run(query("DELETE FROM agq.actions WHERE action_id = $1").bind(action_id.as_str()))?;
-        self.session
-            .run(query("DELETE FROM agq.tallies WHERE action_id = $1").bind(action_id.as_str()))
-            .map(drop)
+        self.session.run(query(REMOVE).bind(vec![action_id.as_str()])).map(drop)
     }
 
     /// Whether the action that is there came from the same submission.

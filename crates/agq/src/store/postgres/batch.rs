@@ -40,7 +40,7 @@ pub(super) struct Batch<'b> {
     /// Of jobs that are new: a column each.
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
-    deltas: Deltas,
+    pub(super) deltas: Deltas,
     pub(super) limits: Limits,
     /// Tells whether the batch locked ready jobs that nobody here got, so that other nodes passed
     /// over them.
@@ -222,9 +222,20 @@ impl<'b> Batch<'b> {
 
     /// Jobs, which nobody else writes until this is committed.
     pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>, Error> {
-        let live = "SELECT record FROM agq.jobs WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
-        let ended = "SELECT record FROM agq.ended WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
-        let mut found: BTreeMap<JobId, Job> = BTreeMap::new();
+        self.jobs_and_armed(ids).map(|(jobs, _)| jobs)
+    }
+
+    /// Jobs, as by [`jobs`](Self::jobs), and those of their actions that have halt policies which
+    /// are not met yet.
+    pub(super) fn jobs_and_armed(
+        &self,
+        ids: &[&str],
+    ) -> Result<(BTreeMap<JobId, Job>, BTreeSet<ActionId>), Error> {
+        let live = "SELECT record, (SELECT true FROM agq.notes AS n WHERE n.kind = 'halt' AND n.id = j.action_id) \
+             FROM agq.jobs AS j WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
+        let ended =
+            "SELECT record, NULL::boolean FROM agq.ended WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
+        let (mut found, mut armed) = (BTreeMap::<JobId, Job>::new(), BTreeSet::new());
         // One that is in neither may have gone from the second to the first between the two looks.
         for sql in [live, ended, live] {
             let known: HashSet<&str> = found.keys().map(JobId::as_str).collect();
@@ -234,9 +245,12 @@ impl<'b> Batch<'b> {
             }
             for row in self.session.rows(query(sql).bind(missing))? {
                 let job: Job = decode(row.try_get(0)?)?;
+                if row.try_get::<Option<bool>, _>(1)?.is_some() {
+                    armed.insert(job.action_id.clone());
+                }
                 found.insert(job.job_id.clone(), job);
             }
         }
-        Ok(found)
+        Ok((found, armed))
     }
 }

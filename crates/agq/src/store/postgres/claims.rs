@@ -44,7 +44,8 @@ struct Candidate {
 }
 
 /// The first jobs of each lane, locked. Jobs that another node takes at this moment are passed over, and no queue that is paused
-/// gives any. A lane costs a look at the index and as many rows as are asked for: what belongs to a job is looked up job by job, for
+/// gives any. Jobs of halted actions are passed over; the look at the mark of an action is a subquery, because a join would sort all
+/// ready jobs. A lane costs a look at the index and as many rows as are asked for: what belongs to a job is looked up job by job, for
 /// a plan that is made once does not know how few they are, and would join with all there is.
 pub(super) const CANDIDATES: &str = "SELECT c.lane, c.record, \
          EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan, \
@@ -52,7 +53,8 @@ pub(super) const CANDIDATES: &str = "SELECT c.lane, c.record, \
          CASE WHEN $3 THEN (SELECT json FROM agq.plans WHERE plan_id = c.plan_id) END AS plan FROM unnest($1::integer[]) AS w (lane) \
      JOIN agq.lanes AS l ON l.lane = w.lane AND NOT EXISTS (SELECT FROM agq.paused WHERE paused.queue = l.queue) \
      CROSS JOIN LATERAL (SELECT j.lane, j.rank, j.turn, j.job_id, j.plan_id, j.record FROM agq.jobs AS j \
-         WHERE j.lane = l.lane AND j.is_ready ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \
+         WHERE j.lane = l.lane AND j.is_ready \
+         AND (SELECT true FROM agq.notes AS n WHERE n.kind = 'halted' AND n.id = j.action_id) IS NULL ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \
      ORDER BY c.lane, c.rank, c.turn";
 /// Query for the inputs of claimed jobs, and for their plans, each plan once.
 const TEXTS: &str = "SELECT job_id, json, true FROM agq.inputs WHERE job_id = ANY ($1) \
@@ -71,8 +73,20 @@ impl Batch<'_> {
     /// Asks every rule, in their order, about its job as it is then.
     pub(super) fn decide(&mut self, decisions: &[&Decision]) -> Result<Vec<Ruled<Option<Change>>>, Error> {
         let ids: BTreeSet<&str> = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
-        let mut jobs = self.jobs(&ids.into_iter().collect::<Vec<_>>())?;
-        decisions.iter().map(|decision| self.decide_one(decision, &mut jobs)).collect()
+        let (mut jobs, armed) = self.jobs_and_armed(&ids.into_iter().collect::<Vec<_>>())?;
+        let mut changes = Vec::with_capacity(decisions.len());
+        let mut ended = BTreeMap::new();
+        for decision in decisions {
+            let change = self.decide_one(decision, &mut jobs)?;
+            if let Ok(Some(Change { after, .. })) = &change
+                && let Some(ended_at) = after.ended_at.filter(|_| armed.contains(&after.action_id))
+            {
+                ended.insert(after.action_id.clone(), ended_at);
+            }
+            changes.push(change);
+        }
+        self.halt_met(&ended)?;
+        Ok(changes)
     }
 
     fn decide_one(

@@ -21,6 +21,7 @@ mod failure;
 mod faults;
 mod forgetting;
 mod growth;
+mod halts;
 mod inbox;
 mod keyspace;
 mod known;

@@ -6,7 +6,7 @@ use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
 use sqlx::{Error, Row, query};
 
-use super::{batch::Batch, codec::readable, numbers};
+use super::{actions::REMOVE, batch::Batch, codec::readable, numbers};
 use crate::store::Keep;
 
 /// The statuses of ended jobs, the dead apart.
@@ -77,9 +77,7 @@ impl Batch<'_> {
         if empty.is_empty() {
             return Ok(());
         }
-        let sql = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)) \
-             DELETE FROM agq.actions WHERE action_id = ANY ($1)";
-        self.session.run(query(sql).bind(empty)).map(drop)
+        self.session.run(query(REMOVE).bind(empty)).map(drop)
     }
 
     fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<Job>, Error> {

@@ -87,11 +87,13 @@ macro_rules! tallied {
         )
     };
 }
+/// One action.
+pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
 /// All actions, in the order of their ids.
 pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
 
 pub(super) async fn action(pool: &PgPool, action_id: ActionId) -> Result<Option<(Action, Tally)>, Error> {
-    let sql = query(tallied!("WHERE a.action_id = $1")).bind(action_id.as_str());
+    let sql = query(ACTION).bind(action_id.as_str());
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 

@@ -66,6 +66,11 @@ impl Records for PostgresStore {
         self.write(Promise::Durable, move |batch| batch.decide_action(&action_id, &rule))
     }
 
+    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> Answer<()> {
+        let action_id = action_id.clone();
+        self.write(Promise::Durable, move |batch| batch.settle_halt(&action_id, now))
+    }
+
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
         self.read_long(async move |pool| reads::actions(&pool, page).await)
     }

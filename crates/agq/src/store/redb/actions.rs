@@ -68,6 +68,7 @@ impl Batch<'_> {
         if is_whole || !jobs.is_empty() {
             // It has none yet, which need not be looked for.
             self.put_tally(&new.action.action_id, Tally::default());
+            self.arm(&new.action);
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
         }
         Ok(Ok(if is_whole { Added::New } else { Added::Stands(admitted.stands) }))

@@ -70,6 +70,8 @@ pub(super) struct Batch<'t> {
     changed_tallies: BTreeMap<ActionId, Tally>,
     changed_loads: BTreeMap<PlanId, i64>,
     has_new_totals: bool,
+    /// Number of jobs of halted actions that claims have cancelled.
+    pub(super) withdrawn: usize,
 }
 
 /// What a batch comes to.
@@ -116,6 +118,7 @@ impl<'t> Batch<'t> {
             changed_tallies: BTreeMap::new(),
             changed_loads: BTreeMap::new(),
             has_new_totals: false,
+            withdrawn: 0,
         }
     }
 
@@ -243,6 +246,9 @@ impl<'t> Batch<'t> {
         if before.status() != job.status() {
             let tally = self.tally(&job.action_id)?.moved(before.status(), job.status(), job.ended_at);
             self.put_tally(&job.action_id, tally.with_started(starts));
+            if let Some(ended_at) = job.ended_at.filter(|_| job.is_ended()) {
+                self.halt_if_met(&job.action_id, ended_at)?;
+            }
         } else if starts != 0 {
             let tally = self.tally(&job.action_id)?.with_started(starts);
             self.put_tally(&job.action_id, tally);
@@ -291,6 +297,7 @@ impl<'t> Batch<'t> {
         self.changed_tallies.remove(action_id);
         self.tallies.remove(action_id.as_str());
         self.actions.remove(action_id.as_str());
+        self.forget_halt(action_id.as_str());
     }
 
     pub(super) fn tally(&self, action_id: &ActionId) -> Result<Tally, Error> {

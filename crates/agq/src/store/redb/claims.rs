@@ -62,13 +62,18 @@ impl Batch<'_> {
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> Result<Option<Claim>, Error> {
-        while let Some((queue, job_id)) = self.next_for(claimant, now)? {
+        while !self.has_withdrawn_enough()
+            && let Some((queue, job_id)) = self.next_for(claimant, now)?
+        {
             // What the claimant is was looked at when it came; it may have waited since.
             let worker = self.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
             if worker.transpose()?.is_some_and(|worker| !worker.may_claim()) {
                 return Ok(None);
             }
             let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;
+            if self.is_withdrawn(&before, now)? {
+                continue;
+            }
             let plan =
                 self.plans.get(before.plan_id.as_str())?.map(|plan| decode::<StoredPlan>(plan.value()));
             let Some(plan) = plan.transpose()? else {

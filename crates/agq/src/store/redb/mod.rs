@@ -26,6 +26,7 @@ mod duty;
 mod file;
 mod flush;
 mod format;
+mod halts;
 mod inbox;
 mod journal;
 mod key_reads;

@@ -62,6 +62,11 @@ impl Records for RedbStore {
         self.write(Promise::Durable, move |batch| batch.decide_action(&action_id, &rule))
     }
 
+    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> Answer<()> {
+        let action_id = action_id.clone();
+        self.write(Promise::Durable, move |batch| batch.settle_halt(&action_id, now))
+    }
+
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
         self.scan(move |view| reads::actions(view, &page))
     }

@@ -1,0 +1,74 @@
+//! Halted actions: what becomes of their jobs after the store has halted them.
+
+use std::{sync::Arc, time::Duration};
+
+use agenix_protocol::ids::ActionId;
+use agenix_rules::action::halt::{self, Left};
+use tracing::{error, info};
+
+use super::action::{cancel_all, cancel_pending, take_back};
+use crate::{
+    error::CommandError,
+    house::House,
+    store::{NoteKind, StoreError},
+};
+
+/// Pauses between looks after a halt, until the next round of the reaper: a job that was on its way
+/// to its worker misses the first request to give it up.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(5),
+    Duration::from_millis(20),
+    Duration::from_millis(75),
+    Duration::from_millis(200),
+    Duration::from_millis(250),
+];
+
+/// Withdraws the jobs of actions as soon as the actions halt. The rounds of the reaper do the rest.
+pub(crate) async fn run(house: Arc<House>) {
+    let arrivals = house.store.arrivals();
+    loop {
+        arrivals.halts().await;
+        for pause in PAUSES {
+            match advance_all(&house).await {
+                Ok(true) => house.clock.sleep(pause).await,
+                Ok(false) => break,
+                Err(error) => {
+                    error!(%error, "the jobs of a halted action could not be withdrawn; the reaper tries again");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Does what is left for all halted actions. Returns true if a later look may have more to do.
+pub(crate) async fn advance_all(house: &House) -> Result<bool, CommandError> {
+    let mut is_more = false;
+    for (id, _) in house.store.notes(NoteKind::Halted).await? {
+        let action_id = ActionId::new(id).map_err(|error| StoreError(error.to_string()))?;
+        is_more |= advance(house, &action_id).await?;
+    }
+    Ok(is_more)
+}
+
+async fn advance(house: &House, action_id: &ActionId) -> Result<bool, CommandError> {
+    let now = house.clock.now();
+    let found = house.store.action(action_id).await?;
+    let left = found.as_ref().map_or(Left::Settled, |(action, tally)| halt::left(action, tally, now));
+    match left {
+        Left::Settled => {
+            house.store.settle_halt(action_id, now).await?;
+            info!(%action_id, "a halted action has ended");
+        }
+        Left::Wait => {}
+        Left::Withdraw { cancels: true } => {
+            cancel_all(house, action_id).await?;
+        }
+        Left::Withdraw { cancels: false } => {
+            // The workers come first, because they start jobs meanwhile.
+            take_back(house, action_id).await?;
+            cancel_pending(house, action_id).await?;
+        }
+    }
+    Ok(matches!(left, Left::Withdraw { .. }))
+}

@@ -1,0 +1,173 @@
+//! Halt policies: when an action halts, and what is left to do for a halted action.
+//!
+//! An action with a policy is armed. The report that meets the policy halts the action. From then on
+//! the action takes no inputs, and nobody claims its jobs. Its waiting jobs are cancelled, workers give
+//! up the jobs that they have claimed and not started, and after a grace period the started jobs of a
+//! `now` policy are cancelled. When no job is left, the halt is settled.
+
+use agenix_protocol::{
+    documents::{Bound, Counted, Halt, HaltedStatus, Status},
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Tally};
+
+/// Number of ended jobs below which no percentage is met, as in GNU Parallel.
+const LEAST_FOR_PERCENT: u64 = 3;
+/// Time in milliseconds between a halt and the cancellation of started jobs, because the results of
+/// ended jobs may be on their way.
+pub const GRACE_MS: u64 = 500;
+
+/// The halt of an action: its time, and the ended jobs at that time. Durable and positional.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halted {
+    /// When the policy was met.
+    pub at: Timestamp,
+    /// Completed jobs.
+    pub completed: u64,
+    /// Failed and dead jobs.
+    pub failed: u64,
+    /// Jobs that the action had.
+    pub total: u64,
+}
+
+/// Tells whether `halt` is met if `completed` and `failed` of `total` jobs have ended so.
+pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
+    let count = match halt.counted {
+        Counted::Fail => failed,
+        Counted::Success => completed,
+        Counted::Done => completed + failed,
+    };
+    match halt.bound {
+        Bound::Count(bound) => count >= bound,
+        Bound::Percent(percent) => {
+            completed + failed >= LEAST_FOR_PERCENT
+                && count.saturating_mul(100) >= total.saturating_mul(percent)
+        }
+    }
+}
+
+/// Returns the halted action if the tally meets its policy for the first time.
+pub fn halted(action: &Action, tally: &Tally, now: Timestamp) -> Option<Action> {
+    let halt = action.halt.filter(|_| action.halted.is_none())?;
+    let count = |status: Status| tally.jobs[status as usize];
+    let (completed, failed) = (count(Status::Completed), count(Status::Failed) + count(Status::Dead));
+    is_met(halt, completed, failed, action.total_jobs).then(|| Action {
+        is_open: false,
+        halted: Some(Halted { at: now, completed, failed, total: action.total_jobs }),
+        ..action.clone()
+    })
+}
+
+/// Work that is left for a halted action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// Nothing, because no job waits or runs.
+    Settled,
+    /// Nothing but to wait for the ends of started jobs.
+    Wait,
+    /// Waiting jobs are to be cancelled, and workers are to give up unstarted jobs. `cancels` says
+    /// whether started jobs are to be cancelled, too.
+    Withdraw {
+        /// True after the grace period of a `now` policy.
+        cancels: bool,
+    },
+}
+
+/// Returns what is left to do at `now` for a halted action.
+pub fn left(action: &Action, tally: &Tally, now: Timestamp) -> Left {
+    let count = |status: Status| tally.jobs[status as usize];
+    let (pending, running) = (count(Status::Pending), count(Status::Running));
+    let (Some(halt), Some(halted)) = (action.halt, action.halted) else { return Left::Settled };
+    if pending + running == 0 {
+        return Left::Settled;
+    }
+    // The clock may have been set back since.
+    let is_over = now < halted.at || now.ms_since(halted.at) >= GRACE_MS;
+    let cancels = halt.is_now && is_over;
+    let is_all_started = pending == 0 && running <= tally.started;
+    if is_all_started && !halt.is_now { Left::Wait } else { Left::Withdraw { cancels } }
+}
+
+/// What `ACTION.STATUS` shows of a halt.
+pub fn status(halt: Halt, halted: &Halted) -> HaltedStatus {
+    let Halted { at, completed, failed, total } = *halted;
+    let reason = match halt.counted {
+        Counted::Fail => format!("{halt}: {failed} of {total} jobs failed"),
+        Counted::Success => format!("{halt}: {completed} of {total} jobs completed"),
+        Counted::Done => format!("{halt}: {} of {total} jobs ended", completed + failed),
+    };
+    HaltedStatus { at, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+
+    use super::{Action, Tally};
+    use super::{GRACE_MS, Left, halted, is_met, left, status};
+
+    fn action(halt: &str, total_jobs: u64) -> Action {
+        let (action_id, plan_id) = ("a".parse().unwrap(), "p".parse().unwrap());
+        let halt = Some(halt.parse().unwrap());
+        Action { total_jobs, is_open: true, halt, ..Action::new(action_id, plan_id, Timestamp(1)) }
+    }
+
+    /// In the order of the statuses: pending, running, completed, failed, dead, cancelled.
+    fn tally(jobs: [u64; 6], started: u64) -> Tally {
+        Tally { jobs, last_ended_at: None, started }
+    }
+
+    #[test]
+    fn a_policy_is_met_at_its_bound_and_not_one_before() {
+        let met =
+            |text: &str, completed, failed, total| is_met(text.parse().unwrap(), completed, failed, total);
+        assert!(met("now,fail=2", 5, 2, 10) && !met("now,fail=2", 5, 1, 10));
+        assert!(met("soon,success=1", 1, 0, 10) && !met("soon,success=1", 0, 9, 10));
+        assert!(met("soon,done=3", 2, 1, 10) && !met("soon,done=3", 2, 0, 10));
+        assert!(met("soon,fail=20%", 1, 2, 10) && !met("soon,fail=20%", 8, 1, 10));
+        assert!(!met("soon,fail=20%", 0, 2, 2), "too few to tell");
+        assert!(met("soon,success=50%", 5, 0, 10) && !met("soon,success=50%", 4, 6, 10));
+        assert!(met("soon,done=100%", 4, 0, 4) && !met("soon,done=100%", 3, 0, 4));
+    }
+
+    #[test]
+    fn an_action_halts_once_and_takes_no_more_inputs() {
+        let armed = action("soon,fail=2", 10);
+        assert_eq!(halted(&armed, &tally([7, 1, 1, 1, 0, 0], 0), Timestamp(5)), None);
+        let halt = halted(&armed, &tally([6, 1, 1, 1, 1, 0], 0), Timestamp(5)).unwrap();
+        assert!(!halt.is_open, "dead jobs count as failed");
+        let shown = status(halt.halt.unwrap(), &halt.halted.unwrap());
+        assert_eq!((shown.at, shown.reason.as_str()), (Timestamp(5), "soon,fail=2: 2 of 10 jobs failed"));
+        assert_eq!(halted(&halt, &tally([5, 0, 1, 4, 0, 0], 0), Timestamp(6)), None);
+        let without = Action { halt: None, ..armed };
+        assert_eq!(halted(&without, &tally([0, 0, 0, 10, 0, 0], 0), Timestamp(5)), None);
+    }
+
+    #[test]
+    fn cancelled_jobs_meet_no_policy() {
+        assert_eq!(halted(&action("soon,done=1", 3), &tally([0, 0, 0, 0, 0, 3], 0), Timestamp(5)), None);
+    }
+
+    #[test]
+    fn what_is_left_follows_from_the_policy_and_the_jobs() {
+        let of = |text: &str, jobs, started, at: u64| {
+            let halt = action(text, 10);
+            let halt = Action {
+                halted: halted(&halt, &tally([0, 0, 0, 9, 0, 0], 0), Timestamp(1000)).unwrap().halted,
+                ..halt
+            };
+            left(&halt, &tally(jobs, started), Timestamp(at))
+        };
+        let withdraw = |cancels| Left::Withdraw { cancels };
+        assert_eq!(of("soon,fail=1", [3, 1, 0, 1, 0, 0], 1, 1000), withdraw(false));
+        assert_eq!(of("soon,fail=1", [0, 2, 0, 1, 0, 0], 1, 9000), withdraw(false), "one may be unstarted");
+        assert_eq!(of("soon,fail=1", [0, 1, 0, 1, 0, 0], 1, 9000), Left::Wait);
+        assert_eq!(of("soon,fail=1", [0, 0, 0, 1, 0, 9], 0, 1000), Left::Settled);
+        assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 1000 + GRACE_MS - 1), withdraw(false));
+        assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 1000 + GRACE_MS), withdraw(true));
+        assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 999), withdraw(true), "the clock was set back");
+        assert_eq!(of("now,fail=1", [0, 0, 0, 1, 0, 0], 0, 999), Left::Settled);
+    }
+}
