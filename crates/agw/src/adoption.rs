@@ -3,13 +3,17 @@
 //! without the call. This worker waits for them, because they would stay zombies otherwise.
 
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     io,
+    process::Child,
     sync::{Mutex, MutexGuard, PoisonError, RwLock, TryLockError},
     time::Duration,
 };
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, waitid};
+use rustix::{
+    io::Errno,
+    process::{Pid, WaitId, WaitIdOptions, getpid, waitid},
+};
 use tokio::time::sleep;
 #[cfg(target_os = "linux")]
 use tracing::debug;
@@ -19,31 +23,41 @@ use crate::escaped::children_of;
 /// Interval between two calls of [`reap`].
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Children that this worker has started and waits for itself.
-static OURS: Mutex<Option<HashSet<Pid>>> = Mutex::new(None);
-/// Read lock for the start of a child, because `OURS` learns the child's process id only after the
-/// start. [`reap`] takes the write lock.
+/// Children that this worker has started and has not reaped.
+static CHILDREN: Mutex<Children> = Mutex::new(Children { ours: BTreeSet::new(), abandoned: Vec::new() });
+/// Read lock for the start of a child, because `CHILDREN` learns the child's process id only after
+/// the start. [`reap`] takes the write lock.
 static STARTING: RwLock<()> = RwLock::new(());
 
-/// Starts a child and records its process id, so that [`reap`] does not take the child for an
-/// adopted process. `pid` reads the process id from the child.
-pub(crate) fn start<C>(
-    start: impl FnOnce() -> io::Result<C>,
-    pid: impl Fn(&C) -> Option<Pid>,
-) -> io::Result<C> {
-    let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
-    let child = start()?;
-    if let Some(pid) = pid(&child) {
-        ours().get_or_insert_default().insert(pid);
-    }
-    Ok(child)
+struct Children {
+    ours: BTreeSet<i32>,
+    /// Those of `ours` that nothing else waits for.
+    abandoned: Vec<Pid>,
 }
 
-/// Removes `pid` from the children of this worker, because this worker has waited for that child.
-pub(crate) fn forget(pid: Pid) {
-    if let Some(ours) = ours().as_mut() {
-        ours.remove(&pid);
-    }
+/// Starts a child and records its process id, so that [`reap`] does not take the child for an
+/// adopted process.
+pub(crate) fn start(start: impl FnOnce() -> io::Result<Child>) -> io::Result<(Child, Pid)> {
+    let _starting = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+    let child = start()?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = pid.expect("a process id is a positive 32-bit integer");
+    children().ours.insert(pid.as_raw_pid());
+    Ok((child, pid))
+}
+
+/// Reaps the child `pid`, which has exited, with `reap`. The lock is held meanwhile, because a new
+/// child may get the same process id.
+pub(crate) fn reaped<T>(pid: Pid, reap: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let mut children = children();
+    let reaped = reap()?;
+    children.ours.remove(&pid.as_raw_pid());
+    Ok(reaped)
+}
+
+/// Leaves the killed child `pid` to [`reap`], because nothing waits for it any more.
+pub(crate) fn abandon(pid: Pid) {
+    children().abandoned.push(pid);
 }
 
 /// Makes this worker a child subreaper.
@@ -65,7 +79,7 @@ pub(crate) fn begin() {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn begin() {}
 
-/// Reaps adopted processes every [`LOOK_EVERY`] and never returns.
+/// Reaps adopted and abandoned processes every [`LOOK_EVERY`] and never returns.
 pub(crate) async fn watch() {
     loop {
         sleep(LOOK_EVERY).await;
@@ -73,8 +87,10 @@ pub(crate) async fn watch() {
     }
 }
 
-/// Reaps the adopted processes that have ended. Adopted processes are children of the first thread.
+/// Reaps the adopted and the abandoned processes that have ended. Adopted processes are children of
+/// the first thread.
 pub(crate) fn reap() {
+    reap_abandoned();
     let adopted = || children_of(getpid(), getpid()).into_iter().filter(|pid| !is_ours(*pid));
     if adopted().next().is_none() {
         return;
@@ -92,10 +108,23 @@ pub(crate) fn reap() {
     }
 }
 
-fn is_ours(pid: Pid) -> bool {
-    ours().as_ref().is_some_and(|ours| ours.contains(&pid))
+fn reap_abandoned() {
+    let mut children = children();
+    let Children { ours, abandoned } = &mut *children;
+    abandoned.retain(|&pid| {
+        let ended = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+        let still_runs = matches!(ended, Ok(None) | Err(Errno::INTR));
+        if !still_runs {
+            ours.remove(&pid.as_raw_pid());
+        }
+        still_runs
+    });
 }
 
-fn ours() -> MutexGuard<'static, Option<HashSet<Pid>>> {
-    OURS.lock().unwrap_or_else(PoisonError::into_inner)
+fn is_ours(pid: Pid) -> bool {
+    children().ours.contains(&pid.as_raw_pid())
+}
+
+fn children() -> MutexGuard<'static, Children> {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,6 +10,7 @@ mod crew;
 mod departures;
 mod errand;
 mod escaped;
+mod exit;
 mod followed;
 mod heartbeat;
 mod helm;
@@ -32,6 +33,7 @@ mod signals;
 mod slots;
 mod spool;
 mod stage;
+
 mod stop;
 mod toolbox;
 mod transcript;

@@ -3,9 +3,9 @@
 
 use std::{
     io,
-    os::unix::process::ExitStatusExt,
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::Path,
-    process::{ExitStatus, Stdio},
+    process::{Child, ExitStatus, Stdio},
     time::Duration,
 };
 
@@ -13,14 +13,12 @@ use rustix::{
     io::Errno,
     process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, waitpgid},
 };
-use tokio::{
-    process::Child,
-    time::{Instant, sleep, timeout, timeout_at},
-};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::{
     adoption, allowance,
     escaped::{self, Escaped, Mark, VARIABLE},
+    exit::Exit,
     pipeline::Command,
 };
 
@@ -31,13 +29,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A running child. Dropped, it is killed with everything it started.
 pub(crate) struct Process {
-    /// `group` comes before `child`, because after the drop of `child` the process id of `child`
-    /// may belong to another process.
     group: Group,
     child: Child,
+    exit: Exit,
     started: Instant,
     timeout: Duration,
-    /// Set once the worker has waited for `child`.
+    /// Set once the worker has reaped `child`.
     ended: Option<Ended>,
 }
 
@@ -72,7 +69,7 @@ impl Process {
         stderr: Stdio,
     ) -> io::Result<Self> {
         let mark = Mark::new();
-        let mut starting = tokio::process::Command::new(program);
+        let mut starting = std::process::Command::new(program);
         // Only where it is there: a changed environment is put together anew for every child.
         if std::env::var_os(SESSION_KEY).is_some() {
             starting.env_remove(SESSION_KEY);
@@ -89,22 +86,27 @@ impl Process {
         if let Some(cwd) = &command.cwd {
             starting.current_dir(cwd);
         }
-        let pid = |child: &Child| child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
-        let child = adoption::start(|| starting.spawn(), pid)?;
-        let leader = pid(&child);
-        if let Some(leader) = leader {
-            allowance::restore(leader);
-        }
-        let group = Group { leader, mark, escaped: Vec::new(), has_leader: true, is_empty: false };
-        Ok(Self { child, group, started: Instant::now(), timeout: command.timeout, ended: None })
+        let (child, leader) = adoption::start(|| starting.spawn())?;
+        allowance::restore(leader);
+        let leads = Some(leader);
+        let group = Group { leader: leads, mark, escaped: Vec::new(), has_leader: true, is_empty: false };
+        // If this fails, the drop of `group` kills the child.
+        let exit = Exit::of(leader)?;
+        Ok(Self { group, child, exit, started: Instant::now(), timeout: command.timeout, ended: None })
     }
 
     /// Waits until it ends, or its time is over: then its group gets SIGTERM, and SIGKILL after `grace`.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
-        let in_time = timeout(self.timeout.saturating_sub(self.started.elapsed()), self.child.wait()).await;
-        match in_time {
-            Ok(status) => Ok(self.ended(status?, false)),
-            Err(_elapsed) => self.end_now(grace).await.map(|ended| Ended { timed_out: true, ..ended }),
+        if let Some(ended) = self.ended {
+            return Ok(ended);
+        }
+        match timeout(self.timeout.saturating_sub(self.started.elapsed()), self.exit.wait()).await {
+            Ok(exited) => exited.and_then(|()| self.killed()),
+            Err(_elapsed) => {
+                let ended = Ended { timed_out: true, ..self.end_now(grace).await? };
+                self.ended = Some(ended);
+                Ok(ended)
+            }
         }
     }
 
@@ -117,25 +119,37 @@ impl Process {
         }
         let end = Instant::now() + grace;
         self.group.ask_to_end();
-        let status = timeout_at(end, self.child.wait()).await;
-        if status.is_ok() {
-            self.group.leader_ended();
+        if let Ok(exited) = timeout_at(end, self.exit.wait()).await {
+            exited?;
+            // An unreaped leader counts as a process of the group, so the group would not become
+            // empty.
+            let status = self.reap()?;
             let _grace_is_over = timeout_at(end, self.group.emptied()).await;
+            self.group.kill();
+            return Ok(self.ended(status));
         }
         self.group.kill();
-        let status = match status {
-            Ok(status) => status?,
-            Err(_elapsed) => self.child.wait().await?,
-        };
-        Ok(self.ended(status, false))
+        self.exit.wait().await?;
+        self.killed()
     }
 
-    fn ended(&mut self, status: ExitStatus, timed_out: bool) -> Ended {
-        let after = self.started.elapsed();
-        // What it started in the background has no one left to report to.
+    /// Kills what the child has started in the background, because nothing waits for it any more,
+    /// and reaps the child, which has exited.
+    fn killed(&mut self) -> io::Result<Ended> {
+        // The group is killed first, because after the reaping its id may belong to another group.
         self.group.signal(Signal::KILL);
-        self.group.release();
-        let ended = Ended { status, timed_out, after };
+        let status = self.reap()?;
+        Ok(self.ended(status))
+    }
+
+    /// Reaps the child, which has exited.
+    fn reap(&mut self) -> io::Result<ExitStatus> {
+        self.group.leader_reaped(|| self.child.wait())
+    }
+
+    fn ended(&mut self, status: ExitStatus) -> Ended {
+        self.group.leader = None;
+        let ended = Ended { status, timed_out: false, after: self.started.elapsed() };
         self.ended = Some(ended);
         ended
     }
@@ -148,7 +162,7 @@ struct Group {
     leader: Option<Pid>,
     mark: Mark,
     escaped: Vec<Escaped>,
-    /// True until the worker has waited for `leader`, because until then the process id of `leader`
+    /// True until the worker has reaped `leader`, because until then the process id of `leader`
     /// cannot belong to another process.
     has_leader: bool,
     /// True once no process of the group was left: the id of the group may belong to another one.
@@ -173,21 +187,18 @@ impl Group {
         }
     }
 
-    /// Records that the worker has waited for the leader.
-    fn leader_ended(&mut self) {
-        if let (true, Some(leader)) = (std::mem::take(&mut self.has_leader), self.leader) {
-            adoption::forget(leader);
-        }
-    }
-
-    /// Forgets the leader and the group, because their number may belong to others from now on.
-    fn release(&mut self) {
-        self.leader_ended();
-        self.leader = None;
+    /// Reaps the leader with `reap`. From then on its process id may belong to another process.
+    fn leader_reaped<T>(&mut self, reap: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let Some(leader) = self.leader else { return reap() };
+        let reaped = adoption::reaped(leader, reap)?;
+        self.has_leader = false;
+        Ok(reaped)
     }
 
     fn kill(&mut self) {
         self.look_for_escaped();
+        // Without its leader, the group may have become empty since the last look.
+        self.is_empty = self.is_empty || (!self.has_leader && self.has_no_process());
         self.signal(Signal::KILL);
         escaped::signal(&self.escaped, Signal::KILL);
     }
@@ -200,15 +211,19 @@ impl Group {
         }
     }
 
-    /// Waits until no process of the group and no escaped process runs. The caller has waited for
-    /// the first process before.
+    fn has_no_process(&self) -> bool {
+        self.leader.is_some_and(|leader| test_kill_process_group(leader) == Err(Errno::SRCH))
+    }
+
+    /// Waits until no process of the group and no escaped process runs. The caller has reaped the
+    /// first process before.
     async fn emptied(&mut self) {
         let Some(leader) = self.leader else { return };
         loop {
             // An adopted process of the group stays a zombie in the group until the worker waits
             // for it.
             while !self.is_empty && matches!(waitpgid(leader, WaitOptions::NOHANG), Ok(Some(_))) {}
-            self.is_empty = self.is_empty || test_kill_process_group(leader) == Err(Errno::SRCH);
+            self.is_empty = self.is_empty || self.has_no_process();
             if self.is_empty && escaped::have_ended(&self.escaped) {
                 return;
             }
@@ -219,10 +234,12 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if self.leader.is_some() {
+        if let Some(leader) = self.leader {
             self.kill();
+            if self.has_leader {
+                adoption::abandon(leader);
+            }
         }
-        self.release();
     }
 }
 
@@ -326,6 +343,16 @@ mod tests {
                 fs::remove_file(dir.path().join(file)).unwrap();
             }
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_first_process_is_reaped_after_a_drop() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = start(dir.path(), "echo $$ > leader; exec sleep 1000");
+        let leader = written(&dir.path().join("leader")).await;
+        drop(process);
+        gone(&leader).await;
     }
 
     #[cfg(target_os = "linux")]

@@ -1,0 +1,124 @@
+//! Exit of a child process. The wait leaves the child unreaped, because until then the process id of
+//! the child, and the id of its process group, can belong to no other process.
+
+use std::io;
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+#[cfg(target_os = "linux")]
+use {
+    rustix::process::{PidfdFlags, pidfd_open},
+    std::os::fd::OwnedFd,
+    tokio::io::{Interest, unix::AsyncFd},
+};
+
+/// Waits for the exit of one child.
+pub(crate) struct Exit {
+    pid: Pid,
+    notice: Notice,
+}
+
+/// Source of the notice that a child may have exited.
+enum Notice {
+    /// Readable once the child has exited.
+    #[cfg(target_os = "linux")]
+    Pidfd(AsyncFd<OwnedFd>),
+    /// SIGCHLD, which comes for every child.
+    Signal(Signal),
+}
+
+impl Exit {
+    /// Prepares the wait for the child `pid`, which the caller has not reaped.
+    pub(crate) fn of(pid: Pid) -> io::Result<Self> {
+        Ok(Self { pid, notice: Notice::of(pid)? })
+    }
+
+    /// Waits until the child has exited. The call can be repeated, and may be dropped at any time.
+    pub(crate) async fn wait(&mut self) -> io::Result<()> {
+        while !has_exited(self.pid)? {
+            match &mut self.notice {
+                #[cfg(target_os = "linux")]
+                Notice::Pidfd(pidfd) => {
+                    // The pidfd stays readable, so the notice is not lost if the call is dropped.
+                    let _ready = pidfd.readable().await?;
+                }
+                Notice::Signal(signal) => {
+                    let _signal = signal.recv().await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Notice {
+    fn of(pid: Pid) -> io::Result<Self> {
+        // The limit of open files, or an old kernel, may refuse a pidfd.
+        #[cfg(target_os = "linux")]
+        if let Ok(pidfd) =
+            pidfd_open(pid, PidfdFlags::NONBLOCK).or_else(|_| pidfd_open(pid, PidfdFlags::empty()))
+            && let Ok(pidfd) = watched(pidfd)
+        {
+            return Ok(Self::Pidfd(pidfd));
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _unused = pid;
+        Ok(Self::Signal(signal(SignalKind::child())?))
+    }
+}
+
+/// Registers a pidfd with the runtime.
+#[cfg(target_os = "linux")]
+#[expect(deprecated, reason = "its successor is unsafe, and an `OwnedFd` keeps its descriptor open")]
+fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(pidfd, Interest::READABLE)
+}
+
+/// Tells whether the child `pid` has exited, and leaves the child unreaped.
+fn has_exited(pid: Pid) -> io::Result<bool> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    loop {
+        match waitid(WaitId::Pid(pid), options) {
+            Ok(status) => return Ok(status.is_some()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use rustix::process::Pid;
+    use tokio::signal::unix::{SignalKind, signal};
+
+    use super::{Exit, Notice, has_exited};
+
+    fn start(script: &str) -> (Child, Pid) {
+        let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+        (child, pid)
+    }
+
+    #[tokio::test]
+    async fn a_child_that_has_exited_keeps_its_process_id_until_it_is_reaped() {
+        let (mut child, pid) = start("exit 3");
+        let mut exit = Exit::of(pid).unwrap();
+        exit.wait().await.unwrap();
+        exit.wait().await.unwrap();
+        assert!(rustix::process::test_kill_process(pid).is_ok(), "the process id is not free");
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+        assert!(exit.wait().await.is_err(), "nothing is left to wait for");
+    }
+
+    #[tokio::test]
+    async fn without_a_pidfd_the_signal_tells_of_the_exit() {
+        let notice = Notice::Signal(signal(SignalKind::child()).unwrap());
+        let (mut child, pid) = start("read line < /dev/null; exit 4");
+        let mut exit = Exit { pid, notice };
+        exit.wait().await.unwrap();
+        assert!(has_exited(pid).unwrap());
+        assert_eq!(child.wait().unwrap().code(), Some(4));
+    }
+}
