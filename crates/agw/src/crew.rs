@@ -195,9 +195,9 @@ impl Crew {
         self.workshop().shortage.is_current(Instant::now())
     }
 
-    /// Waits until a shortage lasts although no job runs here, and returns the reason.
-    pub(crate) async fn starved(&self) -> String {
-        self.workshop().shortage.lasts(|| locked(&self.jobs).roster.count()).await
+    /// Waits until a shortage lasts although no job runs here; if the worker `ends`, any one lasts.
+    pub(crate) async fn starved(&self, ends: bool) -> String {
+        self.workshop().shortage.lasts(|| locked(&self.jobs).roster.count(), ends).await
     }
 
     fn seat(self: &Arc<Self>, claimed: Claimed) {

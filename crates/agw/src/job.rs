@@ -29,13 +29,16 @@ pub(crate) async fn run(
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
     let waits = workshop.shortage.wait();
-    // `acquire_many` returns no error, because nothing closes the semaphore.
-    let _files = workshop.files.acquire_many(needed).await;
+    let _files = tokio::select! {
+        // It is no error, because nothing closes the semaphore.
+        files = workshop.files.acquire_many(needed) => files,
+        () = stop.called() => return stopped(job, Vec::new()),
+    };
     drop(waits);
     let (mut outputs, mut results) = (Outputs::new(), Vec::new());
     for (at, stage) in stages.iter().enumerate() {
         if stop.is_called() {
-            return finished(job, Some("the job was stopped".into()), results);
+            return stopped(job, results);
         }
         if let Some(now) = Progress::at(&stages, at) {
             progress(now);
@@ -83,6 +86,10 @@ fn finished(job: &JobDocument, error: Option<String>, mut results: Vec<TaskResul
         task_results: Some(fit(&mut results, MAX_UPDATE_BYTES)),
         ..JobUpdate::default()
     }
+}
+
+fn stopped(job: &JobDocument, results: Vec<TaskResult>) -> JobUpdate {
+    finished(job, Some("the job was stopped".into()), results)
 }
 
 /// The update with results of at most `most` bytes; without any where that is 0.

@@ -33,7 +33,7 @@ mod signals;
 mod slots;
 mod spool;
 mod stage;
-
+mod start;
 mod stop;
 mod toolbox;
 mod transcript;

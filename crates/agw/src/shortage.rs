@@ -78,21 +78,23 @@ impl Shortage {
     }
 
     /// Waits until a shortage lasts although every job of the worker waits, and returns the reason.
-    /// `jobs` returns the number of jobs of the worker.
-    pub(crate) async fn lasts(&self, jobs: impl Fn() -> usize) -> String {
+    /// `jobs` returns the number of jobs of the worker. If the worker ends, any shortage lasts.
+    pub(crate) async fn lasts(&self, jobs: impl Fn() -> usize, ends: bool) -> String {
+        let least = if ends { Duration::ZERO } else { LASTING };
         loop {
-            if let Some(reason) = self.lasting(jobs(), Instant::now()) {
+            if let Some(reason) = self.lasting(jobs(), Instant::now(), least) {
                 return reason;
             }
             sleep(LOOK_EVERY).await;
         }
     }
 
-    /// Returns the reason for a shortage that lasts although all `jobs` jobs of the worker wait.
-    fn lasting(&self, jobs: usize, now: Instant) -> Option<String> {
+    /// Returns the reason for a shortage that lasts for at least `least` although all `jobs` jobs of
+    /// the worker wait.
+    fn lasting(&self, jobs: usize, now: Instant, least: Duration) -> Option<String> {
         let state = self.lock();
         let (first, latest) = state.failed?;
-        let lasts = now.duration_since(first) >= LASTING && now.duration_since(latest) < LASTING;
+        let lasts = now.duration_since(first) >= least && now.duration_since(latest) < LASTING;
         (lasts && jobs > 0 && state.waiting >= jobs).then(|| state.reason.clone())
     }
 
@@ -158,20 +160,23 @@ mod tests {
     #[test]
     fn it_lasts_when_all_jobs_wait_for_long_and_a_start_ends_it() {
         let (shortage, start) = (Shortage::default(), Instant::now());
+        let lasting = |jobs, now| shortage.lasting(jobs, now, LASTING);
         let later = start + LASTING;
         let mut one = shortage.wait();
         assert_eq!(one.failed(&error(Errno::MFILE), start), Duration::from_millis(20));
-        assert!(shortage.is_current(start) && shortage.lasting(1, start).is_none());
+        let of_ending = |jobs| shortage.lasting(jobs, start, Duration::ZERO);
+        assert!(of_ending(1).is_some() && of_ending(2).is_none(), "an ending worker waits for no resource");
+        assert!(shortage.is_current(start) && lasting(1, start).is_none());
         assert_eq!(one.failed(&error(Errno::MFILE), later), Duration::from_millis(40));
-        assert!(shortage.lasting(2, later).is_none(), "the other runs");
-        assert!(shortage.lasting(1, later).unwrap().contains("open files"));
+        assert!(lasting(2, later).is_none(), "the other runs");
+        assert!(lasting(1, later).unwrap().contains("open files"));
         assert!(!shortage.is_current(later + LASTING));
         shortage.over();
-        assert!(shortage.lasting(1, later).is_none());
+        assert!(lasting(1, later).is_none());
         one.failed(&error(Errno::MFILE), start);
         one.failed(&error(Errno::MFILE), later);
-        assert!(shortage.lasting(0, later).is_none() && shortage.lasting(1, later).is_some());
+        assert!(lasting(0, later).is_none() && lasting(1, later).is_some());
         drop(one);
-        assert!(shortage.lasting(1, later).is_none(), "nobody waits");
+        assert!(lasting(1, later).is_none(), "nobody waits");
     }
 }

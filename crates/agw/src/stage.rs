@@ -1,31 +1,19 @@
 //! Runs one stage: starts its processes from first to last, joins them, waits for all, and collects what they left.
 
-use std::os::unix::fs::FileTypeExt;
-use std::{
-    collections::HashMap,
-    fs::File,
-    io,
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-    process::Stdio,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, future::pending, io, sync::Arc, time::Duration};
 
 use agenix_protocol::documents::{Kept, Plans, TaskResult};
 use futures_util::future::join_all;
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep},
-};
+use tokio::{sync::Semaphore, time::sleep};
 
 use crate::{
-    joint::{Joint, Passage, joint},
-    pipeline::{Command, Stage, Stderr, Stdin, Stdout},
+    joint::Passage,
+    pipeline::{Command, Stage, Stdout},
     process::{Ended, Process},
     quota::{Quota, Room, Verdict},
-    shortage::{self, Shortage},
+    shortage::Shortage,
     spool::{Spool, Spooled, kept},
+    start::{Unstarted, start_patiently},
     stop::Stop,
     toolbox::Toolbox,
     transcript::{Transcript, Written},
@@ -52,11 +40,11 @@ pub(crate) struct Workshop {
 pub(crate) type Outputs = HashMap<u32, Arc<Spooled>>;
 
 /// A process of the stage with what it writes to.
-struct Running {
-    process: Process,
-    stdout: Out,
+pub(crate) struct Running {
+    pub(crate) process: Process,
+    pub(crate) stdout: Out,
     /// What it complained of, where that is kept for the result.
-    stderr: Option<Arc<Spooled>>,
+    pub(crate) stderr: Option<Arc<Spooled>>,
 }
 
 impl Running {
@@ -71,7 +59,7 @@ impl Running {
     }
 }
 
-enum Out {
+pub(crate) enum Out {
     File(Arc<Spooled>),
     Joint(Passage),
 }
@@ -87,21 +75,87 @@ pub(crate) async fn run(
     let mut running = Vec::with_capacity(stage.commands.len());
     let mut before = None;
     for command in &stage.commands {
-        // Whatever runs already is killed when `running` is dropped.
-        let (started, to_next) = start_patiently(command, before.as_ref(), workshop, outputs, stop)
-            .await
-            .map_err(|error| not_started(command, &error))?;
+        let started = tokio::select! {
+            biased;
+            started = start_patiently(command, before.as_ref(), workshop, outputs, stop) => started,
+            // The start waits, and what runs already has its limits meanwhile.
+            finished = finish(&mut running, workshop, (stop, transcript), Wanted::Failure) => {
+                let excess = finished.excess.clone();
+                let mut results = results(stage, running, finished, (workshop, transcript), outputs).await;
+                // The job fails even if nothing of it runs.
+                if let Some((task_number, text)) = excess && TaskResult::blamed(&results).is_none() {
+                    results.push(excessive(command, task_number, &text));
+                }
+                return Ok(results);
+            }
+        };
+        let (started, to_next) = match started {
+            Ok(started) => started,
+            Err(unstarted) => {
+                if !matches!(unstarted, Unstarted::Failed(_)) {
+                    end(&mut running, workshop.kill_grace).await;
+                }
+                // What still runs is killed when `running` is dropped.
+                return Err(not_started(command, &unstarted));
+            }
+        };
         transcript.add(started.written(command));
         running.push(started);
         before = to_next;
     }
-    let (ended, excess) = tokio::select! {
-        ended = wait(&mut running, workshop.kill_grace, stop) => (ended, None),
+    let finished = finish(&mut running, workshop, (stop, transcript), Wanted::End).await;
+    Ok(results(stage, running, finished, (workshop, transcript), outputs).await)
+}
+
+/// How the processes of a stage ended.
+struct Finished {
+    ended: Vec<io::Result<Ended>>,
+    /// Task with the most output, and the reason, if the output of the job exceeded the quota.
+    excess: Option<(u32, String)>,
+}
+
+/// What [`finish`] waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// The end of all processes.
+    End,
+    /// A timeout or an excess, which end all processes.
+    Failure,
+}
+
+/// Waits for the processes, and ends them all if one runs out of its time, if `stop` is called, or
+/// if the output of the job exceeds the quota.
+async fn finish(
+    running: &mut [Running],
+    workshop: &Workshop,
+    (stop, transcript): (&Stop, &Transcript),
+    wanted: Wanted,
+) -> Finished {
+    let waited = async {
+        let ended = wait(running, workshop.kill_grace, stop).await;
+        let timed_out = ended.iter().any(|ended| ended.as_ref().is_ok_and(|ended| ended.timed_out));
+        if wanted == Wanted::Failure && !timed_out {
+            pending::<()>().await;
+        }
+        ended
+    };
+    tokio::select! {
+        ended = waited => Finished { ended, excess: None },
         excess = exceeded(workshop, transcript) => {
             // The grace is zero, because the job writes on during any grace.
-            (end(&mut running).await, Some(excess))
+            Finished { ended: end(running, Duration::ZERO).await, excess: Some(excess) }
         }
-    };
+    }
+}
+
+/// Collects the results of the processes that were started.
+async fn results(
+    stage: &Stage,
+    running: Vec<Running>,
+    Finished { ended, excess }: Finished,
+    (workshop, transcript): (&Workshop, &Transcript),
+    outputs: &mut Outputs,
+) -> Vec<TaskResult> {
     let mut results = Vec::with_capacity(running.len());
     for ((command, running), ended) in stage.commands.iter().zip(running).zip(ended) {
         let ignored = !stage.pipefail && command.stdout == Stdout::Pipe;
@@ -117,14 +171,14 @@ pub(crate) async fn run(
             if result.exit_code == 0 {
                 result.exit_code = 1;
             }
-            append(
-                &mut result.stderr,
-                &format!("agw: task {task_number} was ended: {text}\n"),
-                workshop.kept_bytes,
-            );
+            append(&mut result.stderr, &of_excess(task_number, &text), workshop.kept_bytes);
         }
     }
-    Ok(results)
+    results
+}
+
+fn of_excess(task_number: u32, text: &str) -> String {
+    format!("agw: task {task_number} was ended: {text}\n")
 }
 
 /// Waits until the output of the job exceeds the quota, and returns the task with the most output
@@ -141,9 +195,9 @@ async fn exceeded(workshop: &Workshop, transcript: &Transcript) -> (u32, String)
     }
 }
 
-/// Kills all processes of the stage at the same time.
-async fn end(running: &mut [Running]) -> Vec<io::Result<Ended>> {
-    join_all(running.iter_mut().map(|running| running.process.end_now(Duration::ZERO))).await
+/// Ends all processes of the stage at the same time.
+async fn end(running: &mut [Running], grace: Duration) -> Vec<io::Result<Ended>> {
+    join_all(running.iter_mut().map(|running| running.process.end_now(grace))).await
 }
 
 /// Appends `line` to the kept stderr of a task. Earlier text is cut off, because `line` must be
@@ -157,122 +211,31 @@ fn append(kept: &mut Kept, line: &str, most: usize) {
     kept.total = kept.total.max(kept.bytes.len() as u64);
 }
 
-/// Starts a command, and waits during a shortage until the system has the resources.
-async fn start_patiently(
-    command: &Command,
-    before: Option<&io::PipeReader>,
-    workshop: &Workshop,
-    outputs: &Outputs,
-    stop: &Stop,
-) -> io::Result<(Running, Option<io::PipeReader>)> {
-    let mut wait = None;
-    loop {
-        match start(command, before, workshop, outputs) {
-            Err(error) if shortage::is_one(&error) && !stop.is_called() => {
-                let wait = wait.get_or_insert_with(|| workshop.shortage.wait());
-                tokio::select! {
-                    () = sleep(wait.failed(&error, Instant::now())) => {}
-                    () = stop.called() => {}
-                }
-            }
-            started => {
-                if started.is_ok() {
-                    workshop.shortage.over();
-                }
-                return started;
-            }
-        }
-    }
-}
-
-fn start(
-    command: &Command,
-    before: Option<&io::PipeReader>,
-    workshop: &Workshop,
-    outputs: &Outputs,
-) -> io::Result<(Running, Option<io::PipeReader>)> {
-    let Some(program) = workshop.toolbox.path(&command.program) else {
-        let text = format!("'{}' is not among the tools of this worker", command.program);
-        return Err(io::Error::new(io::ErrorKind::NotFound, text));
-    };
-    if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(cwd).is_dir()) {
-        return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
-    }
-    let stdin = match (&command.stdin, before) {
-        // The child gets a copy of the pipe, because the start may have to be repeated.
-        (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
-        (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
-        (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
-        (Stdin::Task(from), _) => match outputs.get(from) {
-            Some(file) => file.open()?.into(),
-            None => workshop.spool.nothing(),
-        },
-        (Stdin::Empty | Stdin::Pipe, _) => workshop.spool.nothing(),
-    };
-    let (stdout, child_stdout, to_next): (Out, OwnedFd, _) = match &command.stdout {
-        Stdout::Pipe => {
-            let Joint { from_task, to_task, passage } = joint()?;
-            (Out::Joint(passage), from_task.into(), Some(to_task))
-        }
-        Stdout::File(path) => {
-            let file = create(command, "stdout", path)?;
-            (Out::File(Arc::new(file.try_clone()?.into())), file.into(), None)
-        }
-        Stdout::Spool => {
-            let file = workshop.spool.file()?;
-            let opened = file.open()?;
-            (Out::File(Arc::new(file)), opened.into(), None)
-        }
-    };
-    let (stderr, child_stderr): (_, OwnedFd) = match &command.stderr {
-        Stderr::Spool => {
-            let file = workshop.spool.file()?;
-            let opened = file.open()?;
-            (Some(Arc::new(file)), opened.into())
-        }
-        Stderr::File(path) => (None, create(command, "stderr", path)?.into()),
-        Stderr::Stdout => (None, child_stdout.try_clone()?),
-    };
-    let process = Process::start(program, command, stdin, child_stdout.into(), child_stderr.into())?;
-    Ok((Running { process, stdout, stderr }, to_next))
-}
-
-/// Opens a file of the user's to be read.
-fn open(command: &Command, field: &str, path: &str) -> io::Result<File> {
-    let place = place(command, field, path)?;
-    // Else the error would say that the program was not found.
-    File::open(place).map_err(|error| match shortage::is_of_descriptors(&error) {
-        true => error,
-        false => io::Error::other(format!("{field} '{path}': {error}")),
-    })
-}
-
-/// Makes a file of the user's to be written.
-fn create(command: &Command, field: &str, path: &str) -> io::Result<File> {
-    let place = place(command, field, path)?;
-    File::create(place).map_err(|error| match shortage::is_of_descriptors(&error) {
-        true => error,
-        false => io::Error::new(error.kind(), format!("{field} '{path}': {error}")),
-    })
-}
-
-/// Where a file of the user's is.
-fn place(command: &Command, field: &str, path: &str) -> io::Result<PathBuf> {
-    let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
-    // Opening a FIFO waits for whoever is at its other end, and nothing could end that.
-    if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
-        return Err(io::Error::other(format!("{field} '{path}' is a FIFO: name a file")));
-    }
-    Ok(place)
-}
-
 /// A task that could not be started has the exit code that a shell would give it.
-fn not_started(command: &Command, error: &io::Error) -> TaskResult {
-    let text = format!("agw: task {} could not be started: {error}\n", command.task_number);
+fn not_started(command: &Command, unstarted: &Unstarted) -> TaskResult {
+    let number = command.task_number;
+    let (text, exit_code, timed_out) = match unstarted {
+        Unstarted::Failed(error) => {
+            let exit_code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+            (format!("agw: task {number} could not be started: {error}\n"), exit_code, false)
+        }
+        Unstarted::Stopped => (format!("agw: task {number} was stopped before its start\n"), 126, false),
+        Unstarted::TimedOut(error) => {
+            (format!("agw: task {number} could not be started within its timeout: {error}\n"), 126, true)
+        }
+    };
+    TaskResult { exit_code, timed_out, ..unstarted_result(command, text) }
+}
+
+/// Result of a command that was not started because the output of the job exceeded the quota.
+fn excessive(command: &Command, task_number: u32, text: &str) -> TaskResult {
+    TaskResult { exit_code: 1, ..unstarted_result(command, of_excess(task_number, text)) }
+}
+
+fn unstarted_result(command: &Command, text: String) -> TaskResult {
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
-        exit_code: if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 },
         stderr: Kept { total: text.len() as u64, bytes: text.into_bytes() },
         ..TaskResult::default()
     }
@@ -311,7 +274,7 @@ async fn collect(
     let cap = workshop.kept_bytes;
     let ended = match ended {
         Ok(ended) => ended,
-        Err(error) => return not_started(command, &error),
+        Err(error) => return not_started(command, &Unstarted::Failed(error)),
     };
     let unreadable =
         |error: &io::Error| Kept { bytes: format!("agw: unreadable: {error}").into_bytes(), total: 0 };

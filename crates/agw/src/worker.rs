@@ -217,7 +217,7 @@ impl Worker {
                     error = &mut beat => return Left::Lost(error),
                     never = &mut calls => match never {},
                     () = &mut lost => return Left::Lost(lost_at(&self.server)),
-                    reason = crew.starved() => return starved(session, &crew, &reason).await,
+                    reason = crew.starved(ends) => return starved(session, &crew, &reason, ends).await,
                     () = crew.idle(), if ends => return part(session, End::Drained).await,
                     _ = told.changed() => self.helm.obey(&told.borrow_and_update()),
                     turn = self.helm.next() => match turn {
@@ -326,13 +326,13 @@ fn lost_at(server: &Server) -> ClientError {
 }
 
 /// Gives all jobs back, because no task can be started here. agq gives the jobs to other workers.
-async fn starved(session: &Session, crew: &Crew, reason: &str) -> Left {
+async fn starved(session: &Session, crew: &Crew, reason: &str, ends: bool) -> Left {
     warn!(
         "no task can be started on this machine: {reason}; the jobs are given back. Check `ulimit -n`, `ulimit -u` and the room in the spool"
     );
     abandon(crew).await;
-    part(session, End::Forced).await;
-    Left::Starved
+    let ended = part(session, End::Forced).await;
+    if ends { ended } else { Left::Starved }
 }
 
 /// Says goodbye.

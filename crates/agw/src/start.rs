@@ -1,0 +1,208 @@
+//! Starts the processes of a stage. A start that meets a shortage is repeated until the system has
+//! the resources, the job is stopped, or the time of the task is over.
+
+use std::{
+    fs::File,
+    io,
+    os::{fd::OwnedFd, unix::fs::FileTypeExt},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::{
+    joint::{Joint, joint},
+    pipeline::{Command, Stderr, Stdin, Stdout},
+    process::Process,
+    shortage::{self, Shortage},
+    stage::{Out, Outputs, Running, Workshop},
+    stop::Stop,
+};
+
+/// Reason why a command was not started.
+#[derive(Debug)]
+pub(crate) enum Unstarted {
+    /// The start failed.
+    Failed(io::Error),
+    /// The job was stopped while the start waited.
+    Stopped,
+    /// The time of the task was over while the start waited because of this error.
+    TimedOut(io::Error),
+}
+
+/// Starts a command, and waits during a shortage until the system has the resources. The wait counts
+/// as time of the task.
+pub(crate) async fn start_patiently(
+    command: &Command,
+    before: Option<&io::PipeReader>,
+    workshop: &Workshop,
+    outputs: &Outputs,
+    stop: &Stop,
+) -> Result<(Running, Option<io::PipeReader>), Unstarted> {
+    let start = || start(command, before, workshop, outputs);
+    patiently(start, command.timeout, &workshop.shortage, stop).await
+}
+
+async fn patiently<T>(
+    start: impl Fn() -> io::Result<T>,
+    timeout: Duration,
+    shortage: &Shortage,
+    stop: &Stop,
+) -> Result<T, Unstarted> {
+    let mut wait = None;
+    let end = Instant::now() + timeout;
+    loop {
+        let error = match start() {
+            Err(error) if shortage::is_one(&error) => error,
+            Err(error) => return Err(Unstarted::Failed(error)),
+            Ok(started) => {
+                shortage.over();
+                return Ok(started);
+            }
+        };
+        let now = Instant::now();
+        if now >= end {
+            return Err(Unstarted::TimedOut(error));
+        }
+        let wait = wait.get_or_insert_with(|| shortage.wait());
+        let next = now + wait.failed(&error, now);
+        tokio::select! {
+            biased;
+            // No process may start after the stop, because others may run the job already.
+            () = stop.called() => return Err(Unstarted::Stopped),
+            () = sleep_until(next.min(end)) => {}
+        }
+    }
+}
+
+fn start(
+    command: &Command,
+    before: Option<&io::PipeReader>,
+    workshop: &Workshop,
+    outputs: &Outputs,
+) -> io::Result<(Running, Option<io::PipeReader>)> {
+    let Some(program) = workshop.toolbox.path(&command.program) else {
+        let text = format!("'{}' is not among the tools of this worker", command.program);
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    };
+    if let Some(cwd) = command.cwd.as_deref().filter(|cwd| !Path::new(cwd).is_dir()) {
+        return Err(io::Error::other(format!("its cwd '{cwd}' is not a directory on this worker")));
+    }
+    let stdin = match (&command.stdin, before) {
+        // The child gets a copy of the pipe, because the start may have to be repeated.
+        (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
+        (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
+        (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
+        (Stdin::Task(from), _) => match outputs.get(from) {
+            Some(file) => file.open()?.into(),
+            None => workshop.spool.nothing(),
+        },
+        (Stdin::Empty | Stdin::Pipe, _) => workshop.spool.nothing(),
+    };
+    let (stdout, child_stdout, to_next): (Out, OwnedFd, _) = match &command.stdout {
+        Stdout::Pipe => {
+            let Joint { from_task, to_task, passage } = joint()?;
+            (Out::Joint(passage), from_task.into(), Some(to_task))
+        }
+        Stdout::File(path) => {
+            let file = create(command, "stdout", path)?;
+            (Out::File(Arc::new(file.try_clone()?.into())), file.into(), None)
+        }
+        Stdout::Spool => {
+            let file = workshop.spool.file()?;
+            let opened = file.open()?;
+            (Out::File(Arc::new(file)), opened.into(), None)
+        }
+    };
+    let (stderr, child_stderr): (_, OwnedFd) = match &command.stderr {
+        Stderr::Spool => {
+            let file = workshop.spool.file()?;
+            let opened = file.open()?;
+            (Some(Arc::new(file)), opened.into())
+        }
+        Stderr::File(path) => (None, create(command, "stderr", path)?.into()),
+        Stderr::Stdout => (None, child_stdout.try_clone()?),
+    };
+    let process = Process::start(program, command, stdin, child_stdout.into(), child_stderr.into())?;
+    Ok((Running { process, stdout, stderr }, to_next))
+}
+
+/// Opens a file of the user's to be read.
+fn open(command: &Command, field: &str, path: &str) -> io::Result<File> {
+    let place = place(command, field, path)?;
+    // Else the error would say that the program was not found.
+    File::open(place).map_err(|error| match shortage::is_of_descriptors(&error) {
+        true => error,
+        false => io::Error::other(format!("{field} '{path}': {error}")),
+    })
+}
+
+/// Makes a file of the user's to be written.
+fn create(command: &Command, field: &str, path: &str) -> io::Result<File> {
+    let place = place(command, field, path)?;
+    File::create(place).map_err(|error| match shortage::is_of_descriptors(&error) {
+        true => error,
+        false => io::Error::new(error.kind(), format!("{field} '{path}': {error}")),
+    })
+}
+
+/// Where a file of the user's is.
+fn place(command: &Command, field: &str, path: &str) -> io::Result<PathBuf> {
+    let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
+    // Opening a FIFO waits for whoever is at its other end, and nothing could end that.
+    if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
+        return Err(io::Error::other(format!("{field} '{path}' is a FIFO: name a file")));
+    }
+    Ok(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, io, time::Duration};
+
+    use rustix::io::Errno;
+
+    use super::{Unstarted, patiently};
+    use crate::{shortage::Shortage, stop::Stop};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_start_that_waits_ends_with_the_time_of_its_task() {
+        let start = || Err::<(), io::Error>(Errno::MFILE.into());
+        let unstarted =
+            patiently(start, Duration::from_millis(30), &Shortage::default(), &Stop::default()).await;
+        assert!(
+            matches!(&unstarted, Err(Unstarted::TimedOut(error)) if error.to_string().contains("open files")),
+            "{unstarted:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn nothing_starts_after_the_stop() {
+        let (starts, stop) = (Cell::new(0), Stop::default());
+        let start = || {
+            starts.set(starts.get() + 1);
+            stop.call();
+            // A second start would succeed.
+            if starts.get() == 1 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(()) }
+        };
+        let unstarted = patiently(start, LONG, &Shortage::default(), &stop).await;
+        assert!(matches!(unstarted, Err(Unstarted::Stopped)), "{unstarted:?}");
+        assert_eq!(starts.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_start_is_repeated_until_the_shortage_is_over() {
+        let starts = Cell::new(0);
+        let start = || {
+            starts.set(starts.get() + 1);
+            if starts.get() < 3 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(starts.get()) }
+        };
+        let started = patiently(start, LONG, &Shortage::default(), &Stop::default()).await;
+        assert!(matches!(started, Ok(3)), "{started:?}");
+    }
+}
