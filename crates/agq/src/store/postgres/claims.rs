@@ -67,6 +67,17 @@ const MOST_WITH_TEXTS: usize = 4;
 /// jobs.
 const FEW_LANES: usize = 16;
 
+/// Maximum number of jobs of a lane that a claim reads at a time if jobs that nobody can run any more
+/// are in front of the others.
+const MOST_BEHIND_ENDED: usize = 1_000;
+
+/// Claims of one look at the lanes.
+struct Found {
+    claims: Vec<Option<Claim>>,
+    /// Number of jobs that the look ended, because nobody can run them any more.
+    ended: usize,
+}
+
 type Lanes = BTreeMap<i32, VecDeque<Candidate>>;
 
 impl Batch<'_> {
@@ -131,30 +142,47 @@ impl Batch<'_> {
     /// Gives each claimant a job, if there is one for it.
     pub(super) fn claim(&mut self, all: &[Wanting<'_>]) -> Result<Vec<Option<Claim>>, Error> {
         self.known.refresh(self.session)?;
-        let mut claims = self.claim_in_known_lanes(all)?;
-        let without: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_none()).collect();
-        // A lane may have been made just now. And where a look takes long, another node may have locked what was there at its
-        // beginning, and left what has come since.
-        if !without.is_empty() && (self.known.learn(self.session)? || self.known.has_company) {
+        let mut most = all.len();
+        let Found { mut claims, mut ended } = self.claim_in_known_lanes(all, most)?;
+        let mut has_looked_again = false;
+        loop {
+            let without: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_none()).collect();
+            if without.is_empty() {
+                return Ok(claims);
+            }
+            if ended > 0 {
+                // Jobs that nobody could run any more were in front of the others.
+                most = most.max(all.len().max(MOST_BEHIND_ENDED).min(most * 4));
+            } else {
+                // A lane may have been made just now. And where a look takes long, another node may
+                // have locked what was there at its beginning, and left what has come since.
+                let is_worthwhile = self.known.learn(self.session)? || self.known.has_company;
+                if has_looked_again || !is_worthwhile {
+                    return Ok(claims);
+                }
+                has_looked_again = true;
+            }
             let others: Vec<Wanting<'_>> = without.iter().map(|at| all[*at]).collect();
-            let found = self.claim_in_known_lanes(&others)?;
-            without.into_iter().zip(found).for_each(|(at, claim)| claims[at] = claim);
+            let found = self.claim_in_known_lanes(&others, most)?;
+            ended = found.ended;
+            without.into_iter().zip(found.claims).for_each(|(at, claim)| claims[at] = claim);
         }
-        Ok(claims)
     }
 
-    fn claim_in_known_lanes(&mut self, all: &[Wanting<'_>]) -> Result<Vec<Option<Claim>>, Error> {
+    /// Gives each claimant one of the first `most` jobs of the known lanes, if there is one for it.
+    fn claim_in_known_lanes(&mut self, all: &[Wanting<'_>], most: usize) -> Result<Found, Error> {
         self.write_claimable()?;
         let takers = self.takers(all)?;
         let wanted = self.wanted(all, &takers)?;
         let now = all.iter().map(|wanting| wanting.now).max().unwrap_or_default();
         let open = self.open_lanes(wanted, now)?;
-        let mut lanes = self.candidates(&open, all.len())?;
+        let mut lanes = self.candidates(&open, most)?;
+        let mut ended = 0;
         let mut claims = Vec::with_capacity(all.len());
         let mut again = Vec::new();
         for &Wanting { claimant, now, start_timeout_ms } in all {
             let is_taker = takers.contains(&*claimant.holder);
-            let found = if is_taker { self.next_for(claimant, &mut lanes, now) } else { None };
+            let found = if is_taker { self.next_for(claimant, &mut lanes, now, &mut ended) } else { None };
             claims.push(found.map(|(queue, candidate)| {
                 let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
                 let job = job::claimed(&candidate.job, &claimant.holder, now, hold);
@@ -175,7 +203,7 @@ impl Batch<'_> {
         }
         self.add_texts(&mut claims)?;
         self.note_left(&claims, &lanes, now);
-        Ok(claims)
+        Ok(Found { claims, ended })
     }
 
     /// Returns the lanes in which a claim looks for jobs.
@@ -292,12 +320,14 @@ impl Batch<'_> {
         }
     }
 
-    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
+    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest. Adds to `ended`
+    /// the number of jobs in front of it that nobody can run any more, which end.
     fn next_for(
         &mut self,
         claimant: &Claimant,
         lanes: &mut Lanes,
         now: Timestamp,
+        ended: &mut usize,
     ) -> Option<(String, Candidate)> {
         for queue in &*claimant.queues {
             loop {
@@ -312,6 +342,7 @@ impl Batch<'_> {
                 let Some(candidate) = lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
                 if let Some(late) = job::expired(&candidate.job, now) {
                     self.put_job(Some(&candidate.job), &late);
+                    *ended += 1;
                     continue;
                 }
                 if candidate.has_plan {
@@ -319,6 +350,7 @@ impl Batch<'_> {
                 }
                 // Its plan was deleted between its retry's check and this.
                 self.put_job(Some(&candidate.job), &job::orphaned(&candidate.job, now));
+                *ended += 1;
             }
         }
         None

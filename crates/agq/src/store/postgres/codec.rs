@@ -1,24 +1,22 @@
 //! Records to bytes and back: MessagePack, as in redb.
 
 use std::{
-    marker::PhantomData,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use serde::{
-    Deserializer, Serialize,
-    de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor},
-    forward_to_deserialize_any,
-};
+use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{Error, Row, postgres::PgRow};
 use tracing::error;
+
+use super::prefix::Prefix;
 
 pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
     rmp_serde::to_vec(record).map_err(|error| Error::Encode(Box::new(error)))
 }
 
-/// Reads a record. Ignores fields that a node of a later version may have appended to the record.
+/// Reads a record. Ignores fields that a node of a later version may have appended to the record, or
+/// to a record nested in it.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
     T::deserialize(Prefix(&mut from)).map_err(|error| Error::Decode(Box::new(error)))
@@ -70,49 +68,10 @@ fn kind_of<T>() -> &'static str {
     std::any::type_name::<T>().rsplit("::").next().unwrap_or("record")
 }
 
-/// Reads a structure from the first elements of an array, and ignores the others.
-struct Prefix<D>(D);
-
-impl<'de, D: Deserializer<'de>> Deserializer<'de> for Prefix<D> {
-    type Error = D::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_any(visitor)
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        fields: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, First(visitor, PhantomData))
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
-        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
-
-struct First<'de, V>(V, PhantomData<&'de ()>);
-
-impl<'de, V: Visitor<'de>> Visitor<'de> for First<'de, V> {
-    type Value = V::Value;
-
-    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.expecting(formatter)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<V::Value, A::Error> {
-        let record = self.0.visit_seq(&mut elements)?;
-        while elements.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(record)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde::{Deserialize, Serialize};
 
     use super::{decode, encode};
@@ -136,6 +95,49 @@ mod tests {
         let new = New { id: "a".into(), times: Some(7), labels: vec![vec!["x".into()], vec![]] };
         let old = decode::<Old>(&encode(&new).unwrap()).unwrap();
         assert_eq!(old, Old { id: "a".into(), times: Some(7) });
+    }
+
+    #[test]
+    fn fields_that_a_later_version_appended_to_nested_records_are_ignored() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        enum State<R> {
+            Done,
+            Held(R),
+            Waits { record: R, at: u64 },
+            Both(R, u8),
+        }
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Wrapped<R>(R);
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Outer<R> {
+            present: Option<Box<R>>,
+            absent: Option<R>,
+            list: Vec<(u8, R)>,
+            map: BTreeMap<String, R>,
+            states: Vec<State<R>>,
+            wrapped: Wrapped<R>,
+            last: String,
+        }
+        fn outer<R>(record: impl Fn() -> R) -> Outer<R> {
+            Outer {
+                present: Some(Box::new(record())),
+                absent: None,
+                list: vec![(1, record()), (2, record())],
+                map: [("a".into(), record()), ("b".into(), record())].into(),
+                states: vec![
+                    State::Done,
+                    State::Held(record()),
+                    State::Waits { record: record(), at: 7 },
+                    State::Both(record(), 8),
+                ],
+                wrapped: Wrapped(record()),
+                last: "end".into(),
+            }
+        }
+        let old = || Old { id: "a".into(), times: Some(7) };
+        let new = || New { id: "a".into(), times: Some(7), labels: vec![vec!["x".into()], vec![]] };
+        assert_eq!(decode::<Outer<Old>>(&encode(&outer(new)).unwrap()).unwrap(), outer(old));
+        assert_eq!(decode::<Outer<Old>>(&encode(&outer(old)).unwrap()).unwrap(), outer(old));
     }
 
     #[test]

@@ -9,7 +9,12 @@ use agenix_protocol::time::Timestamp;
 use sqlx::Error;
 use tokio::sync::oneshot;
 
-use super::{batch::Batch, claims::Decision, notes::note_name};
+use super::{
+    batch::Batch,
+    claims::Decision,
+    notes::note_name,
+    subject::{Subject, Subjects},
+};
 use crate::store::{
     Added, Answer, Change, Claim, Claimant, NewAction, NoteKind, NoteRule, Promise, Ruled, StoreError,
     count_hand_in,
@@ -84,11 +89,14 @@ pub(super) trait Other: Send {
     fn is_on_keys(&self) -> bool;
     /// Returns the name that the task locks first, if it locks one.
     fn name(&self) -> Option<&str>;
+    /// Returns the subjects of the task.
+    fn subjects(&self) -> Subjects;
 }
 
 struct Task<T, F> {
     work: F,
     pending: Pending<T>,
+    subjects: Subjects,
     is_on_keys: bool,
     name: Option<String>,
 }
@@ -114,12 +122,26 @@ where
     fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
+
+    fn subjects(&self) -> Subjects {
+        self.subjects.clone()
+    }
 }
 
 impl Write {
     /// Returns whether the write is about users' keys.
     pub(super) fn is_on_keys(&self) -> bool {
         matches!(&self.work, Work::Other(other) if other.is_on_keys())
+    }
+
+    /// Returns the subjects of the write. A claim has none, because it takes what nobody holds.
+    pub(super) fn subjects(&self) -> Subjects {
+        match &self.work {
+            Work::Decide(deciding) => Subjects::of_decision(&deciding.decision),
+            Work::Claim(..) => Subjects::default(),
+            Work::Add(adding) => Subjects::of_addition(&adding.new),
+            Work::Other(other) => other.subjects(),
+        }
     }
 
     pub(super) fn answer(self, fate: Result<(), StoreError>) {
@@ -199,11 +221,12 @@ impl Inbox {
 
     pub(super) fn write<T: Send + 'static>(
         &self,
+        subjects: Subjects,
         promise: Promise,
         work: impl Fn(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Answer<T> {
         let (pending, answer) = Pending::new();
-        let task = Task { work, pending, is_on_keys: false, name: None };
+        let task = Task { work, pending, subjects, is_on_keys: false, name: None };
         self.hand_in(promise, Work::Other(Box::new(task)), 0, answer)
     }
 
@@ -211,8 +234,9 @@ impl Inbox {
         let (pending, answer) = Pending::new();
         // Of two nodes that look for a note that is not there, one comes after the other.
         let name = Some(note_name(kind, &id));
+        let subjects = Subjects::from(Subject::Note(kind, id.clone()));
         let work = move |batch: &mut Batch<'_>| batch.decide_note(kind, &id, &rule);
-        let task = Task { work, pending, is_on_keys: false, name };
+        let task = Task { work, pending, subjects, is_on_keys: false, name };
         self.hand_in(Promise::Durable, Work::Other(Box::new(task)), 0, answer)
     }
 
@@ -221,7 +245,9 @@ impl Inbox {
         work: impl Fn(&mut Batch<'_>) -> Result<(), Error> + Send + 'static,
     ) -> Answer<()> {
         let (pending, answer) = Pending::new();
-        let task = Task { work, pending, is_on_keys: true, name: None };
+        // These writes share one lock, for which they wait without bound, so none of them is late.
+        let subjects = Subjects::default();
+        let task = Task { work, pending, subjects, is_on_keys: true, name: None };
         self.hand_in(Promise::Durable, Work::Other(Box::new(task)), 0, answer)
     }
 

@@ -3,42 +3,62 @@
 
 use std::time::{Duration, Instant};
 
-use agenix_protocol::ids::JobId;
-
-use super::inbox::{Work, Write};
+use super::{inbox::Write, subject::Subjects};
 use crate::store::StoreError;
 
 /// Interval at which late writes are retried.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Late writes, each with the time since which it waits.
+/// Late write.
+pub(super) struct LateWrite {
+    pub(super) write: Write,
+    pub(super) subjects: Subjects,
+    /// Time since which the write waits.
+    pub(super) since: Instant,
+}
+
+/// Late writes, in their order.
 #[derive(Default)]
 pub(super) struct Late {
-    waiting: Vec<(Write, Instant)>,
+    waiting: Vec<LateWrite>,
     tried_at: Option<Instant>,
 }
 
 impl Late {
-    pub(super) fn put(&mut self, write: Write, since: Instant) {
-        self.waiting.push((write, since));
+    /// Keeps writes that are late from now on.
+    pub(super) fn put(&mut self, writes: Vec<Write>) {
+        let since = Instant::now();
+        for write in writes {
+            let subjects = write.subjects();
+            self.waiting.push(LateWrite { write, subjects, since });
+        }
     }
 
-    /// Keeps those of `writes` that are about jobs of earlier late writes, and returns the others,
-    /// which the writer then does.
+    /// Keeps a late write that is still late.
+    pub(super) fn put_back(&mut self, late: LateWrite) {
+        self.waiting.push(late);
+    }
+
+    /// Keeps those of `writes` that depend on earlier late writes, and returns the others, which the
+    /// writer then does.
     pub(super) fn divert(&mut self, writes: Vec<Write>) -> Vec<Write> {
         if self.waiting.is_empty() {
             return writes;
         }
-        let (late, others) = writes.into_iter().partition(|write| self.is_after_another(write));
-        let late: Vec<Write> = late;
-        late.into_iter().for_each(|write| self.put(write, Instant::now()));
+        let mut others = Vec::new();
+        for write in writes {
+            if self.is_after_another(&write.subjects()) {
+                self.put(vec![write]);
+            } else {
+                others.push(write);
+            }
+        }
         others
     }
 
-    /// Returns whether an earlier late write is about the same job.
-    pub(super) fn is_after_another(&self, write: &Write) -> bool {
-        let job = job_of(write);
-        job.is_some() && self.waiting.iter().any(|(earlier, _)| job_of(earlier) == job)
+    /// Returns whether a write on `subjects` depends on an earlier late write.
+    pub(super) fn is_after_another(&self, subjects: &Subjects) -> bool {
+        self.waiting.iter().any(|earlier| subjects.depend_on(&earlier.subjects))
     }
 
     /// Returns the maximum time to wait for other writes; `None` means no bound.
@@ -48,7 +68,7 @@ impl Late {
 
     /// Returns the late writes if a retry is due. The writer puts back the writes that it cannot
     /// do.
-    pub(super) fn due(&mut self) -> Vec<(Write, Instant)> {
+    pub(super) fn due(&mut self) -> Vec<LateWrite> {
         if self.tried_at.is_some_and(|at| at.elapsed() < PAUSE) || self.waiting.is_empty() {
             return Vec::new();
         }
@@ -58,16 +78,9 @@ impl Late {
 
     /// Refuses all late writes, because no more writes come.
     pub(super) fn give_up(&mut self) {
-        for (write, _) in self.waiting.drain(..) {
+        for late in self.waiting.drain(..) {
             let text = "another session of the database has locked what this is about, and agq stops";
-            write.answer(Err(StoreError(text.into())));
+            late.write.answer(Err(StoreError(text.into())));
         }
-    }
-}
-
-fn job_of(write: &Write) -> Option<&JobId> {
-    match &write.work {
-        Work::Decide(deciding) => Some(&deciding.decision.job_id),
-        _ => None,
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
-//! `access` opens connections, a `line` is a dedicated one, and `faults` finds the broken ones.
+//! `settings` are those of a node, `access` opens connections, a `line` is a dedicated one, and
+//! `faults` finds the broken ones. `prefix` reads records of later versions, `subject` is what a
+//! write is about.
 //! `locks` sets the lock order, `late` keeps writes that wait for locks, `together` and `failure`
 //! belong to the writer, and `growth` refreshes query plans. `forgetting` and `pruning` remove
 //! unused rows. `schema` makes the tables, `known` caches lanes, `seen` workers and plans. `nodes`
@@ -33,6 +35,7 @@ mod notes;
 mod numbers;
 mod pending;
 mod portable;
+mod prefix;
 mod pruning;
 mod pulse;
 mod reads;
@@ -42,6 +45,8 @@ mod rows;
 mod schema;
 mod seen;
 mod session;
+mod settings;
+mod subject;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -74,16 +79,21 @@ use self::{
     inbox::{Inbox, Queue},
     known::Known,
     late::Late,
+    line::Line,
     nodes::Nodes,
     pulse::Pulse,
     relay::{Notice, Relay},
     seen::Seen,
     session::within,
+    subject::Subjects,
     writer::Writer,
 };
 use super::{Answer, Arrivals, Promise, StoreError, StoredPlan};
 
-pub(crate) use self::portable::{export, import};
+pub(crate) use self::{
+    portable::{export, import},
+    settings::Settings,
+};
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -94,35 +104,6 @@ const SHARDS: i16 = 1024;
 
 /// Most notices that wait to be told; more are not told, and whoever waits looks by itself.
 const MOST_NOTICES: usize = 20_000;
-
-/// How a node works with the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Settings {
-    /// Most connections for reads and writes.
-    pub(crate) connections: u32,
-    /// How long a statement may take, and a transaction may wait for the next one.
-    pub(crate) timeout: Duration,
-    /// Whether what other nodes tell is listened for.
-    pub(crate) listens: bool,
-    /// How often to look for what may have been missed.
-    pub(crate) poll: Duration,
-    /// How long the node that leads may be silent before another does.
-    pub(crate) term: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        let [timeout, poll, term] = [60, 1, 30].map(Duration::from_secs);
-        Self { connections: 8, timeout, listens: true, poll, term }
-    }
-}
-
-impl Settings {
-    /// How long to wait for an answer: the database gives up sooner, where it can be reached.
-    fn patience(&self) -> Duration {
-        self.timeout + CONNECT_TIMEOUT
-    }
-}
 
 /// A database, with a writer of this node.
 pub(crate) struct PostgresStore {
@@ -246,7 +227,7 @@ impl PostgresStore {
         let inboxes = Inboxes { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
         let relay = Relay {
             access: access.clone(),
-            pool: pool.clone(),
+            line: Line::new(access.clone()),
             nodes: Arc::clone(&nodes),
             arrivals: Arc::clone(&arrivals),
             settings,
@@ -302,12 +283,23 @@ impl PostgresStore {
         });
     }
 
+    /// Hands in a write that is about no subject.
     fn write<T: Send + 'static>(
         &self,
         promise: Promise,
         work: impl Fn(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Answer<T> {
-        self.hand_in(|inbox| inbox.write(promise, work))
+        self.write_on(Subjects::default(), promise, work)
+    }
+
+    /// Hands in a write, which keeps its order with the other writes on `subjects`.
+    fn write_on<T: Send + 'static>(
+        &self,
+        subjects: impl Into<Subjects>,
+        promise: Promise,
+        work: impl Fn(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Answer<T> {
+        self.hand_in(|inbox| inbox.write(subjects.into(), promise, work))
     }
 
     /// Hands a write in; its place in the order is taken before this returns.

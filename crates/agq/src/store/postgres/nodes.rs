@@ -28,6 +28,9 @@ pub(super) struct Nodes {
     /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
     /// node look gone.
     line: Line,
+    /// Tells whether this node has left. A heartbeat and `leave` hold the lock until the database
+    /// has answered, because a heartbeat that arrived later would bring the node back.
+    has_left: tokio::sync::Mutex<bool>,
     /// Settings of this node's commands and rounds, once `tell_settings` has set them.
     settings: OnceLock<String>,
     /// Nodes with other settings about which this node has warned.
@@ -47,6 +50,7 @@ impl Nodes {
             name,
             term,
             line: Line::new(access),
+            has_left: tokio::sync::Mutex::default(),
             settings: OnceLock::new(),
             unlike: Mutex::default(),
             lease: Mutex::default(),
@@ -81,8 +85,12 @@ impl Nodes {
         }
     }
 
-    /// One beat.
+    /// Sends one heartbeat. Does nothing once the node has left.
     pub(super) async fn show(&self) -> Result<(), Error> {
+        let has_left = self.has_left.lock().await;
+        if *has_left {
+            return Ok(());
+        }
         let mut connection = self.line.take().await?;
         within(CONNECT_TIMEOUT, self.show_by(&mut connection)).await?;
         self.line.keep(connection);
@@ -198,6 +206,8 @@ impl Nodes {
 
     /// The node goes; another may lead at once.
     pub(super) async fn leave(&self) -> Result<(), Error> {
+        let mut has_left = self.has_left.lock().await;
+        *has_left = true;
         let sql =
             "WITH led AS (DELETE FROM agq.leader WHERE node = $1) DELETE FROM agq.instances WHERE node = $1";
         query(sql).bind(&self.name).execute(&mut self.line.take().await?).await.map(drop)

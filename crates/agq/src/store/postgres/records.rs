@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 
 use super::{
     PostgresStore, batch::Batch, claims::Decision, faults::explained, forgetting, inbox::Claiming,
-    keyspace::PgKeys, permit, reads, session::Session,
+    keyspace::PgKeys, permit, reads, session::Session, subject, subject::Subject,
 };
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork, Keys,
@@ -35,7 +35,9 @@ use crate::store::{
 
 impl Records for PostgresStore {
     fn add_plan(&self, plan: StoredPlan) -> Answer<bool> {
-        self.write(Promise::Durable, move |batch| batch.add_plan(&plan))
+        self.write_on(Subject::Plan(plan.plan_id.clone()), Promise::Durable, move |batch| {
+            batch.add_plan(&plan)
+        })
     }
 
     fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
@@ -49,7 +51,8 @@ impl Records for PostgresStore {
 
     fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
         let id = plan_id.clone();
-        let deleted = self.write(Promise::Durable, move |batch| batch.delete_plan(&id));
+        let deleted =
+            self.write_on(Subject::Plan(id.clone()), Promise::Durable, move |batch| batch.delete_plan(&id));
         self.plans_seen.changing(plan_id, deleted)
     }
 
@@ -58,12 +61,15 @@ impl Records for PostgresStore {
     }
 
     fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>> {
-        self.write(Promise::Durable, move |batch| batch.add_jobs(&more))
+        self.write_on(Subject::Action(more.action_id.clone()), Promise::Durable, move |batch| {
+            batch.add_jobs(&more)
+        })
     }
 
     fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>> {
         let action_id = action_id.clone();
-        self.write(Promise::Durable, move |batch| batch.decide_action(&action_id, &rule))
+        let subject = Subject::Action(action_id.clone());
+        self.write_on(subject, Promise::Durable, move |batch| batch.decide_action(&action_id, &rule))
     }
 
     fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> Answer<()> {
@@ -141,7 +147,8 @@ impl Records for PostgresStore {
 
     fn set_paused(&self, queue: &str, paused: bool) -> Answer<()> {
         let queue = queue.to_owned();
-        self.write(Promise::Durable, move |batch| batch.set_paused(&queue, paused))
+        let subject = Subject::Queue(queue.clone());
+        self.write_on(subject, Promise::Durable, move |batch| batch.set_paused(&queue, paused))
     }
 
     fn paused(&self) -> Answer<Vec<String>> {
@@ -158,7 +165,8 @@ impl Records for PostgresStore {
 
     fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool> {
         let job_id = job_id.clone();
-        self.write(Promise::Durable, move |batch| batch.forget_job(&job_id, status))
+        let subject = Subject::Job(job_id.clone());
+        self.write_on(subject, Promise::Durable, move |batch| batch.forget_job(&job_id, status))
     }
 
     fn totals(&self) -> Answer<Totals> {
@@ -232,8 +240,9 @@ impl Records for PostgresStore {
         rule: WorkerRule,
     ) -> Answer<Ruled<()>> {
         let id = worker_id.clone();
-        let decided =
-            self.write(promise, move |batch| batch.decide_worker(&id, registration.as_deref(), &rule));
+        let decided = self.write_on(Subject::Worker(id.clone()), promise, move |batch| {
+            batch.decide_worker(&id, registration.as_deref(), &rule)
+        });
         self.workers_seen.changing(worker_id, decided)
     }
 
@@ -244,13 +253,16 @@ impl Records for PostgresStore {
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
         let id = worker_id.clone();
-        let forgotten = self.write(Promise::Durable, move |batch| batch.forget_worker(&id, seen_before));
+        let forgotten = self.write_on(Subject::Worker(id.clone()), Promise::Durable, move |batch| {
+            batch.forget_worker(&id, seen_before)
+        });
         self.workers_seen.changing(worker_id, forgotten)
     }
 
     fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool> {
         let id = worker_id.clone();
-        let removed = self.write(Promise::Durable, move |batch| batch.remove_worker(&id));
+        let removed = self
+            .write_on(Subject::Worker(id.clone()), Promise::Durable, move |batch| batch.remove_worker(&id));
         self.workers_seen.changing(worker_id, removed)
     }
 
@@ -279,7 +291,7 @@ impl Records for PostgresStore {
     fn see_to(&self, _round: u64) {}
 
     fn settled(&self) -> Answer<()> {
-        self.write(Promise::Visible, |_| Ok(()))
+        self.write_on(subject::Subjects::all(), Promise::Visible, |_| Ok(()))
     }
 
     fn sync(&self) -> Answer<()> {

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::future::pending;
 use sqlx::{
-    Error, PgConnection, PgPool, Row,
+    Error, PgConnection, Row,
     postgres::{PgListener, PgNotification},
     query, query_scalar,
 };
@@ -19,7 +19,9 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::{CONNECT_TIMEOUT, Settings, access::Access, faults::is_away, nodes::Nodes, session::within};
+use super::{
+    CONNECT_TIMEOUT, Settings, access::Access, faults::is_away, line::Line, nodes::Nodes, session::within,
+};
 use crate::store::{Arrivals, Arrived};
 
 /// Jobs became ready.
@@ -66,7 +68,9 @@ pub(super) enum Notice {
 /// One end of the line.
 pub(super) struct Relay {
     pub(super) access: Access,
-    pub(super) pool: PgPool,
+    /// Dedicated connection for reading long messages, because clients' reads may have every
+    /// connection of the pool.
+    pub(super) line: Line,
     pub(super) nodes: Arc<Nodes>,
     pub(super) arrivals: Arc<Arrivals>,
     pub(super) settings: Settings,
@@ -238,7 +242,10 @@ impl Relay {
             && let Ok(message) = payload.parse::<i64>()
         {
             let sql = "SELECT payload FROM agq.messages WHERE message = $1";
-            let Some(row) = query(sql).bind(message).fetch_optional(&self.pool).await? else { return Ok(()) };
+            let mut connection = self.line.take().await?;
+            let row = query(sql).bind(message).fetch_optional(&mut connection).await?;
+            self.line.keep(connection);
+            let Some(row) = row else { return Ok(()) };
             kept = String::from_utf8_lossy(row.try_get(0)?).into_owned();
             payload = &kept;
         }

@@ -21,7 +21,7 @@ use super::{
     growth::Growth,
     inbox::{Queue, Work, Write},
     known::Known,
-    late::Late,
+    late::{Late, LateWrite},
     nodes::Nodes,
     reads,
     relay::Notice,
@@ -120,7 +120,7 @@ impl Writer {
                 }
             }
             Err(failure) if is_locked(&failure.error) => {
-                writes.into_iter().for_each(|write| self.late.put(write, Instant::now()));
+                self.late.put(writes);
             }
             Err(failure) => self.refuse(writes, &failure),
         }
@@ -129,16 +129,19 @@ impl Writer {
     /// Retries late writes, one after the other.
     fn write_late(&mut self) {
         let begun = Instant::now();
-        for (write, since) in self.late.due() {
-            if self.late.is_after_another(&write) || begun.elapsed() > LATE_ROUND {
-                self.late.put(write, since);
+        for late in self.late.due() {
+            if self.late.is_after_another(&late.subjects) || begun.elapsed() > LATE_ROUND {
+                self.late.put_back(late);
                 continue;
             }
+            let LateWrite { write, subjects, since } = late;
             let mut writes = vec![write];
             match self.attempt(&mut writes, Wait::Short) {
                 Ok(effects) => self.answer(effects, writes),
                 Err(failure) if is_locked(&failure.error) && since.elapsed() < self.patience => {
-                    writes.into_iter().for_each(|write| self.late.put(write, since));
+                    if let Some(write) = writes.pop() {
+                        self.late.put_back(LateWrite { write, subjects, since });
+                    }
                 }
                 Err(failure) => self.refuse(writes, &failure),
             }
@@ -170,8 +173,10 @@ impl Writer {
         if is_away(&failure.error) {
             warn!(count = writes.len(), "writes are refused: {fate}");
         }
-        if failure.stage == Stage::Commit {
-            // They may have been done, and a client that repeats them adds nothing new.
+        if matches!(failure.stage, Stage::Commit | Stage::Panic) {
+            // After a lost commit the writes may have been done, and a client that repeats them adds
+            // nothing new. After a panic the database takes a moment to end the given-up session,
+            // whose locks claimants have passed over meanwhile.
             self.look_again();
         }
         writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::ids::JobId;
+use agenix_protocol::ids::{JobId, PlanId};
 use agenix_rules::{
     capability::Needs,
     job::{self, Job},
@@ -15,7 +15,7 @@ use super::{
     super::{PostgresStore, claims::Wanting},
     making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
 };
-use crate::store::{JobRule, Promise, Records};
+use crate::store::{JobRule, Promise, Records, StoredPlan};
 
 /// Opens a foreign session on the database, and runs `sql` in a transaction that stays open.
 async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
@@ -155,6 +155,29 @@ async fn a_job_that_somebody_has_locked_keeps_nobody_else_waiting() {
     assert!(locked.await.unwrap().unwrap().is_some());
     // The job had ended by then.
     assert!(again.await.unwrap().is_ok_and(|change| change.is_none()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_later_write_about_a_queue_or_a_plan_stays_behind_an_earlier_one() {
+    let database = Database::new();
+    let store = node(&database).await;
+    store.set_paused("q", true).await.unwrap();
+    let locks = "SELECT FROM agq.paused FOR UPDATE; SELECT FROM agq.plans FOR UPDATE";
+    let other = stranger(&database, locks).await;
+    let plan_id = PlanId::new("p").unwrap();
+    let (deleted, resumed) = (store.delete_plan(&plan_id), store.set_paused("q", false));
+    // The queue of the writer is worked off, so both have met the locks.
+    store.set_paused("other", true).await.unwrap();
+    let paused = store.set_paused("q", true);
+    let again = StoredPlan { plan_id, json: "{}".into(), created_at: NOW };
+    let again = store.add_plan(again);
+    store.set_paused("other", false).await.unwrap();
+    other.close().await.unwrap();
+    assert!(deleted.await.unwrap().unwrap());
+    assert!(again.await.unwrap(), "the plan is new");
+    resumed.await.unwrap();
+    paused.await.unwrap();
+    assert_eq!(store.paused().await.unwrap(), ["q"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

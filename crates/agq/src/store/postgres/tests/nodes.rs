@@ -1,15 +1,30 @@
 //! Live nodes, their leader, and notifications between nodes.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use bytes::Bytes;
 use e2e::{Database, eventually};
-use sqlx::{postgres::PgListener, query_scalar};
+use futures_util::FutureExt;
+use sqlx::{AssertSqlSafe, PgPool, postgres::PgListener, query, query_scalar};
+use tokio::sync::mpsc;
 
 use super::{run, store_on};
 use crate::store::{
     Records,
-    postgres::{PostgresStore, access::Access, nodes::Nodes, relay::Notice},
+    postgres::{PostgresStore, Settings, access::Access, migrate, nodes::Nodes, relay::Notice},
 };
+
+/// Returns a node without a store, which shows itself only when a test says so, and a pool on its
+/// database.
+fn alone(database: &Database) -> (Nodes, PgPool) {
+    let access = Access::new(database.url().parse().unwrap(), None);
+    let pool = access.pool(2);
+    (Nodes::new(Duration::from_secs(30), access, Arc::default()), pool)
+}
 
 /// Opens a store whose node has led for an hour.
 async fn leading(database: &Database) -> PostgresStore {
@@ -49,9 +64,43 @@ async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_set_without_the_node_that_asks_is_none() {
     let database = Database::new();
-    let store = leading(&database).await;
-    run(&store, "UPDATE agq.instances SET node = 'another'").await;
-    assert_eq!(store.nodes().await.unwrap(), None);
+    migrate(&database.url()).await.unwrap();
+    // Nothing shows this node again between the two statements of the test.
+    let (nodes, pool) = alone(&database);
+    nodes.show().await.unwrap();
+    let sql = "UPDATE agq.leader SET elected_at = now() - interval '1 hour'";
+    query(sql).execute(&pool).await.unwrap();
+    assert!(nodes.all(&pool).await.unwrap().is_some());
+    query("UPDATE agq.instances SET node = 'another'").execute(&pool).await.unwrap();
+    assert_eq!(nodes.all(&pool).await.unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_has_left_does_not_come_back() {
+    let database = Database::new();
+    migrate(&database.url()).await.unwrap();
+    let (nodes, pool) = alone(&database);
+    let nodes = Arc::new(nodes);
+    nodes.show().await.unwrap();
+    // The node leaves while this session holds its row, and a heartbeat comes meanwhile.
+    let mut other = pool.begin().await.unwrap();
+    query("SELECT FROM agq.instances FOR UPDATE").execute(&mut *other).await.unwrap();
+    let leaving = tokio::spawn({
+        let nodes = Arc::clone(&nodes);
+        async move { nodes.leave().await }
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    while query_scalar::<_, i64>(waits).fetch_one(&pool).await.unwrap() == 0 {}
+    let mut beat = Box::pin(nodes.show());
+    assert!((&mut beat).now_or_never().is_none());
+    other.commit().await.unwrap();
+    leaving.await.unwrap().unwrap();
+    beat.await.unwrap();
+    nodes.show().await.unwrap();
+    for table in ["instances", "leader"] {
+        let sql = AssertSqlSafe(format!("SELECT count(*) FROM agq.{table}"));
+        assert_eq!(query_scalar::<_, i64>(sql).fetch_one(&pool).await.unwrap(), 0, "{table}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,8 +122,7 @@ async fn a_node_that_comes_is_seen_without_being_heard() {
     let store = store_on(&database).await;
     store.nodes.look_for_company().await.unwrap();
     assert!(!store.nodes.has_company());
-    let access = Access::new(database.url().parse().unwrap(), None);
-    let other = Nodes::new(std::time::Duration::from_secs(30), access, Arc::default());
+    let (other, _) = alone(&database);
     other.show().await.unwrap();
     store.nodes.look_for_company().await.unwrap();
     assert!(store.nodes.has_company());
@@ -137,4 +185,30 @@ async fn what_is_told_is_told_again_after_its_connection_was_closed() {
             });
         });
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_message_is_heard_while_reads_have_every_connection() {
+    let database = Database::new();
+    let hears = PostgresStore::open(&database.url(), Settings::default()).await.unwrap();
+    let heard = Arc::new(Mutex::new(None));
+    let (_nothing, outgoing) = mpsc::channel(1);
+    hears.join("", outgoing, {
+        let heard = Arc::clone(&heard);
+        move |channel, payload| *heard.lock().unwrap() = Some((channel, payload))
+    });
+    let mut held = Vec::new();
+    for _ in 0..hears.pool.options().get_max_connections() {
+        held.push(hears.pool.acquire().await.unwrap());
+    }
+    let tells = store_on(&database).await;
+    let (channel, payload) = (Bytes::from_static(b"channel"), Bytes::from(vec![b'x'; 100_000]));
+    // Nobody knows when the first node begins to listen.
+    tokio::task::block_in_place(|| {
+        eventually("the message", || {
+            let notice = Notice::Message(channel.clone(), payload.clone());
+            tells.notices.blocking_send(notice).unwrap();
+            heard.lock().unwrap().take()
+        });
+    });
 }

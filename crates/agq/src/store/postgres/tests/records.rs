@@ -40,6 +40,26 @@ async fn a_record_that_cannot_be_read_does_not_stop_its_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_nested_record_with_a_field_more_is_read() {
+    let database = Database::new();
+    let store = node(&database).await;
+    submit(&store, "a", Needs::default(), vec![own("a-0", None, None)]).await.unwrap();
+    let job_id = JobId::new("a-0").unwrap();
+    let before = store.job_record(&job_id).await.unwrap().unwrap();
+    // A later version has one field more at the end of what a job of the Open Job Spec has.
+    let bytes = encode(&before).unwrap();
+    let mut record: Vec<serde_json::Value> = rmp_serde::from_slice(&bytes).unwrap();
+    assert_eq!(encode(&record).unwrap(), bytes);
+    let ojs: serde_json::Value = rmp_serde::from_slice(&encode(&before.ojs).unwrap()).unwrap();
+    let nested = record.iter_mut().find(|field| **field == ojs).unwrap();
+    nested.as_array_mut().unwrap().push("new".into());
+    let sql = query("UPDATE agq.jobs SET record = $1").bind(encode(&record).unwrap());
+    sql.execute(&store.pool).await.unwrap();
+    assert_eq!(store.job_record(&job_id).await.unwrap().as_ref(), Some(&before));
+    assert_eq!(claim(&store, 1).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_worker_and_an_unreadable_wait_are_passed_over() {
     let database = Database::new();
     let store = node(&database).await;
