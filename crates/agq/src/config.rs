@@ -121,7 +121,7 @@ impl Cli {
 }
 
 /// The settings of an agq that was told nothing.
-#[cfg(feature = "simulation")]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) fn default_settings() -> anyhow::Result<Settings> {
     Options::default().settings()
 }

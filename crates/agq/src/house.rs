@@ -191,6 +191,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) limits: Limits,
+    /// Number of inputs of an action that one write of the store makes jobs of.
+    pub(crate) inputs_at_once: usize,
     /// How often a worker should be heard of, in milliseconds.
     pub(crate) heartbeat_interval_ms: u64,
     /// After how many intervals of silence it is dead.

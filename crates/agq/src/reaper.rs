@@ -15,7 +15,7 @@ use futures_util::future::join;
 use tracing::{error, info, warn};
 
 use crate::{
-    commands::{detach, halting, hand_back_all, limits, schedule, take_all, wake_due, workflow},
+    commands::{Abandoned, detach, halting, hand_back_all, limits, schedule, take_all, wake_due, workflow},
     error::CommandError,
     herald::tell_of_worker,
     house::{House, is_connection, node_of},
@@ -53,6 +53,7 @@ async fn make_rounds(house: &House, watch: &Watch, round: u64) {
     // It may have been set back while agq was away.
     let mut was_set_back = true;
     let mut leads = house.store.leads();
+    let mut abandoned = Abandoned::default();
     loop {
         // Between two rounds the clock may have gone forward and back again.
         let (latest, now) = house.clock.latest_and_now();
@@ -93,14 +94,14 @@ async fn make_rounds(house: &House, watch: &Watch, round: u64) {
                 }
             }
         }
-        if let Err(error) = make_round(house, watch).await {
+        if let Err(error) = make_round(house, watch, &mut abandoned).await {
             error!(%error, "a round of the reaper failed; the next one tries again");
         }
         house.clock.sleep(Duration::from_millis(round)).await;
     }
 }
 
-async fn make_round(house: &House, watch: &Watch) -> Result<(), CommandError> {
+async fn make_round(house: &House, watch: &Watch, abandoned: &mut Abandoned) -> Result<(), CommandError> {
     // Jobs whose time has come must not wait for the rest of the round.
     for _step in 0..MAX_DUE_STEPS {
         if wake_due(house, MAX_DUE).await? < MAX_DUE {
@@ -111,6 +112,7 @@ async fn make_round(house: &House, watch: &Watch) -> Result<(), CommandError> {
     take_jobs_of_the_gone(house).await?;
     limits::wake_waiting(house).await?;
     halting::advance_all(house).await?;
+    abandoned.look_after(house).await?;
     schedule::run_due(house).await?;
     workflow::advance_all(house).await?;
     forget_old_jobs(house).await?;

@@ -21,6 +21,7 @@ use super::{
     Outcome, json,
     notice::{nudge, withdraw},
     ojs::check_room,
+    submission,
 };
 use crate::{
     error::CommandError,
@@ -66,10 +67,18 @@ pub(super) async fn submit_action(
         halt: submission.halt,
         ..Action::new(action_id.clone(), submission.plan_id, now)
     };
+    let inputs = match submission::pieces(submission.inputs, house.settings.inputs_at_once) {
+        Ok(pieces) => {
+            submission::store(house, action, &plan, pieces, jobs_created).await?;
+            return Ok((action_id, jobs_created));
+        }
+        Err(inputs) => inputs,
+    };
     let new = NewAction {
         needs: plan::needs(&plan),
         terms: Terms::of(&action, &plan, house.settings.job_timeout_ms, now),
-        jobs: new_jobs(house, submission.inputs),
+        jobs: new_jobs(house, inputs),
+        notes: Vec::new(),
         action,
     };
     match house.store.add_action(new).await?? {
@@ -101,7 +110,7 @@ fn no_plan() -> Plan {
     }
 }
 
-fn new_jobs(house: &House, inputs: Vec<Box<RawValue>>) -> Vec<NewJob> {
+pub(super) fn new_jobs(house: &House, inputs: Vec<Box<RawValue>>) -> Vec<NewJob> {
     let new = |input: Box<RawValue>| NewJob { job_id: house.clock.job_id(), input: input.into(), own: None };
     inputs.into_iter().map(new).collect()
 }
@@ -126,6 +135,7 @@ pub(super) async fn add_inputs(
     inputs: Vec<Box<RawValue>>,
     at: Option<u64>,
 ) -> Result<u64, CommandError> {
+    submission::finish(house, action_id).await?;
     let (action, _) = find(house, action_id).await?;
     let plan = super::plan::find(house, &action.plan_id).await?;
     action::check_inputs(&inputs, &plan, &house.settings.limits)?;
@@ -150,6 +160,7 @@ pub(super) async fn close(house: &House, action_id: &ActionId) -> Outcome {
 
 /// Closes an action for good, so that nobody can add jobs to the action any more.
 pub(super) async fn close_for_good(house: &House, action_id: &ActionId) -> Result<(), CommandError> {
+    submission::finish(house, action_id).await?;
     let id = action_id.clone();
     let rule: ActionRule = Box::new(move |action: Option<&Action>| {
         Ok(action::closed(action.ok_or_else(|| Rejection::ActionNotFound(id.clone()))?))

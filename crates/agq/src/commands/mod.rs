@@ -23,6 +23,7 @@ mod queue;
 mod recorded;
 pub(crate) mod schedule;
 mod stats;
+mod submission;
 mod windows;
 mod worker;
 pub(crate) mod workflow;
@@ -44,6 +45,7 @@ pub(crate) use job::{document as job_status, hand_back_all, hand_back_unreported
 pub(crate) use metrics::prometheus;
 
 pub(crate) use recorded::record_refusal;
+pub(crate) use submission::Abandoned;
 pub(crate) use worker::{detach, start_over};
 
 use crate::{

@@ -10,7 +10,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{plan, rejection::Rejection};
 
-use super::Outcome;
+use super::{Outcome, submission};
 use crate::{
     error::CommandError,
     house::House,
@@ -49,6 +49,8 @@ pub(super) async fn list(house: &House, page: Page) -> Outcome {
 
 /// PLAN.DELETE
 pub(super) async fn delete(house: &House, plan_id: &PlanId) -> Outcome {
+    // Inputs that are still to be stored need their plan.
+    submission::finish_all(house).await?;
     Ok(Reply::Integer(house.store.delete_plan(plan_id).await??.into()))
 }
 

@@ -15,6 +15,9 @@ use crate::{
 const LONGEST_SECS: f64 = 3_153_600_000.0;
 const DAY_SECS: f64 = 86_400.0;
 
+/// Number of inputs that one write makes jobs of: others get their turn between two writes.
+const INPUTS_AT_ONCE: usize = 500;
+
 impl Options {
     /// What the rules are told.
     pub(super) fn settings(&self) -> anyhow::Result<Settings> {
@@ -28,6 +31,7 @@ impl Options {
         }
         Ok(Settings {
             limits: self.limits(),
+            inputs_at_once: INPUTS_AT_ONCE,
             heartbeat_interval_ms: millis(interval),
             heartbeat_factor: factor,
             job_timeout_ms: self.job_timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECS).saturating_mul(1000),

@@ -5,12 +5,16 @@ use crate::store::Ruled;
 /// What a note is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum NoteKind {
+    /// That inputs of an action are still to be stored, by its id.
+    Arriving,
     /// A schedule, by its name.
     Cron,
     /// An action whose halt policy is not met yet, by its id.
     Halt,
     /// A halted action whose jobs have not all ended, by its id: nobody claims its jobs.
     Halted,
+    /// Inputs of an action that are still to be stored, by its id and the place of the first of them.
+    Inputs,
     /// A limit and how far it is used up, by its key.
     Limit,
     /// What is set for a queue, by its name.
@@ -25,10 +29,12 @@ pub(crate) enum NoteKind {
 
 impl NoteKind {
     /// All of them, in the order of their names.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Arriving,
         Self::Cron,
         Self::Halt,
         Self::Halted,
+        Self::Inputs,
         Self::Limit,
         Self::Queue,
         Self::Running,
@@ -39,9 +45,11 @@ impl NoteKind {
     /// The name under which it is kept.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
+            Self::Arriving => "arriving",
             Self::Cron => "cron",
             Self::Halt => "halt",
             Self::Halted => "halted",
+            Self::Inputs => "inputs",
             Self::Limit => "limit",
             Self::Queue => "queue",
             Self::Running => "running",

@@ -53,6 +53,8 @@ pub(crate) struct NewAction {
     pub(crate) terms: Terms,
     /// In the order of the inputs.
     pub(crate) jobs: Vec<NewJob>,
+    /// Notes that are put if the action is added: kind, id and text. None are put where a job has something for itself.
+    pub(crate) notes: Vec<(NoteKind, String, String)>,
 }
 
 impl NewAction {

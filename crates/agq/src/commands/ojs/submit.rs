@@ -223,6 +223,7 @@ fn new_action(action_id: &ActionId, ready: &[Ready], now: Timestamp) -> NewActio
         needs: Needs::default(),
         terms: Terms::default(),
         jobs: ready.iter().map(with_own).collect(),
+        notes: Vec::new(),
     }
 }
 

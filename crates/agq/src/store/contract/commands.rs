@@ -21,7 +21,7 @@ use goldenscript::ArgumentConsumer;
 
 use super::shown;
 use crate::store::{
-    ActionRule, Answer, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, Promise, Ruled, Store,
+    ActionRule, Answer, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, NoteKind, Promise, Ruled, Store,
     StoredPlan, WorkerRule,
 };
 
@@ -223,7 +223,8 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
         ..Terms::default()
     };
     let jobs = new_jobs(&action_id, 0, first, count)?;
-    let new = NewAction { action, needs: needs(args), terms, jobs };
+    let note = args.take_key("note").map(|json| (NoteKind::Arriving, action_id.to_string(), json.to_owned()));
+    let new = NewAction { action, needs: needs(args), terms, jobs, notes: note.into_iter().collect() };
     Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
 }
 

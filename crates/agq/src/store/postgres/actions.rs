@@ -15,7 +15,7 @@ use agenix_rules::{
 };
 use sqlx::{Error, Row, query};
 
-use super::{batch::Batch, codec::encode, events, known::LaneKey, locks::Checks, numbers};
+use super::{batch::Batch, codec::encode, events, known::LaneKey, locks::Checks, notes::put, numbers};
 use crate::store::{ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan, admission::admit};
 
 /// Actions with the plans that they are of: those that could be made, and turns for their jobs.
@@ -25,10 +25,10 @@ const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = 
          ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
      SELECT (SELECT array_agg(action_id) FROM made) AS made, \
          (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
-/// The inputs of an action that are kept, with their places, from one place on.
+/// The inputs of an action that are kept, with their places, from one place to another.
 const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
-     FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 \
-     UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2) AS j) AS known WHERE json IS NOT NULL";
+     FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 AND place < $3 \
+     UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2 AND place < $3) AS j) AS known WHERE json IS NOT NULL";
 /// Statement that removes actions, and what is kept beside them.
 pub(super) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)), \
      n AS (DELETE FROM agq.notes WHERE kind IN ('halt', 'halted') AND id = ANY ($1)) \
@@ -69,6 +69,9 @@ impl Batch<'_> {
             if is_new[at] {
                 let own = turns.drain(..new.jobs.len());
                 self.note_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
+                for (kind, id, json) in &new.notes {
+                    put(self.session, *kind, (vec![id.clone()], vec![json.clone()]))?;
+                }
             }
         }
         self.arm(actions.iter().zip(&is_new).filter(|(_, is_new)| **is_new).map(|(new, _)| &new.action))?;
@@ -114,7 +117,7 @@ impl Batch<'_> {
             Ok(Added::New)
         } else {
             let (needs, terms) = (new.needs.clone(), new.terms.clone());
-            let rest = NewAction { action: new.action.clone(), needs, terms, jobs };
+            let rest = NewAction { action: new.action.clone(), needs, terms, jobs, notes: Vec::new() };
             self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?
         };
         Ok(outcome.map(|added| match added {
@@ -187,7 +190,7 @@ impl Batch<'_> {
         if at == action.total_jobs {
             return Ok(Ok(0));
         }
-        let inputs = self.inputs_from(&action.action_id, at)?;
+        let inputs = self.inputs_from(&action.action_id, at, jobs.len())?;
         let mut known = 0;
         for (index, job) in (at..action.total_jobs).zip(jobs) {
             if let Err(rejection) = action::check_known(index, has_input(&inputs, action, index, &job.input))
@@ -298,12 +301,19 @@ impl Batch<'_> {
         if !action::is_same(known, &new.action) || !fits {
             return Ok(false);
         }
-        let inputs = self.inputs_from(&known.action_id, 0)?;
+        let inputs = self.inputs_from(&known.action_id, 0, new.jobs.len())?;
         Ok((0u64..).zip(&new.jobs).all(|(index, job)| has_input(&inputs, known, index, &job.input)))
     }
 
-    fn inputs_from(&self, action_id: &ActionId, place: u64) -> Result<HashMap<u64, String>, Error> {
-        let rows = self.session.rows(query(INPUTS).bind(action_id.as_str()).bind(numbers::wide(place)))?;
+    fn inputs_from(
+        &self,
+        action_id: &ActionId,
+        place: u64,
+        count: usize,
+    ) -> Result<HashMap<u64, String>, Error> {
+        let behind = place.saturating_add(count as u64);
+        let sql = query(INPUTS).bind(action_id.as_str()).bind(numbers::wide(place));
+        let rows = self.session.rows(sql.bind(numbers::wide(behind)))?;
         rows.iter().map(|row| Ok((numbers::count(row.try_get(0)?), row.try_get(1)?))).collect()
     }
 }

@@ -70,6 +70,9 @@ impl Batch<'_> {
             self.put_tally(&new.action.action_id, Tally::default());
             self.arm(&new.action);
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
+            for (kind, id, json) in &new.notes {
+                self.put_note(*kind, id, json);
+            }
         }
         Ok(Ok(if is_whole { Added::New } else { Added::Stands(admitted.stands) }))
     }

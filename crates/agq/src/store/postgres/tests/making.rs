@@ -68,7 +68,10 @@ pub(super) fn plain(job_id: &str) -> NewJob {
 /// Submits jobs to the queue `q`.
 pub(super) async fn submit(store: &PostgresStore, id: &str, needs: Needs, jobs: Vec<NewJob>) -> Ruled<Added> {
     let action = Action { queue: "q".into(), ..Action::new(ActionId::new(id).unwrap(), plan(), NOW) };
-    store.add_action(NewAction { action, needs, terms: Terms::default(), jobs }).await.unwrap()
+    store
+        .add_action(NewAction { action, needs, terms: Terms::default(), jobs, notes: Vec::new() })
+        .await
+        .unwrap()
 }
 
 pub(super) fn claimants(count: usize) -> Vec<Claimant> {

@@ -1,0 +1,242 @@
+//! A submission of many inputs, stored in pieces, because a write that is long keeps all others waiting (ADR 19).
+//!
+//! One write stores the action with the jobs of the first piece, and the texts of the other pieces as notes. From then on the
+//! submission is certain. Each further write makes the jobs of one piece. Anybody may make them, and may begin again after a crash,
+//! because a piece that is there already adds nothing.
+
+use std::{collections::HashMap, mem::take};
+
+use agenix_protocol::{
+    documents::{Plan, parse, to_json},
+    ids::ActionId,
+};
+use agenix_rules::{
+    action::{self, Action},
+    job::Terms,
+    plan,
+    rejection::Rejection,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{action::new_jobs, plan::find};
+use crate::{
+    error::CommandError,
+    house::House,
+    store::{ActionRule, Added, MoreJobs, NewAction, NoteChange, NoteKind, StoreError},
+};
+
+/// Number of bytes of inputs after which a piece ends.
+const PIECE_BYTES: usize = 256 * 1024;
+/// Number of pieces that one round of the reaper stores of a submission that nobody else stores.
+const PIECES_A_ROUND: usize = 20;
+
+/// Consecutive inputs of an action.
+pub(super) struct Piece {
+    /// Place of the first input.
+    place: u64,
+    /// The inputs, as a JSON array.
+    json: String,
+}
+
+/// Note on a submission of which inputs are still to be stored.
+#[derive(Serialize, Deserialize)]
+struct Arriving {
+    /// Whether the action is to be open afterwards.
+    open: bool,
+    /// Places of the pieces behind the first piece.
+    places: Vec<u64>,
+}
+
+/// Returns the pieces of a submission of more than `most` inputs, or the inputs of a submission that one write can store.
+pub(super) fn pieces(inputs: Vec<Box<RawValue>>, most: usize) -> Result<Vec<Piece>, Vec<Box<RawValue>>> {
+    if inputs.len() <= most {
+        return Err(inputs);
+    }
+    let (mut pieces, mut json, mut place, mut count) = (Vec::new(), String::from("["), 0, 0);
+    for input in inputs {
+        if count >= most || json.len() >= PIECE_BYTES {
+            json.push(']');
+            pieces.push(Piece { place, json: std::mem::replace(&mut json, "[".into()) });
+            (place, count) = (place + count as u64, 0);
+        }
+        if count > 0 {
+            json.push(',');
+        }
+        json.push_str(input.get());
+        count += 1;
+    }
+    json.push(']');
+    pieces.push(Piece { place, json });
+    Ok(pieces)
+}
+
+/// Stores an action of which `pieces` are the inputs, `count` in all. The same submission again stores nothing.
+pub(super) async fn store(
+    house: &House,
+    action: Action,
+    plan: &Plan,
+    mut pieces: Vec<Piece>,
+    count: usize,
+) -> Result<(), CommandError> {
+    let added = house.store.add_action(begun(house, &action, plan, &pieces)?).await??;
+    finish(house, &action.action_id).await?;
+    if added == Added::New || is_stored(house, &action, plan, &mut pieces, count).await? {
+        return Ok(());
+    }
+    Err(Rejection::ActionExists(action.action_id).into())
+}
+
+/// Returns what the first write stores: the jobs of the first piece, and notes on the others.
+fn begun(house: &House, action: &Action, plan: &Plan, pieces: &[Piece]) -> Result<NewAction, CommandError> {
+    let places = pieces.iter().skip(1).map(|piece| piece.place).collect();
+    let note = to_json(&Arriving { open: action.is_open, places });
+    let mut notes = vec![(NoteKind::Arriving, action.action_id.to_string(), note)];
+    notes.extend(
+        pieces
+            .iter()
+            .skip(1)
+            .map(|piece| (NoteKind::Inputs, name(&action.action_id, piece.place), piece.json.clone())),
+    );
+    Ok(NewAction {
+        needs: plan::needs(plan),
+        terms: Terms::of(&action, plan, house.settings.job_timeout_ms, action.created_at),
+        jobs: pieces
+            .first()
+            .map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))
+            .map(|inputs| new_jobs(house, inputs))?,
+        // It stays so until its last input is stored.
+        action: Action { is_open: true, ..action.clone() },
+        notes,
+    })
+}
+
+/// Returns whether the action of this id came from the same submission.
+async fn is_stored(
+    house: &House,
+    action: &Action,
+    plan: &Plan,
+    pieces: &mut Vec<Piece>,
+    count: usize,
+) -> Result<bool, CommandError> {
+    let Some((known, _)) = house.store.action(&action.action_id).await? else { return Ok(false) };
+    let count = count as u64;
+    // An open action may have grown since.
+    let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
+    if !fits || !action::is_same(&known, action) {
+        return Ok(false);
+    }
+    for piece in take(pieces) {
+        // Nothing is added, because the action has an input at each of these places.
+        match add_piece(house, &known, plan, &piece).await {
+            Ok(_) => {}
+            Err(CommandError::Rejected(_)) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Stores what is left of the submission of an action, if anything is left.
+pub(super) async fn finish(house: &House, action_id: &ActionId) -> Result<(), CommandError> {
+    store_pieces(house, action_id, usize::MAX).await
+}
+
+/// Stores what is left of all submissions.
+pub(super) async fn finish_all(house: &House) -> Result<(), CommandError> {
+    for action_id in arriving(house).await? {
+        finish(house, &action_id).await?;
+    }
+    Ok(())
+}
+
+/// Submissions that had inputs left at the last round of the reaper, with the number of jobs that their actions had then.
+#[derive(Default)]
+pub(crate) struct Abandoned(HashMap<ActionId, u64>);
+
+impl Abandoned {
+    /// Stores the next pieces of the submissions that have not grown since the last round: whoever stored them has ended.
+    pub(crate) async fn look_after(&mut self, house: &House) -> Result<(), CommandError> {
+        let before = take(&mut self.0);
+        for action_id in arriving(house).await? {
+            let grown = |found: Option<(Action, _)>| found.map_or(0, |(action, _)| action.total_jobs);
+            let total_jobs = grown(house.store.action(&action_id).await?);
+            if before.get(&action_id) == Some(&total_jobs) {
+                store_pieces(house, &action_id, PIECES_A_ROUND).await?;
+            }
+            let total_jobs = grown(house.store.action(&action_id).await?);
+            self.0.insert(action_id, total_jobs);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the actions of which inputs are still to be stored.
+async fn arriving(house: &House) -> Result<Vec<ActionId>, CommandError> {
+    if !house.store.has_notes(NoteKind::Arriving).await? {
+        return Ok(Vec::new());
+    }
+    let notes = house.store.notes(NoteKind::Arriving).await?;
+    Ok(notes.into_iter().filter_map(|(id, _)| ActionId::new(id).ok()).collect())
+}
+
+async fn store_pieces(house: &House, action_id: &ActionId, most: usize) -> Result<(), CommandError> {
+    let Some(note) = house.store.note(NoteKind::Arriving, action_id.as_str()).await? else { return Ok(()) };
+    let arriving: Arriving = serde_json::from_str(&note)
+        .map_err(|error| StoreError(format!("the submission of {action_id} cannot be read: {error}")))?;
+    let Some((action, _)) = house.store.action(action_id).await? else {
+        return settle(house, action_id, &arriving).await;
+    };
+    let left: Vec<u64> =
+        arriving.places.iter().copied().filter(|place| *place >= action.total_jobs).collect();
+    for &place in left.iter().take(most) {
+        let Some(json) = house.store.note(NoteKind::Inputs, &name(action_id, place)).await? else {
+            // Somebody else has stored all of it meanwhile.
+            return Ok(());
+        };
+        let plan = find(house, &action.plan_id).await?;
+        add_piece(house, &action, &plan, &Piece { place, json }).await?;
+    }
+    if left.len() > most { Ok(()) } else { settle(house, action_id, &arriving).await }
+}
+
+/// Adds the inputs of a piece to an action, unless they are there.
+async fn add_piece(house: &House, action: &Action, plan: &Plan, piece: &Piece) -> Result<u64, CommandError> {
+    let now = house.clock.now();
+    let more = MoreJobs {
+        at: Some(piece.place),
+        needs: plan::needs(plan),
+        terms: Terms::of(action, plan, house.settings.job_timeout_ms, now),
+        jobs: new_jobs(house, inputs_of(&piece.json)?),
+        now,
+        action_id: action.action_id.clone(),
+    };
+    Ok(house.store.add_jobs(more).await??)
+}
+
+/// Ends a submission. The note on it goes last, so that what a crash leaves is done again.
+async fn settle(house: &House, action_id: &ActionId, arriving: &Arriving) -> Result<(), CommandError> {
+    if !arriving.open {
+        let rule: ActionRule = Box::new(|action: Option<&Action>| Ok(action.and_then(action::closed)));
+        house.store.decide_action(action_id, rule).await??;
+    }
+    let remove = |kind, id: &str| house.store.decide_note(kind, id, Box::new(|_| Ok(NoteChange::Remove)));
+    let pieces: Vec<_> =
+        arriving.places.iter().map(|place| remove(NoteKind::Inputs, &name(action_id, *place))).collect();
+    for answer in pieces {
+        answer.await??;
+    }
+    Ok(remove(NoteKind::Arriving, action_id.as_str()).await??)
+}
+
+/// Returns the id of the note of a piece.
+fn name(action_id: &ActionId, place: u64) -> String {
+    format!("{action_id}/{place}")
+}
+
+fn inputs_of(json: &str) -> Result<Vec<Box<RawValue>>, CommandError> {
+    Ok(parse(json.as_bytes()).map_err(|error| StoreError(format!("inputs cannot be read: {error}")))?)
+}
+
+#[cfg(test)]
+mod tests;
