@@ -7,7 +7,7 @@ use agenix_protocol::documents::{Answer, Challenge};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
-use crate::{errand, stage::Workshop};
+use crate::{errand, start::Workshop};
 
 /// How long a command may take: agq waits for ten seconds in all.
 const BOUND: Duration = Duration::from_secs(8);
@@ -86,7 +86,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::{Challenges, answer};
-    use crate::{quota::Quota, spool::Spool, stage::Workshop, toolbox::Toolbox};
+    use crate::{quota::Quota, spool::Spool, start::Workshop, toolbox::Toolbox};
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();

@@ -29,7 +29,7 @@ use crate::{
     roster::{Roster, Run},
     session::Claims,
     slots::{Claimed, Slots},
-    stage::Workshop,
+    start::Workshop,
     stop::Stop,
     toolbox::Toolbox,
     transcript::Transcript,

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::{
     pipeline::{self, Progress, Stage},
-    stage::{self, Outputs, Workshop},
+    stage,
+    start::{Outputs, Workshop},
     stop::Stop,
     transcript::Transcript,
 };

@@ -67,7 +67,7 @@ use crate::{
     shortage::Shortage,
     signals::Signals,
     spool::Spool,
-    stage::Workshop,
+    start::Workshop,
     toolbox::Toolbox,
     vitals::Vitals,
     worker::{End, Worker},

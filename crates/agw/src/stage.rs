@@ -1,68 +1,20 @@
 //! Runs one stage: starts its processes from first to last, joins them, waits for all, and collects what they left.
 
-use std::{collections::HashMap, future::pending, io, sync::Arc, time::Duration};
+use std::{future::pending, io, time::Duration};
 
-use agenix_protocol::documents::{Kept, Plans, TaskResult};
+use agenix_protocol::documents::{Kept, TaskResult};
 use futures_util::future::join_all;
-use tokio::{sync::Semaphore, time::sleep};
+use tokio::time::sleep;
 
 use crate::{
-    joint::Passage,
     pipeline::{Command, Stage, Stdout},
-    process::{Ended, Process},
-    quota::{Quota, Room, Verdict},
-    shortage::Shortage,
-    spool::{Spool, Spooled, kept},
-    start::{Unstarted, start_patiently},
+    process::Ended,
+    quota::{Room, Verdict},
+    spool::kept,
+    start::{Out, Outputs, Running, Unstarted, Workshop, start_patiently},
     stop::Stop,
-    toolbox::Toolbox,
-    transcript::{Transcript, Written},
+    transcript::Transcript,
 };
-
-/// What running needs besides the stage itself.
-#[derive(Debug, Clone)]
-pub(crate) struct Workshop {
-    pub(crate) toolbox: Toolbox,
-    pub(crate) plans: Plans,
-    pub(crate) spool: Spool,
-    /// Most bytes of a stream that are kept for the result.
-    pub(crate) kept_bytes: usize,
-    /// Time between SIGTERM and SIGKILL.
-    pub(crate) kill_grace: Duration,
-    pub(crate) quota: Quota,
-    /// Permits for the open files of running jobs, at most as many as the system allows.
-    pub(crate) files: Arc<Semaphore>,
-    pub(crate) most_files: u32,
-    pub(crate) shortage: Arc<Shortage>,
-}
-
-/// What tasks wrote, for the tasks that read it.
-pub(crate) type Outputs = HashMap<u32, Arc<Spooled>>;
-
-/// A process of the stage with what it writes to.
-pub(crate) struct Running {
-    pub(crate) process: Process,
-    pub(crate) stdout: Out,
-    /// What it complained of, where that is kept for the result.
-    pub(crate) stderr: Option<Arc<Spooled>>,
-}
-
-impl Running {
-    /// What of it can be followed.
-    fn written(&self, command: &Command) -> Written {
-        let stdout = match &self.stdout {
-            Out::File(file) if command.stdout == Stdout::Spool => Some(Arc::clone(file)),
-            _ => None,
-        };
-        let (task_number, command) = (command.task_number, command.program.clone());
-        Written { task_number, command, stdout, stderr: self.stderr.clone() }
-    }
-}
-
-pub(crate) enum Out {
-    File(Arc<Spooled>),
-    Joint(Passage),
-}
 
 /// Runs the stage; its spooled output goes to `outputs`. When `stop` is called its processes are told to end. The error is
 /// for people: the stage could not be run.

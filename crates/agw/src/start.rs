@@ -2,6 +2,7 @@
 //! the resources, the job is stopped, or the time of the task is over.
 
 use std::{
+    collections::HashMap,
     fs::File,
     io,
     os::{fd::OwnedFd, unix::fs::FileTypeExt},
@@ -11,16 +12,68 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep_until};
+use agenix_protocol::documents::Plans;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep_until},
+};
 
 use crate::{
-    joint::{Joint, joint},
+    joint::{Joint, Passage, joint},
     pipeline::{Command, Stderr, Stdin, Stdout},
     process::Process,
+    quota::Quota,
     shortage::{self, Shortage},
-    stage::{Out, Outputs, Running, Workshop},
+    spool::{Spool, Spooled},
     stop::Stop,
+    toolbox::Toolbox,
+    transcript::Written,
 };
+
+/// What running needs besides the stage itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Workshop {
+    pub(crate) toolbox: Toolbox,
+    pub(crate) plans: Plans,
+    pub(crate) spool: Spool,
+    /// Most bytes of a stream that are kept for the result.
+    pub(crate) kept_bytes: usize,
+    /// Time between SIGTERM and SIGKILL.
+    pub(crate) kill_grace: Duration,
+    pub(crate) quota: Quota,
+    /// Permits for the open files of running jobs, at most as many as the system allows.
+    pub(crate) files: Arc<Semaphore>,
+    pub(crate) most_files: u32,
+    pub(crate) shortage: Arc<Shortage>,
+}
+
+/// What tasks wrote, for the tasks that read it.
+pub(crate) type Outputs = HashMap<u32, Arc<Spooled>>;
+
+/// A process of the stage with what it writes to.
+pub(crate) struct Running {
+    pub(crate) process: Process,
+    pub(crate) stdout: Out,
+    /// What it complained of, where that is kept for the result.
+    pub(crate) stderr: Option<Arc<Spooled>>,
+}
+
+impl Running {
+    /// What of it can be followed.
+    pub(crate) fn written(&self, command: &Command) -> Written {
+        let stdout = match &self.stdout {
+            Out::File(file) if command.stdout == Stdout::Spool => Some(Arc::clone(file)),
+            _ => None,
+        };
+        let (task_number, command) = (command.task_number, command.program.clone());
+        Written { task_number, command, stdout, stderr: self.stderr.clone() }
+    }
+}
+
+pub(crate) enum Out {
+    File(Arc<Spooled>),
+    Joint(Passage),
+}
 
 /// Reason why a command was not started.
 #[derive(Debug)]

@@ -76,14 +76,42 @@ fn a_task_that_cannot_be_started_now_is_started_later() {
     let agq = lab.agq(&[]);
     let agw = lab.agw(&agq, "w1", &[]);
     lab.submit_plan(&agq, &plan("echo", "echo", &["hello"]));
-    // Only the owner and root may list the descriptors of a process that is not dumpable.
-    let listed = fs::read_dir(format!("/proc/{}/fd", agw.pid())).map(Iterator::count);
-    let before = limit_files(&agw, listed.map_or(8, |open| open as u64 - 1));
+    let before = allow_no_starts(&agw);
     lab.submit_action(&agq, "echo", "a", "[{}]");
     eventually("it waits", || agw.log().contains("cannot be started now and waits").then_some(()));
     limit_files(&agw, before.current.unwrap_or(1024));
     let job = ended(&lab, &agq, "a");
     assert_eq!((&job["status"], &job["attempt"]), (&"completed".into(), &1.into()), "{job}");
+}
+
+/// Lowers the limit of open files of `agw` so far that no task can be started.
+fn allow_no_starts(agw: &Agw) -> Rlimit {
+    // Only the owner and root may list the descriptors of a process that is not dumpable.
+    let listed = fs::read_dir(format!("/proc/{}/fd", agw.pid())).map(Iterator::count);
+    limit_files(agw, listed.map_or(8, |open| open as u64 - 1))
+}
+
+#[test]
+fn a_start_that_waits_ends_with_its_timeout_and_with_a_cancel() {
+    let lab = Lab::new();
+    let agq = lab.agq(&[]);
+    let agw = lab.agw(&agq, "w1", &[]);
+    let task = |id: &str, timeout: u32| {
+        format!(
+            r#"{{"plan_id":"{id}","max_retries":0,"tasks":[{{"task_number":1,"command":"echo","timeout_secs":{timeout}}}]}}"#
+        )
+    };
+    lab.submit_plan(&agq, &task("short", 1));
+    lab.submit_plan(&agq, &task("long", 600));
+    allow_no_starts(&agw);
+    lab.submit_action(&agq, "short", "a", "[{}]");
+    let job = ended(&lab, &agq, "a");
+    assert_eq!(job["error"], "Task 1 timed out", "{job}");
+    lab.submit_action(&agq, "long", "b", "[{}]");
+    let waits = || agw.log().matches("cannot be started now and waits").count() == 2;
+    eventually("it waits", || waits().then_some(()));
+    lab.agx(&agq, &["action", "cancel", "b"]).expect(0);
+    eventually("the wait ends", || agw.log().contains("the job is not ours any more").then_some(()));
 }
 
 #[test]
