@@ -213,7 +213,7 @@ pub(crate) struct FromArgs {
     /// Store it, instead of printing it
     #[arg(long)]
     pub(crate) submit: bool,
-    /// Allow inputs within the script of `sh -c`: they are run as code
+    /// Allow inputs within program texts, such as the script of `sh -c`: they run as code
     #[arg(long)]
     pub(crate) inputs_may_be_code: bool,
 }

@@ -7,14 +7,18 @@
 
 mod braces;
 mod compile;
+mod interpreter;
 mod redirect;
 mod refusal;
 mod render;
 mod role;
+mod script;
 mod word;
+mod wrapper;
 
 pub use braces::{Braces, Meaning, Placeholders};
 pub use compile::{argv, compile};
 pub use refusal::Refusal;
 pub use render::{is_hidden, render};
-pub use role::{Language, Role, next_word};
+pub use role::{Role, next_word};
+pub use script::Language;

@@ -2,20 +2,19 @@
 
 use agenix_protocol::documents::Task;
 
-/// Language of a program text in an argument.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
-    /// `sh -c TEXT`
-    Shell,
-    /// `awk TEXT`
-    Awk,
-}
+use crate::{
+    interpreter,
+    script::{Language, Script},
+    wrapper::{self, inner, name},
+};
 
 /// Role of a word for its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Role {
     /// Language of the word, if the word is a program text.
     pub script: Option<Language>,
+    /// True if the word continues a program text, so that it is code even if it is an input alone.
+    pub continues_script: bool,
     /// True if the program would probably read a value that begins with `-` as an option.
     pub may_be_option: bool,
     /// True if the program takes regular expressions.
@@ -57,42 +56,6 @@ const MATCHERS: [&str; 26] = [
     "zgrep",
     "zstdgrep",
 ];
-/// Programs that run the command in their arguments.
-const WRAPPERS: [&str; 32] = [
-    "busybox",
-    "bwrap",
-    "chpst",
-    "chroot",
-    "chrt",
-    "docker",
-    "doas",
-    "env",
-    "fakeroot",
-    "find",
-    "firejail",
-    "flock",
-    "gosu",
-    "ionice",
-    "kubectl",
-    "nice",
-    "nohup",
-    "nsenter",
-    "parallel",
-    "podman",
-    "setsid",
-    "srun",
-    "ssh",
-    "stdbuf",
-    "strace",
-    "sudo",
-    "systemd-run",
-    "taskset",
-    "timeout",
-    "toybox",
-    "unshare",
-    "xargs",
-];
-
 /// Returns the role of a word that follows the arguments of `task`.
 pub fn next_word(task: &Task) -> Role {
     let words: Vec<&str> = std::iter::once(&task.command).chain(&task.args).map(String::as_str).collect();
@@ -101,43 +64,56 @@ pub fn next_word(task: &Task) -> Role {
 
 /// Returns the role of the word that follows `words`.
 pub(crate) fn of_next(words: &[&str]) -> Role {
-    let Some((&program, arguments)) = words.split_first() else { return Role::default() };
-    let script = if AWKS.contains(&program) { awk(arguments) } else { shell(words) };
+    if words.is_empty() {
+        return Role::default();
+    }
+    let command = inner(words, &is_known);
+    let program = command.first().map_or("", |program| name(program));
+    let script = match command.get(1..) {
+        _ if starts_shell(words) => Script::Next(Language::Shell),
+        Some(arguments) => script(program, arguments),
+        None => Script::None,
+    };
     let may_be_pattern = MATCHERS.contains(&program);
+    let continues_script = matches!(script, Script::Continued(_));
     let (script, may_be_option) = match script {
-        Script::Next(language) => (Some(language), false),
+        Script::Next(language) | Script::Continued(language) => (Some(language), false),
         // Words after the script are arguments of the script.
         Script::Given => (None, false),
-        Script::None => (None, !arguments.contains(&"--")),
+        Script::None => (None, !words.contains(&"--")),
     };
-    Role { script, may_be_option, may_be_pattern }
+    Role { script, continues_script, may_be_option, may_be_pattern }
 }
 
-/// Position of the program text of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Script {
-    /// The command probably has no program text.
-    None,
-    /// The next word is the program text.
-    Next(Language),
-    /// A previous word is the program text.
-    Given,
+/// Tells whether `program` is one that takes program texts.
+fn is_known(program: &str) -> bool {
+    AWKS.contains(&program) || SHELLS.contains(&program) || program == "ssh" || interpreter::is_one(program)
 }
 
-/// Finds a shell and its `-c`, also after programs such as `env` and `timeout`.
-fn shell(words: &[&str]) -> Script {
-    let is_wrapped = words.first().is_some_and(|first| WRAPPERS.contains(first));
-    let reach = if is_wrapped { words.len() } else { 1 };
+/// Tells whether the last of `words` is the `-c` of a program that passes its argument to a shell.
+fn starts_shell(words: &[&str]) -> bool {
     let is_text_next = matches!(words.last(), Some(&"-c" | &"--command"));
-    if is_text_next && words.iter().take(reach).any(|word| SHELL_STARTERS.contains(word)) {
-        return Script::Next(Language::Shell);
+    let is_wrapped = words.first().is_some_and(|first| wrapper::is_one(name(first)));
+    let reach = if is_wrapped { words.len() } else { 1 };
+    is_text_next && words.iter().take(reach).any(|word| SHELL_STARTERS.contains(&name(word)))
+}
+
+fn script(program: &str, arguments: &[&str]) -> Script {
+    if AWKS.contains(&program) {
+        awk(arguments)
+    } else if SHELLS.contains(&program) {
+        shell(arguments)
+    } else if program == "ssh" {
+        remote(arguments)
+    } else {
+        interpreter::script(program, arguments)
     }
-    let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-    let Some(at) = words.iter().take(reach).position(|word| SHELLS.contains(&name(word).as_str())) else {
-        return Script::None;
-    };
+}
+
+/// Finds the `-c` of a shell.
+fn shell(arguments: &[&str]) -> Script {
     let (mut has_text, mut is_value) = (false, false);
-    for &word in &words[at + 1..] {
+    for &word in arguments {
         if std::mem::take(&mut is_value) {
             continue;
         }
@@ -154,6 +130,27 @@ fn shell(words: &[&str]) -> Script {
         }
     }
     if has_text && !is_value { Script::Next(Language::Shell) } else { Script::None }
+}
+
+/// Options of ssh that take a value.
+const SSH_VALUES: &str = "BbcDEeFIiJLlmOoPpQRSWw";
+
+/// Finds the command of ssh. ssh joins its words with blanks, and a shell of the host runs the text.
+fn remote(arguments: &[&str]) -> Script {
+    let (mut is_value, mut has_host) = (false, false);
+    for &word in arguments {
+        if std::mem::take(&mut is_value) {
+            continue;
+        }
+        if word.len() > 1 && word.starts_with('-') {
+            is_value = word.find(|c: char| SSH_VALUES.contains(c)) == Some(word.len() - 1);
+        } else if has_host {
+            return Script::Continued(Language::Remote);
+        } else {
+            has_host = true;
+        }
+    }
+    if has_host && !is_value { Script::Next(Language::Remote) } else { Script::None }
 }
 
 /// Finds the operand of awk that is its program.
@@ -197,8 +194,18 @@ mod tests {
             "docker run --rm image /bin/sh -c",
             "su user -c",
             "sudo flock file -c",
+            "/bin/sh -c",
+            "/usr/bin/env -i A=b /bin/bash -c",
+            "xargs -n 1 sh -c",
+            "nohup nice -n 5 sh -c",
+            "stdbuf -oL sh -c",
+            "busybox sh -c",
+            "find . -exec sh -c",
+            "find . -name x -execdir /bin/bash -ec",
+            "ssh -p 22 host",
         ] {
-            assert_eq!(script(line), Some(Language::Shell), "{line}");
+            let expected = if line.starts_with("ssh") { Language::Remote } else { Language::Shell };
+            assert_eq!(script(line), Some(expected), "{line}");
         }
         for line in [
             "sh",
@@ -207,6 +214,7 @@ mod tests {
             "sh x.sh -c",
             "bash -o",
             "grep sh -c",
+            "grep su -c",
             "grep -c",
             "wc -c",
             "su user",
@@ -225,6 +233,52 @@ mod tests {
         for line in ["awk -f prog.awk", "awk {print}", "awk -f p f"] {
             assert_eq!(script(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn an_interpreter_is_found_behind_wrappers() {
+        for (line, language) in [
+            ("env awk", Language::Awk),
+            ("env A=b LC_ALL=C gawk -F ,", Language::Awk),
+            ("nice -n 5 awk", Language::Awk),
+            ("nohup mawk", Language::Awk),
+            ("timeout -k 5 10 awk -v x=1", Language::Awk),
+            ("stdbuf -oL awk", Language::Awk),
+            ("xargs -0 awk", Language::Awk),
+            ("/usr/bin/awk", Language::Awk),
+            ("env /usr/bin/gawk", Language::Awk),
+            ("busybox awk", Language::Awk),
+            ("find . -exec awk", Language::Awk),
+            ("docker run --rm image awk", Language::Awk),
+            ("perl -e", Language::Perl),
+            ("timeout 5 perl -ne", Language::Perl),
+            ("env python3 -c", Language::Python),
+            ("/usr/bin/python3.12 -Ic", Language::Python),
+            ("xargs ruby -e", Language::Ruby),
+            ("nice node -e", Language::Node),
+            ("stdbuf -o L php -r", Language::Php),
+            ("ssh host", Language::Remote),
+            ("timeout 5 ssh -i key -o A=b host wc", Language::Remote),
+        ] {
+            assert_eq!(script(line), Some(language), "{line}");
+        }
+        for line in [
+            "env A=b",
+            "xargs grep awk",
+            "grep awk",
+            "timeout 5",
+            "nice -n",
+            "ssh",
+            "ssh -i",
+            "ssh -p 22",
+            "env perl",
+            "perl -e x",
+            "python3 -m json.tool",
+        ] {
+            assert_eq!(script(line), None, "{line}");
+        }
+        let continues = |line: &str| of_next(&line.split(' ').collect::<Vec<_>>()).continues_script;
+        assert!(continues("ssh host wc") && !continues("ssh host") && !continues("sh -c"));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(crate) struct MapArgs {
     /// Run jobs whose input begins with - where the program may read it as an option
     #[arg(long)]
     pub(crate) inputs_may_be_options: bool,
-    /// Allow inputs within the script of `sh -c`: they are run as code
+    /// Allow inputs within program texts, such as the script of `sh -c`: they run as code
     #[arg(long)]
     pub(crate) inputs_may_be_code: bool,
     /// How many jobs run at once on this machine: a number, or by the number of processors as +1, -1 or 200% [default: 100%]; on a

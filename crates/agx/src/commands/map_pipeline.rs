@@ -9,7 +9,7 @@ use super::refused;
 use crate::{
     cli::MapArgs,
     failure::Failure,
-    map::{BLOCK, Braced, Placeholder, Reader},
+    map::{BLOCK, Braced, Placeholder, Reader, appended},
 };
 
 /// A task may take as long as it likes: a plan's task has a bound, so this is a hundred years.
@@ -86,7 +86,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
     if args.pipe {
         feed_block(&mut tasks)?;
     } else if found.placeholders.is_empty() {
-        append(&mut tasks, args.replace.as_deref(), &mut found)?;
+        append(&mut tasks, args.replace.as_deref(), args.inputs_may_be_code, &mut found)?;
         text += " {}";
     }
     for task in &mut tasks {
@@ -98,7 +98,12 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
 }
 
 /// Appends the input as the last argument of a command without a placeholder.
-fn append(tasks: &mut [Task], only: Option<&str>, found: &mut Found) -> Result<(), Failure> {
+fn append(
+    tasks: &mut [Task],
+    only: Option<&str>,
+    may_be_code: bool,
+    found: &mut Found,
+) -> Result<(), Failure> {
     if let Some(only) = only {
         return Err(Failure::usage(
             format!("'{only}' is not in the command"),
@@ -108,7 +113,11 @@ fn append(tasks: &mut [Task], only: Option<&str>, found: &mut Found) -> Result<(
     let [task] = tasks else {
         return Err(Failure::usage("the pipeline does not say where the input goes", "write {} there"));
     };
-    if next_word(task).may_be_option {
+    let role = next_word(task);
+    if let (false, Some((what, instead))) = (may_be_code, appended(role)) {
+        return Err(Failure::usage(what, instead));
+    }
+    if role.may_be_option {
         found.leading.insert(Placeholder::WHOLE);
     }
     task.args.push(format!("{{{{input.{}}}}}", Placeholder::WHOLE.field()));

@@ -2,7 +2,10 @@
 
 use agenix_shell::{Braces, Language, Meaning};
 
-use super::placeholders::Placeholder;
+use super::{
+    code::{script_around, within_script},
+    placeholders::Placeholder,
+};
 use crate::output::counted;
 
 /// Meaning of braces in a command of `agx map`.
@@ -25,7 +28,7 @@ pub(crate) struct Reader {
     pub(crate) sources: usize,
     /// True if `-I` names the text of the placeholder.
     pub(crate) is_renamed: bool,
-    /// True if inputs may become parts of shell scripts.
+    /// True if inputs may become parts of scripts.
     pub(crate) may_be_code: bool,
 }
 
@@ -88,12 +91,14 @@ impl Reader {
         }
     }
 
-    /// Refuses a placeholder that would make an input a part of a shell script.
+    /// Refuses a placeholder that would make an input a part of a script.
     fn in_code(self, placeholder: Placeholder, braces: &Braces<'_>) -> Braced {
-        if self.may_be_code || placeholder.is_number() || !is_within_shell_script(braces) {
-            return Braced::Placeholder(placeholder);
+        match script_around(braces) {
+            Some(language) if !self.may_be_code && !placeholder.is_number() => {
+                within_script(&written(braces), language)
+            }
+            _ => Braced::Placeholder(placeholder),
         }
-        within_script(&written(braces))
     }
 }
 
@@ -124,8 +129,8 @@ pub(crate) fn in_plan(braces: &Braces<'_>, may_be_code: bool) -> Meaning {
         }
         format!("input.{}", placeholder.field())
     };
-    if !may_be_code && is_within_shell_script(braces) {
-        return within_script(&written).into();
+    if let (false, Some(language)) = (may_be_code, script_around(braces)) {
+        return within_script(&written, language).into();
     }
     Meaning::Placeholder(format!("{{{{{field}}}}}"))
 }
@@ -160,27 +165,12 @@ fn two_meanings(braces: &Braces<'_>) -> Braced {
     }
 }
 
-fn within_script(written: &str) -> Braced {
-    Braced::Refused {
-        what: format!("{written} would become a part of a shell script: an input such as $(…) or ; would be run"),
-        instead: "give the input to the script as an argument: sh -c '… \"$1\" …' sh {}; --inputs-may-be-code allows it as it is"
-            .into(),
-    }
-}
-
 fn empty_action() -> Braced {
     Braced::Refused {
         what: "{} may stand for the input, or be an empty action of awk".into(),
         instead: "write \\{} for these characters as they are; for the input write awk -v x={} '… x …'"
             .into(),
     }
-}
-
-/// Tells whether the placeholder is a part of a script. A placeholder that is the whole script does
-/// not count, because its input is meant to run.
-fn is_within_shell_script(braces: &Braces<'_>) -> bool {
-    let is_whole = braces.before.is_empty() && braces.after.is_empty();
-    braces.role.script == Some(Language::Shell) && !is_whole
 }
 
 /// Tells whether a regular expression could repeat the end of `before`.
@@ -214,6 +204,7 @@ mod tests {
 
     const ONE: Reader = Reader { sources: 1, is_renamed: false, may_be_code: false };
     const TWO: Reader = Reader { sources: 2, ..ONE };
+    const CODE: Reader = Reader { may_be_code: true, ..ONE };
 
     /// Returns the last argument of the command, or the refusal with its advice.
     fn last(text: &str, meaning: &dyn Fn(&Braces<'_>) -> Meaning) -> Result<String, String> {
@@ -252,14 +243,19 @@ mod tests {
             ("a file{1}-x{2}", TWO, "file{{input.arg1}}-x{{input.arg2}}"),
             ("awk '/{}/'", ONE, "/{{input.line}}/"),
             ("awk '/dir/{}/'", ONE, "/dir/{{input.line}}/"),
-            ("awk '$0 ~ \"/{}\"'", ONE, "$0 ~ \"/{{input.line}}\""),
-            ("awk 'NR == {}'", ONE, "NR == {{input.line}}"),
+            ("awk 'NR == {}'", CODE, "NR == {{input.line}}"),
+            ("env awk 'NR == {#}'", ONE, "NR == {{input.seq}}"),
             ("awk -f p dir/{}", ONE, "dir/{{input.line}}"),
             ("awk {}", ONE, "{{input.line}}"),
             ("sh -c 'touch {#}'", ONE, "touch {{input.seq}}"),
             ("sh -c {}", ONE, "{{input.line}}"),
             ("sh -c 'wc \"$1\"' sh {}", ONE, "{{input.line}}"),
-            ("sh -c 'wc {}'", Reader { may_be_code: true, ..ONE }, "wc {{input.line}}"),
+            ("sh -c 'wc {}'", CODE, "wc {{input.line}}"),
+            ("perl -e {}", ONE, "{{input.line}}"),
+            ("ssh {} uptime", ONE, "uptime"),
+            ("ssh host {}", ONE, "{{input.line}}"),
+            ("ssh host wc {}", CODE, "{{input.line}}"),
+            ("sed 's/{}/x/'", ONE, "s/{{input.line}}/x/"),
         ] {
             assert_eq!(of(text, reader).as_deref(), Ok(expected), "{text}");
         }
@@ -280,6 +276,16 @@ mod tests {
             ("sh -c 'echo {}'", ONE, "a part of a shell script", "sh -c '… \"$1\" …' sh {}"),
             ("bash -o pipefail -c 'cat {.} | wc'", ONE, "{.} would become", "--inputs-may-be-code"),
             ("env dash -ec '{1} {2}'", TWO, "a shell script", "sh {}"),
+            ("find {} -exec sh -c 'wc {}' \\;", ONE, "a shell script", "sh {}"),
+            ("awk 'NR == {}'", ONE, "a program of awk", "awk -v x={} '… x …'"),
+            ("timeout 5 awk '$0 ~ \"/{}\"'", ONE, "a program of awk", "--inputs-may-be-code"),
+            ("perl -ne 'print if /{}/'", ONE, "a program of perl", "perl -e '… $ARGV[0] …' -- {}"),
+            ("env python3 -c 'print(\"{}\")'", ONE, "a program of python", "sys.argv[1]"),
+            ("ruby -e 'puts {}'", ONE, "a program of ruby", "ARGV[0]"),
+            ("node -e 'f({})'", ONE, "a program of node", "process.argv[1]"),
+            ("php -r 'f({});'", ONE, "a program of php", "$argv[1]"),
+            ("ssh host 'wc {}'", ONE, "a shell of the host", "| ssh HOST"),
+            ("ssh host wc {}", ONE, "a shell of the host", "| ssh HOST"),
         ] {
             let refusal = of(text, reader).expect_err(text);
             assert!(refusal.contains(what) && refusal.contains(instead), "{text}: {refusal}");
@@ -295,6 +301,12 @@ mod tests {
             ("a '\\{input.x}'", "{input.x}"),
             ("awk 'NR==1\\{}'", "NR==1{}"),
             ("sh -c 'echo \\{}'", "echo {}"),
+            ("awk -v x={} 'NR == x'", "NR == x"),
+            ("perl -e 'print $ARGV[0]' -- {}", "{{input.line}}"),
+            ("python3 -c 'import sys; print(sys.argv[1])' {}", "{{input.line}}"),
+            ("ruby -e 'puts ARGV[0]' -- {}", "{{input.line}}"),
+            ("node -e 'f(process.argv[1])' -- {}", "{{input.line}}"),
+            ("php -r 'f($argv[1]);' -- {}", "{{input.line}}"),
         ] {
             assert_eq!(of(text, ONE).as_deref(), Ok(expected), "{text}");
         }
@@ -309,7 +321,7 @@ mod tests {
             of("grep -E 'a{1}{}{{.}}' @").unwrap()[0].args,
             ["-E", r#"a{1}{}{{"{{"}}.}}"#, "{{input.line}}"]
         );
-        assert_eq!(of("awk '/x/@'").unwrap()[0].args, ["/x/{{input.line}}"]);
+        assert_eq!(of("grep '/x/@'").unwrap()[0].args, ["/x/{{input.line}}"]);
         assert!(of("sh -c 'echo @'").unwrap_err().to_string().contains("a shell script"));
     }
 

@@ -4,6 +4,7 @@
 //! `placeholders`, `halt` and `joblog` hold the pure code.
 
 mod ahead;
+mod code;
 mod collect;
 mod deliver;
 mod engine;
@@ -19,6 +20,7 @@ mod results_dir;
 mod sources;
 
 pub(crate) use ahead::Ahead;
+pub(crate) use code::appended;
 pub(crate) use collect::Collected;
 pub(crate) use deliver::{Delivery, filled};
 pub(crate) use engine::{Engine, Mapped, end};
