@@ -2,8 +2,8 @@
 
 use agenix_shell::is_hidden;
 
-/// Escapes control characters and characters that change the direction of text, as `\r`, `\x1b` or
-/// `\u202e`. Line feeds and tabs stay.
+/// Escapes control characters, characters that change the direction of text, and characters without
+/// a width, as `\r`, `\x1b` or `\u202e`. Line feeds and tabs stay.
 pub(crate) fn printable(text: &str) -> String {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
@@ -43,6 +43,7 @@ mod tests {
             ("a\tb\0", r"a\tb\x00"),
             ("\u{9b}31m\u{7f}", r"\u009b31m\u007f"),
             ("gpj.\u{202e}exe\u{2066}\u{200f}", r"gpj.\u202eexe\u2066\u200f"),
+            ("a\u{200b}b\u{200d}\u{2060}\u{feff}\u{ad}", r"a\u200bb\u200d\u2060\ufeff\u00ad"),
             ("naïve 日本 🙂 \\r", "naïve 日本 🙂 \\r"),
         ] {
             assert_eq!(one_line(text), expected);

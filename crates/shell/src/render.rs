@@ -39,8 +39,11 @@ fn quoted(text: &str) -> String {
 /// Tells whether a terminal acts on `c` instead of showing it: control characters and characters
 /// that change the direction of text.
 pub fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let is_bidi_control =
+        matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let has_no_width = matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}' | '\u{feff}');
+    let is_line_end = matches!(c, '\u{2028}' | '\u{2029}');
+    c.is_control() || is_bidi_control || has_no_width || is_line_end
 }
 
 /// Escapes a character inside `$'…'`.

@@ -13,7 +13,10 @@ use ratatui::{
 };
 
 use super::model::{Model, Screen};
-use crate::glance::{Glance, state, took};
+use crate::{
+    glance::{Glance, state, took},
+    printable::{one_line, printable},
+};
 
 /// Everything, for a screen of any size.
 pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
@@ -26,7 +29,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     .areas(frame.area());
     let Some(glance) = &model.glance else {
         let said = if model.said.is_empty() { "looking …" } else { &model.said };
-        frame.render_widget(Paragraph::new(said), frame.area());
+        frame.render_widget(Paragraph::new(one_line(said)), frame.area());
         return;
     };
     frame.render_widget(Paragraph::new(heading(model, glance)), head);
@@ -40,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
         Screen::Job(_) => job(frame, body, model),
     }
     let foot_text =
-        Text::from(vec![Line::from(model.said.clone()), Line::from(keys(&model.screen)).style(dim())]);
+        Text::from(vec![Line::from(one_line(&model.said)), Line::from(keys(&model.screen)).style(dim())]);
     frame.render_widget(Paragraph::new(foot_text), foot);
 }
 
@@ -65,7 +68,7 @@ fn heading(model: &Model, glance: &Glance) -> Text<'static> {
     Text::from(vec![
         Line::from(format!(
             "{}   {} workers, {busy} of {slots} slots busy   {waiting} jobs wait   {rate} jobs/s",
-            glance.address,
+            one_line(&glance.address),
             active.count()
         ))
         .style(Style::new().add_modifier(Modifier::BOLD)),
@@ -107,10 +110,15 @@ fn colour(state: &str) -> Style {
     }
 }
 
+/// Makes a row of texts that may come from others.
+fn cells(texts: Vec<String>) -> Row<'static> {
+    Row::new(texts.iter().map(|text| one_line(text)))
+}
+
 fn actions(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     let row = |action: &agenix_protocol::documents::ActionStatus| {
         let state = state(action);
-        Row::new(vec![
+        cells(vec![
             action.action_id.to_string(),
             state.to_owned(),
             format!("{}/{}", action.ended(), action.total_jobs),
@@ -134,7 +142,7 @@ fn actions(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
 
 fn workers(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     let row = |worker: &WorkerStatus| {
-        Row::new(vec![
+        cells(vec![
             worker.worker_id.to_string(),
             worker.state.clone(),
             worker.hostname.clone(),
@@ -161,7 +169,7 @@ fn queues(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     let row = |name: &str, queue: &ReadyStats| {
         let lacking = queue.needs.iter().filter(|demand| demand.workers == 0);
         let lacking: Vec<String> = lacking.map(|demand| demand.wants().join(", ")).collect();
-        Row::new(vec![
+        cells(vec![
             name.to_owned(),
             if queue.paused { "paused".into() } else { "open".into() },
             queue.length.to_string(),
@@ -184,7 +192,7 @@ fn queues(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
 
 fn jobs(frame: &mut Frame<'_>, at: Rect, model: &Model) {
     let row = |job: &JobStatus| {
-        Row::new(vec![
+        cells(vec![
             (job.index + 1).to_string(),
             job.status.as_str().to_owned(),
             job.exit_code.map(|code| code.to_string()).unwrap_or_default(),
@@ -206,6 +214,7 @@ fn jobs(frame: &mut Frame<'_>, at: Rect, model: &Model) {
 
 fn job(frame: &mut Frame<'_>, at: Rect, model: &Model) {
     let text = model.job.as_ref().map_or_else(|| "looking …".to_owned(), crate::glance::job_text);
+    let text = printable(&text);
     let style = model.job.as_ref().map_or_else(Style::new, |job| match job.status {
         Status::Failed | Status::Dead => colour("failed"),
         _ => Style::new(),
@@ -229,6 +238,26 @@ mod tests {
         let mut terminal = Terminal::new(TestBackend::new(width, 12)).unwrap();
         terminal.draw(|frame| draw(frame, model)).unwrap();
         terminal.backend().to_string()
+    }
+
+    #[test]
+    fn texts_of_others_are_escaped_on_every_screen() {
+        let mut model = Model::new();
+        let mut glance = glance(0);
+        glance.address = "here\u{202e}:1".into();
+        for worker in &mut glance.workers {
+            worker.hostname = "gpj.\u{202e}exe\u{200b}".into();
+        }
+        glance.plans.values_mut().for_each(|plan| *plan = "sort\u{2066}\u{1b}[2J".into());
+        model.said = "y\u{200f}".into();
+        model.learn(glance);
+        let actions = seen(&model, 120);
+        assert!(actions.contains(r"here\u202e:1") && actions.contains(r"sort\u2066\x1b[2J"), "{actions}");
+        model.press(Key::Next);
+        let workers = seen(&model, 120);
+        assert!(workers.contains(r"gpj.\u202eexe\u200b"), "{workers}");
+        model.said = "y\u{200f}".into();
+        assert!(seen(&model, 120).contains(r"y\u200f"));
     }
 
     #[test]
