@@ -1,13 +1,12 @@
 //! `agx map`
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use agenix_client::Server;
 use agenix_protocol::{
     documents::{ActionSubmission, Plan, Requires, to_json},
     ids::{ActionId, PlanId},
 };
-use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -21,8 +20,8 @@ use crate::{
     failure::Failure,
     local::Local,
     map::{
-        self, Ahead, Check, Collected, Delivery, Done, Engine, JobLog, Mapped, Placeholder, Printer, Sources,
-        Unsent, Wish, blocks, done, end, filled, is_decided_by_agq, split,
+        self, Ahead, Check, Collected, Command, Delivery, Done, Engine, JobLog, Mapped, Printer, Resumed,
+        Sources, Unsent, Wish, blocks, done, end, is_decided_by_agq, split,
     },
     output::{Output, counted},
     signals, tools,
@@ -42,13 +41,15 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let mut pipeline = read(&words, &args, sources.count())?;
     pipeline.notes.iter().for_each(|note| output.note(note));
     let check = Check::new(std::mem::take(&mut pipeline.leading), output);
-    let skipped = match (joblog(&args), args.resume, args.resume_failed) {
+    let done = match (joblog(&args), args.resume, args.resume_failed) {
         (Some((log, _)), true, _) => done(&log, Done::Ended)?,
         (Some((log, _)), _, true) => done(&log, Done::Well)?,
-        _ => BTreeSet::new(),
+        _ => BTreeMap::new(),
     };
+    let command = Command::new(pipeline.tasks.clone(), pipeline.placeholders.clone());
+    let resumed = Resumed::new(done, command, output);
     if args.dry_run {
-        return show(&pipeline, sources, &args, (&skipped, check), output);
+        return show(sources, &args, (resumed, check), output);
     }
     let given = if args.local { None } else { server.given()? };
     let cwd = cwd(&args, given.as_ref())?;
@@ -66,7 +67,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let kept = KEPT_FOR_EACH_AHEAD * Ahead::most_jobs(slots, block.unwrap_or(1));
         let mut local = Local::start(args.jobs, kept)?;
         let server = local.server()?;
-        let inputs = map::read(sources, block, skipped, check);
+        let inputs = map::read(sources, block, resumed, check);
         let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
         let mapped = engine.run(inputs, &wish);
         tokio::pin!(mapped);
@@ -87,7 +88,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     if args.jobs.is_some() {
         output.note("agx: --jobs is for a worker of agx's own; here the workers of the cluster say how many run at once");
     }
-    let inputs = map::read(sources, block, skipped, check);
+    let inputs = map::read(sources, block, resumed, check);
     let engine = engine(server, (plan, pipeline), &args, output, (&action_id, None))?;
     let mapped = engine.run(inputs, &wish);
     tokio::pin!(mapped);
@@ -171,25 +172,22 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, Failure> {
 
 /// Prints what would be run.
 fn show(
-    pipeline: &Pipeline,
     sources: Sources,
     args: &MapArgs,
-    (skipped, mut check): (&BTreeSet<u64>, Check),
+    (mut resumed, mut check): (Resumed, Check),
     output: Output,
 ) -> Result<(), Failure> {
     let (mut seq, mut shown) = (0, Ok(()));
     let mut line = |args: &[String]| {
         seq += 1;
-        if skipped.contains(&seq) {
+        if resumed.skips(Some(args), seq) {
             return true;
         }
         if let Some(why) = check.why_not(args, seq) {
             output.note(&format!("agx: job {seq}: {why}"));
             return true;
         }
-        let value = |one: &Placeholder| (one.field(), one.value(args, seq));
-        let fields: std::collections::BTreeMap<_, _> = pipeline.placeholders.iter().map(value).collect();
-        let command = agenix_shell::render(&filled(&pipeline.tasks, &json!(fields).to_string()));
+        let command = resumed.command(args, seq);
         shown = output.show("map.command", &MapCommand { seq, command }, |shown| shown.command.clone());
         shown.is_ok()
     };

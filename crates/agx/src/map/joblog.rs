@@ -1,12 +1,12 @@
 //! The joblog, in the format of GNU Parallel: a line for each job that has ended, tabs between its fields.
 
 use std::{
-    collections::BTreeSet,
     fs::{File, OpenOptions},
     io::{BufRead, BufReader, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
+use super::resumed::{self, digest};
 use crate::{failure::Failure, files::cannot_write};
 
 /// Number of bytes per read from the end of a joblog.
@@ -125,9 +125,8 @@ fn whole_length(path: &Path) -> std::io::Result<u64> {
     Ok(0)
 }
 
-/// Returns the numbers of the jobs that are done according to a joblog, or none if there is no
-/// joblog yet. The last line of a job counts. An incomplete line does not count.
-pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> {
+/// Returns the jobs that are done according to a joblog, or none if there is no joblog yet. The last line of a job counts. An incomplete line does not count.
+pub(crate) fn done(path: &Path, wanted: Done) -> Result<resumed::Done, Failure> {
     let wrong = |what: String| {
         Failure::usage(
             format!("{}: {what}", path.display()),
@@ -135,10 +134,10 @@ pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> 
         )
     };
     let file = match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(resumed::Done::new()),
         other => other.map_err(|error| wrong(error.to_string()))?,
     };
-    let mut done = BTreeSet::new();
+    let mut done = resumed::Done::new();
     let mut reader = BufReader::new(file);
     for number in 1_u64.. {
         let mut line = Vec::new();
@@ -150,10 +149,10 @@ pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> 
         if (number == 1 && line.starts_with("Seq\t")) || is_torn {
             continue;
         }
-        let (seq, went_well) =
+        let (seq, went_well, command) =
             read(&line).ok_or_else(|| wrong(format!("line {number} is not of a joblog")))?;
         if went_well || wanted == Done::Ended {
-            done.insert(seq);
+            done.insert(seq, digest(command));
         } else {
             done.remove(&seq);
         }
@@ -161,14 +160,14 @@ pub(crate) fn done(path: &Path, wanted: Done) -> Result<BTreeSet<u64>, Failure> 
     Ok(done)
 }
 
-/// The number of a line's job, and whether it went well.
-fn read(line: &str) -> Option<(u64, bool)> {
-    let fields: Vec<&str> = line.split('\t').collect();
+/// The number of a line's job, whether it went well, and its command.
+fn read(line: &str) -> Option<(u64, bool, &str)> {
+    let fields: Vec<&str> = line.splitn(9, '\t').collect();
     if fields.len() < 9 {
         return None;
     }
     let number = |at: usize| fields.get(at)?.trim().parse::<i64>().ok();
-    Some((u64::try_from(number(0)?).ok()?, number(6)? == 0 && number(7)? == 0))
+    Some((u64::try_from(number(0)?).ok()?, number(6)? == 0 && number(7)? == 0, fields.get(8).copied()?))
 }
 
 #[cfg(test)]
@@ -204,7 +203,7 @@ mod tests {
         let last = whole.lines().last().unwrap().len();
         for cut in 1..=last {
             std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
-            let of = |wanted| done(&path, wanted).unwrap().into_iter().collect::<Vec<_>>();
+            let of = |wanted| done(&path, wanted).unwrap().into_keys().collect::<Vec<_>>();
             assert_eq!(of(Done::Ended), [1, 2], "{cut} bytes are missing");
             JobLog::open(&path, true).unwrap().add(&entry(3, 1, 0)).unwrap();
             assert_eq!(of(Done::Ended), [1, 2, 3], "{cut} bytes were missing");
@@ -232,7 +231,7 @@ mod tests {
         for entry in [entry(1, 0, 0), entry(2, 1, 0), entry(3, 0, 9), entry(4, 1, 0), entry(4, 0, 0)] {
             log.add(&entry).unwrap();
         }
-        let of = |wanted| done(&path, wanted).unwrap().into_iter().collect::<Vec<_>>();
+        let of = |wanted| done(&path, wanted).unwrap().into_keys().collect::<Vec<_>>();
         assert_eq!((of(Done::Ended), of(Done::Well)), (vec![1, 2, 3, 4], vec![1, 4]));
         JobLog::open(&path, true).unwrap().add(&entry(2, 0, 0)).unwrap();
         assert_eq!(of(Done::Well), [1, 2, 4]);

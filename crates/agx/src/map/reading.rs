@@ -1,6 +1,6 @@
 //! Reads the inputs on a thread of its own, ahead of demand up to a bound.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use tokio::{
     runtime::Handle,
@@ -10,6 +10,7 @@ use tokio::{
 use super::{
     feed::Input,
     options::Check,
+    resumed::Resumed,
     sources::{Sources, blocks},
 };
 use crate::failure::Failure;
@@ -42,11 +43,11 @@ pub(crate) enum Read {
 /// Size of a block of stdin, if stdin is no list of inputs.
 pub(crate) type BlockSize = Option<usize>;
 
-/// Reads the inputs without those in `skipped`. With `block`, reads blocks of stdin.
+/// Reads the inputs without those that `resumed` skips. With `block`, reads blocks of stdin.
 pub(crate) fn read(
     sources: Sources,
     block: BlockSize,
-    skipped: BTreeSet<u64>,
+    mut resumed: Resumed,
     mut check: Check,
 ) -> mpsc::Receiver<Read> {
     let (send, inputs) = mpsc::channel(MOST_INPUTS);
@@ -55,7 +56,7 @@ pub(crate) fn read(
     let ended = send.clone();
     let mut take = move |read: Result<(Vec<String>, Option<String>), String>| {
         seq += 1;
-        if skipped.contains(&seq) {
+        if resumed.skips(read.as_ref().ok().map(|(args, _)| &args[..]), seq) {
             return true;
         }
         let why_not = |(args, block): (Vec<String>, _)| match check.why_not(&args, seq) {

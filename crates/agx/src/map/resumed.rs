@@ -1,0 +1,118 @@
+//! Jobs that a joblog has as done. As in GNU Parallel, the number of an input alone decides whether
+//! its job is done; agx warns if the command of that number is another one now.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use agenix_protocol::documents::Task;
+use serde_json::json;
+
+use super::{Placeholder, deliver::filled};
+use crate::{output::Output, shorten::shortened};
+
+/// Jobs that are done, by the numbers of their inputs, with the digests of their commands.
+pub(crate) type Done = BTreeMap<u64, u64>;
+
+/// Digest of a command without quotes and blanks, because agx, GNU Parallel and earlier versions
+/// quote commands differently.
+pub(crate) fn digest(command: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let is_quoting = |c: char| c.is_whitespace() || c.is_control() || "'\"\\$".contains(c);
+    command.chars().filter(|&c| !is_quoting(c)).for_each(|c| c.hash(&mut hasher));
+    hasher.finish()
+}
+
+/// Decides which inputs are skipped.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    done: Done,
+    command: Command,
+    output: Output,
+    is_told: bool,
+}
+
+/// Command of the map, with placeholders for its inputs.
+#[derive(Debug)]
+pub(crate) struct Command {
+    tasks: Vec<Task>,
+    placeholders: BTreeSet<Placeholder>,
+}
+
+impl Command {
+    pub(crate) fn new(tasks: Vec<Task>, placeholders: BTreeSet<Placeholder>) -> Self {
+        Self { tasks, placeholders }
+    }
+
+    /// Returns the command of one job as a shell would read it.
+    pub(crate) fn of(&self, args: &[String], seq: u64) -> String {
+        let value = |one: &Placeholder| (one.field(), one.value(args, seq));
+        let fields: BTreeMap<_, _> = self.placeholders.iter().map(value).collect();
+        agenix_shell::render(&filled(&self.tasks, &json!(fields).to_string()))
+    }
+}
+
+impl Resumed {
+    pub(crate) fn new(done: Done, command: Command, output: Output) -> Self {
+        Self { done, command, output, is_told: false }
+    }
+
+    /// Tells whether the input with this number is skipped. `args` is `None` if no job can have the
+    /// input.
+    pub(crate) fn skips(&mut self, args: Option<&[String]>, seq: u64) -> bool {
+        let Some(&logged) = self.done.get(&seq) else { return false };
+        if let (false, Some(args)) = (self.is_told, args)
+            && let Some(now) = self.other_command(logged, args, seq)
+        {
+            self.is_told = true;
+            self.output.note(&format!(
+                "agx: warning: job {seq} is skipped, because the joblog has its number as done, but its command was another one \
+                 there; now it is: {}. --resume goes by the numbers of the inputs alone: leave it out, or give the same command \
+                 and inputs. Further such jobs are not named",
+                shortened(&now)
+            ));
+        }
+        true
+    }
+
+    /// Returns the command of the input if the joblog has another one.
+    fn other_command(&self, logged: u64, args: &[String], seq: u64) -> Option<String> {
+        let now = self.command.of(args, seq);
+        (digest(&now) != logged).then_some(now)
+    }
+
+    /// Returns the command of one job as a shell would read it.
+    pub(crate) fn command(&self, args: &[String], seq: u64) -> String {
+        self.command.of(args, seq)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::documents::Task;
+
+    use super::{Command, Placeholder, Resumed, digest};
+    use crate::output::Output;
+
+    #[test]
+    fn quotes_and_blanks_make_no_other_command() {
+        assert_eq!(digest(r"echo a\ b"), digest("echo 'a b'"));
+        assert_eq!(digest("echo a\tb"), digest("echo $'a\tb'"));
+        assert_ne!(digest("echo a"), digest("echo b"));
+    }
+
+    #[test]
+    fn the_number_decides_and_another_command_is_noticed() {
+        let task = Task { command: "echo".into(), args: vec!["{{input.line}}".into()], ..Task::default() };
+        let command = Command::new(vec![task], [Placeholder::WHOLE].into());
+        let done = [(1, digest("echo a")), (2, digest("echo 'b c'"))].into();
+        let mut resumed = Resumed::new(done, command, Output { is_json: false });
+        let args = |arg: &str| [arg.to_owned()];
+        assert!(resumed.skips(Some(&args("a")), 1) && resumed.skips(Some(&args("b c")), 2));
+        assert!(!resumed.is_told && !resumed.skips(Some(&args("x")), 3));
+        assert!(resumed.skips(None, 1) && !resumed.is_told, "no job can have it");
+        assert!(resumed.skips(Some(&args("x")), 1), "as in GNU Parallel");
+        assert!(resumed.is_told);
+    }
+}
