@@ -125,6 +125,7 @@ async fn run(config: Config) -> anyhow::Result<()> {
         Some(address) => Some(entrance.for_http(address).await?),
         None => None,
     };
+    check_open_files()?;
     let mut addresses = entrance.addresses()?;
     addresses.extend(http.as_ref().map(Entrance::http_address).transpose()?);
     greet(&config, &addresses).context("cannot say on stdout where it listens")?;
@@ -215,6 +216,19 @@ fn open_redb(config: &Config) -> anyhow::Result<RedbStore> {
         )
     })?;
     RedbStore::open(&config.data_dir.join("agq.redb"), config.opening)
+}
+
+/// Number of connections that agq must be able to accept: those of a worker and of some agx.
+const FEWEST_CONNECTIONS: usize = 8;
+
+/// Refuses a limit of open files under which clients would wait for ever to be accepted.
+fn check_open_files() -> anyhow::Result<()> {
+    let open = agenix_cli::openable(FEWEST_CONNECTIONS);
+    anyhow::ensure!(
+        open == FEWEST_CONNECTIONS,
+        "the limit of open files allows only {open} connections: raise it with `ulimit -n`"
+    );
+    Ok(())
 }
 
 /// Says where agq is reached; on a terminal also how, when the key is known to nobody else.

@@ -12,7 +12,9 @@ pub(crate) fn run(command: &Command) -> std::io::Result<()> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "agw", &mut text);
-            std::io::stdout().write_all(&text)
+            let mut out = agenix_cli::stdout()?;
+            out.write_all(&text)?;
+            out.flush()
         }
         Command::Man { directory } => {
             std::fs::create_dir_all(directory)?;

@@ -190,6 +190,9 @@ impl From<std::io::Error> for Failure {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Self::BrokenPipe;
         }
-        Self::usage(format!("the output could not be written: {error}"), "is the disk full?")
+        Self::usage(
+            format!("the output could not be written: {error}"),
+            "is stdout open, and has the disk room?",
+        )
     }
 }

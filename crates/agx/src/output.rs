@@ -36,7 +36,7 @@ impl Output {
         data: &T,
         human: impl FnOnce(&T) -> String,
     ) -> Result<(), Failure> {
-        let mut out = std::io::stdout().lock();
+        let mut out = agenix_cli::stdout()?;
         if self.is_json {
             let document = to_json(&Shown { data, kind, schema: SCHEMA });
             writeln!(out, "{}", compact(&document))?;
@@ -52,12 +52,12 @@ impl Output {
 
     /// Writes bytes as they are.
     pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), Failure> {
-        Ok(std::io::stdout().lock().write_all(bytes)?)
+        Ok(agenix_cli::stdout()?.write_all(bytes)?)
     }
 
     /// Makes sure that what was written has gone out.
     pub(crate) fn flush(self) -> Result<(), Failure> {
-        Ok(std::io::stdout().lock().flush()?)
+        Ok(agenix_cli::stdout()?.flush()?)
     }
 
     /// Writes a note to stderr for the user, on one line.

@@ -1,11 +1,16 @@
-//! Conventions of the command line that agq, agw and agx share: which environment variables count.
+//! Conventions of the command line that agq, agw and agx share: which environment variables count, and
+//! output that cannot be written is an error.
 
 #![forbid(unsafe_code)]
 
 use std::{
     ffi::{OsStr, OsString},
-    io::Write,
+    fs::File,
+    io::{self, ErrorKind, StdinLock, StdoutLock, Write},
+    path::Path,
 };
+
+use agenix_lease::{Standard, check};
 
 use clap::{Arg, Command, Parser, builder::Resettable};
 
@@ -21,11 +26,72 @@ pub fn parse<T: Parser>() -> T {
     let program = command.get_name().to_owned();
     for warning in warnings {
         // The program starts even if stderr cannot be written.
-        let _unread = writeln!(std::io::stderr(), "{program}: {warning}");
+        let _unread = writeln!(io::stderr(), "{program}: {warning}");
     }
     let mut command = command;
-    let matches = command.get_matches_mut();
-    T::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = matches.and_then(|matches| T::from_arg_matches(&matches));
+    let parsed = parsed.unwrap_or_else(|error| end(&program, &error.format(&mut command)));
+    let open = openable(FEWEST_FILES);
+    // A system without /dev/null is no reason not to start.
+    if open < FEWEST_FILES && Path::new("/dev/null").exists() {
+        let _unread = writeln!(
+            io::stderr(),
+            "{program}: the limit of open files allows only {open} more: raise it with `ulimit -n`"
+        );
+        std::process::exit(UNUSABLE);
+    }
+    parsed
+}
+
+/// Exit code of a process whose help or version could not be written, or that may open too few files.
+const UNUSABLE: i32 = 2;
+/// Number of files that each of the programs opens before its `main` can report an error. Where the
+/// system refuses them, tokio panics.
+const FEWEST_FILES: usize = 8;
+
+/// Returns the number of further files that this process can open, up to `most`.
+#[must_use]
+pub fn openable(most: usize) -> usize {
+    let open: Vec<File> = (0..most).map_while(|_| File::open("/dev/null").ok()).collect();
+    open.len()
+}
+
+/// Prints a message of clap, such as the help, and ends the process.
+fn end(program: &str, message: &clap::Error) -> ! {
+    if message.use_stderr() {
+        message.exit();
+    }
+    let printed = stdout().map(drop).and_then(|()| message.print()).and_then(|()| stdout()?.flush());
+    match printed {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let _unread = writeln!(io::stderr(), "{program}: the output could not be written: {error}");
+            std::process::exit(UNUSABLE);
+        }
+        _ => std::process::exit(message.exit_code()),
+    }
+}
+
+/// Locks stdout.
+///
+/// # Errors
+///
+/// Returns the error `EBADF` if stdout was closed when this process started, because the standard
+/// library has opened `/dev/null` in its place.
+pub fn stdout() -> io::Result<StdoutLock<'static>> {
+    check(Standard::Stdout)?;
+    Ok(io::stdout().lock())
+}
+
+/// Locks stdin.
+///
+/// # Errors
+///
+/// Returns the error `EBADF` if stdin was closed when this process started, because the standard
+/// library has opened `/dev/null` in its place.
+pub fn stdin() -> io::Result<StdinLock<'static>> {
+    check(Standard::Stdin)?;
+    Ok(io::stdin().lock())
 }
 
 /// Removes the variables that are no settings from the arguments of `command` and of its

@@ -1,5 +1,5 @@
-//! System calls without a safe wrapper: file leases, descriptors that child processes inherit, and
-//! the controlling terminal.
+//! System calls without a safe wrapper: file leases, descriptors that child processes inherit, the
+//! controlling terminal, and standard streams that were closed at the start.
 //!
 //! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open, because Linux
 //! grants a write lease only to a process that alone has the file open. Other systems cannot tell,
@@ -7,7 +7,11 @@
 //!
 //! This is the one place of the project with `unsafe` in it.
 
+mod standard;
+
 use std::{fs::File, io};
+
+pub use standard::{Standard, check};
 
 /// Whether this is the only open file description of the file, in whatever process: neither has anyone inherited one that was opened
 /// apart from this, nor opened it by `/proc`. Duplicates of this very description are not told from it.

@@ -38,6 +38,7 @@ mod seeds;
 mod settings;
 mod shared_action;
 mod signals;
+mod standard_streams;
 mod submit_to_result;
 mod support;
 mod surroundings;

@@ -17,7 +17,7 @@ use crate::{
 
 pub(super) fn export(args: &ExportArgs) -> anyhow::Result<()> {
     if args.file == Path::new("-") {
-        write(&args.from(), std::io::stdout().lock())?;
+        write(&args.from(), agenix_cli::stdout()?)?;
         return Ok(());
     }
     let part = Part::create(&args.file)?;

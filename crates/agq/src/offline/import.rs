@@ -21,7 +21,7 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     let file = args.file.display();
     let cannot = || format!("cannot import {file}");
     let from: Box<dyn BufRead> = if args.file == Path::new("-") {
-        Box::new(std::io::stdin().lock())
+        Box::new(agenix_cli::stdin()?)
     } else {
         Box::new(BufReader::new(File::open(&args.file).with_context(cannot)?))
     };

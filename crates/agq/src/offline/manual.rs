@@ -12,7 +12,9 @@ use crate::config::Cli;
 pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "agq", &mut text);
-    Ok(std::io::stdout().write_all(&text)?)
+    let mut out = agenix_cli::stdout()?;
+    out.write_all(&text)?;
+    Ok(out.flush()?)
 }
 
 /// Writes a man page for each command.

@@ -41,7 +41,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
 
 /// Prints a line.
 fn say(line: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = agenix_cli::stdout()?;
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }

@@ -69,12 +69,14 @@ async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "agx", &mut text);
-            output.raw(&text)
+            output.raw(&text)?;
+            output.flush()
         }
         Command::JsonSchema => {
             let schema = serde_json::to_string_pretty(&schema::document()).unwrap_or_default();
             output.raw(schema.as_bytes())?;
-            output.raw(b"\n")
+            output.raw(b"\n")?;
+            output.flush()
         }
         Command::Man { directory } => man(&directory),
         Command::Map(args) => map::run(server, *args, output).await,
@@ -186,7 +188,7 @@ fn new_id() -> Result<ActionId, Failure> {
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut bytes)
+        agenix_cli::stdin().and_then(|mut stdin| stdin.read_to_end(&mut bytes))
     } else {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };

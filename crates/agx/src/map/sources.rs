@@ -157,7 +157,7 @@ fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(Value) -> bool) -> 
         )
     };
     let mut reader: Box<dyn BufRead> = if file.as_os_str() == "-" {
-        Box::new(std::io::stdin().lock())
+        Box::new(agenix_cli::stdin().map_err(cannot)?)
     } else {
         Box::new(BufReader::new(File::open(file).map_err(cannot)?))
     };
@@ -199,8 +199,8 @@ fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> Value {
 
 /// Cuts stdin into blocks of about `size` bytes that end with a line (`--pipe`), until `take` wants no more.
 pub(crate) fn blocks(size: usize, mut take: impl FnMut(Value) -> bool) -> Result<(), Failure> {
-    let mut reader = BufReader::new(std::io::stdin().lock());
     let cannot = |error: std::io::Error| Failure::usage(format!("cannot read stdin: {error}"), "is it open?");
+    let mut reader = BufReader::new(agenix_cli::stdin().map_err(cannot)?);
     for number in 1_u64.. {
         let mut block = Vec::with_capacity(size);
         (&mut reader).take(size as u64).read_to_end(&mut block).map_err(cannot)?;
