@@ -38,17 +38,18 @@ async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, Com
 }
 
 /// Returns the connection as a claimant of jobs of `queues`. Also returns the worker's id if the
-/// worker is quarantined and this claim is its trial.
+/// worker is quarantined and this claim, which `waits` for a job or not, is its trial.
 pub(super) async fn claimant(
     house: &House,
     caller: &Caller,
     queues: Arc<[String]>,
+    waits: bool,
 ) -> Result<(Claimant, Option<WorkerId>), CommandError> {
     let Some(worker) = worker_of(house, caller).await? else {
         let (holder, abilities) = (Arc::clone(&caller.connection), Arc::new(Abilities::Anything));
         return Ok((Claimant { holder, abilities, queues, visibility_ms: None }, None));
     };
-    let is_trial = !worker.takes_jobs() && begin_trial(house, &worker).await?;
+    let is_trial = !worker.takes_jobs() && begin_trial(house, &worker, &queues, waits).await?;
     let abilities = if worker.takes_jobs() || is_trial {
         house.abilities.of(&*house.store, &worker).await?
     } else {

@@ -7,6 +7,7 @@ use agenix_protocol::{
     names::orders_channel,
 };
 use agenix_rules::{
+    capability::Abilities,
     job::Job,
     rejection::Rejection,
     worker::{self, Standing, Worker},
@@ -17,7 +18,7 @@ use crate::{
     error::CommandError,
     herald::tell_of_worker,
     house::{House, is_connection},
-    store::Promise,
+    store::{Lane, Promise},
 };
 
 pub(crate) use crate::herald::nudge;
@@ -63,10 +64,16 @@ pub(crate) async fn note_outcome(
 }
 
 /// Begins the trial of a quarantined worker if the trial is due, and returns whether the worker may
-/// claim one job now.
-pub(super) async fn begin_trial(house: &House, worker: &Worker) -> Result<bool, CommandError> {
+/// claim one job of `queues` now. A claim that does not wait begins no trial if there is no job for
+/// the worker, because the store would be written twice for nothing.
+pub(super) async fn begin_trial(
+    house: &House,
+    worker: &Worker,
+    queues: &[String],
+    waits: bool,
+) -> Result<bool, CommandError> {
     let now = house.clock.now();
-    if worker::tried(worker, now).is_none() {
+    if worker::tried(worker, now).is_none() || !(waits || has_job_for(house, worker, queues).await?) {
         return Ok(false);
     }
     let worker_id = worker.worker_id.clone();
@@ -81,6 +88,16 @@ pub(super) async fn begin_trial(house: &House, worker: &Worker) -> Result<bool, 
         debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one job to show that it does well again");
     }
     Ok(begun.is_ok())
+}
+
+/// Tells whether a job that `worker` can run is ready in one of `queues`.
+async fn has_job_for(house: &House, worker: &Worker, queues: &[String]) -> Result<bool, CommandError> {
+    let abilities = house.abilities.of(&*house.store, worker).await?;
+    Ok(is_for(&house.store.lanes().await?, queues, &abilities))
+}
+
+fn is_for(lanes: &[Lane], queues: &[String], abilities: &Abilities) -> bool {
+    lanes.iter().any(|lane| lane.length > 0 && queues.contains(&lane.queue) && abilities.cover(&lane.needs))
 }
 
 /// Ends the claim of a quarantined worker on trial. If the claim got no job, the next claim of the
@@ -113,4 +130,28 @@ async fn end_trial(house: &House, worker_id: &WorkerId, failed: bool) -> Result<
     house.matchmaker.dismiss(worker_id.as_str());
     tell_of_worker(house, worker_id, "resumed");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+    use agenix_rules::capability::Abilities;
+
+    use super::{Lane, is_for};
+
+    #[test]
+    fn a_trial_needs_a_job_in_a_queue_of_the_worker_that_it_can_run() {
+        let lane = |queue: &str, length| Lane {
+            queue: queue.into(),
+            needs: Default::default(),
+            length,
+            span: (Timestamp(0), Timestamp(0)),
+        };
+        let lanes = [lane("ready", 1), lane("night", 0)];
+        let of = |queue: &str, abilities| is_for(&lanes, &[queue.to_owned()], abilities);
+        assert!(of("ready", &Abilities::Anything));
+        assert!(!of("ready", &Abilities::Nothing));
+        assert!(!of("night", &Abilities::Anything), "no job is ready");
+        assert!(!of("other", &Abilities::Anything));
+    }
 }

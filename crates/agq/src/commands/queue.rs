@@ -59,7 +59,7 @@ async fn wait_for_jobs(
 ) -> Result<Vec<Handed<Claim>>, CommandError> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
     let dismissals = house.matchmaker.dismissals();
-    let (claimant, on_trial) = identity::claimant(house, caller, names).await?;
+    let (claimant, on_trial) = identity::claimant(house, caller, names, true).await?;
     let most = if on_trial.is_some() { 1 } else { most };
     let jobs = house.matchmaker.jobs(claimant, dismissals, wait, most).await?;
     if let Some(worker_id) = on_trial {
@@ -95,7 +95,7 @@ pub(super) async fn pop(
         return Err(Rejection::QueueCount(text).into());
     }
     let queues = Arc::new([queue.as_str().to_owned()]);
-    let (claimant, on_trial) = identity::claimant(house, caller, queues).await?;
+    let (claimant, on_trial) = identity::claimant(house, caller, queues, false).await?;
     let handed = house.matchmaker.job_now(claimant).await?;
     if let Some(worker_id) = on_trial {
         end_trial_claim(house, &worker_id, handed.is_some()).await?;

@@ -60,7 +60,12 @@ pub(crate) async fn fetch(
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     match worker.filter(|worker| !worker.wants_jobs()) {
         None => take(house, claimant, dismissals, count, asked.wait_ms).await,
-        Some(worker) if !worker.is_quiet && count > 0 && begin_trial(house, &worker).await? => {
+        Some(worker)
+            if !worker.is_quiet
+                && count > 0
+                && begin_trial(house, &worker, &claimant.queues, asked.wait_ms.unwrap_or_default() > 0)
+                    .await? =>
+        {
             let jobs = take(house, claimant, dismissals, 1, asked.wait_ms).await?;
             end_trial_claim(house, &worker.worker_id, !jobs.is_empty()).await?;
             Ok(jobs)
