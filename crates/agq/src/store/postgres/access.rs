@@ -9,7 +9,11 @@ use sqlx::{
     query_scalar, raw_sql,
 };
 
-use super::{CONNECT_TIMEOUT, session::within};
+use super::{
+    CONNECT_TIMEOUT,
+    pool::{CHECK_TIMEOUT, Pool},
+    session::within,
+};
 
 /// Maximum time for which a transaction may wait for its next statement. Between two statements of
 /// agq lies nothing but agq's own work, of which a large submission has some.
@@ -87,7 +91,12 @@ impl Access {
 
     /// Creates a pool, which checks each connection before it hands that connection out. The pool
     /// opens connections when they are needed.
-    pub(super) fn pool(&self, most: u32) -> PgPool {
+    pub(super) fn pool(&self, most: u32) -> Pool {
+        Pool::new(self.plain_pool(most))
+    }
+
+    /// Creates a pool for a single user, which keeps its connection.
+    pub(super) fn plain_pool(&self, most: u32) -> PgPool {
         let access = self.clone();
         PgPoolOptions::new()
             .max_connections(most)
@@ -99,7 +108,8 @@ impl Access {
             // After a failover an old primary may still be there, and answer from its old data.
             .test_before_acquire(false)
             .before_acquire(|connection, _| {
-                Box::pin(async move { query_scalar(TAKES_WRITES).fetch_one(connection).await })
+                let takes_writes = query_scalar(TAKES_WRITES).fetch_one(connection);
+                Box::pin(within(CHECK_TIMEOUT, takes_writes))
             })
             .connect_lazy_with(self.options.clone())
     }

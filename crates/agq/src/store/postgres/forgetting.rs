@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::limit::Limit;
-use sqlx::{Error, PgPool, Row, query, query_scalar};
+use sqlx::{Error, Row, query, query_scalar};
 use tracing::debug;
 
-use super::{batch::Batch, codec::or_pass_over, known::lane_of};
+use super::{batch::Batch, codec::or_pass_over, known::lane_of, pool::Pool};
 use crate::store::{NoteKind, Unused};
 
 /// Maximum number of lanes, and of limits, that are forgotten at a time.
@@ -30,7 +30,7 @@ const REMOVE_LIMITS: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (\
          ON n.id = u.id AND n.xmin::text = u.version WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
 
 /// Returns lanes without jobs, and limits that have no job and hold nothing back.
-pub(super) async fn unused(pool: &PgPool, now: Timestamp) -> Result<Unused, Error> {
+pub(super) async fn unused(pool: &Pool, now: Timestamp) -> Result<Unused, Error> {
     // The limits are read before the lanes, because a transaction that adds jobs to a lane also
     // writes the lane's limit, and so changes the version of that limit.
     let mut limits = idle_limits(pool, now).await?;
@@ -47,7 +47,7 @@ pub(super) async fn unused(pool: &PgPool, now: Timestamp) -> Result<Unused, Erro
 }
 
 /// Returns limits that hold nothing back, with their versions.
-async fn idle_limits(pool: &PgPool, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
+async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json, xmin::text FROM agq.notes WHERE kind = $1 ORDER BY id";
     let mut idle = Vec::new();
     for row in query(sql).bind(NoteKind::Limit.as_str()).fetch_all(pool).await? {

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use sqlx::{PgPool, raw_sql};
+use sqlx::raw_sql;
 use tokio::{runtime::Handle, time::timeout};
 use tracing::debug;
+
+use super::pool::Pool;
 
 /// Number of written rows after which the database analyses its tables for the first time. The next
 /// analysis is due after twice as many rows as at the latest one, plus `FIRST`. The autovacuum of
@@ -27,7 +29,7 @@ pub(super) struct Growth {
 impl Growth {
     /// Counts `rows` written rows, and starts `ANALYZE` if it is due. Every session plans its
     /// statements anew after `ANALYZE`.
-    pub(super) fn note(&mut self, rows: usize, runtime: &Handle, pool: &PgPool) {
+    pub(super) fn note(&mut self, rows: usize, runtime: &Handle, pool: &Pool) {
         if self.is_due(rows) {
             let pool = pool.clone();
             runtime.spawn(async move {

@@ -4,7 +4,7 @@
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
 //! `settings` are those of a node, `access` opens connections, a `line` is a dedicated one, and
 //! `faults` finds the broken ones. `prefix` reads records of later versions, `subject` is what a
-//! write is about.
+//! write is about. `pool` is of connections that read.
 //! `locks` sets the lock order, `late` keeps writes that wait for locks, `together` and `failure`
 //! belong to the writer, and `growth` refreshes query plans. `forgetting` and `pruning` remove
 //! unused rows. `schema` makes the tables, `known` caches lanes, `seen` workers and plans. `nodes`
@@ -34,6 +34,7 @@ mod nodes;
 mod notes;
 mod numbers;
 mod pending;
+mod pool;
 mod portable;
 mod prefix;
 mod pruning;
@@ -64,7 +65,7 @@ use agenix_rules::worker::Worker;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures_util::future::ready;
-use sqlx::{Error, PgConnection, PgPool, postgres::PgConnectOptions};
+use sqlx::{Error, PgConnection, postgres::PgConnectOptions};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -81,6 +82,7 @@ use self::{
     late::Late,
     line::Line,
     nodes::Nodes,
+    pool::Pool,
     pulse::Pulse,
     relay::{Notice, Relay},
     seen::Seen,
@@ -110,7 +112,7 @@ pub(crate) struct PostgresStore {
     /// `None` once the store is closing.
     inboxes: Option<Inboxes>,
     writers: Vec<JoinHandle<()>>,
-    pool: PgPool,
+    pool: Pool,
     /// Permits for long reads, which leave the other connections for short reads.
     long_reads: Arc<Semaphore>,
     runtime: Handle,
@@ -321,7 +323,7 @@ impl PostgresStore {
 
     /// Reads with a permit, because the cost of the read grows with the data, and short reads need
     /// connections.
-    fn read_long<T, F>(&self, read: impl FnOnce(PgPool) -> F + Send + 'static) -> Answer<T>
+    fn read_long<T, F>(&self, read: impl FnOnce(Pool) -> F + Send + 'static) -> Answer<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -336,7 +338,7 @@ impl PostgresStore {
 
     /// A read. It goes on by itself: whoever asked may look at the answer only when others have theirs, who must not wait for its
     /// connection meanwhile.
-    fn read<T, F>(&self, read: impl FnOnce(PgPool) -> F) -> Answer<T>
+    fn read<T, F>(&self, read: impl FnOnce(Pool) -> F) -> Answer<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,

@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{Error, PgConnection, PgPool, Row, postgres::PgRow, query, query_scalar};
+use sqlx::{Error, PgConnection, Row, postgres::PgRow, query, query_scalar};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::{CONNECT_TIMEOUT, access::Access, line::Line, session::within};
+use super::{CONNECT_TIMEOUT, access::Access, line::Line, pool::Pool, session::within};
 use crate::store::Arrivals;
 
 /// Delay before a failed heartbeat is retried.
@@ -191,7 +191,7 @@ impl Nodes {
     /// them. A crash of the database and a failover to a standby lose both the heartbeats and the
     /// lease. One statement reads both, because the lease that this node remembers may be older
     /// than the crash. The other nodes then have the time of a silence to send heartbeats again.
-    pub(super) async fn all(&self, pool: &PgPool) -> Result<Option<HashSet<String>>, Error> {
+    pub(super) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>, Error> {
         if !self.leads() {
             return Ok(None);
         }

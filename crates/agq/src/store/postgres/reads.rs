@@ -13,8 +13,9 @@ use agenix_rules::{
     job::Job,
     worker::Worker,
 };
-use sqlx::{Error, PgPool, Row, postgres::PgRow, query, query_scalar};
+use sqlx::{Error, Row, postgres::PgRow, query, query_scalar};
 
+use super::pool::Pool;
 use super::{
     codec::{decode, or_pass_over, readable},
     known::lane_of,
@@ -38,23 +39,23 @@ fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>, Error> {
     ids(rows, JobId::new)
 }
 
-pub(super) async fn plan(pool: &PgPool, plan_id: PlanId) -> Result<Option<StoredPlan>, Error> {
+pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPlan>, Error> {
     let sql = "SELECT json, created_at FROM agq.plans WHERE plan_id = $1";
     let Some(row) = query(sql).bind(plan_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
     let created_at = Timestamp(numbers::count(row.try_get(1)?));
     Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at }))
 }
 
-pub(super) async fn plans(pool: &PgPool, page: Page) -> Result<Vec<PlanId>, Error> {
+pub(super) async fn plans(pool: &Pool, page: Page) -> Result<Vec<PlanId>, Error> {
     ids(page_of(pool, "SELECT plan_id FROM agq.plans ORDER BY plan_id", page).await?, PlanId::new)
 }
 
-pub(super) async fn actions(pool: &PgPool, page: Page) -> Result<Vec<ActionId>, Error> {
+pub(super) async fn actions(pool: &Pool, page: Page) -> Result<Vec<ActionId>, Error> {
     ids(page_of(pool, "SELECT action_id FROM agq.actions ORDER BY action_id", page).await?, ActionId::new)
 }
 
 /// The ids that match a page's pattern, those of the page. A pattern is Redis' own, which SQL does not know.
-async fn page_of(pool: &PgPool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
+async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
     use futures_util::TryStreamExt;
     let mut all = query_scalar::<_, String>(sql).fetch(pool);
     let (mut found, mut skip) = (Vec::new(), page.offset);
@@ -92,13 +93,13 @@ pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
 /// All actions, in the order of their ids.
 pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
 
-pub(super) async fn action(pool: &PgPool, action_id: ActionId) -> Result<Option<(Action, Tally)>, Error> {
+pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, Tally)>, Error> {
     let sql = query(ACTION).bind(action_id.as_str());
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 
 /// Those of some actions that are there.
-pub(super) async fn these_actions(pool: &PgPool, ids: Vec<ActionId>) -> Result<Vec<(Action, Tally)>, Error> {
+pub(super) async fn these_actions(pool: &Pool, ids: Vec<ActionId>) -> Result<Vec<(Action, Tally)>, Error> {
     let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
     let rows = query(tallied!("WHERE a.action_id = ANY ($1)")).bind(ids).fetch_all(pool).await?;
     rows.iter().map(action_of).collect()
@@ -116,7 +117,7 @@ pub(super) fn action_of(row: &PgRow) -> Result<(Action, Tally), Error> {
 }
 
 pub(super) async fn jobs_of(
-    pool: &PgPool,
+    pool: &Pool,
     action_id: ActionId,
     statuses: Vec<Status>,
     slice: Slice,
@@ -141,12 +142,12 @@ pub(super) async fn jobs_of(
 const RECORD: &str =
     "SELECT record FROM agq.jobs WHERE job_id = $1 UNION ALL SELECT record FROM agq.ended WHERE job_id = $1";
 
-pub(super) async fn job_record(pool: &PgPool, job_id: JobId) -> Result<Option<Job>, Error> {
+pub(super) async fn job_record(pool: &Pool, job_id: JobId) -> Result<Option<Job>, Error> {
     let row = query(RECORD).bind(job_id.as_str()).fetch_optional(pool).await?;
     row.map(|row| decode(row.try_get(0)?)).transpose()
 }
 
-pub(super) async fn job(pool: &PgPool, job_id: JobId) -> Result<Option<StoredJob>, Error> {
+pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>, Error> {
     let Some(job) = job_record(pool, job_id).await? else { return Ok(None) };
     let sql = "SELECT lane, queue, needs, (SELECT json FROM agq.inputs WHERE job_id = $2) AS input, \
          (SELECT json FROM agq.results WHERE job_id = $2) AS results FROM agq.lanes WHERE lane = $1";
@@ -159,7 +160,7 @@ pub(super) async fn job(pool: &PgPool, job_id: JobId) -> Result<Option<StoredJob
 }
 
 /// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission.
-pub(super) async fn search(pool: &PgPool, search: Search) -> Result<Vec<JobId>, Error> {
+pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
          UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
          WHERE ($1::smallint IS NULL OR status = $1) AND ($2::text IS NULL OR plan_id = $2) \
@@ -178,18 +179,18 @@ pub(super) async fn search(pool: &PgPool, search: Search) -> Result<Vec<JobId>, 
 }
 
 /// The next jobs of a queue, whoever may run them.
-pub(super) async fn peek(pool: &PgPool, queue: String, count: usize) -> Result<Vec<JobId>, Error> {
+pub(super) async fn peek(pool: &Pool, queue: String, count: usize) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM agq.lanes AS l CROSS JOIN LATERAL (SELECT job_id, rank, turn FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND is_ready ORDER BY rank, turn LIMIT $2) AS c WHERE l.queue = $1 ORDER BY rank, turn LIMIT $2";
     job_ids(query_scalar(sql).bind(queue).bind(numbers::limit(count)).fetch_all(pool).await?)
 }
 
-pub(super) async fn peek_scheduled(pool: &PgPool, count: usize) -> Result<Vec<JobId>, Error> {
+pub(super) async fn peek_scheduled(pool: &Pool, count: usize) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready ORDER BY due_at, job_id LIMIT $1";
     job_ids(query_scalar(sql).bind(numbers::limit(count)).fetch_all(pool).await?)
 }
 
-pub(super) async fn ahead(pool: &PgPool, job: Job, limit: usize) -> Result<u64, Error> {
+pub(super) async fn ahead(pool: &Pool, job: Job, limit: usize) -> Result<u64, Error> {
     let sql = "SELECT count(*) FROM (SELECT FROM agq.jobs WHERE lane = $1 AND is_ready AND (rank, turn) < ($2, $3) LIMIT $4) AS a";
     let sql = query_scalar::<_, i64>(sql)
         .bind(numbers::lane(job.lane))
@@ -199,17 +200,17 @@ pub(super) async fn ahead(pool: &PgPool, job: Job, limit: usize) -> Result<u64, 
     Ok(numbers::count(sql.fetch_one(pool).await?))
 }
 
-pub(super) async fn paused(pool: &PgPool) -> Result<Vec<String>, Error> {
+pub(super) async fn paused(pool: &Pool) -> Result<Vec<String>, Error> {
     query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
 }
 
-pub(super) async fn has_notes(pool: &PgPool, kind: NoteKind) -> Result<bool, Error> {
+pub(super) async fn has_notes(pool: &Pool, kind: NoteKind) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
     query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
 }
 
 /// Whether an ended job need not be kept: a look at the first of each status.
-pub(super) async fn is_prunable(pool: &PgPool, keep: Keep) -> Result<bool, Error> {
+pub(super) async fn is_prunable(pool: &Pool, keep: Keep) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
          OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \
          WHERE EXISTS (SELECT FROM agq.ended AS e WHERE e.status = s.status AND e.ended_at < $4))";
@@ -222,7 +223,7 @@ pub(super) async fn is_prunable(pool: &PgPool, keep: Keep) -> Result<bool, Error
     Ok(sql.fetch_one(pool).await? || keep.count > 0 && totals(pool).await?.kept() > keep.count)
 }
 
-pub(super) async fn totals(pool: &PgPool) -> Result<Totals, Error> {
+pub(super) async fn totals(pool: &Pool) -> Result<Totals, Error> {
     totals_of(&query(TOTALS).fetch_one(pool).await?)
 }
 
@@ -235,18 +236,18 @@ pub(super) fn totals_of(row: &PgRow) -> Result<Totals, Error> {
     Ok(Totals { now: counts(0)?, ever: counts(1)? })
 }
 
-pub(super) async fn held_by(pool: &PgPool, holder: String) -> Result<Vec<JobId>, Error> {
+pub(super) async fn held_by(pool: &Pool, holder: String) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM agq.jobs WHERE holder = $1 AND status = 1 ORDER BY job_id";
     job_ids(query_scalar(sql).bind(holder).fetch_all(pool).await?)
 }
 
-pub(super) async fn holders(pool: &PgPool) -> Result<Vec<String>, Error> {
+pub(super) async fn holders(pool: &Pool) -> Result<Vec<String>, Error> {
     query_scalar("SELECT DISTINCT holder FROM agq.jobs WHERE status = 1 ORDER BY holder")
         .fetch_all(pool)
         .await
 }
 
-pub(super) async fn due(pool: &PgPool, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM ((SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 0 \
          ORDER BY due_at, job_id LIMIT $2) UNION ALL (SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 1 \
          ORDER BY due_at, job_id LIMIT $2)) AS d ORDER BY due_at, job_id LIMIT $2";
@@ -264,7 +265,7 @@ pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
 
 /// Returns the jobs with a time to come that `wanted` accepts. Reads in steps, so that the other
 /// jobs are never in memory all together.
-pub(super) async fn waits(pool: &PgPool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
+pub(super) async fn waits(pool: &Pool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
     let mut jobs: Vec<Job> = Vec::new();
     for sql in [WAITING, LEASED] {
         let mut last = (numbers::wide(now.0), String::new());
@@ -281,7 +282,7 @@ pub(super) async fn waits(pool: &PgPool, now: Timestamp, wanted: JobFilter) -> R
     Ok(jobs)
 }
 
-pub(super) async fn scheduled(pool: &PgPool) -> Result<(u64, Option<Timestamp>), Error> {
+pub(super) async fn scheduled(pool: &Pool) -> Result<(u64, Option<Timestamp>), Error> {
     let sql =
         "SELECT count(*), min(due_at) FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready";
     let row = query(sql).fetch_one(pool).await?;
@@ -290,7 +291,7 @@ pub(super) async fn scheduled(pool: &PgPool) -> Result<(u64, Option<Timestamp>),
 }
 
 /// How many jobs of each queue are in which state.
-pub(super) async fn queue_counts(pool: &PgPool) -> Result<QueueCounts, Error> {
+pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
     let sql = "SELECT queue, counts FROM agq.lane_counts JOIN agq.lanes USING (lane)";
     let mut sums: BTreeMap<String, [i64; 8]> = BTreeMap::new();
     for row in query(sql).fetch_all(pool).await? {
@@ -302,18 +303,18 @@ pub(super) async fn queue_counts(pool: &PgPool) -> Result<QueueCounts, Error> {
     Ok(counts.filter(|(_, counts)| *counts != [0; 8]).collect())
 }
 
-pub(super) async fn note(pool: &PgPool, kind: NoteKind, id: &str) -> Result<Option<String>, Error> {
+pub(super) async fn note(pool: &Pool, kind: NoteKind, id: &str) -> Result<Option<String>, Error> {
     let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
     query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
 }
 
-pub(super) async fn notes(pool: &PgPool, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
+pub(super) async fn notes(pool: &Pool, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
     let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-pub(super) async fn lanes(pool: &PgPool) -> Result<Vec<Lane>, Error> {
+pub(super) async fn lanes(pool: &Pool) -> Result<Vec<Lane>, Error> {
     let sql = "SELECT lane, queue, needs, count(*) AS length, min(created_at) AS first, max(created_at) AS last \
          FROM agq.jobs JOIN agq.lanes USING (lane) WHERE is_ready GROUP BY lane, queue, needs ORDER BY lane";
     let lane = |row: &PgRow| {
@@ -325,23 +326,23 @@ pub(super) async fn lanes(pool: &PgPool) -> Result<Vec<Lane>, Error> {
     query(sql).fetch_all(pool).await?.iter().map(lane).collect()
 }
 
-pub(super) async fn registration(pool: &PgPool, worker_id: WorkerId) -> Result<Option<String>, Error> {
+pub(super) async fn registration(pool: &Pool, worker_id: WorkerId) -> Result<Option<String>, Error> {
     let sql = "SELECT json FROM agq.registrations WHERE worker_id = $1";
     query_scalar(sql).bind(worker_id.as_str()).fetch_optional(pool).await
 }
 
-pub(super) async fn worker(pool: &PgPool, worker_id: WorkerId) -> Result<Option<Worker>, Error> {
+pub(super) async fn worker(pool: &Pool, worker_id: WorkerId) -> Result<Option<Worker>, Error> {
     let sql = "SELECT record FROM agq.workers WHERE worker_id = $1";
     let row = query(sql).bind(worker_id.as_str()).fetch_optional(pool).await?;
     row.map(|row| decode(row.try_get(0)?)).transpose()
 }
 
-pub(super) async fn worker_records(pool: &PgPool) -> Result<Vec<Worker>, Error> {
+pub(super) async fn worker_records(pool: &Pool) -> Result<Vec<Worker>, Error> {
     let rows = query("SELECT record FROM agq.workers ORDER BY worker_id").fetch_all(pool).await?;
     Ok(readable(&rows))
 }
 
-pub(super) async fn workers(pool: &PgPool) -> Result<Vec<(Worker, u64)>, Error> {
+pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
     let sql = "SELECT record, (SELECT count(*) FROM agq.jobs WHERE holder = worker_id AND status = 1) \
          FROM agq.workers ORDER BY worker_id";
     let rows = query(sql).fetch_all(pool).await?;
@@ -356,7 +357,7 @@ pub(super) async fn workers(pool: &PgPool) -> Result<Vec<(Worker, u64)>, Error> 
 
 /// Keys that have expired, the earliest first.
 pub(super) async fn overdue_keys(
-    pool: &PgPool,
+    pool: &Pool,
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<bytes::Bytes>, Error> {

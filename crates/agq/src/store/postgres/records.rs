@@ -20,12 +20,12 @@ use agenix_rules::{
 };
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, pending, ready};
-use sqlx::{Error, PgPool};
+use sqlx::Error;
 use tokio::runtime::Handle;
 
 use super::{
     PostgresStore, batch::Batch, claims::Decision, faults::explained, forgetting, inbox::Claiming,
-    keyspace::PgKeys, permit, reads, session::Session, subject, subject::Subject,
+    keyspace::PgKeys, permit, pool::Pool, reads, session::Session, subject, subject::Subject,
 };
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork, Keys,
@@ -371,12 +371,7 @@ impl PostgresStore {
     }
 }
 
-fn look_by_pool(
-    pool: &PgPool,
-    runtime: Handle,
-    patience: Duration,
-    work: &KeyWork,
-) -> Result<(), StoreError> {
+fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyWork) -> Result<(), StoreError> {
     let session = Session::borrow(pool, runtime, patience).map_err(|error| explained(&error))?;
     if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
         session.give_up();

@@ -214,7 +214,7 @@ impl Relay {
     /// notifications to itself.
     async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_deaf: &mut bool) -> Result<(), Error> {
         let mut listener = within(CONNECT_TIMEOUT, async {
-            let mut listener = PgListener::connect_with(&self.access.pool(1)).await?;
+            let mut listener = PgListener::connect_with(&self.access.plain_pool(1)).await?;
             listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
             Ok(listener)
         })

@@ -3,13 +3,14 @@
 use std::{cell::RefCell, time::Duration};
 
 use sqlx::{
-    AssertSqlSafe, Error, PgConnection, PgPool, Postgres,
-    pool::PoolConnection,
+    AssertSqlSafe, Error, PgConnection, Postgres,
     postgres::{PgArguments, PgRow},
     query,
     query::Query,
 };
 use tokio::runtime::{Handle, Runtime};
+
+use super::pool::{Pool, Pooled};
 
 /// What work on the database comes to, or that there is no answer. The database itself gives up on a statement; a network that
 /// carries nothing says nothing.
@@ -37,7 +38,7 @@ pub(super) struct Session {
 /// Whose a connection is.
 enum Link {
     Own(Box<PgConnection>),
-    Pooled(PoolConnection<Postgres>),
+    Pooled(Pooled),
 }
 
 /// What waits for the answers.
@@ -59,15 +60,15 @@ impl Session {
     }
 
     /// One of a pool. Must not be used on a thread of its runtime.
-    pub(super) fn borrow(pool: &PgPool, runtime: Handle, patience: Duration) -> Result<Self, Error> {
+    pub(super) fn borrow(pool: &Pool, runtime: Handle, patience: Duration) -> Result<Self, Error> {
         let connection = RefCell::new(Link::Pooled(runtime.block_on(pool.acquire())?));
         Ok(Self { connection, reactor: Reactor::Shared(runtime), patience })
     }
 
     /// Closes it: nobody is to use it again.
     pub(super) fn give_up(self) {
-        if let Link::Pooled(mut connection) = self.connection.into_inner() {
-            connection.close_on_drop();
+        if let Link::Pooled(connection) = self.connection.into_inner() {
+            connection.close();
         }
     }
 

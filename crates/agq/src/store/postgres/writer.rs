@@ -9,7 +9,7 @@ use std::{
 };
 
 use agenix_protocol::ids::ActionId;
-use sqlx::{Error, PgPool, query};
+use sqlx::{Error, query};
 use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{debug, warn};
 
@@ -23,6 +23,7 @@ use super::{
     known::Known,
     late::{Late, LateWrite},
     nodes::Nodes,
+    pool::Pool,
     reads,
     relay::Notice,
     session::{Session, within},
@@ -52,7 +53,7 @@ pub(super) const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
 /// Writes.
 pub(super) struct Writer {
     pub(super) access: Access,
-    pub(super) pool: PgPool,
+    pub(super) pool: Pool,
     pub(super) runtime: Handle,
     pub(super) queue: Arc<Queue>,
     pub(super) arrivals: Arc<Arrivals>,

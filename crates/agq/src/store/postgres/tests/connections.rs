@@ -2,7 +2,7 @@
 
 use agenix_protocol::request::Page;
 use bytes::Bytes;
-use e2e::Database;
+use e2e::{Database, FOR_TESTS, Postgres, Proxy};
 use futures_util::FutureExt;
 use sqlx::{Connection, PgConnection, query, query_scalar};
 
@@ -72,6 +72,31 @@ async fn a_connection_to_a_server_that_takes_no_writes_any_more_is_not_handed_ou
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pool_loses_no_place_to_a_connection_that_went_silent() {
+    let cluster = Postgres::start_on_loopback(&FOR_TESTS, None);
+    let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
+    let url = format!("postgres://agq@{}/postgres", proxy.address());
+    let pool = Access::new(url.parse().unwrap(), None).pool(2);
+    let pid = "SELECT pg_backend_pid()";
+    // One connection is in use when the network goes silent, and the other one is idle.
+    let mut used = pool.acquire().await.unwrap();
+    let idle = query_scalar::<_, i32>(pid).fetch_one(&pool).await.unwrap();
+    let before = query_scalar::<_, i32>(pid).fetch_one(&mut *used).await.unwrap();
+    while pool.idle() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(proxy.strand_all() >= 2);
+    drop(used);
+    let mut again = Vec::new();
+    for _ in 0..2 {
+        let mut one = pool.acquire().await.unwrap();
+        let now = query_scalar::<_, i32>(pid).fetch_one(&mut *one).await.unwrap();
+        assert!(now != before && now != idle);
+        again.push(one);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_role_that_may_create_nothing_opens_a_database_that_is_made() {
     let database = Database::new();
     let store = store_on(&database).await;
@@ -99,7 +124,7 @@ async fn long_reads_leave_connections_for_short_ones() {
     let page = || Page { pattern: None, offset: 0, limit: 10 };
     assert!(store.plans(page()).await.unwrap().is_empty());
     let most = store.long_reads.available_permits();
-    assert!(most < usize::try_from(store.pool.options().get_max_connections()).unwrap());
+    assert!(most < usize::try_from(store.pool.most()).unwrap());
     let under_way = store.long_reads.acquire_many(u32::try_from(most).unwrap()).await.unwrap();
     assert!(store.totals().await.is_ok());
     let refused = store.plans(page()).await.unwrap_err().to_string();

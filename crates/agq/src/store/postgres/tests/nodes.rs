@@ -9,18 +9,18 @@ use std::{
 use bytes::Bytes;
 use e2e::{Database, eventually};
 use futures_util::FutureExt;
-use sqlx::{AssertSqlSafe, PgPool, postgres::PgListener, query, query_scalar};
+use sqlx::{AssertSqlSafe, Connection, postgres::PgListener, query, query_scalar};
 use tokio::sync::mpsc;
 
 use super::{run, store_on};
 use crate::store::{
     Records,
-    postgres::{PostgresStore, Settings, access::Access, migrate, nodes::Nodes, relay::Notice},
+    postgres::{PostgresStore, Settings, access::Access, migrate, nodes::Nodes, pool::Pool, relay::Notice},
 };
 
 /// Returns a node without a store, which shows itself only when a test says so, and a pool on its
 /// database.
-fn alone(database: &Database) -> (Nodes, PgPool) {
+fn alone(database: &Database) -> (Nodes, Pool) {
     let access = Access::new(database.url().parse().unwrap(), None);
     let pool = access.pool(2);
     (Nodes::new(Duration::from_secs(30), access, Arc::default()), pool)
@@ -83,7 +83,8 @@ async fn a_node_that_has_left_does_not_come_back() {
     let nodes = Arc::new(nodes);
     nodes.show().await.unwrap();
     // The node leaves while this session holds its row, and a heartbeat comes meanwhile.
-    let mut other = pool.begin().await.unwrap();
+    let mut other = pool.acquire().await.unwrap();
+    let mut other = other.begin().await.unwrap();
     query("SELECT FROM agq.instances FOR UPDATE").execute(&mut *other).await.unwrap();
     let leaving = tokio::spawn({
         let nodes = Arc::clone(&nodes);
@@ -149,7 +150,7 @@ async fn a_node_is_gone_after_the_silence_that_it_chose() {
 async fn a_beat_goes_through_while_reads_have_every_connection() {
     let database = Database::new();
     let store = store_on(&database).await;
-    let most = store.pool.options().get_max_connections();
+    let most = store.pool.most();
     let mut held = Vec::new();
     for _ in 0..most {
         held.push(store.pool.acquire().await.unwrap());
@@ -198,7 +199,7 @@ async fn a_long_message_is_heard_while_reads_have_every_connection() {
         move |channel, payload| *heard.lock().unwrap() = Some((channel, payload))
     });
     let mut held = Vec::new();
-    for _ in 0..hears.pool.options().get_max_connections() {
+    for _ in 0..hears.pool.most() {
         held.push(hears.pool.acquire().await.unwrap());
     }
     let tells = store_on(&database).await;
