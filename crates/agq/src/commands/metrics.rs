@@ -50,6 +50,10 @@ struct Figures {
     connections_total: u64,
     commands_total: u64,
     uptime_seconds: u64,
+    /// Age of the oldest transaction that keeps a snapshot of the database, where that is
+    /// PostgreSQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_oldest_snapshot_seconds: Option<u64>,
     /// What each worker's last heartbeat said.
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
 }
@@ -75,6 +79,7 @@ async fn figures(house: &House) -> Result<Figures, CommandError> {
         connections_total,
         commands_total,
         uptime_seconds: house.clock.now().ms_since(house.started_at) / 1000,
+        store_oldest_snapshot_seconds: house.store.oldest_snapshot().await?.map(|oldest| oldest.secs),
         workers: workers
             .iter()
             .filter(|(worker, _)| worker.standing == Standing::Active)
@@ -138,6 +143,10 @@ impl Figures {
             "Seconds since agq started.",
             one(self.uptime_seconds),
         );
+        if let Some(secs) = self.store_oldest_snapshot_seconds {
+            let help = "Age of the oldest transaction that keeps a snapshot of the database.";
+            family(&mut text, "agq_store_oldest_snapshot_seconds", "gauge", help, one(secs));
+        }
         for (field, metric) in WORKER_FIGURES {
             let own = self.workers.iter().filter_map(|(id, told)| Some((id, *told.get(field)?)));
             let own: Vec<_> = own.map(|(id, value)| (format!("{{worker=\"{id}\"}}"), value)).collect();

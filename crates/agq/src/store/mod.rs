@@ -24,7 +24,7 @@ pub(crate) use keyspace::{Content, Entry, KeyWork, Keys, Keyspace, Part, change,
 pub(crate) use notes::{NoteChange, NoteKind, NoteRule};
 pub(crate) use records::{
     ActionRule, Added, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs, NewAction,
-    QueueCounts, Records, Stand, StoredJob, StoredPlan, Totals, Unused, WorkerRule,
+    QueueCounts, Records, Snapshot, Stand, StoredJob, StoredPlan, Totals, Unused, WorkerRule,
 };
 
 use agenix_rules::rejection::Rejection;

@@ -167,6 +167,16 @@ pub(crate) struct Keep {
     pub(crate) count: u64,
 }
 
+/// Session of the database with the oldest snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) pid: i32,
+    pub(crate) application: String,
+    pub(crate) user: String,
+    /// Age of the transaction, in seconds.
+    pub(crate) secs: u64,
+}
+
 /// Lanes and limits that are kept although nothing uses them any more.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Unused {
@@ -292,6 +302,10 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>>;
     /// How many jobs wait for a time, and when the first of them becomes available.
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)>;
+    /// Answers the session with the oldest snapshot, where the store has sessions.
+    fn oldest_snapshot(&self) -> Answer<Option<Snapshot>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
     /// How many jobs of each queue are in which state.
     fn queue_counts(&self) -> Answer<QueueCounts>;
     /// The lanes that have jobs.

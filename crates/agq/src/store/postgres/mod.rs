@@ -4,7 +4,8 @@
 //! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
 //! `settings` are those of a node, `access` opens connections, a `line` is a dedicated one, and
 //! `faults` finds the broken ones. `prefix` reads records of later versions, `subject` is what a
-//! write is about. `pool` is of connections that read.
+//! write is about. `snapshots` finds transactions that slow claims down, `pool` is of connections
+//! that read.
 //! `locks` sets the lock order, `late` keeps writes that wait for locks, `together` and `failure`
 //! belong to the writer, and `growth` refreshes query plans. `forgetting` and `pruning` remove
 //! unused rows. `schema` makes the tables, `known` caches lanes, `seen` workers and plans. `nodes`
@@ -47,6 +48,7 @@ mod schema;
 mod seen;
 mod session;
 mod settings;
+mod snapshots;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,10 @@ use sqlx::{Error, PgConnection, Row, postgres::PgRow, query, query_scalar};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::{CONNECT_TIMEOUT, access::Access, line::Line, pool::Pool, session::within};
+use super::{
+    CONNECT_TIMEOUT, access::Access, line::Line, pool::Pool, session::within, snapshots,
+    snapshots::SnapshotWatch,
+};
 use crate::store::Arrivals;
 
 /// Delay before a failed heartbeat is retried.
@@ -35,6 +38,7 @@ pub(super) struct Nodes {
     settings: OnceLock<String>,
     /// Nodes with other settings about which this node has warned.
     unlike: Mutex<HashSet<String>>,
+    snapshots: SnapshotWatch,
     /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
     has_company: AtomicBool,
@@ -53,6 +57,7 @@ impl Nodes {
             has_left: tokio::sync::Mutex::default(),
             settings: OnceLock::new(),
             unlike: Mutex::default(),
+            snapshots: SnapshotWatch::default(),
             lease: Mutex::default(),
             has_company: AtomicBool::default(),
             arrivals,
@@ -110,6 +115,10 @@ impl Nodes {
             let sql = "WITH old AS (DELETE FROM agq.messages WHERE sent_at < now() - interval '1 minute') \
                  DELETE FROM agq.instances WHERE last_seen_at < now() - make_interval(secs => greatest($1, silence_secs))";
             query(sql).bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
+            match snapshots::oldest(&mut *connection).await {
+                Ok(oldest) => self.snapshots.note(oldest.as_ref()),
+                Err(error) => debug!(%error, "the oldest snapshot is not known"),
+            }
         }
         let others = self.others(connection).await?;
         self.is_heard_elsewhere.store(others.values().any(|listens| *listens), Ordering::Relaxed);

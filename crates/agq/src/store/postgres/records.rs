@@ -25,11 +25,11 @@ use tokio::runtime::Handle;
 
 use super::{
     PostgresStore, batch::Batch, claims::Decision, faults::explained, forgetting, inbox::Claiming,
-    keyspace::PgKeys, permit, pool::Pool, reads, session::Session, subject, subject::Subject,
+    keyspace::PgKeys, permit, pool::Pool, reads, session::Session, snapshots, subject, subject::Subject,
 };
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork, Keys,
-    Keyspace, Lane, MoreJobs, NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled,
+    Keyspace, Lane, MoreJobs, NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled, Snapshot,
     StoreError, StoredJob, StoredPlan, Totals, Unused, WorkerRule,
 };
 
@@ -175,6 +175,10 @@ impl Records for PostgresStore {
 
     fn is_well(&self) -> Answer<()> {
         Box::pin(Arc::clone(&self.pulse).feel())
+    }
+
+    fn oldest_snapshot(&self) -> Answer<Option<Snapshot>> {
+        self.read(async |pool| snapshots::oldest(&pool).await)
     }
 
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {

@@ -1,7 +1,7 @@
 //! Statements read only the rows that they need, however many rows there are.
 
 use e2e::Database;
-use sqlx::{AssertSqlSafe, PgConnection, Row, raw_sql};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, query_scalar, raw_sql};
 
 use super::{
     super::{
@@ -11,6 +11,7 @@ use super::{
     },
     making::node,
 };
+use crate::store::Records;
 
 /// Returns the plan of a statement that was prepared as the writer prepares it: with a generic
 /// plan.
@@ -70,6 +71,26 @@ async fn no_statement_reads_all_there_is() {
         }
         raw_sql("ANALYZE").execute(&mut *connection).await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_has_the_oldest_snapshot_is_named() {
+    let database = Database::new();
+    let store = node(&database).await;
+    let mut other = PgConnection::connect(&database.url()).await.unwrap();
+    let script = "SET application_name TO 'dump'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1";
+    raw_sql(script).execute(&mut other).await.unwrap();
+    let pid: i32 = query_scalar("SELECT pg_backend_pid()").fetch_one(&mut other).await.unwrap();
+    // A snapshot of an earlier moment may be in use still.
+    let oldest = loop {
+        let oldest = store.oldest_snapshot().await.unwrap();
+        if let Some(oldest) = oldest.filter(|oldest| oldest.pid == pid) {
+            break oldest;
+        }
+    };
+    assert_eq!((oldest.application.as_str(), oldest.user.as_str()), ("dump", "agq"));
+    raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    assert!(store.oldest_snapshot().await.unwrap().is_none_or(|oldest| oldest.pid != pid));
 }
 
 #[test]
