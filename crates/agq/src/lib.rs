@@ -219,7 +219,7 @@ fn open_redb(config: &Config) -> anyhow::Result<RedbStore> {
 }
 
 /// Number of connections that agq must be able to accept: those of a worker and of some agx.
-const FEWEST_CONNECTIONS: usize = 8;
+const FEWEST_CONNECTIONS: usize = 5;
 
 /// Refuses a limit of open files under which clients would wait for ever to be accepted.
 fn check_open_files() -> anyhow::Result<()> {

@@ -1,20 +1,19 @@
 //! `agq completions` and `agq man`: what the command line says of itself, for shells and for man.
 
-use std::{io::Write, path::Path};
+use std::path::Path;
 
 use anyhow::Context;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+use super::print;
 use crate::config::Cli;
 
 /// Prints what a shell needs to complete commands.
 pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "agq", &mut text);
-    let mut out = agenix_cli::stdout()?;
-    out.write_all(&text)?;
-    Ok(out.flush()?)
+    print(&text)
 }
 
 /// Writes a man page for each command.

@@ -17,6 +17,8 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Context;
+
 use crate::config::Command;
 
 /// Carries a command out.
@@ -41,9 +43,13 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
 
 /// Prints a line.
 fn say(line: &str) -> anyhow::Result<()> {
-    let mut out = agenix_cli::stdout()?;
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
+    print(format!("{line}\n").as_bytes())
+}
+
+/// Prints a text.
+fn print(text: &[u8]) -> anyhow::Result<()> {
+    let printed = agenix_cli::stdout().and_then(|mut out| out.write_all(text).and_then(|()| out.flush()));
+    printed.context("the output could not be written")
 }
 
 /// The database of a data directory, or the file itself.
