@@ -27,9 +27,11 @@ pub(super) fn run(
         return Ok(None);
     }
     let now = Timestamp(args.take_key("at").map(str::parse::<u64>).transpose()?.unwrap_or_default());
-    words.extend(std::iter::from_fn(|| args.next_pos()).map(|arg| Bytes::from(arg.to_owned())));
+    words.extend(std::iter::from_fn(|| args.next_pos()).map(|arg| Bytes::from(lengthened(arg))));
     if is_unknown {
-        return Ok(Some(show(store.overdue_keys(now, 100), |keys| keys.iter().map(text).collect())));
+        return Ok(Some(show(store.overdue_keys(now, 100), |keys| {
+            keys.iter().map(|key| text(key)).collect()
+        })));
     }
     let command = match Request::parse(&words) {
         Ok((_, Request::Key(command))) => command,
@@ -40,8 +42,29 @@ pub(super) fn run(
     Ok(Some(show(reply, |reply| vec![reply.map_or_else(|refusal| refusal.line(), |reply| shown(&reply))])))
 }
 
-fn text(bytes: &Bytes) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+/// Prefix of words that stand for long texts: `long-5000-z` is a filler of 5,000 bytes and a `z`.
+const LONG: &str = "long-";
+/// Minimum number of bytes of filler that is shown as a number.
+const SHORTENED: usize = 100;
+
+/// Returns the first bytes of the filler, which is the same everywhere. The filler looks random,
+/// because PostgreSQL compresses what repeats itself, and bounds what an index holds after that.
+fn filler(count: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(1);
+    std::iter::repeat_with(|| random.alphanumeric()).take(count).collect()
+}
+
+fn lengthened(word: &str) -> String {
+    let parts = word.strip_prefix(LONG).and_then(|rest| rest.split_once('-'));
+    let long = parts.and_then(|(count, end)| Some(filler(count.parse().ok()?) + end));
+    long.unwrap_or_else(|| word.to_owned())
+}
+
+/// Returns a text as a script has it.
+pub(super) fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let same = text.chars().zip(filler(text.len()).chars()).take_while(|(one, other)| one == other).count();
+    if same < SHORTENED { text } else { format!("{LONG}{same}-{}", &text[same..]) }
 }
 
 /// A reply on one line: texts and numbers as they are, what holds others in brackets.

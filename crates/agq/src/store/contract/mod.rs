@@ -80,7 +80,7 @@ impl Runner for Contract {
             lines.push("announced: jobs".into());
         }
         for list in lists.into_iter().flat_map(|pushed| pushed.lists) {
-            lines.push(format!("announced: {}", String::from_utf8_lossy(&list)));
+            lines.push(format!("announced: {}", keys::text(&list)));
         }
         Ok(lines.join("\n"))
     }
@@ -137,4 +137,4 @@ fn limits_that_nobody_uses_are_forgotten() {
     run("unused_limits", redb);
 }
 
-contract! { plans actions open_actions halts retention queues claims updates due workers strings lists sorted_sets notes own_jobs limits }
+contract! { plans actions open_actions halts retention queues claims updates due workers strings lists sorted_sets long_keys notes own_jobs limits }

@@ -44,19 +44,8 @@ impl Failure {
             );
             return StoreError(text);
         }
-        if is_too_long(error) {
-            let text = "a key or a member of a sorted set of more than about 2,600 bytes is too long for PostgreSQL; use a \
-                shorter one, or a hash of it";
-            return StoreError(text.into());
-        }
         explained(error)
     }
-}
-
-/// Returns whether a value does not fit into an index. No value of a job is that long.
-fn is_too_long(error: &Error) -> bool {
-    let Error::Database(error) = error else { return false };
-    error.code().is_some_and(|code| code == "54000") && error.message().contains("index row size")
 }
 
 impl From<Error> for Failure {

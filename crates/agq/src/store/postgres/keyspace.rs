@@ -12,6 +12,25 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 use super::{numbers, pending::Pending, session::Session};
 use crate::store::{Content, Entry, Keys, Part, StoreError};
 
+/// Query for the entries of keys.
+pub(super) const ENTRIES: &str = "SELECT key, text, head, tail, members, expires_at FROM agq.keys \
+     WHERE sha256(key) = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
+/// Query for elements of a list.
+pub(super) const ITEMS: &str = "SELECT item FROM agq.list_items WHERE key_digest = sha256($1) \
+     AND place >= $2 AND place < $3 ORDER BY place";
+/// Query for the scores of members.
+pub(super) const SCORES: &str = "SELECT member, score FROM agq.scores WHERE key_digest = sha256($1) \
+     AND member_digest = ANY (ARRAY(SELECT sha256(n.member) FROM unnest($2::bytea[]) AS n (member)))";
+/// Query for members in ascending order. The index has the beginnings of members in order, so the
+/// query sorts only members that begin alike.
+pub(super) const ASCENDING: &str = "SELECT member, score FROM agq.scores WHERE key_digest = sha256($1) \
+     AND CASE WHEN $3 THEN score > $2 ELSE score >= $2 END AND CASE WHEN $5 THEN score < $4 ELSE score <= $4 END \
+     ORDER BY score, substr(member, 1, 1024), member OFFSET $6 LIMIT $7";
+/// Query for members in descending order.
+pub(super) const DESCENDING: &str = "SELECT member, score FROM agq.scores WHERE key_digest = sha256($1) \
+     AND CASE WHEN $3 THEN score > $2 ELSE score >= $2 END AND CASE WHEN $5 THEN score < $4 ELSE score <= $4 END \
+     ORDER BY score DESC, substr(member, 1, 1024) DESC, member DESC OFFSET $6 LIMIT $7";
+
 /// The keys, seen through a connection.
 pub(super) struct PgKeys<'s> {
     pub(super) session: &'s Session,
@@ -45,8 +64,7 @@ impl<'s> PgKeys<'s> {
 
     /// Reads the entries of `keys` in one statement.
     fn read(&self, keys: &[&[u8]]) -> Result<(), Error> {
-        let sql = "SELECT key, text, head, tail, members, expires_at FROM agq.keys WHERE key = ANY ($1)";
-        let rows = self.session.rows(query(sql).bind(keys))?;
+        let rows = self.session.rows(query(ENTRIES).bind(keys))?;
         let pending = &mut *self.pending.borrow_mut();
         for key in keys {
             pending.note_entry(Bytes::copy_from_slice(key), None);
@@ -58,8 +76,7 @@ impl<'s> PgKeys<'s> {
     }
 
     fn read_scores(&self, key: &[u8], members: &[&[u8]]) -> Result<(), Error> {
-        let sql = "SELECT member, score FROM agq.scores WHERE key = $1 AND member = ANY ($2)";
-        let rows = self.session.rows(query(sql).bind(key).bind(members))?;
+        let rows = self.session.rows(query(SCORES).bind(key).bind(members))?;
         let pending = &mut *self.pending.borrow_mut();
         for member in members {
             pending.note_score(key, Bytes::copy_from_slice(member), None);
@@ -93,12 +110,6 @@ impl<'s> PgKeys<'s> {
         scores: (Bound<f64>, Bound<f64>),
         part: Part,
     ) -> Result<Vec<(Bytes, f64)>, Error> {
-        const ASCENDING: &str = "SELECT member, score FROM agq.scores WHERE key = $1 \
-             AND CASE WHEN $3 THEN score > $2 ELSE score >= $2 END AND CASE WHEN $5 THEN score < $4 ELSE score <= $4 END \
-             ORDER BY score, member OFFSET $6 LIMIT $7";
-        const DESCENDING: &str = "SELECT member, score FROM agq.scores WHERE key = $1 \
-             AND CASE WHEN $3 THEN score > $2 ELSE score >= $2 END AND CASE WHEN $5 THEN score < $4 ELSE score <= $4 END \
-             ORDER BY score DESC, member DESC OFFSET $6 LIMIT $7";
         let bound = |bound: Bound<f64>, open: f64| match bound {
             Bound::Included(score) => (score, false),
             Bound::Excluded(score) => (score, true),
@@ -170,9 +181,7 @@ impl Keys for PgKeys<'_> {
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
         self.noted(self.write())?;
-        let sql =
-            "SELECT item FROM agq.list_items WHERE key = $1 AND place >= $2 AND place < $3 ORDER BY place";
-        let rows = self.session.rows(query(sql).bind(key).bind(places.start).bind(places.end));
+        let rows = self.session.rows(query(ITEMS).bind(key).bind(places.start).bind(places.end));
         self.noted(rows.and_then(|rows| rows.iter().map(|row| bytes(row, 0)).collect()))
     }
 
@@ -187,7 +196,7 @@ impl Keys for PgKeys<'_> {
 
     fn take_items(&mut self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
         self.noted(self.write())?;
-        let sql = "WITH taken AS (DELETE FROM agq.list_items WHERE key = $1 AND place >= $2 AND place < $3 \
+        let sql = "WITH taken AS (DELETE FROM agq.list_items WHERE key_digest = sha256($1) AND place >= $2 AND place < $3 \
              RETURNING place, item) SELECT item FROM taken ORDER BY place";
         let rows = self.session.rows(query(sql).bind(key).bind(places.start).bind(places.end));
         self.noted(rows.and_then(|rows| rows.iter().map(|row| bytes(row, 0)).collect()))

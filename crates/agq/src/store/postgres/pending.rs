@@ -18,6 +18,21 @@ const MOST_BYTES: usize = 4 << 20;
 /// Cost of an element besides its bytes.
 const OVERHEAD: usize = 32;
 
+const CLEAR_LISTS: &str = "DELETE FROM agq.list_items \
+     WHERE key_digest = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
+const CLEAR_SETS: &str = "DELETE FROM agq.scores \
+     WHERE key_digest = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
+/// Statement that removes keys.
+pub(super) const REMOVE: &str = "DELETE FROM agq.keys \
+     WHERE sha256(key) = ANY (ARRAY(SELECT sha256(n.key) FROM unnest($1::bytea[]) AS n (key)))";
+/// Statement that removes members of a sorted set.
+pub(super) const REMOVE_MEMBERS: &str = "DELETE FROM agq.scores WHERE key_digest = sha256($1) \
+     AND member_digest = ANY (ARRAY(SELECT sha256(n.member) FROM unnest($2::bytea[]) AS n (member)))";
+/// Statement that changes the entries of keys.
+pub(super) const UPDATE: &str = "UPDATE agq.keys AS k SET text = n.text, head = n.head, tail = n.tail, \
+     members = n.members, expires_at = n.expires_at FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], \
+     $5::bigint[], $6::bigint[]) AS n (key, text, head, tail, members, expires_at) WHERE sha256(k.key) = sha256(n.key)";
+
 /// Entry of a key, as the transaction has left it.
 struct Known {
     now: Option<Entry>,
@@ -138,19 +153,16 @@ impl Pending {
     /// Writes all changes that wait. The cached reads stay.
     pub(super) fn write(&mut self, session: &Session) -> Result<(), Error> {
         self.bytes = 0;
-        for (cleared, sql) in [
-            (&mut self.cleared_lists, "DELETE FROM agq.list_items WHERE key = ANY ($1)"),
-            (&mut self.cleared_sets, "DELETE FROM agq.scores WHERE key = ANY ($1)"),
-        ] {
+        for (cleared, sql) in [(&mut self.cleared_lists, CLEAR_LISTS), (&mut self.cleared_sets, CLEAR_SETS)] {
             if !cleared.is_empty() {
                 session.run(query(sql).bind(slices(take(cleared).iter())))?;
             }
         }
         self.write_entries(session)?;
         for (key, items) in take(&mut self.items) {
-            let sql = "INSERT INTO agq.list_items (key, place, item) SELECT $1, n.place, n.item \
+            let sql = "INSERT INTO agq.list_items (key_digest, place, item) SELECT sha256($1), n.place, n.item \
                  FROM unnest($2::bigint[], $3::bytea[]) AS n (place, item) \
-                 ON CONFLICT (key, place) DO UPDATE SET item = EXCLUDED.item";
+                 ON CONFLICT (key_digest, place) DO UPDATE SET item = EXCLUDED.item";
             let places: Vec<i64> = items.keys().copied().collect();
             session.run(query(sql).bind(&key[..]).bind(places).bind(slices(items.values())))?;
         }
@@ -168,7 +180,7 @@ impl Pending {
             changed.iter().filter(|(_, known)| known.is_stored && (known.is_reborn || known.now.is_none()));
         let gone: Vec<&[u8]> = gone.map(|(key, _)| &key[..]).collect();
         if !gone.is_empty() {
-            session.run(query("DELETE FROM agq.keys WHERE key = ANY ($1)").bind(gone))?;
+            session.run(query(REMOVE).bind(gone))?;
         }
         let (mut kept, mut new) = (EntryRows::default(), EntryRows::default());
         for (key, known) in &changed {
@@ -198,14 +210,13 @@ fn write_scores(session: &Session, key: &[u8], scores: &BTreeMap<Bytes, Option<f
     let gone = scores.iter().filter(|(_, score)| score.is_none());
     let gone = slices(gone.map(|(member, _)| member));
     if !gone.is_empty() {
-        let sql = "DELETE FROM agq.scores WHERE key = $1 AND member = ANY ($2)";
-        session.run(query(sql).bind(key).bind(gone))?;
+        session.run(query(REMOVE_MEMBERS).bind(key).bind(gone))?;
     }
     let put = || scores.iter().filter_map(|(member, score)| Some((member, (*score)?)));
     if put().next().is_some() {
-        let sql = "INSERT INTO agq.scores (key, member, score) SELECT $1, n.member, n.score \
+        let sql = "INSERT INTO agq.scores (key_digest, member, score) SELECT sha256($1), n.member, n.score \
              FROM unnest($2::bytea[], $3::float8[]) AS n (member, score) \
-             ON CONFLICT (key, member) DO UPDATE SET score = EXCLUDED.score";
+             ON CONFLICT (key_digest, member_digest) DO UPDATE SET score = EXCLUDED.score";
         let members = slices(put().map(|(member, _)| member));
         // There is one zero.
         let scores: Vec<f64> = put().map(|(_, score)| score + 0.0).collect();
@@ -241,10 +252,7 @@ impl<'e> EntryRows<'e> {
     }
 
     fn update(self, session: &Session) -> Result<(), Error> {
-        let sql = "UPDATE agq.keys AS k SET text = n.text, head = n.head, tail = n.tail, members = n.members, \
-             expires_at = n.expires_at FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], \
-             $5::bigint[], $6::bigint[]) AS n (key, text, head, tail, members, expires_at) WHERE k.key = n.key";
-        self.run(session, sql)
+        self.run(session, UPDATE)
     }
 
     fn insert(self, session: &Session) -> Result<(), Error> {

@@ -42,6 +42,10 @@ const JOBS: &str = "SELECT record, i.json AS input, r.json AS results FROM (SELE
      LEFT JOIN agq.results AS r USING (job_id) ORDER BY job_id";
 const WORKERS: &str =
     "SELECT record, json FROM agq.workers LEFT JOIN agq.registrations USING (worker_id) ORDER BY worker_id";
+const ITEMS: &str = "SELECT k.key, place, item FROM agq.list_items JOIN agq.keys AS k ON sha256(k.key) = key_digest \
+     ORDER BY k.key, place";
+const SCORES: &str = "SELECT k.key, member, score FROM agq.scores JOIN agq.keys AS k ON sha256(k.key) = key_digest \
+     ORDER BY k.key, member";
 /// Nobody writes meanwhile, and there is nothing yet that could be mixed up with what comes.
 const ALONE: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, agq.ended, agq.workers, agq.keys, agq.totals IN EXCLUSIVE MODE";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS (SELECT FROM agq.actions) \
@@ -141,10 +145,10 @@ fn hand_out_keys(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
         let expires_at_ms = expires_at.map(|at| at.0);
         sink(Record::Key { key: bytes(row, 0)?, number, content, expires_at_ms })
     })?;
-    session.walk("SELECT key, place, item FROM agq.list_items ORDER BY key, place", |row| {
+    session.walk(ITEMS, |row| {
         sink(Record::Item { key: bytes(row, 0)?, place: row.try_get(1)?, item: bytes(row, 2)? })
     })?;
-    session.walk("SELECT key, member, score FROM agq.scores ORDER BY key, member", |row| {
+    session.walk(SCORES, |row| {
         let score = row.try_get::<f64, _>(2)?.to_string();
         sink(Record::Score { key: bytes(row, 0)?, member: bytes(row, 1)?, score })
     })
@@ -250,11 +254,12 @@ impl Coming {
         take(&mut self.counts).write_with(session, 0, JobRows::default(), ended, &results)?;
         take(&mut self.keys).insert(session)?;
         let (key, place, item) = take(&mut self.items);
-        let sql = "INSERT INTO agq.list_items (key, place, item) SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bytea[])";
+        let sql = "INSERT INTO agq.list_items (key_digest, place, item) \
+             SELECT sha256(n.key), n.place, n.item FROM unnest($1::bytea[], $2::bigint[], $3::bytea[]) AS n (key, place, item)";
         session.run(query(sql).bind(key).bind(place).bind(item))?;
         let (key, member, score) = take(&mut self.scores);
-        let sql = "INSERT INTO agq.scores (key, member, score) \
-             SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::double precision[])";
+        let sql = "INSERT INTO agq.scores (key_digest, member, score) SELECT sha256(n.key), n.member, n.score \
+             FROM unnest($1::bytea[], $2::bytea[], $3::double precision[]) AS n (key, member, score)";
         session.run(query(sql).bind(key).bind(member).bind(score)).map(drop)
     }
 

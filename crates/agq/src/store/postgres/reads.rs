@@ -355,13 +355,16 @@ pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
     Ok(workers)
 }
 
+/// Query for keys that have expired. The index has the beginnings of keys in order.
+pub(super) const OVERDUE_KEYS: &str =
+    "SELECT key FROM agq.keys WHERE expires_at <= $1 ORDER BY expires_at, substr(key, 1, 1024), key LIMIT $2";
+
 /// Keys that have expired, the earliest first.
 pub(super) async fn overdue_keys(
     pool: &Pool,
     now: Timestamp,
     limit: usize,
 ) -> Result<Vec<bytes::Bytes>, Error> {
-    let sql = "SELECT key FROM agq.keys WHERE expires_at <= $1 ORDER BY expires_at, key LIMIT $2";
-    let sql = query_scalar::<_, Vec<u8>>(sql).bind(numbers::wide(now.0)).bind(numbers::limit(limit));
+    let sql = query_scalar::<_, Vec<u8>>(OVERDUE_KEYS).bind(numbers::wide(now.0)).bind(numbers::limit(limit));
     Ok(sql.fetch_all(pool).await?.into_iter().map(Into::into).collect())
 }

@@ -9,13 +9,14 @@ use sqlx::{
 use super::faults;
 
 /// Number, name, SQL. What was released is never changed.
-const MIGRATIONS: [(i64, &str, &str); 6] = [
+const MIGRATIONS: [(i64, &str, &str); 7] = [
     (1, "queue", include_str!("migrations/0001_queue.sql")),
     (2, "listening", include_str!("migrations/0002_listening.sql")),
     (3, "open job spec", include_str!("migrations/0003_open_job_spec.sql")),
     (4, "lanes", include_str!("migrations/0004_lanes.sql")),
     (5, "node settings", include_str!("migrations/0005_node_settings.sql")),
     (6, "started", include_str!("migrations/0006_started.sql")),
+    (7, "long keys", include_str!("migrations/0007_long_keys.sql")),
 ];
 
 /// Migrates the schema to the version of this program, however long the migration takes. Fails if a
@@ -25,13 +26,26 @@ pub(super) async fn migrate(connection: &mut PgConnection) -> Result<(), Migrate
     if is_up_to_date(connection).await? {
         return Ok(());
     }
-    let migration = |(version, name, sql): (i64, &'static str, &'static str)| {
+    migrate_by(&MIGRATIONS, connection).await
+}
+
+async fn migrate_by(
+    migrations: &[(i64, &'static str, &'static str)],
+    connection: &mut PgConnection,
+) -> Result<(), MigrateError> {
+    let migration = |&(version, name, sql): &(i64, &'static str, &'static str)| {
         Migration::new(version, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
     };
-    let mut migrator = Migrator::with_migrations(MIGRATIONS.map(migration).into());
+    let mut migrator = Migrator::with_migrations(migrations.iter().map(migration).collect());
     migrator.create_schema("agq");
     migrator.dangerous_set_table_name("agq.migrations");
     migrator.run_direct(None, connection, false).await
+}
+
+/// Makes the schema of an earlier version, which had the first `count` migrations.
+#[cfg(test)]
+pub(super) async fn migrate_first(count: usize, connection: &mut PgConnection) -> Result<(), MigrateError> {
+    migrate_by(&MIGRATIONS[..count], connection).await
 }
 
 async fn is_up_to_date(connection: &mut PgConnection) -> Result<bool, Error> {

@@ -2,6 +2,7 @@
 
 mod between_nodes;
 mod connections;
+mod long_keys;
 mod making;
 mod nodes;
 mod records;

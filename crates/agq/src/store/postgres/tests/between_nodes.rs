@@ -25,13 +25,16 @@ async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
     connection
 }
 
-/// Opens two nodes on a database that looks for deadlocks early. By default it looks after a second,
+/// Opens three nodes on a database that looks for deadlocks early. By default it looks after a second,
 /// when the lock timeout of a node has ended the wait already and no deadlock would be counted.
-async fn two_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
+async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();
     let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";
     raw_sql(sql).execute(&mut connection).await.unwrap();
-    let nodes = vec![Arc::new(node(database).await), Arc::new(node(database).await)];
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Arc::new(node(database).await));
+    }
     let mut fresh = PgConnection::connect(&database.url()).await.unwrap();
     let set: String = query_scalar("SHOW deadlock_timeout").fetch_one(&mut fresh).await.unwrap();
     assert_eq!(set, "50ms");
@@ -65,6 +68,9 @@ async fn work_under_limits(at: usize, node: Arc<PostgresStore>) -> usize {
         let jobs = (0..4).map(job).collect();
         submit(&node, &format!("a{at}-{round}"), Needs::default(), jobs).await.unwrap();
         let claims = claim(&node, 4).await;
+        // The jobs of a lane have the same limit.
+        let active = "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM agq.jobs WHERE status = 1 GROUP BY lane) AS l";
+        assert!(number(&node, active).await <= 5);
         done += join_all(claims.iter().map(|claim| ack(&node, &claim.job.job_id))).await.len();
     }
     done
@@ -73,7 +79,7 @@ async fn work_under_limits(at: usize, node: Arc<PostgresStore>) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_do_not_wait_for_each_others_limits() {
     let database = Database::new();
-    let nodes = two_nodes(&database).await;
+    let nodes = three_nodes(&database).await;
     let all =
         nodes.iter().enumerate().map(|(at, node)| tokio::spawn(work_under_limits(at, Arc::clone(node))));
     let done: usize = join_all(all).await.into_iter().map(Result::unwrap).sum();
@@ -97,7 +103,7 @@ async fn add_unique(at: usize, node: Arc<PostgresStore>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_do_not_wait_for_each_others_kinds() {
     let database = Database::new();
-    let nodes = two_nodes(&database).await;
+    let nodes = three_nodes(&database).await;
     let all = nodes.iter().enumerate().map(|(at, node)| tokio::spawn(add_unique(at, Arc::clone(node))));
     join_all(all).await.into_iter().for_each(Result::unwrap);
     // Each kind has one job.

@@ -5,9 +5,11 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, query_scalar, raw_sql};
 
 use super::{
     super::{
+        keyspace::{ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES},
         known::READY_LANES,
+        pending::{REMOVE, REMOVE_MEMBERS, UPDATE},
         pruning::OLDEST,
-        reads::{LEASED, WAITING},
+        reads::{LEASED, OVERDUE_KEYS, WAITING},
     },
     making::node,
 };
@@ -91,6 +93,40 @@ async fn whoever_has_the_oldest_snapshot_is_named() {
     assert_eq!((oldest.application.as_str(), oldest.user.as_str()), ("dump", "agq"));
     raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
     assert!(store.oldest_snapshot().await.unwrap().is_none_or(|oldest| oldest.pid != pid));
+}
+
+const FILL_KEYS: &str = "INSERT INTO agq.keys (key, number, text, expires_at) \
+    SELECT convert_to('k' || n, 'UTF8'), n, '', n FROM generate_series(1, 50000) AS n; \
+    INSERT INTO agq.list_items (key_digest, place, item) SELECT sha256('k1'), n, '' FROM generate_series(1, 50000) AS n; \
+    INSERT INTO agq.scores (key_digest, member, score) SELECT sha256('k2'), convert_to('m' || n, 'UTF8'), n % 10 \
+    FROM generate_series(1, 50000) AS n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_on_keys_reads_all_there_is() {
+    let database = Database::new();
+    let store = node(&database).await;
+    raw_sql("ANALYZE").execute(&store.pool).await.unwrap();
+    raw_sql(FILL_KEYS).execute(&store.pool).await.unwrap();
+    let mut connection = store.pool.acquire().await.unwrap();
+    let part = "(bytea, float8, boolean, float8, boolean, bigint, bigint)";
+    let entries = "(bytea[], bytea[], bigint[], bigint[], bigint[], bigint[])";
+    for _ in ["old", "new"] {
+        for (types, sql, values) in [
+            ("(bytea[])", ENTRIES, "('{k1,k2}')"),
+            ("(bytea, bigint, bigint)", ITEMS, "('k1', 100, 110)"),
+            ("(bytea, bytea[])", SCORES, "('k2', '{m1,m2}')"),
+            (part, ASCENDING, "('k2', '-inf', false, 'inf', false, 5, 10)"),
+            (part, DESCENDING, "('k2', '-inf', false, 'inf', false, 5, 10)"),
+            ("(bigint, bigint)", OVERDUE_KEYS, "(40000, 10)"),
+            (entries, UPDATE, "('{k3}', '{a}', '{NULL}', '{NULL}', '{NULL}', '{9}')"),
+            ("(bytea[])", REMOVE, "('{k4,k5}')"),
+            ("(bytea, bytea[])", REMOVE_MEMBERS, "('k2', '{m3,m4}')"),
+        ] {
+            let plan = plan_of(&mut connection, types, sql, values).await;
+            assert!(most_rows(&plan) <= 100 && plan.contains("Index"), "{sql}\n{plan}");
+        }
+        raw_sql("ANALYZE").execute(&mut *connection).await.unwrap();
+    }
 }
 
 #[test]
