@@ -13,6 +13,7 @@ mod config;
 mod directory;
 mod error;
 mod events;
+mod figures;
 mod furnish;
 mod handing_on;
 mod herald;

@@ -1,14 +1,17 @@
 //! METRICS: the figures of the queue, for Prometheus or as JSON (seed 001 §7).
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 
-use agenix_protocol::{documents::Status, resp::Reply};
+use agenix_protocol::{documents::Status, resp::Reply, time::Timestamp};
 use agenix_rules::worker::{Standing, Worker};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Outcome, json, stats};
-use crate::{error::CommandError, house::House};
+use crate::{error::CommandError, figures::StoreFigures, house::House, store::StoreError};
+
+/// Maximum time for which the figures wait for the store.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
 const STATUSES: [Status; 6] =
     [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
@@ -26,13 +29,13 @@ const WORKER_FIGURES: [(&str, &str); 7] = [
 
 /// METRICS
 pub(super) async fn metrics(house: &House, prometheus: bool) -> Outcome {
-    let figures = figures(house).await?;
+    let figures = figures(house, of_the_store(house)).await?;
     if prometheus { Ok(Reply::bulk(figures.text())) } else { Ok(json(&figures)) }
 }
 
 /// The figures, as Prometheus reads them.
 pub(crate) async fn prometheus(house: &House) -> Result<String, CommandError> {
-    Ok(figures(house).await?.text())
+    Ok(figures(house, of_the_store(house)).await?.text())
 }
 
 /// The figures, as JSON shows them.
@@ -54,12 +57,44 @@ struct Figures {
     /// PostgreSQL.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_oldest_snapshot_seconds: Option<u64>,
+    /// Whether the store answered in time. If not, what it knows is as it last said.
+    store_up: bool,
+    /// Age of what the store knows.
+    store_figures_age_seconds: u64,
     /// What each worker's last heartbeat said.
     workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
 }
 
-async fn figures(house: &House) -> Result<Figures, CommandError> {
+/// Returns the figures that `read` gives, or those that the store last gave if it does not answer within `LONGEST_LOOK`. A monitor
+/// that gets no answer knows nothing of agq, just when something is wrong.
+async fn figures(
+    house: &House,
+    read: impl Future<Output = Result<StoreFigures, CommandError>>,
+) -> Result<Figures, CommandError> {
+    let read = house.clock.within(LONGEST_LOOK, Box::pin(read)).await;
+    let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
+    match read.unwrap_or_else(|| Err(late().into())) {
+        Ok(told) => {
+            let told = Arc::new(told);
+            house.last_figures.keep(house.clock.now(), &told);
+            Ok(shown(house, &told, None))
+        }
+        Err(error) => {
+            let (at, told) = house.last_figures.last().ok_or(error)?;
+            Ok(shown(house, &told, Some(at)))
+        }
+    }
+}
+
+async fn of_the_store(house: &House) -> Result<StoreFigures, CommandError> {
     let (totals, queues) = (house.store.totals().await?, stats::all(house).await?);
+    let oldest_snapshot_secs = house.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
+    Ok(StoreFigures { totals, queues, workers: house.store.workers().await?, oldest_snapshot_secs })
+}
+
+/// Returns the figures of the store and of this agq; `as_of` is the time of the former where they are old.
+fn shown(house: &House, told: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
+    let StoreFigures { totals, queues, workers, oldest_snapshot_secs } = told;
     let by_status = |counts: [u64; 6]| STATUSES.map(Status::as_str).into_iter().zip(counts).collect();
     let name = |key: &str| key.trim_start_matches("queue:").to_owned();
     let mut queue_length: BTreeMap<String, u64> =
@@ -67,8 +102,8 @@ async fn figures(house: &House) -> Result<Figures, CommandError> {
     queue_length.insert("ready".into(), queues.ready.length);
     queue_length.insert("scheduled".into(), queues.scheduled.length);
     let (connections, connections_total, commands_total) = house.directory.counts();
-    let workers = house.store.workers().await?;
-    Ok(Figures {
+    let now = house.clock.now();
+    Figures {
         jobs_total: by_status(totals.ever),
         jobs: by_status(totals.now),
         workers_active: queues.workers.active,
@@ -78,14 +113,16 @@ async fn figures(house: &House) -> Result<Figures, CommandError> {
         connections: connections as u64,
         connections_total,
         commands_total,
-        uptime_seconds: house.clock.now().ms_since(house.started_at) / 1000,
-        store_oldest_snapshot_seconds: house.store.oldest_snapshot().await?.map(|oldest| oldest.secs),
+        uptime_seconds: now.ms_since(house.started_at) / 1000,
+        store_oldest_snapshot_seconds: *oldest_snapshot_secs,
+        store_up: as_of.is_none(),
+        store_figures_age_seconds: as_of.map_or(0, |at| now.ms_since(at) / 1000),
         workers: workers
             .iter()
             .filter(|(worker, _)| worker.standing == Standing::Active)
-            .map(|(worker, _)| (worker.worker_id.to_string(), told(worker)))
+            .map(|(worker, _)| (worker.worker_id.to_string(), self::told(worker)))
             .collect(),
-    })
+    }
 }
 
 /// The figures of a worker's last heartbeat.
@@ -147,6 +184,12 @@ impl Figures {
             let help = "Age of the oldest transaction that keeps a snapshot of the database.";
             family(&mut text, "agq_store_oldest_snapshot_seconds", "gauge", help, one(secs));
         }
+        let help = "Whether the store answered in time.";
+        family(&mut text, "agq_store_up", "gauge", help, one(self.store_up.into()));
+        let help =
+            "Age of the figures of jobs, queues and workers: more than 0 while the store does not answer.";
+        let age = one(self.store_figures_age_seconds);
+        family(&mut text, "agq_store_figures_age_seconds", "gauge", help, age);
         for (field, metric) in WORKER_FIGURES {
             let own = self.workers.iter().filter_map(|(id, told)| Some((id, *told.get(field)?)));
             let own: Vec<_> = own.map(|(id, value)| (format!("{{worker=\"{id}\"}}"), value)).collect();
@@ -170,5 +213,44 @@ fn family<T: std::fmt::Display>(
     let _infallible = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     for (labels, value) in samples {
         let _infallible = writeln!(text, "{name}{labels} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, sync::Arc};
+
+    use super::{figures, of_the_store};
+    use crate::{
+        audit::Audit,
+        clock::Clock,
+        config,
+        error::CommandError,
+        figures::StoreFigures,
+        furnish::furnish,
+        store::{Opening, Store, StoreError, redb::RedbStore},
+    };
+
+    async fn away() -> Result<StoreFigures, CommandError> {
+        Err(StoreError("it is away".into()).into())
+    }
+
+    #[tokio::test]
+    async fn a_store_that_does_not_answer_is_shown_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.redb");
+        let store: Arc<dyn Store> = Arc::new(RedbStore::open(&file, Opening::default()).unwrap());
+        let settings = config::default_settings().unwrap();
+        let (house, _works) = furnish(store, Clock::default(), Audit::open(None).unwrap(), settings);
+        assert!(figures(&house, away()).await.is_err(), "nothing is known yet");
+        let known = figures(&house, of_the_store(&house)).await.unwrap().text();
+        assert!(
+            known.contains("\nagq_store_up 1\n") && known.contains("\nagq_store_figures_age_seconds 0\n")
+        );
+        for last in [figures(&house, away()).await, figures(&house, pending()).await] {
+            let text = last.unwrap().text();
+            assert!(text.contains("\nagq_store_up 0\n"), "{text}");
+            assert!(text.contains("\nagq_jobs{status=\"pending\"} 0\n"), "{text}");
+        }
     }
 }
