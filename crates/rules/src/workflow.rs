@@ -1,14 +1,20 @@
 //! Workflows: steps that follow each other, or go together, and what is called when they have ended (ojs-workflows). A step is a job of
-//! the Open Job Spec, or an action of a plan.
+//! the Open Job Spec, an action of a plan, or a workflow of its own.
 
-use agenix_protocol::time::Timestamp;
+mod course;
+mod parts;
+
+use agenix_protocol::{documents::parse_object, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
+pub use self::parts::{Before, Placed};
 use crate::{cron::is_action, rejection::Rejection};
 
-/// Most steps of a workflow.
+/// Maximum number of steps of a workflow, those of nested workflows included.
 pub const MAX_STEPS: usize = 1000;
+/// Maximum number of levels of workflows: 1 for a workflow of jobs and actions alone.
+pub const MAX_LEVELS: usize = 5;
 
 /// How steps go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,11 +68,31 @@ pub struct Step {
     /// Why it could not be submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Steps of the workflow that this step is. Such a step has no document, and nothing is submitted
+    /// under its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nested: Option<Box<Nested>>,
+}
+
+/// Workflow that is a step of another workflow. Its stage is that of the step.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Nested {
+    /// How its steps go.
+    pub kind: Kind,
+    /// Its name, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// In their order.
+    pub steps: Vec<Step>,
+    /// Each at most once.
+    #[serde(default)]
+    pub callbacks: Vec<Callback>,
 }
 
 impl Step {
     fn new(id: String, document: Box<RawValue>) -> Self {
-        Self { id, document, stage: Stage::Waiting, is_submitted: false, is_stand_in: false, error: None }
+        let stage = Stage::Waiting;
+        Self { id, document, stage, is_submitted: false, is_stand_in: false, error: None, nested: None }
     }
 
     /// Whether it is an action of a plan rather than a job.
@@ -170,6 +196,78 @@ fn is_workflow(step: &RawValue) -> bool {
     (has("steps") || has("jobs")) && !has("args") && step.get("plan_id").is_none()
 }
 
+/// Reader of a submitted workflow and of the workflows in it.
+struct Reader<I> {
+    new_id: I,
+    /// Number of steps so far that are jobs or actions.
+    steps: usize,
+}
+
+impl<I: FnMut() -> String> Reader<I> {
+    /// Reads a workflow that stands at `place`, the empty text for the outermost one, on a level from 1
+    /// on.
+    fn read(&mut self, wanted: Wanted, place: &str, level: usize) -> Result<Nested, Rejection> {
+        let here = if place.is_empty() { String::new() } else { format!("{place}: ") };
+        if level > MAX_LEVELS {
+            return Err(invalid(format!("{here}workflows are nested more than {MAX_LEVELS} levels deep")));
+        }
+        let kind = match wanted.kind.as_deref() {
+            None | Some("chain") => Kind::Chain,
+            Some("group") => Kind::Group,
+            Some("batch") => Kind::Batch,
+            Some(other) => {
+                return Err(invalid(format!("{here}type is '{other}': use chain, group or batch")));
+            }
+        };
+        let documents = match (wanted.steps, wanted.jobs) {
+            (Some(steps), None) | (None, Some(steps)) => steps,
+            (None, None) => {
+                return Err(invalid(format!("{here}steps is missing: a workflow has at least one")));
+            }
+            (Some(_), Some(_)) => {
+                return Err(invalid(format!("{here}steps and jobs are both given: use one of the names")));
+            }
+        };
+        if documents.is_empty() || documents.len() > MAX_STEPS {
+            return Err(invalid(format!("{here}it has {} steps: give 1 to {MAX_STEPS}", documents.len())));
+        }
+        let mut steps = Vec::with_capacity(documents.len());
+        for (at, document) in documents.into_iter().enumerate() {
+            steps.push(self.step(document, &kind.place(place, at), level)?);
+        }
+        let Callbacks { on_success, on_failure, on_complete } = wanted.callbacks;
+        let callbacks =
+            [(When::Success, on_success), (When::Failure, on_failure), (When::Complete, on_complete)];
+        let callbacks = callbacks
+            .into_iter()
+            .filter_map(|(when, document)| Some(Callback { when, step: self.submittable(document?) }));
+        let callbacks = callbacks.collect();
+        Ok(Nested { kind, name: wanted.name, steps, callbacks })
+    }
+
+    fn submittable(&mut self, document: Box<RawValue>) -> Step {
+        Step::new((self.new_id)(), document)
+    }
+
+    /// Reads the step at `place` of a workflow on a level.
+    fn step(&mut self, document: Box<RawValue>, place: &str, level: usize) -> Result<Step, Rejection> {
+        if !is_workflow(&document) {
+            self.steps += 1;
+            if self.steps > MAX_STEPS {
+                return Err(invalid(format!(
+                    "it has more than {MAX_STEPS} steps, those of nested workflows included"
+                )));
+            }
+            return Ok(self.submittable(document));
+        }
+        let wanted = parse_object(document.get().as_bytes());
+        let wanted = wanted.map_err(|error| invalid(format!("{place}: {error}")))?;
+        let mut step = self.submittable(RawValue::NULL.to_owned());
+        step.nested = Some(Box::new(self.read(wanted, place, level + 1)?));
+        Ok(step)
+    }
+}
+
 impl Workflow {
     /// A workflow that is submitted at `now`; `new_id` makes an id each time.
     pub fn new(
@@ -177,134 +275,11 @@ impl Workflow {
         mut new_id: impl FnMut() -> String,
         now: Timestamp,
     ) -> Result<Self, Rejection> {
-        let kind = match wanted.kind.as_deref() {
-            None | Some("chain") => Kind::Chain,
-            Some("group") => Kind::Group,
-            Some("batch") => Kind::Batch,
-            Some(other) => return Err(invalid(format!("type is '{other}': use chain, group or batch"))),
-        };
-        let steps = match (wanted.steps, wanted.jobs) {
-            (Some(steps), None) | (None, Some(steps)) => steps,
-            (None, None) => return Err(invalid("steps is missing: a workflow has at least one")),
-            (Some(_), Some(_)) => return Err(invalid("steps and jobs are both given: use one of the names")),
-        };
-        if steps.is_empty() || steps.len() > MAX_STEPS {
-            return Err(invalid(format!("it has {} steps: give 1 to {MAX_STEPS}", steps.len())));
-        }
-        if let Some(at) = steps.iter().position(|step| is_workflow(step)) {
-            return Err(invalid(format!(
-                "steps[{at}] is a workflow of its own, which agq does not run within another: submit it apart"
-            )));
-        }
-        let Callbacks { on_success, on_failure, on_complete } = wanted.callbacks;
-        let callbacks =
-            [(When::Success, on_success), (When::Failure, on_failure), (When::Complete, on_complete)];
         let id = new_id();
-        let steps = steps.into_iter().map(|document| Step::new(new_id(), document)).collect();
-        let callbacks = callbacks
-            .into_iter()
-            .filter_map(|(when, document)| Some(Callback { when, step: Step::new(new_id(), document?) }));
-        let callbacks = callbacks.collect();
+        let read = Reader { new_id, steps: 0 }.read(wanted, "", 1)?;
+        let Nested { kind, name, steps, callbacks } = read;
         let (stage, ended_at) = (Stage::Running, None);
-        let made = Self { id, kind, name: wanted.name, stage, steps, callbacks, created_at: now, ended_at };
-        Ok(made.moved(&[], now))
-    }
-
-    /// How many steps ended well.
-    pub fn completed(&self) -> usize {
-        self.steps.iter().filter(|step| step.stage == Stage::Completed).count()
-    }
-
-    /// Returns the number of running steps that do not wait for each other. The workflow needs no
-    /// look until the last of these steps has ended.
-    pub fn steps_together(&self) -> usize {
-        if self.kind == Kind::Chain || self.stage.is_ended() {
-            return 0;
-        }
-        self.steps.iter().filter(|step| step.stage == Stage::Running).count()
-    }
-
-    /// Everything that may have to be submitted: steps, then callbacks.
-    pub fn all(&self) -> impl Iterator<Item = &Step> {
-        self.steps.iter().chain(self.callbacks.iter().map(|callback| &callback.step))
-    }
-
-    /// The same, to be changed.
-    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Step> {
-        self.steps.iter_mut().chain(self.callbacks.iter_mut().map(|callback| &mut callback.step))
-    }
-
-    /// Tells whether the workflow and its callbacks have ended.
-    pub fn is_settled(&self) -> bool {
-        self.stage.is_ended() && self.all().all(|step| step.stage != Stage::Running)
-    }
-
-    /// The workflow, given what was seen of its steps by their ids: what ended has ended, and what comes next begins.
-    #[must_use]
-    pub fn moved(&self, seen: &[(&str, Seen)], now: Timestamp) -> Self {
-        let mut next = self.clone();
-        for (id, seen) in seen {
-            let Some(step) = next.all_mut().find(|step| step.id == *id && step.stage == Stage::Running)
-            else {
-                continue;
-            };
-            match seen {
-                Seen::Ended(stage) => (step.stage, step.is_submitted) = (*stage, true),
-                // It was forgotten before anybody saw what came of it.
-                Seen::Nothing if step.is_submitted => step.stage = Stage::Failed,
-                Seen::Nothing => {}
-                Seen::Underway => step.is_submitted = true,
-            }
-        }
-        if !next.stage.is_ended() {
-            next.begin_steps();
-            next.end_if_done(now);
-        }
-        next
-    }
-
-    /// Lets the steps begin whose turn it is.
-    fn begin_steps(&mut self) {
-        let has_failed = self.steps.iter().any(|step| matches!(step.stage, Stage::Failed | Stage::Cancelled));
-        let is_busy = self.steps.iter().any(|step| step.stage == Stage::Running);
-        let is_chain = self.kind == Kind::Chain;
-        if is_chain && (has_failed || is_busy) {
-            return;
-        }
-        let waiting = self.steps.iter_mut().filter(|step| step.stage == Stage::Waiting);
-        waiting.take(if is_chain { 1 } else { MAX_STEPS }).for_each(|step| step.stage = Stage::Running);
-    }
-
-    fn end_if_done(&mut self, now: Timestamp) {
-        if self.steps.iter().any(|step| step.stage == Stage::Running) {
-            return;
-        }
-        let is_well = self.steps.iter().all(|step| step.stage == Stage::Completed);
-        self.stage = if is_well { Stage::Completed } else { Stage::Failed };
-        self.ended_at = Some(now);
-        for callback in &mut self.callbacks {
-            let is_called = match callback.when {
-                When::Success => is_well,
-                When::Failure => !is_well,
-                When::Complete => true,
-            };
-            if is_called {
-                callback.step.stage = Stage::Running;
-            }
-        }
-    }
-
-    /// The workflow is cancelled: no step begins any more.
-    pub fn cancelled(&self, now: Timestamp) -> Result<Self, Rejection> {
-        if self.stage.is_ended() {
-            return Err(Rejection::WorkflowEnded(self.id.clone()));
-        }
-        let mut next = self.clone();
-        (next.stage, next.ended_at) = (Stage::Cancelled, Some(now));
-        for step in next.all_mut().filter(|step| !step.stage.is_ended()) {
-            (step.stage, step.is_submitted) = (Stage::Cancelled, true);
-        }
-        Ok(next)
+        Ok(Self { id, kind, name, stage, steps, callbacks, created_at: now, ended_at }.moved(&[], now))
     }
 }
 

@@ -10,6 +10,7 @@ mod examples;
 mod grafana;
 mod jobs;
 mod later;
+mod nested;
 mod openapi;
 mod two_doors;
 mod workers;

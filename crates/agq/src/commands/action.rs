@@ -21,7 +21,7 @@ use super::{
     Outcome, json,
     notice::{nudge, withdraw},
     ojs::check_room,
-    submission,
+    submission, workflow,
 };
 use crate::{
     error::CommandError,
@@ -247,10 +247,14 @@ pub(super) async fn retry(house: &House, action_id: &ActionId) -> Outcome {
     {
         plan::check_same_needs(&plan, &action.plan_id, &stored.needs)?;
     }
+    // Nothing is tried again of an action whose jobs have all ended well.
+    let place = if jobs.is_empty() { None } else { workflow::place_of_action(house, action_id).await? };
+    workflow::take_up(house, place.as_ref()).await?;
     let retried = decide_jobs(house, &jobs, || {
         Box::new(|job: Option<&Job>| job.map_or(Ok(job::Outcome::Unchanged), |job| job::retried(job, true)))
     })
     .await?;
+    workflow::take_up(house, place.as_ref()).await?;
     Ok(Reply::Simple(format!("OK retried={retried}")))
 }
 

@@ -1,7 +1,7 @@
 //! What is submitted later, for whoever asked for it before: by a schedule, or as a step of a workflow. It is a job of the Open Job
 //! Spec, or an action of a plan.
 
-use std::{borrow::Cow, mem::take};
+use std::{borrow::Cow, collections::HashMap, mem::take};
 
 use agenix_protocol::{
     documents::{ActionSubmission, OjsDocument, Status, TaskResult, parse_object},
@@ -15,7 +15,7 @@ use agenix_rules::{
     job::State,
     ojs::{self, Submitted},
     rejection::Rejection,
-    workflow::{Seen, Stage, Step},
+    workflow::{Before, Kind, Nested, Seen, Stage, Step},
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -38,8 +38,8 @@ const PIECE_INPUTS: usize = 1000;
 pub(super) struct Context<'c> {
     /// The workflow that it is a step of.
     pub(super) workflow: Option<&'c str>,
-    /// The step before it: its results go along.
-    pub(super) before: Option<&'c Step>,
+    /// The steps before it: their results go along.
+    pub(super) before: Option<Before<'c>>,
 }
 
 /// Whether a document could be submitted now.
@@ -91,7 +91,7 @@ pub(super) async fn submit(
     submitted.job_id = Some(JobId::new(id).map_err(|error| Rejection::InvalidJob(error.to_string()))?);
     submitted.ojs.workflow = context.workflow.map(str::to_owned);
     if let Some(before) = context.before {
-        submitted = submitted.with_parents(&results_of(house, before).await?);
+        submitted = submitted.with_parents(&Results::read(house, before).await?.of(before));
     }
     match submit_named(house, submitted).await {
         Err(CommandError::Rejected(Rejection::JobExists(_))) => Ok(None),
@@ -124,7 +124,7 @@ async fn hand_on(
     house: &House,
     submission: ActionSubmission,
     action_id: &ActionId,
-    before: &Step,
+    before: Before<'_>,
 ) -> Result<(), CommandError> {
     // Somebody else here is at it, and moves the workflow on afterwards.
     let Some(_turn) = house.handing_on.begin(action_id.as_str()) else { return Ok(()) };
@@ -143,10 +143,14 @@ async fn hand_on_all(
     house: &House,
     submission: &ActionSubmission,
     action_id: &ActionId,
-    (before, mut is_begun): (&Step, bool),
+    (before, mut is_begun): (Before<'_>, bool),
 ) -> Result<(), CommandError> {
     let (mut piece, mut bytes, mut at) = (Vec::new(), 0, 0);
-    for job_id in jobs_of(house, before).await? {
+    let mut job_ids = Vec::new();
+    for producer in producers(before) {
+        job_ids.extend(jobs_of(house, producer).await?);
+    }
+    for job_id in job_ids {
         let Some(input) = output_of(house, &job_id).await? else { continue };
         bytes += input.get().len();
         piece.push(input);
@@ -235,26 +239,72 @@ async fn jobs_of(house: &House, step: &Step) -> Result<Vec<JobId>, CommandError>
     Ok(JobId::new(step.id.as_str()).into_iter().collect())
 }
 
-/// Returns the results of the jobs of a step, each as JSON. Refuses results that exceed
-/// `max_message_bytes` together, because they go into one document, which has the bound of any
-/// other document.
-async fn results_of(house: &House, step: &Step) -> Result<Vec<String>, CommandError> {
-    let (mut results, mut bytes) = (Vec::new(), 0);
-    let most = house.settings.limits.max_message_bytes;
-    for job_id in jobs_of(house, step).await? {
-        let job = house.store.job(&job_id).await?;
-        let result = job.and_then(|job| job.results).unwrap_or_else(|| "null".into());
-        bytes += result.len();
-        if exceeds(bytes, most) {
-            let text = format!(
-                "the results of the step before have more than {most} bytes together, which is what one job may have: let its jobs \
-                 return where their results are, or make this step an action of a plan"
-            );
-            return Err(Rejection::InvalidJob(text).into());
-        }
-        results.push(result);
+/// Returns the jobs and the actions among the steps before, in order.
+fn producers(before: Before<'_>) -> Vec<&Step> {
+    match before {
+        Before::Step(step) => step.producers(),
+        Before::Steps(steps) => steps.iter().flat_map(Step::producers).collect(),
     }
-    Ok(results)
+}
+
+/// Results of jobs and actions, each as JSON, by the ids of the steps.
+struct Results(HashMap<String, Vec<String>>);
+
+impl Results {
+    /// Reads the results of the steps before. Refuses results that exceed `max_message_bytes` together,
+    /// because they go into one document, which has the bound of any other document.
+    async fn read(house: &House, before: Before<'_>) -> Result<Self, CommandError> {
+        let (mut all, mut bytes) = (HashMap::new(), 0);
+        let most = house.settings.limits.max_message_bytes;
+        for producer in producers(before) {
+            let mut results = Vec::new();
+            for job_id in jobs_of(house, producer).await? {
+                let job = house.store.job(&job_id).await?;
+                let result = job.and_then(|job| job.results).unwrap_or_else(|| "null".into());
+                bytes += result.len();
+                if exceeds(bytes, most) {
+                    let text = format!(
+                        "the results of the step before have more than {most} bytes together, which is what one job may \
+                         have: let its jobs return where their results are, or make this step an action of a plan"
+                    );
+                    return Err(Rejection::InvalidJob(text).into());
+                }
+                results.push(result);
+            }
+            all.insert(producer.id.clone(), results);
+        }
+        Ok(Self(all))
+    }
+
+    /// Returns the list that a job gets: the results of the jobs of the step before, or, of a group or of
+    /// the steps before a callback, the result of each step.
+    fn of(&self, before: Before<'_>) -> Vec<String> {
+        match before {
+            Before::Steps(steps) => steps.iter().map(|step| self.value(step)).collect(),
+            Before::Step(step) => match step.nested.as_deref() {
+                None => self.0.get(&step.id).cloned().unwrap_or_default(),
+                Some(Nested { kind: Kind::Chain, steps, .. }) => {
+                    steps.last().map_or_else(Vec::new, |last| self.of(Before::Step(last)))
+                }
+                Some(nested) => self.of(Before::Steps(&nested.steps)),
+            },
+        }
+    }
+
+    /// Returns the result of one step: of a job its own, of a chain that of its last step, of an action, a
+    /// group or a batch a list.
+    fn value(&self, step: &Step) -> String {
+        match step.nested.as_deref() {
+            None if !step.is_action() => {
+                let result = self.0.get(&step.id).and_then(|results| results.first());
+                result.cloned().unwrap_or_else(|| "null".into())
+            }
+            Some(Nested { kind: Kind::Chain, steps, .. }) => {
+                steps.last().map_or_else(|| "null".into(), |last| self.value(last))
+            }
+            _ => format!("[{}]", self.of(Before::Step(step)).join(",")),
+        }
+    }
 }
 
 /// Input of the next step, made from a job of this step.

@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use super::{
     Outcome, identity, json,
     notice::{note_outcome, nudge},
+    workflow,
 };
 use crate::{
     error::CommandError,
@@ -81,11 +82,14 @@ pub(super) async fn retry(house: &House, job_id: &JobId, force: bool) -> Outcome
     job::retried(&stored.job, force)?;
     let plan = super::plan::find(house, &stored.job.plan_id).await?;
     plan::check_same_needs(&plan, &stored.job.plan_id, &stored.needs)?;
+    let place = workflow::place_of(house, &stored.job).await?;
+    workflow::take_up(house, place.as_ref()).await?;
     let id = job_id.clone();
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         job::retried(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, force)
     });
     house.store.decide(job_id, Promise::Durable, None, rule).await??;
+    workflow::take_up(house, place.as_ref()).await?;
     Ok(Reply::Simple("OK job re-queued".into()))
 }
 

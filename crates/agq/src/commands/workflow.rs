@@ -1,4 +1,7 @@
-//! Workflows: submitted, shown, cancelled, and moved on when a step has ended.
+//! Workflows: submitted, cancelled, and moved on when a step has ended.
+
+mod resume;
+mod shown;
 
 use agenix_protocol::{
     documents::{parse_object, to_json},
@@ -9,10 +12,14 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     rejection::Rejection,
-    workflow::{Kind, Seen, Stage, Step, Wanted, Workflow},
+    workflow::{Before, Placed, Seen, Stage, Step, Wanted, Workflow},
 };
-use serde_json::{Value, json};
 use tracing::error;
+
+pub(crate) use self::{
+    resume::{place_of, place_of_action, take_up},
+    shown::shown,
+};
 
 use super::{
     Outcome,
@@ -38,14 +45,10 @@ fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
 /// Begins a workflow.
 pub(crate) async fn submit(house: &House, wanted: Wanted) -> Result<Workflow, CommandError> {
     let workflow = Workflow::new(wanted, || deferred::new_id(house), house.clock.now())?;
-    for (at, step) in workflow.steps.iter().enumerate() {
-        let takes_outputs = workflow.kind == Kind::Chain && at > 0;
+    for Placed { step, place, before } in workflow.placed() {
+        let takes_outputs = matches!(before, Some(Before::Step(_)));
         let checked = deferred::check(house, &step.document, takes_outputs).await;
-        checked.map_err(|error| placed(error, &format!("steps[{at}]")))?;
-    }
-    for callback in &workflow.callbacks {
-        let checked = deferred::check(house, &callback.step.document, false).await;
-        checked.map_err(|error| placed(error, "callbacks"))?;
+        checked.map_err(|error| placed(error, &place))?;
     }
     let id = workflow.id.clone();
     // In this order: it is found again if agq ends between the two.
@@ -191,14 +194,15 @@ async fn look(house: &House, workflow: &Workflow) -> Result<Vec<(String, Seen)>,
 /// Submits the steps that are under way and were not submitted; whether there were any.
 async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, CommandError> {
     let mut has_any = false;
-    for step in workflow.all().filter(|step| step.stage == Stage::Running && !step.is_submitted) {
-        if house.handing_on.is_under_way(&step.id) {
+    for placed in workflow.placed() {
+        let step = placed.step;
+        let is_new = step.stage == Stage::Running && !step.is_submitted;
+        if !is_new || house.handing_on.is_under_way(&step.id) {
             continue;
         }
         has_any = true;
-        let at = workflow.steps.iter().position(|other| other.id == step.id);
-        let before =
-            at.filter(|_| workflow.kind == Kind::Chain).and_then(|at| workflow.steps.get(at.checked_sub(1)?));
+        // A callback that is an action says its inputs itself.
+        let before = placed.before.filter(|_| !(placed.is_callback() && step.is_action()));
         let context = Context { workflow: Some(&workflow.id), before };
         match deferred::submit(house, &step.document, &step.id, context).await {
             Err(CommandError::Rejected(rejection)) => {
@@ -224,7 +228,7 @@ async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, Comman
     // Somebody may have cancelled it meanwhile.
     let now = get(house, &workflow.id).await?;
     if now.stage == Stage::Cancelled {
-        let was_running = workflow.all().map(|step| step.stage == Stage::Running);
+        let was_running = workflow.all().map(|step| step.stage == Stage::Running).collect::<Vec<_>>();
         for (step, _) in now.all().zip(was_running).filter(|(_, was_running)| *was_running) {
             cancel_step(house, step).await?;
         }
@@ -244,8 +248,11 @@ async fn change_step(
         let Some(mut known) = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok()) else {
             return Ok(NoteChange::Keep);
         };
-        let step = known.all_mut().find(|step| step.id == step_id && step.stage == Stage::Running);
-        step.into_iter().for_each(&change);
+        known.each_mut(|step| {
+            if step.id == step_id && step.stage == Stage::Running {
+                change(step);
+            }
+        });
         Ok(NoteChange::Put(to_json(&known)))
     };
     Ok(house.store.decide_note(NoteKind::Workflow, &workflow.id, Box::new(rule)).await??)
@@ -287,46 +294,6 @@ pub(crate) async fn forget_ended(house: &House, before: Timestamp) -> Result<(),
         }
     }
     Ok(())
-}
-
-/// A workflow as it is shown.
-pub(crate) fn shown(workflow: &Workflow) -> Value {
-    let step = |step: &Step| {
-        let kind = if step.is_action() { "action_id" } else { "job_id" };
-        let mut shown = json!({kind: step.id, "state": step.stage});
-        if let Some(error) = &step.error {
-            shown["error"] = error.as_str().into();
-        }
-        shown
-    };
-    let steps: Vec<Value> = workflow.steps.iter().map(step).collect();
-    let (total, completed) = (workflow.steps.len(), workflow.completed());
-    let failed = workflow.steps.iter().filter(|step| step.stage == Stage::Failed).count();
-    let mut shown = json!({
-        "id": workflow.id,
-        "type": workflow.kind,
-        "state": workflow.stage,
-        "created_at": workflow.created_at,
-    });
-    let names = if workflow.kind == Kind::Chain { "steps" } else { "jobs" };
-    shown[names] = steps.into();
-    shown[format!("{names}_total")] = total.into();
-    shown[format!("{names}_completed")] = completed.into();
-    shown[format!("{names}_failed")] = failed.into();
-    if let Some(name) = &workflow.name {
-        shown["name"] = name.as_str().into();
-    }
-    if let Some(at) = workflow.ended_at {
-        let name = if workflow.stage == Stage::Cancelled { "cancelled_at" } else { "completed_at" };
-        shown[name] = json!(at);
-    }
-    if !workflow.callbacks.is_empty() {
-        let callbacks = workflow.callbacks.iter().map(
-            |callback| json!({"on": callback.when, "job_id": callback.step.id, "state": callback.step.stage}),
-        );
-        shown["callbacks"] = callbacks.collect();
-    }
-    shown
 }
 
 /// WORKFLOW.SUBMIT

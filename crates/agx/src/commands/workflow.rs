@@ -29,24 +29,38 @@ pub(super) async fn status(server: &ServerArgs, workflow_id: &str, output: Outpu
     output.show("workflow.status", &workflow, |workflow| text(workflow))
 }
 
-/// A line for the workflow, and one for each step.
+/// Returns a line for the workflow, and a line for each step, those of nested workflows included.
 fn text(workflow: &RawValue) -> String {
     let workflow: Value = serde_json::from_str(workflow.get()).unwrap_or_default();
-    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let mut lines = vec![format!("workflow {}: {}", word(&workflow["id"]), word(&workflow["state"]))];
-    let steps = ["steps", "jobs"].into_iter().find_map(|name| workflow[name].as_array());
-    for (at, step) in steps.into_iter().flatten().enumerate() {
-        let (kind, id) = if step["action_id"].is_null() {
-            ("job", &step["job_id"])
-        } else {
-            ("action", &step["action_id"])
+    add_steps(&workflow, "", &mut lines);
+    lines.join("\n")
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Returns the steps of a workflow, of which each type has a name of its own for them.
+fn steps(workflow: &Value) -> Option<&Vec<Value>> {
+    ["steps", "jobs"].into_iter().find_map(|name| workflow[name].as_array())
+}
+
+/// Adds the lines of the steps of a workflow. `before` begins their numbers.
+fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
+    for (at, step) in steps(workflow).into_iter().flatten().enumerate() {
+        let number = format!("{before}{}", at + 1);
+        let (kind, id) = match &step["action_id"] {
+            _ if steps(step).is_some() => (word(&step["type"]), &step["id"]),
+            Value::Null => ("job", &step["job_id"]),
+            action_id => ("action", action_id),
         };
-        lines.push(format!("  step {}  {:<9}  {kind} {}", at + 1, word(&step["state"]), word(id)));
+        lines.push(format!("  step {number}  {:<9}  {kind} {}", word(&step["state"]), word(id)));
         if let Some(error) = step["error"].as_str() {
             lines.push(format!("          {}", one_line(error)));
         }
+        add_steps(step, &format!("{number}."), lines);
     }
-    lines.join("\n")
 }
 
 pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use agenix_protocol::time::Timestamp;
 
-use super::{Seen, Stage, Workflow};
+use super::{Before, Seen, Stage, Step, Workflow};
 
 const NOW: Timestamp = Timestamp(1000);
 
@@ -22,23 +22,183 @@ fn stages(workflow: &Workflow) -> Vec<Stage> {
 const STEP: &str = r#"{"type":"a","args":[]}"#;
 use Stage::{Cancelled, Completed, Failed, Running, Waiting};
 
+/// Text of the refusal of a workflow.
+fn refused(json: &str) -> String {
+    Workflow::new(serde_json::from_str(json).unwrap(), || "id".into(), NOW).unwrap_err().to_string()
+}
+
 #[test]
-fn a_step_is_no_workflow() {
-    let made = |step: &str| {
-        let wanted = serde_json::from_str(&format!(r#"{{"steps":[{STEP},{step}]}}"#)).unwrap();
-        Workflow::new(wanted, || "id".into(), NOW).map(drop).map_err(|error| error.to_string())
-    };
-    for nested in [
-        format!(r#"{{"type":"group","jobs":[{STEP}]}}"#),
-        format!(r#"{{"type":"batch","jobs":[{STEP}],"callbacks":{{"on_complete":{STEP}}}}}"#),
-        format!(r#"{{"type":"chain","steps":[{STEP}]}}"#),
-    ] {
-        let refused = made(&nested).unwrap_err();
-        assert!(refused.starts_with("Invalid workflow: steps[1] is a workflow of its own"), "{refused}");
-    }
+fn what_has_arguments_or_a_plan_is_no_workflow() {
     for fine in [r#"{"type":"group","args":[],"jobs":[]}"#, r#"{"plan_id":"p","steps":[]}"#] {
-        assert_eq!(made(fine), Ok(()), "{fine}");
+        let chain = workflow(&format!(r#"{{"steps":[{STEP},{fine}]}}"#));
+        assert!(chain.steps[1].nested.is_none(), "{fine}");
     }
+}
+
+#[test]
+fn a_nested_workflow_is_checked_with_its_place() {
+    let told = |step: &str| refused(&format!(r#"{{"steps":[{STEP},{step}]}}"#));
+    assert_eq!(
+        told(r#"{"type":"email","jobs":[]}"#),
+        "Invalid workflow: steps[1]: type is 'email': use chain, group or batch"
+    );
+    assert_eq!(
+        told(r#"{"type":"group","jobs":[]}"#),
+        "Invalid workflow: steps[1]: it has 0 steps: give 1 to 1000"
+    );
+    let doubled = told(&format!(r#"{{"type":"group","type":"batch","jobs":[{STEP}]}}"#));
+    assert!(doubled.starts_with("Invalid workflow: steps[1]: "), "{doubled}");
+    let both = told(&format!(r#"{{"type":"group","jobs":[{{"jobs":[{STEP}],"steps":[{STEP}]}}]}}"#));
+    assert_eq!(
+        both,
+        "Invalid workflow: steps[1].jobs[0]: steps and jobs are both given: use one of the names"
+    );
+    let nested = |levels: usize| {
+        (0..levels).fold(STEP.to_owned(), |inner, _| format!(r#"{{"type":"group","jobs":[{inner}]}}"#))
+    };
+    assert_eq!(stages(&workflow(&nested(5))), [Running]);
+    assert_eq!(
+        refused(&nested(6)),
+        "Invalid workflow: jobs[0].jobs[0].jobs[0].jobs[0].jobs[0]: workflows are nested more than 5 levels deep"
+    );
+    let many = vec![STEP; 600].join(",");
+    let group = format!(r#"{{"type":"group","jobs":[{many}]}}"#);
+    assert_eq!(
+        refused(&format!(r#"{{"steps":[{group},{group}]}}"#)),
+        "Invalid workflow: it has more than 1000 steps, those of nested workflows included"
+    );
+}
+
+const FAN_OUT: &str = r#"{"type":"chain","steps":[
+    {"type":"a","args":[]},
+    {"type":"group","name":"both","jobs":[
+        {"type":"b","args":[]},
+        {"type":"chain","steps":[{"type":"c","args":[]},{"type":"d","args":[]}]}]},
+    {"type":"e","args":[]}]}"#;
+
+#[test]
+fn a_chain_goes_on_when_its_group_has_ended() {
+    let chain = workflow(FAN_OUT);
+    let ids: Vec<&str> = chain.all().map(|step| step.id.as_str()).collect();
+    assert_eq!(ids, ["id2", "id4", "id6", "id7", "id8"]);
+    assert_eq!(stages(&chain), [Running, Waiting, Waiting, Waiting, Waiting]);
+    let both = chain.moved(&[("id2", Seen::Ended(Completed))], NOW);
+    assert_eq!(stages(&both), [Completed, Running, Running, Waiting, Waiting]);
+    assert_eq!((both.steps[1].stage, both.steps_together()), (Running, 0), "a chain is among them");
+    let inner = both.moved(&[("id4", Seen::Ended(Completed)), ("id6", Seen::Ended(Completed))], NOW);
+    assert_eq!(stages(&inner), [Completed, Completed, Completed, Running, Waiting]);
+    let last = inner.moved(&[("id7", Seen::Ended(Completed))], NOW);
+    assert_eq!((stages(&last)[4], last.steps[1].stage, last.completed()), (Running, Completed, 2));
+    let done = last.moved(&[("id8", Seen::Ended(Completed))], Timestamp(2000));
+    assert_eq!((done.stage, done.ended_at), (Completed, Some(Timestamp(2000))));
+}
+
+#[test]
+fn a_group_that_failed_ends_its_chain_when_all_of_it_has_ended() {
+    let both = workflow(FAN_OUT).moved(&[("id2", Seen::Ended(Completed))], NOW);
+    let half = both.moved(&[("id4", Seen::Ended(Failed))], NOW);
+    assert_eq!((half.stage, half.steps[1].stage), (Running, Running), "the others go on");
+    let cut = half.moved(&[("id6", Seen::Ended(Failed))], NOW);
+    assert_eq!(stages(&cut), [Completed, Failed, Failed, Waiting, Waiting]);
+    assert_eq!((cut.stage, cut.steps[1].stage, cut.ended_at), (Failed, Failed, Some(NOW)));
+}
+
+#[test]
+fn results_go_to_the_next_step_on_any_level() {
+    let chain = workflow(FAN_OUT);
+    let told: Vec<(String, String)> = chain
+        .placed()
+        .into_iter()
+        .map(|placed| {
+            let ids = |steps: &[Step]| {
+                let all = steps.iter().flat_map(Step::producers).map(|step| step.id.clone());
+                all.collect::<Vec<_>>().join("+")
+            };
+            let before = match placed.before {
+                None => String::new(),
+                Some(Before::Step(step)) => ids(std::slice::from_ref(step)),
+                Some(Before::Steps(steps)) => ids(steps),
+            };
+            (placed.place, before)
+        })
+        .collect();
+    let expected = [
+        ("steps[0]", ""),
+        ("steps[1].jobs[0]", "id2"),
+        ("steps[1].jobs[1].steps[0]", "id2"),
+        ("steps[1].jobs[1].steps[1]", "id6"),
+        ("steps[2]", "id4+id7"),
+    ];
+    assert_eq!(told, expected.map(|(place, before)| (place.to_owned(), before.to_owned())));
+    let batch = workflow(&format!(
+        r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{{"on_complete":{STEP}}}}}"#
+    ));
+    let placed = batch.placed();
+    assert!(
+        placed[2].is_callback() && matches!(placed[2].before, Some(Before::Steps(steps)) if steps.len() == 2)
+    );
+    assert_eq!((placed[2].place.as_str(), placed[1].is_callback()), ("callbacks", false));
+}
+
+#[test]
+fn a_batch_in_a_chain_is_over_with_its_callbacks() {
+    let batch = |on: &str| {
+        let batch = format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{{"{on}":{STEP}}}}}"#);
+        workflow(&format!(r#"{{"steps":[{batch},{STEP}]}}"#))
+    };
+    // The batch is id2, its jobs are id3 and id4, its callback is id5.
+    let both = [("id3", Seen::Ended(Completed)), ("id4", Seen::Ended(Completed))];
+    let begun = batch("on_complete");
+    assert_eq!((stages(&begun), begun.steps_together()), (vec![Running, Running, Waiting, Waiting], 2));
+    let called = begun.moved(&both, NOW);
+    assert_eq!((stages(&called)[2], stages(&called)[3]), (Running, Waiting));
+    let next = called.moved(&[("id5", Seen::Ended(Completed))], NOW);
+    assert_eq!((next.steps[0].stage, stages(&next)[3]), (Completed, Running));
+    let broken = called.moved(&[("id5", Seen::Ended(Failed))], NOW);
+    assert_eq!((broken.steps[0].stage, broken.stage), (Failed, Failed), "its callback failed");
+    let uncalled = batch("on_failure").moved(&both, NOW);
+    assert_eq!(stages(&uncalled), [Completed, Completed, Waiting, Running], "there was no failure");
+}
+
+#[test]
+fn a_workflow_is_taken_up_again_where_a_step_is_tried_again() {
+    let both = workflow(FAN_OUT).moved(&[("id2", Seen::Ended(Completed))], NOW);
+    let failed =
+        both.moved(&[("id4", Seen::Ended(Completed)), ("id6", Seen::Ended(Failed))], Timestamp(2000));
+    assert_eq!((failed.stage, failed.is_settled()), (Failed, true));
+    let again = failed.resumed("id6").unwrap().unwrap();
+    assert_eq!((again.stage, again.ended_at, again.steps[1].stage), (Running, None, Running));
+    assert_eq!(stages(&again), [Completed, Completed, Running, Waiting, Waiting]);
+    let on = again.moved(&[("id6", Seen::Ended(Completed))], NOW);
+    assert_eq!(stages(&on), [Completed, Completed, Completed, Running, Waiting]);
+    for no_matter in ["id4", "id7", "none"] {
+        assert!(failed.resumed(no_matter).unwrap().is_none(), "{no_matter}");
+    }
+    assert!(again.resumed("id6").unwrap().is_none(), "it runs already");
+}
+
+#[test]
+fn callbacks_that_were_called_are_not_called_again() {
+    let callbacks = format!(r#"{{"on_success":{STEP},"on_failure":{STEP},"on_complete":{STEP}}}"#);
+    let batch = workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
+    let failed = batch.moved(&[("id2", Seen::Ended(Completed)), ("id3", Seen::Ended(Failed))], NOW);
+    let settled = failed.moved(&[("id5", Seen::Ended(Completed)), ("id6", Seen::Ended(Failed))], NOW);
+    assert_eq!(stages(&settled), [Completed, Failed, Waiting, Completed, Failed]);
+    let again = settled.resumed("id3").unwrap().unwrap();
+    let well = again.moved(&[("id3", Seen::Ended(Completed))], Timestamp(2000));
+    assert_eq!((well.stage, well.ended_at), (Completed, Some(Timestamp(2000))));
+    assert_eq!(stages(&well), [Completed, Completed, Running, Completed, Failed], "on_success alone");
+    let called = settled.resumed("id6").unwrap().unwrap();
+    assert_eq!((called.stage, called.is_settled()), (Failed, false), "a callback changes nothing but itself");
+}
+
+#[test]
+fn a_cancelled_workflow_is_not_taken_up_again() {
+    let off = workflow(FAN_OUT).cancelled(NOW).unwrap();
+    assert_eq!(stages(&off), [Cancelled; 5]);
+    assert_eq!(off.steps[1].stage, Cancelled);
+    assert_eq!(off.resumed("id2").unwrap_err().to_string(), "Workflow already ended: id1");
+    assert!(off.resumed("none").unwrap().is_none());
 }
 
 #[test]

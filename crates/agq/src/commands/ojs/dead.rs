@@ -8,6 +8,7 @@ use agenix_rules::{
 
 use super::jobs::get;
 use crate::{
+    commands::workflow,
     error::CommandError,
     house::House,
     store::{JobRule, Promise, StoredJob},
@@ -33,11 +34,20 @@ pub(crate) async fn dead_letter(house: &House, job_id: &JobId) -> Result<StoredJ
 /// A job that was discarded is tried again, as if it never had been; the job then.
 pub(crate) async fn retry(house: &House, job_id: &JobId) -> Result<StoredJob, CommandError> {
     let id = job_id.clone();
-    let rule: JobRule = Box::new(move |job: Option<&Job>| {
+    let retried = move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         if job.state == State::Discarded { job::retried(job, true) } else { Err(Rejection::JobNotFailed) }
-    });
+    };
+    let job = house.store.job_record(job_id).await?;
+    retried(job.as_ref())?;
+    let place = match &job {
+        Some(job) => workflow::place_of(house, job).await?,
+        None => None,
+    };
+    workflow::take_up(house, place.as_ref()).await?;
+    let rule: JobRule = Box::new(retried);
     house.store.decide(job_id, Promise::Durable, None, rule).await??;
+    workflow::take_up(house, place.as_ref()).await?;
     get(house, job_id).await
 }
 
