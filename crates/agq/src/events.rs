@@ -2,14 +2,17 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
-use agenix_rules::job::{Job, State};
+use agenix_rules::job::{Failure, Job, State};
+use tokio::sync::watch;
 
 /// Most events that are remembered.
 const MOST: usize = 10_000;
+/// Maximum number of characters of a message in an event. The job has the whole message.
+const MAX_MESSAGE: usize = 500;
 
 /// Something that happened to a job.
 #[derive(Debug, Clone)]
@@ -23,11 +26,26 @@ pub(crate) struct Event {
     pub(crate) queue: String,
     pub(crate) attempt: u32,
     pub(crate) duration_ms: Option<u64>,
+    /// State before, where the job was there before.
+    pub(crate) from: Option<State>,
+    pub(crate) to: State,
+    pub(crate) worker_id: Option<String>,
+    /// Failure of the attempt, without its details.
+    pub(crate) error: Option<Failure>,
+    pub(crate) next_attempt_at: Option<Timestamp>,
+    /// Percentage that the worker reported, and its message.
+    pub(crate) progress: Option<(f32, Option<String>)>,
 }
 
 /// The last events.
-#[derive(Debug, Default)]
-pub(crate) struct EventLog(Mutex<Remembered>);
+#[derive(Debug)]
+pub(crate) struct EventLog {
+    /// Beginning of the log, which tells the ids of this start from those of others.
+    began_at: Timestamp,
+    remembered: Mutex<Remembered>,
+    /// Number of the last event.
+    last: watch::Sender<u64>,
+}
 
 #[derive(Debug, Default)]
 struct Remembered {
@@ -35,15 +53,32 @@ struct Remembered {
     last: u64,
 }
 
-impl EventLog {
-    /// A job came from one state into another.
-    pub(crate) fn note(&self, was: Option<State>, job: &Job, at: Timestamp) {
-        let (Some(ojs), Some(kind)) = (&job.ojs, kind_of(was, job)) else { return };
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.last += 1;
+/// Events for a follower of the log.
+pub(crate) struct Followed {
+    pub(crate) events: Vec<Event>,
+    /// Number up to which the follower has seen the log then.
+    pub(crate) up_to: u64,
+    /// True if events that the follower had not seen were forgotten.
+    pub(crate) has_gap: bool,
+}
+
+impl Event {
+    fn new(number: u64, kind: &'static str, was: Option<State>, job: &Job, at: Timestamp) -> Option<Self> {
+        let ojs = job.ojs.as_ref()?;
+        let short = |text: &str| text.chars().take(MAX_MESSAGE).collect::<String>();
         let ended = job.started_at.filter(|_| job.state != State::Active);
-        let event = Event {
-            number: remembered.last,
+        let has_failed = matches!(job.state, State::Retryable | State::Discarded);
+        let failure = ojs.failures.last().filter(|_| has_failed && was == Some(State::Active));
+        let error = failure.map(|failure| Failure {
+            message: short(&failure.message),
+            kind: short(&failure.kind),
+            code: short(&failure.code),
+            details: None,
+            ..failure.clone()
+        });
+        let message = ojs.progress.as_ref().and_then(|report| report.message.as_deref()).map(short);
+        Some(Self {
+            number,
             kind,
             at,
             job_id: job.job_id.clone(),
@@ -51,11 +86,42 @@ impl EventLog {
             queue: ojs.queue.clone(),
             attempt: job.shown_attempt(),
             duration_ms: ended.map(|started| at.ms_since(started)),
-        };
-        if remembered.events.len() >= MOST {
-            remembered.events.pop_front();
+            from: was,
+            to: job.state,
+            worker_id: job.holder.as_deref().map(str::to_owned),
+            error,
+            next_attempt_at: job.due_at.filter(|_| job.state == State::Retryable),
+            progress: job.progress_percent.filter(|_| kind == PROGRESS).map(|percent| (percent, message)),
+        })
+    }
+}
+
+impl Event {
+    /// Tells whether no other event follows of the job, unless it is tried again by hand.
+    pub(crate) fn is_last(&self) -> bool {
+        matches!(self.kind, "job.completed" | "job.discarded" | "job.cancelled")
+    }
+}
+
+impl EventLog {
+    /// Creates a log that begins now.
+    pub(crate) fn new(began_at: Timestamp) -> Self {
+        Self { began_at, remembered: Mutex::default(), last: watch::Sender::new(0) }
+    }
+
+    /// A job came from one state into another, or its worker reported progress.
+    pub(crate) fn note(&self, was: Option<State>, job: &Job, has_progressed: bool, at: Timestamp) {
+        let mut remembered = self.lock();
+        for kind in kinds_of(was, job, has_progressed).into_iter().flatten() {
+            let Some(event) = Event::new(remembered.last + 1, kind, was, job, at) else { return };
+            remembered.last = event.number;
+            if remembered.events.len() >= MOST {
+                remembered.events.pop_front();
+            }
+            remembered.events.push_back(event);
         }
-        remembered.events.push_back(event);
+        let last = remembered.last;
+        self.last.send_if_modified(|known| std::mem::replace(known, last) != last);
     }
 
     /// At most `limit` events after a number that are wanted, the oldest first, and whether there are more.
@@ -65,28 +131,148 @@ impl EventLog {
         limit: usize,
         wanted: impl Fn(&Event) -> bool,
     ) -> (Vec<Event>, bool) {
-        let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let begin = remembered.events.partition_point(|event| event.number <= number);
-        let mut found = remembered.events.range(begin..).filter(|event| wanted(event));
+        self.lock().after(number, limit, wanted)
+    }
+
+    /// Returns at most `limit` events for a follower that has seen the log up to a number.
+    pub(crate) fn follow(&self, number: u64, limit: usize, wanted: impl Fn(&Event) -> bool) -> Followed {
+        let remembered = self.lock();
+        let (events, has_more) = remembered.after(number, limit, wanted);
+        let up_to = events.last().filter(|_| has_more).map_or(remembered.last, |event| event.number);
+        let has_gap = remembered.events.front().is_some_and(|oldest| oldest.number > number + 1);
+        Followed { events, up_to, has_gap }
+    }
+
+    /// Returns the number of the last event, and what tells of later ones.
+    pub(crate) fn listen(&self) -> (u64, watch::Receiver<u64>) {
+        let mut later = self.last.subscribe();
+        let last = *later.borrow_and_update();
+        (last, later)
+    }
+
+    /// Returns the event that says how a job that has ended stands. Its number is that of the last event.
+    pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<Event> {
+        let kind = match job.state {
+            State::Completed => "job.completed",
+            State::Discarded => "job.discarded",
+            State::Cancelled => "job.cancelled",
+            _ => return None,
+        };
+        let number = self.lock().last;
+        Event::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
+    }
+
+    /// Returns the id of an event, which no other start of agq uses.
+    pub(crate) fn id_of(&self, event: &Event) -> String {
+        format!("evt_{:x}_{}", self.began_at.0, event.number)
+    }
+
+    /// Returns the number of an event by its id, or `None` where the id is none of this start.
+    pub(crate) fn number_of(&self, id: &str) -> Option<u64> {
+        let (began_at, number) = id.strip_prefix("evt_")?.split_once('_')?;
+        let number = number.parse().ok().filter(|number| *number <= self.lock().last)?;
+        (u64::from_str_radix(began_at, 16) == Ok(self.began_at.0)).then_some(number)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Remembered {
+    fn after(&self, number: u64, limit: usize, wanted: impl Fn(&Event) -> bool) -> (Vec<Event>, bool) {
+        let begin = self.events.partition_point(|event| event.number <= number);
+        let mut found = self.events.range(begin..).filter(|event| wanted(event));
         let page: Vec<Event> = found.by_ref().take(limit).cloned().collect();
         (page, found.next().is_some())
     }
 }
 
-/// The name of what happened; `None` where that has none.
-fn kind_of(was: Option<State>, job: &Job) -> Option<&'static str> {
+/// Kind of an event that says how far a worker is.
+const PROGRESS: &str = "job.progress";
+
+/// The names of what happened, in order; none where that has no name.
+fn kinds_of(was: Option<State>, job: &Job, has_progressed: bool) -> [Option<&'static str>; 2] {
     if was == Some(job.state) {
-        return None;
+        return [has_progressed.then_some(PROGRESS), None];
     }
+    let is_expired = job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired);
+    let failed = (was == Some(State::Active)).then_some("job.failed");
     match job.state {
-        State::Available if was.is_none() || job.attempt == 0 => Some("job.enqueued"),
-        State::Available => Some("job.requeued"),
-        State::Scheduled => Some("job.scheduled"),
-        State::Active => Some("job.started"),
-        State::Completed => Some("job.completed"),
-        State::Retryable => Some("job.retrying"),
-        State::Discarded => Some("job.discarded"),
-        State::Cancelled => Some("job.cancelled"),
-        State::Staged => None,
+        State::Available if was.is_none() || job.attempt == 0 => [Some("job.enqueued"), None],
+        State::Available => [Some("job.requeued"), None],
+        State::Scheduled => [Some("job.scheduled"), None],
+        State::Active => [Some("job.started"), None],
+        State::Completed => [Some("job.completed"), None],
+        State::Retryable => [failed, Some("job.retrying")],
+        State::Discarded if is_expired => [Some("job.expired"), Some("job.discarded")],
+        State::Discarded => [failed, Some("job.discarded")],
+        State::Cancelled => [Some("job.cancelled"), None],
+        State::Staged => [None, None],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+    use agenix_rules::{
+        action::Action,
+        job::{Job, Ojs, Place, State, Terms},
+    };
+
+    use super::{EventLog, MOST};
+
+    fn job() -> Job {
+        let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), Timestamp(1));
+        let terms = Terms::default();
+        let mut job =
+            Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, Timestamp(1));
+        job.ojs = Some(Box::new(Ojs::of("a.b")));
+        job
+    }
+
+    #[test]
+    fn an_attempt_that_fails_is_told_before_what_follows_from_it() {
+        let log = EventLog::new(Timestamp(255));
+        let mut job = job();
+        log.note(None, &job, false, Timestamp(2));
+        job.state = State::Active;
+        log.note(Some(State::Available), &job, false, Timestamp(3));
+        log.note(Some(State::Active), &job, false, Timestamp(3));
+        (job.progress_percent, job.attempt) = (Some(50.0), 1);
+        log.note(Some(State::Active), &job, true, Timestamp(3));
+        job.state = State::Retryable;
+        log.note(Some(State::Active), &job, false, Timestamp(4));
+        job.state = State::Discarded;
+        log.note(Some(State::Retryable), &job, false, Timestamp(5));
+        let (events, has_more) = log.after(0, 100, |_| true);
+        let kinds: Vec<&str> = events.iter().map(|event| event.kind).collect();
+        let expected = ["enqueued", "started", "progress", "failed", "retrying", "discarded"]
+            .map(|name| format!("job.{name}"));
+        assert_eq!((kinds, has_more), (expected.iter().map(String::as_str).collect(), false));
+        assert_eq!(log.id_of(&events[2]), "evt_ff_3");
+        assert_eq!((log.number_of("evt_ff_3"), log.number_of("evt_ff_7")), (Some(3), None));
+        for wrong in ["evt_fe_3", "evt_3", "3", ""] {
+            assert_eq!(log.number_of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_follower_passes_what_it_does_not_want_and_hears_of_a_gap() {
+        let log = EventLog::new(Timestamp(1));
+        let (last, later) = log.listen();
+        for _ in 0..3 {
+            log.note(None, &job(), false, Timestamp(2));
+        }
+        assert!(later.has_changed().unwrap());
+        let none = log.follow(last, 10, |_| false);
+        assert_eq!((none.events.len(), none.up_to, none.has_gap), (0, 3, false));
+        let some = log.follow(last, 2, |_| true);
+        assert_eq!((some.events.len(), some.up_to), (2, 2));
+        for _ in 0..MOST {
+            log.note(None, &job(), false, Timestamp(2));
+        }
+        assert!(log.follow(2, 1, |_| true).has_gap);
+        assert!(!log.follow(3, 1, |_| true).has_gap);
     }
 }

@@ -32,10 +32,11 @@ pub(crate) fn furnish(
     settings: Settings,
 ) -> (Arc<House>, Vec<Work>) {
     let (matchmaker, matching) = Matchmaker::new(&store, &clock, settings.start_timeout_ms);
+    let started_at = clock.now();
     let house = Arc::new(House {
         matchmaker,
         store,
-        started_at: clock.now(),
+        started_at,
         clock,
         abilities: AbilitiesSeen::default(),
         plans: Plans::default(),
@@ -46,7 +47,7 @@ pub(crate) fn furnish(
         challenges: Challenges::default(),
         backups: Backups::default(),
         directory: Directory::default(),
-        events: EventLog::default(),
+        events: EventLog::new(started_at),
         pace: Pace::default(),
         last_figures: LastFigures::default(),
         bounds: Bounds::default(),

@@ -36,9 +36,9 @@ pub(crate) async fn run(house: Arc<House>) {
                 give_time_to_read(&house).await;
             }
             match news {
-                News::Job { job, was, is_heard } => {
+                News::Job { job, was, has_progressed, is_heard } => {
                     let now = house.clock.now();
-                    house.events.note(was, &job, now);
+                    house.events.note(was, &job, has_progressed, now);
                     if let Some(holder) = loser(was, &job) {
                         nudge(&house, holder);
                     }

@@ -6,6 +6,7 @@ mod browser;
 mod client;
 mod conformance;
 mod dashboard;
+mod events;
 mod examples;
 mod grafana;
 mod jobs;

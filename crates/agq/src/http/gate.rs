@@ -178,7 +178,7 @@ async fn admit(desk: &Desk, proof: Proof, peer: Option<Peer>) -> Result<Option<K
 }
 
 /// The key of `Bearer KEY` (RFC 6750 §2.1).
-fn bearer(told: &[u8]) -> Option<&[u8]> {
+pub(super) fn bearer(told: &[u8]) -> Option<&[u8]> {
     let (scheme, key) = told.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| key.trim_ascii())
 }

@@ -15,6 +15,7 @@ use super::{
     Desk,
     answer::{Answer, Refusal, object, ok, pagination, raw},
     asked::{Guest, above_zero},
+    events::envelope,
     jobs::shown,
 };
 use crate::{
@@ -295,27 +296,6 @@ pub(super) async fn events(
     };
     let (events, has_more) = desk.house.events.after(after as u64, limit, is_wanted);
     let cursor = events.last().map_or(after as u64, |event| event.number);
-    let shown: Vec<Value> = events.iter().map(event_of).collect();
+    let shown: Vec<Value> = events.iter().map(|event| envelope(&desk.house.events, event)).collect();
     Ok(ok(&json!({"events": shown, "cursor": cursor.to_string(), "has_more": has_more})))
-}
-
-fn event_of(event: &Event) -> Value {
-    let mut data = json!({
-        "job_id": event.job_id,
-        "job_type": event.job_type,
-        "queue": event.queue,
-        "attempt": event.attempt,
-    });
-    if let Some(duration_ms) = event.duration_ms {
-        data["duration_ms"] = duration_ms.into();
-    }
-    json!({
-        "specversion": "1.0",
-        "id": format!("evt_{}", event.number),
-        "type": event.kind,
-        "source": "agq",
-        "time": event.at,
-        "subject": event.job_id,
-        "data": data,
-    })
 }

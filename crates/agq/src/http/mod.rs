@@ -6,6 +6,7 @@ mod answer;
 mod asked;
 mod connection;
 mod dashboard;
+mod events;
 mod form;
 mod gate;
 mod health;
@@ -13,6 +14,7 @@ mod jobs;
 mod lists;
 mod openapi;
 mod queues;
+mod stream;
 mod workers;
 mod workflows;
 
@@ -106,6 +108,7 @@ fn job_routes() -> Routes {
         .route("/dead-letter/{id}", get(jobs::dead_letter).delete(jobs::forget_dead))
         .route("/dead-letter/{id}/retry", post(jobs::retry_dead))
         .route("/events", get(lists::events))
+        .route("/events/stream", get(events::follow))
 }
 
 fn worker_routes() -> Routes {

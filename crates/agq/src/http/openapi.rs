@@ -40,6 +40,7 @@ const ROWS: &[Row] = &[
     ("delete", "/dead-letter/{id}", "client", "Forgets a dead letter.", None, 200),
     ("post", "/dead-letter/{id}/retry", "client", "Tries a dead letter again.", None, 200),
     ("get", "/events", "client", "What happened lately.", None, 200),
+    ("get", "/events/stream", "client", "Tells what happens to jobs, as server-sent events.", None, 200),
     ("get", "/workers", "client", "Lists workers.", None, 200),
     ("post", "/workers/register", "worker", "A worker introduces itself.", Some("OjsRegistration"), 200),
     ("post", "/workers/deregister", "worker", "A worker ends.", Some("OjsDeregistration"), 200),

@@ -59,6 +59,8 @@ pub(crate) enum News {
         job: Box<Job>,
         /// Where it stood before.
         was: Option<State>,
+        /// Whether its worker has reported progress.
+        has_progressed: bool,
         /// Whether someone listens, here or elsewhere. What comes by the Open Job Spec is remembered all the same.
         is_heard: bool,
     },

@@ -181,6 +181,14 @@ impl Ojs {
 }
 
 impl Job {
+    /// Tells whether the worker of a running job has reported progress since `before`.
+    pub fn has_progressed_since(&self, before: &Self) -> bool {
+        let report = |job: &Self| job.ojs.as_ref().and_then(|ojs| ojs.progress.clone());
+        self.state == State::Active
+            && before.state == State::Active
+            && (self.progress_percent != before.progress_percent || report(self) != report(before))
+    }
+
     /// Returns the delay of the next attempt after a failure. For a running attempt, returns the
     /// delay of the policy before that attempt, without randomness. Returns `None` for an attempt
     /// without a delay.

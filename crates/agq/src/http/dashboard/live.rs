@@ -1,39 +1,31 @@
 //! What the dashboard hears as it happens (server-sent events, HTML living standard §9.2): that something has changed, so that it
 //! looks again, and how many jobs there are.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::{
     documents::{JOB_UPDATES, Status, WORKER_UPDATES},
     time::Timestamp,
 };
-use axum::{
-    body::Body,
-    http::{HeaderValue, Response, header},
-};
+use axum::{body::Body, http::Response};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::stream::unfold;
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
     house::House,
-    http::gate::Peer,
+    http::{
+        gate::Peer,
+        stream::{self, Leave},
+    },
     hub::{By, Delivery},
-    server::Guest,
 };
 
 /// Changes that come closer together are told as one.
 const APART: Duration = Duration::from_millis(500);
 /// How often the numbers are told.
 const EVERY: Duration = Duration::from_secs(2);
-
-/// Permission to listen, and the listener's place among the event streams.
-pub(super) struct Leave {
-    /// Check before each event, because a session may end while its stream goes on.
-    pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
-    pub(super) _place: Option<Guest>,
-}
 
 /// Who listens; dropped, they do no more.
 struct Listener {
@@ -63,17 +55,10 @@ pub(super) fn events(house: &Arc<House>, peer: Peer, leave: Leave) -> Response<B
         house.hub.subscribe(listener.number, By::Name, &Bytes::from_static(channel.as_bytes()));
     }
     house.tell_whether_heard();
-    let told = stream::unfold(listener, |mut listener| async move {
+    stream::response(unfold(listener, |mut listener| async move {
         let text = listener.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(text)), listener))
-    });
-    let mut response = Response::new(Body::from_stream(told));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The connection has given its place back, so it must take no other request.
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response
+        Some((text, listener))
+    }))
 }
 
 impl Listener {

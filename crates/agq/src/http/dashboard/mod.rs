@@ -17,7 +17,7 @@ use axum::{
     Extension,
     body::Body,
     extract::{FromRequestParts, State},
-    http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderValue, Response, header, request::Parts},
 };
 use bytes::Bytes;
 use serde::Deserialize;
@@ -31,6 +31,7 @@ use super::{
     answer::{Answer, Refusal, forbidden, nothing, ok, with_status},
     asked::{Guest, Sent, unauthorized},
     gate::Peer,
+    stream::Leave,
 };
 use crate::{
     commands,
@@ -319,12 +320,8 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Answer {
     admitted(&desk, &headers)?;
-    let place = desk.door.admit_stream(peer.ip).map_err(|reason| {
-        let hint = "Close dashboards that nobody looks at, or raise --max-connections-per-ip.";
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
-    })?;
-    peer.place.give_back();
-    let house = Arc::clone(&desk.house);
-    let is_admitted = Box::new(move || admitted(&desk, &headers).is_ok());
-    Ok(live::events(&house, peer, live::Leave { is_admitted, _place: place }))
+    let (known, house) = (Arc::clone(&desk), Arc::clone(&desk.house));
+    let is_admitted = Box::new(move || admitted(&known, &headers).is_ok());
+    let leave = Leave::take(&desk, &peer, is_admitted)?;
+    Ok(live::events(&house, peer, leave))
 }

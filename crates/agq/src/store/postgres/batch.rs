@@ -105,7 +105,9 @@ impl<'b> Batch<'b> {
         }
         if self.is_heard || job.ojs.is_some() {
             let was = before.map(|before| before.state);
-            self.arrived.tell(News::Job { job: Box::new(job.clone()), was, is_heard: self.is_heard });
+            let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
+            let is_heard = self.is_heard;
+            self.arrived.tell(News::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
         }
         match self.moves.get_mut(&job.job_id) {
             Some(known) => known.after = job.clone(),

@@ -1,0 +1,243 @@
+//! What happens to jobs, as it happens (ojs-events, ojs-realtime), and the forms of events.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use agenix_protocol::{ids::JobId, request::Access};
+use agenix_rules::{job::Job, ojs::check_queue};
+use axum::{
+    Extension,
+    extract::{Query, State},
+    http::{HeaderMap, header},
+};
+use futures_util::stream::unfold;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{
+    Desk,
+    answer::{Answer, Refusal},
+    asked::{Guest, job_id, shown},
+    gate::{Peer, bearer},
+    stream::{self, Leave},
+};
+use crate::{
+    commands::ojs,
+    events::{Event, EventLog},
+    house::House,
+};
+
+/// Interval of comments on a stream on which nothing happens, because proxies close idle connections.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Maximum number of events that are written at once.
+const PAGE: usize = 100;
+/// Maximum number of channels of a stream.
+const MAX_CHANNELS: usize = 100;
+
+/// What a stream tells of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Channel {
+    Job(JobId),
+    Queue(String),
+    All,
+}
+
+impl Channel {
+    fn read(text: &str) -> Result<Self, Refusal> {
+        match text.split_once(':') {
+            Some(("job", id)) => Ok(Self::Job(job_id(id)?)),
+            Some(("queue", name)) => {
+                let checked = check_queue(name).map(|()| Self::Queue(name.to_owned()));
+                checked.map_err(|rejection| Refusal::invalid(format!("channel: {rejection}")))
+            }
+            None if text == "all" => Ok(Self::All),
+            _ => {
+                Err(Refusal::invalid(format!("channel is '{}': use job:ID, queue:NAME or all", shown(text))))
+            }
+        }
+    }
+
+    /// Reads the channels of a query.
+    fn read_all(query: &[(String, String)]) -> Result<Vec<Self>, Refusal> {
+        let texts = query.iter().filter(|(name, _)| name == "channel");
+        let texts = texts.flat_map(|(_, texts)| texts.split(',')).map(str::trim).collect::<Vec<_>>();
+        if texts.is_empty() || texts.len() > MAX_CHANNELS {
+            return Err(Refusal::invalid(format!(
+                "channel is given {} times: name 1 to {MAX_CHANNELS}, as job:ID, queue:NAME or all",
+                texts.len()
+            )));
+        }
+        texts.into_iter().map(Self::read).collect()
+    }
+
+    fn has(&self, event: &Event) -> bool {
+        match self {
+            Self::Job(id) => *id == event.job_id,
+            Self::Queue(name) => *name == event.queue,
+            Self::All => true,
+        }
+    }
+}
+
+/// What an event says of its job, in both forms.
+fn data_of(event: &Event) -> Value {
+    let mut data = json!({
+        "job_id": event.job_id,
+        "job_type": event.job_type,
+        "queue": event.queue,
+        "attempt": event.attempt,
+        "to": event.to.ojs_name(),
+    });
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            data[name] = value;
+        }
+    };
+    set("from", event.from.map(|from| from.ojs_name().into()));
+    set("duration_ms", event.duration_ms.map(Into::into));
+    set("worker_id", event.worker_id.as_deref().map(Into::into));
+    set("next_retry_at", event.next_attempt_at.map(|at| json!(at)));
+    let error = event.error.as_ref();
+    set(
+        "error",
+        error.map(|error| json!({"code": error.code, "type": error.kind, "message": error.message})),
+    );
+    if let Some((percent, message)) = &event.progress {
+        #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100")]
+        let percent = percent.round() as i64;
+        set("progress", Some(percent.into()));
+        set("message", message.as_deref().map(Into::into));
+    }
+    data
+}
+
+/// An event as a document of its own.
+pub(super) fn envelope(log: &EventLog, event: &Event) -> Value {
+    json!({
+        "specversion": "1.0",
+        "id": log.id_of(event),
+        "type": event.kind,
+        "source": "agq",
+        "time": event.at,
+        "subject": event.job_id,
+        "data": data_of(event),
+    })
+}
+
+/// An event on a stream.
+fn message(log: &EventLog, event: &Event) -> String {
+    let mut data = data_of(event);
+    data["type"] = event.job_type.as_str().into();
+    data["timestamp"] = json!(event.at);
+    format!("id: {}\nevent: {}\ndata: {data}\n\n", log.id_of(event), event.kind)
+}
+
+/// Follower of the events; dropped, it follows no more.
+struct Follower {
+    leave: Leave,
+    house: Arc<House>,
+    peer: Peer,
+    channels: Vec<Channel>,
+    up_to: u64,
+    later: watch::Receiver<u64>,
+    has_begun: bool,
+    /// Jobs that had ended when the stream began, and were not told of yet.
+    ended: Vec<Job>,
+    /// Jobs that have not ended, of a stream of nothing but jobs.
+    open: Option<BTreeSet<JobId>>,
+}
+
+/// `GET events/stream`
+pub(super) async fn follow(
+    State(desk): State<Arc<Desk>>,
+    guest: Guest,
+    Extension(peer): Extension<Peer>,
+    Query(query): Query<Vec<(String, String)>>,
+    headers: HeaderMap,
+) -> Answer {
+    guest.may(Access::Client)?;
+    let channels = Channel::read_all(&query)?;
+    let house = Arc::clone(&desk.house);
+    // In this order: what ends after the look at the jobs is among the later events.
+    let (last, later) = house.events.listen();
+    let told = headers.get("last-event-id").and_then(|id| house.events.number_of(id.to_str().ok()?));
+    let (mut ended, mut jobs) = (Vec::new(), BTreeSet::new());
+    for channel in &channels {
+        let Channel::Job(id) = channel else { continue };
+        let job = ojs::progress(&house, id).await?;
+        if job.ojs.is_none() {
+            return Err(Refusal::invalid(format!(
+                "channel: the job {id} came over RESP, and has no events here: SUBSCRIBE job:updates there"
+            )));
+        }
+        if jobs.insert(id.clone()) && job.is_ended() {
+            ended.push(job);
+        }
+    }
+    let is_of_jobs = channels.iter().all(|channel| matches!(channel, Channel::Job(_)));
+    let known = Arc::clone(&desk);
+    let is_admitted = Box::new(move || {
+        let key = headers.get(header::AUTHORIZATION).and_then(|told| bearer(told.as_bytes()));
+        key.is_none_or(|key| {
+            known.door.identify(key).is_some_and(|identity| identity.role.allows(Access::Client))
+        })
+    });
+    let leave = Leave::take(&desk, &peer, is_admitted)?;
+    let (up_to, has_begun, open) = (told.unwrap_or(last), false, is_of_jobs.then_some(jobs));
+    let follower = Follower { leave, house, peer, channels, up_to, later, has_begun, ended, open };
+    Ok(stream::response(unfold(follower, |mut follower| async move {
+        let text = follower.next().await?;
+        Some((text, follower))
+    })))
+}
+
+impl Follower {
+    /// Returns the next events, or `None` where the stream is over.
+    async fn next(&mut self) -> Option<String> {
+        if !self.has_begun {
+            self.has_begun = true;
+            return Some("retry: 3000\n\n".into());
+        }
+        let clock = self.house.clock.clone();
+        loop {
+            if self.open.as_ref().is_some_and(BTreeSet::is_empty) {
+                return None;
+            }
+            let text = self.happened()?;
+            if !text.is_empty() {
+                return (self.leave.is_admitted)().then_some(text);
+            }
+            tokio::select! {
+                () = self.peer.gone() => return None,
+                later = self.later.changed() => later.ok()?,
+                () = clock.sleep(HEARTBEAT) => {
+                    return (self.leave.is_admitted)().then(|| ":heartbeat\n\n".into());
+                }
+            }
+        }
+    }
+
+    /// Returns what has happened since the last call, or `None` if some of it was forgotten.
+    fn happened(&mut self) -> Option<String> {
+        let log = &self.house.events;
+        let channels = &self.channels;
+        let followed =
+            log.follow(self.up_to, PAGE, |event| channels.iter().any(|channel| channel.has(event)));
+        if followed.has_gap {
+            return None;
+        }
+        self.up_to = followed.up_to;
+        let mut events = followed.events;
+        let told = events.iter().filter(|event| event.is_last()).map(|event| event.job_id.clone());
+        let told: BTreeSet<JobId> = told.collect();
+        if events.len() < PAGE {
+            let untold = self.ended.drain(..).filter(|job| !told.contains(&job.job_id));
+            events.extend(untold.filter_map(|job| log.end_of(&job, self.house.clock.now())));
+        }
+        if let Some(open) = &mut self.open {
+            for event in events.iter().filter(|event| event.is_last()) {
+                open.remove(&event.job_id);
+            }
+        }
+        Some(events.iter().map(|event| message(log, event)).collect())
+    }
+}

@@ -1,0 +1,50 @@
+//! Answers that go on: server-sent events (HTML living standard §9.2), and who may have them.
+
+use std::convert::Infallible;
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, Response, StatusCode, header},
+};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+
+use super::{Desk, answer::Refusal, gate::Peer};
+use crate::server::Guest;
+
+/// Permission to listen, and the listener's place among the event streams.
+pub(super) struct Leave {
+    /// Check before each event, because a session may end, or a key be withdrawn, while its stream goes on.
+    pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
+    _place: Option<Guest>,
+}
+
+impl Leave {
+    /// Takes a place among the event streams of the address, and gives the place among its connections
+    /// back.
+    pub(super) fn take(
+        desk: &Desk,
+        peer: &Peer,
+        is_admitted: Box<dyn Fn() -> bool + Send>,
+    ) -> Result<Self, Refusal> {
+        let place = desk.door.admit_stream(peer.ip).map_err(|reason| {
+            let hint =
+                "Close streams and dashboards that nobody looks at, or raise --max-connections-per-ip.";
+            Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
+        })?;
+        peer.place.give_back();
+        Ok(Self { is_admitted, _place: place })
+    }
+}
+
+/// Answers with an event stream.
+pub(super) fn response(texts: impl Stream<Item = String> + Send + 'static) -> Response<Body> {
+    let mut response =
+        Response::new(Body::from_stream(texts.map(|text| Ok::<_, Infallible>(Bytes::from(text)))));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // The connection has given its place back, so it must take no other request.
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
