@@ -1,6 +1,9 @@
 //! agq below the socket, played from seeds, and the images that a crash could leave behind: `agq-simulate`, built with the
 //! checks of a debug build and the speed of a release.
 
+use std::{fs::File, path::Path, process::Command};
+
+use anyhow::Context;
 use clap::Args;
 
 use crate::{
@@ -8,6 +11,9 @@ use crate::{
     report::{Report, must},
     tools,
 };
+
+/// Of so many seeds that are played on both stores one is also played on two nodes.
+const SEEDS_FOR_NODES: u64 = 25;
 
 /// Which seeds.
 #[derive(Debug, Args)]
@@ -70,7 +76,8 @@ fn twins(report: &mut Report, first: u64, seeds: u64, steps: u64) -> anyhow::Res
     let Some(cluster) = tools::postgres(report) else { return Ok(()) };
     let args = [format!("--store={}", cluster.url()), format!("--first={first}")];
     let counts = [format!("--seeds={seeds}"), format!("--steps={steps}")];
-    simulate("twins", &[args, counts].concat())
+    simulate("twins", &[args.clone(), counts].concat())?;
+    simulate("nodes", &[&args[..], &[format!("--seeds={}", seeds.div_ceil(SEEDS_FOR_NODES))]].concat())
 }
 
 /// Opens what a crash could leave behind, and what is left of a file that was damaged.
@@ -80,6 +87,13 @@ pub(crate) fn crash_images(every_byte: bool) -> anyhow::Result<()> {
 }
 
 fn simulate(what: &str, args: &[String]) -> anyhow::Result<()> {
-    let program = binaries::build_simulation("agq-simulate")?;
-    must(std::process::Command::new(program).arg(what).args(args))
+    must(command(&binaries::build_simulation("agq-simulate")?)?.arg(what).args(args))
+}
+
+/// Returns the command that runs a simulation. All that the simulation says goes to its stdout. Its
+/// stderr is a full device, because the log of agq fails, and a report of that has to fail, too.
+pub(crate) fn command(program: &Path) -> anyhow::Result<Command> {
+    let mut command = Command::new(program);
+    command.stderr(File::options().write(true).open("/dev/full").context("there is no /dev/full")?);
+    Ok(command)
 }

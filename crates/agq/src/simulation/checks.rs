@@ -10,6 +10,7 @@ use super::{
     keys::{Version, read, readers},
     ledger::Verdict,
     life::Life,
+    own,
     world::{Asked, World},
 };
 use crate::store::{Answer, Records};
@@ -122,7 +123,11 @@ impl World {
         self.write_all()?;
         let Some(life) = &self.life else { return Ok(()) };
         let (lanes, paused) = (now(life.store.lanes())?, now(life.store.paused())?);
-        let ready = || lanes.iter().filter(|lane| lane.length > 0 && !paused.contains(&lane.queue));
+        let ready = || {
+            lanes
+                .iter()
+                .filter(|lane| lane.length > 0 && lane.queue != own::QUEUE && !paused.contains(&lane.queue))
+        };
         for (number, op) in &self.ops {
             let Asked::Claimed { actor } = op.asked else { continue };
             for lane in ready() {

@@ -43,6 +43,9 @@ impl World {
             for at in [0, 1] {
                 self.work_honestly(at, round)?;
             }
+            if self.moves.is_some() {
+                self.finish_own()?;
+            }
             self.write_all()?;
             // At once: much time may pass before they come again.
             for at in [0, 1] {
@@ -94,7 +97,8 @@ impl World {
         self.write_all()?;
         self.check_schedules()?;
         if self.moves.is_some() {
-            return self.look_at_all();
+            self.look_at_all()?;
+            return if self.ledger.forgets { self.forget_own() } else { Ok(()) };
         }
         self.bury();
         self.start()?;

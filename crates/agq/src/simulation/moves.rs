@@ -6,6 +6,7 @@ use agenix_protocol::resp::Reply;
 
 use super::{
     actors::Actor,
+    own::Own,
     world::{NOBODY, World},
 };
 use crate::house::Caller;
@@ -18,6 +19,11 @@ pub(super) enum Move {
         number: u64,
         caller: Arc<Caller>,
         words: Vec<String>,
+    },
+    /// Something was done with jobs that have limits and kinds.
+    Own {
+        number: u64,
+        own: Own,
     },
     /// Commands on keys, all at once.
     Transact {
@@ -32,6 +38,12 @@ pub(super) enum Move {
     Close(Box<Actor>),
     Pass {
         ms: u64,
+    },
+    /// What has ended was forgotten. These notes of limits and kinds are left, and jobs in so many
+    /// lanes.
+    Forgotten {
+        notes: Vec<Vec<(String, String)>>,
+        lanes: usize,
     },
     /// Nothing went on any more, and these answers had come since the last time.
     Rest(Vec<(u64, Reply)>),

@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 
 use super::{
     counts::Counts,
-    damage, images,
+    damage, images, log, nodes,
     run::{Failure, Script, new_database},
     twin,
 };
@@ -35,6 +35,8 @@ enum What {
     Images(Images),
     /// Runs seeds in which nothing goes wrong on redb and on PostgreSQL, and compares the answers
     Twins(Twins),
+    /// Lets two nodes work on one PostgreSQL at once
+    Nodes(Nodes),
 }
 
 #[derive(Debug, clap::Args)]
@@ -111,6 +113,37 @@ impl Twins {
 }
 
 #[derive(Debug, clap::Args)]
+struct Nodes {
+    /// A PostgreSQL for this alone: it forgets whatever it has
+    #[arg(long, value_name = "URL")]
+    store: String,
+    /// How many seeds
+    #[arg(long, default_value_t = 8)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+}
+
+impl Nodes {
+    fn run(&self) -> anyhow::Result<bool> {
+        let (started, mut done) = (Instant::now(), 0);
+        for seed in self.first..self.first + self.seeds {
+            match nodes::play(seed, &self.store) {
+                Ok(jobs) => done += jobs,
+                Err(message) => {
+                    say(&format!("seed {seed} fails on two nodes: {message}"));
+                    return Ok(false);
+                }
+            }
+        }
+        let (seeds, seconds) = (self.seeds, started.elapsed().as_secs_f64());
+        say(&format!("{seeds} seeds on two nodes in {seconds:.1} s: {done} jobs; 0 seeds failed"));
+        Ok(true)
+    }
+}
+
+#[derive(Debug, clap::Args)]
 struct Seeds {
     /// How many seeds
     #[arg(long, default_value_t = 1000)]
@@ -134,10 +167,13 @@ struct Seeds {
 
 /// The program from its command line to its exit code.
 pub fn run_program() -> ExitCode {
-    let outcome = match Cli::parse().what {
+    let what = Cli::parse().what;
+    log::start();
+    let outcome = match what {
         What::Seeds(seeds) => seeds.run(),
         What::Images(images) => images.run(),
         What::Twins(twins) => twins.run(),
+        What::Nodes(nodes) => nodes.run(),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@ use agenix_protocol::{
 use super::{
     actors::{Holding, Unproven},
     ledger::Verdict,
+    own,
     world::{Asked, World},
 };
 use crate::commands::{Done, Effect};
@@ -40,6 +41,7 @@ impl World {
             }
             Asked::Taken => self.element_taken(&done.reply)?,
             Asked::Registered { actor } => self.registered(actor, done),
+            Asked::Fetched => self.fetched.extend(own::ids(&done.reply)),
             Asked::Claimed { actor } => self.claimed(actor, done)?,
             Asked::Reported { actor, holder, job_id, end, attempt } => {
                 if done.reply == Reply::ok() && end == Some(Status::Completed) {

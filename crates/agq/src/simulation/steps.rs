@@ -31,7 +31,7 @@ impl World {
             }
             82..92 => self.time_passes()?,
             92..95 => self.check_quiet()?,
-            _ if self.is_calm => {}
+            _ if self.is_calm => self.use_own()?,
             _ => self.something_goes_wrong()?,
         }
         self.settle()

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 use super::{
     actors::close_connection,
     moves::Move,
+    own,
     run::{Failure, Script, guarded},
     steps::key_command,
     time::Time,
@@ -29,7 +30,7 @@ use crate::{
     commands::{self, Done},
     furnish,
     house::{House, Settings},
-    store::{Store, postgres::PostgresStore},
+    store::{Records, Store, postgres::PostgresStore},
 };
 
 /// Commands whose answers tell of the store itself.
@@ -133,6 +134,11 @@ impl Twin {
                     self.asked.push((*number, format!("MULTI {commands:?}")));
                     self.spawn(*number, commands::transact(Arc::clone(&self.house), queued));
                 }
+                Move::Own { number, own } => {
+                    self.asked.push((*number, format!("{own:?}")));
+                    self.spawn(*number, own::act(Arc::clone(&self.house), own.clone()));
+                }
+                Move::Forgotten { notes, lanes } => self.compare_rows(notes, *lanes)?,
                 Move::GoAway { number } => {
                     if let Some(at) = self.aborts.iter().position(|(known, _)| known == number) {
                         self.aborts.swap_remove(at).1.abort();
@@ -177,6 +183,21 @@ impl Twin {
                 return;
             }
         }
+    }
+
+    /// Compares what is left of limits and kinds, and looks whether there is a lane without jobs.
+    fn compare_rows(&self, notes: &[Vec<(String, String)>], lanes: usize) -> Result<(), String> {
+        for (kind, theirs) in own::OF_JOBS.into_iter().zip(notes) {
+            let ours = self.runtime.block_on(self.store.notes(kind)).map_err(|error| error.to_string())?;
+            if ours != *theirs {
+                return Err(format!("the notes are {theirs:?} on redb, and {ours:?} on PostgreSQL"));
+            }
+        }
+        let kept = self.runtime.block_on(self.store.lane_count()).map_err(|error| error.to_string())?;
+        if kept > lanes {
+            return Err(format!("PostgreSQL keeps {kept} lanes, and jobs are in {lanes}"));
+        }
+        Ok(())
     }
 
     fn compare(&mut self, expected: &[(u64, Reply)]) -> Result<usize, String> {

@@ -18,6 +18,7 @@ use super::{
     keys::History,
     ledger::{Ledger, Seen, Verdict},
     life::Life,
+    log,
     moves::{Move, Moves},
     time::Time,
 };
@@ -60,6 +61,7 @@ pub(super) enum Asked {
     Claimed {
         actor: usize,
     },
+    Fetched,
     Reported {
         actor: usize,
         holder: String,
@@ -114,6 +116,7 @@ pub(super) struct World {
     pub(super) ledger: Ledger,
     pub(super) keys: History,
     pub(super) elements: Elements,
+    pub(super) fetched: Vec<String>,
     /// Nothing goes wrong any more.
     pub(super) is_calm: bool,
     /// Everybody is heard of all the time.
@@ -147,6 +150,7 @@ impl World {
     }
 
     fn before(seed: u64, image: &[u8], tells: bool) -> Result<Self, String> {
+        log::begin(seed);
         let mut rng = Rng::with_seed(seed);
         let mut settings = config::default_settings().map_err(|error| error.to_string())?;
         (settings.heartbeat_interval_ms, settings.heartbeat_factor) = (1000, 3);
@@ -169,6 +173,7 @@ impl World {
             ledger: Ledger::new(forgets),
             keys: History::new(),
             elements: Elements::default(),
+            fetched: Vec::new(),
             is_calm: false,
             is_regular: false,
             counts: Counts::default(),

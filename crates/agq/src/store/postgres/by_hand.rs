@@ -11,6 +11,8 @@ use std::{
 
 use futures_util::{future::poll_fn, task::AtomicWaker};
 
+use sqlx::{Connection, PgConnection};
+
 use super::{PostgresStore, Settings};
 use crate::store::Answer;
 
@@ -45,14 +47,40 @@ impl UnderWay {
 impl PostgresStore {
     /// Opens a database, of which nothing is left, for a node that is alone and leads.
     pub(crate) async fn begin_anew(url: &str) -> anyhow::Result<Self> {
-        let settings = Settings { listens: false, term: Duration::from_secs(3600), ..Settings::default() };
-        let store = Self::open(url, settings).await?;
+        let store = Self::begin_beside(url).await?;
         let sql = "TRUNCATE agq.plans, agq.actions, agq.tallies, agq.totals, agq.lanes, agq.paused, agq.jobs, agq.ended, \
              agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader, agq.notes, agq.lane_counts RESTART IDENTITY; \
              ALTER SEQUENCE agq.turns RESTART; ALTER SEQUENCE agq.key_numbers RESTART";
         sqlx::raw_sql(sql).execute(&store.pool).await?;
         store.nodes.show().await?;
         Ok(store)
+    }
+
+    /// Opens the database for another node, which hears of nobody.
+    pub(crate) async fn begin_beside(url: &str) -> anyhow::Result<Self> {
+        let settings = Settings { listens: false, term: Duration::from_secs(3600), ..Settings::default() };
+        Self::open(url, settings).await
+    }
+
+    /// Forgets the nodes and the leader, as the database does when it has crashed.
+    pub(crate) async fn forget_nodes(&self) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql("TRUNCATE agq.instances, agq.leader").execute(&self.pool).await.map(drop)
+    }
+
+    /// Counts the deadlocks in the database so far, and lets PostgreSQL look for one early from now
+    /// on. By default it looks after a second, when a node has given the lock up.
+    pub(crate) async fn deadlocks(url: &str) -> anyhow::Result<i64> {
+        let mut connection = PgConnection::connect(url).await?;
+        let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";
+        sqlx::raw_sql(sql).execute(&mut connection).await?;
+        let sql = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+        Ok(sqlx::query_scalar(sql).fetch_one(&mut connection).await?)
+    }
+
+    /// Counts the lanes that are kept, whether they have jobs or not.
+    pub(crate) async fn lane_count(&self) -> Result<usize, sqlx::Error> {
+        let lanes = sqlx::query("SELECT FROM agq.lanes").fetch_all(&self.pool).await?;
+        Ok(lanes.len())
     }
 
     /// Whether everything that was asked is answered.

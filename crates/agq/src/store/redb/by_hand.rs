@@ -3,7 +3,7 @@
 use agenix_rules::job::Job;
 use redb::StorageBackend;
 
-use super::{Journaled, LongWork, RedbStore, check, file, reads, shown, writer::Writer};
+use super::{Journaled, LongWork, RedbStore, check, file, reads, shown, tables::LANES, writer::Writer};
 use crate::store::{Durability, StoreError};
 
 impl RedbStore {
@@ -21,6 +21,13 @@ impl RedbStore {
     /// What in the database contradicts itself.
     pub(crate) fn inconsistencies(&self) -> Result<Vec<String>, StoreError> {
         shown(check::inconsistencies(&self.contents.view()))
+    }
+
+    /// Counts the lanes that are kept, whether they have jobs or not.
+    pub(crate) fn lane_count(&self) -> Result<usize, StoreError> {
+        let view = self.contents.view();
+        let count = || view.table(&LANES).iter()?.try_fold(0, |count, lane| lane.map(|_| count + 1));
+        shown(count())
     }
 
     /// Every job, in the order of their ids.

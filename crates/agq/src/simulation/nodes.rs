@@ -1,0 +1,246 @@
+//! Two nodes on one PostgreSQL, at work at once. A limit lets no more jobs run than it may, a kind
+//! has one job, a job is handed out once, and nobody waits for locks in a circle.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use agenix_protocol::{
+    documents::{OjsAck, OjsDocument},
+    request::Request,
+    resp::Reply,
+};
+use bytes::Bytes;
+use fastrand::Rng;
+use tokio::{runtime::Runtime, task::JoinSet};
+
+use super::{actors::Actor, own};
+use crate::{
+    audit::Audit,
+    clock::Clock,
+    commands::{self, ojs},
+    config, furnish,
+    house::{Caller, House, connection_name},
+    store::{NoteKind, Records, Store, postgres::PostgresStore},
+};
+
+const ROUNDS: usize = 30;
+/// Clients of each node.
+const CLIENTS: usize = 2;
+/// Number of jobs of a limit that may run at once.
+const AT_ONCE: i64 = 2;
+const LIMITS: usize = 6;
+const KINDS: usize = 12;
+/// Time between two rounds of the reaper, in milliseconds, which is a quarter of this.
+const HEARTBEAT_MS: u64 = 200;
+
+/// What clients know of jobs, and what is wrong with it.
+#[derive(Default)]
+struct Known {
+    running: HashMap<String, i64>,
+    waiting: HashMap<String, i64>,
+    attempts: HashMap<(String, u32), u64>,
+    wrong: Vec<String>,
+    done: usize,
+}
+
+/// A client of a node. All clients share what they know.
+struct Client {
+    house: Arc<House>,
+    known: Arc<Mutex<Known>>,
+    rng: Rng,
+    name: String,
+}
+
+/// Plays a seed on the PostgreSQL at `url`, which forgets whatever it has. Returns how many jobs
+/// were done.
+pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
+    let shown = |error: anyhow::Error| format!("{error:#}");
+    let runtime = Runtime::new().map_err(|error| error.to_string())?;
+    let known = Arc::new(Mutex::new(Known::default()));
+    let before = runtime.block_on(PostgresStore::deadlocks(url)).map_err(shown)?;
+    let stores = runtime.block_on(async {
+        let first = PostgresStore::begin_anew(url).await?;
+        anyhow::Ok([Arc::new(first), Arc::new(PostgresStore::begin_beside(url).await?)])
+    });
+    let stores = stores.map_err(shown)?;
+    let played = runtime.block_on(work(seed, &stores, &known));
+    drop(stores);
+    played?;
+    let deadlocks = runtime.block_on(PostgresStore::deadlocks(url)).map_err(shown)? - before;
+    let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(wrong) = known.wrong.first() {
+        return Err(wrong.clone());
+    }
+    if deadlocks > 0 {
+        return Err(format!("PostgreSQL counted {deadlocks} deadlocks"));
+    }
+    Ok(known.done)
+}
+
+/// Lets the clients of both nodes work, while a connection holds a job and the database forgets
+/// what a crash makes it forget.
+async fn work(seed: u64, stores: &[Arc<PostgresStore>; 2], known: &Arc<Mutex<Known>>) -> Result<(), String> {
+    let (mut aside, mut clients, mut rng) = (JoinSet::new(), JoinSet::new(), Rng::with_seed(seed));
+    let mut houses = Vec::new();
+    for (at, store) in stores.iter().enumerate() {
+        let mut settings = config::default_settings().map_err(|error| error.to_string())?;
+        settings.heartbeat_interval_ms = HEARTBEAT_MS;
+        let audit = Audit::open(None).map_err(|error| error.to_string())?;
+        let store = Arc::clone(store) as Arc<dyn Store>;
+        let (house, works) = furnish::furnish(store, Clock::default(), audit, settings);
+        works.into_iter().for_each(|work| drop(aside.spawn(work)));
+        for client in 0..CLIENTS {
+            let client = Client {
+                house: Arc::clone(&house),
+                known: Arc::clone(known),
+                rng: rng.fork(),
+                name: format!("{at}-{client}"),
+            };
+            clients.spawn(client.run());
+        }
+        houses.push(house);
+    }
+    let holder = caller(&houses[1]);
+    let held = hold_a_job(&houses[1], &holder).await?;
+    stores[0].forget_nodes().await.map_err(|error| error.to_string())?;
+    while let Some(ended) = clients.join_next().await {
+        ended.map_err(|error| error.to_string())??;
+    }
+    let limits = stores[0].notes(NoteKind::Limit).await.map_err(|error| error.to_string())?;
+    if let Some((key, note)) = limits.iter().find(|(_, note)| !note.contains(r#""active":0"#)) {
+        return Err(format!("no job runs, and the limit {key} is {note}"));
+    }
+    let report = ["JOB.UPDATE", &held, r#"{"status":"completed","attempt":1}"#];
+    match ask(&houses[1], &holder, &report).await? {
+        Reply::Simple(_ok) => {}
+        other => {
+            return Err(format!("a living connection held {held}, and its report is answered {other:?}"));
+        }
+    }
+    aside.shutdown().await;
+    Ok(())
+}
+
+/// A connection to the node of `house`.
+fn caller(house: &House) -> Arc<Caller> {
+    let connection = connection_name(house.store.node(), 1);
+    Arc::new(Caller { connection, ..(*Actor::new(1, None).caller).clone() })
+}
+
+/// Submits a job, and claims it in the name of the connection. Returns its id.
+async fn hold_a_job(house: &Arc<House>, caller: &Arc<Caller>) -> Result<String, String> {
+    let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#;
+    ask(house, caller, &["PLAN.SUBMIT", plan]).await?;
+    ask(house, caller, &["ACTION.SUBMIT", r#"{"action_id":"a","plan_id":"p","inputs":[{}]}"#]).await?;
+    match ask(house, caller, &["RPOP", "queue:ready"]).await? {
+        Reply::Bulk(json) => {
+            let job: serde_json::Value = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+            let id = job["job_id"].as_str().ok_or("a claim has no id")?.to_owned();
+            ask(house, caller, &["JOB.UPDATE", &id, r#"{"status":"running","attempt":1}"#]).await?;
+            Ok(id)
+        }
+        other => Err(format!("a claim is answered {other:?}")),
+    }
+}
+
+async fn ask(house: &Arc<House>, caller: &Arc<Caller>, words: &[&str]) -> Result<Reply, String> {
+    let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+    let (command, request) = Request::parse(&words).map_err(|error| error.line())?;
+    let run = commands::run(Arc::clone(house), Arc::clone(caller), command, request, 0);
+    Ok(run.await.reply)
+}
+
+impl Client {
+    async fn run(mut self) -> Result<(), String> {
+        for round in 0..ROUNDS {
+            self.submit(round).await?;
+            self.work_off().await?;
+        }
+        let mut idle = 0;
+        // A limit that another transaction holds is passed over once.
+        while idle < 3 {
+            idle = if self.work_off().await? == 0 { idle + 1 } else { 0 };
+            tokio::time::sleep(Duration::from_millis(HEARTBEAT_MS / 4)).await;
+        }
+        Ok(())
+    }
+
+    async fn submit(&mut self, round: usize) -> Result<(), String> {
+        let jobs: Vec<String> = (0..self.rng.usize(2..6)).map(|n| self.job(round, n)).collect();
+        let documents: Vec<OjsDocument> =
+            serde_json::from_str(&format!("[{}]", jobs.join(","))).map_err(|error| error.to_string())?;
+        let all = ojs::enqueue_all(&self.house, documents).await.map_err(|error| error.to_string())?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for job in all.iter().filter(|one| one.is_new).map(|one| &one.job.job) {
+            if let Some(kind) = job.ojs.as_ref().and_then(|ojs| ojs.unique.clone()) {
+                let count = known.waiting.entry(kind.clone()).or_default();
+                *count += 1;
+                if *count > 1 {
+                    known.wrong.push(format!("the kind {kind} has two jobs, of which one is {}", job.job_id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A job under a limit, and of a kind in one of two cases. Each client takes them in an order
+    /// of its own.
+    fn job(&mut self, round: usize, n: usize) -> String {
+        let (queue, name) = (own::QUEUE, &self.name);
+        let (key, kind) = (self.rng.usize(..LIMITS), self.rng.usize(..KINDS));
+        let unique =
+            if self.rng.bool() { r#","unique":{"keys":["type"],"on_conflict":"ignore"}"# } else { "" };
+        format!(
+            r#"{{"type":"t{kind}","args":["{name}-{round}-{n}"],"options":{{"queue":"{queue}","rate_limit":{{"key":"k{key}","concurrency":{AT_ONCE}}}{unique}}}}}"#
+        )
+    }
+
+    /// Fetches some jobs and reports them. Returns how many there were.
+    async fn work_off(&mut self) -> Result<usize, String> {
+        let claims = own::fetched(&self.house, 4).await.map_err(|error| error.to_string())?;
+        let jobs: Vec<_> = claims.into_iter().map(|claim| claim.job).collect();
+        {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            jobs.iter().for_each(|job| known.begun(job));
+        }
+        tokio::task::yield_now().await;
+        for job in &jobs {
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).ended(job);
+            let acked = ojs::ack(&self.house, None, &job.job_id, OjsAck::default()).await;
+            acked.map_err(|error| format!("{} was fetched, and its report refused: {error}", job.job_id))?;
+        }
+        Ok(jobs.len())
+    }
+}
+
+impl Known {
+    /// A client has a job.
+    fn begun(&mut self, job: &agenix_rules::job::Job) {
+        let times = self.attempts.entry((job.job_id.to_string(), job.attempt)).or_default();
+        *times += 1;
+        if *times > 1 || job.attempt > 1 {
+            self.wrong.push(format!("{} was handed out twice", job.job_id));
+        }
+        if let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.clone()) {
+            let count = self.running.entry(key.clone()).or_default();
+            *count += 1;
+            if *count > AT_ONCE {
+                self.wrong.push(format!("{count} jobs run under the limit {key}, which lets {AT_ONCE} run"));
+            }
+        }
+    }
+
+    /// A client is about to report that a job has ended.
+    fn ended(&mut self, job: &agenix_rules::job::Job) {
+        let Some(ojs) = &job.ojs else { return };
+        for (counts, key) in [(&mut self.running, &ojs.limit), (&mut self.waiting, &ojs.unique)] {
+            if let Some(key) = key {
+                *counts.entry(key.clone()).or_default() -= 1;
+            }
+        }
+        self.done += 1;
+    }
+}

@@ -1,0 +1,193 @@
+//! Jobs that come with limits and kinds of their own, as the Open Job Spec has them. They are used
+//! where nothing goes wrong, so that another store can be compared.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use agenix_protocol::{
+    documents::{OjsAck, OjsDocument, OjsFetch, to_json},
+    ids::JobId,
+    resp::Reply,
+};
+use agenix_rules::job::Job;
+
+use super::{
+    checks::now,
+    ledger::Verdict,
+    moves::Move,
+    world::{Asked, Op, World},
+};
+use crate::{
+    commands::{Done, ojs},
+    error::CommandError,
+    house::House,
+    store::{Claim, NoteKind, Records, StoreError, StoredJob},
+};
+
+/// The queue of these jobs, from which nobody else takes any.
+pub(super) const QUEUE: &str = "own";
+/// Maximum number of jobs that are fetched at once.
+const MOST_FETCHED: u64 = 3;
+/// Time in which everything that has ended is forgotten, in rounds of a second.
+const FORGETTING_ROUNDS: usize = 20;
+/// Notes that go with the jobs that they are about.
+pub(super) const OF_JOBS: [NoteKind; 2] = [NoteKind::Limit, NoteKind::Unique];
+
+/// Something that is done with such jobs.
+#[derive(Debug, Clone)]
+pub(super) enum Own {
+    /// Jobs are submitted together, as an array.
+    Enqueue(String),
+    Fetch(u64),
+    Ack(String),
+}
+
+/// Does it. Both stores have to give the same reply.
+pub(super) async fn act(house: Arc<House>, own: Own) -> Done {
+    let reply = match own {
+        Own::Enqueue(json) => enqueue(&house, &json).await,
+        Own::Fetch(count) => fetch(&house, count).await,
+        Own::Ack(job_id) => ack(&house, job_id).await,
+    };
+    Done::plain(reply.unwrap_or_else(|error| Reply::Error(error.to_string())))
+}
+
+async fn enqueue(house: &House, json: &str) -> Result<Reply, CommandError> {
+    let documents: Vec<OjsDocument> = serde_json::from_str(json).expect("the simulation writes legal JSON");
+    let all = ojs::enqueue_all(house, documents).await?;
+    all.iter().map(|one| Ok(shown(&one.job)?)).collect::<Result<_, CommandError>>().map(Reply::Array)
+}
+
+async fn fetch(house: &House, count: u64) -> Result<Reply, CommandError> {
+    let claims = fetched(house, count).await?.into_iter();
+    claims.map(|claim| Ok(shown(&stored(claim))?)).collect::<Result<_, CommandError>>().map(Reply::Array)
+}
+
+/// Fetches jobs in nobody's name.
+pub(super) async fn fetched(house: &House, count: u64) -> Result<Vec<Claim>, CommandError> {
+    let asked = OjsFetch {
+        queues: vec![QUEUE.to_owned()],
+        count: Some(count),
+        worker_id: None,
+        visibility_timeout_ms: None,
+        wait_ms: None,
+    };
+    Ok(ojs::fetch(house, None, asked).await?.into_iter().map(|handed| handed.take()).collect())
+}
+
+async fn ack(house: &House, job_id: String) -> Result<Reply, CommandError> {
+    let id = JobId::new(job_id).expect("agq gave it");
+    let done = ojs::ack(house, None, &id, OjsAck::default()).await?;
+    Ok(shown(&done.job)?)
+}
+
+fn stored(claim: Claim) -> StoredJob {
+    let Claim { job, queue, input, .. } = claim;
+    StoredJob { job, queue, needs: Default::default(), input, results: None }
+}
+
+fn shown(job: &StoredJob) -> Result<Reply, StoreError> {
+    Ok(Reply::bulk(to_json(&ojs::shown(job)?)))
+}
+
+/// The ids of the jobs in an answer to a fetch.
+pub(super) fn ids(reply: &Reply) -> Vec<String> {
+    let Reply::Array(jobs) = reply else { return Vec::new() };
+    let id = |job: &Reply| {
+        let Reply::Bulk(json) = job else { return None };
+        let job: serde_json::Value = serde_json::from_slice(json).ok()?;
+        Some(job["id"].as_str()?.to_owned())
+    };
+    jobs.iter().filter_map(id).collect()
+}
+
+impl World {
+    /// Somebody submits jobs with limits and kinds, fetches some, or reports one.
+    pub(super) fn use_own(&mut self) -> Verdict {
+        match self.rng.u8(..8) {
+            0..4 => {
+                let fresh = self.number();
+                let jobs: Vec<String> = (0..self.rng.u64(1..5)).map(|n| self.own_job(fresh, n)).collect();
+                self.ask_own(Asked::Anything, Own::Enqueue(format!("[{}]", jobs.join(","))))
+            }
+            4..6 => self.fetch_own(),
+            _ => self.ack_own(),
+        }
+    }
+
+    /// A job under the limit of a customer, who may be a new one, and often of a kind.
+    fn own_job(&mut self, fresh: u64, n: u64) -> String {
+        let key = if self.rng.bool() { format!("k{}", self.rng.u8(..4)) } else { format!("c{fresh}-{n}") };
+        let limit =
+            [r#""concurrency":1"#, r#""concurrency":2"#, r#""max_per_second":1"#][self.rng.usize(..3)];
+        let unique = match self.rng.u8(..3) {
+            0 => r#","unique":{"keys":["type"],"on_conflict":"ignore"}"#,
+            _ => "",
+        };
+        let kind = self.rng.u8(..4);
+        format!(
+            r#"{{"type":"t{kind}","args":["{fresh}-{n}"],"options":{{"queue":"{QUEUE}","rate_limit":{{"key":"{key}",{limit}}}{unique}}}}}"#
+        )
+    }
+
+    fn fetch_own(&mut self) -> Verdict {
+        self.ask_own(Asked::Fetched, Own::Fetch(MOST_FETCHED))
+    }
+
+    fn ack_own(&mut self) -> Verdict {
+        let Some(job_id) = self.any_of(&self.fetched.clone()) else { return Ok(()) };
+        self.fetched.retain(|known| *known != job_id);
+        self.ask_own(Asked::Anything, Own::Ack(job_id))
+    }
+
+    fn ask_own(&mut self, asked: Asked, own: Own) -> Verdict {
+        let number = self.number();
+        self.tell(|| format!("{number}: {own:?}"));
+        let Some(life) = &mut self.life else { return Ok(()) };
+        let house = Arc::clone(&life.house);
+        let abort = life.spawn(number, act(house, own.clone()));
+        self.ops.insert(number, Op { asked, abort });
+        self.note(|| Move::Own { number, own });
+        self.rest_between()
+    }
+
+    /// Works off what is there, as far as the limits let it.
+    pub(super) fn finish_own(&mut self) -> Verdict {
+        self.fetch_own()?;
+        while !self.fetched.is_empty() {
+            self.ack_own()?;
+        }
+        Ok(())
+    }
+
+    /// Lets everything that has ended be forgotten, and notes what is left of limits, kinds and
+    /// lanes: no more than is in use.
+    pub(super) fn forget_own(&mut self) -> Verdict {
+        for _round in 0..FORGETTING_ROUNDS {
+            self.pass(1000)?;
+        }
+        let jobs = self.all_jobs()?;
+        let used = |key: &str| {
+            let of = |job: &Job| {
+                let ojs = job.ojs.as_ref();
+                ojs.is_some_and(|ojs| [&ojs.limit, &ojs.unique].into_iter().flatten().any(|own| own == key))
+            };
+            jobs.iter().any(of)
+        };
+        let lanes = jobs.iter().map(|job| job.lane).collect::<BTreeSet<_>>().len();
+        let Some(life) = &self.life else { return Ok(()) };
+        let mut notes = Vec::new();
+        for kind in OF_JOBS {
+            let left = now(life.store.notes(kind))?;
+            if let Some((key, _)) = left.iter().find(|(key, _)| !used(key)) {
+                return Err(format!("the note of {key} is kept, and no job is"));
+            }
+            notes.push(left);
+        }
+        let kept = life.store.lane_count().map_err(|error| error.to_string())?;
+        if kept > lanes {
+            return Err(format!("{kept} lanes are kept, and jobs are in {lanes}"));
+        }
+        self.note(|| Move::Forgotten { notes, lanes });
+        Ok(())
+    }
+}
