@@ -152,7 +152,10 @@ fn try_spawn(
         // It has ended, or is of no use.
         let _ended = child.kill();
         let ended = child.wait().expect("a child can be waited for");
-        let log = std::fs::read_to_string(lab.path().join("agq.log")).unwrap_or_default();
+        let log = lab.path().join("agq.log");
+        // Without a writer, a pipe never ends.
+        let log =
+            if log.is_file() { std::fs::read_to_string(log).unwrap_or_default() } else { String::new() };
         return Err(format!("agq did not say where it listens: '{line}' ({ended})\n{log}"));
     };
     let http = ["http://127.0.0.1:", "https://127.0.0.1:"].iter().find_map(|start| line.split(start).nth(1));

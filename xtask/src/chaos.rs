@@ -4,7 +4,12 @@
 mod check;
 mod faults;
 mod fleet;
+mod health;
+mod http;
 mod ledger;
+mod listeners;
+mod log;
+mod memory;
 mod producers;
 mod stampede;
 mod summary;
@@ -12,7 +17,11 @@ mod watch;
 
 use std::{
     io::IsTerminal,
-    sync::Arc,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -60,6 +69,32 @@ struct Place {
     agq: String,
     proxy: String,
     key: String,
+    /// Address of agq for HTTP, which another agq on the same data may change.
+    http: Mutex<String>,
+    /// Number of the life of agq. Odd while agq may end at any moment.
+    life: AtomicU64,
+}
+
+impl Place {
+    fn http(&self) -> String {
+        self.http.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the number of the life of agq, or `None` while agq may end at any moment.
+    fn life(&self) -> Option<u64> {
+        Some(self.life.load(Ordering::SeqCst)).filter(|life| life.is_multiple_of(2))
+    }
+
+    /// Notes that agq may end at any moment from now on.
+    fn doom(&self) {
+        self.life.fetch_or(1, Ordering::SeqCst);
+    }
+
+    /// Notes a new agq, which is to live and listens for HTTP at this address.
+    fn revive(&self, http: String) {
+        *self.http.lock().unwrap_or_else(PoisonError::into_inner) = http;
+        self.life.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// What happens, and to whom.
@@ -68,11 +103,11 @@ struct Scene<'a> {
     fleet: Fleet<'a>,
 }
 
-/// Runs it for so many minutes.
-pub(crate) fn run(minutes: f64, seed: Option<u64>) -> anyhow::Result<()> {
+/// Runs it for so many minutes, on the programs in `bin` or on a release build of them.
+pub(crate) fn run(minutes: f64, seed: Option<u64>, bin: Option<PathBuf>) -> anyhow::Result<()> {
     ensure!(minutes.is_finite() && minutes > 0.0, "--minutes is a number above 0");
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    let lab = Lab::with_binaries(binaries::build()?);
+    let lab = Lab::with_binaries(bin.map_or_else(binaries::build, Ok)?);
     println!(
         "chaos for {minutes} minutes; to do the same again: cargo xtask chaos --minutes {minutes} --seed {seed}"
     );
@@ -87,7 +122,10 @@ pub(crate) fn run(minutes: f64, seed: Option<u64>) -> anyhow::Result<()> {
         let place = lab.path().display().to_string();
         // Its files say more than we do.
         std::mem::forget(lab);
-        bail!("{lost} things are not as they were promised; the data and all logs are left in {place}");
+        let first = ledger.book().lost.first().cloned().unwrap_or_default();
+        bail!(
+            "{lost} things are not as they were promised; the data and all logs are left in {place}: {first}"
+        );
     }
     Ok(())
 }
@@ -97,7 +135,13 @@ fn live_through(lab: &Lab, ledger: &Arc<Ledger>, bound: Duration, seed: u64) -> 
     let mut rng = Rng::with_seed(seed);
     let agq = lab.agq(&AGQ);
     let proxy = Proxy::start(agq.address(), rng.fork());
-    let place = Arc::new(Place { agq: agq.address(), proxy: proxy.address(), key: lab.key().to_owned() });
+    let place = Arc::new(Place {
+        agq: agq.address(),
+        proxy: proxy.address(),
+        key: lab.key().to_owned(),
+        http: Mutex::new(agq.http_address()),
+        life: AtomicU64::new(0),
+    });
     submit_plan(&place)?;
     let load = start_load(&place, ledger, &mut rng);
     let fleet = Fleet::new(lab, &place, ledger, rng.fork());
@@ -197,6 +241,7 @@ fn start_load(place: &Arc<Place>, ledger: &Arc<Ledger>, rng: &mut Rng) -> Vec<Jo
             thread::spawn(move || Producer::new(format!("p{number}"), &place, &ledger, rng).run())
         })
         .collect();
+    load.extend(listeners::start(place, ledger, rng));
     let (place, ledger) = (Arc::clone(place), Arc::clone(ledger));
     load.push(thread::spawn(move || watch::watch(&place, &ledger)));
     load

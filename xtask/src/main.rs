@@ -59,6 +59,9 @@ enum Xtask {
         /// The seed of an earlier run, to do the same again [default: a random one]
         #[arg(long)]
         seed: Option<u64>,
+        /// Where the programs are [default: a release build of them]
+        #[arg(long, value_name = "DIR")]
+        bin: Option<PathBuf>,
     },
     /// What is shipped: static programs, a Debian package, source and formula, the dashboard for Grafana
     Dist {
@@ -85,7 +88,7 @@ fn main() -> ExitCode {
         Xtask::Simulate(seeds) => simulate::seeds(&seeds),
         Xtask::Mutations { filter } => mutations::run(filter.as_deref()),
         Xtask::CrashImages { every_byte } => simulate::crash_images(every_byte),
-        Xtask::Chaos { minutes, seed } => chaos::run(minutes, seed),
+        Xtask::Chaos { minutes, seed, bin } => chaos::run(minutes, seed, bin),
         Xtask::Dist { out } => dist::run(&out),
         Xtask::Bench(options) => bench::run(&options),
         Xtask::Load { inputs } => load::run(inputs),

@@ -48,7 +48,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     report.step("stories on the real binaries", |report| e2e::stories(report, None))?;
     report.step("the same on PostgreSQL", |report| e2e::stories_on_postgres(report, None))?;
     report.step("the Debian package under systemd", dist::test)?;
-    report.step("a minute of chaos", |_| chaos::run(1.0, None))?;
+    report.step("a minute of chaos", |_| chaos::run(1.0, None, None))?;
     report.print();
     Ok(())
 }

@@ -40,8 +40,11 @@ pub(super) fn check(resp: &mut Resp, ledger: &Ledger, lab: &Path) -> io::Result<
 pub(super) fn panicked(lab: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(lab)? {
-        let path = entry?.path();
-        let is_log = path.extension().is_some_and(|extension| extension == "log");
+        let entry = entry?;
+        let path = entry.path();
+        // A log that could not be written is a pipe or a link to a device.
+        let is_log = path.extension().is_some_and(|extension| extension == "log" || extension == "kept")
+            && entry.file_type()?.is_file();
         let text = if is_log { fs::read(&path)? } else { Vec::new() };
         let text = String::from_utf8_lossy(&text);
         let lines = text.lines().filter(|line| line.contains("panicked"));

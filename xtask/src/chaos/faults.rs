@@ -9,14 +9,16 @@ use super::{
     Place,
     check::check_stream,
     fleet::Fleet,
+    health,
     ledger::{Kind, Ledger, Stream},
-    pause,
+    log::FailingLog,
+    memory, pause,
     resp::{Reply, Resp, connect},
     stampede,
 };
 
 /// Every kind, as often as it is to come in a round.
-const ROUND: [Fault; 20] = [
+const ROUND: [Fault; 23] = [
     Fault::KillAgq,
     Fault::KillAgq,
     Fault::KillAgq,
@@ -37,6 +39,9 @@ const ROUND: [Fault; 20] = [
     Fault::FillDisk,
     Fault::TakeDescriptors,
     Fault::Stampede,
+    Fault::BreakLog,
+    Fault::BreakLog,
+    Fault::Stream,
 ];
 /// So many values fill a disk, if anything does; a long text in each.
 const FILLINGS: usize = 512;
@@ -62,6 +67,8 @@ enum Fault {
     FillDisk,
     TakeDescriptors,
     Stampede,
+    BreakLog,
+    Stream,
 }
 
 /// Whoever does it.
@@ -76,6 +83,8 @@ pub(super) struct Mischief<'a> {
     round: Vec<Fault>,
     /// How often the disk was filled: the names of what fills it.
     filled: u64,
+    /// How often the log was broken: the names of what agq does meanwhile.
+    broken_logs: u64,
 }
 
 impl<'a> Mischief<'a> {
@@ -84,7 +93,7 @@ impl<'a> Mischief<'a> {
         (agq, proxy): (Agq, Proxy),
         rng: Rng,
     ) -> Self {
-        Self { lab, place, ledger, agq, proxy, rng, round: Vec::new(), filled: 0 }
+        Self { lab, place, ledger, agq, proxy, rng, round: Vec::new(), filled: 0, broken_logs: 0 }
     }
 
     /// Does the next thing; the error says that agq does not start any more. Every kind comes once before one comes again.
@@ -120,6 +129,11 @@ impl<'a> Mischief<'a> {
             Some(Fault::FillDisk) => self.fill_disk()?,
             Some(Fault::TakeDescriptors) => self.take_descriptors()?,
             Some(Fault::Stampede) => self.stampede(),
+            Some(Fault::BreakLog) => self.break_log()?,
+            Some(Fault::Stream) => {
+                self.ledger.fault("a long stream into agx map --pipe");
+                memory::check(self.lab).into_iter().for_each(|wrong| self.ledger.lost(wrong));
+            }
             None => {}
         }
         Ok(())
@@ -133,12 +147,46 @@ impl<'a> Mischief<'a> {
     /// SIGKILL to agq, and another on the same data.
     pub(super) fn kill_agq(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("agq killed (SIGKILL) and started again");
-        self.agq.kill();
+        self.end_agq();
         self.start_agq()
     }
 
+    fn end_agq(&mut self) {
+        self.place.doom();
+        self.agq.kill();
+    }
+
     fn start_agq(&mut self) -> anyhow::Result<()> {
-        self.agq.try_start_again(self.lab, None).map_err(anyhow::Error::msg)
+        self.agq.try_start_again(self.lab, None).map_err(anyhow::Error::msg)?;
+        self.place.revive(self.agq.http_address());
+        Ok(())
+    }
+
+    /// agq with a log that cannot be written. Every line that agq loses is followed by work that
+    /// agq has to do as before.
+    fn break_log(&mut self) -> anyhow::Result<()> {
+        self.ledger.fault("log of agq not writable");
+        self.end_agq();
+        let mut log = FailingLog::at(&self.lab.path().join("agq.log"), self.rng.bool())?;
+        self.start_agq()?;
+        self.broken_logs += 1;
+        let name = format!("health-{}", self.broken_logs);
+        let wrong = match health::register_silent(self.place, &name) {
+            Ok(()) => {
+                log.break_pipe(self.milliseconds(500, 5000))?;
+                health::check(self.place, &name)
+            }
+            Err(error) => Some(format!("agq does not register a worker: {error}")),
+        };
+        if let Some(wrong) = wrong {
+            self.ledger.lost(format!("with a log that cannot be written, {wrong}"));
+        }
+        if let Some(status) = self.agq.ended() {
+            self.ledger.lost(format!("with a log that cannot be written agq ended with {status}"));
+        }
+        self.end_agq();
+        drop(log);
+        self.start_agq()
     }
 
     fn suspend_agq(&mut self, fleet: &mut Fleet<'_>) -> anyhow::Result<()> {
@@ -177,7 +225,7 @@ impl<'a> Mischief<'a> {
     /// agq on a disk that has no room for its file as it is, or little more; it is filled until agq gives up.
     fn fill_disk(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("disk filled");
-        self.agq.kill();
+        self.end_agq();
         let size = |name| fs::metadata(self.lab.path().join(name)).map_or(0, |metadata| metadata.len());
         let (data, log) = (size("data/agq.redb"), size("agq.log"));
         // The log stands under the limit, too.
@@ -223,7 +271,7 @@ impl<'a> Mischief<'a> {
     /// others when those are gone.
     fn take_descriptors(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("file descriptors exhausted");
-        self.agq.kill();
+        self.end_agq();
         let limit = Some(Limit::Descriptors(DESCRIPTORS));
         self.agq.try_start_again(self.lab, limit).map_err(anyhow::Error::msg)?;
         let mut resp = self.opened_soon()?;

@@ -15,6 +15,8 @@ use super::{PLAN, Place, ledger::Ledger};
 
 const WORKERS: usize = 3;
 const CLIENTS: usize = 2;
+/// Of so many processes one has its log on a full device, if it is a worker.
+const FULL_LOG_EVERY: u64 = 3;
 /// Most jobs of an action that agx submits.
 const MOST_LINES: usize = 20;
 
@@ -33,6 +35,8 @@ pub(super) struct Fleet<'a> {
 struct Worker {
     child: Child,
     id: String,
+    /// Whether its log can be written.
+    has_log: bool,
     /// When it is to go on, where it was suspended.
     suspended_until: Option<Instant>,
 }
@@ -108,7 +112,14 @@ impl<'a> Fleet<'a> {
         for mut worker in self.workers.drain(..) {
             match worker.child.try_wait()? {
                 None => living.push(worker),
-                Some(status) => excuse(self.ledger, self.lab, &worker.id, status),
+                Some(status) if worker.has_log => excuse(self.ledger, self.lab, &worker.id, status),
+                // A worker may give up where it has a reason, and a panic is none.
+                Some(status) if status.code() == Some(1) => {
+                    self.ledger.note("workers without a log that gave up");
+                }
+                Some(status) => {
+                    self.ledger.lost(format!("{}, without a log, ended with {status}", worker.id));
+                }
             }
         }
         self.workers = living;
@@ -124,7 +135,16 @@ impl<'a> Fleet<'a> {
         let id = format!("worker-{}", self.started);
         let mut agw = self.command("agw", &id)?;
         agw.args(["--worker-id", &id, "--max-concurrent-jobs", "4"]);
-        Ok(Worker { child: agw.spawn().context("agw cannot be started")?, id, suspended_until: None })
+        let has_log = !self.started.is_multiple_of(FULL_LOG_EVERY);
+        if !has_log {
+            agw.stderr(File::options().write(true).open("/dev/full").context("there is no /dev/full")?);
+        }
+        Ok(Worker {
+            child: agw.spawn().context("agw cannot be started")?,
+            id,
+            has_log,
+            suspended_until: None,
+        })
     }
 
     fn start_client(&mut self) -> anyhow::Result<Client> {
