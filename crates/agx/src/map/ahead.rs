@@ -96,7 +96,42 @@ impl Ahead {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ahead, MOST_BYTES, MOST_JOBS};
+    use proptest::prelude::*;
+
+    use super::{Ahead, FEWEST_JOBS, FOR_EACH_THAT_RUNS, MOST_BYTES, MOST_JOBS};
+
+    proptest! {
+        /// Inputs are submitted while there is room, and results are taken in between, in any order.
+        #[test]
+        fn what_is_submitted_ahead_is_bounded_for_any_split(
+            slots in 0..64_u64,
+            steps in prop::collection::vec((prop::option::of(0..MOST_BYTES / 3), 0..32_usize), 1..400),
+        ) {
+            let ahead = Ahead::new(slots);
+            let floor = FEWEST_JOBS.max(slots * FOR_EACH_THAT_RUNS);
+            let mut jobs: Vec<usize> = Vec::new();
+            for (input, at) in steps {
+                match input {
+                    Some(bytes) if ahead.has_room() => {
+                        ahead.add(bytes);
+                        jobs.push(bytes);
+                    }
+                    // No room is no deadlock: there is something to take.
+                    None | Some(_) => {
+                        prop_assert!(ahead.has_room() || !jobs.is_empty());
+                        if !jobs.is_empty() {
+                            let bytes = jobs.swap_remove(at % jobs.len());
+                            ahead.taken(1, bytes);
+                        }
+                    }
+                }
+                let (count, bytes) = (jobs.len() as u64, jobs.iter().sum::<usize>());
+                let largest = jobs.iter().max().copied().unwrap_or_default();
+                prop_assert!(count <= floor.max(MOST_JOBS));
+                prop_assert!(count <= floor || bytes < MOST_BYTES + largest, "{} jobs have {} bytes", count, bytes);
+            }
+        }
+    }
 
     #[test]
     fn jobs_and_bytes_ahead_are_bounded_and_room_comes_back() {

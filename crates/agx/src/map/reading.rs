@@ -87,3 +87,67 @@ pub(crate) fn read(
     });
     inputs
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeSet, VecDeque};
+
+    use proptest::prelude::*;
+
+    use super::{MOST_BYTES, Read, read};
+    use crate::{
+        map::{
+            options::Check,
+            sources::{Sources, split},
+        },
+        output::Output,
+    };
+
+    /// Returns inputs of these sizes as the values behind `:::`.
+    fn sources(sizes: &[usize]) -> Sources {
+        let values = sizes.iter().map(|size| "x".repeat(*size));
+        let words = ["c", ":::"].into_iter().map(str::to_owned).chain(values).collect();
+        Sources::new(Vec::new(), split(words).unwrap().1, b'\n')
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        /// Whoever takes inputs keeps some of them for a while. The reader never has more bytes
+        /// under way than the bound, or one input that is larger, and always goes on once there is
+        /// room.
+        #[test]
+        fn what_is_read_ahead_is_bounded_in_bytes_for_any_split(
+            sizes in prop::collection::vec((0..24_usize, 0..MOST_BYTES / 8), 1..40),
+            keeps in prop::collection::vec(0..8_usize, 40),
+        ) {
+            // One input of 24 is larger than the bound, and one is empty.
+            let size = |&(kind, bytes): &(usize, usize)| match kind {
+                0 => MOST_BYTES + bytes,
+                1 => 0,
+                _ => bytes,
+            };
+            let sizes: Vec<usize> = sizes.iter().map(size).collect();
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let _inside = runtime.enter();
+            let check = Check::new(BTreeSet::new(), Output { is_json: false });
+            let mut inputs = read(sources(&sizes), None, BTreeSet::new(), check);
+            let (mut kept, mut kept_bytes) = (VecDeque::new(), 0);
+            for (size, keep) in sizes.iter().zip(keeps) {
+                let counted = (*size).clamp(1, MOST_BYTES);
+                // What is kept has to leave room for the next input.
+                while kept.len() > keep || kept_bytes + counted > MOST_BYTES {
+                    let (bytes, _room): (usize, _) = kept.pop_front().expect("it is more than nothing");
+                    kept_bytes -= bytes;
+                }
+                let Some(Read::Input(input, room)) = inputs.blocking_recv() else { panic!("an input is missing") };
+                prop_assert_eq!(input.bytes(), *size);
+                kept_bytes += counted;
+                let free = room.semaphore().available_permits();
+                prop_assert!(kept_bytes + free <= MOST_BYTES, "{} bytes are kept and {} free", kept_bytes, free);
+                kept.push_back((counted, room));
+            }
+            prop_assert!(inputs.blocking_recv().is_none());
+        }
+    }
+}
