@@ -1,21 +1,31 @@
 //! `cargo xtask mutations`: agq with one thing left out or turned round, again and again, and which seed of the simulation
-//! notices. Whatever no seed notices is a hole in the simulation.
+//! notices, or whether chaos does. Whatever nobody notices is a hole in the simulation.
+
+mod of_others;
+mod of_seeds;
 
 use std::{
     fs,
-    path::Path,
-    process::{Command, Stdio},
+    path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context, bail, ensure};
 
 use crate::{
-    binaries,
-    report::{cargo, must, root},
+    binaries, chaos,
+    report::{Report, cargo, must, root},
+    simulate, tools,
 };
 
 /// How many seeds a mutation may survive.
 const SEEDS: u64 = 5000;
+/// The same of seeds on both stores, and of seeds on two nodes: as many as `cargo xtask test` plays.
+const SEEDS_ON_STORES: u64 = 200;
+const SEEDS_ON_NODES: u64 = 8;
+/// The chaos that a mutation may survive.
+const CHAOS_MINUTES: f64 = 1.0;
+const CHAOS_SEED: u64 = 1;
 
 /// A place in the sources, and what stands there instead.
 struct Mutation {
@@ -25,173 +35,46 @@ struct Mutation {
     to: &'static str,
 }
 
-const MUTATIONS: [Mutation; 24] = [
-    Mutation {
-        name: "schedules wait for a time that a clock which was ahead has named",
-        file: "crates/agq/src/reaper.rs",
-        from: "schedule::reckon_anew(house).await?;",
-        to: "",
-    },
-    Mutation {
-        name: "the fsync of a batch is left out",
-        file: "crates/agq/src/store/redb/commit.rs",
-        from: "self.journal.sync()?;",
-        to: "self.journal.write()?;",
-    },
-    Mutation {
-        name: "the journal begins anew before the database is on disk",
-        file: "crates/agq/src/store/redb/recovery.rs",
-        from: "transaction.set_durability(Durability::Immediate)?;",
-        to: "transaction.set_durability(Durability::None)?;",
-    },
-    Mutation {
-        name: "a torn record of the journal is believed",
-        file: "crates/agq/src/store/redb/journal.rs",
-        from: "if sum != checksum(covered, content).to_le_bytes() {",
-        to: "if false && sum != checksum(covered, content).to_le_bytes() {",
-    },
-    Mutation {
-        name: "the database does not say which records it holds",
-        file: "crates/agq/src/store/redb/recovery.rs",
-        from: "meta.insert(JOURNAL_NEXT, next)?;",
-        to: "let _ = next;",
-    },
-    Mutation {
-        name: "a removal is not noted in the journal",
-        file: "crates/agq/src/store/redb/memtable.rs",
-        from: "let value = value.as_deref();",
-        to: "let value = value.as_deref();\n                if value.is_none() {\n                    continue;\n                }",
-    },
-    Mutation {
-        name: "what is removed stays in the database",
-        file: "crates/agq/src/store/redb/tables.rs",
-        from: "None => drop(table.remove(key)?),",
-        to: "None => {}",
-    },
-    Mutation {
-        name: "what is recent is forgotten when the database is brought up to date",
-        file: "crates/agq/src/store/redb/view.rs",
-        from: "kept.view().write_recent(&transaction)?;\n        commit(transaction)?;",
-        to: "commit(transaction)?;",
-    },
-    Mutation {
-        name: "a half of the journal is filled again before what was in it is brought into the database",
-        file: "crates/agq/src/store/redb/commit.rs",
-        from: "self.flusher.wait()?;\n        self.journal.turn()?;",
-        to: "self.journal.turn()?;",
-    },
-    Mutation {
-        name: "what comes while the database is brought up to date is forgotten",
-        file: "crates/agq/src/store/redb/view.rs",
-        from: "now.recent.split_off(newer)",
-        to: "now.recent.split_off(newer.min(0))",
-    },
-    Mutation {
-        name: "a lane's first job is taken for one that is not the first",
-        file: "crates/agq/src/store/redb/lanes.rs",
-        from: "&& turn < lane.first",
-        to: "&& false && turn < lane.first",
-    },
-    Mutation {
-        name: "the end of a job is acknowledged before it is on disk",
-        file: "crates/agq/src/commands/job.rs",
-        from: "if is_end { Promise::Durable } else { Promise::Visible }",
-        to: "if is_end { Promise::Visible } else { Promise::Visible }",
-    },
-    Mutation {
-        name: "a report's attempt is not compared",
-        file: "crates/rules/src/job/report.rs",
-        from: "&& told != job.attempt",
-        to: "&& told > job.attempt",
-    },
-    Mutation {
-        name: "a report's holder is not compared",
-        file: "crates/rules/src/job/report.rs",
-        from: "if !job.is_held_by(who) {",
-        to: "if false && !job.is_held_by(who) {",
-    },
-    Mutation {
-        name: "those who wait for jobs are not woken",
-        file: "crates/agq/src/store/redb/batch.rs",
-        from: "self.arrived.jobs = true;",
-        to: "self.arrived.jobs = false;",
-    },
-    Mutation {
-        name: "those who wait for elements are not woken",
-        file: "crates/agq/src/store/arrivals.rs",
-        from: "self.lists.notify_one();",
-        to: "",
-    },
-    Mutation {
-        name: "a heartbeat does not renew a worker's lease",
-        file: "crates/rules/src/worker.rs",
-        from: "seen.last_seen_at = now;",
-        to: "",
-    },
-    Mutation {
-        name: "a job that is claimed stays in the ready index",
-        file: "crates/agq/src/store/redb/batch.rs",
-        from: "self.ready.remove((lane, rank, seq));",
-        to: "",
-    },
-    Mutation {
-        name: "what nobody received does not go back",
-        file: "crates/agq/src/matchmaker/handed.rs",
-        from: "let _stopping = self.back.send(thing);",
-        to: "drop(thing);",
-    },
-    Mutation {
-        name: "whose time is over goes before the matchmaker knows",
-        file: "crates/agq/src/matchmaker/mod.rs",
-        from: "leave();\n            get.await.ok()",
-        to: "leave();\n            get.close();\n            get.try_recv().ok()",
-    },
-    Mutation {
-        name: "the jobs of dead workers stay theirs",
-        file: "crates/agq/src/reaper.rs",
-        from: "Some(_dead) => take_all(house, &holder).await?,",
-        to: "Some(_dead) => continue,",
-    },
-    Mutation {
-        name: "an action's tally is not moved along with its jobs",
-        file: "crates/agq/src/store/redb/batch.rs",
-        from: "if before.status() != job.status() {",
-        to: "if before.status() != job.status() && !job.is_ended() {",
-    },
-    Mutation {
-        name: "a job is tried once more than it may be",
-        file: "crates/rules/src/job/report.rs",
-        from: "if job.failures <= job.max_retries {",
-        to: "if job.failures <= job.max_retries + 1 {",
-    },
-    Mutation {
-        name: "nobody notices that the clock was set back",
-        file: "crates/agq/src/reaper.rs",
-        from: "if now < latest {",
-        to: "if false && now < latest {",
-    },
-];
+/// Whoever is to notice a mutation.
+#[derive(Clone, Copy)]
+enum Trial {
+    /// Seeds of the simulation.
+    Seeds,
+    /// Seeds on both stores, and on two nodes.
+    Stores,
+    /// Chaos, on debug builds.
+    Chaos,
+}
 
 /// Tries each mutation whose name contains `filter`.
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let place = binaries::target()?.join("mutations");
     let tree = place.join("tree");
-    let wanted = |mutation: &&Mutation| filter.is_none_or(|filter| mutation.name.contains(filter));
+    let wanted =
+        |(mutation, _): &(&Mutation, Trial)| filter.is_none_or(|filter| mutation.name.contains(filter));
     let mut survivors = Vec::new();
-    for mutation in MUTATIONS.iter().filter(wanted) {
+    let all = of_seeds::OF_SEEDS.iter().map(|mutation| (mutation, Trial::Seeds));
+    let all = all.chain(of_others::OF_STORES.iter().map(|mutation| (mutation, Trial::Stores)));
+    let all = all.chain(of_others::OF_CHAOS.iter().map(|mutation| (mutation, Trial::Chaos)));
+    for (mutation, trial) in all.filter(wanted) {
         copy(&tree)?;
         let file = tree.join(mutation.file);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", mutation.file))?;
         let shown = mutation.from;
         ensure!(text.matches(shown).count() == 1, "{}: '{shown}' does not stand there once", mutation.file);
         fs::write(&file, text.replace(shown, mutation.to))?;
-        match seed_that_notices(&tree, &place)? {
+        let noticed = match trial {
+            Trial::Seeds => seed_that_notices(&tree, &place)?,
+            Trial::Stores => stores_that_notice(&tree, &place)?,
+            Trial::Chaos => chaos_that_notices(&tree, &place)?,
+        };
+        match noticed {
             Some(found) => println!("caught    {}: {found}", mutation.name),
             None => survivors.push(mutation.name),
         }
     }
     if !survivors.is_empty() {
-        bail!("{SEEDS} seeds do not notice that {}", survivors.join("; nor that "));
+        bail!("nobody notices that {}", survivors.join("; nor that "));
     }
     Ok(())
 }
@@ -213,27 +96,53 @@ fn copy(tree: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the first seed that fails says.
-fn seed_that_notices(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
+/// Builds a program, or programs, of the tree. `args` says which and how.
+fn build(tree: &Path, place: &Path, args: &[&str]) -> anyhow::Result<PathBuf> {
     let target = place.join("target");
-    let args =
-        ["build", "--profile", "simulation", "--package", "agq", "--features", "simulation", "--quiet"];
-    let mut build = cargo(&args);
-    build.args(["--bin", "agq-simulate", "--locked"]).current_dir(tree).env("CARGO_TARGET_DIR", &target);
+    let mut build = cargo(&["build", "--quiet", "--locked"]);
+    build.args(args).current_dir(tree).env("CARGO_TARGET_DIR", &target);
     // Built often and run shortly.
     build
         .env("CARGO_PROFILE_SIMULATION_INCREMENTAL", "true")
         .env("CARGO_PROFILE_SIMULATION_CODEGEN_UNITS", "64");
     build.env("RUSTFLAGS", "--allow warnings");
     must(&mut build)?;
-    let program = target.join("simulation/agq-simulate");
-    let mut simulate = Command::new(program);
-    simulate.args(["seeds", "--seeds", &SEEDS.to_string()]).stderr(Stdio::inherit());
-    let output = simulate.output()?;
+    Ok(target)
+}
+
+fn build_simulation(tree: &Path, place: &Path) -> anyhow::Result<PathBuf> {
+    let args =
+        ["--profile", "simulation", "--package", "agq", "--features", "simulation", "--bin", "agq-simulate"];
+    Ok(build(tree, place, &args)?.join("simulation/agq-simulate"))
+}
+
+/// Runs a simulation. Returns what the first seed that fails says.
+fn first_failure(simulation: &Path, args: &[&str]) -> anyhow::Result<Option<String>> {
+    let output = simulate::command(simulation)?.args(args).output()?;
     if output.status.success() {
         return Ok(None);
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find(|line| line.starts_with("seed ")).unwrap_or("it fails without a seed");
     Ok(Some(line.chars().take(200).collect()))
+}
+
+fn seed_that_notices(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
+    first_failure(&build_simulation(tree, place)?, &["seeds", "--seeds", &SEEDS.to_string()])
+}
+
+/// Returns what seeds on both stores say, or else those on two nodes.
+fn stores_that_notice(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
+    let simulation = build_simulation(tree, place)?;
+    let cluster = tools::postgres(&mut Report::default()).context("there is no PostgreSQL to mutate on")?;
+    let store = format!("--store={}", cluster.url());
+    let on_both = first_failure(&simulation, &["twins", &store, "--seeds", &SEEDS_ON_STORES.to_string()])?;
+    let on_nodes = || first_failure(&simulation, &["nodes", &store, "--seeds", &SEEDS_ON_NODES.to_string()]);
+    on_both.map_or_else(on_nodes, |found| Ok(Some(found)))
+}
+
+fn chaos_that_notices(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
+    let args = binaries::PROGRAMS.map(|program| ["--package", program]);
+    let bin = build(tree, place, &args.concat())?.join("debug");
+    Ok(chaos::run(CHAOS_MINUTES, Some(CHAOS_SEED), Some(bin)).err().map(|error| format!("{error:#}")))
 }

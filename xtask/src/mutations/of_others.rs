@@ -1,0 +1,48 @@
+//! The mutations that no seed on redb alone can notice: of PostgreSQL, of two nodes, of the doors, and
+//! of the programs beside agq.
+
+use super::Mutation;
+
+/// Mutations that seeds on both stores, or on two nodes, notice.
+pub(super) const OF_STORES: [Mutation; 4] = [
+    Mutation {
+        name: "limits that nobody uses are kept on redb",
+        file: "crates/agq/src/reaper.rs",
+        from: "house.store.forget_limits(house.clock.now()).await?;",
+        to: "",
+    },
+    Mutation {
+        name: "limits that nobody uses are kept on PostgreSQL",
+        file: "crates/agq/src/store/postgres/forgetting.rs",
+        from: "if !unused.limits.is_empty() {",
+        to: "if false && !unused.limits.is_empty() {",
+    },
+    Mutation {
+        name: "lanes without jobs are kept on PostgreSQL",
+        file: "crates/agq/src/store/postgres/forgetting.rs",
+        from: "if !unused.lanes.is_empty() {",
+        to: "if false && !unused.lanes.is_empty() {",
+    },
+    Mutation {
+        name: "a claim does not lock the limits that it counts under",
+        file: "crates/agq/src/store/postgres/notes.rs",
+        from: "ORDER BY id FOR UPDATE SKIP LOCKED\";\n\n/// Inserts",
+        to: "ORDER BY id\";\n\n/// Inserts",
+    },
+];
+
+/// Mutations that chaos notices.
+pub(super) const OF_CHAOS: [Mutation; 2] = [
+    Mutation {
+        name: "agw panics where a line of its log cannot be written",
+        file: "crates/agw/src/main.rs",
+        from: ".log_internal_errors(false)",
+        to: "",
+    },
+    Mutation {
+        name: "each door numbers its own connections",
+        file: "crates/agq/src/server/accept.rs",
+        from: "    loop {\n        tokio::select! {\n            arrival = entrance.accept() => match arrival {\n                Ok(arrival) => {\n                    let number = host.door.next_connection();",
+        to: "    let mut number = 0;\n    loop {\n        tokio::select! {\n            arrival = entrance.accept() => match arrival {\n                Ok(arrival) => {\n                    number += 1;",
+    },
+];

@@ -1,0 +1,157 @@
+//! The mutations that seeds of the simulation notice, on redb alone.
+
+use super::Mutation;
+
+/// Mutations of agq on its own file.
+pub(super) const OF_SEEDS: [Mutation; 25] = [
+    Mutation {
+        name: "agq panics where a line of its log cannot be written",
+        file: "crates/agq/src/telemetry.rs",
+        from: ".log_internal_errors(false)",
+        to: "",
+    },
+    Mutation {
+        name: "schedules wait for a time that a clock which was ahead has named",
+        file: "crates/agq/src/reaper.rs",
+        from: "schedule::reckon_anew(house).await?;",
+        to: "",
+    },
+    Mutation {
+        name: "the fsync of a batch is left out",
+        file: "crates/agq/src/store/redb/commit.rs",
+        from: "self.journal.sync()?;",
+        to: "self.journal.write()?;",
+    },
+    Mutation {
+        name: "the journal begins anew before the database is on disk",
+        file: "crates/agq/src/store/redb/recovery.rs",
+        from: "transaction.set_durability(Durability::Immediate)?;",
+        to: "transaction.set_durability(Durability::None)?;",
+    },
+    Mutation {
+        name: "a torn record of the journal is believed",
+        file: "crates/agq/src/store/redb/journal.rs",
+        from: "if sum != checksum(covered, content).to_le_bytes() {",
+        to: "if false && sum != checksum(covered, content).to_le_bytes() {",
+    },
+    Mutation {
+        name: "the database does not say which records it holds",
+        file: "crates/agq/src/store/redb/recovery.rs",
+        from: "meta.insert(JOURNAL_NEXT, next)?;",
+        to: "let _ = next;",
+    },
+    Mutation {
+        name: "a removal is not noted in the journal",
+        file: "crates/agq/src/store/redb/memtable.rs",
+        from: "let value = value.as_deref();",
+        to: "let value = value.as_deref();\n                if value.is_none() {\n                    continue;\n                }",
+    },
+    Mutation {
+        name: "what is removed stays in the database",
+        file: "crates/agq/src/store/redb/tables.rs",
+        from: "None => drop(table.remove(key)?),",
+        to: "None => {}",
+    },
+    Mutation {
+        name: "what is recent is forgotten when the database is brought up to date",
+        file: "crates/agq/src/store/redb/view.rs",
+        from: "kept.view().write_recent(&transaction)?;\n        commit(transaction)?;",
+        to: "commit(transaction)?;",
+    },
+    Mutation {
+        name: "a half of the journal is filled again before what was in it is brought into the database",
+        file: "crates/agq/src/store/redb/commit.rs",
+        from: "self.flusher.wait()?;\n        self.journal.turn()?;",
+        to: "self.journal.turn()?;",
+    },
+    Mutation {
+        name: "what comes while the database is brought up to date is forgotten",
+        file: "crates/agq/src/store/redb/view.rs",
+        from: "now.recent.split_off(newer)",
+        to: "now.recent.split_off(newer.min(0))",
+    },
+    Mutation {
+        name: "a lane's first job is taken for one that is not the first",
+        file: "crates/agq/src/store/redb/lanes.rs",
+        from: "&& turn < lane.first",
+        to: "&& false && turn < lane.first",
+    },
+    Mutation {
+        name: "the end of a job is acknowledged before it is on disk",
+        file: "crates/agq/src/commands/job.rs",
+        from: "if is_end { Promise::Durable } else { Promise::Visible }",
+        to: "if is_end { Promise::Visible } else { Promise::Visible }",
+    },
+    Mutation {
+        name: "a report's attempt is not compared",
+        file: "crates/rules/src/job/report.rs",
+        from: "&& told != job.attempt",
+        to: "&& told > job.attempt",
+    },
+    Mutation {
+        name: "a report's holder is not compared",
+        file: "crates/rules/src/job/report.rs",
+        from: "if !job.is_held_by(who) {",
+        to: "if false && !job.is_held_by(who) {",
+    },
+    Mutation {
+        name: "those who wait for jobs are not woken",
+        file: "crates/agq/src/store/redb/batch.rs",
+        from: "self.arrived.jobs = true;",
+        to: "self.arrived.jobs = false;",
+    },
+    Mutation {
+        name: "those who wait for elements are not woken",
+        file: "crates/agq/src/store/arrivals.rs",
+        from: "lists.extend(arrived.lists);\n            self.lists.notify_one();",
+        to: "lists.extend(arrived.lists);",
+    },
+    Mutation {
+        name: "a heartbeat does not renew a worker's lease",
+        file: "crates/rules/src/worker.rs",
+        from: "seen.last_seen_at = now;",
+        to: "",
+    },
+    Mutation {
+        name: "a job that is claimed stays in the ready index",
+        file: "crates/agq/src/store/redb/batch.rs",
+        from: "self.ready.remove((lane, rank, seq));",
+        to: "",
+    },
+    Mutation {
+        name: "what nobody received does not go back",
+        file: "crates/agq/src/matchmaker/handed.rs",
+        from: "let _stopping = self.back.send(thing);",
+        to: "drop(thing);",
+    },
+    Mutation {
+        name: "whose time is over goes before the matchmaker knows",
+        file: "crates/agq/src/matchmaker/mod.rs",
+        from: "leave();\n            get.await.ok()",
+        to: "leave();\n            get.close();\n            get.try_recv().ok()",
+    },
+    Mutation {
+        name: "the jobs of dead workers stay theirs",
+        file: "crates/agq/src/reaper.rs",
+        from: "Some(_dead) => take_all(house, &holder).await?,",
+        to: "Some(_dead) => continue,",
+    },
+    Mutation {
+        name: "an action's tally is not moved along with its jobs",
+        file: "crates/agq/src/store/redb/batch.rs",
+        from: "if before.status() != job.status() {",
+        to: "if before.status() != job.status() && !job.is_ended() {",
+    },
+    Mutation {
+        name: "a job is tried once more than it may be",
+        file: "crates/rules/src/job/report.rs",
+        from: "!is_final && job.failures <= job.max_retries;",
+        to: "!is_final && job.failures <= job.max_retries + 1;",
+    },
+    Mutation {
+        name: "nobody notices that the clock was set back",
+        file: "crates/agq/src/reaper.rs",
+        from: "if now < latest {",
+        to: "if false && now < latest {",
+    },
+];
