@@ -46,7 +46,7 @@ pub(crate) struct BenchOptions {
     /// Only these parts
     #[arg(value_name = "NAME")]
     names: Vec<Section>,
-    /// Less of everything, fewer rounds; without `scale` and `data` where nothing is named: within five minutes
+    /// Less of everything, fewer rounds; without `store`, `scale` and `data` where nothing is named: within five minutes
     #[arg(long)]
     quick: bool,
     /// Count the instructions of the hot paths instead, and hold them against what is recorded
@@ -64,7 +64,7 @@ pub(crate) struct BenchOptions {
     /// Publish what an earlier run wrote, and measure nothing
     #[arg(long, value_name = "FILE", requires = "publish", conflicts_with_all = ["names", "json"])]
     from: Option<PathBuf>,
-    /// Only the rows of wire, cycle and tasks whose titles have this text
+    /// Only the rows of wire, cycle, store and tasks whose titles have this text
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
     /// A floor that is not reached is an error
@@ -86,6 +86,8 @@ enum Section {
     Cycle,
     /// The same by several agq on one PostgreSQL, against those who keep jobs there
     Nodes,
+    /// A PostgreSQL store with much in it or several nodes on it, against a fresh one with one node
+    Store,
     /// The Open Job Spec over HTTP, beside RESP
     Http,
     /// Processes, from submission to the last result, against those who start some
@@ -111,6 +113,7 @@ impl Section {
             Self::Wire => "wire",
             Self::Cycle => "cycle",
             Self::Nodes => "nodes",
+            Self::Store => "store",
             Self::Http => "http",
             Self::Tasks => "tasks",
             Self::Scale => "scale",
@@ -131,7 +134,7 @@ impl Section {
 
     /// Whether it takes minutes also in a quick run.
     fn is_long(self) -> bool {
-        matches!(self, Self::Scale | Self::Data)
+        matches!(self, Self::Store | Self::Scale | Self::Data)
     }
 
     fn run(self, bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
@@ -140,6 +143,7 @@ impl Section {
             Self::Wire => wire::run(bench, place),
             Self::Cycle => cycle::run(bench, place),
             Self::Nodes => cycle::nodes::run(bench, place),
+            Self::Store => cycle::store::run(bench, place),
             Self::Http => cycle::http::run(bench, place),
             Self::Tasks => tasks::run(bench, place),
             Self::Scale => scale::run(bench, place),

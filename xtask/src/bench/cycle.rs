@@ -4,7 +4,9 @@
 mod agq;
 mod beanstalkd;
 mod crew;
+mod ended;
 pub(crate) mod http;
+mod limited;
 mod node;
 pub(crate) mod nodes;
 mod ours;
@@ -16,6 +18,7 @@ mod redis_lua;
 mod server;
 mod setting;
 mod slow_disk;
+pub(crate) mod store;
 mod texts;
 mod tools;
 pub(crate) mod training;

@@ -34,7 +34,7 @@ fn number(count: usize) -> f64 {
 }
 
 /// A number as people write it: `1,000,000`.
-fn grouped(count: usize) -> String {
+pub(super) fn grouped(count: usize) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -43,19 +43,32 @@ impl<C: Client, S> Crew<C, S> {
     pub(super) fn cycles_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
         let started = Instant::now();
         let until = started + span;
+        let done = self.all(|at, client| cycles_until(client, at * APART, until))?;
+        Ok(per_second(done, started.elapsed()))
+    }
+
+    /// Does one cycle for each number from 0 to `count`, the clients in turn.
+    pub(super) fn do_cycles(&mut self, count: usize) -> anyhow::Result<()> {
+        let clients = self.clients.len();
+        let share = |at, client: &mut C| {
+            (at..count).step_by(clients).try_for_each(|number| client.cycle(number)).map(|()| 0)
+        };
+        self.all(share).map(drop)
+    }
+
+    /// Lets all clients work at once, and returns the sum of what they count.
+    fn all(&mut self, work: impl Fn(usize, &mut C) -> io::Result<usize> + Sync) -> anyhow::Result<usize> {
+        let work = &work;
         let counts: Vec<_> = thread::scope(|scope| {
             let clients = self.clients.iter_mut().enumerate();
-            let hands: Vec<_> = clients
-                .map(|(at, client)| scope.spawn(move || cycles_until(client, at * APART, until)))
-                .collect();
+            let hands: Vec<_> = clients.map(|(at, client)| scope.spawn(move || work(at, client))).collect();
             hands.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });
-        let took = started.elapsed();
-        let mut done = 0;
+        let mut sum = 0;
         for count in counts {
-            done += count.map_err(|_| anyhow!("a client's thread panicked"))??;
+            sum += count.map_err(|_| anyhow!("a client's thread panicked"))??;
         }
-        Ok(per_second(done, took))
+        Ok(sum)
     }
 }
 

@@ -94,6 +94,11 @@ pub(super) struct OverHttp {
 }
 
 impl OverHttp {
+    /// Connects a client that does whole cycles.
+    pub(super) fn connect_whole(agq: &Agq, number: usize, texts: &Arc<Texts>) -> io::Result<Self> {
+        Self::connect(agq, number, texts, Part::Cycle)
+    }
+
     fn connect(agq: &Agq, number: usize, texts: &Arc<Texts>, part: Part) -> io::Result<Self> {
         let (wire, key) = agq.connect_http()?;
         let head = format!("Host: agq\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n");
@@ -124,16 +129,36 @@ impl OverHttp {
         self.post("/jobs/batch", "201").map(drop)
     }
 
+    /// Submits a job with these options. A job that is not new is an error.
+    pub(super) fn submit_with(&mut self, arg: &str, options: &str) -> io::Result<()> {
+        self.body.clear();
+        let _infallible = write!(self.body, r#"{{"type":"cycle","args":["{arg}"],"options":{options}}}"#);
+        self.post("/jobs", "201").map(drop)
+    }
+
     /// The id of a job that it has now.
     fn fetch(&mut self) -> io::Result<String> {
         self.body.clear();
         let _infallible = write!(self.body, r#"{{"queues":["default"],"worker_id":"{}"}}"#, self.worker);
+        self.fetched()
+    }
+
+    /// Waits for a job that it may have, and returns the id of that job.
+    pub(super) fn fetch_within(&mut self, wait_ms: u32) -> io::Result<String> {
+        self.body.clear();
+        let worker = &self.worker;
+        let _infallible =
+            write!(self.body, r#"{{"queues":["default"],"worker_id":"{worker}","wait_ms":{wait_ms}}}"#);
+        self.fetched()
+    }
+
+    fn fetched(&mut self) -> io::Result<String> {
         let jobs = self.post("/workers/fetch", "200")?;
         let (_, behind) = jobs.split_once(r#""id":""#).ok_or_else(nothing_ready)?;
         Ok(behind.split_once('"').ok_or_else(|| unexpected(behind))?.0.to_owned())
     }
 
-    fn ack(&mut self, id: &str, number: usize) -> io::Result<()> {
+    pub(super) fn ack(&mut self, id: &str, number: usize) -> io::Result<()> {
         self.body.clear();
         let (worker, result) = (&self.worker, self.texts.result(number));
         let _infallible =

@@ -16,23 +16,28 @@ const PIECE_BYTES: usize = 2_000_000;
 /// An agq, or several that share what they remember, with so many jobs that wait, and its clients, each at the next of them.
 pub(super) fn crew(nodes: Vec<Agq>, setting: Setting) -> anyhow::Result<Crew<Ours, Vec<Agq>>> {
     let texts = Texts::new(setting.input_bytes);
-    fill(&mut nodes[0].connect()?, &texts, setting)?;
+    fill(&mut nodes[0].connect()?, &texts, "old", setting.queued)?;
     let clients =
         (0..setting.clients).map(|number| Ours::connect(&nodes[number % nodes.len()], number, &texts));
     Ok(Crew::new(clients.collect::<io::Result<_>>()?, nodes))
 }
 
-/// Lets so many jobs wait.
-fn fill(wire: &mut Wire, texts: &Texts, setting: Setting) -> io::Result<()> {
-    let piece = PIECE_BYTES / setting.input_bytes;
-    wire.done(&["ACTION.SUBMIT", r#"{"action_id":"old","plan_id":"cycle","open":true}"#])?;
-    for first in (0..setting.queued).step_by(piece) {
-        let numbers = first..(first + piece).min(setting.queued);
+/// Submits so many more jobs, which wait, to an agq and its clients.
+pub(super) fn grow(crew: &Crew<Ours, Vec<Agq>>, setting: Setting, jobs: usize) -> io::Result<()> {
+    fill(&mut crew.server()[0].connect()?, &Texts::new(setting.input_bytes), "more", jobs)
+}
+
+/// Lets so many jobs of an action wait.
+fn fill(wire: &mut Wire, texts: &Texts, action: &str, queued: usize) -> io::Result<()> {
+    let piece = PIECE_BYTES / texts.input(0).len();
+    wire.done(&["ACTION.SUBMIT", &format!(r#"{{"action_id":"{action}","plan_id":"cycle","open":true}}"#)])?;
+    for first in (0..queued).step_by(piece) {
+        let numbers = first..(first + piece).min(queued);
         let inputs: Vec<_> =
             numbers.map(|number| format!(r#"{{"data":"{}"}}"#, texts.input(number))).collect();
-        wire.done(&["ACTION.ADD", "old", &format!("[{}]", inputs.join(","))])?;
+        wire.done(&["ACTION.ADD", action, &format!("[{}]", inputs.join(","))])?;
     }
-    wire.done(&["ACTION.CLOSE", "old"])
+    wire.done(&["ACTION.CLOSE", action])
 }
 
 /// One client: who submits and the worker in one, as the peers' are.

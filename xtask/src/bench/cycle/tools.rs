@@ -88,7 +88,7 @@ fn beanstalkd(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
 }
 
 /// Whether there is a PostgreSQL. Where its package starts a server, that is none of ours: ours has its own directory.
-fn has_postgres(bench: &mut Bench) -> bool {
+pub(super) fn has_postgres(bench: &mut Bench) -> bool {
     let has_all = || Postgres::programs().is_some_and(|bin| bin.join("pgbench").is_file());
     has_all() || debian_package(&mut bench.report, "PostgreSQL", "postgresql") && has_all()
 }
