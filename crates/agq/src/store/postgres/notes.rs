@@ -46,11 +46,16 @@ const LIMITS_OR_FAIL: &str =
 const FREE_LIMITS: &str =
     "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE SKIP LOCKED";
 
+/// Statement that inserts those of some limits that do not exist. The statement leaves existing
+/// limits out first, because `ON CONFLICT` waits for the transaction that changes such a limit, and
+/// the lock of the limit then waits once more.
+pub(super) const MAKE_LIMITS: &str = "INSERT INTO agq.notes (kind, id, json) \
+     SELECT $1, n.id, $3 FROM unnest($2::text[]) AS n (id) \
+     WHERE NOT EXISTS (SELECT FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) ORDER BY n.id ON CONFLICT DO NOTHING";
+
 /// Inserts those of the limits `keys` that do not exist.
-fn make_limits(session: &Session, keys: &[String]) -> Result<(), Error> {
-    let sql = "INSERT INTO agq.notes (kind, id, json) SELECT $1, id, $3 FROM unnest($2::text[]) AS n (id) ORDER BY id \
-         ON CONFLICT DO NOTHING";
-    let sql = query(sql).bind(NoteKind::Limit.as_str()).bind(keys);
+pub(super) fn make_limits(session: &Session, keys: &[String]) -> Result<(), Error> {
+    let sql = query(MAKE_LIMITS).bind(NoteKind::Limit.as_str()).bind(keys);
     session.run(sql.bind(to_json(&Limit::default()))).map(drop)
 }
 

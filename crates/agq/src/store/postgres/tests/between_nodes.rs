@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use super::{
-    super::{PostgresStore, claims::Wanting},
+    super::{PostgresStore, claims::Wanting, notes::make_limits},
     making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
 };
 use crate::store::{JobRule, Promise, Records, StoredPlan};
@@ -140,6 +140,20 @@ async fn a_limit_that_somebody_has_is_passed_over() {
     // A closed connection may hold its locks for a moment longer.
     raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
     assert_eq!(got(&store, 2).await, ["a-0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn making_limits_waits_for_no_limit_that_exists() {
+    let database = Database::new();
+    let store = node(&database).await;
+    submit(&store, "a", Needs::default(), vec![own("a-0", None, Some("k1"))]).await.unwrap();
+    let change = "UPDATE agq.notes SET json = json WHERE kind = 'limit' AND id = 'k1'";
+    let other = stranger(&database, change).await;
+    let keys = ["k1", "k2"].map(str::to_owned);
+    let made = store.write(Promise::Visible, move |batch| make_limits(batch.session, &keys)).await;
+    other.close().await.unwrap();
+    made.unwrap();
+    assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'limit'").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]

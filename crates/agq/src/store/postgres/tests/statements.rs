@@ -7,6 +7,7 @@ use super::{
     super::{
         keyspace::{ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES},
         known::READY_LANES,
+        notes::MAKE_LIMITS,
         pending::{REMOVE, REMOVE_MEMBERS, UPDATE},
         pruning::OLDEST,
         reads::{LEASED, OVERDUE_KEYS, WAITING},
@@ -45,6 +46,7 @@ fn most_rows(plan: &str) -> u64 {
 
 const FILL: &str = "INSERT INTO agq.ended (job_id, action_id, place, plan_id, status, ended_at, created_at, record) \
     SELECT 'e-' || n, 'a', n, 'p', (ARRAY[2, 3, 5])[1 + n % 3], n, n, '' FROM generate_series(1, 100000) AS n; \
+    INSERT INTO agq.notes (kind, id, json) SELECT 'limit', n::text, '{}' FROM generate_series(1, 10000) AS n; \
     INSERT INTO agq.lanes (queue, needs) SELECT 'q', convert_to(n::text, 'UTF8') FROM generate_series(1, 10000) AS n; \
     INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, due_at, created_at, record) \
     SELECT 'j-' || n, 'b', n, 'p', 1 + n % 3, 100, n, (n % 2)::smallint, false, n, 0, '' FROM generate_series(1, 50000) AS n; \
@@ -64,6 +66,7 @@ async fn no_statement_reads_all_there_is() {
         let statements = [
             ("(smallint[], bigint)", OLDEST, "('{2,3,5}', 100)", 300),
             ("", READY_LANES, "", 5),
+            ("(text, text[], text)", MAKE_LIMITS, "('limit', '{1,2,new}', '{}')", 10),
             ("(bigint, text, bigint)", WAITING, "(1000, '', 100)", 100),
             ("(bigint, text, bigint)", LEASED, "(1000, '', 100)", 100),
         ];
