@@ -80,3 +80,28 @@ fn cycles_until(client: &mut impl Client, first: usize, until: Instant) -> io::R
     }
     Ok(done)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::{Client, Crew};
+
+    /// A client that notes the numbers of its cycles.
+    struct Noting(Vec<usize>);
+
+    impl Client for Noting {
+        fn cycle(&mut self, number: usize) -> io::Result<()> {
+            self.0.push(number);
+            if number < 9 { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
+        }
+    }
+
+    #[test]
+    fn clients_divide_cycles_among_them() {
+        let mut crew = Crew::new(vec![Noting(Vec::new()), Noting(Vec::new())], ());
+        crew.do_cycles(5).unwrap();
+        assert_eq!((&*crew.clients[0].0, &*crew.clients[1].0), (&[0, 2, 4][..], &[1, 3][..]));
+        assert!(crew.do_cycles(10).is_err());
+    }
+}
