@@ -28,11 +28,11 @@ use crate::{
 
 const ROUNDS: usize = 30;
 /// Clients of each node.
-const CLIENTS: usize = 2;
+const CLIENTS: usize = 3;
 /// Number of jobs of a limit that may run at once.
 const AT_ONCE: i64 = 2;
 const LIMITS: usize = 6;
-const KINDS: usize = 12;
+const KINDS: usize = 24;
 /// Time between two rounds of the reaper, in milliseconds, which is a quarter of this.
 const HEARTBEAT_MS: u64 = 200;
 
@@ -83,7 +83,21 @@ pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
 /// Lets the clients of both nodes work, while a connection holds a job and the database forgets
 /// what a crash makes it forget.
 async fn work(seed: u64, stores: &[Arc<PostgresStore>; 2], known: &Arc<Mutex<Known>>) -> Result<(), String> {
-    let (mut aside, mut clients, mut rng) = (JoinSet::new(), JoinSet::new(), Rng::with_seed(seed));
+    let (mut aside, mut clients) = (JoinSet::new(), JoinSet::new());
+    let outcome = work_beside(seed, stores, known, (&mut aside, &mut clients)).await;
+    // A store ends its writers when nobody has it any more, and needs the runtime for that.
+    clients.shutdown().await;
+    aside.shutdown().await;
+    outcome
+}
+
+async fn work_beside(
+    seed: u64,
+    stores: &[Arc<PostgresStore>; 2],
+    known: &Arc<Mutex<Known>>,
+    (aside, clients): (&mut JoinSet<()>, &mut JoinSet<Result<(), String>>),
+) -> Result<(), String> {
+    let mut rng = Rng::with_seed(seed);
     let mut houses = Vec::new();
     for (at, store) in stores.iter().enumerate() {
         let mut settings = config::default_settings().map_err(|error| error.to_string())?;
@@ -120,7 +134,6 @@ async fn work(seed: u64, stores: &[Arc<PostgresStore>; 2], known: &Arc<Mutex<Kno
             return Err(format!("a living connection held {held}, and its report is answered {other:?}"));
         }
     }
-    aside.shutdown().await;
     Ok(())
 }
 
@@ -169,7 +182,7 @@ impl Client {
     }
 
     async fn submit(&mut self, round: usize) -> Result<(), String> {
-        let jobs: Vec<String> = (0..self.rng.usize(2..6)).map(|n| self.job(round, n)).collect();
+        let jobs: Vec<String> = (0..self.rng.usize(4..9)).map(|n| self.job(round, n)).collect();
         let documents: Vec<OjsDocument> =
             serde_json::from_str(&format!("[{}]", jobs.join(","))).map_err(|error| error.to_string())?;
         let all = ojs::enqueue_all(&self.house, documents).await.map_err(|error| error.to_string())?;
@@ -186,7 +199,7 @@ impl Client {
         Ok(())
     }
 
-    /// A job under a limit, and of a kind in one of two cases. Each client takes them in an order
+    /// A job under a limit, and of a kind in three of four cases. Each client takes them in an order
     /// of its own.
     fn job(&mut self, round: usize, n: usize) -> String {
         let (queue, name) = (own::QUEUE, &self.name);
