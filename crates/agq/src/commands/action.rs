@@ -69,7 +69,7 @@ pub(super) async fn submit_action(
     };
     let inputs = match submission::pieces(submission.inputs, house.settings.inputs_at_once) {
         Ok(pieces) => {
-            submission::store(house, action, &plan, &pieces, jobs_created).await?;
+            let jobs_created = submission::store(house, action, &plan, &pieces, jobs_created).await?;
             return Ok((action_id, jobs_created));
         }
         Err(inputs) => inputs,

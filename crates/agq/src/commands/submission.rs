@@ -4,10 +4,12 @@
 //! submission is certain. Each further write makes the jobs of one piece. Anybody may make them, and may begin again after a crash,
 //! because a piece that is there already adds nothing.
 
-use std::{collections::HashMap, mem::take};
+mod pieces;
+
+use std::{cmp::Ordering, collections::HashMap, mem::take};
 
 use agenix_protocol::{
-    documents::{Plan, parse, to_json},
+    documents::{Plan, to_json},
     ids::ActionId,
 };
 use agenix_rules::{
@@ -17,7 +19,6 @@ use agenix_rules::{
     rejection::Rejection,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::{action::new_jobs, plan::find};
 use crate::{
@@ -25,19 +26,11 @@ use crate::{
     house::House,
     store::{ActionRule, Added, MoreJobs, NewAction, NoteChange, NoteKind, StoreError},
 };
+pub(super) use pieces::pieces;
+use pieces::{Piece, inputs_of, name};
 
-/// Number of bytes of inputs after which a piece ends.
-const PIECE_BYTES: usize = 256 * 1024;
 /// Number of pieces that one round of the reaper stores of a submission that nobody else stores.
 const PIECES_A_ROUND: usize = 100;
-
-/// Consecutive inputs of an action.
-pub(super) struct Piece {
-    /// Place of the first input.
-    place: u64,
-    /// The inputs, as a JSON array.
-    json: String,
-}
 
 /// Note on a submission of which inputs are still to be stored.
 #[derive(Serialize, Deserialize)]
@@ -48,43 +41,28 @@ struct Arriving {
     places: Vec<u64>,
 }
 
-/// Returns the pieces of a submission of more than `most` inputs, or the inputs of a submission that one write can store.
-pub(super) fn pieces(inputs: Vec<Box<RawValue>>, most: usize) -> Result<Vec<Piece>, Vec<Box<RawValue>>> {
-    if inputs.len() <= most {
-        return Err(inputs);
-    }
-    let (mut pieces, mut json, mut place, mut count) = (Vec::new(), String::from("["), 0, 0);
-    for input in inputs {
-        if count >= most || json.len() >= PIECE_BYTES {
-            json.push(']');
-            pieces.push(Piece { place, json: std::mem::replace(&mut json, "[".into()) });
-            (place, count) = (place + count as u64, 0);
-        }
-        if count > 0 {
-            json.push(',');
-        }
-        json.push_str(input.get());
-        count += 1;
-    }
-    json.push(']');
-    pieces.push(Piece { place, json });
-    Ok(pieces)
-}
-
-/// Stores an action of which `pieces` are the inputs, `count` in all. The same submission again stores nothing.
+/// Stores an action of which `pieces` are the inputs, `count` in all, and returns the number of its jobs. That is less than
+/// `count` if the action halts meanwhile. The same submission again stores nothing.
 pub(super) async fn store(
     house: &House,
     action: Action,
     plan: &Plan,
     pieces: &[Piece],
     count: usize,
-) -> Result<(), CommandError> {
+) -> Result<usize, CommandError> {
     let added = house.store.add_action(begun(house, &action, plan, pieces)?).await??;
     finish(house, &action.action_id).await?;
-    if added == Added::New || is_stored(house, &action, plan, pieces, count).await? {
-        return Ok(());
-    }
-    Err(Rejection::ActionExists(action.action_id).into())
+    let known = house.store.action(&action.action_id).await?.map(|(known, _)| known);
+    let stored = match known.as_ref().filter(|known| known.halted.is_some()) {
+        Some(halted) => count.min(usize::try_from(halted.total_jobs).unwrap_or(usize::MAX)),
+        None => count,
+    };
+    let is_stored = match known {
+        _ if added == Added::New => true,
+        Some(known) => is_stored(house, &known, &action, plan, pieces, count).await?,
+        None => false,
+    };
+    if is_stored { Ok(stored) } else { Err(Rejection::ActionExists(action.action_id).into()) }
 }
 
 /// Returns what the first write stores: the jobs of the first piece, and notes on the others.
@@ -111,24 +89,28 @@ fn begun(house: &House, action: &Action, plan: &Plan, pieces: &[Piece]) -> Resul
     })
 }
 
-/// Returns whether the action of this id came from the same submission.
+/// Returns whether the action `known` came from the same submission as `action`.
 async fn is_stored(
     house: &House,
+    known: &Action,
     action: &Action,
     plan: &Plan,
     pieces: &[Piece],
     count: usize,
 ) -> Result<bool, CommandError> {
-    let Some((known, _)) = house.store.action(&action.action_id).await? else { return Ok(false) };
     let count = count as u64;
-    // An open action may have grown since.
-    let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
-    if !fits || !action::is_same(&known, action) {
+    // An open action may have grown since, and a halted one has not taken the last pieces.
+    let fits = match known.total_jobs.cmp(&count) {
+        Ordering::Less => known.halted.is_some(),
+        Ordering::Equal => true,
+        Ordering::Greater => known.wishes.open,
+    };
+    if !fits || !action::is_same(known, action) {
         return Ok(false);
     }
-    for piece in pieces {
+    for piece in pieces.iter().filter(|piece| piece.place < known.total_jobs) {
         // Nothing is added, because the action has an input at each of these places.
-        match add_piece(house, &known, plan, piece).await {
+        match add_piece(house, known, plan, piece).await {
             Ok(_) => {}
             Err(CommandError::Rejected(_)) => return Ok(false),
             Err(error) => return Err(error),
@@ -186,6 +168,10 @@ async fn store_pieces(house: &House, action_id: &ActionId, most: usize) -> Resul
     let Some((action, _)) = house.store.action(action_id).await? else {
         return settle(house, action_id, &arriving).await;
     };
+    if action.halted.is_some() {
+        // A halted action takes no more inputs.
+        return settle(house, action_id, &arriving).await;
+    }
     let left: Vec<u64> =
         arriving.places.iter().copied().filter(|place| *place >= action.total_jobs).collect();
     for &place in left.iter().take(most) {
@@ -194,7 +180,10 @@ async fn store_pieces(house: &House, action_id: &ActionId, most: usize) -> Resul
             return Ok(());
         };
         let plan = find(house, &action.plan_id).await?;
-        add_piece(house, &action, &plan, &Piece { place, json }).await?;
+        match add_piece(house, &action, &plan, &Piece { place, json }).await {
+            Err(CommandError::Rejected(Rejection::ActionHalted { .. })) => break,
+            added => added?,
+        };
     }
     if left.len() > most { Ok(()) } else { settle(house, action_id, &arriving).await }
 }
@@ -228,15 +217,6 @@ async fn settle(house: &House, action_id: &ActionId, arriving: &Arriving) -> Res
     Ok(remove(NoteKind::Arriving, action_id.as_str()).await??)
 }
 
-/// Returns the id of the note of a piece.
-fn name(action_id: &ActionId, place: u64) -> String {
-    format!("{action_id}/{place}")
-}
-
-fn inputs_of(json: &str) -> Result<Vec<Box<RawValue>>, CommandError> {
-    Ok(parse(json.as_bytes()).map_err(|error| StoreError(format!("inputs cannot be read: {error}")))?)
-}
-
 #[cfg(test)]
 mod tests {
     use std::{path::Path, sync::Arc};
@@ -246,9 +226,9 @@ mod tests {
         ids::ActionId,
         request::Slice,
     };
-    use agenix_rules::action::Action;
+    use agenix_rules::action::{Action, halt::Halted};
 
-    use super::{Abandoned, arriving, begun, finish, pieces};
+    use super::{Abandoned, arriving, begun, finish, finish_all, pieces};
     use crate::{
         audit::Audit,
         clock::Clock,
@@ -260,7 +240,7 @@ mod tests {
         error::CommandError,
         furnish::furnish,
         house::House,
-        store::{NoteKind, Opening, Store, redb::RedbStore},
+        store::{ActionRule, NoteKind, Opening, Store, redb::RedbStore},
     };
 
     const PLAN: &[u8] = br#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
@@ -377,6 +357,26 @@ mod tests {
         let (_dir, house) = begun_house().await;
         assert_eq!(submit_action(&house, five()).await.unwrap(), (id(), 5));
         assert_whole(&house).await;
+    }
+
+    #[tokio::test]
+    async fn a_halted_action_takes_no_further_piece() {
+        let dir = tempfile::tempdir().unwrap();
+        let house = open(dir.path()).await;
+        let halting =
+            || submission(r#","halt":"soon,fail=1""#, r#"{"n":0}, {"n":1},{"n":2},{"n":3},{"n":4}"#);
+        let halt = halting().halt;
+        begin(&house, halting()).await;
+        let at = house.clock.now();
+        let halted = Halted { at, completed: 0, failed: 1, total: 2 };
+        let rule: ActionRule = Box::new(move |action: Option<&Action>| {
+            Ok(action.map(|action| Action { is_open: false, halt, halted: Some(halted), ..action.clone() }))
+        });
+        house.store.decide_action(&id(), rule).await.unwrap().unwrap();
+        finish_all(&house).await.unwrap();
+        assert!(arriving(&house).await.unwrap().is_empty() && inputs(&house).await.len() == 2);
+        assert!(!house.store.has_notes(NoteKind::Inputs).await.unwrap());
+        assert_eq!(submit_action(&house, halting()).await.unwrap(), (id(), 2), "the same submission again");
     }
 
     #[tokio::test]

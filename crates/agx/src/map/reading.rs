@@ -90,7 +90,7 @@ pub(crate) fn read(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeSet, VecDeque};
+    use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
     use proptest::prelude::*;
 
@@ -98,6 +98,7 @@ mod tests {
     use crate::{
         map::{
             options::Check,
+            resumed::{Command, Resumed},
             sources::{Sources, split},
         },
         output::Output,
@@ -130,8 +131,11 @@ mod tests {
             let sizes: Vec<usize> = sizes.iter().map(size).collect();
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let _inside = runtime.enter();
-            let check = Check::new(BTreeSet::new(), Output { is_json: false });
-            let mut inputs = read(sources(&sizes), None, BTreeSet::new(), check);
+            let output = Output { is_json: false };
+            let check = Check::new(BTreeSet::new(), output);
+            let command = Command::new(Vec::new(), BTreeSet::new());
+            let resumed = Resumed::new(BTreeMap::new(), command, output);
+            let mut inputs = read(sources(&sizes), None, resumed, check);
             let (mut kept, mut kept_bytes) = (VecDeque::new(), 0);
             for (size, keep) in sizes.iter().zip(keeps) {
                 let counted = (*size).clamp(1, MOST_BYTES);

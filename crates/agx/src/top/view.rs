@@ -111,14 +111,14 @@ fn colour(state: &str) -> Style {
 }
 
 /// Makes a row of texts that may come from others.
-fn cells(texts: Vec<String>) -> Row<'static> {
+fn cells(texts: &[String]) -> Row<'static> {
     Row::new(texts.iter().map(|text| one_line(text)))
 }
 
 fn actions(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     let row = |action: &agenix_protocol::documents::ActionStatus| {
         let state = state(action);
-        cells(vec![
+        cells(&[
             action.action_id.to_string(),
             state.to_owned(),
             format!("{}/{}", action.ended(), action.total_jobs),
@@ -142,7 +142,7 @@ fn actions(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
 
 fn workers(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     let row = |worker: &WorkerStatus| {
-        cells(vec![
+        cells(&[
             worker.worker_id.to_string(),
             worker.state.clone(),
             worker.hostname.clone(),
@@ -169,7 +169,7 @@ fn queues(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     let row = |name: &str, queue: &ReadyStats| {
         let lacking = queue.needs.iter().filter(|demand| demand.workers == 0);
         let lacking: Vec<String> = lacking.map(|demand| demand.wants().join(", ")).collect();
-        cells(vec![
+        cells(&[
             name.to_owned(),
             if queue.paused { "paused".into() } else { "open".into() },
             queue.length.to_string(),
@@ -192,7 +192,7 @@ fn queues(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
 
 fn jobs(frame: &mut Frame<'_>, at: Rect, model: &Model) {
     let row = |job: &JobStatus| {
-        cells(vec![
+        cells(&[
             (job.index + 1).to_string(),
             job.status.as_str().to_owned(),
             job.exit_code.map(|code| code.to_string()).unwrap_or_default(),

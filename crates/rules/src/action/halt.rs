@@ -48,9 +48,14 @@ pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     }
 }
 
-/// Returns the halted action if the tally meets its policy for the first time.
+/// Returns the halted action if the tally meets its policy for the first time. A percentage waits for
+/// the last input of a submission that is stored in pieces, because it counts all jobs.
 pub fn halted(action: &Action, tally: &Tally, now: Timestamp) -> Option<Action> {
     let halt = action.halt.filter(|_| action.halted.is_none())?;
+    let is_arriving = action.is_open && !action.wishes.open;
+    if is_arriving && matches!(halt.bound, Bound::Percent(_)) {
+        return None;
+    }
     let count = |status: Status| tally.jobs[status as usize];
     let (completed, failed) = (count(Status::Completed), count(Status::Failed) + count(Status::Dead));
     is_met(halt, completed, failed, action.total_jobs).then(|| Action {
@@ -143,6 +148,19 @@ mod tests {
         assert_eq!(halted(&halt, &tally([5, 0, 1, 4, 0, 0], 0), Timestamp(6)), None);
         let without = Action { halt: None, ..armed };
         assert_eq!(halted(&without, &tally([0, 0, 0, 10, 0, 0], 0), Timestamp(5)), None);
+    }
+
+    #[test]
+    fn a_percentage_waits_for_the_last_piece_of_a_submission() {
+        let (ended, at) = (tally([0, 0, 2, 2, 0, 0], 0), Timestamp(5));
+        let arriving = action("soon,fail=10%", 4);
+        assert_eq!(halted(&arriving, &ended, at), None);
+        let whole = Action { is_open: false, ..arriving.clone() };
+        assert!(halted(&whole, &ended, at).is_some());
+        let mut open = arriving;
+        open.wishes.open = true;
+        assert!(halted(&open, &ended, at).is_some(), "an open action has the jobs that it has by then");
+        assert!(halted(&action("soon,fail=2", 4), &ended, at).is_some(), "a number counts no other jobs");
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod forgetting;
 mod growth;
 mod halts;
 mod inbox;
+mod key_calls;
 mod keyspace;
 mod known;
 mod late;

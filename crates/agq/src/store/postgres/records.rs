@@ -1,11 +1,6 @@
 //! The contract, each call a write for the writer or a read of its own.
 
-use std::{
-    collections::HashSet,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
 
 use agenix_protocol::{
     documents::Status,
@@ -20,17 +15,14 @@ use agenix_rules::{
 };
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, pending, ready};
-use sqlx::Error;
-use tokio::runtime::Handle;
 
 use super::{
-    PostgresStore, batch::Batch, claims::Decision, faults::explained, forgetting, inbox::Claiming,
-    keyspace::PgKeys, permit, pool::Pool, reads, session::Session, snapshots, subject, subject::Subject,
+    PostgresStore, claims::Decision, forgetting, inbox::Claiming, reads, snapshots, subject, subject::Subject,
 };
 use crate::store::{
-    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, KeyWork, Keys,
-    Keyspace, Lane, MoreJobs, NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled, Snapshot,
-    StoreError, StoredJob, StoredPlan, Totals, Unused, WorkerRule,
+    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
+    NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled, Snapshot, StoreError, StoredJob,
+    StoredPlan, Totals, Unused, WorkerRule,
 };
 
 impl Records for PostgresStore {
@@ -334,69 +326,4 @@ impl Records for PostgresStore {
     fn arrivals(&self) -> Arc<Arrivals> {
         Arc::clone(&self.arrivals)
     }
-}
-
-impl Keyspace for PostgresStore {
-    fn change(&self, work: KeyWork) -> Answer<()> {
-        self.hand_in_keys(|inbox| inbox.change_keys(move |batch| on_keys(batch, &work)))
-    }
-
-    fn look(&self, work: KeyWork) -> Answer<()> {
-        self.look_at_keys(work, false)
-    }
-
-    fn look_at_once(&self, _work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
-        false
-    }
-
-    fn scan(&self, work: KeyWork) -> Answer<()> {
-        self.look_at_keys(work, true)
-    }
-
-    fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
-        self.read(async move |pool| reads::overdue_keys(&pool, now, limit).await)
-    }
-}
-
-impl PostgresStore {
-    /// Does work that only reads, on one snapshot, over a connection of the pool.
-    fn look_at_keys(&self, work: KeyWork, is_long: bool) -> Answer<()> {
-        let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
-        let long_reads = is_long.then(|| Arc::clone(&self.long_reads));
-        let looked = self.runtime.spawn(async move {
-            let _permit = match long_reads {
-                Some(long_reads) => Some(permit(long_reads).await?),
-                None => None,
-            };
-            let looked = tokio::task::spawn_blocking(move || look_by_pool(&pool, runtime, patience, &work));
-            looked.await.map_err(|error| StoreError(error.to_string()))?
-        });
-        self.counted(Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? }))
-    }
-}
-
-fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyWork) -> Result<(), StoreError> {
-    let session = Session::borrow(pool, runtime, patience).map_err(|error| explained(&error))?;
-    if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
-        session.give_up();
-        return Err(explained(&error));
-    }
-    let looked = work(&mut PgKeys::new(&session));
-    if session.script("COMMIT").is_err() {
-        session.give_up();
-    }
-    looked
-}
-
-/// Work on keys in a transaction; where it fails, the transaction does, and the others are done without it.
-fn on_keys(batch: &mut Batch<'_>, work: &KeyWork) -> Result<(), Error> {
-    let mut keys = PgKeys::new(batch.session);
-    let outcome = work(&mut keys);
-    if outcome.is_ok() {
-        keys.write()?;
-    }
-    let (fault, filled) = (keys.fault.take(), keys.filled);
-    outcome.map_err(|error| fault.unwrap_or_else(|| Error::Encode(error.0.into())))?;
-    batch.arrived.lists.extend(filled);
-    Ok(())
 }
