@@ -51,7 +51,7 @@ const FREE_LIMITS: &str =
 /// the lock of the limit then waits once more.
 pub(super) const MAKE_LIMITS: &str = "INSERT INTO agq.notes (kind, id, json) \
      SELECT $1, n.id, $3 FROM unnest($2::text[]) AS n (id) \
-     WHERE NOT EXISTS (SELECT FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) ORDER BY n.id ON CONFLICT DO NOTHING";
+     WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING";
 
 /// Inserts those of the limits `keys` that do not exist.
 pub(super) fn make_limits(session: &Session, keys: &[String]) -> Result<(), Error> {
