@@ -53,7 +53,7 @@ fn a_channel_that_is_none_is_refused_by_its_name() {
         assert_eq!(answer.status, status, "{query}: {}", answer.text);
         assert!(answer.text.contains(words), "{query}: {}", answer.text);
     }
-    let worker = "w".repeat(64);
+    let (lab, worker) = (Lab::new(), "w".repeat(64));
     let file = lab.file("agq.toml", &format!("[workers]\n\"w\" = \"{worker}\"\n"));
     let agq = lab.agq(&["--http", "127.0.0.1:0", "--config", &file.display().to_string()]);
     assert_eq!(Http::with_key(&agq, &worker).ask("GET", "/events/stream?channel=all", "").status, 403);
@@ -86,6 +86,7 @@ fn streams_are_bounded_and_end_with_their_key() {
     }
     lab.file("agq.toml", "");
     agq.reload();
+    eventually("the key is withdrawn", || (alice.ask("GET", "/queues", "").status == 401).then_some(()));
     // The check of the key comes before each event.
     http.enqueue(r#"{"type":"secret.job","args":[],"options":{"queue":"other"}}"#);
     let mut rest = String::new();
