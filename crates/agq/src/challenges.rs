@@ -1,4 +1,4 @@
-//! Challenges to workers (seed 000 §7.3): each waits until its worker asks for orders, and then for its answer.
+//! Challenges to workers (worker spec §7.3): each waits until its worker asks for orders, and then for its answer.
 
 use std::{
     collections::HashMap,

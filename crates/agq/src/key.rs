@@ -1,4 +1,4 @@
-//! One key: hashed as soon as it is read, compared in constant time, in no log (seed 003 §8.1). Who it stands for is the
+//! One key: hashed as soon as it is read, compared in constant time, in no log (RESP spec §8.1). Who it stands for is the
 //! keyring's business.
 
 use std::{fmt, path::Path};

@@ -1,5 +1,5 @@
 //! The keys that agq knows, and who each of them stands for: the session key, and the keys of admins, clients and workers
-//! by name (seed 000 §7.1). Only hashes are kept. It reads no file and no socket.
+//! by name (worker spec §7.1). Only hashes are kept. It reads no file and no socket.
 
 use std::{
     fmt,

@@ -286,7 +286,7 @@ async fn next_signal() -> anyhow::Result<&'static str> {
 }
 
 /// The session key lives in memory and in the environment: neither a core file nor another process may get at it
-/// (seed 003 §8.1).
+/// (RESP spec §8.1).
 fn forbid_core_dumps() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)

@@ -135,7 +135,7 @@ async fn make_round(house: &House, watch: &Watch, abandoned: &mut Abandoned) -> 
     Ok(())
 }
 
-/// Workers that were not heard of in time are dead; their jobs go to others (seed 000 §5.3).
+/// Workers that were not heard of in time are dead; their jobs go to others (worker spec §5.3).
 async fn bury_silent_workers(house: &House, watch: &Watch) -> Result<(), CommandError> {
     let silence_ms = house.settings.silence_ms();
     for worker in house.store.worker_records().await? {

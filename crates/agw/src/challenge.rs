@@ -1,4 +1,4 @@
-//! agq asks for a proof of a capability: the command is run, and what it said is sent (seed 000 §7.3).
+//! agq asks for a proof of a capability: the command is run, and what it said is sent (worker spec §7.3).
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

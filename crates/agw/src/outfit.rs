@@ -1,4 +1,4 @@
-//! What this machine offers: its programs, and what its agentic units say of themselves (seed 000 §10).
+//! What this machine offers: its programs, and what its agentic units say of themselves (worker spec §10).
 
 use std::{
     collections::BTreeMap,

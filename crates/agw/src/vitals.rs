@@ -1,4 +1,4 @@
-//! How the machine and the worker are: the statistics of a heartbeat (seed 000 §3.3 and §9.1, seed 001 §5).
+//! How the machine and the worker are: the statistics of a heartbeat (worker spec §3.3 and §9.1, AGQ API spec §5).
 
 use std::{
     path::PathBuf,

@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt to connect: 1 s, 2 s, 4 s … 60 s (seed 000 §5.1).
+//! How long to wait before the next attempt to connect: 1 s, 2 s, 4 s … 60 s (worker spec §5.1).
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Most bytes in a plan, action or job id, and in a queue's name.
 pub const MAX_ID_BYTES: usize = 128;
-/// Most bytes in a worker id (seed 000 §2.2).
+/// Most bytes in a worker id (worker spec §2.2).
 pub const MAX_WORKER_ID_BYTES: usize = 64;
 
 /// Why a text is not an id.
@@ -81,11 +81,11 @@ macro_rules! id {
 }
 
 id!(
-    /// A plan's id, chosen by whoever submits it (seed 001 §2).
+    /// A plan's id, chosen by whoever submits it (AGQ API spec §2).
     PlanId, "plan_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 id!(
-    /// An action's id, chosen by whoever submits it (seed 001 §4).
+    /// An action's id, chosen by whoever submits it (AGQ API spec §4).
     ActionId, "action_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 id!(
@@ -93,7 +93,7 @@ id!(
     JobId, "job_id", MAX_ID_BYTES, "'.', '_', '-'", b"._-"
 );
 id!(
-    /// A worker's id (seed 000 §7.2).
+    /// A worker's id (worker spec §7.2).
     WorkerId, "worker_id", MAX_WORKER_ID_BYTES, "'-', '_'", b"-_"
 );
 

@@ -1,6 +1,6 @@
 //! Every bound of the wire and of the documents in one place. All are settings of agq; 0 means "no limit".
 
-/// The bounds that agq enforces, with the defaults of seed 003 §8.
+/// The bounds that agq enforces, with the defaults of RESP spec §8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes in one command, all arguments together.
@@ -49,7 +49,7 @@ pub const MAX_WORKER_STATS_BYTES: usize = 64 * 1024;
 pub const MAX_WORKER_DESCRIPTIONS: usize = 1000;
 /// Seconds a task may run when its plan does not say.
 pub const DEFAULT_TASK_TIMEOUT_SECS: u64 = 300;
-/// Seconds a job may run when nothing else is said (seed 000 §4.3).
+/// Seconds a job may run when nothing else is said (worker spec §4.3).
 pub const DEFAULT_JOB_TIMEOUT_SECS: u64 = 3600;
 
 impl Default for Limits {

@@ -139,10 +139,10 @@ pub enum RequestError {
     /// No such command.
     #[error("Unknown command '{0}'")]
     Unknown(String),
-    /// AUTH has texts of its own (seed 003 §4).
+    /// AUTH has texts of its own (RESP spec §4).
     #[error("AUTH requires exactly one argument")]
     AuthArguments,
-    /// AUTH has texts of its own (seed 003 §4).
+    /// AUTH has texts of its own (RESP spec §4).
     #[error("AUTH key cannot be empty")]
     AuthEmpty,
     /// HELLO with a version that does not exist; the text is Redis' own.

@@ -287,7 +287,7 @@ impl Job {
         }
     }
 
-    /// The status that RESP shows (seed 001 §3).
+    /// The status that RESP shows (AGQ API spec §3).
     pub fn status(&self) -> Status {
         match self.state {
             State::Staged | State::Scheduled | State::Available | State::Retryable => Status::Pending,

@@ -1,4 +1,4 @@
-//! What makes a plan legal (seed 001 §2), and what it needs of a worker (design, decision 7).
+//! What makes a plan legal (AGQ API spec §2), and what it needs of a worker (design, decision 7).
 
 use std::collections::BTreeSet;
 

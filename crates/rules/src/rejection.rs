@@ -1,4 +1,4 @@
-//! A rule's "no", worded as the wire words it (seeds 000, 001 and 003).
+//! A rule's "no", worded as the wire words it (worker spec, AGQ API spec, RESP spec).
 
 use agenix_protocol::{
     documents::{Halt, Status},
@@ -8,28 +8,28 @@ use agenix_protocol::{
 /// Why something is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// Seed 001 §2.
+    /// The AGQ API spec §2.
     #[error("Invalid plan schema: {0}")]
     InvalidPlan(String),
-    /// Seed 001 §2.
+    /// The AGQ API spec §2.
     #[error("Plan already exists: {0}")]
     PlanExists(PlanId),
-    /// Seed 001 §4.
+    /// The AGQ API spec §4.
     #[error("Plan not found: {0}")]
     PlanNotFound(PlanId),
-    /// Seed 001 §4.
+    /// The AGQ API spec §4.
     #[error("Invalid action schema: {0}")]
     InvalidAction(String),
-    /// Seed 001 §4.
+    /// The AGQ API spec §4.
     #[error("Too many inputs: max {0}")]
     TooManyInputs(usize),
     /// An id that was used for something else.
     #[error("Action already exists with other content: {0}")]
     ActionExists(ActionId),
-    /// Seed 001 §3.
+    /// The AGQ API spec §3.
     #[error("Job not found: {0}")]
     JobNotFound(JobId),
-    /// Seed 001 §3.
+    /// The AGQ API spec §3.
     #[error("Invalid status transition: {} -> {}", .from.as_str(), .to.as_str())]
     IllegalTransition {
         /// The status the job has.
@@ -37,7 +37,7 @@ pub enum Rejection {
         /// The status that was asked for.
         to: Status,
     },
-    /// Seed 000 §7.4.
+    /// The worker spec §7.4.
     #[error("Worker {worker} cannot update job claimed by {holder}")]
     NotHolder {
         /// Who asked.
@@ -55,7 +55,7 @@ pub enum Rejection {
         /// The attempt the job is at.
         current: u32,
     },
-    /// Seed 001 §2, PLAN.DELETE.
+    /// The AGQ API spec §2, PLAN.DELETE.
     #[error("Cannot delete plan with active jobs")]
     PlanInUse,
     /// A plan that was deleted and came back as another one, before a job of the old one was tried again.
@@ -75,13 +75,13 @@ pub enum Rejection {
         /// Its halt policy.
         halt: Halt,
     },
-    /// Seed 001 §3, JOB.RETRY.
+    /// The AGQ API spec §3, JOB.RETRY.
     #[error("Job not in failed status")]
     JobNotFailed,
-    /// Seed 001 §3, JOB.RETRY.
+    /// The AGQ API spec §3, JOB.RETRY.
     #[error("Max retries exceeded")]
     RetriesExceeded,
-    /// Something was said of an attempt that is not under way (seed 002).
+    /// Something was said of an attempt that is not under way (the OJS worker spec).
     #[error("Job is not active: {job_id} is {state}")]
     NotActive {
         /// The job.
@@ -98,7 +98,7 @@ pub enum Rejection {
     /// A job that is to be the only one of its kind, and is not.
     #[error("Job is a duplicate of {0}")]
     DuplicateJob(JobId),
-    /// A submitted job that is not legal (seed 002).
+    /// A submitted job that is not legal (the OJS worker spec).
     #[error("Invalid job: {0}")]
     InvalidJob(String),
     /// A retry policy that is none (ojs-retry).
@@ -138,22 +138,22 @@ pub enum Rejection {
     /// An update that is not one.
     #[error("Invalid job update: {0}")]
     InvalidUpdate(String),
-    /// Seed 000 §2.2.
+    /// The worker spec §2.2.
     #[error("Worker ID already registered")]
     WorkerIdTaken,
-    /// Seed 003 §5.3.
+    /// The RESP spec §5.3.
     #[error("Invalid worker registration: {0}")]
     InvalidRegistration(String),
-    /// Seed 000 §2.2: neither an array nor an object with `tools`.
+    /// The worker spec §2.2: neither an array nor an object with `tools`.
     #[error("Invalid capabilities format")]
     CapabilitiesFormat,
-    /// Seed 001 §5.
+    /// The AGQ API spec §5.
     #[error("Invalid capabilities: {0}")]
     InvalidCapabilities(String),
-    /// Seed 000 §3.3.
+    /// The worker spec §3.3.
     #[error("Worker not registered: {0}")]
     WorkerUnknown(WorkerId),
-    /// Seed 001 §5, WORKER.UNREGISTER.
+    /// The AGQ API spec §5, WORKER.UNREGISTER.
     #[error("Worker not registered")]
     NotRegistered,
     /// Heartbeat statistics that are not a JSON object.
@@ -168,10 +168,10 @@ pub enum Rejection {
     /// Queues are claimed from, lists are popped: one command does one of both.
     #[error("Invalid arguments: queues and lists cannot be waited for in one command")]
     MixedKeys,
-    /// Seed 000 §7.3.
+    /// The worker spec §7.3.
     #[error("No worker has capability: {0}")]
     NoCapableWorker(String),
-    /// Seed 000 §7.3.
+    /// The worker spec §7.3.
     #[error("Invalid challenge: {0}")]
     InvalidChallenge(String),
     /// The challenged worker ran the command, and it did not end well.

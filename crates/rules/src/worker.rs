@@ -1,4 +1,4 @@
-//! A worker's life: registered, seen, silent, dead, unregistered (seed 000 §6).
+//! A worker's life: registered, seen, silent, dead, unregistered (worker spec §6).
 
 use agenix_protocol::{
     documents::{WorkerRegistration, WorkerStatus},
@@ -244,7 +244,7 @@ pub fn told(known: &Worker, told: Option<Told>) -> Result<Worker, Rejection> {
     Ok(Worker { told, quarantine, is_on_trial: false, ..known.clone() })
 }
 
-/// A job of a worker took longer than it may: the worker may hang (seed 000 §5.2).
+/// A job of a worker took longer than it may: the worker may hang (worker spec §5.2).
 #[must_use]
 pub fn flagged(known: &Worker) -> Worker {
     Worker { timed_out_jobs: known.timed_out_jobs + 1, ..known.clone() }
@@ -255,7 +255,7 @@ pub fn is_alive(worker: &Worker) -> bool {
     worker.standing == Standing::Active
 }
 
-/// Whether a worker has been silent for longer than `timeout_ms`, or than its own time where it has one (seed 000 §3.2: three heartbeat intervals). Only the time
+/// Whether a worker has been silent for longer than `timeout_ms`, or than its own time where it has one (worker spec §3.2: three heartbeat intervals). Only the time
 /// since `listening_since` counts: while agq was away nobody could be heard. A sign of life from far ahead is from before the
 /// clock was set back, and says nothing.
 pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, timeout_ms: u64) -> bool {

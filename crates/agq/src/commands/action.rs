@@ -1,4 +1,4 @@
-//! ACTION.*: one plan, N inputs, N jobs, all of them or none (seed 001 §4).
+//! ACTION.*: one plan, N inputs, N jobs, all of them or none (AGQ API spec §4).
 
 use std::{collections::BTreeSet, sync::Arc};
 

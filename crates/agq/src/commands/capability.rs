@@ -1,4 +1,4 @@
-//! CAPABILITY.SEARCH: agentic units by what they say of themselves (seed 000 §10). Ranked by BM25, the measure of search
+//! CAPABILITY.SEARCH: agentic units by what they say of themselves (worker spec §10). Ranked by BM25, the measure of search
 //! engines: words that few descriptions have count most.
 
 use std::collections::BTreeMap;

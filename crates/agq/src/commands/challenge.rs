@@ -1,4 +1,4 @@
-//! WORKER.VERIFY and WORKER.ANSWER: a worker proves a capability (seed 000 §7.3).
+//! WORKER.VERIFY and WORKER.ANSWER: a worker proves a capability (worker spec §7.3).
 
 use std::time::Duration;
 

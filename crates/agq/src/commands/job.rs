@@ -1,4 +1,4 @@
-//! JOB.*: what workers report and what users see (seed 001 §3).
+//! JOB.*: what workers report and what users see (AGQ API spec §3).
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The users' keys: strings, lists, sorted sets, as in Redis (seed 003 §5.2). What agq keeps for itself is shown in
+//! The users' keys: strings, lists, sorted sets, as in Redis (RESP spec §5.2). What agq keeps for itself is shown in
 //! windows.
 
 use agenix_protocol::{

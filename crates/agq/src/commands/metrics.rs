@@ -1,4 +1,4 @@
-//! METRICS: the figures of the queue, for Prometheus or as JSON (seed 001 §7).
+//! METRICS: the figures of the queue, for Prometheus or as JSON (AGQ API spec §7).
 
 use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! PLAN.*: plans are checked once, when they come in (seed 001 §2).
+//! PLAN.*: plans are checked once, when they come in (AGQ API spec §2).
 
 use std::sync::Arc;
 

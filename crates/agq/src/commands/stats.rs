@@ -1,4 +1,4 @@
-//! QUEUE.STATS: how much waits, for what, and who could take it (seed 001 §6).
+//! QUEUE.STATS: how much waits, for what, and who could take it (AGQ API spec §6).
 
 use std::{
     collections::{BTreeMap, BTreeSet},

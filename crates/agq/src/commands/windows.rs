@@ -1,4 +1,4 @@
-//! Windows: keys that agq renders from its records when they are read (seed 000 §2.3, §3.4, §9.2). There is no second copy,
+//! Windows: keys that agq renders from its records when they are read (worker spec §2.3, §3.4, §9.2). There is no second copy,
 //! and nobody writes to them.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 use super::{Outcome, challenge, job, keyspace::refuse_reserved, queue, worker};
 use crate::{error::CommandError, house::House, store::StoreError};
 
-/// How long the statistics of a heartbeat are shown (seed 000 §3.4).
+/// How long the statistics of a heartbeat are shown (worker spec §3.4).
 const STATS_MS: u64 = 120_000;
 
 /// What a window shows.

@@ -1,4 +1,4 @@
-//! WORKER.*: who works for us, and whether it still lives (seed 000).
+//! WORKER.*: who works for us, and whether it still lives (the worker spec).
 
 use agenix_protocol::{
     documents::{self, Orders, WorkerRegistration},
@@ -61,7 +61,7 @@ pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Res
     Ok(Done::with(reply, Effect::Registered(worker_id)))
 }
 
-/// Which of the seeds' three texts a bad registration gets depends on what is bad in it.
+/// Returns one of the three texts of the specifications for a bad registration.
 fn read_registration(json: &[u8]) -> Result<WorkerRegistration, Rejection> {
     documents::parse_object(json).map_err(|error| {
         let text = error.to_string();

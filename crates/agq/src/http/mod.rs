@@ -1,4 +1,4 @@
-//! The HTTP door: the Open Job Spec (seed 002), health, figures. It translates: rules are in `rules`, and what is done is in
+//! The HTTP door: the Open Job Spec (the OJS worker spec), health, figures. It translates: rules are in `rules`, and what is done is in
 //! `commands`, as for RESP.
 
 mod admin;

@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// Reads a command and decides whether this connection may give it. Before AUTH only AUTH and HELLO are answered
-    /// (seed 003 §4).
+    /// (RESP spec §4).
     pub(super) fn gate(&mut self, args: &[Bytes]) -> Result<(&'static Command, Request), Reply> {
         let known = Command::of(args);
         let name = known.map_or("", |command| command.name);

@@ -1,4 +1,4 @@
-//! MULTI … EXEC: commands on keys are queued, and carried out as one (seed 003 §10).
+//! MULTI … EXEC: commands on keys are queued, and carried out as one (RESP spec §10).
 
 use agenix_protocol::{
     limits::exceeds,

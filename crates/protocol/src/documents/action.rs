@@ -1,4 +1,4 @@
-//! An action: one plan, N inputs, N jobs (seed 001 §4).
+//! An action: one plan, N inputs, N jobs (AGQ API spec §4).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! A job: one run of a plan on one input (seed 001 §3).
+//! A job: one run of a plan on one input (AGQ API spec §3).
 
 use base64::{Engine, engine::general_purpose::STANDARD as BASE64};
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// A job's status as RESP shows it (seed 001 §3; `cancelled` is ours).
+/// A job's status as RESP shows it (AGQ API spec §3; `cancelled` is ours).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -292,13 +292,13 @@ pub struct JobStatus {
     /// The input it runs on.
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub inputs: Box<RawValue>,
-    /// Seed 003: exit code of the last task that ran, or of the one that failed.
+    /// The RESP spec: exit code of the last task that ran, or of the one that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Seed 003: stdout of the last task, when the job completed.
+    /// The RESP spec: stdout of the last task, when the job completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout: Option<String>,
-    /// Seed 003: stderr of the task that failed, when the job failed.
+    /// The RESP spec: stderr of the task that failed, when the job failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
     /// What became of each task of the attempt that ended last; null until one has, and while another is under way.

@@ -1,4 +1,4 @@
-//! What travels over HTTP by the Open Job Spec (seed 002, ojs-http-binding): requests are read leniently, for workers come in any
+//! What travels over HTTP by the Open Job Spec (the OJS worker spec, ojs-http-binding): requests are read leniently, for workers come in any
 //! language; answers leave out what is not set.
 
 use std::collections::BTreeMap;

@@ -29,7 +29,7 @@ impl Orders {
     }
 }
 
-/// A command that a worker runs to show that it has what it says (seed 000 §7.3).
+/// A command that a worker runs to show that it has what it says (worker spec §7.3).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Challenge {

@@ -1,4 +1,4 @@
-//! A plan: tasks in order, reusable (seed 001 §2). An unknown field is an error: a misspelt `timeout_sec` must not
+//! A plan: tasks in order, reusable (AGQ API spec §2). An unknown field is an error: a misspelt `timeout_sec` must not
 //! quietly mean "no timeout".
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub struct Plan {
     pub requires: Requires,
 }
 
-/// What a plan asks of a worker beside the commands of its tasks (seed 000 §10, worker pools).
+/// What a plan asks of a worker beside the commands of its tasks (worker spec §10, worker pools).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Requires {

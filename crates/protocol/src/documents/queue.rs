@@ -1,4 +1,4 @@
-//! What `QUEUE.STATS` answers (seed 001 §6).
+//! What `QUEUE.STATS` answers (AGQ API spec §6).
 
 use std::collections::BTreeMap;
 

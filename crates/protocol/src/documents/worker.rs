@@ -1,4 +1,4 @@
-//! A worker: how it introduces itself, and how it is shown (seed 000 §2 and §3, seed 001 §5).
+//! A worker: how it introduces itself, and how it is shown (worker spec §2 and §3, AGQ API spec §5).
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ fn one() -> u32 {
     1
 }
 
-/// What a worker can run. Seed 001 writes an array of tools, seed 000 an object; both are read, the object is written.
+/// What a worker can run. The AGQ API spec writes an array of tools, the worker spec an object; both are read, the object is written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, JsonSchema)]
 pub struct Capabilities {
     /// Programs on its PATH.

@@ -1,4 +1,4 @@
-//! The commands on users' keys, as Redis 7 has them (seed 003 §5.2): what they ask for, not how it is done.
+//! The commands on users' keys, as Redis 7 has them (RESP spec §5.2): what they ask for, not how it is done.
 
 mod encode;
 mod parse;

@@ -49,7 +49,7 @@ impl Slice {
     }
 }
 
-/// Which part of a list: `[pattern] [LIMIT n] [OFFSET n]` (seed 001 §2).
+/// Which part of a list: `[pattern] [LIMIT n] [OFFSET n]` (AGQ API spec §2).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// A glob that the ids must match.
@@ -122,7 +122,7 @@ impl Default for Search {
 }
 
 impl Search {
-    /// `[status] [plan_id]` first, as seed 001 §7 has it, then options with names.
+    /// `[status] [plan_id]` first, as AGQ API spec §7 has it, then options with names.
     pub(super) fn parse(args: &[Bytes]) -> Result<Self, RequestError> {
         const OPTIONS: [&str; 7] = ["STATUS", "PLAN", "ACTION", "WORKER", "SINCE", "UNTIL", "LIMIT"];
         let is_option = |arg: &Bytes| OPTIONS.iter().any(|option| is_word(arg, option));

@@ -220,7 +220,7 @@ impl Command {
     }
 }
 
-/// AUTH has texts of its own (seed 003 §4).
+/// AUTH has texts of its own (RESP spec §4).
 fn auth(args: &[Bytes]) -> Result<Request, RequestError> {
     let key = match args {
         [key] => key,
@@ -244,7 +244,7 @@ fn job_list(args: &[Bytes]) -> Result<Request, RequestError> {
         [word, rest @ ..] if !is_slice(word) => (Some(status(word)?), rest),
         rest => (None, rest),
     };
-    // Without a limit it is the whole list, as seed 001 §3 has it.
+    // Without a limit it is the whole list, as AGQ API spec §3 has it.
     Ok(Request::JobList { action_id, status, slice: Slice::parse(rest, Slice::ALL.limit)? })
 }
 

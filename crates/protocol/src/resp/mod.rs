@@ -1,4 +1,4 @@
-//! The RESP codec (seed 003 §7): commands in, replies out, over `tokio_util::codec`.
+//! The RESP codec (RESP spec §7): commands in, replies out, over `tokio_util::codec`.
 
 mod decoder;
 mod encoder;

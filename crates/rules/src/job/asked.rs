@@ -41,7 +41,7 @@ pub fn activated(job: &Job) -> Result<Outcome, Rejection> {
     Ok(Outcome::Changed(Box::new(next)))
 }
 
-/// A failed job is tried again, as if it never had been; with `force` a dead or cancelled one too (seed 001 §3).
+/// A failed job is tried again, as if it never had been; with `force` a dead or cancelled one too (AGQ API spec §3).
 pub fn retried(job: &Job, force: bool) -> Result<Outcome, Rejection> {
     match job.state {
         State::Discarded if job.is_dead && !force => return Err(Rejection::RetriesExceeded),

@@ -1,4 +1,4 @@
-//! What a worker says of a job that it fetched over HTTP (seed 002): done, failed, still at it, so far.
+//! What a worker says of a job that it fetched over HTTP (the OJS worker spec): done, failed, still at it, so far.
 
 use agenix_protocol::time::Timestamp;
 

@@ -1,4 +1,4 @@
-//! The Open Job Spec's own rules (seed 002): what a submitted job may say, and how that is read. What becomes of a job
+//! The Open Job Spec's own rules (the OJS worker spec): what a submitted job may say, and how that is read. What becomes of a job
 //! is in `job`: there is one lifecycle.
 
 mod duration;
@@ -17,11 +17,11 @@ pub use crate::job::NOBODY;
 pub const OJS_TAG: &str = "ojs";
 /// What a job's type begins with that runs a plan.
 pub const PLAN_PREFIX: &str = "plan.";
-/// How long a fetched job is reserved for its worker, in milliseconds, where nothing else is said (seed 002: 1800 s).
+/// How long a fetched job is reserved for its worker, in milliseconds, where nothing else is said (the OJS worker spec: 1800 s).
 pub const VISIBILITY_MS: u64 = 1_800_000;
-/// How often a worker is to be heard of, in seconds (seed 002).
+/// How often a worker is to be heard of, in seconds (the OJS worker spec).
 pub const HEARTBEAT_SECS: u64 = 5;
-/// How long a worker may be silent, in milliseconds (seed 002: 30 s).
+/// How long a worker may be silent, in milliseconds (the OJS worker spec: 30 s).
 pub const SILENCE_MS: u64 = 30_000;
 /// The queue of jobs that name none.
 pub const DEFAULT_QUEUE: &str = "default";

@@ -1,4 +1,4 @@
-//! What the Open Job Spec asks for, one function an operation (seed 002). The same rules, matchmaker and store as for RESP: a job that
+//! What the Open Job Spec asks for, one function an operation (the OJS worker spec). The same rules, matchmaker and store as for RESP: a job that
 //! comes by this door is a job like any other.
 
 mod dead;

@@ -1,4 +1,4 @@
-//! Workers of the Open Job Spec: registered, heard of, told, gone (seed 002).
+//! Workers of the Open Job Spec: registered, heard of, told, gone (the OJS worker spec).
 
 use agenix_protocol::{
     documents::{self, OjsHeartbeat, OjsRegistration, WorkerRegistration},
@@ -27,7 +27,7 @@ const MAX_WORD: usize = 255;
 const MAX_LABELS: usize = 100;
 /// Most jobs that a worker may name in a heartbeat.
 const MAX_ACTIVE: usize = 10_000;
-/// How many jobs a worker runs at once where it does not say (seed 002).
+/// How many jobs a worker runs at once where it does not say (the OJS worker spec).
 const CONCURRENCY: u32 = 10;
 /// A sign of life is written this long after the one before it at the earliest, in milliseconds.
 const SEEN_AGAIN_MS: u64 = 1000;

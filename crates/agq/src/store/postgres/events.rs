@@ -1,4 +1,4 @@
-//! Events for whoever else listens at the database, by NOTIFY (seed 004, External Event Consumers): a channel and a JSON document.
+//! Events for whoever else listens at the database, by NOTIFY (the AgentPG spec, External Event Consumers): a channel and a JSON document.
 
 use agenix_rules::{action::Action, job::Job};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The nodes that share a database: who is there, and who leads (seed 004, Instance Registration and Leader Election).
+//! The nodes that share a database: who is there, and who leads (the AgentPG spec, Instance Registration and Leader Election).
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,5 +1,5 @@
 //! What nodes tell each other: by NOTIFY, so that whoever waits at another node is woken at once, and by looking every so often,
-//! for what is notified may be lost (seed 004, LISTEN/NOTIFY Events and Fallback Polling).
+//! for what is notified may be lost (the AgentPG spec, LISTEN/NOTIFY Events and Fallback Polling).
 //!
 //! Nothing is notified in the transaction that it is about: commits that notify wait for each other, and would do so for as long as
 //! the disk takes. It is told right after it, in a transaction of its own that no disk is waited for.

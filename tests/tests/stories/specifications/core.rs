@@ -1,4 +1,4 @@
-//! Seed 003: the wire, AUTH, and the commands that any Redis has.
+//! The RESP spec: the wire, AUTH, and the commands that any Redis has.
 
 use e2e::Lab;
 

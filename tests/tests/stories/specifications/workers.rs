@@ -1,4 +1,4 @@
-//! Seed 000: workers, from registration to farewell, and the windows on them.
+//! The worker spec: workers, from registration to farewell, and the windows on them.
 
 use super::says;
 

@@ -1,4 +1,4 @@
-//! Seed 001 §3 and §4: actions and jobs.
+//! The AGQ API spec §3 and §4: actions and jobs.
 
 use e2e::{Agq, Lab};
 

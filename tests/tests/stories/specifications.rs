@@ -1,4 +1,4 @@
-//! Every reply and every error line of the seeds 000, 001 and 003, by name, on a real agq over TCP. Each test is a
+//! Every reply and every error line of the worker spec, the AGQ API spec and the RESP spec, by name, on a real agq over TCP. Each test is a
 //! conversation of a bare connection: `> ` is sent, `< ` is expected; `…` stands for anything on the line.
 
 mod actions_and_jobs;

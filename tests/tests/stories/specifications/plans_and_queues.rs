@@ -1,4 +1,4 @@
-//! Seed 001 §2, §6, §7: plans, queues, figures.
+//! The AGQ API spec §2, §6, §7: plans, queues, figures.
 
 use super::{converse, says};
 
