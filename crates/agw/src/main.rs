@@ -1,43 +1,12 @@
 //! agw, the worker on each machine.
 
 #![forbid(unsafe_code)]
-
-mod adoption;
-mod allowance;
-mod challenge;
+mod completions;
 mod config;
-mod crew;
-mod departures;
-mod errand;
-mod escaped;
-mod exit;
-mod followed;
-mod heartbeat;
-mod helm;
-mod job;
-mod joint;
-mod lanes;
-mod link;
-mod manual;
-mod mover;
-mod outbox;
-mod outfit;
-mod pace;
-mod pipeline;
-mod process;
-mod quota;
-mod roster;
-mod session;
-mod shortage;
-mod signals;
-mod slots;
-mod spool;
-mod stage;
-mod start;
-mod stop;
-mod toolbox;
-mod transcript;
-mod vitals;
+mod exec;
+mod jobs;
+mod report;
+mod stats;
 mod worker;
 
 use std::{
@@ -57,20 +26,14 @@ use tokio::{runtime::Runtime, sync::Semaphore};
 use tracing_subscriber::EnvFilter;
 
 use crate::{
-    allowance::Allowance,
     config::{Cli, Config},
-    crew::Crew,
-    helm::Helm,
-    lanes::Lanes,
-    outfit::Search,
-    quota::Quota,
-    shortage::Shortage,
-    signals::Signals,
-    spool::Spool,
-    start::Workshop,
-    toolbox::Toolbox,
-    vitals::Vitals,
-    worker::{End, Worker},
+    exec::{
+        open_file_limit::Allowance, output_quota::Quota, programs::Toolbox, resource_wait::Shortage,
+        spawn_threads::Lanes, spool::Spool, start::Workshop, subreaper,
+    },
+    jobs::Crew,
+    stats::Vitals,
+    worker::{End, Worker, capabilities::Search, lifecycle::Helm, signals::Signals},
 };
 
 const USAGE: u8 = 2;
@@ -83,7 +46,7 @@ const KEPT_FOR: Duration = Duration::from_secs(1 << 32);
 fn main() -> ExitCode {
     let Cli { command, config } = agenix_cli::parse();
     if let Some(command) = command {
-        return match manual::run(&command) {
+        return match completions::run(&command) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 let _unread = writeln!(std::io::stderr(), "agw: it could not be written: {error}");
@@ -165,12 +128,12 @@ fn run(config: &Config) -> Result<End, Failure> {
     let vitals = Arc::new(vitals);
     // Whoever speaks with agq needs one thread: among several, every word would wake another.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
-    adoption::begin();
+    subreaper::begin();
     leave_terminal();
     let lanes = Lanes::new(allowance.lanes).map_err(|error| few_threads(&error))?;
     let ended = runtime.block_on(async {
         let crew = Crew::new(workshop, allowance, config.prefetch, lanes.handles());
-        tokio::spawn(adoption::watch());
+        tokio::spawn(subreaper::watch());
         let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
         let helm = Helm::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();

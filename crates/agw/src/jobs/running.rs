@@ -6,7 +6,7 @@ use agenix_protocol::ids::JobId;
 use tokio::task::AbortHandle;
 use tracing::debug;
 
-use crate::{stop::Stop, transcript::Transcript};
+use crate::exec::{cancel::Stop, live_output::Transcript};
 
 /// The runs, by the order of their starts: a job may run twice, when agq forgot a claim and made it again.
 #[derive(Default)]
@@ -95,7 +95,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Roster, Run};
-    use crate::stop::Stop;
+    use crate::exec::cancel::Stop;
 
     fn run(job: &str, attempt: u32) -> (Run, Stop) {
         let (task, stop) = (tokio::spawn(std::future::pending::<()>()).abort_handle(), Stop::default());

@@ -18,16 +18,16 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{
-    joint::{Joint, Passage, joint},
-    pipeline::{Command, Stderr, Stdin, Stdout},
+use crate::exec::{
+    cancel::Stop,
+    live_output::Written,
+    output_quota::Quota,
+    pipe::{Joint, Passage, joint},
     process::Process,
-    quota::Quota,
-    shortage::{self, Shortage},
+    programs::Toolbox,
+    resource_wait::{self, Shortage},
     spool::{Spool, Spooled},
-    stop::Stop,
-    toolbox::Toolbox,
-    transcript::Written,
+    stages::{Command, Stderr, Stdin, Stdout},
 };
 
 /// What running needs besides the stage itself.
@@ -109,7 +109,7 @@ async fn patiently<T>(
     let end = Instant::now() + timeout;
     loop {
         let error = match start() {
-            Err(error) if shortage::is_one(&error) => error,
+            Err(error) if resource_wait::is_one(&error) => error,
             Err(error) => return Err(Unstarted::Failed(error)),
             Ok(started) => {
                 shortage.over();
@@ -187,7 +187,7 @@ fn start(
 fn open(command: &Command, field: &str, path: &str) -> io::Result<File> {
     let place = place(command, field, path)?;
     // Else the error would say that the program was not found.
-    File::open(place).map_err(|error| match shortage::is_of_descriptors(&error) {
+    File::open(place).map_err(|error| match resource_wait::is_of_descriptors(&error) {
         true => error,
         false => io::Error::other(format!("{field} '{path}': {error}")),
     })
@@ -196,7 +196,7 @@ fn open(command: &Command, field: &str, path: &str) -> io::Result<File> {
 /// Makes a file of the user's to be written.
 fn create(command: &Command, field: &str, path: &str) -> io::Result<File> {
     let place = place(command, field, path)?;
-    File::create(place).map_err(|error| match shortage::is_of_descriptors(&error) {
+    File::create(place).map_err(|error| match resource_wait::is_of_descriptors(&error) {
         true => error,
         false => io::Error::new(error.kind(), format!("{field} '{path}': {error}")),
     })
@@ -219,7 +219,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::{Unstarted, patiently};
-    use crate::{shortage::Shortage, stop::Stop};
+    use crate::exec::{cancel::Stop, resource_wait::Shortage};
 
     const LONG: Duration = Duration::from_secs(60);
 

@@ -14,7 +14,7 @@ use agenix_protocol::{
     ids::JobId,
 };
 
-use crate::spool::{Spooled, taken};
+use crate::exec::spool::{Spooled, taken};
 
 /// Most bytes of all streams that are told at once.
 pub(crate) const MOST_AT_ONCE: usize = 64 * 1024;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use agenix_protocol::ids::JobId;
 use tokio::time::Instant;
 
-use crate::transcript::Transcript;
+use crate::exec::live_output::Transcript;
 
 /// How long after the last question a job is remembered.
 const MEMORY: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::{Followed, MEMORY};
-    use crate::transcript::{Transcript, Written};
+    use crate::exec::live_output::{Transcript, Written};
 
     const MOST_FILES: usize = 256;
 

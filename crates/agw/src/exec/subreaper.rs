@@ -18,7 +18,7 @@ use tokio::time::sleep;
 #[cfg(target_os = "linux")]
 use tracing::debug;
 
-use crate::escaped::children_of;
+use crate::exec::stray_processes::children_of;
 
 /// Interval between two calls of [`reap`].
 const LOOK_EVERY: Duration = Duration::from_secs(2);

@@ -6,14 +6,14 @@ use agenix_protocol::documents::{Kept, TaskResult};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use crate::{
-    pipeline::{Command, Stage, Stdout},
+use crate::exec::{
+    cancel::Stop,
+    live_output::Transcript,
+    output_quota::{Room, Verdict},
     process::Ended,
-    quota::{Room, Verdict},
     spool::kept,
+    stages::{Command, Stage, Stdout},
     start::{Out, Outputs, Running, Unstarted, Workshop, start_patiently},
-    stop::Stop,
-    transcript::Transcript,
 };
 
 /// Runs the stage; its spooled output goes to `outputs`. When `stop` is called its processes are told to end. The error is

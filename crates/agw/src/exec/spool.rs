@@ -22,7 +22,7 @@ use agenix_lease::is_alone;
 use agenix_protocol::documents::Kept;
 use rustix::fs::statvfs;
 
-use crate::quota::Room;
+use crate::exec::output_quota::Room;
 
 /// Most empty files that wait to be used again.
 const MOST_FREE: usize = 64;

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::{errand, toolbox::Toolbox};
+use crate::exec::{helper_command, programs::Toolbox};
 
 /// How long a unit may take to describe itself.
 const DESCRIBE_BOUND: Duration = Duration::from_secs(5);
@@ -78,7 +78,7 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
 
 /// What a unit says of itself; one that fails or says nothing has no description.
 async fn describe(name: &str, program: &Path) -> Option<String> {
-    match errand::run(program, name, &["--describe".to_owned()], DESCRIBE_BOUND).await {
+    match helper_command::run(program, name, &["--describe".to_owned()], DESCRIBE_BOUND).await {
         Ok(said) if said.exit_code == 0 && !said.timed_out => {
             Some(said.stdout.trim().to_owned()).filter(|description| !description.is_empty())
         }

@@ -10,9 +10,11 @@ use tokio::{
 };
 
 use crate::{
-    departures::Departures,
-    link::{Link, StartReport},
-    stop::Stop,
+    exec::cancel::Stop,
+    report::{
+        batch_timer::Departures,
+        reporter::{Link, StartReport},
+    },
 };
 
 /// A job that has ended and is not reported yet.
@@ -98,7 +100,8 @@ mod tests {
     use tokio::sync::{Semaphore, watch};
 
     use super::{Ended, Outbox};
-    use crate::{departures::Departures, link::Link, stop::Stop};
+    use crate::exec::cancel::Stop;
+    use crate::report::{batch_timer::Departures, reporter::Link};
 
     /// There is no connection, and there will be none.
     static NOWHERE: LazyLock<watch::Sender<Option<Connection>>> = LazyLock::new(|| watch::Sender::new(None));

@@ -15,9 +15,9 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{
-    pipeline::{Command, Stderr, Stdin, Stdout},
+use crate::exec::{
     process::Process,
+    stages::{Command, Stderr, Stdin, Stdout},
 };
 
 /// Most bytes of each stream that are kept.

@@ -1,5 +1,11 @@
 //! The worker: look → register → claim → run → report → drain, through as many stays at agq as it takes.
 
+pub(crate) mod capabilities;
+pub(crate) mod challenge;
+pub(crate) mod heartbeat;
+pub(crate) mod lifecycle;
+pub(crate) mod signals;
+
 use std::{
     pin::pin,
     sync::{Arc, atomic::Ordering},
@@ -21,12 +27,13 @@ use tracing::{debug, info, warn};
 
 use crate::{
     config::other_id,
-    crew::{Crew, Ebb},
-    heartbeat,
-    helm::{Helm, Turn},
-    outfit::Outfit,
-    session::{Claims, Session},
-    vitals::Vitals,
+    jobs::{Crew, Ebb},
+    report::registration::{Claims, Session},
+    stats::Vitals,
+    worker::{
+        capabilities::Outfit,
+        lifecycle::{Helm, Turn},
+    },
 };
 
 /// Pause without claims after no task could be started.

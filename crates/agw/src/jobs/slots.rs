@@ -9,7 +9,7 @@ use agenix_protocol::{
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use crate::pace::Pace;
+use crate::jobs::prefetch::Pace;
 
 /// A job that was claimed, with its place among all that this worker has.
 pub(crate) struct Claimed {

@@ -6,12 +6,12 @@ use agenix_protocol::{
 };
 use serde_json::value::RawValue;
 
-use crate::{
-    pipeline::{self, Progress, Stage},
+use crate::exec::{
+    cancel::Stop,
+    live_output::Transcript,
     stage,
+    stages::{self, Progress, Stage},
     start::{Outputs, Workshop},
-    stop::Stop,
-    transcript::Transcript,
 };
 
 /// Runs the job and says what became of it; after `stop` was called, nobody wants to hear that. `progress` is told before
@@ -26,7 +26,7 @@ pub(crate) async fn run(
         Ok(stages) => stages,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
-    let needed = pipeline::open_files(&stages).min(workshop.most_files);
+    let needed = stages::open_files(&stages).min(workshop.most_files);
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
     let waits = workshop.shortage.wait();
@@ -56,9 +56,9 @@ pub(crate) async fn run(
 
 fn read(job: &JobDocument, plans: &Plans) -> Result<Vec<Stage>, String> {
     let plan = plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
-    let mut stages = pipeline::stages(&plan, &job.inputs).map_err(|error| error.to_string())?;
+    let mut stages = stages::stages(&plan, &job.inputs).map_err(|error| error.to_string())?;
     if let Some(trace) = &job.traceparent {
-        pipeline::tell_trace(&mut stages, trace);
+        stages::tell_trace(&mut stages, trace);
     }
     Ok(stages)
 }

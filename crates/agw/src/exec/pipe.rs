@@ -12,7 +12,7 @@ use std::{
 
 use tokio::{sync::oneshot, time::timeout};
 
-use crate::mover;
+use crate::exec::relay_pool;
 
 /// How much is moved at once; as large as a Linux pipe may be made by anyone.
 const CHUNK: usize = 1024 * 1024;
@@ -51,7 +51,7 @@ pub(crate) fn joint() -> io::Result<Joint> {
     let (to_task, sink) = io::pipe()?;
     let (bytes, (end, over)) = (Arc::new(AtomicU64::new(0)), oneshot::channel());
     let passed = Arc::clone(&bytes);
-    mover::run(move || {
+    relay_pool::run(move || {
         relay(&source, &sink, &passed);
         drop((source, sink));
         drop::<oneshot::Sender<()>>(end);

@@ -1,6 +1,11 @@
 //! The jobs that this worker has: those that run, those that wait for a slot, those that are not reported yet. They outlive a
 //! stay at agq and report over whichever connection is there.
 
+pub(crate) mod prefetch;
+pub(crate) mod recent_output;
+pub(crate) mod running;
+pub(crate) mod slots;
+
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -19,21 +24,22 @@ use tokio::{
 use tracing::info;
 
 use crate::{
-    allowance::Allowance,
-    departures::Departures,
-    followed::Followed,
-    job,
-    link::{Link, StartReport},
-    outbox::{Ended, Outbox},
-    pipeline::Progress,
-    roster::{Roster, Run},
-    session::Claims,
-    slots::{Claimed, Slots},
-    start::Workshop,
-    stop::Stop,
-    toolbox::Toolbox,
-    transcript::Transcript,
-    vitals::Counters,
+    exec::{
+        cancel::Stop, job, live_output::Transcript, open_file_limit::Allowance, programs::Toolbox,
+        stages::Progress, start::Workshop,
+    },
+    jobs::{
+        recent_output::Followed,
+        running::{Roster, Run},
+        slots::{Claimed, Slots},
+    },
+    report::{
+        batch_timer::Departures,
+        queue::{Ended, Outbox},
+        registration::Claims,
+        reporter::{Link, StartReport},
+    },
+    stats::Counters,
 };
 
 /// Time between SIGTERM and SIGKILL for a job that is not ours any more: others may begin with it now.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use sysinfo::System;
 use tokio::time::Instant;
 
-use crate::spool::room;
+use crate::exec::spool::room;
 
 /// What the worker has done so far.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use agenix_protocol::documents::{Answer, Challenge};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
-use crate::{errand, start::Workshop};
+use crate::exec::{helper_command, start::Workshop};
 
 /// How long a command may take: agq waits for ten seconds in all.
 const BOUND: Duration = Duration::from_secs(8);
@@ -62,7 +62,7 @@ async fn answer(challenge: &Challenge, workshop: &Workshop) -> Answer {
         let output = format!("'{name}' is not among the tools of this worker");
         return Answer { exit_code: NOT_OURS, output };
     };
-    match errand::run(program, name, &challenge.args, BOUND).await {
+    match helper_command::run(program, name, &challenge.args, BOUND).await {
         Ok(said) if said.timed_out => {
             let output = format!("'{name}' did not end within {} seconds", BOUND.as_secs());
             Answer { exit_code: OUT_OF_TIME, output }
@@ -86,7 +86,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::{Challenges, answer};
-    use crate::{quota::Quota, spool::Spool, start::Workshop, toolbox::Toolbox};
+    use crate::exec::{output_quota::Quota, programs::Toolbox, spool::Spool, start::Workshop};
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();

@@ -6,8 +6,8 @@ use agenix_protocol::documents::Orders;
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
-use crate::{
-    outfit::{Outfit, Scout, Search},
+use crate::worker::{
+    capabilities::{Outfit, Scout, Search},
     signals::{Signals, Wish},
 };
 
@@ -136,7 +136,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::Posture;
-    use crate::signals::Wish;
+    use crate::worker::signals::Wish;
 
     #[test]
     fn whoever_stopped_it_has_to_let_it_go_on() {

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::{job, pipeline::Progress, stop::Stop};
+use crate::exec::{cancel::Stop, job, stages::Progress};
 
 /// A report that has to be smaller than this has to do without its results.
 const LEAST_UPDATE_BYTES: usize = 4096;

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::{challenge::Challenges, crew::Crew, session::Session, vitals::Vitals};
+use crate::{jobs::Crew, report::registration::Session, stats::Vitals, worker::challenge::Challenges};
 
 /// Sends heartbeats until one fails: in time, and whenever `nudge` is told. What is wanted of jobs and tools is seen to
 /// here; what is wanted of the worker as a whole goes to `tell`.

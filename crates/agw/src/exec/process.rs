@@ -15,11 +15,12 @@ use rustix::{
 };
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::{
-    adoption, allowance,
-    escaped::{self, Escaped, Mark, VARIABLE},
+use crate::exec::{
     exit::Exit,
-    pipeline::Command,
+    open_file_limit,
+    stages::Command,
+    stray_processes::{self, Escaped, Mark, VARIABLE},
+    subreaper,
 };
 
 /// The variable that no child gets.
@@ -86,8 +87,8 @@ impl Process {
         if let Some(cwd) = &command.cwd {
             starting.current_dir(cwd);
         }
-        let (child, leader) = adoption::start(|| starting.spawn())?;
-        allowance::restore(leader);
+        let (child, leader) = subreaper::start(|| starting.spawn())?;
+        open_file_limit::restore(leader);
         let leads = Some(leader);
         let group = Group { leader: leads, mark, escaped: Vec::new(), has_leader: true, is_empty: false };
         // If this fails, the drop of `group` kills the child.
@@ -183,14 +184,14 @@ impl Group {
         self.look_for_escaped();
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
-            escaped::signal(&self.escaped, signal);
+            stray_processes::signal(&self.escaped, signal);
         }
     }
 
     /// Reaps the leader with `reap`. From then on its process id may belong to another process.
     fn leader_reaped<T>(&mut self, reap: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let Some(leader) = self.leader else { return reap() };
-        let reaped = adoption::reaped(leader, reap)?;
+        let reaped = subreaper::reaped(leader, reap)?;
         self.has_leader = false;
         Ok(reaped)
     }
@@ -200,13 +201,13 @@ impl Group {
         // Without its leader, the group may have become empty since the last look.
         self.is_empty = self.is_empty || (!self.has_leader && self.has_no_process());
         self.signal(Signal::KILL);
-        escaped::signal(&self.escaped, Signal::KILL);
+        stray_processes::signal(&self.escaped, Signal::KILL);
     }
 
     fn look_for_escaped(&mut self) {
         if let Some(leader) = self.leader {
             let parent = self.leader.filter(|_| self.has_leader);
-            let new = escaped::find(leader, parent, &self.mark, &self.escaped);
+            let new = stray_processes::find(leader, parent, &self.mark, &self.escaped);
             self.escaped.extend(new);
         }
     }
@@ -224,7 +225,7 @@ impl Group {
             // for it.
             while !self.is_empty && matches!(waitpgid(leader, WaitOptions::NOHANG), Ok(Some(_))) {}
             self.is_empty = self.is_empty || self.has_no_process();
-            if self.is_empty && escaped::have_ended(&self.escaped) {
+            if self.is_empty && stray_processes::have_ended(&self.escaped) {
                 return;
             }
             sleep(LOOK_EVERY).await;
@@ -237,7 +238,7 @@ impl Drop for Group {
         if let Some(leader) = self.leader {
             self.kill();
             if self.has_leader {
-                adoption::abandon(leader);
+                subreaper::abandon(leader);
             }
         }
     }
@@ -250,9 +251,9 @@ mod tests {
     use rustix::process::Pid;
 
     use super::{Command, Process};
-    use crate::{
-        adoption,
-        pipeline::{Stderr, Stdin, Stdout},
+    use crate::exec::{
+        stages::{Stderr, Stdin, Stdout},
+        subreaper,
     };
 
     const LONG: Duration = Duration::from_secs(60);
@@ -285,7 +286,7 @@ mod tests {
     /// Waits until the process `pid` has ended and was reaped.
     async fn gone(pid: &str) {
         while Path::new("/proc").join(pid).exists() {
-            adoption::reap();
+            subreaper::reap();
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -305,7 +306,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn those_that_do_not_end_in_the_grace_are_killed() {
-        adoption::begin();
+        subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
         let deaf = "sh -c 'trap : TERM; echo $$ > deaf; while :; do sleep 0.02; done'";
         let mut process = start(dir.path(), &format!("{deaf} & wait"));
@@ -326,7 +327,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn what_has_left_the_group_is_ended_with_it_or_when_it_is_dropped() {
-        adoption::begin();
+        subreaper::begin();
         let (dir, one) = (tempfile::tempdir().unwrap(), "sh -c 'echo $$ > one; exec sleep 1000'");
         let two = "sh -c 'echo $$ > two; exec sleep 1000'";
         for is_dropped in [false, true] {
@@ -358,7 +359,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn what_has_left_the_group_goes_on_after_an_end_that_nobody_asked_for() {
-        adoption::begin();
+        subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
         let mut process = start(dir.path(), "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'");
         let ended = process.wait(LONG).await.unwrap();
@@ -374,12 +375,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn ends_of_children_are_not_taken_for_those_of_adopted_processes() {
-        adoption::begin();
+        subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
         for code in [0, 3, 7] {
             let mut process = start(dir.path(), &format!("exit {code}"));
             for _ in 0..50 {
-                adoption::reap();
+                subreaper::reap();
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             assert_eq!(process.wait(LONG).await.unwrap().exit_code(), code);

@@ -1,0 +1,21 @@
+//! Execution of one job: processes, pipes, files and their limits.
+
+pub(crate) mod cancel;
+pub(crate) mod exit;
+pub(crate) mod helper_command;
+pub(crate) mod job;
+pub(crate) mod live_output;
+pub(crate) mod open_file_limit;
+pub(crate) mod output_quota;
+pub(crate) mod pipe;
+pub(crate) mod process;
+pub(crate) mod programs;
+pub(crate) mod relay_pool;
+pub(crate) mod resource_wait;
+pub(crate) mod spawn_threads;
+pub(crate) mod spool;
+pub(crate) mod stage;
+pub(crate) mod stages;
+pub(crate) mod start;
+pub(crate) mod stray_processes;
+pub(crate) mod subreaper;
