@@ -2,30 +2,20 @@
 
 #![forbid(unsafe_code)]
 
+mod background;
 mod cli;
 mod commands;
 mod documents;
-mod failure;
-mod files;
-mod glance;
-mod home;
-mod keeper;
-mod lacking;
-mod local;
+mod error;
+mod json_schema;
 mod logs;
 mod map;
 mod output;
-mod patient;
-mod pieces;
-mod printable;
-mod progress;
-mod schema;
-mod setbacks;
-mod shorten;
-mod signals;
-mod text;
-mod tools;
+mod profiles;
+mod remote;
 mod top;
+mod util;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    failure::Failure,
-    printable::{one_line, printable},
+    error::Failure,
+    util::printable::{one_line, printable},
 };
 
 /// The schema of every `--json` document; docs/agx.md describes it.

@@ -7,9 +7,9 @@ use clap::Args;
 use secrecy::SecretString;
 
 use crate::{
-    failure::Failure,
-    home::{Home, Profile},
-    printable::one_line,
+    error::Failure,
+    profiles::{Home, Profile},
+    util::printable::one_line,
 };
 
 /// Where agq is when nothing is said.

@@ -9,10 +9,10 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::{
     cli::ServerArgs,
     documents::{Difference, End},
-    failure::Failure,
+    error::Failure,
     output::Output,
-    printable::one_line,
-    progress,
+    util::printable::one_line,
+    watch::progress,
 };
 
 const AT_ONCE: usize = 64;

@@ -11,10 +11,10 @@ use futures_util::{Stream, StreamExt, stream};
 
 use crate::{
     cli::ServerArgs,
-    failure::Failure,
-    files::{cannot_write, write_whole},
+    error::Failure,
     output::Output,
-    progress,
+    util::atomic_file::{cannot_write, write_whole},
+    watch::progress,
 };
 
 /// How many results are fetched at once.

@@ -5,10 +5,10 @@ use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 use super::verdict;
 use crate::{
     cli::ServerArgs,
-    failure::Failure,
+    error::Failure,
     output::{Output, jobs},
-    patient::Patient,
-    progress,
+    remote::retrying_client::Patient,
+    watch::progress,
 };
 
 pub(super) async fn run(

@@ -7,11 +7,11 @@ use super::{new_id, read, verdict};
 use crate::{
     cli::{ServerArgs, SubmitArgs},
     documents::ActionSubmitted,
-    failure::Failure,
+    error::Failure,
     output::{Output, jobs},
-    patient::Patient,
-    pieces, progress,
-    text::CRLF_HELP,
+    remote::{chunked_submit, retrying_client::Patient},
+    util::text::CRLF_HELP,
+    watch::progress,
 };
 
 pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         ..ActionSubmission::new(args.plan_id, inputs)
     };
     let mut agq = Patient::new(server.server()?, server.connect().await?, output);
-    let submitted = pieces::submit(&mut agq, action, output).await?;
+    let submitted = chunked_submit::submit(&mut agq, action, output).await?;
     let (action_id, count) = (submitted.action_id, submitted.jobs_created);
     if !args.wait {
         let data = ActionSubmitted { action_id: action_id.clone(), jobs_created: count };

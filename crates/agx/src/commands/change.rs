@@ -8,9 +8,9 @@ use agenix_protocol::{
 use crate::{
     cli::ServerArgs,
     documents::{ActionCancelled, ActionRetried, OfJob, OfPlan, OfQueue, OfWorker},
-    failure::Failure,
+    error::Failure,
     output::{Output, counted},
-    tools::nearest,
+    util::path_lookup::nearest,
 };
 
 pub(super) async fn cancel_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), Failure> {

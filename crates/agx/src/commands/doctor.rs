@@ -6,7 +6,10 @@ use agenix_client::{ClientError, Connection};
 use agenix_protocol::documents::{QueueStats, WorkerStatus};
 use tokio::time::Instant;
 
-use crate::{cli::ServerArgs, documents::Finding, failure::Failure, lacking, local::program, output::Output};
+use crate::{
+    background::embedded::program, cli::ServerArgs, documents::Finding, error::Failure, output::Output,
+    watch::unmet_needs,
+};
 
 /// Clocks that are further apart than this are said to be.
 const MOST_SKEW_MS: u64 = 2000;
@@ -153,7 +156,7 @@ fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
     let finding = |demand: &&agenix_protocol::documents::Demand| {
         Finding::wrong(
             "tools",
-            lacking::said(demand, workers),
+            unmet_needs::said(demand, workers),
             "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` says who comes nearest",
         )
     };

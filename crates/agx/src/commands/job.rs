@@ -5,7 +5,7 @@ use agenix_protocol::{
     ids::{ActionId, JobId},
 };
 
-use crate::{cli::ServerArgs, failure::Failure, glance::job_text, output::Output, progress};
+use crate::{cli::ServerArgs, error::Failure, output::Output, remote::overview::job_text, watch::progress};
 
 pub(super) async fn status(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), Failure> {
     let job = server.connect().await?.job(job_id).await?;

@@ -8,10 +8,10 @@ use agenix_protocol::{
 
 use crate::{
     cli::{LogsArgs, ServerArgs},
-    failure::Failure,
+    error::Failure,
     logs::{self, Wanted},
     output::{Output, counted},
-    patient::Patient,
+    remote::retrying_client::Patient,
 };
 
 pub(super) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), Failure> {

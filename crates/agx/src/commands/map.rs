@@ -15,16 +15,16 @@ use super::{
     new_id,
 };
 use crate::{
+    background::embedded::Local,
     cli::{MapArgs, ServerArgs},
     documents::MapCommand,
-    failure::Failure,
-    local::Local,
+    error::Failure,
     map::{
         self, Ahead, Check, Collected, Command, Delivery, Done, Engine, JobLog, Mapped, Printer, Resumed,
         Sources, Unsent, Wish, blocks, done, end, is_decided_by_agq, split,
     },
     output::{Output, counted},
-    signals, tools,
+    util::{path_lookup, signals},
 };
 
 /// Number of ended jobs that agq keeps per job that may be ahead, because further jobs end while
@@ -142,10 +142,10 @@ fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, Failur
 /// Looks for the programs on our own PATH, which is the worker's as well.
 fn look_for(plan: &Plan) -> Result<(), Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let here = tools::on(&path);
+    let here = path_lookup::on(&path);
     let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
     let name = &task.command;
-    let help = match tools::nearest(name, here.iter().map(String::as_str)) {
+    let help = match path_lookup::nearest(name, here.iter().map(String::as_str)) {
         Some(nearest) => format!("did you mean {nearest}?"),
         None => "install it, or put its directory into PATH".into(),
     };

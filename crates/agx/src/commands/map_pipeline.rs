@@ -8,7 +8,7 @@ use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
 use super::refused;
 use crate::{
     cli::MapArgs,
-    failure::Failure,
+    error::Failure,
     map::{BLOCK, Braced, Placeholder, Reader, appended},
 };
 

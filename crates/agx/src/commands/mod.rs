@@ -4,8 +4,6 @@ mod action_diff;
 mod action_results;
 mod action_status;
 mod action_submit;
-mod alike;
-mod background;
 mod change;
 mod doctor;
 mod job;
@@ -18,6 +16,8 @@ mod plan_write;
 mod profile;
 mod queue;
 mod schedule;
+mod suggest;
+mod up;
 mod worker;
 mod workflow;
 
@@ -32,24 +32,26 @@ use agenix_shell::Refusal;
 use clap::CommandFactory;
 
 use crate::{
+    background::supervisor,
     cli::{
         ActionCommand, Cli, Command, JobCommand, PlanCommand, QueueCommand, ScheduleCommand, ServerArgs,
         WorkerCommand, WorkflowCommand,
     },
-    failure::Failure,
-    files::cannot_write,
-    keeper,
+    error::Failure,
+    json_schema,
     output::Output,
-    schema,
-    text::{not_utf_8, without_mark},
     top,
+    util::{
+        atomic_file::cannot_write,
+        text::{not_utf_8, without_mark},
+    },
 };
 
 /// Does what the command line says. Where something is not there, what was meant is looked for.
 pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     let Cli { server, command, .. } = cli;
     match carry_out(&server, command, output).await {
-        Err(failure @ Failure::NotThere { .. }) => Err(alike::with_what_was_meant(&server, failure).await),
+        Err(failure @ Failure::NotThere { .. }) => Err(suggest::with_what_was_meant(&server, failure).await),
         done => done,
     }
 }
@@ -57,10 +59,10 @@ pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
 async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<(), Failure> {
     let Some(command) = command else { return overview::overview(server, output).await };
     match command {
-        Command::Up(args) => background::up(&args, server, output).await,
-        Command::Down(args) => background::down(&args, output).await,
-        Command::Join(args) => background::join(&args, output).await,
-        Command::Keep { directory } => keeper::run(&directory).await,
+        Command::Up(args) => up::up(&args, server, output).await,
+        Command::Down(args) => up::down(&args, output).await,
+        Command::Join(args) => up::join(&args, output).await,
+        Command::Keep { directory } => supervisor::run(&directory).await,
         Command::Profile(command) => profile::run(server, command, output),
         Command::Logs(args) => logs::run(server, &args, output).await,
         Command::History { most } => overview::history(server, most, output).await,
@@ -73,7 +75,7 @@ async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output
             output.flush()
         }
         Command::JsonSchema => {
-            let schema = serde_json::to_string_pretty(&schema::document()).unwrap_or_default();
+            let schema = serde_json::to_string_pretty(&json_schema::document()).unwrap_or_default();
             output.raw(schema.as_bytes())?;
             output.raw(b"\n")?;
             output.flush()

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::{
     cli::ServerArgs,
     documents::Overview,
-    failure::Failure,
-    glance::{self, Glance, actions, descriptions, state, took},
+    error::Failure,
     output::{Output, counted, table},
+    remote::overview::{self, Glance, actions, descriptions, state, took},
 };
 use agenix_client::Connection;
 use agenix_protocol::{
@@ -29,7 +29,7 @@ pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), 
     let address = given.address();
     let mut connection = Connection::open(&given).await?;
     let Glance { workers, queues, actions, plans, .. } =
-        glance::look(&mut connection, address.clone()).await?;
+        overview::look(&mut connection, address.clone()).await?;
     let (live, ended): (Vec<_>, Vec<_>) =
         actions.into_iter().partition(|action| action.completed_jobs_at.is_none());
     let shown: Vec<ActionStatus> = live.into_iter().chain(ended.into_iter().take(RECENT)).collect();

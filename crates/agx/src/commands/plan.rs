@@ -13,7 +13,7 @@ use super::read;
 use crate::{
     cli::ServerArgs,
     documents::{OfPlan, PlanChecked},
-    failure::Failure,
+    error::Failure,
     output::Output,
 };
 

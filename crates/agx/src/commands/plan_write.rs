@@ -18,10 +18,10 @@ use super::refused;
 use crate::{
     cli::{FromArgs, ServerArgs},
     documents::OfPlan,
-    failure::Failure,
+    error::Failure,
     map::in_plan,
     output::Output,
-    text::without_mark,
+    util::text::without_mark,
 };
 
 /// `agx plan from`

@@ -3,9 +3,9 @@
 use crate::{
     cli::{ProfileCommand, ServerArgs},
     documents::{Named, ProfileListed, ProfileSet},
-    failure::Failure,
-    home::{Home, Profile, check_name, not_found},
+    error::Failure,
     output::{Output, table},
+    profiles::{Home, Profile, check_name, not_found},
 };
 
 pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use agenix_protocol::{
 
 use crate::{
     cli::ServerArgs,
-    failure::Failure,
+    error::Failure,
     output::{Output, jobs},
 };
 

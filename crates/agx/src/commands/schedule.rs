@@ -6,7 +6,7 @@ use super::read;
 use crate::{
     cli::ServerArgs,
     documents::{Named, ScheduleSet},
-    failure::Failure,
+    error::Failure,
     output::{Output, pretty},
 };
 

@@ -4,7 +4,7 @@ use agenix_protocol::documents::WorkerStatus;
 
 use crate::{
     cli::ServerArgs,
-    failure::Failure,
+    error::Failure,
     output::{Output, table},
 };
 

@@ -8,9 +8,9 @@ use super::read;
 use crate::{
     cli::ServerArgs,
     documents::{OfWorkflow, WorkflowBegun},
-    failure::Failure,
+    error::Failure,
     output::Output,
-    printable::one_line,
+    util::printable::one_line,
 };
 
 pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {

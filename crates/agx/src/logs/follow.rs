@@ -12,8 +12,13 @@ use agenix_protocol::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::followed::{Followed, Mutes};
-use crate::{failure::Failure, output::Output, patient::Patient, progress::not_found};
+use crate::{
+    error::Failure,
+    logs::job::{Followed, Mutes},
+    output::Output,
+    remote::retrying_client::Patient,
+    watch::progress::not_found,
+};
 
 /// How often what is new is asked for, at the most.
 const LOOK: Duration = Duration::from_millis(200);

@@ -2,9 +2,9 @@
 //! worker), `follow` (all of them, again and again).
 
 mod follow;
-mod followed;
-mod paper;
-mod seen;
+mod job;
+mod position;
+mod printer;
 
+pub(crate) use crate::logs::printer::Shown;
 pub(crate) use follow::{Wanted, of_action, of_job, waits};
-pub(crate) use paper::Shown;

@@ -12,15 +12,20 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    ahead::Ahead,
-    collect::{Collected, Collector, State},
-    deliver::Delivery,
-    feed::{Feed, Unsent, Wish},
-    placeholders::Placeholder,
-    reading::Read,
+use crate::{
+    error::Failure,
+    map::{
+        collector::{Collected, Collector, State},
+        delivery::Delivery,
+        placeholders::Placeholder,
+        read_ahead::Ahead,
+        reading::Read,
+        submitter::{Feed, Unsent, Wish},
+    },
+    remote::retrying_client::Patient,
+    util::signals::asked_to_end,
+    watch::progress::Line,
 };
-use crate::{failure::Failure, patient::Patient, progress::Line, signals::asked_to_end};
 
 /// Maximum time to take the results of ended jobs on an early end.
 const LAST_LOOK: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::resumed::{self, digest};
-use crate::{failure::Failure, files::cannot_write};
+use crate::{error::Failure, util::atomic_file::cannot_write};
 
 /// Number of bytes per read from the end of a joblog.
 const PIECE: usize = 64 * 1024;

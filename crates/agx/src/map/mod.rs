@@ -3,29 +3,29 @@
 //! agx sends inputs as they come, with back-pressure, and shows results as they come.
 //! `placeholders`, `halt` and `joblog` hold the pure code.
 
-mod ahead;
 mod code;
-mod collect;
-mod deliver;
+mod collector;
+mod delivery;
 mod engine;
-mod feed;
 mod halt;
 mod joblog;
 mod meaning;
 mod options;
 mod placeholders;
 mod printer;
+mod read_ahead;
 mod reading;
 mod results_dir;
 mod resumed;
 mod sources;
+mod submitter;
 
-pub(crate) use ahead::Ahead;
+pub(crate) use crate::map::collector::Collected;
+pub(crate) use crate::map::delivery::Delivery;
+pub(crate) use crate::map::read_ahead::Ahead;
+pub(crate) use crate::map::submitter::{BLOCK, Unsent, Wish};
 pub(crate) use code::appended;
-pub(crate) use collect::Collected;
-pub(crate) use deliver::Delivery;
 pub(crate) use engine::{Engine, Mapped, end};
-pub(crate) use feed::{BLOCK, Unsent, Wish};
 pub(crate) use halt::{is_decided_by_agq, parse as parse_halt};
 pub(crate) use joblog::{Done, JobLog, done};
 pub(crate) use meaning::{Braced, Reader, in_plan};

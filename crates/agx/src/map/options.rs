@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::placeholders::Placeholder;
-use crate::{output::Output, shorten::shortened, text::CRLF_HELP};
+use crate::{
+    output::Output,
+    util::{shorten::shortened, text::CRLF_HELP},
+};
 
 /// Check of each input before agx sends it.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::{
     io::{Read, Seek, SeekFrom, Write},
 };
 
-use crate::{failure::Failure, output::Output, progress::Line};
+use crate::{error::Failure, output::Output, watch::progress::Line};
 
 /// Maximum number of waiting bytes in memory.
 const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;

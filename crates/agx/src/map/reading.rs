@@ -7,13 +7,15 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
 };
 
-use super::{
-    feed::Input,
-    options::Check,
-    resumed::Resumed,
-    sources::{Sources, blocks},
+use crate::{
+    error::Failure,
+    map::{
+        options::Check,
+        resumed::Resumed,
+        sources::{Sources, blocks},
+        submitter::Input,
+    },
 };
-use crate::failure::Failure;
 
 /// Maximum number of inputs that are read ahead.
 const MOST_INPUTS: usize = 10_000;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    failure::Failure,
-    files::{cannot_write, write_whole},
+    error::Failure,
+    util::atomic_file::{cannot_write, write_whole},
 };
 
 /// Maximum length of the name of a directory, on all common file systems.

@@ -9,8 +9,11 @@ use std::{
 use agenix_protocol::documents::Task;
 use serde_json::json;
 
-use super::{Placeholder, deliver::filled};
-use crate::{output::Output, shorten::shortened};
+use crate::{
+    map::{Placeholder, delivery::filled},
+    output::Output,
+    util::shorten::shortened,
+};
 
 /// Jobs that are done, by the numbers of their inputs, with the digests of their commands.
 pub(crate) type Done = BTreeMap<u64, u64>;

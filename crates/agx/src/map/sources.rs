@@ -7,9 +7,11 @@ use std::{
 };
 
 use crate::{
-    failure::Failure,
-    shorten::shortened,
-    text::{not_utf_8, without_mark},
+    error::Failure,
+    util::{
+        shorten::shortened,
+        text::{not_utf_8, without_mark},
+    },
 };
 
 /// Input, or the reason why it cannot be one.

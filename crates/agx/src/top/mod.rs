@@ -1,8 +1,8 @@
 //! `agx top`: how everything stands, again and again, and what can be done about it. `model` is what is shown and what a key means
 //! (pure), `view` draws it, `show` is where time passes.
 
+mod app;
 mod model;
-mod show;
 mod view;
 
-pub(crate) use show::show;
+pub(crate) use crate::top::app::show;

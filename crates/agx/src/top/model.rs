@@ -8,7 +8,7 @@ use agenix_protocol::{
     names::queue_of,
 };
 
-use crate::glance::Glance;
+use crate::remote::overview::Glance;
 
 /// How many rates are remembered.
 const MOST_RATES: usize = 120;
@@ -225,7 +225,7 @@ pub(super) mod tests {
     };
 
     use super::{Key, Model, Screen, Wish};
-    use crate::glance::Glance;
+    use crate::remote::overview::Glance;
 
     fn action(id: &str, completed: u64) -> ActionStatus {
         let json = format!(

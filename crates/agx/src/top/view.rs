@@ -14,8 +14,8 @@ use ratatui::{
 
 use super::model::{Model, Screen};
 use crate::{
-    glance::{Glance, state, took},
-    printable::{one_line, printable},
+    remote::overview::{Glance, state, took},
+    util::printable::{one_line, printable},
 };
 
 /// Everything, for a screen of any size.
@@ -213,7 +213,7 @@ fn jobs(frame: &mut Frame<'_>, at: Rect, model: &Model) {
 }
 
 fn job(frame: &mut Frame<'_>, at: Rect, model: &Model) {
-    let text = model.job.as_ref().map_or_else(|| "looking …".to_owned(), crate::glance::job_text);
+    let text = model.job.as_ref().map_or_else(|| "looking …".to_owned(), crate::remote::overview::job_text);
     let text = printable(&text);
     let style = model.job.as_ref().map_or_else(Style::new, |job| match job.status {
         Status::Failed | Status::Dead => colour("failed"),

@@ -8,13 +8,15 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::read;
 use crate::{
+    background::{
+        embedded::{new_key, program},
+        supervisor::{self, Part, Spec},
+    },
     cli::{DownArgs, JoinArgs, ServerArgs, UpArgs, server_of},
     documents::{Down, Joined, Up},
-    failure::Failure,
-    home::{Home, Profile, check_name, write_secret},
-    keeper::{self, Part, Spec},
-    local::{new_key, program},
+    error::Failure,
     output::Output,
+    profiles::{Home, Profile, check_name, write_secret},
 };
 
 /// The profile of what `agx up` starts.
@@ -29,7 +31,7 @@ pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     let home = Home::find()?;
     let dir = home.place(LOCAL)?;
     // The lock comes first, so that a second `agx up` changes nothing.
-    let hold = keeper::hold(&dir).await?;
+    let hold = supervisor::hold(&dir).await?;
     let (key, key_file) = key_of(&dir)?;
     let socket = dir.join("agq.sock");
     let agq = format!("unix:{}", socket.display());
@@ -40,7 +42,7 @@ pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     let mut of_agw = worker(&agq, &key_file, None, args.jobs);
     of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
     let spec = Spec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
-    let line = keeper::start(hold, &dir, &spec)?;
+    let line = supervisor::start(hold, &dir, &spec)?;
     let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };
     home.change(|all| {
         all.profiles.insert(LOCAL.into(), profile.clone());
@@ -101,11 +103,13 @@ pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), Failure>
         let what = format!("nothing of the name '{name}' runs in the background");
         Err(Failure::usage(what, "`agx up` starts it"))
     };
-    let Some(dir) = home.known_place(name)?.filter(|dir| keeper::was_started(dir)) else { return nothing() };
-    let was_there = keeper::stop(&dir, output).await?;
+    let Some(dir) = home.known_place(name)?.filter(|dir| supervisor::was_started(dir)) else {
+        return nothing();
+    };
+    let was_there = supervisor::stop(&dir, output).await?;
     // The profile stays if another `agx up` has taken the lock meanwhile, because that command owns
     // the profile now.
-    if let Ok(_held) = keeper::hold(&dir).await {
+    if let Ok(_held) = supervisor::hold(&dir).await {
         home.change(|all| {
             all.profiles.remove(name);
             all.current.take_if(|current| current == name);
@@ -131,7 +135,7 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
     })?;
     let home = Home::find()?;
     let dir = home.place(&args.name)?;
-    let hold = keeper::hold(&dir).await?;
+    let hold = supervisor::hold(&dir).await?;
     let key_file = write_secret(&dir, KEY, token.key.expose_secret())?;
     let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
     let profile =
@@ -141,7 +145,7 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
     Connection::open(&server).await?;
     let spec = Spec { parts: vec![part("agw", worker(&token.agq, &key_file, ca.as_deref(), args.jobs))?] };
     if !args.no_worker {
-        keeper::start(hold, &dir, &spec)?;
+        supervisor::start(hold, &dir, &spec)?;
     }
     home.change(|all| {
         all.profiles.insert(args.name.clone(), profile);

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::place::{Spec, log_path};
+use crate::background::supervisor::directory::{Spec, log_path};
 
 /// Maximum number of lines in a message.
 const MOST_LINES: usize = 20;
@@ -62,7 +62,8 @@ fn telling(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::place::Part, Spec, Words, telling};
+    use super::{Spec, Words, telling};
+    use crate::background::supervisor::directory::Part;
 
     #[test]
     fn a_usage_error_is_shown_without_what_says_nothing() {

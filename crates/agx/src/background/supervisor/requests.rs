@@ -14,7 +14,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::place::{DOWN, GONE, socket};
+use crate::background::supervisor::directory::{DOWN, GONE, socket};
 
 /// Maximum time for a client to send its request.
 const SAYS_WITHIN: Duration = Duration::from_secs(5);

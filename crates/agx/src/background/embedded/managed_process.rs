@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// Maximum wait for the end of a program. agw gives its tasks a second, and a slow machine needs
 /// more time.

@@ -10,12 +10,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    failure::Failure,
-    lacking,
+    error::Failure,
     output::{Output, jobs},
-    patient::Patient,
-    printable::one_line,
-    setbacks::Setbacks,
+    remote::retrying_client::Patient,
+    util::printable::one_line,
+    watch::{failures::Setbacks, unmet_needs},
 };
 
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -104,7 +103,7 @@ fn why_stuck(
         })
     };
     let unmet = own.needs.iter().filter(is_own).find(|demand| demand.workers == 0)?;
-    Some(lacking::said(unmet, workers))
+    Some(unmet_needs::said(unmet, workers))
 }
 
 /// Explains, if possible, why no job of an action runs.

@@ -21,11 +21,16 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{
-    asked::Asked,
-    place::{Part, SPEC, Spec, lock, log},
+use crate::{
+    background::{
+        embedded::settings_of_others,
+        supervisor::{
+            directory::{Part, SPEC, Spec, lock, log},
+            requests::Asked,
+        },
+    },
+    error::Failure,
 };
-use crate::{failure::Failure, local::settings_of_others};
 
 /// Who ran at least so long starts again at once.
 const STEADY: Duration = Duration::from_secs(60);

@@ -12,7 +12,7 @@ use super::{
     model::{Key, Model, Screen, Wish},
     view::draw,
 };
-use crate::{failure::Failure, glance, output::counted};
+use crate::{error::Failure, output::counted, remote::overview};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Most jobs of an action that are shown.
@@ -104,7 +104,7 @@ async fn look(
         None => Connection::open(server).await?,
     };
     let connection = connection.insert(connected);
-    model.learn(glance::look(connection, server.address()).await?);
+    model.learn(overview::look(connection, server.address()).await?);
     match model.screen.clone() {
         Screen::Jobs(action_id) => model.learn_jobs(jobs(connection, &action_id).await?),
         Screen::Job(job_id) => model.job = connection.job(&job_id).await?,

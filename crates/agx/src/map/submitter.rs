@@ -13,15 +13,17 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{
-    ahead::Ahead,
-    placeholders::Placeholder,
-    reading::{Read, Unfit},
-};
 use crate::{
-    failure::Failure,
-    patient::Patient,
-    pieces::{MOST_BYTES, MOST_INPUTS},
+    error::Failure,
+    map::{
+        placeholders::Placeholder,
+        read_ahead::Ahead,
+        reading::{Read, Unfit},
+    },
+    remote::{
+        chunked_submit::{MOST_BYTES, MOST_INPUTS},
+        retrying_client::Patient,
+    },
 };
 
 /// How long the next input may take to travel together with those before it.

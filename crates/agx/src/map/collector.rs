@@ -15,15 +15,15 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{
-    ahead::Ahead,
-    deliver::Delivery,
-    feed::{Input, Sent, Wish},
-};
 use crate::{
-    failure::Failure,
-    patient::Patient,
-    progress::{FIRST_LOOK, Line, next_look},
+    error::Failure,
+    map::{
+        delivery::Delivery,
+        read_ahead::Ahead,
+        submitter::{Input, Sent, Wish},
+    },
+    remote::retrying_client::Patient,
+    watch::progress::{FIRST_LOOK, Line, next_look},
 };
 
 /// How many jobs are asked for at least and at most in one go.

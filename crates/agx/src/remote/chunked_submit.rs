@@ -10,7 +10,7 @@ use agenix_protocol::{
 use agenix_rules::{action, rejection::Rejection};
 use serde_json::value::RawValue;
 
-use crate::{failure::Failure, output::Output, patient::Patient};
+use crate::{error::Failure, output::Output, remote::retrying_client::Patient};
 
 /// Most inputs of a piece.
 pub(crate) const MOST_INPUTS: usize = 2000;

@@ -8,20 +8,18 @@ use agenix_protocol::{
 };
 use serde_json::{json, value::RawValue};
 
-use super::{
-    feed::Input,
-    joblog::{Entry, JobLog},
-    printer::{Printer, Text},
-    reading::Unfit,
-    results_dir,
-};
 use crate::{
-    failure::Failure,
+    error::Failure,
+    map::{
+        joblog::{Entry, JobLog},
+        printer::{Printer, Text},
+        reading::Unfit,
+        results_dir,
+        submitter::Input,
+    },
     output::{Output, SCHEMA},
-    printable::one_line,
-    progress::Line,
-    setbacks::MOST_TOLD,
-    shorten::shortened,
+    util::{printable::one_line, shorten::shortened},
+    watch::{failures::MOST_TOLD, progress::Line},
 };
 
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).

@@ -10,7 +10,7 @@ use std::{
 use agenix_protocol::documents::{parse, to_json};
 use serde::{Deserialize, Serialize};
 
-use crate::{failure::Failure, files::write_whole};
+use crate::{error::Failure, util::atomic_file::write_whole};
 
 /// The variable that names another place than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";

@@ -8,7 +8,7 @@ use agenix_protocol::{
     ids::JobId,
 };
 
-use crate::{patient::Patient, printable::one_line};
+use crate::{remote::retrying_client::Patient, util::printable::one_line};
 
 /// How many failures are told one by one.
 pub(crate) const MOST_TOLD: usize = 20;

@@ -9,8 +9,12 @@ use agenix_protocol::{
 };
 use tokio::time::Instant;
 
-use super::{paper::Paper, seen::Seen};
-use crate::{failure::Failure, output::Output, patient::Patient};
+use crate::{
+    error::Failure,
+    logs::{position::Seen, printer::Paper},
+    output::Output,
+    remote::retrying_client::Patient,
+};
 
 /// How long a worker is let alone that does not say what its jobs write.
 const MUTE: Duration = Duration::from_secs(10);

@@ -1,6 +1,6 @@
 //! What was meant by an id that is none.
 
-use crate::{cli::ServerArgs, failure::Failure, tools::nearest};
+use crate::{cli::ServerArgs, error::Failure, util::path_lookup::nearest};
 
 /// The failure, with the id that is most like the one that was given. Whatever goes wrong on the way is not what was asked about.
 pub(super) async fn with_what_was_meant(server: &ServerArgs, failure: Failure) -> Failure {

@@ -1,7 +1,7 @@
 //! An agq and an agw of our own, for one command: nobody else reaches them, and they go with us, however we go.
 
-mod part;
-mod place;
+mod directory;
+mod managed_process;
 
 use std::{
     ffi::OsString,
@@ -13,11 +13,13 @@ use std::{
 use agenix_client::Server;
 use tokio::time::sleep;
 
-use self::{
-    part::{Part, cannot},
-    place::{Place, sweep},
+use crate::{
+    background::embedded::{
+        directory::{Place, sweep},
+        managed_process::{Part, cannot},
+    },
+    error::Failure,
 };
-use crate::failure::Failure;
 
 /// Most bytes of a task's output that come back: as many as fit into one message.
 const KEPT_BYTES: &str = "4194304";

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::failure::Failure;
+use crate::error::Failure;
 
 /// Byte order mark that some editors and PowerShell put before UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";

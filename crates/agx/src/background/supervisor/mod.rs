@@ -3,10 +3,10 @@
 //! programs, a lock that the keeper holds as long as it runs, the logs, and the socket for
 //! requests.
 
-mod asked;
-mod place;
+mod directory;
+mod messages;
+mod requests;
 mod run;
-mod words;
 
 use std::{
     fs::{File, TryLockError},
@@ -24,15 +24,16 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use self::{
-    place::{DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket},
-    words::Words,
+pub(crate) use self::run::run;
+pub(crate) use crate::background::supervisor::directory::{Part, Spec};
+use crate::{
+    background::supervisor::{
+        directory::{DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket},
+        messages::Words,
+    },
+    error::Failure,
+    output::Output,
 };
-pub(crate) use self::{
-    place::{Part, Spec},
-    run::run,
-};
-use crate::{failure::Failure, output::Output};
 
 /// Maximum wait for a keeper that is about to end or to listen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -86,7 +87,7 @@ fn knows_no_locks(error: &io::Error) -> bool {
 /// Starts a keeper in the background and passes the lock to it. Returns the first line that the
 /// keeper writes to stdout. A failure quotes the logs of the keeper and its parts.
 pub(crate) fn start(hold: Hold, dir: &Path, spec: &Spec) -> Result<String, Failure> {
-    crate::files::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
+    crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
     let words = Words::from_now_on(dir, spec);
     let mut keeper = spawn(hold, dir)?;
     let mut said = String::new();

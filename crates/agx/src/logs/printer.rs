@@ -9,8 +9,11 @@ use agenix_protocol::{documents::Piece, ids::JobId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::seen::{Fresh, Stream};
-use crate::{failure::Failure, output::Output};
+use crate::{
+    error::Failure,
+    logs::position::{Fresh, Stream},
+    output::Output,
+};
 
 /// A line that is longer is printed in parts.
 const LONGEST_LINE: usize = 64 * 1024;

@@ -9,7 +9,7 @@ use agenix_protocol::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::printable::one_line;
+use crate::util::printable::one_line;
 
 /// How many are asked for at once.
 const AT_ONCE: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::{io::Write, path::Path};
 
-use crate::{failure::Failure, shorten::shortened};
+use crate::{error::Failure, util::shorten::shortened};
 
 /// Writes a file that is there whole or not at all.
 pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {

@@ -1,0 +1,5 @@
+//! Calls to agq that outlive a restart of agq, and views that need several calls.
+
+pub(crate) mod chunked_submit;
+pub(crate) mod overview;
+pub(crate) mod retrying_client;

@@ -1,0 +1,8 @@
+//! Helpers without knowledge of agq: files, paths, signals, text.
+
+pub(crate) mod atomic_file;
+pub(crate) mod path_lookup;
+pub(crate) mod printable;
+pub(crate) mod shorten;
+pub(crate) mod signals;
+pub(crate) mod text;
