@@ -2,7 +2,7 @@
 
 use agenix_rules::rejection::Rejection;
 
-use crate::{backups::BackupError, store::StoreError};
+use crate::{registry::backups::BackupError, store::StoreError};
 
 /// A command that was not carried out.
 #[derive(Debug, thiserror::Error)]

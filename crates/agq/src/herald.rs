@@ -15,7 +15,7 @@ use agenix_rules::{
 use bytes::Bytes;
 
 use crate::{
-    house::{House, is_connection},
+    app::{House, is_connection},
     store::News,
 };
 

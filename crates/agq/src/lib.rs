@@ -2,38 +2,25 @@
 //! to run on.
 
 #![forbid(unsafe_code)]
-
-mod audit;
-mod backups;
-mod bounds;
-mod challenges;
+mod admin;
+mod app;
+mod auth;
 mod clock;
 mod commands;
 mod config;
-mod directory;
 mod error;
-mod events;
-mod figures;
-mod furnish;
-mod handing_on;
 mod herald;
-mod house;
 mod http;
-mod hub;
-mod key;
-mod keyring;
-mod keys;
-mod matchmaker;
-mod offline;
-mod pace;
 mod reaper;
-mod reload;
+mod redis;
+mod registry;
 mod server;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+mod startup;
 mod store;
-mod telemetry;
 mod unseen;
+mod waiters;
 
 use std::{
     io::{IsTerminal, Write},
@@ -51,15 +38,14 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    audit::Audit,
+    app::House,
+    auth::{audit_log::Audit, keyring::Keyring},
     clock::Clock,
     config::{Cli, Config, StorePlace},
-    house::House,
-    keyring::Keyring,
-    matchmaker::Work,
-    reload::Reload,
     server::{Door, Entrance},
+    startup::{logging, reload::Reload, services},
     store::{Store, postgres::PostgresStore, redb::RedbStore},
+    waiters::Work,
 };
 
 /// Most messages that wait to be told to other nodes.
@@ -68,7 +54,7 @@ const MOST_OUTGOING: usize = 10_000;
 /// agq from its command line to its exit code.
 pub fn run_program() -> ExitCode {
     let cli: Cli = agenix_cli::parse();
-    telemetry::start();
+    logging::start();
     forbid_core_dumps();
     // What agq writes is its own: plans and results are nobody else's to read.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
@@ -107,7 +93,7 @@ fn aside(command: &config::Command) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _inside = runtime.enter();
     let _too_large = notice_limits()?;
-    offline::run(command)
+    admin::run(command)
 }
 
 /// While somebody listens for it, a file that may not grow is an error of the write, and not the end without a word.
@@ -184,7 +170,7 @@ async fn ended(background: &mut JoinSet<()>) -> String {
 /// Opens everything that commands work with.
 async fn open(config: &Config) -> anyhow::Result<(Arc<House>, Vec<Work>)> {
     let audit = Audit::open(config.audit_log.as_deref())?;
-    let furnish = |store| furnish::furnish(store, Clock::default(), audit, config.settings.clone());
+    let furnish = |store| services::furnish(store, Clock::default(), audit, config.settings.clone());
     match &config.store {
         StorePlace::DataDir => {
             let (house, works) = furnish(Arc::new(open_redb(config)?));

@@ -15,11 +15,11 @@ use futures_util::future::join;
 use tracing::{error, info, warn};
 
 use crate::{
+    app::{House, is_connection, node_of},
     commands::{Abandoned, detach, halting, hand_back_all, limits, schedule, take_all, wake_due, workflow},
     error::CommandError,
     herald::tell_of_worker,
-    house::{House, is_connection, node_of},
-    keys,
+    redis,
     store::{JobRule, Keep, Promise, Unused},
     unseen::Watch,
 };
@@ -126,7 +126,7 @@ async fn make_round(house: &House, watch: &Watch, abandoned: &mut Abandoned) -> 
         }
     }
     for _step in 0..MAX_DUE_STEPS {
-        if keys::expire(&*house.store, house.clock.now(), MAX_DUE).await? < MAX_DUE {
+        if redis::expire(&*house.store, house.clock.now(), MAX_DUE).await? < MAX_DUE {
             break;
         }
     }

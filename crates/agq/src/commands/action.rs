@@ -24,8 +24,8 @@ use super::{
     submission, workflow,
 };
 use crate::{
+    app::House,
     error::CommandError,
-    house::House,
     store::{ActionRule, Added, JobRule, MoreJobs, NewAction, Promise},
 };
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agenix_protocol::{documents::BackupBegun, request::BackupCommand, resp::Reply};
 
 use super::{Outcome, json};
-use crate::{backups::piece, error::CommandError, house::House, store::StoreError};
+use crate::{app::House, error::CommandError, registry::backups::piece, store::StoreError};
 
 pub(super) async fn run(house: &Arc<House>, command: BackupCommand) -> Outcome {
     match command {

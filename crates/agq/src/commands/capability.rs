@@ -9,7 +9,7 @@ use bm25::{Document, Language, SearchEngineBuilder};
 use serde::Serialize;
 
 use super::{Outcome, worker};
-use crate::house::House;
+use crate::app::House;
 
 /// A unit that was found.
 #[derive(Debug, Serialize)]

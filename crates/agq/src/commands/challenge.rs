@@ -16,8 +16,8 @@ use serde::Deserialize;
 
 use super::{Outcome, identity, notice::nudge};
 use crate::{
+    app::{Caller, House},
     error::CommandError,
-    house::{Caller, House},
 };
 
 /// How long a challenged worker has, in seconds.

@@ -25,7 +25,7 @@ use super::{
     ojs::submit_named,
     plan::find,
 };
-use crate::{error::CommandError, house::House};
+use crate::{app::House, error::CommandError};
 
 /// Number of bytes of outputs at which `hand_on` submits a piece. The last output of a piece may go
 /// beyond this number.

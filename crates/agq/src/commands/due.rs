@@ -15,8 +15,8 @@ use super::{
     ojs,
 };
 use crate::{
+    app::{House, is_connection},
     error::CommandError,
-    house::{House, is_connection},
     store::{JobRule, Promise},
 };
 

@@ -10,7 +10,7 @@ use agenix_rules::{
 };
 
 use super::{Outcome, json};
-use crate::{error::CommandError, house::House, store::StoredJob};
+use crate::{app::House, error::CommandError, store::StoredJob};
 
 /// Most jobs ahead that are counted.
 const MAX_AHEAD: usize = 10_000;

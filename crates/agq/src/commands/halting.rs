@@ -8,8 +8,8 @@ use tracing::{error, info};
 
 use super::action::{cancel_all, cancel_pending, take_back};
 use crate::{
+    app::House,
     error::CommandError,
-    house::House,
     store::{NoteKind, StoreError},
 };
 

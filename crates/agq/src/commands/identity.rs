@@ -12,8 +12,8 @@ use agenix_rules::{
 
 use super::notice::begin_trial;
 use crate::{
+    app::{Caller, House},
     error::CommandError,
-    house::{Caller, House},
     store::Claimant,
 };
 

@@ -6,7 +6,7 @@ use agenix_protocol::{
 };
 
 use super::{Outcome, keyspace};
-use crate::house::House;
+use crate::app::House;
 
 /// The version of Redis whose semantics the commands on keys have: client libraries look at it.
 const REDIS_VERSION: &str = "7.0.15";

@@ -22,8 +22,8 @@ use super::{
     workflow,
 };
 use crate::{
+    app::{Caller, House},
     error::CommandError,
-    house::{Caller, House},
     store::{Change, JobRule, Promise, StoreError, StoredJob},
 };
 

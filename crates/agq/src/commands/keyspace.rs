@@ -11,9 +11,9 @@ use agenix_rules::rejection::Rejection;
 
 use super::Outcome;
 use crate::{
+    app::House,
     error::CommandError,
-    house::House,
-    keys,
+    redis,
     store::{Keys, Ruled, StoreError, change, look, scan},
 };
 
@@ -45,7 +45,7 @@ pub(super) fn users_at_once(house: &House, command: &KeyCommand, now: Timestamp)
         return None;
     }
     let mut reply = None;
-    house.store.look_at_once(&mut |all| reply = Some(keys::ruled(keys::apply(all, command, now))));
+    house.store.look_at_once(&mut |all| reply = Some(redis::ruled(redis::apply(all, command, now))));
     reply.map(|reply| Ok(reply??))
 }
 
@@ -53,7 +53,7 @@ fn one(
     command: KeyCommand,
     now: Timestamp,
 ) -> impl Fn(&mut dyn Keys) -> Result<Ruled<Reply>, StoreError> + Send + Sync + 'static {
-    move |all| keys::ruled(keys::apply(all, &command, now))
+    move |all| redis::ruled(redis::apply(all, &command, now))
 }
 
 /// Whether a read may take so long that it is not done on the spot.
@@ -88,7 +88,7 @@ fn every(
     commands: Vec<KeyCommand>,
     now: Timestamp,
 ) -> impl Fn(&mut dyn Keys) -> Result<Vec<Reply>, StoreError> + Send + Sync + 'static {
-    move |all| keys::apply_all(all, &commands, now)
+    move |all| redis::apply_all(all, &commands, now)
 }
 
 /// BRPOP, BLPOP and BLMOVE of users' lists. A move answers the element alone, whoever asks.

@@ -5,8 +5,8 @@ use agenix_protocol::documents::to_json;
 use agenix_rules::limit::Limit;
 
 use crate::{
+    app::House,
     error::CommandError,
-    house::House,
     store::{NoteChange, NoteKind},
 };
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Outcome, json, stats};
-use crate::{error::CommandError, figures::StoreFigures, house::House, store::StoreError};
+use crate::{app::House, error::CommandError, registry::last_figures::StoreFigures, store::StoreError};
 
 /// Maximum time for which the figures wait for the store.
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
@@ -221,15 +221,13 @@ mod tests {
     use std::{future::pending, sync::Arc};
 
     use super::{figures, of_the_store};
-    use crate::{
-        audit::Audit,
-        clock::Clock,
-        config,
-        error::CommandError,
-        figures::StoreFigures,
-        furnish::furnish,
-        store::{Opening, Store, StoreError, redb::RedbStore},
-    };
+    use crate::auth::audit_log::Audit;
+    use crate::clock::Clock;
+    use crate::config;
+    use crate::error::CommandError;
+    use crate::registry::last_figures::StoreFigures;
+    use crate::startup::services::furnish;
+    use crate::store::{Opening, Store, StoreError, redb::RedbStore};
 
     async fn away() -> Result<StoreFigures, CommandError> {
         Err(StoreError("it is away".into()).into())

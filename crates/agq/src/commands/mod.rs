@@ -49,8 +49,8 @@ pub(crate) use submission::Abandoned;
 pub(crate) use worker::{detach, start_over};
 
 use crate::{
+    app::{Caller, House},
     error::CommandError,
-    house::{Caller, House},
 };
 
 /// A command that was carried out: its reply, and what it means for the connection.

@@ -15,9 +15,9 @@ use agenix_rules::{
 use tracing::{debug, info, warn};
 
 use crate::{
+    app::{House, is_connection},
     error::CommandError,
     herald::tell_of_worker,
-    house::{House, is_connection},
     store::{Lane, Promise},
 };
 

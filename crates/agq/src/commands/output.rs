@@ -12,7 +12,7 @@ use agenix_rules::{rejection::Rejection, worker::Standing};
 use bytes::Bytes;
 
 use super::{Outcome, identity};
-use crate::house::{Caller, House};
+use crate::app::{Caller, House};
 
 /// How long a worker has to answer, in seconds.
 const SECONDS: u64 = 3;

@@ -12,8 +12,8 @@ use agenix_rules::{plan, rejection::Rejection};
 
 use super::{Outcome, submission};
 use crate::{
+    app::House,
     error::CommandError,
-    house::House,
     store::{StoreError, StoredPlan},
 };
 

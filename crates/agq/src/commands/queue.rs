@@ -15,10 +15,10 @@ use serde_json::value::RawValue;
 
 use super::{Done, Effect, Outcome, identity, keyspace, notice::end_trial_claim};
 use crate::{
+    app::{Caller, House, PopReply},
     error::CommandError,
-    house::{Caller, House, PopReply},
-    matchmaker::Handed,
     store::{Claim, StoreError},
+    waiters::Handed,
 };
 
 /// BRPOP, BLPOP, BLMOVE. Of a queue, it claims at most so many jobs that are there, for those behind it, too.

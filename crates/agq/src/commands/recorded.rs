@@ -8,8 +8,8 @@ use agenix_protocol::{
 };
 
 use crate::{
-    audit::{self, Entry},
-    house::{Caller, House},
+    app::{Caller, House},
+    auth::audit_log::{self, Entry},
 };
 
 /// What is written of a command whose answer could not be given any more: it may have been carried out.
@@ -77,7 +77,7 @@ pub(crate) fn record_refusal(
 /// A backup is read in many pieces: that it began says that it may have been.
 fn is_recorded(house: &House, command: &Command, request: &Request) -> bool {
     let is_piece = matches!(request, Request::Backup(BackupCommand::Read { .. }));
-    house.audit.is_on() && audit::is_recorded(command.name) && !is_piece
+    house.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
 }
 
 fn put(house: &House, caller: &Caller, command: &str, target: Option<&str>, outcome: &str) {

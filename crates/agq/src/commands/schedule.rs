@@ -21,8 +21,8 @@ use super::{
     json as bulk,
 };
 use crate::{
+    app::House,
     error::CommandError,
-    house::House,
     store::{NoteChange, NoteKind, StoreError},
 };
 
@@ -213,7 +213,7 @@ pub(crate) fn shown(schedule: Schedule) -> Shown {
 }
 
 /// SCHEDULE.SET
-pub(super) async fn set_command(house: &House, json: &[u8]) -> Outcome {
+pub(crate) async fn set_command(house: &House, json: &[u8]) -> Outcome {
     let wanted: Wanted = parse_object(json).map_err(|error| Rejection::InvalidSchedule(error.to_string()))?;
     let schedule = set(house, wanted, true).await?;
     let next = schedule.next_run_at.map(|at| at.to_string()).unwrap_or_default();
@@ -221,7 +221,7 @@ pub(super) async fn set_command(house: &House, json: &[u8]) -> Outcome {
 }
 
 /// SCHEDULE.GET
-pub(super) async fn get_command(house: &House, name: &str) -> Outcome {
+pub(crate) async fn get_command(house: &House, name: &str) -> Outcome {
     match get(house, name).await {
         Ok(schedule) => Ok(bulk(&shown(schedule))),
         Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Nil),
@@ -230,13 +230,13 @@ pub(super) async fn get_command(house: &House, name: &str) -> Outcome {
 }
 
 /// SCHEDULE.LIST
-pub(super) async fn list_command(house: &House, page: &Page) -> Outcome {
+pub(crate) async fn list_command(house: &House, page: &Page) -> Outcome {
     let notes = house.store.notes(NoteKind::Cron).await?;
     Ok(Reply::bulks(page.of(notes.into_iter().map(|(name, _)| name))))
 }
 
 /// SCHEDULE.DELETE
-pub(super) async fn delete_command(house: &House, name: &str) -> Outcome {
+pub(crate) async fn delete_command(house: &House, name: &str) -> Outcome {
     match delete(house, name).await {
         Ok(_) => Ok(Reply::Integer(1)),
         Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Integer(0)),

@@ -19,7 +19,7 @@ use agenix_rules::{
 };
 
 use super::{Outcome, json};
-use crate::{error::CommandError, house::House, store::Lane};
+use crate::{app::House, error::CommandError, store::Lane};
 
 /// QUEUE.STATS
 pub(super) async fn stats(house: &House, queue: Option<&str>) -> Outcome {

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{Outcome, challenge, job, keyspace::refuse_reserved, queue, worker};
-use crate::{error::CommandError, house::House, store::StoreError};
+use crate::{app::House, error::CommandError, store::StoreError};
 
 /// How long the statistics of a heartbeat are shown (worker spec §3.4).
 const STATS_MS: u64 = 120_000;

@@ -20,9 +20,9 @@ use super::{
     notice::nudge,
 };
 use crate::{
+    app::{Caller, House, is_connection},
     error::CommandError,
     herald::tell_of_worker,
-    house::{Caller, House, is_connection},
     store::{Promise, StoreError},
 };
 

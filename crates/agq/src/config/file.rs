@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 
 use super::options::Options;
-use crate::key::MIN_KEY_BYTES;
+use crate::auth::session_key::MIN_KEY_BYTES;
 
 /// Reads a config file.
 pub(super) fn read(path: &Path) -> anyhow::Result<Options> {

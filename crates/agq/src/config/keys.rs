@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{file, options::Options};
-use crate::{
-    key::KeyHash,
+use crate::auth::{
     keyring::{Keys, Role},
+    session_key::KeyHash,
 };
 
 /// Where the keys stand, to read them at the start and again at SIGHUP.
@@ -72,9 +72,9 @@ mod tests {
     use std::path::Path;
 
     use super::KeySource;
-    use crate::{
-        key::KeyHash,
+    use crate::auth::{
         keyring::{Keyring, Role},
+        session_key::KeyHash,
     };
 
     fn source(config: &Path) -> KeySource {

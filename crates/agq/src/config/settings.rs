@@ -7,7 +7,7 @@ use anyhow::bail;
 
 use super::options::{AuthTexts, OnDisk, Options, ReplyShape};
 use crate::{
-    house::{AuthErrors, PopReply, Settings},
+    app::{AuthErrors, PopReply, Settings},
     store::{Durability, Opening},
 };
 
@@ -101,10 +101,8 @@ fn millis(secs: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Options;
-    use crate::{
-        house::{AuthErrors, PopReply, Settings},
-        store::{Durability, Opening},
-    };
+    use crate::app::{AuthErrors, PopReply, Settings};
+    use crate::store::{Durability, Opening};
 
     fn settings(text: &str) -> anyhow::Result<Settings> {
         toml::from_str::<Options>(text).unwrap().settings()

@@ -8,14 +8,17 @@ use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Desk,
-    answer::{Answer, Refusal, nothing, object, ok, raw},
-    asked::{Guest, Sent, above_zero, job_id, shown as quoted, worker_id},
-    jobs::shown,
-    queues::{counts, set_paused},
+use crate::{
+    commands::ojs,
+    http::{
+        Desk,
+        extract::{Guest, Sent, above_zero, job_id, shown as quoted, worker_id},
+        jobs::shown,
+        queues::{counts, set_paused},
+        response::{Answer, Refusal, nothing, object, ok, raw},
+    },
+    registry::queue_limits::QueueSettings,
 };
-use crate::{bounds::QueueSettings, commands::ojs};
 
 /// `GET admin/stats`
 pub(super) async fn stats(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {

@@ -21,8 +21,10 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use super::{Desk, gate::Peer};
-use crate::server::{Accepted, Guest, Outlet, Unread};
+use crate::{
+    http::{Desk, auth::Peer},
+    server::{Accepted, Guest, Outlet, Unread},
+};
 
 /// How long a request under way may take once agq stops.
 const LINGER: Duration = Duration::from_secs(2);

@@ -13,17 +13,17 @@ use futures_util::stream::unfold;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{
-    Desk,
-    answer::{Answer, Refusal},
-    asked::{Guest, job_id, shown},
-    gate::{Peer, bearer},
-    stream::{self, Leave},
-};
 use crate::{
+    app::House,
     commands::ojs,
-    events::{Event, EventLog},
-    house::House,
+    http::{
+        Desk,
+        auth::{Peer, bearer},
+        extract::{Guest, job_id, shown},
+        response::{Answer, Refusal},
+        stream::{self, Leave},
+    },
+    registry::event_log::{Event, EventLog},
 };
 
 /// Interval of comments on a stream on which nothing happens, because proxies close idle connections.

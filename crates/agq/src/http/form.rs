@@ -6,7 +6,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header},
 };
 
-use super::{answer::Refusal, asked::shown};
+use crate::http::{extract::shown, response::Refusal};
 
 /// Checks that HTTP/1.1 allows the request, as far as other programs could read the request in
 /// another way (RFC 9112 §3.2 and §6.1; RFC 9110 §10.1.1).

@@ -9,12 +9,15 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    Desk,
-    answer::{Answer, ok, with_status},
-    asked::Guest,
+use crate::{
+    commands::prometheus,
+    http::{
+        Desk,
+        extract::Guest,
+        response::{Answer, ok, with_status},
+    },
+    store::StoreError,
 };
-use crate::{commands::prometheus, store::StoreError};
 
 /// Maximum time for which a probe waits for the store.
 const LONGEST_LOOK: Duration = Duration::from_millis(500);

@@ -15,12 +15,15 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Desk,
-    answer::{Answer, Refusal, created, object, ok, raw, with_status},
-    asked::{Guest, Sent, job_id},
+use crate::{
+    commands::ojs,
+    http::{
+        Desk,
+        extract::{Guest, Sent, job_id},
+        response::{Answer, Refusal, created, object, ok, raw, with_status},
+    },
+    store::StoredJob,
 };
-use crate::{commands::ojs, store::StoredJob};
 
 /// A job as it is sent.
 pub(super) fn shown(job: &StoredJob) -> Result<OjsJob, Refusal> {

@@ -11,16 +11,16 @@ use axum::extract::{Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{
-    Desk,
-    answer::{Answer, Refusal, object, ok, pagination, raw},
-    asked::{Guest, above_zero},
-    events::envelope,
-    jobs::shown,
-};
 use crate::{
     commands::ojs,
-    events::Event,
+    http::{
+        Desk,
+        events::envelope,
+        extract::{Guest, above_zero},
+        jobs::shown,
+        response::{Answer, Refusal, object, ok, pagination, raw},
+    },
+    registry::event_log::Event,
     store::{StoreError, StoredJob},
 };
 
@@ -98,7 +98,7 @@ fn status_of(state: &str) -> Result<Status, Refusal> {
         "discarded" => Ok(Status::Failed),
         other => Err(Refusal::invalid(format!(
             "state is '{}': use available, scheduled, pending, active, retryable, completed, cancelled or discarded",
-            super::asked::shown(other)
+            crate::http::extract::shown(other)
         ))),
     }
 }

@@ -2,18 +2,18 @@
 //! `commands`, as for RESP.
 
 mod admin;
-mod answer;
-mod asked;
+mod auth;
 mod connection;
 mod dashboard;
 mod events;
+mod extract;
 mod form;
-mod gate;
 mod health;
 mod jobs;
 mod lists;
 mod openapi;
 mod queues;
+mod response;
 mod stream;
 mod workers;
 mod workflows;
@@ -27,7 +27,7 @@ use axum::{
 use futures_util::future::BoxFuture;
 
 use crate::{
-    house::House,
+    app::House,
     server::{Door, Manner},
 };
 
@@ -69,9 +69,9 @@ fn router(desk: &Arc<Desk>) -> Router {
         .route("/health", get(health::health))
         .route("/ready", get(health::ready))
         .route("/metrics", get(health::metrics))
-        .fallback(gate::no_such_path)
-        .method_not_allowed_fallback(gate::no_such_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(desk), gate::pass))
+        .fallback(auth::no_such_path)
+        .method_not_allowed_fallback(auth::no_such_method)
+        .layer(middleware::from_fn_with_state(Arc::clone(desk), auth::pass))
         .with_state(Arc::clone(desk))
 }
 

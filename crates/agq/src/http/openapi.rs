@@ -9,7 +9,7 @@ use axum::{body::Body, http::Response};
 use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use super::answer::ok;
+use crate::http::response::ok;
 
 /// An operation: method, path below `/ojs/v1` (or from the root, after `//`), who may, what it does, its body, its status when all is well.
 type Row = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
@@ -93,7 +93,7 @@ const ROWS: &[Row] = &[
 static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
 /// `GET openapi.json`
-pub(super) async fn openapi(_guest: super::asked::Guest) -> Response<Body> {
+pub(super) async fn openapi(_guest: crate::http::extract::Guest) -> Response<Body> {
     ok(&*DOCUMENT)
 }
 

@@ -7,12 +7,15 @@ use agenix_rules::{job::State as JobState, limit::Limit};
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
-use super::{
-    Desk,
-    answer::{Answer, Refusal, ok},
-    asked::{Guest, shown},
+use crate::{
+    commands::ojs,
+    http::{
+        Desk,
+        extract::{Guest, shown},
+        response::{Answer, Refusal, ok},
+    },
+    store::NoteKind,
 };
-use crate::{commands::ojs, store::NoteKind};
 
 /// How many jobs are in each state, by the specification's names.
 pub(super) fn counts(counts: &[u64; 8]) -> Value {

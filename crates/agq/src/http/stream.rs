@@ -9,8 +9,10 @@ use axum::{
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 
-use super::{Desk, answer::Refusal, gate::Peer};
-use crate::server::Guest;
+use crate::{
+    http::{Desk, auth::Peer, response::Refusal},
+    server::Guest,
+};
 
 /// Permission to listen, and the listener's place among the event streams.
 pub(super) struct Leave {

@@ -19,15 +19,15 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    Desk,
-    answer::{Answer, Refusal, object, ok, raw, with_status},
-    asked::{Guest, Sent, job_id, worker_id},
-    gate::Peer,
-    jobs::{progress_of, shown},
-};
 use crate::{
     commands::ojs,
+    http::{
+        Desk,
+        auth::Peer,
+        extract::{Guest, Sent, job_id, worker_id},
+        jobs::{progress_of, shown},
+        response::{Answer, Refusal, object, ok, raw, with_status},
+    },
     store::{Claim, StoredJob},
 };
 

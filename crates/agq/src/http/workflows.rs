@@ -14,12 +14,14 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use super::{
-    Desk,
-    answer::{Answer, Refusal, created, ok, with_status},
-    asked::{Guest, Sent},
+use crate::{
+    commands::{schedule, workflow},
+    http::{
+        Desk,
+        extract::{Guest, Sent},
+        response::{Answer, Refusal, created, ok, with_status},
+    },
 };
-use crate::commands::{schedule, workflow};
 
 /// Answer with one schedule.
 #[derive(Serialize)]

@@ -18,7 +18,7 @@ use super::{
     listen::{Accepted, Arrival, Entrance, tune},
     tls::TlsDoor,
 };
-use crate::house::House;
+use crate::app::House;
 
 /// How long to wait before accepting again when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

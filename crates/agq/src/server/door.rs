@@ -15,9 +15,9 @@ use super::{
     guests::{Guest, Guests},
     throttle::AuthGuard,
 };
-use crate::{
-    key::KeyHash,
+use crate::auth::{
     keyring::{Identity, Keyring},
+    session_key::KeyHash,
 };
 
 /// Divisor that turns the maximum of connections of an address into the maximum of event streams.
@@ -87,7 +87,7 @@ mod tests {
     use agenix_protocol::limits::Limits;
 
     use super::Door;
-    use crate::keyring::{Keyring, Keys};
+    use crate::auth::keyring::{Keyring, Keys};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 

@@ -21,7 +21,7 @@ use super::{
     guests::Guest,
     tls::{TlsDoor, TlsFiles},
 };
-use crate::keyring::Identity;
+use crate::auth::keyring::Identity;
 
 /// Who may use the Unix socket: its owner. A connection needs the right to write.
 const OWNER_ONLY: u32 = 0o600;

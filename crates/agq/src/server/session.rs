@@ -20,12 +20,13 @@ use super::{
     unproven::{Unproven, UnprovenClaims},
 };
 use crate::{
-    audit,
+    app::{Caller, House, connection_name, is_connection},
+    auth::{
+        audit_log,
+        keyring::{Identity, Role},
+    },
     commands::{self, Effect, Queued},
-    directory,
-    house::{Caller, House, connection_name, is_connection},
-    hub::By,
-    keyring::{Identity, Role},
+    registry::{connections, pubsub::By},
 };
 
 /// The state of one connection.
@@ -74,7 +75,8 @@ impl Session {
         };
         let user = caller.identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
         let from = Arc::clone(&caller.from);
-        let entry = directory::Entry { from, user, resp: 2, since: house.clock.now(), ..Default::default() };
+        let entry =
+            connections::Entry { from, user, resp: 2, since: house.clock.now(), ..Default::default() };
         house.directory.enter(number, entry);
         Self {
             subscriptions: Subscriptions::new(number),
@@ -209,7 +211,7 @@ impl Session {
             if !delay.is_zero() {
                 warn!(from = %self.caller.from, delay_ms = delay.as_millis(), "many wrong session keys come from here");
             }
-            self.house.audit.record(&audit::Entry {
+            self.house.audit.record(&audit_log::Entry {
                 at: now,
                 who: None,
                 role: None,

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    house::House,
-    hub::{By, Delivery, Message},
+    app::House,
+    registry::pubsub::{By, Delivery, Message},
 };
 
 /// What one connection listens to.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use agenix_protocol::ids::WorkerId;
 
 use crate::{
+    app::{Caller, House, connection_name},
+    auth::keyring::{Identity, Role},
     commands::{self, Done},
-    house::{Caller, House, connection_name},
-    keyring::{Identity, Role},
 };
 use agenix_protocol::resp::Reply;
 

@@ -6,14 +6,16 @@ use agenix_protocol::{ids::ActionId, request::Page, resp::Reply};
 use agenix_rules::{capability::Abilities, job::Job};
 use futures_util::FutureExt;
 
-use super::{
-    keys::{Version, read, readers},
-    ledger::Verdict,
-    life::Life,
-    own,
-    world::{Asked, World},
+use crate::{
+    simulation::{
+        keys::{Version, read, readers},
+        ledger::Verdict,
+        own,
+        process::Life,
+        world::{Asked, World},
+    },
+    store::{Answer, Records},
 };
-use crate::store::{Answer, Records};
 
 /// A read that is done on the spot.
 pub(super) fn now<T>(answer: Answer<T>) -> Result<T, String> {

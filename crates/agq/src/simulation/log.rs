@@ -9,7 +9,7 @@ use std::{
 use fastrand::Rng;
 use rustix::io::Errno;
 
-use crate::telemetry;
+use crate::startup::logging;
 
 /// Errors with which a line of a log fails: a full disk, a reader that is gone, a bad disk.
 const ERRORS: [Errno; 3] = [Errno::NOSPC, Errno::PIPE, Errno::IO];
@@ -62,7 +62,7 @@ impl Write for Line {
 /// Starts the log for all threads. `cargo xtask` starts the program with a full device as its
 /// stderr, so that nobody can report the loss of a line there.
 pub(super) fn start() {
-    telemetry::start_on(|| Line, false);
+    logging::start_on(|| Line, false);
 }
 
 /// Begins a world in this thread: its lines have the fates that `seed` chooses.

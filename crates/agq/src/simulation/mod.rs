@@ -8,26 +8,26 @@
 
 mod actors;
 mod checks;
-mod counts;
-mod damage;
+mod cli;
+mod corruption;
+mod crash_images;
+mod differential;
 mod disk;
-mod finish;
-mod images;
+mod hot_paths;
 mod keys;
 mod ledger;
-mod life;
 mod log;
-mod moves;
+mod metrics;
 mod nodes;
+mod operations;
 mod own;
-mod paths;
-mod program;
+mod process;
+mod quiesce;
 mod replies;
 mod run;
 mod steps;
 mod time;
-mod twin;
 mod workers;
 mod world;
 
-pub use {paths::run_path, program::run_program};
+pub use crate::simulation::{cli::run_program, hot_paths::run_path};

@@ -18,11 +18,12 @@ use tokio::{runtime::Runtime, task::JoinSet};
 
 use super::{actors::Actor, own};
 use crate::{
-    audit::Audit,
+    app::{Caller, House, connection_name},
+    auth::audit_log::Audit,
     clock::Clock,
     commands::{self, ojs},
-    config, furnish,
-    house::{Caller, House, connection_name},
+    config,
+    startup::services,
     store::{NoteKind, Records, Store, postgres::PostgresStore},
 };
 
@@ -104,7 +105,7 @@ async fn work_beside(
         settings.heartbeat_interval_ms = HEARTBEAT_MS;
         let audit = Audit::open(None).map_err(|error| error.to_string())?;
         let store = Arc::clone(store) as Arc<dyn Store>;
-        let (house, works) = furnish::furnish(store, Clock::default(), audit, settings);
+        let (house, works) = services::furnish(store, Clock::default(), audit, settings);
         works.into_iter().for_each(|work| drop(aside.spawn(work)));
         for client in 0..CLIENTS {
             let client = Client {

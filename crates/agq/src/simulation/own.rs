@@ -10,16 +10,16 @@ use agenix_protocol::{
 };
 use agenix_rules::job::Job;
 
-use super::{
-    checks::now,
-    ledger::Verdict,
-    moves::Move,
-    world::{Asked, Op, World},
-};
 use crate::{
+    app::House,
     commands::{Done, ojs},
     error::CommandError,
-    house::House,
+    simulation::{
+        checks::now,
+        ledger::Verdict,
+        operations::Move,
+        world::{Asked, Op, World},
+    },
     store::{Claim, NoteKind, Records, StoreError, StoredJob},
 };
 

@@ -7,8 +7,10 @@ use std::{
 
 use fastrand::Rng;
 
-use super::{counts::Counts, disk::Disk, world::World};
-use crate::store::redb::RedbStore;
+use crate::{
+    simulation::{disk::Disk, metrics::Counts, world::World},
+    store::redb::RedbStore,
+};
 
 /// How often a failing seed is run to make it shorter.
 const MAX_SHRINKS: usize = 300;

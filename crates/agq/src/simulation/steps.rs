@@ -6,14 +6,16 @@ use agenix_protocol::request::Request;
 use bytes::Bytes;
 use fastrand::Rng;
 
-use super::{
-    disk::Fault,
-    keys::Work,
-    ledger::{Submitted, Verdict},
-    moves::Move,
-    world::{Asked, Op, World},
+use crate::{
+    commands::{self, Queued},
+    simulation::{
+        disk::Fault,
+        keys::Work,
+        ledger::{Submitted, Verdict},
+        operations::Move,
+        world::{Asked, Op, World},
+    },
 };
-use crate::commands::{self, Queued};
 
 const QUEUES: [&str; 2] = ["ready", "other"];
 

@@ -11,20 +11,20 @@ use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::future::AbortHandle;
 
-use super::{
-    actors::{Actor, close_connection},
-    counts::Counts,
-    disk::{Disk, Event},
-    keys::History,
-    ledger::{Ledger, Seen, Verdict},
-    life::Life,
-    log,
-    moves::{Move, Moves},
-    time::Time,
-};
 use crate::{
+    app::{Caller, Settings},
     config,
-    house::{Caller, Settings},
+    simulation::{
+        actors::{Actor, close_connection},
+        disk::{Disk, Event},
+        keys::History,
+        ledger::{Ledger, Seen, Verdict},
+        log,
+        metrics::Counts,
+        operations::{Move, Moves},
+        process::Life,
+        time::Time,
+    },
 };
 
 /// The number of those replies that nobody waits for.

@@ -10,7 +10,7 @@ use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, StoreError, portable::text};
+use crate::store::{Answer, StoreError, export::text};
 
 /// What a key holds, and until when.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,13 +4,13 @@
 //! that the store applies to the record as it is at that instant, with every write before it done (ADR 2). Each
 //! method takes its place in the order of writes when it is called, not when its answer is awaited.
 
-mod admission;
-mod arrivals;
 #[cfg(test)]
 mod contract;
+mod dedup;
+mod documents;
+pub(crate) mod export;
 mod keyspace;
-mod notes;
-pub(crate) mod portable;
+mod notifications;
 pub(crate) mod postgres;
 mod records;
 pub(crate) mod redb;
@@ -19,9 +19,9 @@ use std::{cell::Cell, time::Instant};
 
 use futures_util::future::BoxFuture;
 
-pub(crate) use arrivals::{Arrivals, Arrived, News, Pushed};
+pub(crate) use crate::store::documents::{NoteChange, NoteKind, NoteRule};
+pub(crate) use crate::store::notifications::{Arrivals, Arrived, News, Pushed};
 pub(crate) use keyspace::{Content, Entry, KeyWork, Keys, Keyspace, Part, change, look, scan};
-pub(crate) use notes::{NoteChange, NoteKind, NoteRule};
 pub(crate) use records::{
     ActionRule, Added, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs, NewAction,
     QueueCounts, Records, Snapshot, Stand, StoredJob, StoredPlan, Totals, Unused, WorkerRule,

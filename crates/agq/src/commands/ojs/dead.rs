@@ -8,9 +8,9 @@ use agenix_rules::{
 
 use super::jobs::get;
 use crate::{
+    app::House,
     commands::workflow,
     error::CommandError,
-    house::House,
     store::{JobRule, Promise, StoredJob},
 };
 

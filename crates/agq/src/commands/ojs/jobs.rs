@@ -7,9 +7,9 @@ use agenix_rules::{
 };
 
 use crate::{
+    app::House,
     commands::notice::nudge,
     error::CommandError,
-    house::House,
     store::{Change, JobRule, Promise, StoredJob},
 };
 

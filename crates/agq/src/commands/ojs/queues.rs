@@ -6,9 +6,9 @@ use agenix_protocol::{documents::to_json, ids::QueueName};
 use agenix_rules::{job::State, limit::Limit, rejection::Rejection};
 
 use crate::{
-    bounds::{Backpressure, QueueSettings},
+    app::House,
     error::CommandError,
-    house::House,
+    registry::queue_limits::{Backpressure, QueueSettings},
     store::{NoteChange, NoteKind, QueueCounts, StoreError},
 };
 

@@ -18,9 +18,9 @@ use agenix_rules::{
 };
 
 use crate::{
+    app::House,
     commands::plan::find,
     error::CommandError,
-    house::House,
     store::{Added, NewAction, StoredJob, StoredPlan},
 };
 

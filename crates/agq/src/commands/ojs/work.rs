@@ -20,14 +20,14 @@ use serde_json::{Map, Value};
 
 use super::workers::{named, seen, touch};
 use crate::{
+    app::House,
     commands::{
         notice::{begin_trial, end_trial_claim, note_outcome},
         wake_due, workflow,
     },
     error::CommandError,
-    house::House,
-    matchmaker::Handed,
     store::{Change, Claim, Claimant, JobRule, Promise, StoredJob},
+    waiters::Handed,
 };
 
 /// Most jobs that are fetched at once.

@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 
 use super::work::check_visibility;
 use crate::{
+    app::House,
     commands::job::hand_back_all,
     error::CommandError,
     herald::tell_of_worker,
-    house::House,
     store::{JobRule, Promise},
 };
 

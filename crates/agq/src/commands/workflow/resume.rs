@@ -5,8 +5,8 @@ use agenix_rules::{job::Job, workflow::Workflow};
 
 use super::{put, read};
 use crate::{
+    app::House,
     error::CommandError,
-    house::House,
     store::{NoteChange, NoteKind},
 };
 

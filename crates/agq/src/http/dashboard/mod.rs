@@ -2,7 +2,7 @@
 //! commands that RESP clients have. The dashboard knows no
 //! rule and shows nothing that a command does not say.
 
-mod live;
+mod event_stream;
 mod sessions;
 
 use std::sync::Arc;
@@ -26,18 +26,17 @@ use serde_json::{Value, json, value::RawValue};
 pub(super) use sessions::Sessions;
 
 use self::sessions::Session;
-use super::{
-    Desk,
-    answer::{Answer, Refusal, forbidden, nothing, ok, with_status},
-    asked::{Guest, Sent, unauthorized},
-    gate::Peer,
-    stream::Leave,
-};
 use crate::{
+    app::{Caller, connection_name},
+    auth::{keyring::Identity, session_key::KeyHash},
     commands,
-    house::{Caller, connection_name},
-    key::KeyHash,
-    keyring::Identity,
+    http::{
+        Desk,
+        auth::Peer,
+        extract::{Guest, Sent, unauthorized},
+        response::{Answer, Refusal, forbidden, nothing, ok, with_status},
+        stream::Leave,
+    },
 };
 
 const PAGE: &str = include_str!("index.html");
@@ -134,7 +133,7 @@ pub(super) async fn login(
     let login: Login = sent.object()?;
     let key = login.key.trim().as_bytes();
     let Some(identity) = desk.door.identify(key) else {
-        let refusal = super::gate::refuse_key(&desk, Some(&peer)).await;
+        let refusal = crate::http::auth::refuse_key(&desk, Some(&peer)).await;
         return Ok(with_status(refusal.status, &json!({"error": "agq does not know this key."})));
     };
     let begun = desk.sessions.begin(KeyHash::of(key), desk.house.clock.now(), desk.is_tls);
@@ -323,5 +322,5 @@ pub(super) async fn events(
     let (known, house) = (Arc::clone(&desk), Arc::clone(&desk.house));
     let is_admitted = Box::new(move || admitted(&known, &headers).is_ok());
     let leave = Leave::take(&desk, &peer, is_admitted)?;
-    Ok(live::events(&house, peer, leave))
+    Ok(event_stream::events(&house, peer, leave))
 }

@@ -9,7 +9,7 @@ use std::{
 use agenix_protocol::time::Timestamp;
 use axum::http::{HeaderMap, HeaderValue, header};
 
-use crate::key::{KeyHash, RandomKey};
+use crate::auth::session_key::{KeyHash, RandomKey};
 
 /// Prefix of the names of all session cookies.
 const COOKIE: &str = "agq_session_";
@@ -115,7 +115,7 @@ mod tests {
     use axum::http::{HeaderMap, HeaderValue, header};
 
     use super::{LASTS_MS, MOST, Sessions};
-    use crate::key::KeyHash;
+    use crate::auth::session_key::KeyHash;
 
     fn cookie(set: &HeaderValue) -> HeaderMap {
         let pair = set.to_str().unwrap().split(';').next().unwrap();

@@ -12,7 +12,7 @@ use goldenscript::ArgumentConsumer;
 
 use super::commands::{Lines, show};
 use crate::{
-    keys,
+    redis,
     store::{Store, change},
 };
 
@@ -38,7 +38,7 @@ pub(super) fn run(
         Ok(_) => return Err(format!("{name} is no command on keys").into()),
         Err(error) => return Err(error.line().into()),
     };
-    let reply = Box::pin(change(store, move |all| keys::ruled(keys::apply(all, &command, now))));
+    let reply = Box::pin(change(store, move |all| redis::ruled(redis::apply(all, &command, now))));
     Ok(Some(show(reply, |reply| vec![reply.map_or_else(|refusal| refusal.line(), |reply| shown(&reply))])))
 }
 

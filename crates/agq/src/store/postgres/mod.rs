@@ -12,49 +12,24 @@
 //! knows the live nodes, `relay` hears what happens there, and `relay` tells
 //! others the `events`, too. `portable` makes of it what any store can read.
 
-mod access;
-mod actions;
-mod batch;
-#[cfg(feature = "simulation")]
-mod by_hand;
-mod claims;
+pub(crate) mod cluster;
 mod codec;
-mod events;
-mod failure;
-mod faults;
-mod forgetting;
-mod growth;
-mod halts;
-mod inbox;
-mod key_calls;
+pub(crate) mod connection;
+mod export;
 mod keyspace;
-mod known;
-mod late;
-mod line;
-mod locks;
-mod nodes;
-mod notes;
-mod numbers;
-mod pending;
-mod pool;
-mod portable;
-mod prefix;
-mod pruning;
-mod pulse;
-mod reads;
+mod lane_cache;
+#[cfg(feature = "simulation")]
+mod manual;
+mod old_snapshots;
+mod queries;
+mod read_cache;
 mod records;
-mod relay;
-mod rows;
 mod schema;
-mod seen;
-mod session;
 mod settings;
-mod snapshots;
-mod subject;
+mod sql_types;
 #[cfg(test)]
 mod tests;
-mod together;
-mod workers;
+mod txn;
 mod writer;
 
 use std::{
@@ -75,30 +50,29 @@ use tokio::{
     task::JoinSet,
 };
 
-use self::{
-    access::Access,
-    batch::Batch,
-    faults::explained,
-    growth::Growth,
-    inbox::{Inbox, Queue},
-    known::Known,
-    late::Late,
-    line::Line,
-    nodes::Nodes,
-    pool::Pool,
-    pulse::Pulse,
-    relay::{Notice, Relay},
-    seen::Seen,
-    session::within,
-    subject::Subjects,
-    writer::Writer,
-};
 use super::{Answer, Arrivals, Promise, StoreError, StoredPlan};
-
-pub(crate) use self::{
-    portable::{export, import},
-    settings::Settings,
+use crate::store::postgres::{
+    cluster::{
+        nodes::Nodes,
+        notify_bus::{Notice, Relay},
+    },
+    connection::{
+        dedicated::Line, errors::explained, health_check::Pulse, open::Access, pool::Pool, session::within,
+    },
+    lane_cache::Known,
+    read_cache::Seen,
+    txn::Batch,
+    writer::{
+        Writer,
+        late_writes::Late,
+        queue::{Inbox, Queue},
+        subject::Subjects,
+        table_growth::Growth,
+    },
 };
+
+pub(crate) use self::settings::Settings;
+pub(crate) use crate::store::postgres::export::{export, import};
 
 /// How long to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -130,7 +104,7 @@ pub(crate) struct PostgresStore {
     /// What goes on besides, as long as the store is there.
     aside: Mutex<JoinSet<()>>,
     #[cfg(feature = "simulation")]
-    under_way: Arc<by_hand::UnderWay>,
+    under_way: Arc<manual::UnderWay>,
 }
 
 /// Inboxes of the writers.

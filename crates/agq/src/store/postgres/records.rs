@@ -16,13 +16,18 @@ use agenix_rules::{
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, pending, ready};
 
-use super::{
-    PostgresStore, claims::Decision, forgetting, inbox::Claiming, reads, snapshots, subject, subject::Subject,
-};
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
     NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled, Snapshot, StoreError, StoredJob,
     StoredPlan, Totals, Unused, WorkerRule,
+    postgres::{
+        PostgresStore, old_snapshots, queries,
+        txn::{jobs::Decision, unused_lanes},
+        writer::{
+            queue::Claiming,
+            subject::{self, Subject},
+        },
+    },
 };
 
 impl Records for PostgresStore {
@@ -34,11 +39,11 @@ impl Records for PostgresStore {
 
     fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
         let id = plan_id.clone();
-        self.plans_seen.or_read(plan_id, || self.read(async move |pool| reads::plan(&pool, id).await))
+        self.plans_seen.or_read(plan_id, || self.read(async move |pool| queries::plan(&pool, id).await))
     }
 
     fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
-        self.read_long(async move |pool| reads::plans(&pool, page).await)
+        self.read_long(async move |pool| queries::plans(&pool, page).await)
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
@@ -70,27 +75,27 @@ impl Records for PostgresStore {
     }
 
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
-        self.read_long(async move |pool| reads::actions(&pool, page).await)
+        self.read_long(async move |pool| queries::actions(&pool, page).await)
     }
 
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
         let action_id = action_id.clone();
-        self.read(async move |pool| reads::action(&pool, action_id).await)
+        self.read(async move |pool| queries::action(&pool, action_id).await)
     }
 
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>> {
         let action_id = action_id.clone();
-        self.read_long(async move |pool| reads::jobs_of(&pool, action_id, statuses, slice).await)
+        self.read_long(async move |pool| queries::jobs_of(&pool, action_id, statuses, slice).await)
     }
 
     fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
         let job_id = job_id.clone();
-        self.read(async move |pool| reads::job_record(&pool, job_id).await)
+        self.read(async move |pool| queries::job_record(&pool, job_id).await)
     }
 
     fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>> {
         let job_id = job_id.clone();
-        self.read(async move |pool| reads::job(&pool, job_id).await)
+        self.read(async move |pool| queries::job(&pool, job_id).await)
     }
 
     fn decide(
@@ -120,21 +125,21 @@ impl Records for PostgresStore {
     }
 
     fn search(&self, search: Search) -> Answer<Vec<JobId>> {
-        self.read_long(async move |pool| reads::search(&pool, search).await)
+        self.read_long(async move |pool| queries::search(&pool, search).await)
     }
 
     fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>> {
         let queue = queue.to_owned();
-        self.read(async move |pool| reads::peek(&pool, queue, count).await)
+        self.read(async move |pool| queries::peek(&pool, queue, count).await)
     }
 
     fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>> {
-        self.read(async move |pool| reads::peek_scheduled(&pool, count).await)
+        self.read(async move |pool| queries::peek_scheduled(&pool, count).await)
     }
 
     fn ahead(&self, job: &Job, limit: usize) -> Answer<u64> {
         let job = job.clone();
-        self.read(async move |pool| reads::ahead(&pool, job, limit).await)
+        self.read(async move |pool| queries::ahead(&pool, job, limit).await)
     }
 
     fn set_paused(&self, queue: &str, paused: bool) -> Answer<()> {
@@ -144,11 +149,11 @@ impl Records for PostgresStore {
     }
 
     fn paused(&self) -> Answer<Vec<String>> {
-        self.read(async |pool| reads::paused(&pool).await)
+        self.read(async |pool| queries::paused(&pool).await)
     }
 
     fn is_prunable(&self, keep: Keep) -> Answer<bool> {
-        self.read(async move |pool| reads::is_prunable(&pool, keep).await)
+        self.read(async move |pool| queries::is_prunable(&pool, keep).await)
     }
 
     fn prune(&self, keep: Keep, limit: usize) -> Answer<usize> {
@@ -162,7 +167,7 @@ impl Records for PostgresStore {
     }
 
     fn totals(&self) -> Answer<Totals> {
-        self.read(async |pool| reads::totals(&pool).await)
+        self.read(async |pool| queries::totals(&pool).await)
     }
 
     fn is_well(&self) -> Answer<()> {
@@ -170,45 +175,45 @@ impl Records for PostgresStore {
     }
 
     fn oldest_snapshot(&self) -> Answer<Option<Snapshot>> {
-        self.read(async |pool| snapshots::oldest(&pool).await)
+        self.read(async |pool| old_snapshots::oldest(&pool).await)
     }
 
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
         let holder = holder.to_owned();
-        self.read(async move |pool| reads::held_by(&pool, holder).await)
+        self.read(async move |pool| queries::held_by(&pool, holder).await)
     }
 
     fn holders(&self) -> Answer<Vec<String>> {
-        self.read(async |pool| reads::holders(&pool).await)
+        self.read(async |pool| queries::holders(&pool).await)
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>> {
-        self.read(async move |pool| reads::due(&pool, now, limit).await)
+        self.read(async move |pool| queries::due(&pool, now, limit).await)
     }
 
     fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>> {
-        self.read(async move |pool| reads::waits(&pool, now, wanted).await)
+        self.read(async move |pool| queries::waits(&pool, now, wanted).await)
     }
 
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
-        self.read_long(async |pool| reads::scheduled(&pool).await)
+        self.read_long(async |pool| queries::scheduled(&pool).await)
     }
 
     fn queue_counts(&self) -> Answer<QueueCounts> {
-        self.read_long(async |pool| reads::queue_counts(&pool).await)
+        self.read_long(async |pool| queries::queue_counts(&pool).await)
     }
 
     fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>> {
         let id = id.to_owned();
-        self.read(async move |pool| reads::note(&pool, kind, &id).await)
+        self.read(async move |pool| queries::note(&pool, kind, &id).await)
     }
 
     fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>> {
-        self.read(async move |pool| reads::notes(&pool, kind).await)
+        self.read(async move |pool| queries::notes(&pool, kind).await)
     }
 
     fn has_notes(&self, kind: NoteKind) -> Answer<bool> {
-        self.read(async move |pool| reads::has_notes(&pool, kind).await)
+        self.read(async move |pool| queries::has_notes(&pool, kind).await)
     }
 
     fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>> {
@@ -217,7 +222,7 @@ impl Records for PostgresStore {
     }
 
     fn unused(&self, now: Timestamp) -> Answer<Unused> {
-        self.read(async move |pool| forgetting::unused(&pool, now).await)
+        self.read(async move |pool| unused_lanes::unused(&pool, now).await)
     }
 
     fn forget_unused(&self, unused: Unused) -> Answer<()> {
@@ -225,7 +230,7 @@ impl Records for PostgresStore {
     }
 
     fn lanes(&self) -> Answer<Vec<Lane>> {
-        self.read_long(async |pool| reads::lanes(&pool).await)
+        self.read_long(async |pool| queries::lanes(&pool).await)
     }
 
     fn decide_worker(
@@ -244,7 +249,7 @@ impl Records for PostgresStore {
 
     fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
         let worker_id = worker_id.clone();
-        self.read(async move |pool| reads::registration(&pool, worker_id).await)
+        self.read(async move |pool| queries::registration(&pool, worker_id).await)
     }
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
@@ -264,15 +269,15 @@ impl Records for PostgresStore {
 
     fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>> {
         let id = worker_id.clone();
-        self.workers_seen.or_read(worker_id, || self.read(async move |pool| reads::worker(&pool, id).await))
+        self.workers_seen.or_read(worker_id, || self.read(async move |pool| queries::worker(&pool, id).await))
     }
 
     fn worker_records(&self) -> Answer<Vec<Worker>> {
-        self.read(async |pool| reads::worker_records(&pool).await)
+        self.read(async |pool| queries::worker_records(&pool).await)
     }
 
     fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
-        self.read(async |pool| reads::workers(&pool).await)
+        self.read(async |pool| queries::workers(&pool).await)
     }
 
     fn collect(&self, _connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {

@@ -6,7 +6,7 @@ use sqlx::{
     query_scalar,
 };
 
-use super::faults;
+use crate::store::postgres::connection::errors;
 
 /// Number, name, SQL. What was released is never changed.
 const MIGRATIONS: [(i64, &str, &str); 7] = [
@@ -66,7 +66,7 @@ pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Er
 /// What was said, once.
 pub(super) fn said(error: &MigrateError) -> String {
     match error {
-        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => faults::said(error),
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => errors::said(error),
         other => other.to_string(),
     }
 }

@@ -11,15 +11,17 @@ use bytes::Bytes;
 use futures_util::future::ready;
 use redb::Error;
 
-use super::{
-    RedbStore,
-    batch::Batch,
-    key_reads::{self, FIRST},
-    shown,
-    tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
-    view::View,
+use crate::store::{
+    Answer, Content, Entry, KeyWork, Keys, Keyspace, Part, Promise, StoreError,
+    redb::{
+        RedbStore,
+        engine::snapshot::View,
+        queries::keys::{self, FIRST},
+        schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
+        shown,
+        txn::Batch,
+    },
 };
-use crate::store::{Answer, Content, Entry, KeyWork, Keys, Keyspace, Part, Promise, StoreError};
 
 impl Keyspace for RedbStore {
     fn change(&self, work: KeyWork) -> Answer<()> {
@@ -46,7 +48,7 @@ impl Keyspace for RedbStore {
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
-        self.read(|view| key_reads::overdue(&view.table(&EXPIRIES), now, limit))
+        self.read(|view| keys::overdue(&view.table(&EXPIRIES), now, limit))
     }
 }
 
@@ -82,11 +84,11 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted(key_reads::count(self.batch.keys.table(), &self.batch.expiries, now))
+        self.noted(keys::count(self.batch.keys.table(), &self.batch.expiries, now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        self.noted(key_reads::newest(&self.batch.key_numbers, below, limit))
+        self.noted(keys::newest(&self.batch.key_numbers, below, limit))
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
@@ -108,7 +110,7 @@ impl Keys for Writing<'_, '_> {
     }
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted(key_reads::score(&self.batch.scores, key, member))
+        self.noted(keys::score(&self.batch.scores, key, member))
     }
 
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
@@ -127,7 +129,7 @@ impl Keys for Writing<'_, '_> {
         scores: (Bound<f64>, Bound<f64>),
         part: Part,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(key_reads::members(&self.batch.by_score, key, scores, part))
+        self.noted(keys::members(&self.batch.by_score, key, scores, part))
     }
 }
 
@@ -225,7 +227,7 @@ fn read_only() -> StoreError {
 
 impl Keys for Reading<'_> {
     fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
-        shown(key_reads::entry(&self.0.table(&KEYS), key))
+        shown(keys::entry(&self.0.table(&KEYS), key))
     }
 
     fn put_entry(&mut self, _key: &[u8], _entry: &Entry) -> Result<(), StoreError> {
@@ -237,15 +239,15 @@ impl Keys for Reading<'_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        shown(key_reads::count(&self.0.table(&KEYS), &self.0.table(&EXPIRIES), now))
+        shown(keys::count(&self.0.table(&KEYS), &self.0.table(&EXPIRIES), now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        shown(key_reads::newest(&self.0.table(&KEY_NUMBERS), below, limit))
+        shown(keys::newest(&self.0.table(&KEY_NUMBERS), below, limit))
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        shown(key_reads::items(&self.0.table(&LIST_ITEMS), key, places))
+        shown(keys::items(&self.0.table(&LIST_ITEMS), key, places))
     }
 
     fn put_item(&mut self, _key: &[u8], _place: i64, _item: &[u8]) -> Result<(), StoreError> {
@@ -259,7 +261,7 @@ impl Keys for Reading<'_> {
     fn announce_list(&mut self, _key: &Bytes) {}
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        shown(key_reads::score(&self.0.table(&SCORES), key, member))
+        shown(keys::score(&self.0.table(&SCORES), key, member))
     }
 
     fn put_score(&mut self, _key: &[u8], _member: &[u8], _score: f64) -> Result<(), StoreError> {
@@ -276,6 +278,6 @@ impl Keys for Reading<'_> {
         scores: (Bound<f64>, Bound<f64>),
         part: Part,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        shown(key_reads::members(&self.0.table(&BY_SCORE), key, scores, part))
+        shown(keys::members(&self.0.table(&BY_SCORE), key, scores, part))
     }
 }

@@ -12,45 +12,16 @@
 //! database, `format` brings it to the format of today, `check` says what in it contradicts itself, `backup` copies it,
 //! `portable` makes of it what any store can read.
 
-mod actions;
-mod backup;
-mod batch;
-#[cfg(feature = "simulation")]
-mod by_hand;
 mod check;
-mod claims;
-mod codec;
-mod commit;
-mod company;
-mod duty;
+pub(crate) mod engine;
 mod file;
-mod flush;
-mod format;
-mod halts;
-mod inbox;
-mod journal;
-mod key_reads;
-mod key_table;
 mod keyspace;
-mod known;
-mod lanes;
-mod list_table;
-mod memtable;
-mod merge;
-mod note_reads;
-mod notes;
-mod order;
-mod overlay;
-mod portable;
-mod pruning;
-mod reads;
+#[cfg(feature = "simulation")]
+mod manual;
+pub(crate) mod queries;
 mod records;
-mod recovery;
-mod rows;
-mod table;
-mod tables;
-mod view;
-mod workers;
+pub(crate) mod schema;
+mod txn;
 mod writer;
 
 use std::{
@@ -66,20 +37,28 @@ use tokio::sync::watch;
 
 pub(crate) use self::{
     file::{Examined, examine, lock_dir, parent},
-    portable::{export, import},
-    tables::FORMAT,
     writer::Writer,
 };
-
-use self::{
-    batch::Batch,
-    commit::Committer,
-    duty::Duty,
-    flush::Flusher,
-    inbox::{Inbox, Size},
-    view::{Contents, View},
+pub(crate) use crate::store::redb::{
+    file::export::{export, import},
+    schema::tables::FORMAT,
 };
+
 use super::{Answer, Arrivals, Durability, Opening, Promise, StoreError};
+use crate::store::redb::{
+    engine::{
+        commit::Committer,
+        flush::Flusher,
+        recovery,
+        snapshot::{Contents, View},
+    },
+    file::migrations,
+    txn::Batch,
+    writer::{
+        group_commit::Duty,
+        queue::{Inbox, Size},
+    },
+};
 
 /// A redb database with its writer.
 pub(crate) struct RedbStore {
@@ -162,9 +141,9 @@ impl RedbStore {
         durability: Durability,
         long_work: LongWork,
     ) -> anyhow::Result<(Self, Writer)> {
-        format::check(&database)?;
+        migrations::check(&database)?;
         recovery::replay(&database, &*with.file)?;
-        format::prepare(&database)?;
+        migrations::prepare(&database)?;
         let journal = recovery::begin(&database, with.file, with.id, with.bytes)?;
         let (contents, arrivals) = (Arc::new(Contents::of(database)?), Arc::new(Arrivals::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));

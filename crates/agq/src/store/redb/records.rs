@@ -22,11 +22,16 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, ready};
 use redb::Error;
 
-use super::{RedbStore, backup, inbox::Size, note_reads, reads};
 use crate::store::{
     ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
     NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled, StoredJob, StoredPlan, Totals,
     WorkerRule,
+    redb::{
+        RedbStore,
+        file::backup,
+        queries::{documents, records},
+        writer::queue::Size,
+    },
 };
 
 impl Records for RedbStore {
@@ -35,11 +40,11 @@ impl Records for RedbStore {
     }
 
     fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
-        self.read(|view| reads::plan(view, plan_id))
+        self.read(|view| records::plan(view, plan_id))
     }
 
     fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
-        self.scan(move |view| reads::plans(view, &page))
+        self.scan(move |view| records::plans(view, &page))
     }
 
     fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
@@ -68,24 +73,24 @@ impl Records for RedbStore {
     }
 
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
-        self.scan(move |view| reads::actions(view, &page))
+        self.scan(move |view| records::actions(view, &page))
     }
 
     fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
-        self.read(|view| reads::action(view, action_id))
+        self.read(|view| records::action(view, action_id))
     }
 
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>> {
         let action_id = action_id.clone();
-        self.scan(move |view| reads::jobs_of(view, &action_id, &statuses, slice))
+        self.scan(move |view| records::jobs_of(view, &action_id, &statuses, slice))
     }
 
     fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
-        self.read(|view| reads::job_record(view, job_id))
+        self.read(|view| records::job_record(view, job_id))
     }
 
     fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>> {
-        self.read(|view| reads::job(view, job_id))
+        self.read(|view| records::job(view, job_id))
     }
 
     fn decide(
@@ -113,21 +118,21 @@ impl Records for RedbStore {
     }
 
     fn search(&self, search: Search) -> Answer<Vec<JobId>> {
-        self.scan(move |view| reads::search(view, &search))
+        self.scan(move |view| records::search(view, &search))
     }
 
     fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>> {
         let queue = queue.to_owned();
-        self.scan(move |view| reads::peek(view, &queue, count))
+        self.scan(move |view| records::peek(view, &queue, count))
     }
 
     fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>> {
-        self.scan(move |view| reads::peek_scheduled(view, count))
+        self.scan(move |view| records::peek_scheduled(view, count))
     }
 
     fn ahead(&self, job: &Job, limit: usize) -> Answer<u64> {
         let job = job.clone();
-        self.scan(move |view| reads::ahead(view, &job, limit))
+        self.scan(move |view| records::ahead(view, &job, limit))
     }
 
     fn set_paused(&self, queue: &str, paused: bool) -> Answer<()> {
@@ -139,11 +144,11 @@ impl Records for RedbStore {
     }
 
     fn paused(&self) -> Answer<Vec<String>> {
-        self.read(reads::paused)
+        self.read(records::paused)
     }
 
     fn is_prunable(&self, keep: Keep) -> Answer<bool> {
-        self.read(|view| reads::is_prunable(view, keep))
+        self.read(|view| records::is_prunable(view, keep))
     }
 
     fn prune(&self, keep: Keep, limit: usize) -> Answer<usize> {
@@ -156,43 +161,43 @@ impl Records for RedbStore {
     }
 
     fn totals(&self) -> Answer<Totals> {
-        self.read(reads::totals)
+        self.read(records::totals)
     }
 
     fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
-        self.read(|view| reads::held_by(view, holder))
+        self.read(|view| records::held_by(view, holder))
     }
 
     fn holders(&self) -> Answer<Vec<String>> {
-        self.scan(reads::holders)
+        self.scan(records::holders)
     }
 
     fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>> {
-        self.read(|view| reads::due(view, now, limit))
+        self.read(|view| records::due(view, now, limit))
     }
 
     fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>> {
-        self.scan(move |view| reads::waits(view, now, &wanted))
+        self.scan(move |view| records::waits(view, now, &wanted))
     }
 
     fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
-        self.read(reads::scheduled)
+        self.read(records::scheduled)
     }
 
     fn queue_counts(&self) -> Answer<QueueCounts> {
-        self.read(note_reads::queue_counts)
+        self.read(documents::queue_counts)
     }
 
     fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>> {
-        self.read(|view| note_reads::note(view, kind, id))
+        self.read(|view| documents::note(view, kind, id))
     }
 
     fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>> {
-        self.scan(move |view| note_reads::notes(view, kind))
+        self.scan(move |view| documents::notes(view, kind))
     }
 
     fn has_notes(&self, kind: NoteKind) -> Answer<bool> {
-        self.read(|view| note_reads::has_notes(view, kind))
+        self.read(|view| documents::has_notes(view, kind))
     }
 
     fn forget_limits(&self, now: Timestamp) -> Answer<usize> {
@@ -205,7 +210,7 @@ impl Records for RedbStore {
     }
 
     fn lanes(&self) -> Answer<Vec<Lane>> {
-        self.scan(reads::lanes)
+        self.scan(records::lanes)
     }
 
     fn decide_worker(
@@ -220,7 +225,7 @@ impl Records for RedbStore {
     }
 
     fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
-        self.read(|view| reads::registration(view, worker_id))
+        self.read(|view| records::registration(view, worker_id))
     }
 
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
@@ -234,15 +239,15 @@ impl Records for RedbStore {
     }
 
     fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>> {
-        self.read(|view| reads::worker(view, worker_id))
+        self.read(|view| records::worker(view, worker_id))
     }
 
     fn worker_records(&self) -> Answer<Vec<Worker>> {
-        self.scan(reads::worker_records)
+        self.scan(records::worker_records)
     }
 
     fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
-        self.scan(reads::workers)
+        self.scan(records::workers)
     }
 
     fn collect(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {

@@ -11,11 +11,14 @@ use e2e::Database;
 use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
-use super::{
-    super::{PostgresStore, claims::Wanting, notes::make_limits},
-    making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
+use crate::store::{
+    JobRule, Promise, Records, StoredPlan,
+    postgres::{
+        PostgresStore,
+        tests::making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
+        txn::{documents::make_limits, jobs::Wanting},
+    },
 };
-use crate::store::{JobRule, Promise, Records, StoredPlan};
 
 /// Opens a foreign session on the database, and runs `sql` in a transaction that stays open.
 async fn stranger(database: &Database, sql: &'static str) -> PgConnection {

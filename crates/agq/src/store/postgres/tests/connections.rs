@@ -9,7 +9,7 @@ use sqlx::{Connection, PgConnection, query, query_scalar};
 use super::{run, store_on};
 use crate::store::{
     Content, Entry, Keyspace, Records,
-    postgres::{PostgresStore, Settings, access::Access, writer::KEYS_LOCK},
+    postgres::{PostgresStore, Settings, connection::open::Access, writer::KEYS_LOCK},
 };
 
 /// Changes a default of the store's database. Open sessions do not see the change.

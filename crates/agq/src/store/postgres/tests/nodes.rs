@@ -15,7 +15,12 @@ use tokio::sync::mpsc;
 use super::{run, store_on};
 use crate::store::{
     Records,
-    postgres::{PostgresStore, Settings, access::Access, migrate, nodes::Nodes, pool::Pool, relay::Notice},
+    postgres::{
+        PostgresStore, Settings,
+        cluster::{nodes::Nodes, notify_bus::Notice},
+        connection::{open::Access, pool::Pool},
+        migrate,
+    },
 };
 
 /// Returns a node without a store, which shows itself only when a test says so, and a pool on its

@@ -3,18 +3,19 @@
 use e2e::Database;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, query_scalar, raw_sql};
 
-use super::{
-    super::{
-        keyspace::{ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES},
-        known::READY_LANES,
-        notes::MAKE_LIMITS,
-        pending::{REMOVE, REMOVE_MEMBERS, UPDATE},
-        pruning::OLDEST,
-        reads::{LEASED, OVERDUE_KEYS, WAITING},
+use crate::store::{
+    Records,
+    postgres::{
+        keyspace::{
+            ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES,
+            write_buffer::{REMOVE, REMOVE_MEMBERS, UPDATE},
+        },
+        lane_cache::READY_LANES,
+        queries::{LEASED, OVERDUE_KEYS, WAITING},
+        tests::making::node,
+        txn::{documents::MAKE_LIMITS, retention::OLDEST},
     },
-    making::node,
 };
-use crate::store::Records;
 
 /// Returns the plan of a statement that was prepared as the writer prepares it: with a generic
 /// plan.

@@ -13,9 +13,11 @@ use super::{Found, Tables};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
-        codec::decode,
-        tables::{LANE_LENGTHS, PLAN_LOADS, QUEUE_COUNTS, TALLIES, TOTALS},
-        view::View,
+        engine::snapshot::View,
+        schema::{
+            codec::decode,
+            tables::{LANE_LENGTHS, PLAN_LOADS, QUEUE_COUNTS, TALLIES, TOTALS},
+        },
     },
 };
 

@@ -7,7 +7,11 @@ use agenix_rules::job::{Job, State};
 use redb::Error;
 
 use super::{Found, Tables, Text, end_of};
-use crate::store::redb::{batch::turn, codec::decode, table::Table, tables::RESULTS, view::View};
+use crate::store::redb::{
+    engine::{snapshot::View, table::Table},
+    schema::{codec::decode, tables::RESULTS},
+    txn::turn,
+};
 
 /// Goes through all indexes, and through what is kept beside the jobs.
 pub(super) fn check(read: &View<'_>, tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {

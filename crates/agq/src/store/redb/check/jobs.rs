@@ -9,7 +9,7 @@ use agenix_rules::{
 use redb::Error;
 
 use super::{Found, Tables, counts::Counted, end_of};
-use crate::store::redb::{batch::turn, codec::decode};
+use crate::store::redb::{schema::codec::decode, txn::turn};
 
 /// Goes through all jobs, and counts them on the way.
 pub(super) fn check(

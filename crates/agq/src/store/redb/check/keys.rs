@@ -7,10 +7,9 @@ use super::{Bytes, Found};
 use crate::store::{
     Content,
     redb::{
-        key_reads::FIRST,
-        table::Table,
-        tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, score_of},
-        view::View,
+        engine::{snapshot::View, table::Table},
+        queries::keys::FIRST,
+        schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, score_of},
     },
 };
 

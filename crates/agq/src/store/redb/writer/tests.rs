@@ -16,7 +16,7 @@ use redb::{Database, StorageBackend, backends::InMemoryBackend};
 
 use crate::store::{
     Answer, Content, Durability, Entry, Keyspace, Promise, Records, at_once, look,
-    redb::{Journaled, RedbStore, inbox::Size},
+    redb::{Journaled, RedbStore, writer::queue::Size},
 };
 
 /// Memory that counts how often it is synced, and can be full.

@@ -10,9 +10,11 @@ use super::{cut, edit, put, tampered, write};
 use crate::store::{
     Totals,
     redb::{
-        codec::encode,
-        lanes::LaneKey,
-        tables::{ACTIONS, LANE_LENGTHS, LANES, PLAN_LOADS, TALLIES, TOTALS},
+        schema::{
+            codec::encode,
+            tables::{ACTIONS, LANE_LENGTHS, LANES, PLAN_LOADS, TALLIES, TOTALS},
+        },
+        txn::lanes::LaneKey,
     },
 };
 

@@ -9,7 +9,7 @@ use agenix_rules::{
 use super::{cut, edit, put, read, tampered};
 use crate::store::{
     Totals,
-    redb::tables::{
+    redb::schema::tables::{
         ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LEASES, PLANS, QUEUE_COUNTS, READY,
         RESULTS, TALLIES, TOTALS, WAITING,
     },

@@ -5,7 +5,7 @@ use redb::WriteTransaction;
 use super::{cut, put, tampered};
 use crate::store::{
     Content, Entry,
-    redb::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
+    redb::schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
 };
 
 const TEXT: &[u8] = b"text";

@@ -1,0 +1,217 @@
+//! The audit log: who changed what, one JSON document a line, only ever appended to. It decides nothing, and a log that
+//! cannot be written stops no command.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use agenix_protocol::time::Timestamp;
+use anyhow::Context;
+use serde::Serialize;
+use tracing::error;
+
+use crate::auth::keyring::Role;
+
+/// The commands that are recorded, whatever becomes of them; a wrong key is recorded as `AUTH`, too.
+const RECORDED: [&str; 22] = [
+    "PLAN.SUBMIT",
+    "PLAN.DELETE",
+    "ACTION.SUBMIT",
+    "ACTION.ADD",
+    "ACTION.CLOSE",
+    "ACTION.CANCEL",
+    "ACTION.RETRY",
+    "SCHEDULE.SET",
+    "SCHEDULE.DELETE",
+    "WORKFLOW.SUBMIT",
+    "WORKFLOW.CANCEL",
+    "JOB.RETRY",
+    "JOB.CANCEL",
+    "WORKER.REGISTER",
+    "WORKER.UNREGISTER",
+    "WORKER.DRAIN",
+    "WORKER.RESUME",
+    "WORKER.TERMINATE",
+    "WORKER.VERIFY",
+    "QUEUE.PAUSE",
+    "QUEUE.RESUME",
+    "BACKUP",
+];
+/// How often a failing log is complained about, in milliseconds.
+const COMPLAIN_EVERY_MS: u64 = 60_000;
+
+/// One line of the log.
+#[derive(Debug, Serialize)]
+pub(crate) struct Entry<'a> {
+    pub(crate) at: Timestamp,
+    /// The name of the key that was used; none before AUTH.
+    pub(crate) who: Option<&'a str>,
+    pub(crate) role: Option<Role>,
+    /// The address that it came from, or the Unix socket.
+    pub(crate) from: &'a str,
+    pub(crate) command: &'a str,
+    /// What it is about: an id or a name, never a key or a document.
+    pub(crate) target: Option<&'a str>,
+    /// `OK`, or the error as it was answered.
+    pub(crate) outcome: &'a str,
+}
+
+/// Whether a command, its name in capitals, is recorded.
+pub(crate) fn is_recorded(command: &str) -> bool {
+    RECORDED.contains(&command)
+}
+
+/// The log, or none.
+#[derive(Debug, Default)]
+pub(crate) struct Audit(Option<Log>);
+
+#[derive(Debug)]
+struct Log {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    /// Whether the last line may have been written in part.
+    is_torn: bool,
+    complained_at: Option<Timestamp>,
+}
+
+impl Audit {
+    /// Opens the log, or is none without a path.
+    pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(path) = path else { return Ok(Self(None)) };
+        let shown = path.display();
+        let file = appended(path)
+            .with_context(|| format!("cannot open the audit log {shown}: choose another --audit-log"))?;
+        let state = Mutex::new(State { file, is_torn: false, complained_at: None });
+        Ok(Self(Some(Log { path: path.to_owned(), state })))
+    }
+
+    /// Whether there is a log: without one, nothing need be told.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Appends a line. A failure is logged, once a minute.
+    pub(crate) fn record(&self, entry: &Entry<'_>) {
+        let Some(log) = &self.0 else { return };
+        let mut state = log.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = state.append(entry);
+        state.is_torn = written.is_err();
+        if let Err(error) = written
+            && state.complained_at.is_none_or(|last| entry.at.ms_since(last) >= COMPLAIN_EVERY_MS)
+        {
+            state.complained_at = Some(entry.at);
+            error!(%error, file = %log.path.display(), "the audit log cannot be written; commands go on without it");
+        }
+    }
+
+    /// Opens the file anew, for whoever has moved it away. When that fails, the old one is written on.
+    pub(crate) fn reopen(&self) -> anyhow::Result<()> {
+        let Some(log) = &self.0 else { return Ok(()) };
+        let file =
+            appended(&log.path).with_context(|| format!("cannot open {} again", log.path.display()))?;
+        let mut state = log.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.file, state.is_torn) = (file, false);
+        Ok(())
+    }
+}
+
+impl State {
+    fn append(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+        // One write: lines of other processes that append to the same file do not come between.
+        let mut line = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
+        serde_json::to_writer(&mut line, entry)?;
+        line.push(b'\n');
+        self.file.write_all(&line)
+    }
+}
+
+fn appended(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use agenix_protocol::time::Timestamp;
+
+    use super::{Audit, Entry, is_recorded};
+    use crate::auth::keyring::Role;
+
+    fn entry(target: &str) -> Entry<'_> {
+        Entry {
+            at: Timestamp(1_763_373_605_250),
+            who: Some("alice"),
+            role: Some(Role::Client),
+            from: "127.0.0.1:5000",
+            command: "PLAN.SUBMIT",
+            target: Some(target),
+            outcome: "OK",
+        }
+    }
+
+    #[test]
+    fn lines_are_json_and_only_ours_to_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let audit = Audit::open(Some(&path)).unwrap();
+        audit.record(&entry("p"));
+        audit.record(&entry("line\nend"));
+        let text = std::fs::read_to_string(&path).unwrap();
+        let expected = r#"{"at":"2025-11-17T10:00:05.250Z","who":"alice","role":"client","from":"127.0.0.1:5000","command":"PLAN.SUBMIT","target":"p","outcome":"OK"}"#;
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (2, expected), "{text}");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // A second run goes on where the first ended.
+        Audit::open(Some(&path)).unwrap().record(&entry("q"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
+    }
+
+    #[test]
+    fn a_log_that_was_moved_away_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("audit.log"), dir.path().join("audit.log.1"));
+        let audit = Audit::open(Some(&path)).unwrap();
+        audit.record(&entry("p"));
+        std::fs::rename(&path, &moved).unwrap();
+        audit.record(&entry("q"));
+        audit.reopen().unwrap();
+        audit.record(&entry("r"));
+        let count = |path: &std::path::Path| std::fs::read_to_string(path).unwrap().lines().count();
+        assert_eq!((count(&moved), count(&path)), (2, 1));
+    }
+
+    #[test]
+    fn without_a_log_nothing_is_written_and_a_bad_path_is_named() {
+        let audit = Audit::default();
+        audit.record(&entry("p"));
+        assert!(!audit.is_on() && audit.reopen().is_ok());
+        let error = Audit::open(Some(std::path::Path::new("/nowhere/audit.log"))).unwrap_err().to_string();
+        assert!(error.contains("/nowhere/audit.log") && error.contains("--audit-log"), "{error}");
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_written_stops_nobody() {
+        let full = std::path::Path::new("/dev/full");
+        if full.exists() {
+            let audit = Audit::open(Some(full)).unwrap();
+            audit.record(&entry("p"));
+            audit.record(&entry("q"));
+        }
+    }
+
+    #[test]
+    fn changes_are_recorded_and_questions_are_not() {
+        assert!(is_recorded("PLAN.SUBMIT") && is_recorded("WORKER.VERIFY") && is_recorded("QUEUE.RESUME"));
+        assert!(!is_recorded("PLAN.GET") && !is_recorded("WORKER.HEARTBEAT") && !is_recorded("BRPOP"));
+    }
+}

@@ -1,0 +1,273 @@
+//! The keys that agq knows, and who each of them stands for: the session key, and the keys of admins, clients and workers
+//! by name (worker spec §7.1). Only hashes are kept. It reads no file and no socket.
+
+use std::{
+    fmt,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use agenix_protocol::{ids::WorkerId, request::Access};
+use anyhow::{Context, bail};
+use serde::Serialize;
+use subtle::ConditionallySelectable;
+
+use crate::auth::session_key::KeyHash;
+
+/// Most bytes in the name of a client or an admin.
+const MAX_NAME_BYTES: usize = 64;
+
+/// What a key may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Everything: the session key, and the keys of admins.
+    Admin,
+    /// Submits and watches.
+    Client,
+    /// Takes jobs and reports on them, as the worker of its name.
+    Worker,
+}
+
+impl Role {
+    /// Whether a key of this role may use a command.
+    pub(crate) fn allows(self, access: Access) -> bool {
+        match access {
+            Access::Everyone => true,
+            Access::Client => matches!(self, Self::Client | Self::Admin),
+            Access::Worker => matches!(self, Self::Worker | Self::Admin),
+            Access::Admin => self == Self::Admin,
+        }
+    }
+
+    /// Names the role in a sentence: `a client`.
+    pub(crate) fn with_article(self) -> &'static str {
+        match self {
+            Self::Admin => "an admin",
+            Self::Client => "a client",
+            Self::Worker => "a worker",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Admin => "admin",
+            Self::Client => "client",
+            Self::Worker => "worker",
+        })
+    }
+}
+
+/// Who a key stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) role: Role,
+    /// The worker's id, the client's or the admin's name; `admin` for the session key.
+    pub(crate) name: Arc<str>,
+}
+
+/// A set of keys, each with whom it stands for. Its `Debug` shows no key.
+#[derive(Debug, Default)]
+pub(crate) struct Keys(Vec<(KeyHash, Identity)>);
+
+impl Keys {
+    /// Adds the session key, or the one that was made up for this run.
+    pub(crate) fn add_session_key(&mut self, hash: KeyHash) -> anyhow::Result<()> {
+        self.push(hash, Identity { role: Role::Admin, name: "admin".into() }, "session key")
+    }
+
+    /// Adds a named key: 32 bytes or more, or `sha256:` and the hash of one in hex.
+    pub(crate) fn add(&mut self, role: Role, name: &str, key: &str) -> anyhow::Result<()> {
+        let place = format!("[{role}s] '{name}'");
+        match role {
+            Role::Worker => drop(WorkerId::new(name).with_context(|| format!("the name in {place}"))?),
+            Role::Admin | Role::Client => check_name(name, &place)?,
+        }
+        let hash = KeyHash::read(key, &place)?;
+        let is_other = |other: &Identity| other.role != Role::Admin && other.role != role;
+        let mut certifiable = self.0.iter().filter(|(_, other)| is_other(other));
+        if role != Role::Admin
+            && let Some((_, other)) = certifiable.find(|(_, other)| *other.name == *name)
+        {
+            bail!(
+                "{place} is also in [{}s]: a certificate of that name could be either, so choose another name",
+                other.role
+            );
+        }
+        self.push(hash, Identity { role, name: name.into() }, &place)
+    }
+
+    /// Whether any key may do everything.
+    pub(crate) fn has_admin(&self) -> bool {
+        self.0.iter().any(|(_, identity)| identity.role == Role::Admin)
+    }
+
+    fn push(&mut self, hash: KeyHash, identity: Identity, place: &str) -> anyhow::Result<()> {
+        let twin = self.0.iter().find(|(other, _)| hash.matches(other).into());
+        if let Some((_, Identity { role, name })) = twin {
+            bail!(
+                "the key of {place} is also that of {role} '{name}': nobody could tell them apart, so make another with `openssl rand -hex 32`"
+            );
+        }
+        self.0.push((hash, identity));
+        Ok(())
+    }
+}
+
+/// The keys in force.
+#[derive(Debug)]
+pub(crate) struct Keyring(RwLock<Keys>);
+
+impl Keyring {
+    pub(crate) fn new(keys: Keys) -> Self {
+        Self(RwLock::new(keys))
+    }
+
+    /// Whose key this is. Takes the same time whichever it is, and whether it is one: all are looked at.
+    pub(crate) fn identify(&self, told: &[u8]) -> Option<Identity> {
+        self.identify_hash(&KeyHash::of(told))
+    }
+
+    /// Whose key this is the hash of.
+    pub(crate) fn identify_hash(&self, told: &KeyHash) -> Option<Identity> {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let mut place = u32::MAX;
+        for (at, (hash, _)) in (0..u32::MAX).zip(&keys.0) {
+            place.conditional_assign(&at, hash.matches(told));
+        }
+        let place = usize::try_from(place).ok()?;
+        keys.0.get(place).map(|(_, identity)| identity.clone())
+    }
+
+    /// Who a verified certificate with these DNS names stands for: the worker or the client of one of these names. Nobody
+    /// becomes an admin by a certificate.
+    pub(crate) fn of_certificate(&self, names: &[String]) -> Option<Identity> {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let named = |name: &String| {
+            let mut listed = keys.0.iter().filter(|(_, identity)| identity.role != Role::Admin);
+            listed.find(|(_, identity)| *identity.name == **name)
+        };
+        names.iter().find_map(named).map(|(_, identity)| identity.clone())
+    }
+
+    /// Puts other keys in force. Who is logged in stays.
+    pub(crate) fn replace(&self, keys: Keys) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+}
+
+fn check_name(name: &str, place: &str) -> anyhow::Result<()> {
+    let is_legal = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(is_legal) {
+        bail!(
+            "the name in {place} is not valid: use 1 to {MAX_NAME_BYTES} letters, digits and '.', '_', '-'"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::request::Access;
+
+    use super::{Identity, Keyring, Keys, Role};
+    use crate::auth::session_key::KeyHash;
+
+    fn key(letter: &str) -> String {
+        letter.repeat(64)
+    }
+
+    fn identity(role: Role, name: &str) -> Option<Identity> {
+        Some(Identity { role, name: name.into() })
+    }
+
+    fn keys() -> Keys {
+        let mut keys = Keys::default();
+        keys.add_session_key(KeyHash::of(key("s").as_bytes())).unwrap();
+        keys.add(Role::Worker, "w1", &key("w")).unwrap();
+        keys.add(Role::Worker, "w2", &key("x")).unwrap();
+        keys.add(Role::Client, "alice", &key("a")).unwrap();
+        keys.add(Role::Admin, "root", &key("r")).unwrap();
+        keys
+    }
+
+    #[test]
+    fn every_cell_of_the_matrix() {
+        let roles = [Role::Admin, Role::Client, Role::Worker];
+        let table = [
+            (Access::Everyone, [true, true, true]),
+            (Access::Client, [true, true, false]),
+            (Access::Worker, [true, false, true]),
+            (Access::Admin, [true, false, false]),
+        ];
+        for (access, allowed) in table {
+            assert_eq!(roles.map(|role| role.allows(access)), allowed, "{access:?}");
+        }
+    }
+
+    #[test]
+    fn each_key_is_known_by_its_name_and_no_other_is() {
+        let keyring = Keyring::new(keys());
+        let told = |letter: &str| keyring.identify(key(letter).as_bytes());
+        assert_eq!(told("s"), identity(Role::Admin, "admin"));
+        assert_eq!(told("w"), identity(Role::Worker, "w1"));
+        assert_eq!(told("x"), identity(Role::Worker, "w2"));
+        assert_eq!(told("a"), identity(Role::Client, "alice"));
+        assert_eq!(told("r"), identity(Role::Admin, "root"));
+        assert_eq!(told("y"), None);
+        assert_eq!(keyring.identify(b""), None);
+        assert_eq!(keyring.identify(&key("s").as_bytes()[1..]), None);
+        assert!(!format!("{keyring:?}").contains("www"));
+    }
+
+    #[test]
+    fn a_certificate_stands_for_a_listed_worker_or_client_only() {
+        let keyring = Keyring::new(keys());
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            keyring.of_certificate(&names)
+        };
+        assert_eq!(of(&["host.example", "w2"]), identity(Role::Worker, "w2"));
+        assert_eq!(of(&["alice"]), identity(Role::Client, "alice"));
+        assert_eq!(of(&["w3"]), None, "a worker that is not listed");
+        assert_eq!(of(&["root"]), None, "nobody becomes an admin by a certificate");
+        assert_eq!(of(&["admin"]), None);
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn other_keys_take_the_place_of_all() {
+        let keyring = Keyring::new(keys());
+        let mut others = Keys::default();
+        others.add(Role::Worker, "w1", &key("n")).unwrap();
+        keyring.replace(others);
+        assert_eq!(keyring.identify(key("w").as_bytes()), None);
+        assert_eq!(keyring.identify(key("n").as_bytes()), identity(Role::Worker, "w1"));
+    }
+
+    #[test]
+    fn one_key_for_two_names_and_one_name_for_two_roles_are_refused() {
+        let mut keys = keys();
+        let twin = keys.add(Role::Worker, "w3", &key("a")).unwrap_err().to_string();
+        let words = "[workers] 'w3' is also that of client 'alice'";
+        assert!(twin.contains(words) && !twin.contains("aaa"), "{twin}");
+        let session = keys.add(Role::Client, "bob", &key("s")).unwrap_err().to_string();
+        assert!(session.contains("is also that of admin 'admin'"), "{session}");
+        let name = keys.add(Role::Client, "w1", &key("z")).unwrap_err().to_string();
+        assert!(name.contains("[clients] 'w1' is also in [workers]"), "{name}");
+        assert!(keys.add(Role::Admin, "alice", &key("b")).is_ok(), "no certificate is an admin's");
+    }
+
+    #[test]
+    fn names_are_checked_at_the_edge_and_one_past_it() {
+        let mut keys = Keys::default();
+        assert!(keys.add(Role::Client, &"c".repeat(64), &key("1")).is_ok());
+        assert!(keys.add(Role::Client, &"c".repeat(65), &key("2")).is_err());
+        assert!(keys.add(Role::Client, "", &key("2")).is_err());
+        assert!(keys.add(Role::Client, "a b", &key("2")).is_err());
+        assert!(keys.add(Role::Worker, "w.1", &key("2")).is_err(), "a worker's id has no '.'");
+        assert!(keys.add(Role::Worker, "w_1", &key("2")).is_ok());
+        assert!(!keys.has_admin());
+    }
+}

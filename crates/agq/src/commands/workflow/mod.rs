@@ -1,0 +1,325 @@
+//! Workflows: submitted, cancelled, and moved on when a step has ended.
+
+mod resume;
+mod shown;
+
+use agenix_protocol::{
+    documents::{parse_object, to_json},
+    ids::{ActionId, JobId},
+    request::Page,
+    resp::Reply,
+    time::Timestamp,
+};
+use agenix_rules::{
+    rejection::Rejection,
+    workflow::{Before, Placed, Seen, Stage, Step, Wanted, Workflow},
+};
+use tracing::error;
+
+pub(crate) use self::{
+    resume::{place_of, place_of_action, take_up},
+    shown::shown,
+};
+
+use super::{
+    Outcome,
+    deferred::{self, Context},
+    json as bulk,
+};
+use crate::{
+    app::House,
+    error::CommandError,
+    store::{NoteChange, NoteKind, StoreError},
+};
+
+/// How often a workflow is moved on at once: with each step that ends while another is submitted.
+const MAX_MOVES: usize = 100;
+/// How long a workflow may be about to come, in milliseconds.
+const UNFINISHED_MS: u64 = 60_000;
+
+fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
+    serde_json::from_str(json)
+        .map_err(|error| StoreError(format!("the workflow {id} cannot be read: {error}")))
+}
+
+/// Begins a workflow.
+pub(crate) async fn submit(house: &House, wanted: Wanted) -> Result<Workflow, CommandError> {
+    let workflow = Workflow::new(wanted, || deferred::new_id(house), house.clock.now())?;
+    for Placed { step, place, before } in workflow.placed() {
+        let takes_outputs = matches!(before, Some(Before::Step(_)));
+        let checked = deferred::check(house, &step.document, takes_outputs).await;
+        checked.map_err(|error| placed(error, &place))?;
+    }
+    let id = workflow.id.clone();
+    // In this order: it is found again if agq ends between the two.
+    put(house, NoteKind::Running, &id, workflow.created_at.0.to_string()).await?;
+    put(house, NoteKind::Workflow, &id, to_json(&workflow)).await?;
+    advance(house, &id).await?;
+    get(house, &id).await
+}
+
+/// A rejection says which step it is about.
+fn placed(error: CommandError, place: &str) -> CommandError {
+    match error {
+        CommandError::Rejected(
+            Rejection::InvalidJob(text) | Rejection::InvalidAction(text) | Rejection::InvalidRetry(text),
+        ) => Rejection::InvalidWorkflow(format!("{place}: {text}")).into(),
+        other => other,
+    }
+}
+
+async fn put(house: &House, kind: NoteKind, id: &str, json: String) -> Result<(), CommandError> {
+    let rule = move |_: Option<&str>| Ok(NoteChange::Put(json.clone()));
+    Ok(house.store.decide_note(kind, id, Box::new(rule)).await??)
+}
+
+/// A workflow.
+pub(crate) async fn get(house: &House, id: &str) -> Result<Workflow, CommandError> {
+    let is_id = !id.contains('\0');
+    let note = if is_id { house.store.note(NoteKind::Workflow, id).await? } else { None };
+    let note = note.ok_or_else(|| Rejection::WorkflowNotFound(id.to_owned()))?;
+    Ok(read(id, &note)?)
+}
+
+/// All workflows that are kept, the newest first.
+pub(crate) async fn list(house: &House) -> Result<Vec<Workflow>, CommandError> {
+    let mut notes = house.store.notes(NoteKind::Workflow).await?;
+    notes.reverse();
+    Ok(notes.iter().map(|(id, note)| read(id, note)).collect::<Result<_, _>>()?)
+}
+
+/// Cancels a workflow and what of it is under way; as it is then.
+pub(crate) async fn cancel(house: &House, id: &str) -> Result<Workflow, CommandError> {
+    let (now, workflow_id) = (house.clock.now(), id.to_owned());
+    if id.contains('\0') {
+        return Err(Rejection::WorkflowNotFound(workflow_id).into());
+    }
+    let rule = move |known: Option<&str>| {
+        let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
+        let known = known.ok_or_else(|| Rejection::WorkflowNotFound(workflow_id.clone()))?;
+        known.cancelled(now).map(|next| NoteChange::Put(to_json(&next)))
+    };
+    house.store.decide_note(NoteKind::Workflow, id, Box::new(rule)).await??;
+    advance(house, id).await?;
+    get(house, id).await
+}
+
+/// Cancels the action or the job that a step has submitted. A stand-in job goes on, because it does
+/// not belong to the workflow.
+async fn cancel_step(house: &House, step: &Step) -> Result<(), CommandError> {
+    if step.is_stand_in {
+        return Ok(());
+    }
+    let outcome = if step.is_action() {
+        let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(()) };
+        super::action::cancel(house, &action_id).await.map(drop)
+    } else {
+        let Ok(job_id) = JobId::new(step.id.as_str()) else { return Ok(()) };
+        super::job::cancel(house, &job_id).await.map(drop)
+    };
+    match outcome {
+        // It had ended, or was never submitted.
+        Err(CommandError::Rejected(_)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Records that a job of a workflow has ended, and advances the workflow if that end can make a
+/// difference.
+pub(crate) async fn step_ended(house: &House, id: &str) -> Result<(), CommandError> {
+    if house.steps_left.ended(id) { advance(house, id).await } else { Ok(()) }
+}
+
+/// Advances a workflow past all steps that have ended by now, and returns the workflow.
+pub(crate) async fn look_at(house: &House, id: &str) -> Result<Workflow, CommandError> {
+    let known = get(house, id).await?;
+    if known.is_settled() {
+        return Ok(known);
+    }
+    advance(house, id).await?;
+    get(house, id).await
+}
+
+/// Moves a workflow on as far as its steps have ended: what comes next is submitted. May be done by several at once, and again.
+pub(crate) async fn advance(house: &House, id: &str) -> Result<(), CommandError> {
+    for _move in 0..MAX_MOVES {
+        let Some(note) = house.store.note(NoteKind::Workflow, id).await? else { return Ok(()) };
+        let known = read(id, &note)?;
+        if known.stage == Stage::Cancelled {
+            // Whatever was submitted of it, whoever was about to.
+            for step in known.all().filter(|step| step.stage == Stage::Cancelled) {
+                cancel_step(house, step).await?;
+            }
+        }
+        if known.is_settled() {
+            return settle(house, id).await;
+        }
+        let seen = look(house, &known).await?;
+        let seen: Vec<(&str, Seen)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
+        let next = known.moved(&seen, house.clock.now());
+        house.steps_left.note(id, next.steps_together());
+        let json = to_json(&next);
+        if json != note {
+            let before = note.clone();
+            let rule = move |known: Option<&str>| {
+                // Another one was quicker.
+                let is_same = known == Some(before.as_str());
+                Ok(if is_same { NoteChange::Put(json.clone()) } else { NoteChange::Keep })
+            };
+            house.store.decide_note(NoteKind::Workflow, id, Box::new(rule)).await??;
+            continue;
+        }
+        if !submit_steps(house, &next).await? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// How the steps stand that are under way.
+async fn look(house: &House, workflow: &Workflow) -> Result<Vec<(String, Seen)>, CommandError> {
+    let mut seen = Vec::new();
+    for step in workflow.all().filter(|step| step.stage == Stage::Running) {
+        let mut how = deferred::look(house, step.is_action(), &step.id).await?;
+        let is_new = how == Seen::Underway && !step.is_submitted;
+        if is_new && deferred::is_half_handed_on(house, step).await? {
+            // It is not submitted before all of its inputs are there: who began with it may have ended.
+            how = Seen::Nothing;
+        }
+        seen.push((step.id.clone(), how));
+    }
+    Ok(seen)
+}
+
+/// Submits the steps that are under way and were not submitted; whether there were any.
+async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, CommandError> {
+    let mut has_any = false;
+    for placed in workflow.placed() {
+        let step = placed.step;
+        let is_new = step.stage == Stage::Running && !step.is_submitted;
+        if !is_new || house.handing_on.is_under_way(&step.id) {
+            continue;
+        }
+        has_any = true;
+        // A callback that is an action says its inputs itself.
+        let before = placed.before.filter(|_| !(placed.is_callback() && step.is_action()));
+        let context = Context { workflow: Some(&workflow.id), before };
+        match deferred::submit(house, &step.document, &step.id, context).await {
+            Err(CommandError::Rejected(rejection)) => {
+                // It was legal when the workflow was submitted: its plan went since, or its queue is full.
+                error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
+                let reason = rejection.to_string();
+                let fail = move |step: &mut Step| {
+                    (step.stage, step.error) = (Stage::Failed, Some(reason.clone()));
+                };
+                change_step(house, workflow, &step.id, fail).await?;
+            }
+            // Another job counts as the same, and stands for it.
+            Ok(Some(by)) => {
+                let stand_in = move |step: &mut Step| {
+                    step.id.clone_from(&by);
+                    step.is_stand_in = true;
+                };
+                change_step(house, workflow, &step.id, stand_in).await?;
+            }
+            other => drop(other?),
+        }
+    }
+    // Somebody may have cancelled it meanwhile.
+    let now = get(house, &workflow.id).await?;
+    if now.stage == Stage::Cancelled {
+        let was_running = workflow.all().map(|step| step.stage == Stage::Running).collect::<Vec<_>>();
+        for (step, _) in now.all().zip(was_running).filter(|(_, was_running)| *was_running) {
+            cancel_step(house, step).await?;
+        }
+    }
+    Ok(has_any)
+}
+
+/// Changes a step that is under way, as the workflow is now.
+async fn change_step(
+    house: &House,
+    workflow: &Workflow,
+    step_id: &str,
+    change: impl Fn(&mut Step) + Send + Sync + 'static,
+) -> Result<(), CommandError> {
+    let step_id = step_id.to_owned();
+    let rule = move |known: Option<&str>| {
+        let Some(mut known) = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok()) else {
+            return Ok(NoteChange::Keep);
+        };
+        known.each_mut(|step| {
+            if step.id == step_id && step.stage == Stage::Running {
+                change(step);
+            }
+        });
+        Ok(NoteChange::Put(to_json(&known)))
+    };
+    Ok(house.store.decide_note(NoteKind::Workflow, &workflow.id, Box::new(rule)).await??)
+}
+
+/// Nothing is left to do for a workflow.
+async fn settle(house: &House, id: &str) -> Result<(), CommandError> {
+    let rule = |_: Option<&str>| Ok(NoteChange::Remove);
+    Ok(house.store.decide_note(NoteKind::Running, id, Box::new(rule)).await??)
+}
+
+/// Moves all workflows on that have something left to do.
+pub(crate) async fn advance_all(house: &House) -> Result<(), CommandError> {
+    for (id, since) in house.store.notes(NoteKind::Running).await? {
+        forget_unfinished(house, &id, &since).await?;
+        if let Err(error) = advance(house, &id).await {
+            error!(workflow = id, %error, "a workflow could not be moved on; the next round tries again");
+        }
+    }
+    Ok(())
+}
+
+/// A workflow of which nothing came but the word that it is about to: agq ended then.
+async fn forget_unfinished(house: &House, id: &str, since: &str) -> Result<(), CommandError> {
+    let since = Timestamp(since.parse().unwrap_or_default());
+    let is_old = house.clock.now().ms_since(since) > UNFINISHED_MS;
+    if is_old && house.store.note(NoteKind::Workflow, id).await?.is_none() {
+        settle(house, id).await?;
+    }
+    Ok(())
+}
+
+/// Forgets workflows that ended before a time.
+pub(crate) async fn forget_ended(house: &House, before: Timestamp) -> Result<(), CommandError> {
+    for workflow in list(house).await? {
+        if workflow.is_settled() && workflow.ended_at.is_some_and(|at| at < before) {
+            let rule = |_: Option<&str>| Ok(NoteChange::Remove);
+            house.store.decide_note(NoteKind::Workflow, &workflow.id, Box::new(rule)).await??;
+        }
+    }
+    Ok(())
+}
+
+/// WORKFLOW.SUBMIT
+pub(crate) async fn submit_command(house: &House, json: &[u8]) -> Outcome {
+    let wanted: Wanted = parse_object(json).map_err(|error| Rejection::InvalidWorkflow(error.to_string()))?;
+    let workflow = submit(house, wanted).await?;
+    Ok(Reply::Simple(format!("OK workflow_id={} steps={}", workflow.id, workflow.steps.len())))
+}
+
+/// WORKFLOW.STATUS
+pub(crate) async fn status_command(house: &House, id: &str) -> Outcome {
+    match look_at(house, id).await {
+        Ok(workflow) => Ok(bulk(&shown(&workflow))),
+        Err(CommandError::Rejected(Rejection::WorkflowNotFound(_))) => Ok(Reply::Nil),
+        Err(error) => Err(error),
+    }
+}
+
+/// WORKFLOW.LIST
+pub(crate) async fn list_command(house: &House, page: &Page) -> Outcome {
+    let notes = house.store.notes(NoteKind::Workflow).await?;
+    Ok(Reply::bulks(page.of(notes.into_iter().map(|(id, _)| id))))
+}
+
+/// WORKFLOW.CANCEL
+pub(crate) async fn cancel_command(house: &House, id: &str) -> Outcome {
+    cancel(house, id).await?;
+    Ok(Reply::Simple("OK workflow cancelled".into()))
+}

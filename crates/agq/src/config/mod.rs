@@ -1,0 +1,323 @@
+//! What agq is told: flags, then `AGQ_*` variables, then a TOML file, then the defaults.
+
+mod commands;
+mod file;
+mod keys;
+mod options;
+mod settings;
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use clap::Parser;
+
+use self::options::Options;
+pub(crate) use self::{
+    commands::{
+        BackupArgs, CheckArgs, Command, ExportArgs, Holding, ImportArgs, MigrateArgs, RestoreArgs, TokenArgs,
+    },
+    keys::KeySource,
+};
+use crate::{
+    app::Settings,
+    auth::{keyring::Keys, session_key::RandomKey},
+    server::{Places, TlsFiles},
+    store::{Opening, postgres},
+};
+
+/// Fewest connections to a PostgreSQL: one writes, one listens, others read.
+const LEAST_CONNECTIONS: u32 = 4;
+
+/// agq, the queue: keeps plans and jobs, hands jobs to workers, and loses nothing that it acknowledged.
+///
+/// Without a command it runs the queue. It speaks RESP, so any Redis client works. Without flags it listens on
+/// 127.0.0.1:6380 and keeps its data in ~/.agq.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    /// What to do instead of running the queue.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    /// A TOML file with any of the options below as `name = value`; flags and variables win over it
+    #[arg(long, env = "AGQ_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Stop when stdin ends, too: for whoever starts agq and holds the other end, and may be killed
+    #[arg(long, hide = true)]
+    end_with_stdin: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+const AFTER_HELP: &str = "The session key is read from AGQ_SESSION_KEY or --session-key-file and never from a flag, which \
+everyone on the machine could see. Make one with `openssl rand -hex 32`. Without one, agq makes a random key for this run \
+and prints it on a terminal.\n\nKeys that may do less stand in the config file by name, as they are or as `sha256:` and \
+their hash:\n\n  [workers]\n  \"worker-001\" = \"…\"        # takes jobs, as this worker\n  [clients]\n  \
+\"alice\" = \"sha256:…\"      # submits and watches\n  [admins]\n  \"root\" = \"…\"              # may do everything\n\n\
+SIGHUP makes agq read the keys and the certificates again and open the audit log anew; connections stay.\n\nLogs go to \
+stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM, 1 could not start or go on, 2 wrong usage.";
+
+/// Where everything is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum StorePlace {
+    /// In a database of ours, in the data directory.
+    DataDir,
+    /// In a PostgreSQL.
+    Postgres { url: String, settings: postgres::Settings },
+}
+
+/// The port where RESP is spoken, and the one where HTTP is, where nothing else is said.
+const USUAL_PORT: u16 = 6380;
+const USUAL_HTTP_PORT: u16 = 6381;
+
+/// What agq works with, after everything was put together.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) places: Places,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) store: StorePlace,
+    pub(crate) audit_log: Option<PathBuf>,
+    pub(crate) opening: Opening,
+    pub(crate) settings: Settings,
+    /// The keys to begin with.
+    pub(crate) keys: Keys,
+    /// Where to read them again.
+    pub(crate) key_source: KeySource,
+    /// The key that was made up for this run, where nobody else can do everything.
+    pub(crate) random_key: Option<RandomKey>,
+    /// Whether agq stops when its stdin ends.
+    pub(crate) ends_with_stdin: bool,
+}
+
+impl Cli {
+    /// Puts flags, variables, file and defaults together.
+    pub(crate) fn resolve(self) -> anyhow::Result<Config> {
+        let mut key_source = KeySource::new(self.config.clone(), self.options.session_key_file.clone());
+        let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+        let mut keys = key_source.keys_in(&file)?;
+        let random_key = if keys.has_admin() { None } else { Some(RandomKey::new()?) };
+        if let Some(key) = &random_key {
+            key_source.stays(key.hash());
+            keys.add_session_key(key.hash())?;
+        }
+        let options = self.options.or(file);
+        Ok(Config {
+            places: places(&options)?,
+            data_dir: options.data_dir.clone().map_or_else(default_data_dir, Ok)?,
+            store: store_place(&options)?,
+            audit_log: options.audit_log.clone(),
+            opening: options.opening(),
+            settings: options.settings()?,
+            keys,
+            key_source,
+            random_key,
+            ends_with_stdin: self.end_with_stdin,
+        })
+    }
+}
+
+/// The settings of an agq that was told nothing.
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) fn default_settings() -> anyhow::Result<Settings> {
+    Options::default().settings()
+}
+
+/// Where to listen, unless that would give the keys away.
+fn places(options: &Options) -> anyhow::Result<Places> {
+    let tls = match (&options.tls_cert, &options.tls_key, &options.tls_client_ca) {
+        (Some(cert), Some(key), client_ca) => {
+            Some(TlsFiles { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() })
+        }
+        (None, None, None) => None,
+        (None, None, Some(_)) => bail!("tls-client-ca is given without TLS: give tls-cert and tls-key, too"),
+        (Some(_), None, _) => bail!("tls-cert is given without its private key: give tls-key, too"),
+        (None, Some(_), _) => bail!("tls-key is given without its certificate: give tls-cert, too"),
+    };
+    let socket = options.socket.clone();
+    if options.no_tcp.unwrap_or_default() {
+        if socket.is_none() {
+            bail!("no-tcp is given without socket: agq would listen nowhere, give --socket PATH");
+        }
+        // Whoever wants no TCP wants none of this either, unless that is said.
+        let http = http_place(options, None)?;
+        return Ok(Places { tcp: None, socket, tls: None, http });
+    }
+    let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let is_open = !ip.to_canonical().is_loopback();
+    if is_open && tls.is_none() && !options.insecure.unwrap_or_default() {
+        bail!(
+            "refusing to listen on {ip} without TLS: whoever is on the way could read the keys and change the jobs. Give \
+             --tls-cert and --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
+        );
+    }
+    let port = options.port.unwrap_or(USUAL_PORT);
+    let http = http_place(options, Some(port))?;
+    if let Some(http) = http.filter(|http| !http.ip().to_canonical().is_loopback())
+        && tls.is_none()
+        && !options.insecure.unwrap_or_default()
+    {
+        bail!(
+            "refusing to speak HTTP on {http} without TLS: whoever is on the way could read the keys. Give --tls-cert and \
+             --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
+        );
+    }
+    Ok(Places { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
+}
+
+/// Where HTTP is spoken: on this machine alone where nothing is said.
+fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<SocketAddr>> {
+    match options.http.as_deref() {
+        Some("off") => Ok(None),
+        Some(told) => {
+            let address = told.parse();
+            Ok(Some(address.with_context(|| {
+                format!("http is '{told}': give an address such as 127.0.0.1:6381, or off")
+            })?))
+        }
+        // Of several agq on a machine, each with a port of its own, only one can have the usual one here, too.
+        None => {
+            let usual = port.map(|port| if port == USUAL_PORT { USUAL_HTTP_PORT } else { 0 });
+            Ok(usual.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)))
+        }
+    }
+}
+
+/// Where everything is kept.
+fn store_place(options: &Options) -> anyhow::Result<StorePlace> {
+    let usual = postgres::Settings::default();
+    let connections = options.store_connections.unwrap_or(usual.connections);
+    if connections < LEAST_CONNECTIONS {
+        bail!("store-connections is {connections}: give at least {LEAST_CONNECTIONS}");
+    }
+    let Some(url) = options.store.clone() else { return Ok(StorePlace::DataDir) };
+    if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        bail!("store is no address of a PostgreSQL: write postgres://USER@HOST/DATABASE");
+    }
+    if options.durability.is_some() {
+        bail!(
+            "durability is about the database in the data directory: in PostgreSQL, what is promised is on its disk"
+        );
+    }
+    let settings = postgres::Settings {
+        connections,
+        timeout: seconds("store-timeout", options.store_timeout, usual.timeout, 0.5)?,
+        listens: !options.store_no_listen.unwrap_or_default(),
+        poll: seconds("store-poll-interval", options.store_poll_interval, usual.poll, 0.01)?,
+        term: seconds("store-lease", options.store_lease, usual.term, 0.5)?,
+    };
+    Ok(StorePlace::Postgres { url, settings })
+}
+
+/// A time of an option, up to an hour.
+fn seconds(name: &str, given: Option<f64>, usual: Duration, least: f64) -> anyhow::Result<Duration> {
+    let Some(given) = given else { return Ok(usual) };
+    if !(least..=3600.0).contains(&given) {
+        bail!("{name} is {given}: give seconds between {least} and 3600");
+    }
+    Ok(Duration::from_secs_f64(given))
+}
+
+fn default_data_dir() -> anyhow::Result<PathBuf> {
+    let home = std::env::home_dir()
+        .context("there is no home directory: say where the data goes with --data-dir")?;
+    Ok(home.join(".agq"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::{CommandFactory, Parser};
+
+    use super::{Cli, Options, StorePlace, places, store_place};
+    use crate::store::postgres::Settings;
+
+    fn options(text: &str) -> Options {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_said_first_wins() {
+        let options = Options { port: Some(2), ..Options::default() }.or(options("port = 1\nmax-tasks = 0"));
+        assert_eq!((options.port, options.max_tasks), (Some(2), Some(0)));
+        let error = toml::from_str::<Options>("prot = 1").unwrap_err().to_string();
+        assert!(error.contains("unknown field `prot`"), "{error}");
+    }
+
+    #[test]
+    fn a_switch_needs_no_value_and_takes_one() {
+        let given = |args: &[&str]| Cli::try_parse_from([&["agq"][..], args].concat()).unwrap().options;
+        assert_eq!(given(&["--no-tcp", "--socket", "s"]).no_tcp, Some(true));
+        assert_eq!(given(&["--insecure=false"]).insecure, Some(false));
+        assert_eq!(given(&[]).no_quarantine, None);
+        assert!(Cli::try_parse_from(["agq", "--insecure=perhaps"]).is_err());
+    }
+
+    #[test]
+    fn only_loopback_is_open_without_tls() {
+        for ip in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert!(places(&options(&format!("bind = '{ip}'"))).is_ok(), "{ip}");
+        }
+        for ip in ["0.0.0.0", "::", "10.0.0.1", "128.0.0.1", "::ffff:10.0.0.1"] {
+            let error = places(&options(&format!("bind = '{ip}'"))).unwrap_err().to_string();
+            assert!(error.contains(&format!("refusing to listen on {ip} without TLS")), "{error}");
+            assert!(places(&options(&format!("bind = '{ip}'\ninsecure = true"))).is_ok(), "{ip}");
+            let tls = format!("bind = '{ip}'\ntls-cert = 'c'\ntls-key = 'k'");
+            assert!(places(&options(&tls)).is_ok(), "{ip}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_an_address_of_a_postgresql_or_the_data_directory() {
+        let place = |text: &str| store_place(&options(text)).map_err(|error| error.to_string());
+        assert_eq!(place(""), Ok(StorePlace::DataDir));
+        let url = "postgres://agq@db/agq".to_owned();
+        let settings = Settings::default();
+        assert_eq!(
+            place(&format!("store = '{url}'")),
+            Ok(StorePlace::Postgres { url: url.clone(), settings })
+        );
+        let [timeout, poll, term] = [1500, 500, 2000].map(Duration::from_millis);
+        let settings = Settings { connections: 4, timeout, listens: false, poll, term };
+        let text = format!(
+            "store = '{url}'\nstore-connections = 4\nstore-timeout = 1.5\nstore-no-listen = true\nstore-poll-interval = 0.5\nstore-lease = 2"
+        );
+        assert_eq!(place(&text), Ok(StorePlace::Postgres { url, settings }));
+        for (name, least) in [("store-timeout", 0.5), ("store-poll-interval", 0.01), ("store-lease", 0.5)] {
+            let with = |seconds: f64| place(&format!("store = 'postgres://h/d'\n{name} = {seconds}"));
+            assert!(with(least).is_ok() && with(3600.0).is_ok(), "{name}");
+            for beyond in [least - 0.001, 3600.5] {
+                let refused = with(beyond).unwrap_err();
+                assert_eq!(refused, format!("{name} is {beyond}: give seconds between {least} and 3600"));
+            }
+        }
+        assert!(place("store = 'agq.redb'").unwrap_err().contains("write postgres://USER@HOST/DATABASE"));
+        assert!(place("store = 'postgres://h/d'\nstore-connections = 3").unwrap_err().contains("at least 4"));
+        assert!(place("store = 'postgres://h/d'\ndurability = 'always'").unwrap_err().contains("durability"));
+    }
+
+    #[test]
+    fn half_of_a_setting_is_refused() {
+        for (text, words) in [
+            ("tls-cert = 'c'", "give tls-key, too"),
+            ("tls-key = 'k'", "give tls-cert, too"),
+            ("tls-client-ca = 'ca'", "give tls-cert and tls-key, too"),
+            ("no-tcp = true", "give --socket PATH"),
+        ] {
+            let error = places(&options(text)).unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let unix = places(&options("no-tcp = true\nsocket = 's'\nbind = '0.0.0.0'")).unwrap();
+        assert!(unix.tcp.is_none() && unix.socket.is_some(), "what TCP would do does not matter");
+        let both = places(&options("socket = 's'")).unwrap();
+        assert_eq!(both.tcp.unwrap().to_string(), "127.0.0.1:6380");
+    }
+}

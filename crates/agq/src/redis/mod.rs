@@ -1,0 +1,269 @@
+//! The commands on users' keys, as Redis 7 has them, over what a store can do in one transaction. A key that has expired
+//! is not there, removed or not. Nothing here knows who asks, and nothing waits.
+
+mod generic;
+mod lists;
+mod sorted_sets;
+mod strings;
+
+use agenix_protocol::{
+    request::{End, KeyCommand},
+    resp::Reply,
+    time::Timestamp,
+};
+use agenix_rules::rejection::Rejection;
+use bytes::Bytes;
+
+use crate::store::{Entry, Keys, Ruled, Store, StoreError, change};
+
+/// Why a command on keys was not carried out. What was refused has changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeyError {
+    /// Redis would say no.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A refusal is an answer like any other: only a store that fails undoes a transaction.
+pub(crate) fn ruled<T>(outcome: Result<T, KeyError>) -> Result<Ruled<T>, StoreError> {
+    match outcome {
+        Ok(value) => Ok(Ok(value)),
+        Err(KeyError::Rejected(rejection)) => Ok(Err(rejection)),
+        Err(KeyError::Store(error)) => Err(error),
+    }
+}
+
+/// Carries a command out.
+pub(crate) fn apply(keys: &mut dyn Keys, command: &KeyCommand, now: Timestamp) -> Result<Reply, KeyError> {
+    let named: Vec<&[u8]> = command.keys().map(|key| &key[..]).collect();
+    if named.len() > 1 {
+        keys.read_ahead(&named)?;
+    }
+    if command.is_write() {
+        for key in command.keys() {
+            sweep(keys, key, now)?;
+        }
+    }
+    match command {
+        KeyCommand::Get { key } => strings::get(keys, key, now),
+        KeyCommand::Set { key, value, options } => strings::set(keys, key, value, *options, now),
+        KeyCommand::Add { key, by } => strings::add(keys, key, *by, now),
+        KeyCommand::MGet { keys: names } => strings::get_all(keys, names, now),
+        KeyCommand::MSet { pairs } => strings::set_all(keys, pairs),
+        KeyCommand::Del { keys: names } => generic::remove(keys, names),
+        KeyCommand::Exists { keys: names } => generic::count(keys, names, now),
+        KeyCommand::Expire { key, after_ms, only } => generic::expire(keys, key, *after_ms, *only, now),
+        KeyCommand::Ttl { key } => generic::time_to_live(keys, key, 1000, now),
+        KeyCommand::PTtl { key } => generic::time_to_live(keys, key, 1, now),
+        KeyCommand::Persist { key } => generic::persist(keys, key, now),
+        KeyCommand::Type { key } => generic::type_of(keys, key, now),
+        KeyCommand::Keys { pattern } => generic::names(keys, pattern, now),
+        KeyCommand::Scan { cursor, pattern, count, kind } => {
+            generic::scan(keys, *cursor, *count, pattern.as_deref(), kind.as_deref(), now)
+        }
+        KeyCommand::DbSize => generic::size(keys, now),
+        KeyCommand::Push { key, values, to } => lists::push(keys, key, values, *to, now).map(Reply::count),
+        KeyCommand::Pop { key, from, count } => lists::pop(keys, key, *from, *count, now),
+        KeyCommand::LLen { key } => lists::length(keys, key, now).map(Reply::count),
+        KeyCommand::LRange { key, start, stop } => lists::range(keys, key, *start, *stop, now),
+        KeyCommand::LRem { key, count, value } => lists::remove(keys, key, *count, value, now),
+        KeyCommand::LMove { key, from, to } => {
+            lists::shift(keys, key, *from, to, now).map(Reply::bulk_or_nil)
+        }
+        KeyCommand::ZAdd { key, options, members } => sorted_sets::add(keys, key, *options, members, now),
+        KeyCommand::ZRange { key, span, is_reversed, with_scores } => {
+            sorted_sets::range(keys, key, *span, *is_reversed, *with_scores, now)
+        }
+        KeyCommand::ZRem { key, members } => sorted_sets::remove(keys, key, members, now),
+        KeyCommand::ZCard { key } => sorted_sets::size(keys, key, now),
+        KeyCommand::ZScore { key, member } => sorted_sets::score(keys, key, member, now),
+        KeyCommand::ZPopMin { key, count } => sorted_sets::pop_least(keys, key, *count, now),
+        KeyCommand::SMembers { key } => generic::absent(keys, key, Reply::Set(Vec::new()), now),
+        KeyCommand::SIsMember { key, .. } => generic::absent(keys, key, Reply::Integer(0), now),
+        KeyCommand::HGetAll { key } => generic::absent(keys, key, Reply::Map(Vec::new()), now),
+        KeyCommand::HGet { key, .. } => generic::absent(keys, key, Reply::Nil, now),
+    }
+}
+
+/// Carries the commands of a transaction out, all of them: as in Redis, a refusal is one of its replies.
+pub(crate) fn apply_all(
+    keys: &mut dyn Keys,
+    commands: &[KeyCommand],
+    now: Timestamp,
+) -> Result<Vec<Reply>, StoreError> {
+    let mut replies = Vec::with_capacity(commands.len());
+    for command in commands {
+        let reply = ruled(apply(keys, command, now))?;
+        replies.push(reply.unwrap_or_else(|rejection| Reply::Error(rejection.line())));
+    }
+    Ok(replies)
+}
+
+/// Takes an element of a list, and puts it into another where it is to be moved; `None` where there is none.
+pub(crate) fn pop(
+    keys: &mut dyn Keys,
+    key: &Bytes,
+    from: End,
+    to: Option<&(Bytes, End)>,
+    now: Timestamp,
+) -> Result<Option<Bytes>, KeyError> {
+    sweep(keys, key, now)?;
+    let Some(to) = to else { return lists::take(keys, key, from, now) };
+    sweep(keys, &to.0, now)?;
+    lists::shift(keys, key, from, to, now)
+}
+
+/// Puts an element back to where it was taken from.
+pub(crate) fn put_back(
+    keys: &mut dyn Keys,
+    key: &Bytes,
+    value: &Bytes,
+    to: End,
+    now: Timestamp,
+) -> Result<(), KeyError> {
+    sweep(keys, key, now)?;
+    lists::push(keys, key, std::slice::from_ref(value), to, now)?;
+    Ok(())
+}
+
+/// Whether a list has elements.
+pub(crate) fn has_elements(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<bool, KeyError> {
+    Ok(lists::length(keys, key, now)? > 0)
+}
+
+/// Whether a key is there.
+pub(crate) fn is_there(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
+    Ok(live(keys, key, now)?.is_some())
+}
+
+/// Removes keys that have expired, at most `limit` of them; how many there were.
+pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> Result<usize, StoreError> {
+    let overdue = store.overdue_keys(now, limit).await?;
+    if overdue.is_empty() {
+        return Ok(0);
+    }
+    let swept = change(store, move |keys| {
+        keys.read_ahead(&overdue.iter().map(|key| &key[..]).collect::<Vec<_>>())?;
+        let mut count = 0;
+        for key in &overdue {
+            // It may have got another time meanwhile.
+            count += usize::from(sweep(keys, key, now)?);
+        }
+        Ok(count)
+    });
+    swept.await
+}
+
+/// What a key holds, unless it has expired.
+fn live(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Option<Entry>, StoreError> {
+    Ok(keys.entry(key)?.filter(|entry| entry.expires_at.is_none_or(|at| at > now)))
+}
+
+/// Removes a key that has expired, so that nothing of it is left for those who write to it; whether it had.
+fn sweep(keys: &mut dyn Keys, key: &[u8], now: Timestamp) -> Result<bool, StoreError> {
+    let has_expired = keys.entry(key)?.is_some_and(|entry| entry.expires_at.is_some_and(|at| at <= now));
+    if has_expired {
+        keys.remove(key)?;
+    }
+    Ok(has_expired)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use agenix_protocol::{
+        request::{KeyCommand, Request},
+        resp::Reply,
+        time::Timestamp,
+    };
+    use bytes::Bytes;
+
+    use super::{apply, apply_all, expire, ruled};
+    use crate::store::{Keyspace, change, look, redb::RedbStore};
+
+    fn command(line: &str) -> KeyCommand {
+        let words: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+        match Request::parse(&words) {
+            Ok((_, Request::Key(command))) => command,
+            other => panic!("{line}: {:?}", other.map(|(_, request)| request)),
+        }
+    }
+
+    async fn run(store: &RedbStore, line: &str, now: u64) -> Reply {
+        let command = command(line);
+        let reply = change(store, move |keys| ruled(apply(keys, &command, Timestamp(now)))).await.unwrap();
+        reply.unwrap_or_else(|rejection| Reply::Error(rejection.line()))
+    }
+
+    #[tokio::test]
+    async fn what_has_expired_is_gone_for_everyone_and_then_from_the_store() {
+        let store = RedbStore::in_memory().unwrap();
+        for line in
+            ["SET k v PX 100", "RPUSH l a b", "PEXPIRE l 100", "ZADD z 1 m", "PEXPIRE z 200", "SET s v"]
+        {
+            run(&store, line, 1000).await;
+        }
+        assert_eq!(run(&store, "PTTL k", 1099).await, Reply::Integer(1));
+        for line in ["EXISTS k l", "LLEN l", "PERSIST k", "EXPIRE l 5"] {
+            assert_eq!(run(&store, line, 1100).await, Reply::Integer(0), "{line}");
+        }
+        assert_eq!(run(&store, "DBSIZE", 1100).await, Reply::Integer(2));
+        let overdue = store.overdue_keys(Timestamp(1300), 10).await.unwrap();
+        assert_eq!(overdue, ["z"], "those that were written to are swept already");
+        run(&store, "SET k v PX 100", 1200).await;
+        assert_eq!(expire(&store, Timestamp(1300), 1).await.unwrap(), 1);
+        assert_eq!(expire(&store, Timestamp(1300), 10).await.unwrap(), 1);
+        assert_eq!(expire(&store, Timestamp(1300), 10).await.unwrap(), 0);
+        // Nothing of the old list is left in a new one.
+        assert_eq!(run(&store, "RPUSH l c", 1400).await, Reply::Integer(1));
+        assert_eq!(run(&store, "LRANGE l 0 -1", 1400).await, Reply::bulks(["c"]));
+    }
+
+    #[tokio::test]
+    async fn a_transaction_goes_on_after_a_refusal() {
+        let store = RedbStore::in_memory().unwrap();
+        let commands: Vec<_> = ["SET k text", "INCR k", "LPUSH l 1", "GET k"].map(command).into();
+        let replies = change(&store, move |keys| apply_all(keys, &commands, Timestamp(1))).await.unwrap();
+        let refused = Reply::Error("ERR value is not an integer or out of range".into());
+        assert_eq!(replies, [Reply::ok(), refused, Reply::Integer(1), Reply::bulk("text")]);
+    }
+
+    #[tokio::test]
+    async fn a_read_cannot_write() {
+        let store = RedbStore::in_memory().unwrap();
+        let command = command("SET k v");
+        let outcome = look(&store, move |keys| ruled(apply(keys, &command, Timestamp(1)))).await;
+        assert!(outcome.unwrap_err().to_string().contains("was about to write"));
+    }
+
+    #[tokio::test]
+    async fn a_scan_sees_every_key_that_stays_and_ends_whatever_comes_meanwhile() {
+        let store = RedbStore::in_memory().unwrap();
+        for n in 0..100 {
+            run(&store, &format!("SET key:{n} v"), 1).await;
+        }
+        let (mut seen, mut cursor, mut steps) = (BTreeSet::new(), String::from("0"), 0);
+        loop {
+            let reply = run(&store, &format!("SCAN {cursor} COUNT 7 MATCH key:*"), 1).await;
+            let Reply::Array(parts) = reply else { panic!("{reply:?}") };
+            let [Reply::Bulk(next), Reply::Array(names)] = &parts[..] else { panic!("{parts:?}") };
+            seen.extend(names.iter().map(|name| format!("{name:?}")));
+            cursor = String::from_utf8(next.to_vec()).unwrap();
+            if cursor == "0" {
+                break;
+            }
+            steps += 1;
+            // What goes is not seen any more; what comes, or is written again, keeps nobody from the end.
+            run(&store, &format!("DEL key:{}", 200 + steps), 1).await;
+            run(&store, &format!("SET key:{steps} other"), 1).await;
+            for more in 0..20 {
+                run(&store, &format!("SET new:{steps}:{more} v"), 1).await;
+            }
+        }
+        assert_eq!((seen.len(), steps), (100, 14));
+    }
+}

@@ -1,0 +1,11 @@
+//! In-memory registries of the server: nothing in them outlives the process.
+
+pub(crate) mod backups;
+pub(crate) mod challenges;
+pub(crate) mod connections;
+pub(crate) mod event_log;
+pub(crate) mod last_figures;
+pub(crate) mod output_handovers;
+pub(crate) mod pubsub;
+pub(crate) mod queue_limits;
+pub(crate) mod throughput;

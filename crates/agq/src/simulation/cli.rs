@@ -1,0 +1,271 @@
+//! The program `agq-simulate`, which `cargo xtask simulate` runs.
+
+use std::{
+    collections::BTreeSet,
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use clap::{Parser, Subcommand};
+
+use crate::simulation::{
+    corruption, crash_images, differential, log,
+    metrics::Counts,
+    nodes,
+    run::{Failure, Script, new_database},
+};
+
+/// Plays agq below the socket from seeds: its clock, its disk, its workers and users, and everything that goes wrong.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Runs seeds, and checks everything after every step
+    Seeds(Seeds),
+    /// Starts agq on everything that a crash, or damage, could leave of its file
+    Images(Images),
+    /// Runs seeds in which nothing goes wrong on redb and on PostgreSQL, and compares the answers
+    Twins(Twins),
+    /// Lets two nodes work on one PostgreSQL at once
+    Nodes(Nodes),
+}
+
+#[derive(Debug, clap::Args)]
+struct Images {
+    /// How many scenarios are crashed at every change
+    #[arg(long, default_value_t = 12)]
+    seeds: u64,
+    /// How many steps each has
+    #[arg(long, default_value_t = 50)]
+    steps: u64,
+    /// Flip every byte of the file, and not one of a few
+    #[arg(long)]
+    every_byte: bool,
+}
+
+impl Images {
+    fn run(&self) -> anyhow::Result<bool> {
+        std::panic::set_hook(Box::new(|_| {}));
+        let images = crash_images::run(self.seeds, self.steps)?;
+        Ok(corruption::run(self.seeds, self.steps * 4, self.every_byte)? && images)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Twins {
+    /// A PostgreSQL for this alone: it forgets whatever it has
+    #[arg(long, value_name = "URL")]
+    store: String,
+    /// How many seeds
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// How many steps each has
+    #[arg(long, default_value_t = 60)]
+    steps: u64,
+}
+
+impl Twins {
+    fn run(&self) -> anyhow::Result<bool> {
+        std::panic::set_hook(Box::new(|_| {}));
+        let (image, started) = (new_database()?, Instant::now());
+        let (mut compared, mut failed, mut wavered) = (0, 0, 0);
+        for seed in self.first..self.first + self.seeds {
+            let script = Script { seed, steps: self.steps, only: None };
+            let mut story = Vec::new();
+            let mut compare = || differential::compare(&script, &image, &self.store, &mut story);
+            // A real database has threads of its own: of what comes at one moment it may once take the second first, which no
+            // promise speaks of. What agq does wrong it does again.
+            let again = compare().or_else(|Failure { message, .. }| {
+                wavered += 1;
+                say(&format!("seed {seed} differs, and is run again: {message}"));
+                compare()
+            });
+            match again {
+                Ok(answers) => compared += answers,
+                Err(Failure { message, .. }) => {
+                    failed += 1;
+                    say(&format!("\nseed {seed} fails: {message}"));
+                    story.iter().for_each(|line| say(&format!("  {line}")));
+                    say(&format!(
+                        "run it again with\n  cargo xtask simulate --twins --first {seed} --seeds 1\n"
+                    ));
+                }
+            }
+        }
+        let (seeds, seconds) = (self.seeds, started.elapsed().as_secs_f64());
+        say(&format!(
+            "{seeds} seeds on both stores in {seconds:.1} s: {compared} answers were the same; {failed} seeds failed, {wavered} were run again"
+        ));
+        Ok(failed == 0 && wavered <= self.seeds / 100)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Nodes {
+    /// A PostgreSQL for this alone: it forgets whatever it has
+    #[arg(long, value_name = "URL")]
+    store: String,
+    /// How many seeds
+    #[arg(long, default_value_t = 8)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+}
+
+impl Nodes {
+    fn run(&self) -> anyhow::Result<bool> {
+        let (started, mut done) = (Instant::now(), 0);
+        for seed in self.first..self.first + self.seeds {
+            match nodes::play(seed, &self.store) {
+                Ok(jobs) => done += jobs,
+                Err(message) => {
+                    say(&format!("seed {seed} fails on two nodes: {message}"));
+                    return Ok(false);
+                }
+            }
+        }
+        let (seeds, seconds) = (self.seeds, started.elapsed().as_secs_f64());
+        say(&format!("{seeds} seeds on two nodes in {seconds:.1} s: {done} jobs; 0 seeds failed"));
+        Ok(true)
+    }
+}
+
+#[derive(Debug, clap::Args)]
+struct Seeds {
+    /// How many seeds
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Only this one, and tell its story
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many steps each has
+    #[arg(long, default_value_t = 60)]
+    steps: u64,
+    /// Only these steps of it
+    #[arg(long, value_delimiter = ',', requires = "seed")]
+    only: Option<Vec<u64>>,
+    /// Run each seed twice, and compare
+    #[arg(long)]
+    twice: bool,
+}
+
+/// The program from its command line to its exit code.
+pub fn run_program() -> ExitCode {
+    let what = Cli::parse().what;
+    log::start();
+    let outcome = match what {
+        What::Seeds(seeds) => seeds.run(),
+        What::Images(images) => images.run(),
+        What::Twins(twins) => twins.run(),
+        What::Nodes(nodes) => nodes.run(),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&format!("agq-simulate: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "this is a command: what it says is its output")]
+pub(super) fn say(line: &str) {
+    println!("{line}");
+}
+
+/// What all threads found.
+#[derive(Default)]
+struct Found {
+    counts: Counts,
+    failures: Vec<(Script, Failure)>,
+}
+
+impl Seeds {
+    fn run(&self) -> anyhow::Result<bool> {
+        // A panic is a failure of its seed: it is told with it.
+        std::panic::set_hook(Box::new(|_| {}));
+        let image = new_database()?;
+        if let Some(seed) = self.seed {
+            let only = self.only.as_ref().map(|only| only.iter().copied().collect::<BTreeSet<_>>());
+            return Ok(tell(&Script { seed, steps: self.steps, only }, &image));
+        }
+        let (started, next, found) =
+            (Instant::now(), AtomicU64::new(self.first), Mutex::new(Found::default()));
+        let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| self.work(&image, &next, &found));
+            }
+        });
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Counts { steps, commands, writes, faults, restarts, jobs } = found.counts;
+        let seconds = started.elapsed().as_secs_f64();
+        say(&format!(
+            "{} seeds in {seconds:.1} s: {steps} steps, {commands} commands, {writes} batches, {jobs} jobs, {faults} faults, \
+             {restarts} starts of agq; {} seeds failed",
+            self.seeds,
+            found.failures.len()
+        ));
+        let mut failures = found.failures;
+        failures.sort_by_key(|(script, _)| script.seed);
+        for (script, failure) in failures.iter().take(3) {
+            let short = script.shrunk(&image, failure);
+            tell(&short, &image);
+        }
+        Ok(failures.is_empty())
+    }
+
+    fn work(&self, image: &[u8], next: &AtomicU64, found: &Mutex<Found>) {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= self.first + self.seeds {
+                return;
+            }
+            let script = Script { seed, steps: self.steps, only: None };
+            let outcome = script.run(image, false);
+            let again = self.twice.then(|| script.run(image, false));
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            found.counts.add(&outcome.counts);
+            if let Some(failure) = outcome.failure {
+                found.failures.push((script, failure));
+            } else if again.is_some_and(|again| again.trace != outcome.trace) {
+                let message = "it went another way when it was run again".to_owned();
+                found.failures.push((script, Failure { step: None, message }));
+            }
+            if found.failures.len() >= 20 {
+                return;
+            }
+        }
+    }
+}
+
+/// Runs a script, and tells its story when it fails; whether it went well.
+fn tell(script: &Script, image: &[u8]) -> bool {
+    let outcome = script.run(image, true);
+    let Some(failure) = &outcome.failure else {
+        say(&format!("seed {} went well: {:?}", script.seed, outcome.counts));
+        return true;
+    };
+    let place = failure.step.map_or_else(|| "at the end".to_owned(), |step| format!("in step {step}"));
+    say(&format!("\nseed {} fails {place}: {}", script.seed, failure.message));
+    outcome.story.iter().for_each(|line| say(&format!("  {line}")));
+    say(&format!("run it again with\n  {}\n", script.command()));
+    false
+}

@@ -1,0 +1,147 @@
+//! A file that was damaged: a byte flipped, a sector lost, the end cut off. agq starts and has everything, or refuses with a
+//! message that says what to do. It never serves anything else.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use crate::simulation::{
+    cli::say,
+    crash_images::Recorded,
+    disk::JOURNAL,
+    run::guarded,
+    world::{Promised, World},
+};
+
+/// The unit in which a disk loses things.
+const SECTOR: usize = 512;
+/// The headers of both files: every byte of them is tried.
+const HEADER: usize = 512;
+/// Of the bytes behind it, one of so many.
+const STRIDE: usize = 29;
+
+/// What is done to the file.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    Flip {
+        at: usize,
+        mask: u8,
+    },
+    Lose {
+        sector: usize,
+    },
+    Cut {
+        len: usize,
+    },
+    /// The journal is another file than the database, and has gone.
+    LoseJournal,
+}
+
+impl Damage {
+    fn apply(self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Flip { at, mask } => bytes[at] ^= mask,
+            Self::Lose { sector } => {
+                let end = bytes.len().min((sector + 1) * SECTOR);
+                bytes[sector * SECTOR..end].fill(0);
+            }
+            // The journal never changes its size; an empty database is refused before redb sees it.
+            Self::Cut { len } => bytes.truncate(len.max(JOURNAL + 1)),
+            Self::LoseJournal => bytes[..JOURNAL].fill(0),
+        }
+    }
+
+    fn all(len: usize, every_byte: bool) -> Vec<Self> {
+        let stride = if every_byte { 1 } else { STRIDE };
+        let is_header = |at: &usize| at % JOURNAL < HEADER && *at < JOURNAL + HEADER;
+        let places = (0..len).filter(|at| is_header(at) || at % stride == 0);
+        let flips = places.flat_map(|at| {
+            let masks = if is_header(&at) { vec![1, 2, 4, 8, 0x80, 0xff] } else { vec![1 << (at % 8)] };
+            masks.into_iter().map(move |mask| Self::Flip { at, mask })
+        });
+        let sectors = 0..len / SECTOR;
+        let cuts = sectors.clone().step_by(if every_byte { 1 } else { 8 });
+        let losses = sectors.map(|sector| Self::Lose { sector });
+        let cuts = cuts.map(|sector| Self::Cut { len: sector * SECTOR });
+        flips.chain(losses).chain(cuts).chain([Self::LoseJournal]).collect()
+    }
+}
+
+/// Damages the file of a scenario in every way; whether agq always did what it should.
+pub(super) fn run(seed: u64, steps: u64, every_byte: bool) -> anyhow::Result<bool> {
+    let recorded = Recorded::play(seed, steps).map_err(anyhow::Error::msg)?;
+    let [.., last] = recorded.promised.as_slice() else { anyhow::bail!("nothing was written") };
+    let stopped = try_all("after a stop", &recorded.stopped, &[last], every_byte);
+    let killed =
+        try_all("after a kill", &recorded.killed, &[last, recorded.before_last_commit()], every_byte);
+    Ok(stopped && killed)
+}
+
+fn try_all(when: &str, file: &[u8], promised: &[&Promised], every_byte: bool) -> bool {
+    let (all, next) = (Damage::all(file.len(), every_byte), AtomicUsize::new(0));
+    let outcomes: Mutex<BTreeMap<String, (usize, Damage)>> = Mutex::default();
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(damage) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = try_one(file, *damage, promised);
+                    let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+                    outcomes.entry(outcome).or_insert((0, *damage)).0 += 1;
+                }
+            });
+        }
+    });
+    let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    say(&format!("{} kinds of damage {when}:", all.len()));
+    for (outcome, (count, first)) in &outcomes {
+        say(&format!("  {count:>8} {outcome} (the first: {first:?})"));
+    }
+    outcomes.keys().all(|outcome| is_fine(outcome))
+}
+
+const SERVED: &str = "started, and everything is there";
+/// A last commit that is damaged looks as one that was torn by the crash: no database with one sync for a commit can tell.
+const ROLLED_BACK: &str = "started with the commit before the last";
+const REFUSED: &str = "refused: ";
+
+fn is_fine(outcome: &str) -> bool {
+    outcome == SERVED
+        || outcome == ROLLED_BACK
+        || (outcome.starts_with(REFUSED) && outcome.contains("agq restore"))
+}
+
+/// What agq does with the damaged file, as a text that is the same for the same kind of outcome.
+fn try_one(file: &[u8], damage: Damage, promised: &[&Promised]) -> String {
+    let mut bytes = file.to_vec();
+    damage.apply(&mut bytes);
+    let mut first = None;
+    for (promised, outcome) in promised.iter().zip([SERVED, ROLLED_BACK]) {
+        match guarded(|| World::on(0, &bytes, promised).map(drop)) {
+            Ok(()) => return outcome.to_owned(),
+            Err(message) => drop(first.get_or_insert(message)),
+        }
+    }
+    let message = first.unwrap_or_default();
+    match message.strip_prefix("agq does not start: ") {
+        Some(refusal) => format!("{REFUSED}{}", without_numbers(refusal)),
+        None => format!("WRONG: {}", without_numbers(&message)),
+    }
+}
+
+fn without_numbers(text: &str) -> String {
+    let mut shown = String::new();
+    for letter in text.chars() {
+        match letter {
+            '0'..='9' if shown.ends_with('#') => {}
+            '0'..='9' => shown.push('#'),
+            other => shown.push(other),
+        }
+    }
+    shown
+}

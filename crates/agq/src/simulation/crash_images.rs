@@ -1,0 +1,181 @@
+//! What a crash could leave behind: a scenario is played once on a disk that writes everything down; then agq is started on
+//! the file as it was after every single change, and on every part of what was not synced.
+
+use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use fastrand::Rng;
+
+use crate::simulation::{
+    cli::say,
+    disk::{Change, Event},
+    run::{guarded, new_database},
+    world::{Promised, World},
+};
+
+/// Up to so many changes that are not synced, every subset of them is tried; of more, those that lack or have few, and some by
+/// chance.
+const ALL_SUBSETS: usize = 11;
+/// A scenario that leaves fewer, on average, wrote little but the journal: what comes while the database is written is not tried.
+const FEWEST_IMAGES: u64 = 500;
+/// How many of the others are tried by chance, for each change.
+const SOME_SUBSETS: usize = 200;
+
+/// A scenario as it was played.
+pub(super) struct Recorded {
+    /// The file before it.
+    pub(super) before: Vec<u8>,
+    pub(super) events: Vec<Event>,
+    /// What agq had promised, by the marks among the events.
+    pub(super) promised: Vec<Promised>,
+    /// The file after it: as agq leaves it when it is killed, and when it is stopped.
+    pub(super) killed: Vec<u8>,
+    pub(super) stopped: Vec<u8>,
+}
+
+impl Recorded {
+    /// Plays the steps of a seed without anything that goes wrong.
+    pub(super) fn play(seed: u64, steps: u64) -> Result<Self, String> {
+        let image = new_database().map_err(|error| error.to_string())?;
+        let mut world = World::new(seed, &image, false)?;
+        let before = world.record();
+        world.is_calm = true;
+        for step in 0..steps {
+            let chance = Rng::with_seed(seed ^ step.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            world.step(chance)?;
+        }
+        world.write_all()?;
+        let killed = world.disk.bytes();
+        let (events, promised) = world.recorded();
+        world.bury();
+        Ok(Self { before, events, promised, killed, stopped: world.disk.bytes() })
+    }
+}
+
+impl Recorded {
+    /// What was promised before the last commit that was synced.
+    pub(super) fn before_last_commit(&self) -> &Promised {
+        let (mut mark, mut last) = (0, 0);
+        for event in &self.events {
+            match event {
+                Event::Mark(number) => mark = *number,
+                Event::Synced(_) => last = mark,
+                Event::Changed(_) => {}
+            }
+        }
+        &self.promised[last]
+    }
+}
+
+/// An image that a crash could leave, and which promises agq had made by then.
+struct Image {
+    bytes: Vec<u8>,
+    promised: usize,
+    shown: String,
+}
+
+/// Every image, one after the other, to whoever checks it.
+fn each_image(recorded: &Recorded, mut check: impl FnMut(Image)) {
+    let (mut synced, mut written) = (recorded.before.clone(), recorded.before.clone());
+    let (mut unsynced, mut promised): (Vec<Change>, usize) = (Vec::new(), 0);
+    let mut rng = Rng::with_seed(1);
+    for (at, event) in recorded.events.iter().enumerate() {
+        match event {
+            Event::Mark(number) => promised = *number,
+            Event::Synced(which) => {
+                let durable = unsynced.extract_if(.., |change| which.has(change));
+                durable.for_each(|change| change.apply(&mut synced));
+            }
+            Event::Changed(change) => {
+                change.apply(&mut written);
+                check(Image { bytes: written.clone(), promised, shown: format!("killed after change {at}") });
+                // What is new is in every one of them: the others were there before.
+                for kept in subsets(unsynced.len(), &mut rng) {
+                    let mut bytes = synced.clone();
+                    let left = unsynced.iter().zip(&kept).filter(|(_, kept)| **kept);
+                    left.for_each(|(change, _)| change.apply(&mut bytes));
+                    let torn = change.torn(&mut rng);
+                    let mut torn_bytes = bytes.clone();
+                    torn.iter().for_each(|change| change.apply(&mut torn_bytes));
+                    change.apply(&mut bytes);
+                    let shown = format!("power cut after change {at}, of those before left: {kept:?}");
+                    check(Image {
+                        bytes: torn_bytes,
+                        promised,
+                        shown: format!("{shown}, the last one torn"),
+                    });
+                    check(Image { bytes, promised, shown });
+                }
+                unsynced.push(change.clone());
+            }
+        }
+    }
+}
+
+/// Which of the changes before are left.
+fn subsets(count: usize, rng: &mut Rng) -> Vec<Vec<bool>> {
+    if count <= ALL_SUBSETS {
+        return (0..1_usize << count)
+            .map(|bits| (0..count).map(|bit| bits >> bit & 1 == 1).collect())
+            .collect();
+    }
+    let one = |is: bool| (0..count).map(move |which| (0..count).map(|at| (at == which) == is).collect());
+    let some = (0..SOME_SUBSETS).map(|_| (0..count).map(|_| rng.bool()).collect()).collect::<Vec<_>>();
+    one(true).chain(one(false)).chain(some).chain([vec![true; count], vec![false; count]]).collect()
+}
+
+/// Starts agq on every image of some scenarios; whether all went well.
+pub(super) fn run(seeds: u64, steps: u64) -> anyhow::Result<bool> {
+    let (tried, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let next = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed) as u64;
+                    if seed >= seeds {
+                        return;
+                    }
+                    if let Err(message) = try_seed(seed, steps, &tried) {
+                        failures.lock().unwrap_or_else(PoisonError::into_inner).push((seed, message));
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let tried = tried.into_inner();
+    say(&format!("{tried} images that a crash could leave, of {seeds} scenarios; {} failed", failures.len()));
+    failures.iter().for_each(|(seed, message)| say(&format!("  scenario {seed}: {message}")));
+    let is_enough = tried as u64 >= seeds * FEWEST_IMAGES;
+    if !is_enough {
+        say(
+            "  these are so few that the database was hardly written: is the journal too large, or brought in too late?",
+        );
+    }
+    Ok(failures.is_empty() && is_enough)
+}
+
+fn try_seed(seed: u64, steps: u64, tried: &AtomicUsize) -> Result<(), String> {
+    let recorded = Recorded::play(seed, steps)?;
+    let (mut seen, mut first) = (HashSet::new(), Ok(()));
+    each_image(&recorded, |image| {
+        let mut hasher = DefaultHasher::new();
+        (image.promised, &image.bytes).hash(&mut hasher);
+        if first.is_err() || !seen.insert(hasher.finish()) {
+            return;
+        }
+        tried.fetch_add(1, Ordering::Relaxed);
+        let outcome = guarded(|| World::on(seed, &image.bytes, &recorded.promised[image.promised]).map(drop));
+        first = outcome.map_err(|message| format!("{}: {message}", image.shown));
+    });
+    first
+}

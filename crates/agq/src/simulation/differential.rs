@@ -1,0 +1,230 @@
+//! The moves of a world on redb, made again on PostgreSQL: whatever was asked has to be answered alike.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+use agenix_protocol::{
+    request::{Command, Request},
+    resp::Reply,
+};
+use bytes::Bytes;
+use futures_executor::{LocalPool, LocalSpawner};
+use futures_util::{
+    FutureExt,
+    future::{AbortHandle, abortable},
+    task::LocalSpawnExt,
+};
+use tokio::runtime::Runtime;
+
+use crate::{
+    app::{House, Settings},
+    auth::audit_log::Audit,
+    clock::{Clock, Source},
+    commands::{self, Done},
+    simulation::{
+        actors::close_connection,
+        operations::Move,
+        own,
+        run::{Failure, Script, guarded},
+        steps::key_command,
+        time::Time,
+        world::World,
+    },
+    startup::services,
+    store::{Records, Store, postgres::PostgresStore},
+};
+
+/// Commands whose answers tell of the store itself.
+const OWN: [&str; 1] = ["INFO"];
+
+/// Runs a seed on redb, where nothing goes wrong, and then on the PostgreSQL at `url`, which forgets whatever it has. How many
+/// answers were compared. `story` gets what happened on redb.
+pub(super) fn compare(
+    script: &Script,
+    image: &[u8],
+    url: &str,
+    story: &mut Vec<String>,
+) -> Result<usize, Failure> {
+    let at = |step| move |message| Failure { step, message };
+    let mut world = World::orderly(script.seed, image, true).map_err(at(Some(0)))?;
+    let played = script.play(&mut world);
+    *story = world.story.take().unwrap_or_default();
+    played?;
+    let (settings, time) = (world.settings.clone(), Time::new(world.time_seed));
+    let moves = world.moves.take().unwrap_or_default().all;
+    guarded_count(|| Twin::begin(url, &time, &settings)?.make(&moves)).map_err(at(None))
+}
+
+fn guarded_count(work: impl FnOnce() -> Result<usize, String>) -> Result<usize, String> {
+    let mut count = 0;
+    guarded(|| {
+        count = work()?;
+        Ok(())
+    })?;
+    Ok(count)
+}
+
+/// agq below the socket, on PostgreSQL.
+struct Twin {
+    house: Arc<House>,
+    store: Arc<PostgresStore>,
+    time: Time,
+    pool: LocalPool,
+    spawner: LocalSpawner,
+    replies: Rc<RefCell<Vec<(u64, Reply)>>>,
+    aborts: Vec<(u64, AbortHandle)>,
+    /// What was asked last, for who has to be told that it went wrong.
+    asked: Vec<(u64, String)>,
+    // After everything that needs it.
+    runtime: Runtime,
+}
+
+impl Twin {
+    fn begin(url: &str, time: &Time, settings: &Settings) -> Result<Self, String> {
+        let shown = |error: anyhow::Error| format!("{error:#}");
+        let runtime = Runtime::new().map_err(|error| error.to_string())?;
+        // As the other one did, which has a journal to name.
+        let _name = time.random();
+        let store = runtime.block_on(PostgresStore::begin_anew(url)).map_err(shown)?;
+        let store = Arc::new(store);
+        let clock = Clock::of(Arc::new(time.clone()));
+        let audit = Audit::open(None).map_err(shown)?;
+        let (house, works) =
+            services::furnish(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
+        let mut pool = LocalPool::new();
+        {
+            let _inside = runtime.enter();
+            pool.run_until(commands::start_over(&house)).map_err(|error| error.to_string())?;
+        }
+        let spawner = pool.spawner();
+        for work in works {
+            spawner.spawn_local(work).expect("the pool is there as long as its twin");
+        }
+        let (replies, time) = (Rc::default(), time.clone());
+        let mut twin = Self {
+            house,
+            store,
+            time,
+            pool,
+            spawner,
+            replies,
+            aborts: Vec::new(),
+            asked: Vec::new(),
+            runtime,
+        };
+        twin.rest();
+        Ok(twin)
+    }
+
+    /// Makes the moves; how many answers were the same.
+    fn make(mut self, moves: &[Move]) -> Result<usize, String> {
+        let mut compared = 0;
+        for one in moves {
+            match one {
+                Move::Ask { number, caller, words } => {
+                    let bytes: Vec<Bytes> =
+                        words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+                    let (command, request): (&'static Command, Request) =
+                        Request::parse(&bytes).map_err(|error| error.line())?;
+                    let run = commands::run(Arc::clone(&self.house), Arc::clone(caller), command, request, 0);
+                    self.asked.push((*number, words.join(" ")));
+                    self.spawn(*number, run);
+                }
+                Move::Transact { number, commands } => {
+                    let queued = commands.iter().map(|words| key_command(words)).collect::<Result<_, _>>()?;
+                    self.asked.push((*number, format!("MULTI {commands:?}")));
+                    self.spawn(*number, commands::transact(Arc::clone(&self.house), queued));
+                }
+                Move::Own { number, own } => {
+                    self.asked.push((*number, format!("{own:?}")));
+                    self.spawn(*number, own::act(Arc::clone(&self.house), own.clone()));
+                }
+                Move::Forgotten { notes, lanes } => self.compare_rows(notes, *lanes)?,
+                Move::GoAway { number } => {
+                    if let Some(at) = self.aborts.iter().position(|(known, _)| known == number) {
+                        self.aborts.swap_remove(at).1.abort();
+                    }
+                    self.rest();
+                }
+                Move::Close(actor) => {
+                    let close = close_connection(&self.house, actor).map(drop);
+                    self.spawner.spawn_local(close).expect("the pool is there as long as its twin");
+                    self.rest();
+                }
+                Move::Pass { ms } => {
+                    self.time.pass(*ms);
+                    self.rest();
+                }
+                Move::Rest(expected) => {
+                    self.rest();
+                    compared += self.compare(expected)?;
+                }
+            }
+        }
+        Ok(compared)
+    }
+
+    fn spawn(&mut self, number: u64, work: impl Future<Output = Done> + 'static) {
+        let (work, abort) = abortable(work);
+        let replies = Rc::clone(&self.replies);
+        let told =
+            work.map(move |done| replies.borrow_mut().extend(done.ok().map(|done| (number, done.reply))));
+        self.spawner.spawn_local(told).expect("the pool is there as long as its twin");
+        self.aborts.push((number, abort));
+        self.rest();
+    }
+
+    /// Everything goes on until it waits for time or for someone outside.
+    fn rest(&mut self) {
+        let _inside = self.runtime.enter();
+        loop {
+            self.pool.run_until(self.store.until_idle());
+            self.pool.run_until_stalled();
+            if self.store.is_idle() {
+                return;
+            }
+        }
+    }
+
+    /// Compares what is left of limits and kinds, and looks whether there is a lane without jobs.
+    fn compare_rows(&self, notes: &[Vec<(String, String)>], lanes: usize) -> Result<(), String> {
+        for (kind, theirs) in own::OF_JOBS.into_iter().zip(notes) {
+            let ours = self.runtime.block_on(self.store.notes(kind)).map_err(|error| error.to_string())?;
+            if ours != *theirs {
+                return Err(format!("the notes are {theirs:?} on redb, and {ours:?} on PostgreSQL"));
+            }
+        }
+        let kept = self.runtime.block_on(self.store.lane_count()).map_err(|error| error.to_string())?;
+        if kept > lanes {
+            return Err(format!("PostgreSQL keeps {kept} lanes, and jobs are in {lanes}"));
+        }
+        Ok(())
+    }
+
+    fn compare(&mut self, expected: &[(u64, Reply)]) -> Result<usize, String> {
+        let mut replies = self.replies.take();
+        replies.sort_by_key(|(number, _)| *number);
+        let asked = std::mem::take(&mut self.asked);
+        let question = |number: u64| {
+            asked
+                .iter()
+                .find(|(known, _)| *known == number)
+                .map_or("what was asked before", |(_, words)| words)
+        };
+        for at in 0..replies.len().max(expected.len()) {
+            let (theirs, ours) = (expected.get(at), replies.get(at));
+            let number = theirs.or(ours).map_or(0, |(number, _)| *number);
+            let is_own = OWN.iter().any(|word| question(number).starts_with(word));
+            if theirs != ours
+                && !(is_own && theirs.map(|(number, _)| number) == ours.map(|(number, _)| number))
+            {
+                return Err(format!(
+                    "{number}: {} is answered {:?} on redb, and {:?} on PostgreSQL",
+                    question(number),
+                    theirs,
+                    ours
+                ));
+            }
+        }
+        Ok(replies.len())
+    }
+}

@@ -1,0 +1,141 @@
+//! One process of agq below the socket: from its start on the bytes of a disk to its end, on one thread, in one order.
+
+use std::{cell::RefCell, rc::Rc, sync::Arc};
+
+use agenix_protocol::request::{Command, Request};
+use bytes::Bytes;
+use futures_executor::{LocalPool, LocalSpawner};
+use futures_util::{
+    FutureExt,
+    future::{AbortHandle, BoxFuture, abortable},
+    task::LocalSpawnExt,
+};
+use redb::StorageBackend;
+use tokio::sync::mpsc;
+
+use super::{disk::Disk, time::Time};
+use crate::{
+    app::{Caller, House, Settings},
+    auth::audit_log::Audit,
+    clock::{Clock, Source},
+    commands::{self, Done},
+    registry::pubsub::{By, Delivery},
+    startup::services,
+    store::{
+        Records, Store,
+        redb::{RedbStore, Writer},
+    },
+};
+
+/// The connection that listens to what happens to jobs; no command comes over it.
+const LISTENER: u64 = 0;
+
+pub(super) struct Life {
+    pub(super) house: Arc<House>,
+    pub(super) store: Arc<RedbStore>,
+    writer: Writer,
+    pool: LocalPool,
+    spawner: LocalSpawner,
+    heard: mpsc::Receiver<Delivery>,
+    replies: Rc<RefCell<Vec<(u64, Done)>>>,
+    failure: BoxFuture<'static, String>,
+}
+
+impl Life {
+    /// Starts agq; an error is the message with which it would end.
+    pub(super) fn begin(disk: &Disk, time: &Time, settings: &Settings) -> Result<Self, String> {
+        let [database, journal] = disk.open();
+        Self::begin_on(database, journal, time, settings)
+    }
+
+    /// The same, on whatever keeps its two files.
+    pub(super) fn begin_on(
+        database: impl StorageBackend,
+        journal: impl StorageBackend,
+        time: &Time,
+        settings: &Settings,
+    ) -> Result<Self, String> {
+        let shown = |error: anyhow::Error| format!("{error:#}");
+        let id = u64::try_from(time.random() >> 64).unwrap_or_default();
+        let (store, mut writer) = RedbStore::by_hand(database, journal, id).map_err(shown)?;
+        let store = Arc::new(store);
+        let failure = store.failure();
+        let (mut pool, clock) = (LocalPool::new(), Clock::of(Arc::new(time.clone())));
+        let audit = Audit::open(None).map_err(shown)?;
+        let (house, works) =
+            services::furnish(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
+        start_over(&mut pool, &mut writer, &house)?;
+        let heard = house.hub.join(LISTENER, Arc::default());
+        house.hub.subscribe(LISTENER, By::Pattern, &Bytes::from_static(b"job:*"));
+        house.hub.tell_whether_heard(|is_heard| store.arrivals().set_heard(is_heard));
+        let spawner = pool.spawner();
+        for work in works {
+            spawner.spawn_local(work).expect("the pool is there as long as its life");
+        }
+        Ok(Self { house, store, writer, pool, spawner, heard, replies: Rc::default(), failure })
+    }
+
+    /// Gives a command; its place in the order of writes is taken when this returns.
+    pub(super) fn give(
+        &mut self,
+        number: u64,
+        caller: Arc<Caller>,
+        words: &[Bytes],
+    ) -> Result<AbortHandle, String> {
+        let (command, request): (&'static Command, Request) =
+            Request::parse(words).map_err(|error| error.line())?;
+        let run = commands::run(Arc::clone(&self.house), caller, command, request, 0);
+        Ok(self.spawn(number, run))
+    }
+
+    /// Lets something go on whose outcome is a reply.
+    pub(super) fn spawn(&mut self, number: u64, work: impl Future<Output = Done> + 'static) -> AbortHandle {
+        let (work, abort) = abortable(work);
+        let replies = Rc::clone(&self.replies);
+        let told = work.map(move |done| replies.borrow_mut().extend(done.ok().map(|done| (number, done))));
+        self.spawner.spawn_local(told).expect("the pool is there as long as its life");
+        self.rest();
+        abort
+    }
+
+    /// Everything goes on until it waits for the writer, for time or for someone outside.
+    pub(super) fn rest(&mut self) {
+        self.pool.run_until_stalled();
+    }
+
+    /// The writer writes one batch; whether there was any.
+    pub(super) fn write(&mut self, most: usize) -> bool {
+        self.writer.step(most)
+    }
+
+    /// The replies that are there since this was last asked.
+    pub(super) fn replies(&mut self) -> Vec<(u64, Done)> {
+        self.replies.take()
+    }
+
+    /// What happened to jobs since this was last asked, as JSON.
+    pub(super) fn events(&mut self) -> Vec<Bytes> {
+        std::iter::from_fn(|| Some(self.heard.try_recv().ok()?.message.payload)).collect()
+    }
+
+    /// Why it cannot go on, if it cannot.
+    pub(super) fn failure(&mut self) -> Option<String> {
+        (&mut self.failure).now_or_never()
+    }
+}
+
+fn start_over(pool: &mut LocalPool, writer: &mut Writer, house: &Arc<House>) -> Result<(), String> {
+    let outcome = Rc::new(RefCell::new(None));
+    let (told, own) = (Rc::clone(&outcome), Arc::clone(house));
+    let work = async move { *told.borrow_mut() = Some(commands::start_over(&own).await) };
+    pool.spawner().spawn_local(work).expect("the pool is there as long as its life");
+    loop {
+        pool.run_until_stalled();
+        if let Some(outcome) = outcome.take() {
+            return outcome.map_err(|error| error.to_string());
+        }
+        if !writer.step(usize::MAX) {
+            return Err("agq waits for nobody at its start".into());
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Everything that a store remembers, as lines of JSON: how it comes from one store into another, whichever engine each has.
+//!
+//! The first line says what it is. Then comes a record a line, kind by kind in the order of [`Record`], within a kind in the order of
+//! their ids: the same contents make the same lines, whichever store they come from. The last line has, for each kind, how many
+//! there are and the SHA-256 of their lines: without it a file is not whole.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, Write},
+};
+
+use agenix_protocol::time::Timestamp;
+use agenix_rules::{
+    action::{Action, Tally},
+    worker::Worker,
+};
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Content, StoredJob, StoredPlan, Totals};
+
+/// The version of the lines.
+const VERSION: u32 = 1;
+
+/// One thing that a store remembers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Record {
+    Plan(StoredPlan),
+    Action {
+        action: Action,
+        tally: Tally,
+    },
+    /// Its lane is 0: every store has numbers of its own for them.
+    Job(Box<StoredJob>),
+    /// A queue that gives no jobs.
+    Paused {
+        queue: String,
+    },
+    Worker {
+        worker: Worker,
+        registration: Option<String>,
+    },
+    /// A user's key; what a list or a sorted set holds is in records of its own.
+    Key {
+        #[serde(with = "text")]
+        key: Bytes,
+        number: u64,
+        content: Content,
+        /// In milliseconds since 1970: it may be later than any date.
+        expires_at_ms: Option<u64>,
+    },
+    Item {
+        #[serde(with = "text")]
+        key: Bytes,
+        place: i64,
+        #[serde(with = "text")]
+        item: Bytes,
+    },
+    /// The score as text: JSON has no infinity.
+    Score {
+        #[serde(with = "text")]
+        key: Bytes,
+        #[serde(with = "text")]
+        member: Bytes,
+        score: String,
+    },
+    /// See [`NoteKind`]; a kind that this agq does not know is refused.
+    Note {
+        kind: String,
+        id: String,
+        json: String,
+    },
+    Totals(Totals),
+}
+
+impl Record {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Plan(_) => "plans",
+            Self::Action { .. } => "actions",
+            Self::Job(_) => "jobs",
+            Self::Paused { .. } => "paused_queues",
+            Self::Worker { .. } => "workers",
+            Self::Key { .. } => "keys",
+            Self::Item { .. } => "items",
+            Self::Score { .. } => "scores",
+            Self::Note { .. } => "notes",
+            Self::Totals(_) => "totals",
+        }
+    }
+
+    fn line(&self) -> anyhow::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+/// Where records go.
+pub(crate) type Sink<'s> = dyn FnMut(Record) -> anyhow::Result<()> + 's;
+
+/// How many records of a kind there are, and the hash of their lines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sum {
+    count: u64,
+    sha256: String,
+}
+
+/// The sums of all kinds of which there is anything.
+pub(crate) type Sums = BTreeMap<String, Sum>;
+
+/// The sums, in words.
+pub(crate) fn shown(sums: &Sums) -> String {
+    let all: Vec<String> = sums.iter().map(|(kind, sum)| format!("{} {kind}", sum.count)).collect();
+    if all.is_empty() { "nothing".into() } else { all.join(", ") }
+}
+
+/// Counts and hashes records as they pass.
+#[derive(Default)]
+struct Summing(BTreeMap<&'static str, (u64, Sha256)>);
+
+impl Summing {
+    /// Adds a record; its line.
+    fn add(&mut self, record: &Record) -> anyhow::Result<Vec<u8>> {
+        let line = record.line()?;
+        self.add_line(record.kind(), &line);
+        Ok(line)
+    }
+
+    fn add_line(&mut self, kind: &'static str, line: &[u8]) {
+        let (count, hash) = self.0.entry(kind).or_default();
+        *count += 1;
+        hash.update(line);
+    }
+
+    fn sums(self) -> Sums {
+        let hex = |hash: Sha256| hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let sum = |(count, hash)| Sum { count, sha256: hex(hash) };
+        self.0.into_iter().map(|(kind, sums)| (kind.to_owned(), sum(sums))).collect()
+    }
+}
+
+/// The first line and the last.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Frame {
+    AgqExport { version: u32, agq: String, exported_at: Timestamp },
+    End(Sums),
+}
+
+/// Writes records as lines.
+pub(crate) struct Exporter<W> {
+    to: W,
+    summing: Summing,
+}
+
+impl<W: Write> Exporter<W> {
+    pub(crate) fn begin(to: W, now: Timestamp) -> anyhow::Result<Self> {
+        let mut exporter = Self { to, summing: Summing::default() };
+        let agq = env!("CARGO_PKG_VERSION").to_owned();
+        exporter.frame(&Frame::AgqExport { version: VERSION, agq, exported_at: now })?;
+        Ok(exporter)
+    }
+
+    pub(crate) fn put(&mut self, record: &Record) -> anyhow::Result<()> {
+        let line = self.summing.add(record)?;
+        Ok(self.to.write_all(&line)?)
+    }
+
+    /// Writes the last line; what was written.
+    pub(crate) fn end(mut self) -> anyhow::Result<Sums> {
+        let sums = std::mem::take(&mut self.summing).sums();
+        self.frame(&Frame::End(sums.clone()))?;
+        self.to.flush()?;
+        Ok(sums)
+    }
+
+    fn frame(&mut self, frame: &Frame) -> anyhow::Result<()> {
+        let mut line = serde_json::to_vec(frame)?;
+        line.push(b'\n');
+        Ok(self.to.write_all(&line)?)
+    }
+}
+
+/// Reads records from lines. Once all were read it is known whether they are whole and as they were written.
+pub(crate) struct Importer<R> {
+    from: R,
+    number: u64,
+    line: Vec<u8>,
+    /// Of the lines as they are.
+    read: Summing,
+    /// Of the records as this agq would write them, which may have come to have more fields since.
+    meant: Summing,
+    end: Option<Sums>,
+}
+
+impl<R: BufRead> Importer<R> {
+    pub(crate) fn begin(from: R) -> anyhow::Result<Self> {
+        let (read, meant) = (Summing::default(), Summing::default());
+        let mut importer = Self { from, number: 0, line: Vec::new(), read, meant, end: None };
+        importer.next_line()?;
+        match serde_json::from_slice(&importer.line) {
+            Ok(Frame::AgqExport { version, .. }) if version <= VERSION => Ok(importer),
+            Ok(Frame::AgqExport { version, agq, .. }) => {
+                bail!(
+                    "agq {agq} wrote it, in version {version} of the format, and this agq reads version {VERSION}: use a newer agq"
+                )
+            }
+            _ => bail!("its first line is not that of a file which `agq export` wrote"),
+        }
+    }
+
+    /// The next record; `None` after the last.
+    pub(crate) fn take(&mut self) -> anyhow::Result<Option<Record>> {
+        if self.end.is_some() {
+            return Ok(None);
+        }
+        self.next_line()?;
+        if self.line.starts_with(br#"{"end":"#) {
+            return self.close().map(|()| None);
+        }
+        let record: Record = serde_json::from_slice(&self.line)
+            .with_context(|| format!("line {} is no record that this agq knows", self.number))?;
+        self.read.add_line(record.kind(), &self.line);
+        self.meant.add(&record)?;
+        Ok(Some(record))
+    }
+
+    /// Reads the last line, and compares.
+    fn close(&mut self) -> anyhow::Result<()> {
+        let Frame::End(written) =
+            serde_json::from_slice(&self.line).context("its last line cannot be read")?
+        else {
+            bail!("line {} is out of place", self.number);
+        };
+        compare(&written, &std::mem::take(&mut self.read).sums())
+            .context("it was damaged, or changed since it was written")?;
+        if self.from.fill_buf()?.is_empty() {
+            self.end = Some(std::mem::take(&mut self.meant).sums());
+            return Ok(());
+        }
+        bail!("something follows its last line, {}", self.number)
+    }
+
+    /// Compares what was read with what a store hands out now; what it is.
+    pub(crate) fn verify(
+        &mut self,
+        hand_out: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Sums> {
+        let Some(meant) = self.end.take() else { bail!("it was not read to its end") };
+        let mut held = Summing::default();
+        hand_out(&mut |record| held.add(&record).map(drop))?;
+        compare(&meant, &held.sums()).context("the store does not hold what was read")?;
+        Ok(meant)
+    }
+
+    fn next_line(&mut self) -> anyhow::Result<()> {
+        self.line.clear();
+        self.number += 1;
+        self.from.read_until(b'\n', &mut self.line).context("it cannot be read")?;
+        if !self.line.ends_with(b"\n") {
+            bail!("it ends within line {}: it is not whole", self.number);
+        }
+        Ok(())
+    }
+}
+
+fn compare(expected: &Sums, found: &Sums) -> anyhow::Result<()> {
+    for kind in expected.keys().chain(found.keys()) {
+        let [expected, found] = [expected, found].map(|sums| sums.get(kind));
+        if expected != found {
+            let [expected, found] = [expected, found].map(|sum| sum.map_or(0, |sum| sum.count));
+            bail!("{kind}: {expected} were expected and {found} are there, or they are others");
+        }
+    }
+    Ok(())
+}
+
+/// Bytes as text where they are text, else as numbers.
+pub(crate) mod text {
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    pub(in crate::store) fn serialize<S: Serializer>(bytes: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => text.serialize(to),
+            Err(_) => bytes.as_ref().serialize(to),
+        }
+    }
+
+    pub(in crate::store) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        Ok(match Either::deserialize(from)? {
+            Either::Text(text) => text.into(),
+            Either::Bytes(bytes) => bytes.into(),
+        })
+    }
+}

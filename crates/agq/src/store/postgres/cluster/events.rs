@@ -1,0 +1,48 @@
+//! Events for whoever else listens at the database, by NOTIFY (the AgentPG spec, External Event Consumers): a channel and a JSON document.
+
+use agenix_rules::{action::Action, job::Job};
+use serde_json::json;
+
+use crate::store::postgres::cluster::notify_bus::Notice;
+
+/// Jobs were submitted.
+const CREATED: &str = "agq_jobs_created";
+/// A job came into another state.
+const STATE: &str = "agq_job_state";
+/// A job ended.
+const FINALIZED: &str = "agq_job_finalized";
+
+/// So many jobs of an action were submitted: one event, however many.
+pub(crate) fn created(action: &Action, jobs: usize) -> Notice {
+    let Action { action_id, plan_id, queue, .. } = action;
+    let event = json!({ "action_id": action_id, "plan_id": plan_id, "queue": queue, "jobs": jobs });
+    Notice::Event(CREATED, event.to_string())
+}
+
+/// What became of a job, where it is in another state than before.
+pub(crate) fn moved(before: &Job, after: &Job) -> impl Iterator<Item = Notice> {
+    let is_moved = before.state != after.state;
+    let state = is_moved.then(|| {
+        let event = json!({
+            "job_id": after.job_id,
+            "action_id": after.action_id,
+            "plan_id": after.plan_id,
+            "state": after.state.as_str(),
+            "previous_state": before.state.as_str(),
+            "attempt": after.attempt,
+            "worker_id": after.holder,
+        });
+        Notice::Event(STATE, event.to_string())
+    });
+    let finalized = (is_moved && after.is_ended()).then(|| {
+        let event = json!({
+            "job_id": after.job_id,
+            "action_id": after.action_id,
+            "plan_id": after.plan_id,
+            "state": after.state.as_str(),
+            "status": after.status().as_str(),
+        });
+        Notice::Event(FINALIZED, event.to_string())
+    });
+    state.into_iter().chain(finalized)
+}

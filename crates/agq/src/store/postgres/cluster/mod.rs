@@ -1,0 +1,5 @@
+//! The nodes that share one database: membership, leadership and notifications.
+
+pub(crate) mod events;
+pub(crate) mod nodes;
+pub(crate) mod notify_bus;

@@ -1,0 +1,301 @@
+//! The nodes that share a database: who is there, and who leads (the AgentPG spec, Instance Registration and Leader Election).
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{Error, PgConnection, Row, postgres::PgRow, query, query_scalar};
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+use crate::store::{
+    Arrivals,
+    postgres::{
+        CONNECT_TIMEOUT,
+        connection::{dedicated::Line, open::Access, pool::Pool, session::within},
+        old_snapshots::{self, SnapshotWatch},
+    },
+};
+
+/// Delay before a failed heartbeat is retried.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A node's place among the others.
+pub(crate) struct Nodes {
+    /// This node, unlike any other that ever was.
+    pub(crate) name: String,
+    /// How long whoever leads does so without a word. A node shows itself twice as often, and is taken for gone after twice as long.
+    term: Duration,
+    /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
+    /// node look gone.
+    line: Line,
+    /// Tells whether this node has left. A heartbeat and `leave` hold the lock until the database
+    /// has answered, because a heartbeat that arrived later would bring the node back.
+    has_left: tokio::sync::Mutex<bool>,
+    /// Settings of this node's commands and rounds, once `tell_settings` has set them.
+    settings: OnceLock<String>,
+    /// Nodes with other settings about which this node has warned.
+    unlike: Mutex<HashSet<String>>,
+    snapshots: SnapshotWatch,
+    /// End of this node's lease as the leader, as of its latest heartbeat.
+    lease: Mutex<Option<Instant>>,
+    has_company: AtomicBool,
+    /// Where it is said whether somebody here listens to what happens.
+    arrivals: Arc<Arrivals>,
+    is_heard_elsewhere: AtomicBool,
+}
+
+impl Nodes {
+    pub(crate) fn new(term: Duration, access: Access, arrivals: Arc<Arrivals>) -> Self {
+        let name = uuid::Uuid::new_v4().simple().to_string();
+        Self {
+            name,
+            term,
+            line: Line::new(access),
+            has_left: tokio::sync::Mutex::default(),
+            settings: OnceLock::new(),
+            unlike: Mutex::default(),
+            snapshots: SnapshotWatch::default(),
+            lease: Mutex::default(),
+            has_company: AtomicBool::default(),
+            arrivals,
+            is_heard_elsewhere: AtomicBool::default(),
+        }
+    }
+
+    /// Shows that this node is there, and leads where nobody else does; until this is dropped.
+    pub(crate) async fn beat(&self) {
+        let mut is_failing = false;
+        loop {
+            let pause = match self.show().await {
+                Ok(()) => {
+                    if std::mem::take(&mut is_failing) {
+                        info!("this node shows the others again that it is there");
+                    }
+                    self.term / 2
+                }
+                Err(error) if is_failing => {
+                    debug!(%error, "this node still could not show the others that it is there");
+                    RETRY.min(self.term / 2)
+                }
+                Err(error) => {
+                    is_failing = true;
+                    warn!(%error, "this node could not show the others that it is there; it tries again every second");
+                    RETRY.min(self.term / 2)
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Sends one heartbeat. Does nothing once the node has left.
+    pub(crate) async fn show(&self) -> Result<(), Error> {
+        let has_left = self.has_left.lock().await;
+        if *has_left {
+            return Ok(());
+        }
+        let mut connection = self.line.take().await?;
+        within(CONNECT_TIMEOUT, self.show_by(&mut connection)).await?;
+        self.line.keep(connection);
+        Ok(())
+    }
+
+    async fn show_by(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let sql = "INSERT INTO agq.instances (node, hostname, pid, is_listening, settings, silence_secs) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (node) DO UPDATE SET last_seen_at = now(), \
+             is_listening = EXCLUDED.is_listening, settings = EXCLUDED.settings, silence_secs = EXCLUDED.silence_secs";
+        let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let sql = query(sql).bind(&self.name).bind(hostname).bind(i64::from(std::process::id()));
+        let sql = sql.bind(self.arrivals.is_heard()).bind(self.settings.get());
+        sql.bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
+        self.seek_lease(connection).await?;
+        if self.leads() {
+            let sql = "WITH old AS (DELETE FROM agq.messages WHERE sent_at < now() - interval '1 minute') \
+                 DELETE FROM agq.instances WHERE last_seen_at < now() - make_interval(secs => greatest($1, silence_secs))";
+            query(sql).bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
+            match old_snapshots::oldest(&mut *connection).await {
+                Ok(oldest) => self.snapshots.note(oldest.as_ref()),
+                Err(error) => debug!(%error, "the oldest snapshot is not known"),
+            }
+        }
+        let others = self.others(connection).await?;
+        self.is_heard_elsewhere.store(others.values().any(|listens| *listens), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Looks whether other nodes share the database, unless one is known already.
+    pub(crate) async fn look_for_company(&self) -> Result<(), Error> {
+        if self.has_company() {
+            return Ok(());
+        }
+        let mut connection = self.line.take().await?;
+        within(CONNECT_TIMEOUT, self.others(&mut connection)).await?;
+        self.line.keep(connection);
+        Ok(())
+    }
+
+    /// Sends `payload` to `channel`.
+    pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), Error> {
+        let mut connection = self.line.take().await?;
+        let sql = query("SELECT pg_notify($1, $2)").bind(channel).bind(payload);
+        within(CONNECT_TIMEOUT, sql.execute(&mut connection)).await?;
+        self.line.keep(connection);
+        Ok(())
+    }
+
+    async fn seek_lease(&self, connection: &mut PgConnection) -> Result<(), Error> {
+        let asked = Instant::now();
+        // The time of a leader begins anew if its lease expired meanwhile, because the leader does
+        // not know what the other nodes could say in between.
+        let sql = "INSERT INTO agq.leader AS l (name, node, elected_at, expires_at) \
+             VALUES ('default', $1, now(), now() + make_interval(secs => $2)) \
+             ON CONFLICT (name) DO UPDATE SET node = EXCLUDED.node, expires_at = EXCLUDED.expires_at, \
+             elected_at = CASE WHEN l.node = EXCLUDED.node AND l.expires_at >= now() THEN l.elected_at \
+             ELSE EXCLUDED.elected_at END \
+             WHERE l.node = EXCLUDED.node OR l.expires_at < now() \
+             RETURNING elected_at = now()";
+        let sql = query_scalar(sql).bind(&self.name).bind(self.term.as_secs_f64());
+        let led: Option<bool> = sql.fetch_optional(connection).await?;
+        let mut lease = self.lease();
+        match led {
+            None => *lease = None,
+            Some(is_new) => {
+                if is_new || lease.is_none() {
+                    info!(node = self.name, "this node leads: it sees to what nobody reports");
+                }
+                *lease = Some(asked + self.term);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this node leads. It does not any more when it could not say so for the time of a lease.
+    pub(crate) fn leads(&self) -> bool {
+        self.lease().is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Whether others share the database, as of the last beat.
+    pub(crate) fn has_company(&self) -> bool {
+        self.has_company.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody listens at another node to what happens here, as far as it was heard of.
+    pub(crate) fn is_heard_elsewhere(&self) -> bool {
+        self.is_heard_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Somebody listens at another node.
+    pub(crate) fn heed(&self) {
+        self.is_heard_elsewhere.store(true, Ordering::Relaxed);
+    }
+
+    /// Another node was heard of.
+    pub(crate) fn meet(&self) {
+        self.has_company.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns the live nodes, or `None` if this node has not led for long enough to know all of
+    /// them. A crash of the database and a failover to a standby lose both the heartbeats and the
+    /// lease. One statement reads both, because the lease that this node remembers may be older
+    /// than the crash. The other nodes then have the time of a silence to send heartbeats again.
+    pub(crate) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>, Error> {
+        if !self.leads() {
+            return Ok(None);
+        }
+        let sql = "SELECT node FROM agq.instances \
+             WHERE last_seen_at >= now() - make_interval(secs => greatest($2, silence_secs)) AND EXISTS (SELECT FROM agq.leader \
+             WHERE node = $1 AND expires_at > now() AND elected_at <= now() - make_interval(secs => $2))";
+        let sql = query_scalar(sql).bind(&self.name).bind(self.silence().as_secs_f64());
+        let nodes: HashSet<String> = sql.fetch_all(pool).await?.into_iter().collect();
+        // A set without this node is not the set of the live nodes.
+        Ok(nodes.contains(&self.name).then_some(nodes))
+    }
+
+    /// The node goes; another may lead at once.
+    pub(crate) async fn leave(&self) -> Result<(), Error> {
+        let mut has_left = self.has_left.lock().await;
+        *has_left = true;
+        let sql =
+            "WITH led AS (DELETE FROM agq.leader WHERE node = $1) DELETE FROM agq.instances WHERE node = $1";
+        query(sql).bind(&self.name).execute(&mut self.line.take().await?).await.map(drop)
+    }
+
+    fn lease(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After how much silence a node is taken for gone.
+    fn silence(&self) -> Duration {
+        self.term * 2
+    }
+
+    /// Returns the other live nodes, and whether somebody listens at each of them.
+    async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>, Error> {
+        let sql = "SELECT node, is_listening, hostname, pid, settings FROM agq.instances \
+             WHERE last_seen_at >= now() - make_interval(secs => greatest($1, silence_secs)) AND node <> $2";
+        let sql = query(sql).bind(self.silence().as_secs_f64()).bind(&self.name);
+        let rows = sql.fetch_all(connection).await?;
+        self.has_company.store(!rows.is_empty(), Ordering::Relaxed);
+        for row in &rows {
+            self.compare(row)?;
+        }
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Shows `settings` to the other nodes from the next heartbeat on. `settings` has names and
+    /// values in an order that is the same at all nodes.
+    pub(crate) fn tell_settings(&self, settings: String) {
+        // The settings are told once, so a second value is ignored.
+        let _known = self.settings.set(settings);
+    }
+
+    /// Warns once of a node that has other settings.
+    fn compare(&self, row: &PgRow) -> Result<(), Error> {
+        let theirs: Option<String> = row.try_get("settings")?;
+        let (Some(theirs), Some(ours)) = (theirs, self.settings.get()) else { return Ok(()) };
+        let differences = differences(ours, &theirs);
+        let mut unlike = self.unlike.lock().unwrap_or_else(PoisonError::into_inner);
+        if differences.is_empty() || !unlike.insert(row.try_get("node")?) {
+            return Ok(());
+        }
+        let (hostname, pid): (String, i64) = (row.try_get("hostname")?, row.try_get("pid")?);
+        warn!(
+            hostname,
+            pid,
+            "another node has other settings, and whichever leads goes by its own: {differences}; give all nodes the same"
+        );
+        Ok(())
+    }
+}
+
+/// Describes the settings that differ, for people.
+fn differences(ours: &str, theirs: &str) -> String {
+    let theirs: HashMap<&str, &str> = theirs.split(' ').filter_map(|one| one.split_once('=')).collect();
+    let ours = ours.split(' ').filter_map(|one| one.split_once('='));
+    let unlike = ours.filter_map(|(name, here)| {
+        let there = theirs.get(name).filter(|there| **there != here)?;
+        Some(format!("{name} is {here} here and {there} there"))
+    });
+    unlike.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differences;
+
+    #[test]
+    fn settings_that_differ_are_named() {
+        assert_eq!(differences("a=1 b=2", "a=1 b=2"), "");
+        assert_eq!(
+            differences("a=1 b=2 c=3", "a=0 b=2 c=4"),
+            "a is 1 here and 0 there, c is 3 here and 4 there"
+        );
+        // A node of another version may have other settings.
+        assert_eq!(differences("a=1 new=2", "old=3 a=1"), "");
+    }
+}

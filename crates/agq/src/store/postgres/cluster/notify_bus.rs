@@ -1,0 +1,303 @@
+//! What nodes tell each other: by NOTIFY, so that whoever waits at another node is woken at once, and by looking every so often,
+//! for what is notified may be lost (the AgentPG spec, LISTEN/NOTIFY Events and Fallback Polling).
+//!
+//! Nothing is notified in the transaction that it is about: commits that notify wait for each other, and would do so for as long as
+//! the disk takes. It is told right after it, in a transaction of its own that no disk is waited for.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::pending;
+use sqlx::{
+    Error, PgConnection, Row,
+    postgres::{PgListener, PgNotification},
+    query, query_scalar,
+};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+use tracing::{debug, info, warn};
+
+use crate::store::{
+    Arrivals, Arrived,
+    postgres::{
+        CONNECT_TIMEOUT, Settings,
+        cluster::nodes::Nodes,
+        connection::{dedicated::Line, errors::is_away, open::Access, session::within},
+    },
+};
+
+/// Jobs became ready.
+const JOBS: &str = "agq_jobs";
+/// A list got elements: its key in hex, or nothing for any.
+const LISTS: &str = "agq_lists";
+/// What a node says where somebody begins to listen at it.
+const LISTENS: &str = "listens";
+/// A node has come.
+const NODES: &str = "agq_nodes";
+/// A message for those who listen: channel and payload in hex, or the number of one that is too long.
+const MESSAGES: &str = "agq_messages";
+/// PostgreSQL takes less than 8,000 bytes.
+const MOST_PAYLOAD: usize = 7_900;
+/// Most of them in one statement.
+const MOST_TOGETHER: usize = 1_000;
+/// How long to wait before the database is tried again.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Interval at which a node notifies itself, so that the node knows that its LISTEN connection
+/// works.
+const BEAT: Duration = Duration::from_secs(3);
+/// Silence after which the LISTEN connection is taken for dead, because a peer that vanishes never
+/// closes the connection.
+const DEAF_AFTER: Duration = Duration::from_secs(10);
+/// Time for which notices are retried before they are dropped. Waiters have looked by themselves by
+/// then.
+const TELL_FOR: Duration = Duration::from_secs(60);
+
+/// Something to tell.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// Jobs became ready.
+    Jobs,
+    /// A list got elements.
+    List(Bytes),
+    /// A message on a channel.
+    Message(Bytes, Bytes),
+    /// An event for whoever else listens at the database: its channel, and a JSON document.
+    Event(&'static str, String),
+    /// Heartbeat to the node itself, which shows that its LISTEN connection works.
+    Beat,
+}
+
+/// One end of the line.
+pub(crate) struct Relay {
+    pub(crate) access: Access,
+    /// Dedicated connection for reading long messages, because clients' reads may have every
+    /// connection of the pool.
+    pub(crate) line: Line,
+    pub(crate) nodes: Arc<Nodes>,
+    pub(crate) arrivals: Arc<Arrivals>,
+    pub(crate) settings: Settings,
+}
+
+impl Relay {
+    /// Sends the notices of this node to the other nodes, until no more come. If the connection is
+    /// lost, sends the notices again over a new connection, for up to `TELL_FOR`.
+    pub(crate) async fn tell(self: Arc<Self>, mut notices: mpsc::Receiver<Notice>) {
+        let mut connection = None;
+        let mut waiting = Vec::new();
+        let mut failing_since = None;
+        let mut beats = interval(BEAT);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            if waiting.is_empty() {
+                tokio::select! {
+                    count = notices.recv_many(&mut waiting, MOST_TOGETHER) => if count == 0 { return },
+                    _ = beats.tick(), if self.settings.listens => waiting.push(Notice::Beat),
+                }
+            }
+            let was_open = connection.is_some();
+            match within(DEAF_AFTER, self.send(&mut connection, &waiting)).await {
+                Ok(()) => {
+                    waiting.clear();
+                    failing_since = None;
+                }
+                Err(error) => {
+                    connection = None;
+                    let since: Instant = *failing_since.get_or_insert_with(Instant::now);
+                    if !is_away(&error) || since.elapsed() >= TELL_FOR {
+                        warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; they look by themselves");
+                        waiting.clear();
+                        failing_since = None;
+                    } else if !was_open {
+                        sleep(PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[Notice]) -> Result<(), Error> {
+        let connection = match connection {
+            Some(connection) => connection,
+            None => connection.insert(self.access.connect_with(&[("synchronous_commit", "off")]).await?),
+        };
+        let (mut channels, mut payloads) = (Vec::new(), Vec::new());
+        for notice in waiting {
+            let (channel, payload) = self.written(connection, notice).await?;
+            channels.push(channel);
+            payloads.push(payload);
+        }
+        let sql = "SELECT pg_notify(n.channel, n.payload) FROM unnest($1::text[], $2::text[]) AS n (channel, payload)";
+        query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
+    }
+
+    /// The channel and the payload of a notice.
+    async fn written(
+        &self,
+        connection: &mut PgConnection,
+        notice: &Notice,
+    ) -> Result<(&'static str, String), Error> {
+        let node = &self.nodes.name;
+        Ok(match notice {
+            Notice::Jobs => (JOBS, node.clone()),
+            Notice::Beat => (NODES, node.clone()),
+            Notice::Event(channel, json) => (channel, json.clone()),
+            Notice::List(key) if key.len() * 2 < MOST_PAYLOAD - node.len() => {
+                (LISTS, format!("{node} {}", hex(key)))
+            }
+            Notice::List(_) => (LISTS, node.clone()),
+            Notice::Message(channel, payload) => {
+                let letter = format!("{node} {} {}", hex(channel), hex(payload));
+                if letter.len() <= MOST_PAYLOAD {
+                    (MESSAGES, letter)
+                } else {
+                    let sql = "INSERT INTO agq.messages (payload) VALUES ($1) RETURNING message";
+                    let message: i64 =
+                        query_scalar(sql).bind(letter.into_bytes()).fetch_one(connection).await?;
+                    (MESSAGES, message.to_string())
+                }
+            }
+        })
+    }
+
+    /// Hears what happens at other nodes, and `tell`s the messages, until it is dropped.
+    pub(crate) async fn hear(&self, tell: impl Fn(Bytes, Bytes)) {
+        let looking = async {
+            let mut ticks = interval(self.settings.poll);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                // Without LISTEN, no notification says that a node has come.
+                if let Err(error) = self.nodes.look_for_company().await {
+                    debug!(%error, "it could not be looked for other nodes");
+                }
+                if self.nodes.has_company() {
+                    self.arrivals.announce_all();
+                }
+            }
+        };
+        let listening = async {
+            if !self.settings.listens {
+                return pending::<()>().await;
+            }
+            let mut is_deaf = false;
+            loop {
+                if let Err(error) = self.listen(&tell, &mut is_deaf).await {
+                    if is_deaf {
+                        debug!(%error, "other nodes are still not heard");
+                    } else {
+                        warn!(%error, "other nodes are not heard; what is ready is looked for until they are");
+                    }
+                    is_deaf = true;
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        let announcing = async {
+            loop {
+                self.arrivals.heard_changed().await;
+                if let Err(error) = self.say_who_listens().await {
+                    debug!(%error, "other nodes could not be told whether somebody listens here");
+                }
+            }
+        };
+        futures_util::future::join3(looking, listening, announcing).await;
+    }
+
+    /// Shows whether somebody listens here; the others hear of it at once where it is so.
+    async fn say_who_listens(&self) -> Result<(), Error> {
+        self.nodes.show().await?;
+        if self.arrivals.is_heard() {
+            self.nodes.notify(NODES, &format!("{} {LISTENS}", self.nodes.name)).await?;
+        }
+        Ok(())
+    }
+
+    /// Listens until the connection fails, or until nothing arrives, not even this node's
+    /// notifications to itself.
+    async fn listen(&self, tell: &impl Fn(Bytes, Bytes), is_deaf: &mut bool) -> Result<(), Error> {
+        let mut listener = within(CONNECT_TIMEOUT, async {
+            let mut listener = PgListener::connect_with(&self.access.plain_pool(1)).await?;
+            listener.listen_all([NODES, JOBS, LISTS, MESSAGES]).await?;
+            Ok(listener)
+        })
+        .await?;
+        // The listener must not reconnect by itself, because a new connection needs the same checks
+        // as any other, and the log must show when it begins.
+        listener.eager_reconnect(false);
+        // Whoever was alone until now tells others only from now on.
+        self.nodes.notify(NODES, &self.nodes.name).await?;
+        if std::mem::take(is_deaf) {
+            info!("LISTEN was said anew: other nodes are heard again");
+        }
+        // What was told before we listened was missed.
+        self.arrivals.announce_all();
+        while let Some(heard) = within(DEAF_AFTER, listener.try_recv()).await? {
+            within(DEAF_AFTER, self.heard(&heard, tell)).await?;
+        }
+        Err(Error::Io(std::io::Error::other("the connection that listens was closed")))
+    }
+
+    async fn heard(&self, heard: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
+        let kept: String;
+        let mut payload = heard.payload();
+        if heard.channel() == MESSAGES
+            && let Ok(message) = payload.parse::<i64>()
+        {
+            let sql = "SELECT payload FROM agq.messages WHERE message = $1";
+            let mut connection = self.line.take().await?;
+            let row = query(sql).bind(message).fetch_optional(&mut connection).await?;
+            self.line.keep(connection);
+            let Some(row) = row else { return Ok(()) };
+            kept = String::from_utf8_lossy(row.try_get(0)?).into_owned();
+            payload = &kept;
+        }
+        let mut words = payload.split(' ');
+        if words.next() == Some(self.nodes.name.as_str()) {
+            return Ok(());
+        }
+        self.nodes.meet();
+        if payload.ends_with(LISTENS) && heard.channel() == NODES {
+            self.nodes.heed();
+        }
+        match (heard.channel(), words.next().map(unhex), words.next().map(unhex)) {
+            (NODES, ..) => {}
+            (JOBS, ..) => self.arrivals.announce(Arrived { jobs: true, ..Arrived::default() }),
+            (LISTS, Some(Some(key)), _) => {
+                let lists = [key].into();
+                self.arrivals.announce(Arrived { lists, ..Arrived::default() });
+            }
+            (LISTS, ..) => self.arrivals.announce_all(),
+            (MESSAGES, Some(Some(channel)), Some(Some(payload))) => tell(channel, payload),
+            _ => debug!(channel = heard.channel(), "a notification that nobody understands"),
+        }
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _always_written = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Bytes> {
+    let digits = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    (0..text.len()).step_by(2).map(digits).collect::<Option<Vec<u8>>>().map(Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{hex, unhex};
+
+    #[test]
+    fn bytes_are_told_as_they_are() {
+        for bytes in [&b""[..], b"key", b"\0\xff \n"] {
+            assert_eq!(unhex(&hex(bytes)).unwrap(), bytes);
+        }
+        assert!(unhex("0").is_none() && unhex("xy").is_none() && unhex("\u{e9}").is_none());
+    }
+}

@@ -1,0 +1,158 @@
+//! Records to bytes and back: MessagePack, as in redb.
+
+pub(crate) mod prefix;
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+use sqlx::{Error, Row, postgres::PgRow};
+use tracing::error;
+
+use crate::store::postgres::codec::prefix::Prefix;
+
+pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
+    rmp_serde::to_vec(record).map_err(|error| Error::Encode(Box::new(error)))
+}
+
+/// Reads a record. Ignores fields that a node of a later version may have appended to the record, or
+/// to a record nested in it.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
+    T::deserialize(Prefix(&mut from)).map_err(|error| Error::Decode(Box::new(error)))
+}
+
+/// Decodes the records in the first column of `rows`. Passes over an unreadable record and logs an
+/// error, so that one bad record keeps nobody from the others.
+pub(super) fn readable<T: DeserializeOwned>(rows: &[PgRow]) -> Vec<T> {
+    rows.iter().filter_map(|row| or_pass_over(row.try_get(0).and_then(decode))).collect()
+}
+
+/// Returns the record. If the record is unreadable, returns `None` and logs the error, at most once
+/// in ten seconds.
+pub(super) fn or_pass_over<T>(read: Result<T, Error>) -> Option<T> {
+    match read {
+        Ok(record) => Some(record),
+        Err(error) => {
+            if LAST_COMPLAINT.is_due() {
+                error!(
+                    %error,
+                    "a {} in the database cannot be read and is passed over; a newer agq may have written it",
+                    kind_of::<T>()
+                );
+            }
+            None
+        }
+    }
+}
+
+static LAST_COMPLAINT: Complaint = Complaint(Mutex::new(None));
+
+/// Rate limit of a log message about an error that recurs.
+struct Complaint(Mutex<Option<Instant>>);
+
+impl Complaint {
+    /// Returns whether the message is due again, and if so records it as logged.
+    fn is_due(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|at| at.elapsed() > Duration::from_secs(10));
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
+/// Returns the name of a type without its path.
+fn kind_of<T>() -> &'static str {
+    std::any::type_name::<T>().rsplit("::").next().unwrap_or("record")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Serialize};
+
+    use super::{decode, encode};
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Old {
+        id: String,
+        #[serde(default)]
+        times: Option<u64>,
+    }
+
+    #[derive(Serialize)]
+    struct New {
+        id: String,
+        times: Option<u64>,
+        labels: Vec<Vec<String>>,
+    }
+
+    #[test]
+    fn fields_that_a_later_version_appended_are_ignored() {
+        let new = New { id: "a".into(), times: Some(7), labels: vec![vec!["x".into()], vec![]] };
+        let old = decode::<Old>(&encode(&new).unwrap()).unwrap();
+        assert_eq!(old, Old { id: "a".into(), times: Some(7) });
+    }
+
+    #[test]
+    fn fields_that_a_later_version_appended_to_nested_records_are_ignored() {
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        enum State<R> {
+            Done,
+            Held(R),
+            Waits { record: R, at: u64 },
+            Both(R, u8),
+        }
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Wrapped<R>(R);
+        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        struct Outer<R> {
+            present: Option<Box<R>>,
+            absent: Option<R>,
+            list: Vec<(u8, R)>,
+            map: BTreeMap<String, R>,
+            states: Vec<State<R>>,
+            wrapped: Wrapped<R>,
+            last: String,
+        }
+        fn outer<R>(record: impl Fn() -> R) -> Outer<R> {
+            Outer {
+                present: Some(Box::new(record())),
+                absent: None,
+                list: vec![(1, record()), (2, record())],
+                map: [("a".into(), record()), ("b".into(), record())].into(),
+                states: vec![
+                    State::Done,
+                    State::Held(record()),
+                    State::Waits { record: record(), at: 7 },
+                    State::Both(record(), 8),
+                ],
+                wrapped: Wrapped(record()),
+                last: "end".into(),
+            }
+        }
+        let old = || Old { id: "a".into(), times: Some(7) };
+        let new = || New { id: "a".into(), times: Some(7), labels: vec![vec!["x".into()], vec![]] };
+        assert_eq!(decode::<Outer<Old>>(&encode(&outer(new)).unwrap()).unwrap(), outer(old));
+        assert_eq!(decode::<Outer<Old>>(&encode(&outer(old)).unwrap()).unwrap(), outer(old));
+    }
+
+    #[test]
+    fn fields_that_an_earlier_version_did_not_have_are_their_defaults() {
+        assert_eq!(decode::<Old>(&encode(&("a",)).unwrap()).unwrap(), Old { id: "a".into(), times: None });
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        for bytes in [&b""[..], b"\x90", b"\x92\xa1a", b"\xc3"] {
+            assert!(decode::<Old>(bytes).is_err(), "{bytes:?}");
+        }
+        // This field has another type than before.
+        assert!(decode::<Old>(&encode(&("a", "b")).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! Dedicated connection for one purpose: opened when needed, kept while it works, and closed when a
+//! statement on it fails or nobody waits for that statement any more.
+
+use std::sync::{Mutex, PoisonError};
+
+use sqlx::{Error, PgConnection};
+
+use crate::store::postgres::connection::open::Access;
+
+/// Dedicated connection, and the access that opens another one.
+pub(crate) struct Line {
+    access: Access,
+    kept: Mutex<Option<PgConnection>>,
+}
+
+impl Line {
+    pub(crate) fn new(access: Access) -> Self {
+        Self { access, kept: Mutex::default() }
+    }
+
+    /// Takes the kept connection, or opens a new one. The connection closes unless the caller
+    /// passes it to [`keep`](Self::keep).
+    pub(crate) async fn take(&self) -> Result<PgConnection, Error> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match kept {
+            Some(connection) => Ok(connection),
+            None => self.access.connect().await,
+        }
+    }
+
+    /// Keeps a working connection for the next use.
+    pub(crate) fn keep(&self, connection: PgConnection) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    }
+}

@@ -1,0 +1,130 @@
+//! Health check of the database over a dedicated connection. All callers share one check, and its
+//! result is valid for a moment.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{Error, query_scalar};
+use tokio::{sync::watch, time::Instant};
+
+use crate::store::{
+    StoreError,
+    postgres::{
+        CONNECT_TIMEOUT,
+        connection::{
+            dedicated::Line,
+            errors::explained,
+            open::{Access, TAKES_WRITES},
+            session::within,
+        },
+    },
+};
+
+/// Time for which a result is taken for the present state.
+const FRESH: Duration = Duration::from_secs(1);
+/// Maximum time to wait for a result, because probes of orchestrators wait for a second.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+type State = Result<(), StoreError>;
+
+/// Known health of the database.
+pub(crate) struct Pulse {
+    line: Line,
+    is_asking: AtomicBool,
+    /// Latest result, and the time at which it came.
+    state: watch::Sender<Option<(Instant, State)>>,
+}
+
+impl Pulse {
+    pub(crate) fn new(access: Access) -> Self {
+        Self { line: Line::new(access), is_asking: AtomicBool::default(), state: watch::Sender::default() }
+    }
+
+    /// Returns whether the database answers, from a result that is still valid or from a new check.
+    pub(crate) async fn feel(self: Arc<Self>) -> State {
+        let mut state = self.state.subscribe();
+        if let Some((at, known)) = &*state.borrow_and_update()
+            && at.elapsed() < FRESH
+        {
+            return known.clone();
+        }
+        if !self.is_asking.swap(true, Ordering::AcqRel) {
+            // The check is a task of its own, so that a connection that takes longer to open is
+            // there for the next caller.
+            tokio::spawn(Arc::clone(&self).ask());
+        }
+        let answered = tokio::time::timeout(PATIENCE, state.changed()).await;
+        match (answered, &*state.borrow()) {
+            (Ok(_), Some((_, state))) | (Err(_), Some((_, state @ Err(_)))) => state.clone(),
+            _ => Err(StoreError(format!(
+                "the database has not answered for {} milliseconds",
+                PATIENCE.as_millis()
+            ))),
+        }
+    }
+
+    async fn ask(self: Arc<Self>) {
+        // The server may have closed the kept connection meanwhile.
+        let asked = match self.ask_once().await {
+            Ok(()) => Ok(()),
+            Err(_closed) => self.ask_once().await,
+        };
+        self.is_asking.store(false, Ordering::Release);
+        self.state.send_replace(Some((Instant::now(), asked.map_err(|error| explained(&error)))));
+    }
+
+    async fn ask_once(&self) -> Result<(), Error> {
+        let mut connection = self.line.take().await?;
+        let takes_writes = query_scalar(TAKES_WRITES).fetch_one(&mut connection);
+        if !within(CONNECT_TIMEOUT, takes_writes).await? {
+            return Err(Error::Io(std::io::Error::other("this server takes no writes any more")));
+        }
+        self.line.keep(connection);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::TcpListener, sync::Arc};
+
+    use e2e::Database;
+    use sqlx::postgres::PgConnectOptions;
+
+    use super::{Access, Pulse};
+
+    fn pulse(options: PgConnectOptions) -> Arc<Pulse> {
+        Arc::new(Pulse::new(Access::new(options, None)))
+    }
+
+    #[tokio::test]
+    async fn a_database_that_answers_is_there_and_one_that_only_listens_is_not() {
+        let database = Database::new();
+        let there = pulse(database.url().parse().unwrap());
+        // The first connection may take longer than a probe waits.
+        while Arc::clone(&there).feel().await.is_err() {}
+        assert!(there.feel().await.is_ok());
+        // This server accepts connections and never answers.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port));
+        // The error comes long before the connection attempt is given up.
+        let said = Arc::clone(&away).feel().await.unwrap_err().to_string();
+        assert_eq!(said, "the store failed: the database has not answered for 400 milliseconds");
+    }
+
+    #[tokio::test]
+    async fn whoever_asks_next_is_told_why_a_database_is_away() {
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(closed));
+        for _ in 0..2 {
+            let said = Arc::clone(&away).feel().await.unwrap_err().to_string();
+            assert!(said.starts_with("the store failed: the database cannot be reached ("), "{said}");
+        }
+    }
+}

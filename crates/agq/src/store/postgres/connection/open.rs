@@ -1,0 +1,182 @@
+//! Opens connections to the database, sets up each session before its first use, and refuses unfit
+//! servers and poolers.
+
+use std::{fmt::Write, sync::Arc, time::Duration};
+
+use sqlx::{
+    AssertSqlSafe, Connection, Error, PgConnection, PgPool, Row,
+    postgres::{PgConnectOptions, PgPoolOptions},
+    query_scalar, raw_sql,
+};
+
+use crate::store::postgres::{
+    CONNECT_TIMEOUT,
+    connection::{
+        pool::{CHECK_TIMEOUT, Pool},
+        session::within,
+    },
+};
+
+/// Maximum time for which a transaction may wait for its next statement. Between two statements of
+/// agq lies nothing but agq's own work, of which a large submission has some.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// Query that returns whether the server takes writes.
+pub(crate) const TAKES_WRITES: &str =
+    "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
+/// Name of a setting that nobody else uses, which reveals a pooler.
+const PROBE: &str = "agq.probe";
+
+/// Access to a database.
+#[derive(Clone)]
+pub(crate) struct Access {
+    options: PgConnectOptions,
+    /// Script that sets what the statements rely on, whatever the defaults of the role or the
+    /// database are. The settings are a script and no startup options, because poolers drop or
+    /// refuse startup options.
+    settings: Arc<str>,
+}
+
+impl Access {
+    /// Creates an access. `timeout` is the maximum time of a statement; `None` means no bound.
+    pub(crate) fn new(options: PgConnectOptions, timeout: Option<Duration>) -> Self {
+        // A pooler does not know this setting as a startup parameter.
+        let options = options.extra_float_digits(None);
+        let pause = timeout.map_or(Duration::ZERO, |timeout| timeout.min(LONGEST_PAUSE));
+        let timeout = timeout.unwrap_or_default();
+        let mut settings = String::new();
+        for (name, value) in [
+            ("statement_timeout", timeout.as_millis().to_string().as_str()),
+            ("idle_in_transaction_session_timeout", &pause.as_millis().to_string()),
+            // A connection that listens is idle for as long as nothing happens.
+            ("idle_session_timeout", "0"),
+            ("search_path", "pg_catalog"),
+            ("default_transaction_isolation", "read committed"),
+            // To compile a statement takes a hundred times as long as any of ours.
+            ("jit", "off"),
+        ] {
+            set(&mut settings, name, value);
+        }
+        // A promise that agq gave is on disk, even for a role that by default does not wait for the
+        // disk. The session keeps a stronger setting.
+        settings.push_str(
+            "SELECT set_config('synchronous_commit', 'on', false) \
+             WHERE current_setting('synchronous_commit') = 'off'; ",
+        );
+        Self { options, settings: settings.into() }
+    }
+
+    /// Opens a connection to a server that takes writes.
+    pub(crate) async fn connect(&self) -> Result<PgConnection, Error> {
+        self.connect_with(&[]).await
+    }
+
+    /// Opens a connection to a server that takes writes, with the further settings `more` of the
+    /// session.
+    pub(crate) async fn connect_with(&self, more: &[(&str, &str)]) -> Result<PgConnection, Error> {
+        within(CONNECT_TIMEOUT, async {
+            let mut connection = PgConnection::connect_with(&self.options).await?;
+            self.prepare(&mut connection, more).await?;
+            Ok(connection)
+        })
+        .await
+    }
+
+    /// Opens a connection to any server, because a standby can be read, too.
+    pub(crate) async fn connect_to_read(&self) -> Result<PgConnection, Error> {
+        within(CONNECT_TIMEOUT, async {
+            let mut connection = PgConnection::connect_with(&self.options).await?;
+            self.set_up(&mut connection, &[]).await?;
+            Ok(connection)
+        })
+        .await
+    }
+
+    /// Creates a pool, which checks each connection before it hands that connection out. The pool
+    /// opens connections when they are needed.
+    pub(crate) fn pool(&self, most: u32) -> Pool {
+        Pool::new(self.plain_pool(most))
+    }
+
+    /// Creates a pool for a single user, which keeps its connection.
+    pub(crate) fn plain_pool(&self, most: u32) -> PgPool {
+        let access = self.clone();
+        PgPoolOptions::new()
+            .max_connections(most)
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .after_connect(move |connection, _| {
+                let access = access.clone();
+                Box::pin(async move { access.prepare(connection, &[]).await })
+            })
+            // After a failover an old primary may still be there, and answer from its old data.
+            .test_before_acquire(false)
+            .before_acquire(|connection, _| {
+                let takes_writes = query_scalar(TAKES_WRITES).fetch_one(connection);
+                Box::pin(within(CHECK_TIMEOUT, takes_writes))
+            })
+            .connect_lazy_with(self.options.clone())
+    }
+
+    async fn prepare(&self, connection: &mut PgConnection, more: &[(&str, &str)]) -> Result<(), Error> {
+        self.set_up(connection, more).await?;
+        let sql = "SELECT pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
+        let row = raw_sql(sql).fetch_one(connection).await?;
+        let (is_standby, is_read_only): (bool, bool) = (row.try_get(0)?, row.try_get(1)?);
+        let why = match (is_standby, is_read_only) {
+            (true, _) => "this server is a standby, which takes no writes",
+            (_, true) => {
+                "this server takes no writes: default_transaction_read_only is on for it, the database or the role"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Io(std::io::Error::other(why)))
+    }
+
+    async fn set_up(&self, connection: &mut PgConnection, more: &[(&str, &str)]) -> Result<(), Error> {
+        let mut script = self.settings.to_string();
+        for (name, value) in more {
+            set(&mut script, name, value);
+        }
+        raw_sql(AssertSqlSafe(script)).execute(connection).await.map(drop)
+    }
+
+    /// Returns whether a pooler hands out its connections by transaction, because settings of a
+    /// session are then unreliable. Behind such a pooler, the second connection sees the setting of
+    /// the first one, or the first one no longer sees its own setting while the second one holds a
+    /// transaction.
+    pub(crate) async fn is_pooled_by_transaction(&self) -> Result<bool, Error> {
+        within(CONNECT_TIMEOUT * 2, async {
+            let mut first = PgConnection::connect_with(&self.options).await?;
+            let mut second = PgConnection::connect_with(&self.options).await?;
+            let token = format!("{:016x}", fastrand::u64(..));
+            set_probe(&mut first, &token).await?;
+            raw_sql("BEGIN").execute(&mut second).await?;
+            let is_seen = probe(&mut second).await? == token;
+            let is_pooled = is_seen || probe(&mut first).await? != token;
+            raw_sql("ROLLBACK").execute(&mut second).await?;
+            for connection in [&mut first, &mut second] {
+                set_probe(connection, "").await?;
+            }
+            first.close().await?;
+            second.close().await?;
+            Ok(is_pooled)
+        })
+        .await
+    }
+}
+
+/// Appends a setting to `script`. Names and values need no escapes, because agq chose them.
+fn set(script: &mut String, name: &str, value: &str) {
+    let _always_written = write!(script, "SET {name} TO '{value}'; ");
+}
+
+async fn set_probe(connection: &mut PgConnection, value: &str) -> Result<(), Error> {
+    let sql = format!("SET {PROBE} TO '{value}'");
+    raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
+}
+
+/// Reads the setting `PROBE` without a prepared statement, because prepared statements fail behind
+/// such a pooler.
+async fn probe(connection: &mut PgConnection) -> Result<String, Error> {
+    let sql = format!("SELECT coalesce(current_setting('{PROBE}', true), '')");
+    raw_sql(AssertSqlSafe(sql)).fetch_one(connection).await?.try_get(0)
+}

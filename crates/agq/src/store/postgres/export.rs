@@ -1,0 +1,347 @@
+//! What is in a PostgreSQL as records that any store can read, and back. Each is one transaction: a moment, or nothing.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::BufRead,
+    time::Duration,
+};
+
+use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
+use agenix_rules::{
+    action::{Action, Tally},
+    job::Job,
+    worker::Worker,
+};
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use sqlx::{Error, Row, postgres::PgRow, query};
+use tokio::runtime::Runtime;
+
+use crate::store::{
+    Content, Entry, NoteKind, StoredJob, StoredPlan, Totals,
+    export::{Importer, Record, Sink, Sums},
+    postgres::{
+        codec::{decode, encode},
+        connection::{errors::explained, open::Access, session::Session},
+        keyspace::entry_of,
+        lane_cache::{self, LaneKey, lane_of},
+        migrate, options, queries, sql_types,
+        txn::{
+            bulk_insert::{Deltas, EndedRows, JobRows},
+            documents,
+        },
+    },
+};
+
+/// How long to wait for an answer: one statement may have to sort everything there is.
+const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+/// How many records go to the database at a time.
+const TOGETHER: usize = 2_000;
+
+const JOBS: &str = "SELECT record, i.json AS input, r.json AS results FROM (SELECT job_id, record FROM agq.jobs \
+     UNION ALL SELECT job_id, record FROM agq.ended) AS j LEFT JOIN agq.inputs AS i USING (job_id) \
+     LEFT JOIN agq.results AS r USING (job_id) ORDER BY job_id";
+const WORKERS: &str =
+    "SELECT record, json FROM agq.workers LEFT JOIN agq.registrations USING (worker_id) ORDER BY worker_id";
+const ITEMS: &str = "SELECT k.key, place, item FROM agq.list_items JOIN agq.keys AS k ON sha256(k.key) = key_digest \
+     ORDER BY k.key, place";
+const SCORES: &str = "SELECT k.key, member, score FROM agq.scores JOIN agq.keys AS k ON sha256(k.key) = key_digest \
+     ORDER BY k.key, member";
+/// Nobody writes meanwhile, and there is nothing yet that could be mixed up with what comes.
+const ALONE: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, agq.ended, agq.workers, agq.keys, agq.totals IN EXCLUSIVE MODE";
+const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS (SELECT FROM agq.actions) \
+     AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys)";
+
+/// Hands out everything that is in a database, as it is at one moment.
+pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+    let (session, place) = reach(url, false)?;
+    session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+    let sought = session.row(query("SELECT to_regclass('agq.plans') IS NOT NULL"))?;
+    if !sought.map_or(Ok(false), |row| row.try_get(0))? {
+        bail!("there are no tables of agq in {place}");
+    }
+    hand_out(&session, sink)
+}
+
+/// Puts records into a database that has none; what is there then, which is all of them, or nothing is.
+pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Sums> {
+    Runtime::new()?.block_on(migrate(url))?;
+    let (session, place) = reach(url, true)?;
+    let session = &session;
+    session.script(ALONE)?;
+    let is_empty = session.row(query(IS_EMPTY))?.ok_or(Error::RowNotFound)?;
+    if !is_empty.try_get::<bool, _>(0)? {
+        bail!("{place} is not empty, and what is in it is not overwritten: make another database");
+    }
+    session.script("DELETE FROM agq.totals; DELETE FROM agq.paused; DELETE FROM agq.notes")?;
+    let mut coming = Coming::default();
+    while let Some(record) = from.take()? {
+        coming.put(session, record)?;
+    }
+    coming.write(session)?;
+    coming.set_sequences(session)?;
+    let sums = from.verify(|sink| hand_out(session, sink))?;
+    session.script("COMMIT")?;
+    // How many rows there are is known to whoever plans a claim from now on, not only after the first vacuum.
+    session.script("ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results, agq.keys")?;
+    Ok(sums)
+}
+
+/// A database, and its name for people. Whatever is begun there and not committed is gone when the session is dropped.
+fn reach(url: &str, writes: bool) -> anyhow::Result<(Session, String)> {
+    let (options, place) = options(url)?;
+    let access = Access::new(options, None);
+    let connecting = async { if writes { access.connect().await } else { access.connect_to_read().await } };
+    let session = Session::connect(connecting, PATIENCE).map_err(|error| explained(&error));
+    Ok((session.with_context(|| format!("cannot use {place}"))?, place))
+}
+
+fn hand_out(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+    session.walk("SELECT plan_id, json, created_at FROM agq.plans ORDER BY plan_id", |row| {
+        let plan_id = row.try_get::<String, _>(0)?.parse()?;
+        let created_at = Timestamp(sql_types::count(row.try_get(2)?));
+        sink(Record::Plan(StoredPlan { plan_id, json: row.try_get(1)?, created_at }))
+    })?;
+    session.walk(queries::ALL_ACTIONS, |row| {
+        let (action, tally) = queries::action_of(row)?;
+        sink(Record::Action { action, tally })
+    })?;
+    hand_out_jobs(session, sink)?;
+    session.walk("SELECT queue FROM agq.paused ORDER BY queue", |row| {
+        sink(Record::Paused { queue: row.try_get(0)? })
+    })?;
+    session.walk(WORKERS, |row| {
+        let worker: Worker = decode(row.try_get(0)?)?;
+        sink(Record::Worker { worker, registration: row.try_get(1)? })
+    })?;
+    hand_out_keys(session, sink)?;
+    session.walk("SELECT kind, id, json FROM agq.notes ORDER BY kind, id", |row| {
+        sink(Record::Note { kind: row.try_get(0)?, id: row.try_get(1)?, json: row.try_get(2)? })
+    })?;
+    let totals = session.row(query(queries::TOTALS))?;
+    let totals = totals.as_ref().map_or(Ok(Totals::default()), queries::totals_of)?;
+    if totals == Totals::default() { Ok(()) } else { sink(Record::Totals(totals)) }
+}
+
+fn hand_out_jobs(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+    let lanes = session.rows(query("SELECT lane, queue, needs FROM agq.lanes"))?;
+    let lanes: Result<HashMap<i32, LaneKey>, Error> = lanes.iter().map(lane_of).collect();
+    let lanes = lanes?;
+    session.walk(JOBS, |row| {
+        let mut job: Job = decode(row.try_get("record")?)?;
+        let lane =
+            lanes.get(&sql_types::lane(job.lane)).with_context(|| format!("{} has no lane", job.job_id))?;
+        job.lane = 0;
+        let (queue, needs) = (lane.queue.clone(), lane.needs.clone());
+        let input = row.try_get::<Option<String>, _>("input")?.unwrap_or_default();
+        sink(Record::Job(Box::new(StoredJob { job, queue, needs, input, results: row.try_get("results")? })))
+    })
+}
+
+fn hand_out_keys(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+    let keys = "SELECT key, number, text, head, tail, members, expires_at FROM agq.keys ORDER BY key";
+    session.walk(keys, |row| {
+        let Entry { content, expires_at } = entry_of(row)?;
+        let number = sql_types::count(row.try_get("number")?);
+        let expires_at_ms = expires_at.map(|at| at.0);
+        sink(Record::Key { key: bytes(row, 0)?, number, content, expires_at_ms })
+    })?;
+    session.walk(ITEMS, |row| {
+        sink(Record::Item { key: bytes(row, 0)?, place: row.try_get(1)?, item: bytes(row, 2)? })
+    })?;
+    session.walk(SCORES, |row| {
+        let score = row.try_get::<f64, _>(2)?.to_string();
+        sink(Record::Score { key: bytes(row, 0)?, member: bytes(row, 1)?, score })
+    })
+}
+
+fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
+    row.try_get::<Vec<u8>, _>(at).map(Bytes::from)
+}
+
+/// Records on their way into a database.
+#[derive(Default)]
+struct Coming {
+    count: usize,
+    lanes: HashMap<LaneKey, u32>,
+    last_turn: i64,
+    last_key: i64,
+    jobs: JobRows,
+    ended: EndedRows,
+    counts: Deltas,
+    inputs: (Vec<String>, Vec<String>),
+    results: BTreeMap<JobId, String>,
+    keys: KeyRows,
+    items: (Vec<Vec<u8>>, Vec<i64>, Vec<Vec<u8>>),
+    scores: (Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<f64>),
+}
+
+/// A column each.
+#[derive(Default)]
+struct KeyRows {
+    key: Vec<Vec<u8>>,
+    number: Vec<i64>,
+    text: Vec<Option<Vec<u8>>>,
+    head: Vec<Option<i64>>,
+    tail: Vec<Option<i64>>,
+    members: Vec<Option<i64>>,
+    expires_at: Vec<Option<i64>>,
+}
+
+impl Coming {
+    fn put(&mut self, session: &Session, record: Record) -> anyhow::Result<()> {
+        match record {
+            Record::Plan(plan) => put_plan(session, &plan)?,
+            Record::Action { action, tally } => put_action(session, &action, &tally)?,
+            Record::Job(stored) => self.put_job(session, *stored)?,
+            Record::Paused { queue } => {
+                session.run(query("INSERT INTO agq.paused (queue) VALUES ($1)").bind(queue))?;
+            }
+            Record::Worker { worker, registration } => put_worker(session, &worker, registration)?,
+            Record::Key { key, number, content, expires_at_ms } => {
+                self.last_key = self.last_key.max(sql_types::wide(number));
+                self.keys.push(&key, number, content, expires_at_ms);
+            }
+            Record::Item { key, place, item } => {
+                self.items.0.push(key.into());
+                self.items.1.push(place);
+                self.items.2.push(item.into());
+            }
+            Record::Score { key, member, score } => {
+                self.scores.0.push(key.into());
+                self.scores.1.push(member.into());
+                self.scores.2.push(score.parse().with_context(|| format!("{score} is no score"))?);
+            }
+            Record::Note { kind, id, json } => {
+                let kind = NoteKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+                documents::put(session, kind, (vec![id], vec![json]))?;
+            }
+            Record::Totals(totals) => put_totals(session, &totals)?,
+        }
+        self.count += 1;
+        if self.count.is_multiple_of(TOGETHER) {
+            self.write(session)?;
+        }
+        Ok(())
+    }
+
+    fn put_job(&mut self, session: &Session, stored: StoredJob) -> Result<(), Error> {
+        let StoredJob { mut job, queue, needs, input, results } = stored;
+        job.lane = self.lane(session, LaneKey { queue, needs })?;
+        self.last_turn = self.last_turn.max(sql_types::wide(job.seq));
+        self.inputs.0.push(job.job_id.to_string());
+        self.inputs.1.push(input);
+        if let Some(results) = results {
+            self.results.insert(job.job_id.clone(), results);
+        }
+        self.counts.in_lane(&job, 1);
+        if job.is_ended() { self.ended.push(&job) } else { self.jobs.push(&job) }
+    }
+
+    fn lane(&mut self, session: &Session, key: LaneKey) -> Result<u32, Error> {
+        if let Some(number) = self.lanes.get(&key) {
+            return Ok(*number);
+        }
+        let number = lane_cache::make(session, &key)?;
+        self.lanes.insert(key, number);
+        Ok(number)
+    }
+
+    /// Writes what has come since the last time.
+    fn write(&mut self, session: &Session) -> Result<(), Error> {
+        use std::mem::take;
+        take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
+        let (ended, results) = (take(&mut self.ended), take(&mut self.results));
+        take(&mut self.counts).write_with(session, 0, JobRows::default(), ended, &results)?;
+        take(&mut self.keys).insert(session)?;
+        let (key, place, item) = take(&mut self.items);
+        let sql = "INSERT INTO agq.list_items (key_digest, place, item) \
+             SELECT sha256(n.key), n.place, n.item FROM unnest($1::bytea[], $2::bigint[], $3::bytea[]) AS n (key, place, item)";
+        session.run(query(sql).bind(key).bind(place).bind(item))?;
+        let (key, member, score) = take(&mut self.scores);
+        let sql = "INSERT INTO agq.scores (key_digest, member, score) SELECT sha256(n.key), n.member, n.score \
+             FROM unnest($1::bytea[], $2::bytea[], $3::double precision[]) AS n (key, member, score)";
+        session.run(query(sql).bind(key).bind(member).bind(score)).map(drop)
+    }
+
+    /// What comes later comes after all this.
+    fn set_sequences(&self, session: &Session) -> Result<(), Error> {
+        let sql = "SELECT setval('agq.turns', greatest($1, 1)), setval('agq.key_numbers', greatest($2, 1))";
+        session.run(query(sql).bind(self.last_turn).bind(self.last_key)).map(drop)
+    }
+}
+
+impl KeyRows {
+    fn push(&mut self, key: &[u8], number: u64, content: Content, expires_at_ms: Option<u64>) {
+        let (text, head, tail, members) = match content {
+            Content::Text(text) => (Some(text.into()), None, None, None),
+            Content::List { head, tail } => (None, Some(head), Some(tail), None),
+            Content::Sorted { members } => (None, None, None, Some(sql_types::wide(members))),
+        };
+        self.key.push(key.to_vec());
+        self.number.push(sql_types::wide(number));
+        self.text.push(text);
+        self.head.push(head);
+        self.tail.push(tail);
+        self.members.push(members);
+        self.expires_at.push(expires_at_ms.map(sql_types::wide));
+    }
+
+    fn insert(self, session: &Session) -> Result<(), Error> {
+        let sql = "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) SELECT * FROM unnest(\
+             $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
+        let sql = query(sql)
+            .bind(self.key)
+            .bind(self.number)
+            .bind(self.text)
+            .bind(self.head)
+            .bind(self.tail)
+            .bind(self.members)
+            .bind(self.expires_at);
+        session.run(sql).map(drop)
+    }
+}
+
+fn put_plan(session: &Session, plan: &StoredPlan) -> Result<(), Error> {
+    let sql = query("INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3)");
+    let sql = sql.bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
+    session.run(sql).map(drop)
+}
+
+fn put_action(session: &Session, action: &Action, tally: &Tally) -> Result<(), Error> {
+    let sql = query("INSERT INTO agq.actions (action_id, record) VALUES ($1, $2)");
+    session.run(sql.bind(action.action_id.as_str()).bind(encode(action)?))?;
+    let count = |status: Status| sql_types::wide(tally.jobs[status as usize]);
+    let sql = query(
+        "INSERT INTO agq.tallies (action_id, shard, pending, running, completed, failed, dead, cancelled, last_ended_at, \
+         started) VALUES ($1, 0, $2, $3, $4, $5, $6, $7, $8, $9)",
+    );
+    let sql = sql
+        .bind(action.action_id.as_str())
+        .bind(count(Status::Pending))
+        .bind(count(Status::Running))
+        .bind(count(Status::Completed))
+        .bind(count(Status::Failed))
+        .bind(count(Status::Dead))
+        .bind(count(Status::Cancelled))
+        .bind(sql_types::time(tally.last_ended_at))
+        .bind(sql_types::wide(tally.started));
+    session.run(sql).map(drop)
+}
+
+fn put_worker(session: &Session, worker: &Worker, registration: Option<String>) -> Result<(), Error> {
+    let id = worker.worker_id.as_str();
+    let sql = query("INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2)");
+    session.run(sql.bind(id).bind(encode(worker)?))?;
+    if let Some(registration) = registration {
+        let sql = query("INSERT INTO agq.registrations (worker_id, json) VALUES ($1, $2)");
+        session.run(sql.bind(id).bind(registration))?;
+    }
+    Ok(())
+}
+
+fn put_totals(session: &Session, totals: &Totals) -> Result<(), Error> {
+    let sql = query("INSERT INTO agq.totals (shard, now, ever) VALUES (0, $1, $2)");
+    let wide = |counts: [u64; 6]| counts.map(sql_types::wide).to_vec();
+    session.run(sql.bind(wide(totals.now)).bind(wide(totals.ever))).map(drop)
+}

@@ -1,0 +1,85 @@
+//! Commands on users' keys: writes go to the writer of keys, reads over a connection of the pool on
+//! one snapshot.
+
+use std::{sync::Arc, time::Duration};
+
+use agenix_protocol::time::Timestamp;
+use bytes::Bytes;
+use sqlx::Error;
+use tokio::runtime::Handle;
+
+use crate::store::{
+    Answer, KeyWork, Keys, Keyspace, StoreError,
+    postgres::{
+        PostgresStore,
+        connection::{errors::explained, pool::Pool, session::Session},
+        keyspace::PgKeys,
+        permit, queries,
+        txn::Batch,
+    },
+};
+
+impl Keyspace for PostgresStore {
+    fn change(&self, work: KeyWork) -> Answer<()> {
+        self.hand_in_keys(|inbox| inbox.change_keys(move |batch| on_keys(batch, &work)))
+    }
+
+    fn look(&self, work: KeyWork) -> Answer<()> {
+        self.look_at_keys(work, false)
+    }
+
+    fn look_at_once(&self, _work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
+        false
+    }
+
+    fn scan(&self, work: KeyWork) -> Answer<()> {
+        self.look_at_keys(work, true)
+    }
+
+    fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
+        self.read(async move |pool| queries::overdue_keys(&pool, now, limit).await)
+    }
+}
+
+impl PostgresStore {
+    /// Does work that only reads, on one snapshot, over a connection of the pool.
+    fn look_at_keys(&self, work: KeyWork, is_long: bool) -> Answer<()> {
+        let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
+        let long_reads = is_long.then(|| Arc::clone(&self.long_reads));
+        let looked = self.runtime.spawn(async move {
+            let _permit = match long_reads {
+                Some(long_reads) => Some(permit(long_reads).await?),
+                None => None,
+            };
+            let looked = tokio::task::spawn_blocking(move || look_by_pool(&pool, runtime, patience, &work));
+            looked.await.map_err(|error| StoreError(error.to_string()))?
+        });
+        self.counted(Box::pin(async move { looked.await.map_err(|error| StoreError(error.to_string()))? }))
+    }
+}
+
+fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyWork) -> Result<(), StoreError> {
+    let session = Session::borrow(pool, runtime, patience).map_err(|error| explained(&error))?;
+    if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
+        session.give_up();
+        return Err(explained(&error));
+    }
+    let looked = work(&mut PgKeys::new(&session));
+    if session.script("COMMIT").is_err() {
+        session.give_up();
+    }
+    looked
+}
+
+/// Work on keys in a transaction; where it fails, the transaction does, and the others are done without it.
+fn on_keys(batch: &mut Batch<'_>, work: &KeyWork) -> Result<(), Error> {
+    let mut keys = PgKeys::new(batch.session);
+    let outcome = work(&mut keys);
+    if outcome.is_ok() {
+        keys.write()?;
+    }
+    let (fault, filled) = (keys.fault.take(), keys.filled);
+    outcome.map_err(|error| fault.unwrap_or_else(|| Error::Encode(error.0.into())))?;
+    batch.arrived.lists.extend(filled);
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Cache of the lanes, which never change as long as they exist.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::{Duration, Instant},
+};
+
+use agenix_rules::capability::{Abilities, Needs};
+use sqlx::{Error, Row, postgres::PgRow, query};
+
+use crate::store::postgres::{
+    codec::{encode, or_pass_over},
+    connection::session::Session,
+    sql_types,
+};
+
+/// After so long other nodes may have made lanes whose jobs should come first.
+const OLD: Duration = Duration::from_millis(250);
+/// Maximum age of the cache. After that time the node learns the existing lanes again and drops the
+/// forgotten ones.
+const STALE: Duration = Duration::from_secs(600);
+
+/// Query for the lanes that have ready jobs. Each of these lanes takes one step in the index,
+/// however many other lanes there are and however many jobs wait.
+pub(super) const READY_LANES: &str = "WITH RECURSIVE ready (lane) AS (\
+         (SELECT lane FROM agq.jobs WHERE is_ready ORDER BY lane LIMIT 1) \
+         UNION ALL SELECT (SELECT j.lane FROM agq.jobs AS j WHERE j.is_ready AND j.lane > r.lane ORDER BY j.lane LIMIT 1) \
+         FROM ready AS r WHERE r.lane IS NOT NULL) \
+     SELECT lane FROM ready WHERE lane IS NOT NULL";
+
+/// What makes a lane.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct LaneKey {
+    pub(super) queue: String,
+    pub(super) needs: Needs,
+}
+
+/// The lanes by number.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    lanes: HashMap<i32, LaneKey>,
+    numbers: HashMap<LaneKey, i32>,
+    of_queues: HashMap<String, BTreeSet<i32>>,
+    /// Whether other nodes take jobs, too.
+    pub(super) has_company: bool,
+    begun_at: Option<Instant>,
+    learned_at: Option<Instant>,
+}
+
+impl Known {
+    /// Learns of lanes that have ready jobs if the latest look is older than `OLD`. Empties the
+    /// cache first if it is older than `STALE`.
+    pub(super) fn refresh(&mut self, session: &Session) -> Result<(), Error> {
+        if self.begun_at.is_some_and(|at| at.elapsed() > STALE) {
+            self.forget();
+        }
+        if self.learned_at.is_none_or(|at| at.elapsed() > OLD) {
+            self.learn(session)?;
+        }
+        Ok(())
+    }
+
+    /// Empties the cache. The node learns lanes again when it needs them.
+    pub(super) fn forget(&mut self) {
+        *self = Self { has_company: self.has_company, ..Self::default() };
+    }
+
+    /// Learns of lanes that have ready jobs, and returns whether any of them was unknown.
+    pub(super) fn learn(&mut self, session: &Session) -> Result<bool, Error> {
+        let before = self.lanes.len();
+        self.ready(session)?;
+        Ok(self.lanes.len() > before)
+    }
+
+    /// Returns the lanes that have ready jobs, all of which are then in the cache.
+    pub(super) fn ready(&mut self, session: &Session) -> Result<BTreeSet<i32>, Error> {
+        let rows = session.rows(query(READY_LANES))?;
+        let ready = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i32>, Error>>()?;
+        let unknown: Vec<i32> = ready.iter().copied().filter(|lane| !self.lanes.contains_key(lane)).collect();
+        if !unknown.is_empty() {
+            let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane = ANY ($1)").bind(unknown);
+            for row in session.rows(sql)? {
+                if let Some((number, key)) = or_pass_over(lane_of(&row)) {
+                    self.know(number, key);
+                }
+            }
+        }
+        self.learned_at = Some(Instant::now());
+        Ok(ready)
+    }
+
+    fn know(&mut self, number: i32, key: LaneKey) {
+        self.begun_at.get_or_insert_with(Instant::now);
+        self.of_queues.entry(key.queue.clone()).or_default().insert(number);
+        self.numbers.insert(key.clone(), number);
+        self.lanes.insert(number, key);
+    }
+
+    /// Returns the number of a lane, and makes the lane if it is new. The cache must be emptied
+    /// after a rollback.
+    pub(super) fn number(&mut self, session: &Session, key: &LaneKey) -> Result<u32, Error> {
+        if let Some(number) = self.numbers.get(key) {
+            return Ok(number.cast_unsigned());
+        }
+        let number = make(session, key)?;
+        self.know(sql_types::lane(number), key.clone());
+        Ok(number)
+    }
+
+    /// The key of the limit that the jobs of a lane stand under.
+    pub(super) fn limit_of(&self, lane: i32) -> Option<&str> {
+        self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
+    }
+
+    /// Returns whether `lane` is one of `queue` and `abilities` cover the needs of its jobs.
+    pub(super) fn is_for(&self, lane: i32, queue: &str, abilities: &Abilities) -> bool {
+        self.lanes.get(&lane).is_some_and(|key| key.queue == queue && abilities.cover(&key.needs))
+    }
+
+    /// Returns the lanes of `queue` in the cache.
+    pub(super) fn of_queue(&self, queue: &str) -> impl Iterator<Item = i32> {
+        self.of_queues.get(queue).into_iter().flatten().copied()
+    }
+}
+
+/// Makes a lane where it is new; its number.
+pub(super) fn make(session: &Session, key: &LaneKey) -> Result<u32, Error> {
+    let needs = encode(&key.needs)?;
+    // An insertion uses up a number even if the lane exists, so the loop looks for the lane first.
+    // Once all numbers have been used, an insertion may meet the number of an old lane, and the
+    // next number may be free.
+    let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND sha256(needs) = sha256($2) AND needs = $2";
+    let made = "INSERT INTO agq.lanes (queue, needs) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    for _try in 0..MOST_NUMBERS_TRIED {
+        let found = session.row(query(sought).bind(&key.queue).bind(&needs))?;
+        if let Some(row) = found {
+            return row.try_get::<i32, _>(0).map(i32::cast_unsigned);
+        }
+        session.run(query(made).bind(&key.queue).bind(&needs))?;
+    }
+    Err(Error::RowNotFound)
+}
+
+/// Maximum number of numbers that are tried for a new lane.
+const MOST_NUMBERS_TRIED: usize = 100;
+
+/// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand out
+/// jobs that need more than it knows of.
+pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {
+    let needs: Vec<u8> = row.try_get("needs")?;
+    let needs = rmp_serde::from_slice(&needs).map_err(|error| Error::Decode(Box::new(error)))?;
+    Ok((row.try_get("lane")?, LaneKey { queue: row.try_get("queue")?, needs }))
+}

@@ -1,0 +1,375 @@
+//! Reads of records. Each is one statement, of whatever is committed when it is asked.
+
+use std::collections::BTreeMap;
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId, WorkerId},
+    request::{Page, Search, Slice},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::{Action, Tally},
+    job::Job,
+    worker::Worker,
+};
+use sqlx::{Error, Row, postgres::PgRow, query, query_scalar};
+
+use crate::store::{
+    JobFilter, Keep, Lane, NoteKind, QueueCounts, StoredJob, StoredPlan, Totals,
+    postgres::{
+        codec::{decode, or_pass_over, readable},
+        connection::pool::Pool,
+        lane_cache::lane_of,
+        sql_types,
+    },
+};
+
+/// How many jobs there are and were, of all nodes.
+pub(super) const TOTALS: &str = "SELECT array_agg(now ORDER BY i), array_agg(ever ORDER BY i) FROM \
+     (SELECT i, sum(n)::bigint AS now, sum(e)::bigint AS ever FROM agq.totals, unnest(now, ever) WITH ORDINALITY AS s (n, e, i) \
+     GROUP BY i) AS sums";
+
+fn ids<T, E>(rows: Vec<String>, id: fn(String) -> Result<T, E>) -> Result<Vec<T>, Error>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    rows.into_iter().map(|text| id(text).map_err(|error| Error::Decode(Box::new(error)))).collect()
+}
+
+fn job_ids(rows: Vec<String>) -> Result<Vec<JobId>, Error> {
+    ids(rows, JobId::new)
+}
+
+pub(super) async fn plan(pool: &Pool, plan_id: PlanId) -> Result<Option<StoredPlan>, Error> {
+    let sql = "SELECT json, created_at FROM agq.plans WHERE plan_id = $1";
+    let Some(row) = query(sql).bind(plan_id.as_str()).fetch_optional(pool).await? else { return Ok(None) };
+    let created_at = Timestamp(sql_types::count(row.try_get(1)?));
+    Ok(Some(StoredPlan { json: row.try_get(0)?, plan_id, created_at }))
+}
+
+pub(super) async fn plans(pool: &Pool, page: Page) -> Result<Vec<PlanId>, Error> {
+    ids(page_of(pool, "SELECT plan_id FROM agq.plans ORDER BY plan_id", page).await?, PlanId::new)
+}
+
+pub(super) async fn actions(pool: &Pool, page: Page) -> Result<Vec<ActionId>, Error> {
+    ids(page_of(pool, "SELECT action_id FROM agq.actions ORDER BY action_id", page).await?, ActionId::new)
+}
+
+/// The ids that match a page's pattern, those of the page. A pattern is Redis' own, which SQL does not know.
+async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
+    use futures_util::TryStreamExt;
+    let mut all = query_scalar::<_, String>(sql).fetch(pool);
+    let (mut found, mut skip) = (Vec::new(), page.offset);
+    while found.len() < page.limit
+        && let Some(id) = all.try_next().await?
+    {
+        let is_meant = |pattern| agenix_protocol::glob::matches(pattern, id.as_bytes());
+        if page.pattern.as_ref().is_some_and(|pattern| !is_meant(pattern)) {
+            continue;
+        }
+        if skip > 0 {
+            skip -= 1;
+        } else {
+            found.push(id);
+        }
+    }
+    Ok(found)
+}
+
+/// Actions with their tallies, over all shards.
+macro_rules! tallied {
+    ($which:literal) => {
+        concat!(
+            "SELECT record, t.* FROM agq.actions AS a, LATERAL (SELECT coalesce(sum(pending), 0)::bigint, \
+             coalesce(sum(running), 0)::bigint, coalesce(sum(completed), 0)::bigint, coalesce(sum(failed), 0)::bigint, \
+             coalesce(sum(dead), 0)::bigint, coalesce(sum(cancelled), 0)::bigint, max(last_ended_at), \
+             coalesce(sum(started), 0)::bigint \
+             FROM agq.tallies WHERE action_id = a.action_id) AS t ",
+            $which
+        )
+    };
+}
+/// One action.
+pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
+/// All actions, in the order of their ids.
+pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
+
+pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, Tally)>, Error> {
+    let sql = query(ACTION).bind(action_id.as_str());
+    sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
+}
+
+/// Those of some actions that are there.
+pub(super) async fn these_actions(pool: &Pool, ids: Vec<ActionId>) -> Result<Vec<(Action, Tally)>, Error> {
+    let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
+    let rows = query(tallied!("WHERE a.action_id = ANY ($1)")).bind(ids).fetch_all(pool).await?;
+    rows.iter().map(action_of).collect()
+}
+
+/// A row of an action and its tally.
+pub(super) fn action_of(row: &PgRow) -> Result<(Action, Tally), Error> {
+    let mut tally = Tally::default();
+    for (at, count) in tally.jobs.iter_mut().enumerate() {
+        *count = sql_types::count(row.try_get(1 + at)?);
+    }
+    tally.last_ended_at = row.try_get::<Option<i64>, _>(7)?.map(|at| Timestamp(sql_types::count(at)));
+    tally.started = sql_types::count(row.try_get(8)?);
+    Ok((decode(row.try_get(0)?)?, tally))
+}
+
+pub(super) async fn jobs_of(
+    pool: &Pool,
+    action_id: ActionId,
+    statuses: Vec<Status>,
+    slice: Slice,
+) -> Result<Vec<JobId>, Error> {
+    // Of all jobs, a slice is of the inputs, whether their jobs are kept or not; else it is of those that are found.
+    let (first, end, skip, take) = match statuses.as_slice() {
+        [] => (slice.offset, slice.offset.saturating_add(slice.limit), 0, usize::MAX),
+        _ => (0, usize::MAX, slice.offset, slice.limit),
+    };
+    let wanted: Option<Vec<i16>> = Some(statuses)
+        .filter(|all| !all.is_empty())
+        .map(|all| all.into_iter().map(sql_types::status).collect());
+    let sql = "SELECT job_id FROM (SELECT job_id, place, status FROM agq.jobs WHERE action_id = $1 \
+         UNION ALL SELECT job_id, place, status FROM agq.ended WHERE action_id = $1) AS j \
+         WHERE place >= $2 AND place < $3 AND ($4::smallint[] IS NULL OR status = ANY ($4)) \
+         ORDER BY place OFFSET $5 LIMIT $6";
+    let sql =
+        query_scalar(sql).bind(action_id.as_str()).bind(sql_types::limit(first)).bind(sql_types::limit(end));
+    job_ids(sql.bind(wanted).bind(sql_types::limit(skip)).bind(sql_types::limit(take)).fetch_all(pool).await?)
+}
+
+const RECORD: &str =
+    "SELECT record FROM agq.jobs WHERE job_id = $1 UNION ALL SELECT record FROM agq.ended WHERE job_id = $1";
+
+pub(super) async fn job_record(pool: &Pool, job_id: JobId) -> Result<Option<Job>, Error> {
+    let row = query(RECORD).bind(job_id.as_str()).fetch_optional(pool).await?;
+    row.map(|row| decode(row.try_get(0)?)).transpose()
+}
+
+pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>, Error> {
+    let Some(job) = job_record(pool, job_id).await? else { return Ok(None) };
+    let sql = "SELECT lane, queue, needs, (SELECT json FROM agq.inputs WHERE job_id = $2) AS input, \
+         (SELECT json FROM agq.results WHERE job_id = $2) AS results FROM agq.lanes WHERE lane = $1";
+    let sql = query(sql).bind(sql_types::lane(job.lane)).bind(job.job_id.as_str());
+    let row = sql.fetch_one(pool).await?;
+    let (_, key) = lane_of(&row)?;
+    let input = row.try_get::<Option<String>, _>("input")?.unwrap_or_default();
+    let results = row.try_get("results")?;
+    Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
+}
+
+/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission.
+pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
+         UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
+         WHERE ($1::smallint IS NULL OR status = $1) AND ($2::text IS NULL OR plan_id = $2) \
+         AND ($3::text IS NULL OR action_id = $3) AND ($4::text IS NULL OR holder = $4) \
+         AND ($5::bigint IS NULL OR created_at >= $5) AND ($6::bigint IS NULL OR created_at < $6) \
+         ORDER BY job_id DESC LIMIT $7";
+    let sql = query_scalar(sql)
+        .bind(search.status.map(sql_types::status))
+        .bind(search.plan_id.map(|id| id.to_string()))
+        .bind(search.action_id.map(|id| id.to_string()))
+        .bind(search.worker)
+        .bind(sql_types::time(search.since))
+        .bind(sql_types::time(search.until))
+        .bind(sql_types::limit(search.limit));
+    job_ids(sql.fetch_all(pool).await?)
+}
+
+/// The next jobs of a queue, whoever may run them.
+pub(super) async fn peek(pool: &Pool, queue: String, count: usize) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM agq.lanes AS l CROSS JOIN LATERAL (SELECT job_id, rank, turn FROM agq.jobs AS j \
+         WHERE j.lane = l.lane AND is_ready ORDER BY rank, turn LIMIT $2) AS c WHERE l.queue = $1 ORDER BY rank, turn LIMIT $2";
+    job_ids(query_scalar(sql).bind(queue).bind(sql_types::limit(count)).fetch_all(pool).await?)
+}
+
+pub(super) async fn peek_scheduled(pool: &Pool, count: usize) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready ORDER BY due_at, job_id LIMIT $1";
+    job_ids(query_scalar(sql).bind(sql_types::limit(count)).fetch_all(pool).await?)
+}
+
+pub(super) async fn ahead(pool: &Pool, job: Job, limit: usize) -> Result<u64, Error> {
+    let sql = "SELECT count(*) FROM (SELECT FROM agq.jobs WHERE lane = $1 AND is_ready AND (rank, turn) < ($2, $3) LIMIT $4) AS a";
+    let sql = query_scalar::<_, i64>(sql)
+        .bind(sql_types::lane(job.lane))
+        .bind(sql_types::rank(&job))
+        .bind(sql_types::wide(job.seq))
+        .bind(sql_types::limit(limit));
+    Ok(sql_types::count(sql.fetch_one(pool).await?))
+}
+
+pub(super) async fn paused(pool: &Pool) -> Result<Vec<String>, Error> {
+    query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
+}
+
+pub(super) async fn has_notes(pool: &Pool, kind: NoteKind) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
+    query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
+}
+
+/// Whether an ended job need not be kept: a look at the first of each status.
+pub(super) async fn is_prunable(pool: &Pool, keep: Keep) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
+         OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \
+         WHERE EXISTS (SELECT FROM agq.ended AS e WHERE e.status = s.status AND e.ended_at < $4))";
+    let others = [Status::Completed, Status::Failed, Status::Cancelled].map(sql_types::status);
+    let sql = query_scalar(sql)
+        .bind(sql_types::status(Status::Dead))
+        .bind(sql_types::wide(keep.dead_since.0))
+        .bind(others.to_vec())
+        .bind(sql_types::wide(keep.ended_since.0));
+    Ok(sql.fetch_one(pool).await? || keep.count > 0 && totals(pool).await?.kept() > keep.count)
+}
+
+pub(super) async fn totals(pool: &Pool) -> Result<Totals, Error> {
+    totals_of(&query(TOTALS).fetch_one(pool).await?)
+}
+
+pub(super) fn totals_of(row: &PgRow) -> Result<Totals, Error> {
+    let counts = |at: usize| -> Result<[u64; 6], Error> {
+        let sums: Option<Vec<i64>> = row.try_get(at)?;
+        let mut sums = sums.unwrap_or_default().into_iter().map(sql_types::count);
+        Ok(std::array::from_fn(|_| sums.next().unwrap_or_default()))
+    };
+    Ok(Totals { now: counts(0)?, ever: counts(1)? })
+}
+
+pub(super) async fn held_by(pool: &Pool, holder: String) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM agq.jobs WHERE holder = $1 AND status = 1 ORDER BY job_id";
+    job_ids(query_scalar(sql).bind(holder).fetch_all(pool).await?)
+}
+
+pub(super) async fn holders(pool: &Pool) -> Result<Vec<String>, Error> {
+    query_scalar("SELECT DISTINCT holder FROM agq.jobs WHERE status = 1 ORDER BY holder")
+        .fetch_all(pool)
+        .await
+}
+
+pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+    let sql = "SELECT job_id FROM ((SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 0 \
+         ORDER BY due_at, job_id LIMIT $2) UNION ALL (SELECT due_at, job_id FROM agq.jobs WHERE due_at <= $1 AND status = 1 \
+         ORDER BY due_at, job_id LIMIT $2)) AS d ORDER BY due_at, job_id LIMIT $2";
+    job_ids(
+        query_scalar(sql).bind(sql_types::wide(now.0)).bind(sql_types::limit(limit)).fetch_all(pool).await?,
+    )
+}
+
+/// Maximum number of jobs with a time to come that are read at once.
+const WAITS_AT_ONCE: usize = 1_000;
+/// Query for jobs that wait for a time, in order of that time, after a given time and job.
+pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
+     WHERE due_at IS NOT NULL AND status = 0 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
+/// Query for jobs that are active until a time, in order of that time, after a given time and job.
+pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
+     WHERE due_at IS NOT NULL AND status = 1 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
+
+/// Returns the jobs with a time to come that `wanted` accepts. Reads in steps, so that the other
+/// jobs are never in memory all together.
+pub(super) async fn waits(pool: &Pool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
+    let mut jobs: Vec<Job> = Vec::new();
+    for sql in [WAITING, LEASED] {
+        let mut last = (sql_types::wide(now.0), String::new());
+        loop {
+            let step = query(sql).bind(last.0).bind(&last.1).bind(sql_types::limit(WAITS_AT_ONCE));
+            let rows = step.fetch_all(pool).await?;
+            jobs.extend(readable(&rows).into_iter().filter(|job| wanted(job)));
+            match rows.last().filter(|_| rows.len() == WAITS_AT_ONCE) {
+                Some(row) => last = (row.try_get(1)?, row.try_get(2)?),
+                None => break,
+            }
+        }
+    }
+    Ok(jobs)
+}
+
+pub(super) async fn scheduled(pool: &Pool) -> Result<(u64, Option<Timestamp>), Error> {
+    let sql =
+        "SELECT count(*), min(due_at) FROM agq.jobs WHERE due_at IS NOT NULL AND status = 0 AND NOT is_ready";
+    let row = query(sql).fetch_one(pool).await?;
+    let first: Option<i64> = row.try_get(1)?;
+    Ok((sql_types::count(row.try_get(0)?), first.map(|at| Timestamp(sql_types::count(at)))))
+}
+
+/// How many jobs of each queue are in which state.
+pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
+    let sql = "SELECT queue, counts FROM agq.lane_counts JOIN agq.lanes USING (lane)";
+    let mut sums: BTreeMap<String, [i64; 8]> = BTreeMap::new();
+    for row in query(sql).fetch_all(pool).await? {
+        let counts: Vec<i64> = row.try_get("counts")?;
+        let sum = sums.entry(row.try_get("queue")?).or_default();
+        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    let counts = sums.into_iter().map(|(queue, sum)| (queue, sum.map(sql_types::count)));
+    Ok(counts.filter(|(_, counts)| *counts != [0; 8]).collect())
+}
+
+pub(super) async fn note(pool: &Pool, kind: NoteKind, id: &str) -> Result<Option<String>, Error> {
+    let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
+    query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
+}
+
+pub(super) async fn notes(pool: &Pool, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
+    let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
+    let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+}
+
+pub(super) async fn lanes(pool: &Pool) -> Result<Vec<Lane>, Error> {
+    let sql = "SELECT lane, queue, needs, count(*) AS length, min(created_at) AS first, max(created_at) AS last \
+         FROM agq.jobs JOIN agq.lanes USING (lane) WHERE is_ready GROUP BY lane, queue, needs ORDER BY lane";
+    let lane = |row: &PgRow| {
+        let (_, key) = lane_of(row)?;
+        let at = |name: &str| Ok::<_, Error>(Timestamp(sql_types::count(row.try_get(name)?)));
+        let length = sql_types::count(row.try_get("length")?);
+        Ok(Lane { queue: key.queue, needs: key.needs, length, span: (at("first")?, at("last")?) })
+    };
+    query(sql).fetch_all(pool).await?.iter().map(lane).collect()
+}
+
+pub(super) async fn registration(pool: &Pool, worker_id: WorkerId) -> Result<Option<String>, Error> {
+    let sql = "SELECT json FROM agq.registrations WHERE worker_id = $1";
+    query_scalar(sql).bind(worker_id.as_str()).fetch_optional(pool).await
+}
+
+pub(super) async fn worker(pool: &Pool, worker_id: WorkerId) -> Result<Option<Worker>, Error> {
+    let sql = "SELECT record FROM agq.workers WHERE worker_id = $1";
+    let row = query(sql).bind(worker_id.as_str()).fetch_optional(pool).await?;
+    row.map(|row| decode(row.try_get(0)?)).transpose()
+}
+
+pub(super) async fn worker_records(pool: &Pool) -> Result<Vec<Worker>, Error> {
+    let rows = query("SELECT record FROM agq.workers ORDER BY worker_id").fetch_all(pool).await?;
+    Ok(readable(&rows))
+}
+
+pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
+    let sql = "SELECT record, (SELECT count(*) FROM agq.jobs WHERE holder = worker_id AND status = 1) \
+         FROM agq.workers ORDER BY worker_id";
+    let rows = query(sql).fetch_all(pool).await?;
+    let mut workers = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(worker) = or_pass_over::<Worker>(decode(row.try_get(0)?)) {
+            workers.push((worker, sql_types::count(row.try_get(1)?)));
+        }
+    }
+    Ok(workers)
+}
+
+/// Query for keys that have expired. The index has the beginnings of keys in order.
+pub(super) const OVERDUE_KEYS: &str =
+    "SELECT key FROM agq.keys WHERE expires_at <= $1 ORDER BY expires_at, substr(key, 1, 1024), key LIMIT $2";
+
+/// Keys that have expired, the earliest first.
+pub(super) async fn overdue_keys(
+    pool: &Pool,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<bytes::Bytes>, Error> {
+    let sql =
+        query_scalar::<_, Vec<u8>>(OVERDUE_KEYS).bind(sql_types::wide(now.0)).bind(sql_types::limit(limit));
+    Ok(sql.fetch_all(pool).await?.into_iter().map(Into::into).collect())
+}

@@ -1,0 +1,61 @@
+//! What the database does with our statements.
+
+mod between_nodes;
+mod connections;
+mod long_keys;
+mod making;
+mod nodes;
+mod records;
+mod statements;
+
+use e2e::Database;
+use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
+
+use crate::store::postgres::{PostgresStore, Settings, txn::jobs::CANDIDATES};
+
+/// Opens a store on `database` that hears of no other node.
+async fn store_on(database: &Database) -> PostgresStore {
+    let settings = Settings { listens: false, ..Settings::default() };
+    PostgresStore::open(&database.url(), settings).await.unwrap()
+}
+
+/// Runs statements on the database of a store.
+async fn run(store: &PostgresStore, sql: &str) {
+    raw_sql(AssertSqlSafe(sql.to_owned())).execute(&store.pool).await.unwrap();
+}
+
+/// A million jobs, nine of ten of them ready, in three lanes.
+const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert_to(n::text, 'UTF8') FROM generate_series(1, 3) AS n; \
+    INSERT INTO agq.jobs (job_id, action_id, place, plan_id, lane, rank, turn, status, is_ready, created_at, record) \
+    SELECT 'job-' || n, 'a', n, 'p', 1 + n % 3, 100, n, 0, n % 10 > 0, 0, '' FROM generate_series(1, 1000000) AS n; \
+    INSERT INTO agq.inputs SELECT 'job-' || n, '{}' FROM generate_series(1, 1000000) AS n; \
+    INSERT INTO agq.plans VALUES ('p', '{}', 0); ANALYZE";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_is_an_index_scan_among_a_million_jobs() {
+    let database = Database::new();
+    let store = store_on(&database).await;
+    raw_sql(FILL).execute(&store.pool).await.unwrap();
+    // As the writer has it: planned once, whatever is asked for.
+    let mut writers = store.pool.acquire().await.unwrap();
+    let prepared = format!(
+        "SET plan_cache_mode = force_generic_plan; PREPARE c (integer[], bigint, boolean) AS {CANDIDATES}"
+    );
+    raw_sql(AssertSqlSafe(prepared)).execute(&mut *writers).await.unwrap();
+    let explained = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) EXECUTE c ('{1,2,3}', 8, true)";
+    let plan: Vec<String> = raw_sql(explained)
+        .fetch_all(&mut *writers)
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get::<String, _>(0))
+        .collect();
+    let plan = plan.join("\n");
+    assert!(plan.contains("Index Scan using jobs_ready on jobs j (actual rows=8 loops=3)"), "{plan}");
+    assert!(!plan.contains("Seq Scan on jobs") && !plan.contains("Seq Scan on inputs"), "{plan}");
+    // The guess of a plan that is made once is so high that it would be compiled, which takes 200 ms.
+    let jit: String = query_scalar("SHOW jit").fetch_one(&mut *writers).await.unwrap();
+    assert_eq!(jit, "off");
+    let locked = query(CANDIDATES).bind(vec![1]).bind(1_i64).bind(true).fetch_all(&store.pool).await.unwrap();
+    assert_eq!(locked.len(), 1);
+}

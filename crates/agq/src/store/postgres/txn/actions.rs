@@ -1,0 +1,334 @@
+//! Writes on plans and actions, in a transaction.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use agenix_protocol::{
+    ids::{ActionId, JobId, PlanId},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::{self, Action},
+    capability::Needs,
+    job::{self, NewJob, Outcome, Place, Terms},
+    plan,
+    rejection::Rejection,
+};
+use sqlx::{Error, Row, query};
+
+use crate::store::{
+    ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan,
+    dedup::admit,
+    postgres::{
+        cluster::events,
+        codec::encode,
+        lane_cache::LaneKey,
+        sql_types,
+        txn::{Batch, documents::put},
+        writer::lock_order::Checks,
+    },
+};
+
+/// Actions with the plans that they are of: those that could be made, and turns for their jobs.
+const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3) ORDER BY plan_id FOR KEY SHARE), \
+     made AS (INSERT INTO agq.actions (action_id, record) SELECT n.action_id, n.record \
+         FROM unnest($1::text[], $2::bytea[], $3::text[]) AS n (action_id, record, plan_id) JOIN held USING (plan_id) \
+         ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
+     SELECT (SELECT array_agg(action_id) FROM made) AS made, \
+         (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
+/// The inputs of an action that are kept, with their places, from one place to another.
+const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
+     FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 AND place < $3 \
+     UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2 AND place < $3) AS j) AS known WHERE json IS NOT NULL";
+/// Statement that removes actions, and what is kept beside them.
+pub(crate) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)), \
+     n AS (DELETE FROM agq.notes WHERE kind IN ('halt', 'halted') AND id = ANY ($1)) \
+     DELETE FROM agq.actions WHERE action_id = ANY ($1)";
+const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id = $1) \
+     AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
+
+impl Batch<'_> {
+    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
+        let sql =
+            "INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+        let sql =
+            query(sql).bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
+        Ok(self.session.run(sql)? > 0)
+    }
+
+    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<Ruled<bool>, Error> {
+        // Whoever is about to add jobs holds it; whoever comes later does not find it.
+        let lock = "SELECT FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
+        let is_there = self.session.row(query(lock).bind(plan_id.as_str()))?.is_some();
+        let load = "SELECT count(*) FROM agq.jobs WHERE plan_id = $1";
+        let load = self.session.row(query(load).bind(plan_id.as_str()))?.ok_or(Error::RowNotFound)?;
+        if let Err(rejection) = plan::check_unused(sql_types::count(load.try_get(0)?)) {
+            return Ok(Err(rejection));
+        }
+        self.session.run(query("DELETE FROM agq.plans WHERE plan_id = $1").bind(plan_id.as_str()))?;
+        Ok(Ok(is_there))
+    }
+
+    /// Adds actions, each whole or not at all.
+    pub(crate) fn add_actions(&mut self, actions: &[&NewAction]) -> Result<Vec<Ruled<Added>>, Error> {
+        let (made, mut turns) = self.make_actions(actions)?;
+        let mut is_new = vec![false; actions.len()];
+        for (at, new) in actions.iter().enumerate() {
+            // Where one comes twice, the first of them is it.
+            is_new[at] = made.contains(new.action.action_id.as_str())
+                && !actions[..at].iter().any(|other| other.action.action_id == new.action.action_id);
+            if is_new[at] {
+                let own = turns.drain(..new.jobs.len());
+                self.note_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
+                for (kind, id, json) in &new.notes {
+                    put(self.session, *kind, (vec![id.clone()], vec![json.clone()]))?;
+                }
+            }
+        }
+        self.arm(actions.iter().zip(&is_new).filter(|(_, is_new)| **is_new).map(|(new, _)| &new.action))?;
+        self.write_new()?;
+        let outcome = |(new, is_new): (&&NewAction, bool)| {
+            if is_new { Ok(Ok(Added::New)) } else { self.why_not_made(new) }
+        };
+        actions.iter().zip(is_new).map(outcome).collect()
+    }
+
+    /// Adds an action of which jobs are to be the only ones of their kind, or have ids that may be taken.
+    pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+        self.write()?;
+        if self.action(&new.action.action_id)?.is_some() {
+            return self.why_not_made(new);
+        }
+        for plan_id in new.plans() {
+            if !self.holds_plan(plan_id)? {
+                return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
+            }
+        }
+        let now = new.action.created_at;
+        let mut checks = Checks::default();
+        checks.add(&new.jobs);
+        // Nobody else adds such jobs until this transaction is committed, because their names are
+        // locked.
+        let firsts = self.firsts(&checks.kinds)?;
+        let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
+        let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
+        let job_of = |job_id: &JobId| Ok::<_, Error>(known.get(job_id).cloned());
+        let admitted = match admit(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))? {
+            Ok(admitted) => admitted,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        for before in &admitted.replaced {
+            if let Ok(Outcome::Changed(job)) = job::cancelled(before, now) {
+                self.put_job(Some(before), &job);
+            }
+        }
+        self.write()?;
+        let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect();
+        let outcome = if jobs.is_empty() {
+            Ok(Added::New)
+        } else {
+            let (needs, terms) = (new.needs.clone(), new.terms.clone());
+            let rest = NewAction { action: new.action.clone(), needs, terms, jobs, notes: Vec::new() };
+            self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?
+        };
+        Ok(outcome.map(|added| match added {
+            Added::New if !admitted.stands.is_empty() => Added::Stands(admitted.stands),
+            other => other,
+        }))
+    }
+
+    /// Makes actions that are not there yet, of plans that are there and then stay until this is committed; which, and as many turns
+    /// as all of them have jobs.
+    fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>), Error> {
+        let ids: Vec<&str> = actions.iter().map(|new| new.action.action_id.as_str()).collect();
+        let plans: Vec<&str> = actions.iter().map(|new| new.action.plan_id.as_str()).collect();
+        let record =
+            |new: &&NewAction| encode(&Action { total_jobs: new.jobs.len() as u64, ..new.action.clone() });
+        let records = actions.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+        let jobs = actions.iter().map(|new| new.jobs.len()).sum();
+        let sql = query(MAKE).bind(ids).bind(records).bind(plans).bind(sql_types::limit(jobs));
+        let row = self.session.row(sql)?.ok_or(Error::RowNotFound)?;
+        let made = row.try_get::<Option<Vec<String>>, _>("made")?.unwrap_or_default();
+        let mut turns = row.try_get::<Option<Vec<i64>>, _>("turns")?.unwrap_or_default();
+        turns.sort_unstable();
+        Ok((made.into_iter().collect(), turns.into_iter().map(sql_types::count).collect()))
+    }
+
+    fn why_not_made(&self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+        if let Some(known) = self.action(&new.action.action_id)? {
+            return Ok(Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs }));
+        }
+        if self.holds_plan(&new.action.plan_id)? {
+            // It was there a moment ago: to be done again.
+            return Err(Error::RowNotFound);
+        }
+        // It was deleted since the command looked.
+        Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())))
+    }
+
+    pub(crate) fn add_jobs(&mut self, more: &MoreJobs) -> Result<Ruled<u64>, Error> {
+        let Some(action) = self.action(&more.action_id)? else {
+            return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
+        };
+        let known = match self.known_from(&action, more.at, &more.jobs)? {
+            Ok(known) => known,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        if known == more.jobs.len() && known > 0 {
+            return Ok(Ok(action.total_jobs));
+        }
+        if let Err(rejection) = action::check_open(&action) {
+            return Ok(Err(rejection));
+        }
+        if !self.holds_plan(&action.plan_id)? {
+            return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
+        }
+        self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
+    }
+
+    /// Whether a plan is there, which then stays until this is committed.
+    fn holds_plan(&self, plan_id: &PlanId) -> Result<bool, Error> {
+        let sql = "SELECT FROM agq.plans WHERE plan_id = $1 FOR KEY SHARE";
+        Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
+    }
+
+    /// How many of the jobs are there already, of jobs that begin at a place of the action.
+    fn known_from(&self, action: &Action, at: Option<u64>, jobs: &[NewJob]) -> Result<Ruled<usize>, Error> {
+        let Some(at) = at else { return Ok(Ok(0)) };
+        if let Err(rejection) = action::check_place(action, at) {
+            return Ok(Err(rejection));
+        }
+        if at == action.total_jobs {
+            return Ok(Ok(0));
+        }
+        let inputs = self.inputs_from(&action.action_id, at, jobs.len())?;
+        let mut known = 0;
+        for (index, job) in (at..action.total_jobs).zip(jobs) {
+            if let Err(rejection) = action::check_known(index, has_input(&inputs, action, index, &job.input))
+            {
+                return Ok(Err(rejection));
+            }
+            known += 1;
+        }
+        Ok(Ok(known))
+    }
+
+    /// Puts jobs at the end of an action; how many it has then.
+    fn append(
+        &mut self,
+        action: &Action,
+        needs: &Needs,
+        terms: &Terms,
+        jobs: &[NewJob],
+        now: Timestamp,
+    ) -> Result<u64, Error> {
+        let turns = "SELECT nextval('agq.turns') FROM generate_series(1, $1)";
+        let turns = self.session.rows(query(turns).bind(sql_types::limit(jobs.len())))?;
+        let turns = turns.iter().map(|row| row.try_get(0).map(sql_types::count));
+        let turns = turns.collect::<Result<Vec<u64>, Error>>()?;
+        self.note_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
+        let total_jobs = action.total_jobs + jobs.len() as u64;
+        self.put_action(&Action { total_jobs, ..action.clone() })?;
+        self.write()?;
+        Ok(total_jobs)
+    }
+
+    /// Notes jobs at the end of an action, each with its turn.
+    fn note_jobs(
+        &mut self,
+        action: &Action,
+        needs: &Needs,
+        terms: &Terms,
+        jobs: &[NewJob],
+        turns: impl Iterator<Item = u64>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.touch(&action.action_id);
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let key = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
+        // Jobs that all have lanes of their own leave it as it is: nobody need make it.
+        let mut common = None;
+        for ((index, new), seq) in (action.total_jobs..).zip(jobs).zip(turns) {
+            let lane = match (&new.own, common) {
+                (None, Some(lane)) => lane,
+                (None, None) => *common.insert(self.known.number(self.session, &key)?),
+                (Some(own), _) => {
+                    let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+                    self.known.number(self.session, &key)?
+                }
+            };
+            let job = new.job(action, index, Place { lane, seq }, terms, now);
+            self.put_new_job(&job, &new.input);
+        }
+        self.note_own(jobs)?;
+        self.events.push(events::created(action, jobs.len()));
+        Ok(())
+    }
+
+    pub(crate) fn put_action(&self, action: &Action) -> Result<(), Error> {
+        let sql = "UPDATE agq.actions SET record = $2 WHERE action_id = $1";
+        self.session.run(query(sql).bind(action.action_id.as_str()).bind(encode(action)?)).map(drop)
+    }
+
+    pub(crate) fn decide_action(
+        &mut self,
+        action_id: &ActionId,
+        rule: &ActionRule,
+    ) -> Result<Ruled<()>, Error> {
+        match rule(self.action(action_id)?.as_ref()) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(None) => {}
+            Ok(Some(action)) => {
+                if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
+                    // Its jobs were forgotten while it was open.
+                    self.remove_action(action_id)?;
+                    return Ok(Ok(()));
+                }
+                self.put_action(&action)?;
+                self.touch(action_id);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether no job of an action is kept.
+    pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
+        let row = self.session.row(query(IS_EMPTY).bind(action_id.as_str()))?.ok_or(Error::RowNotFound)?;
+        row.try_get(0)
+    }
+
+    /// Forgets an action of which no job is left.
+    pub(crate) fn remove_action(&self, action_id: &ActionId) -> Result<(), Error> {
+        self.session.run(query(REMOVE).bind(vec![action_id.as_str()])).map(drop)
+    }
+
+    /// Whether the action that is there came from the same submission.
+    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
+        let count = new.jobs.len() as u64;
+        // An open action may have grown since.
+        let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
+        if !action::is_same(known, &new.action) || !fits {
+            return Ok(false);
+        }
+        let inputs = self.inputs_from(&known.action_id, 0, new.jobs.len())?;
+        Ok((0u64..).zip(&new.jobs).all(|(index, job)| has_input(&inputs, known, index, &job.input)))
+    }
+
+    fn inputs_from(
+        &self,
+        action_id: &ActionId,
+        place: u64,
+        count: usize,
+    ) -> Result<HashMap<u64, String>, Error> {
+        let behind = place.saturating_add(count as u64);
+        let sql = query(INPUTS).bind(action_id.as_str()).bind(sql_types::wide(place));
+        let rows = self.session.rows(sql.bind(sql_types::wide(behind)))?;
+        rows.iter().map(|row| Ok((sql_types::count(row.try_get(0)?), row.try_get(1)?))).collect()
+    }
+}
+
+fn has_input(inputs: &HashMap<u64, String>, action: &Action, index: u64, input: &str) -> bool {
+    // Where its job was forgotten since, it was there, and nobody can say more.
+    inputs.get(&index).map_or(index < action.total_jobs, |known| known == input)
+}

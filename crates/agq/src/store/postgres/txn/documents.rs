@@ -1,0 +1,266 @@
+//! Notes in a transaction, and what is kept in them: limits, and the first jobs of their kinds.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
+use agenix_rules::{
+    job::{Job, NewJob, State},
+    limit::{Limit, LimitTerms},
+};
+use sqlx::{Error, Row, postgres::PgRow, query};
+
+use crate::store::{
+    NoteChange, NoteKind, NoteRule, Ruled,
+    postgres::{connection::session::Session, txn::Batch},
+};
+
+const PUT: &str = "INSERT INTO agq.notes (kind, id, json) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
+     ON CONFLICT (kind, id) DO UPDATE SET json = EXCLUDED.json";
+
+/// Writes notes of a kind: ids and texts.
+pub(crate) fn put(session: &Session, kind: NoteKind, notes: (Vec<String>, Vec<String>)) -> Result<(), Error> {
+    if notes.0.is_empty() {
+        return Ok(());
+    }
+    session.run(query(PUT).bind(kind.as_str()).bind(notes.0).bind(notes.1)).map(drop)
+}
+
+/// Returns the name by which a transaction locks a note.
+pub(crate) fn note_name(kind: NoteKind, id: &str) -> String {
+    format!("note {} {id}", kind.as_str())
+}
+
+/// Limits that this transaction has to do with: nobody else changes one until it is committed.
+#[derive(Default)]
+pub(crate) struct Limits {
+    held: BTreeMap<String, Limit>,
+    changed: BTreeSet<String>,
+    /// Jobs under these run no more.
+    left: Vec<String>,
+    /// Tells whether other transactions held limits that this transaction could have used.
+    pub(crate) has_passed_over: bool,
+}
+
+const WAIT_FOR_LIMITS: &str =
+    "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE";
+const LIMITS_OR_FAIL: &str =
+    "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE NOWAIT";
+const FREE_LIMITS: &str =
+    "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE SKIP LOCKED";
+
+/// Statement that inserts those of some limits that do not exist. The statement leaves existing
+/// limits out first, because `ON CONFLICT` waits for the transaction that changes such a limit, and
+/// the lock of the limit then waits once more.
+pub(crate) const MAKE_LIMITS: &str = "INSERT INTO agq.notes (kind, id, json) \
+     SELECT $1, n.id, $3 FROM unnest($2::text[]) AS n (id) \
+     WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING";
+
+/// Inserts those of the limits `keys` that do not exist.
+pub(crate) fn make_limits(session: &Session, keys: &[String]) -> Result<(), Error> {
+    let sql = query(MAKE_LIMITS).bind(NoteKind::Limit.as_str()).bind(keys);
+    session.run(sql.bind(to_json(&Limit::default()))).map(drop)
+}
+
+impl Limits {
+    /// Notes where a job under a limit runs no more.
+    pub(crate) fn note(&mut self, before: Option<&Job>, job: &Job) {
+        let was_active = before.is_some_and(|before| before.state == State::Active);
+        let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_ref());
+        self.left.extend(key.filter(|_| was_active && job.state != State::Active).cloned());
+    }
+
+    /// Whether there is room under a limit since its last writing.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Locks limits for this transaction. A transaction waits for limits once, in their order. A
+    /// transaction that already holds limits does not wait, because the holder of the missing
+    /// limits may wait for those limits; the transaction then fails, and the writer does the work
+    /// in parts.
+    pub(crate) fn hold(
+        &mut self,
+        session: &Session,
+        keys: impl Iterator<Item = String>,
+    ) -> Result<(), Error> {
+        let missing: BTreeSet<String> = keys.filter(|key| !self.held.contains_key(key)).collect();
+        let missing: Vec<String> = missing.into_iter().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        make_limits(session, &missing)?;
+        let lock = if self.held.is_empty() { WAIT_FOR_LIMITS } else { LIMITS_OR_FAIL };
+        self.lock(session, lock, &missing)?;
+        // A limit that was forgotten between the two statements has no row to lock, and is made
+        // again by the retry.
+        let is_held = |key: &String| self.held.contains_key(key);
+        if missing.iter().all(is_held) { Ok(()) } else { Err(Error::RowNotFound) }
+    }
+
+    /// Locks `keys`, and the limits under which jobs no longer run.
+    pub(crate) fn hold_with_left(&mut self, session: &Session, keys: Vec<String>) -> Result<(), Error> {
+        let left = self.left.clone();
+        self.hold(session, keys.into_iter().chain(left))
+    }
+
+    /// Locks those of `keys` that no other transaction holds at this moment.
+    pub(crate) fn hold_free(&mut self, session: &Session, keys: BTreeSet<String>) -> Result<(), Error> {
+        let missing: Vec<String> = keys.into_iter().filter(|key| !self.held.contains_key(key)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.lock(session, FREE_LIMITS, &missing)?;
+        let others: Vec<String> = missing.into_iter().filter(|key| !self.held.contains_key(key)).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let sql = "SELECT id FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
+        let there = session.rows(query(sql).bind(NoteKind::Limit.as_str()).bind(&others))?;
+        let there = there.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>, Error>>()?;
+        self.has_passed_over |= !there.is_empty();
+        let absent: Vec<String> = others.into_iter().filter(|key| !there.contains(key)).collect();
+        if absent.is_empty() {
+            return Ok(());
+        }
+        // A row that is not there cannot be locked.
+        make_limits(session, &absent)?;
+        self.lock(session, FREE_LIMITS, &absent)
+    }
+
+    fn lock(&mut self, session: &Session, sql: &'static str, keys: &[String]) -> Result<(), Error> {
+        for row in session.rows(query(sql).bind(NoteKind::Limit.as_str()).bind(keys))? {
+            let limit =
+                serde_json::from_str(row.try_get("json")?).map_err(|error| Error::Decode(Box::new(error)))?;
+            self.held.insert(row.try_get("id")?, limit);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a limit is held and lets another job begin.
+    pub(crate) fn admits(&self, key: &str, now: Timestamp) -> bool {
+        self.held.get(key).is_some_and(|limit| limit.admits(now))
+    }
+
+    /// Changes a limit, which is held.
+    pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(Limit) -> Limit) {
+        if let Some(limit) = self.held.get_mut(key) {
+            *limit = change(*limit);
+            self.changed.insert(key.to_owned());
+        }
+    }
+
+    /// Replaces a held limit if `json` is its new note.
+    fn learn(&mut self, kind: NoteKind, key: &str, json: &str) {
+        if kind == NoteKind::Limit
+            && let Some(limit) = self.held.get_mut(key)
+            && let Ok(told) = serde_json::from_str(json)
+        {
+            *limit = told;
+        }
+    }
+
+    /// What was left is room again.
+    pub(crate) fn settle(&mut self, session: &Session) -> Result<(), Error> {
+        let left = std::mem::take(&mut self.left);
+        self.hold(session, left.iter().cloned())?;
+        left.iter().for_each(|key| self.change(key, Limit::ended));
+        Ok(())
+    }
+
+    /// Writes those that changed.
+    pub(crate) fn write(&mut self, session: &Session) -> Result<(), Error> {
+        self.settle(session)?;
+        let changed = std::mem::take(&mut self.changed);
+        let text = |key: &String| self.held.get(key).map(to_json).unwrap_or_default();
+        put(session, NoteKind::Limit, changed.iter().map(|key| (key.clone(), text(key))).unzip())
+    }
+}
+
+/// Returns the limits that `jobs` set, with their terms.
+pub(crate) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitTerms)> {
+    jobs.iter().filter_map(|job| {
+        let own = job.own.as_ref()?;
+        Some((own.terms.ojs.as_ref()?.limit.clone()?, own.limit?))
+    })
+}
+
+impl Batch<'_> {
+    pub(crate) fn decide_note(
+        &mut self,
+        kind: NoteKind,
+        id: &str,
+        rule: &NoteRule,
+    ) -> Result<Ruled<()>, Error> {
+        let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2 FOR UPDATE";
+        let known = self.session.row(query(sql).bind(kind.as_str()).bind(id))?;
+        let known = known.map(|row| row.try_get::<String, _>(0)).transpose()?;
+        match rule(known.as_deref()) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(NoteChange::Keep) => {}
+            Ok(NoteChange::Put(json)) => {
+                self.limits.learn(kind, id, &json);
+                put(self.session, kind, (vec![id.to_owned()], vec![json]))?;
+            }
+            Ok(NoteChange::Remove) => {
+                let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
+                self.session.run(query(sql).bind(kind.as_str()).bind(id))?;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Returns the first jobs of the kinds `keys`, as far as there are any.
+    pub(crate) fn firsts(&self, keys: &BTreeSet<&str>) -> Result<HashMap<String, JobId>, Error> {
+        if keys.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
+        let sql = query(sql).bind(NoteKind::Unique.as_str()).bind(keys.iter().copied().collect::<Vec<_>>());
+        let first = |row: &PgRow| {
+            let job_id = JobId::new(row.try_get::<String, _>(1)?);
+            Ok((row.try_get(0)?, job_id.map_err(|error| Error::Decode(Box::new(error)))?))
+        };
+        self.session.rows(sql)?.iter().map(first).collect()
+    }
+
+    /// Locks a kind, and returns its first job. Nobody else becomes the first job until this
+    /// transaction is committed. The transaction may have to run again, because this lock comes
+    /// after the locks of jobs.
+    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
+        self.lock_names(vec![note_name(NoteKind::Unique, key)])?;
+        Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
+    }
+
+    /// Jobs are the first of their kinds from now on, and their limits are as they say.
+    pub(crate) fn note_own(&mut self, jobs: &[NewJob]) -> Result<(), Error> {
+        let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
+        let firsts: BTreeMap<&str, &JobId> =
+            own().filter_map(|(job, own)| Some((own.unique.as_ref()?.key.as_str(), &job.job_id))).collect();
+        put(
+            self.session,
+            NoteKind::Unique,
+            firsts.into_iter().map(|(key, job_id)| (key.to_owned(), job_id.to_string())).unzip(),
+        )?;
+        let limits: Vec<(String, LimitTerms)> = limits_of(jobs).collect();
+        self.limits.hold(self.session, limits.iter().map(|(key, _)| key.clone()))?;
+        for (key, terms) in limits {
+            self.limits.change(&key, |limit| Limit { terms, ..limit });
+        }
+        Ok(())
+    }
+
+    /// Jobs are forgotten: they are the first of their kinds no more.
+    pub(crate) fn forget_firsts(&self, gone: &[Job]) -> Result<(), Error> {
+        let firsts =
+            gone.iter().filter_map(|job| Some((job.ojs.as_ref()?.unique.clone()?, job.job_id.to_string())));
+        let (keys, ids): (Vec<String>, Vec<String>) = firsts.unzip();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        // A note that another transaction holds is about to name another job.
+        let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (SELECT n.id FROM agq.notes AS n \
+             JOIN unnest($2::text[], $3::text[]) AS g (key, job_id) ON n.id = g.key AND n.json = g.job_id \
+             WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
+        self.session.run(query(sql).bind(NoteKind::Unique.as_str()).bind(keys).bind(ids)).map(drop)
+    }
+}

@@ -1,0 +1,89 @@
+//! Halts in a transaction: an action halts with the job whose end meets its policy.
+
+use std::collections::{BTreeMap, HashMap};
+
+use agenix_protocol::{documents::Status, ids::ActionId, time::Timestamp};
+use agenix_rules::action::{
+    Action, Tally,
+    halt::{self, Left},
+};
+use sqlx::{Error, Row, query};
+
+use crate::store::{
+    NoteKind,
+    postgres::{
+        queries::action_of,
+        sql_types,
+        txn::{Batch, documents::put},
+    },
+};
+
+const DISARM: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
+
+impl Batch<'_> {
+    /// Notes which of some new actions have halt policies.
+    pub(crate) fn arm<'a>(&self, new: impl Iterator<Item = &'a Action>) -> Result<(), Error> {
+        let armed = new.filter(|action| action.halt.is_some());
+        let notes = armed.map(|action| (action.action_id.to_string(), "{}".to_owned())).unzip();
+        put(self.session, NoteKind::Halt, notes)
+    }
+
+    /// Halts those actions whose policies the ends of their jobs meet now. `ended` has the actions
+    /// with policies of which jobs have ended, and the times of these ends.
+    pub(crate) fn halt_met(&mut self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<(), Error> {
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let actions = self.actions(&ended.keys().map(ActionId::as_str).collect())?;
+        // The tallies are read under the locks of the actions, because nodes that end jobs at the
+        // same time would otherwise not see the ends of each other.
+        let mut tallies = self.tallies_of(ended)?;
+        let mut halted = Vec::new();
+        for action in actions {
+            let mut tally = tallies.remove(action.action_id.as_str()).unwrap_or_default();
+            let unwritten = self.deltas.tally(&action.action_id).jobs;
+            for (count, by) in tally.jobs.iter_mut().zip(unwritten) {
+                *count = count.saturating_add_signed(by);
+            }
+            let now = ended.get(&action.action_id).copied().unwrap_or_default();
+            if let Some(action) = halt::halted(&action, &tally, now) {
+                self.put_action(&action)?;
+                halted.push(action.action_id.to_string());
+            }
+        }
+        if halted.is_empty() {
+            return Ok(());
+        }
+        self.arrived.halts = true;
+        self.session.run(query(DISARM).bind(NoteKind::Halt.as_str()).bind(&halted))?;
+        let texts = vec!["{}".to_owned(); halted.len()];
+        put(self.session, NoteKind::Halted, (halted, texts))
+    }
+
+    fn tallies_of(&self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<HashMap<String, Tally>, Error> {
+        let sql = "SELECT action_id, sum(completed)::bigint, sum(failed)::bigint, sum(dead)::bigint \
+             FROM agq.tallies WHERE action_id = ANY ($1) GROUP BY action_id";
+        let ids: Vec<&str> = ended.keys().map(ActionId::as_str).collect();
+        let mut tallies = HashMap::new();
+        for row in self.session.rows(query(sql).bind(ids))? {
+            let mut tally = Tally::default();
+            for (at, status) in [Status::Completed, Status::Failed, Status::Dead].into_iter().enumerate() {
+                tally.jobs[status as usize] = sql_types::count(row.try_get(1 + at)?);
+            }
+            tallies.insert(row.try_get(0)?, tally);
+        }
+        Ok(tallies)
+    }
+
+    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are retried.
+    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
+        let row =
+            self.session.row(query(crate::store::postgres::queries::ACTION).bind(action_id.as_str()))?;
+        let found = row.as_ref().map(action_of).transpose()?;
+        if found.is_none_or(|(action, tally)| halt::left(&action, &tally, now) == Left::Settled) {
+            let ids = vec![action_id.as_str()];
+            self.session.run(query(DISARM).bind(NoteKind::Halted.as_str()).bind(ids))?;
+        }
+        Ok(())
+    }
+}

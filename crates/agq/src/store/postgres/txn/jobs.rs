@@ -1,0 +1,357 @@
+//! Jobs in a transaction: what rules make of them, and who gets which.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use agenix_protocol::{ids::JobId, time::Timestamp};
+use agenix_rules::{
+    job::{self, Hold, Job, Outcome},
+    worker::Worker,
+};
+use sqlx::{Error, Row, query};
+
+use crate::store::{
+    Change, Claim, Claimant, JobRule, NoteKind, Ruled,
+    dedup::{check_only, revived},
+    postgres::{
+        codec::{decode, or_pass_over},
+        sql_types,
+        txn::{Batch, documents::put},
+    },
+};
+
+/// Someone who wants a job.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanting<'w> {
+    pub(crate) claimant: &'w Claimant,
+    pub(crate) now: Timestamp,
+    pub(crate) start_timeout_ms: u64,
+}
+
+/// A job to decide on.
+pub(crate) struct Decision {
+    pub(crate) job_id: JobId,
+    pub(crate) results: Option<String>,
+    pub(crate) rule: JobRule,
+}
+
+/// A ready job that nobody else can take until this is committed.
+struct Candidate {
+    job: Job,
+    has_plan: bool,
+    /// Input and plan of the job, if they were read with the job.
+    texts: Option<(String, String)>,
+}
+
+/// The first jobs of each lane, locked. Jobs that another node takes at this moment are passed over, and no queue that is paused
+/// gives any. Jobs of halted actions are passed over; the look at the mark of an action is a subquery, because a join would sort all
+/// ready jobs. A lane costs a look at the index and as many rows as are asked for: what belongs to a job is looked up job by job, for
+/// a plan that is made once does not know how few they are, and would join with all there is.
+pub(crate) const CANDIDATES: &str = "SELECT c.lane, c.record, \
+         EXISTS (SELECT FROM agq.plans WHERE plan_id = c.plan_id) AS has_plan, \
+         CASE WHEN $3 THEN (SELECT json FROM agq.inputs WHERE job_id = c.job_id) END AS input, \
+         CASE WHEN $3 THEN (SELECT json FROM agq.plans WHERE plan_id = c.plan_id) END AS plan FROM unnest($1::integer[]) AS w (lane) \
+     JOIN agq.lanes AS l ON l.lane = w.lane AND NOT EXISTS (SELECT FROM agq.paused WHERE paused.queue = l.queue) \
+     CROSS JOIN LATERAL (SELECT j.lane, j.rank, j.turn, j.job_id, j.plan_id, j.record FROM agq.jobs AS j \
+         WHERE j.lane = l.lane AND j.is_ready \
+         AND (SELECT true FROM agq.notes AS n WHERE n.kind = 'halted' AND n.id = j.action_id) IS NULL ORDER BY j.rank, j.turn LIMIT $2 FOR UPDATE SKIP LOCKED) AS c \
+     ORDER BY c.lane, c.rank, c.turn";
+/// Query for the inputs of claimed jobs, and for their plans, each plan once.
+const TEXTS: &str = "SELECT job_id, json, true FROM agq.inputs WHERE job_id = ANY ($1) \
+     UNION ALL SELECT plan_id, json, false FROM agq.plans WHERE plan_id = ANY ($2)";
+/// Maximum number of candidates that are read with their inputs and plans, which saves a round
+/// trip. Of more candidates, agq reads only the inputs and plans of claimed jobs, because these
+/// texts may be large.
+const MOST_WITH_TEXTS: usize = 4;
+/// Maximum number of lanes that a claim looks into without asking first which of them have ready
+/// jobs.
+const FEW_LANES: usize = 16;
+
+/// Maximum number of jobs of a lane that a claim reads at a time if jobs that nobody can run any more
+/// are in front of the others.
+const MOST_BEHIND_ENDED: usize = 1_000;
+
+/// Claims of one look at the lanes.
+struct Found {
+    claims: Vec<Option<Claim>>,
+    /// Number of jobs that the look ended, because nobody can run them any more.
+    ended: usize,
+}
+
+type Lanes = BTreeMap<i32, VecDeque<Candidate>>;
+
+impl Batch<'_> {
+    /// Asks every rule, in their order, about its job as it is then.
+    pub(crate) fn decide(&mut self, decisions: &[&Decision]) -> Result<Vec<Ruled<Option<Change>>>, Error> {
+        let ids: BTreeSet<&str> = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
+        let (mut jobs, armed) = self.jobs_and_armed(&ids.into_iter().collect::<Vec<_>>())?;
+        let mut changes = Vec::with_capacity(decisions.len());
+        let mut ended = BTreeMap::new();
+        for decision in decisions {
+            let change = self.decide_one(decision, &mut jobs)?;
+            if let Ok(Some(Change { after, .. })) = &change
+                && let Some(ended_at) = after.ended_at.filter(|_| armed.contains(&after.action_id))
+            {
+                ended.insert(after.action_id.clone(), ended_at);
+            }
+            changes.push(change);
+        }
+        self.halt_met(&ended)?;
+        Ok(changes)
+    }
+
+    fn decide_one(
+        &mut self,
+        decision: &Decision,
+        jobs: &mut BTreeMap<JobId, Job>,
+    ) -> Result<Ruled<Option<Change>>, Error> {
+        let before = jobs.get(&decision.job_id);
+        let next = match (decision.rule)(before) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(Outcome::Unchanged) => return Ok(Ok(None)),
+            Ok(Outcome::Changed(next)) => next,
+        };
+        let Some(before) = before.cloned() else { return Ok(Ok(None)) };
+        if let Some(kind) = revived(&before, &next) {
+            let first = match self.first_of(kind)? {
+                Some(first) => self.job_now(&first, jobs)?,
+                None => None,
+            };
+            if let Err(rejection) = check_only(&decision.job_id, first.as_ref()) {
+                return Ok(Err(rejection));
+            }
+            let first = (vec![kind.to_owned()], vec![decision.job_id.to_string()]);
+            put(self.session, NoteKind::Unique, first)?;
+        }
+        self.put_job(Some(&before), &next);
+        if let Some(results) = &decision.results {
+            self.put_results(&decision.job_id, results);
+        }
+        jobs.insert(decision.job_id.clone(), (*next).clone());
+        Ok(Ok(Some(Change { before, after: *next })))
+    }
+
+    /// Returns the present state of a job. `changed` has the present states of some jobs.
+    fn job_now(&self, job_id: &JobId, changed: &BTreeMap<JobId, Job>) -> Result<Option<Job>, Error> {
+        match changed.get(job_id).or_else(|| self.changed_job(job_id)) {
+            Some(job) => Ok(Some(job.clone())),
+            None => Ok(self.jobs(&[job_id.as_str()])?.remove(job_id)),
+        }
+    }
+
+    /// Gives each claimant a job, if there is one for it.
+    pub(crate) fn claim(&mut self, all: &[Wanting<'_>]) -> Result<Vec<Option<Claim>>, Error> {
+        self.known.refresh(self.session)?;
+        let mut most = all.len();
+        let Found { mut claims, mut ended } = self.claim_in_known_lanes(all, most)?;
+        let mut has_looked_again = false;
+        loop {
+            let without: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_none()).collect();
+            if without.is_empty() {
+                return Ok(claims);
+            }
+            if ended > 0 {
+                // Jobs that nobody could run any more were in front of the others.
+                most = most.max(all.len().max(MOST_BEHIND_ENDED).min(most * 4));
+            } else {
+                // A lane may have been made just now. And where a look takes long, another node may
+                // have locked what was there at its beginning, and left what has come since.
+                let is_worthwhile = self.known.learn(self.session)? || self.known.has_company;
+                if has_looked_again || !is_worthwhile {
+                    return Ok(claims);
+                }
+                has_looked_again = true;
+            }
+            let others: Vec<Wanting<'_>> = without.iter().map(|at| all[*at]).collect();
+            let found = self.claim_in_known_lanes(&others, most)?;
+            ended = found.ended;
+            without.into_iter().zip(found.claims).for_each(|(at, claim)| claims[at] = claim);
+        }
+    }
+
+    /// Gives each claimant one of the first `most` jobs of the known lanes, if there is one for it.
+    fn claim_in_known_lanes(&mut self, all: &[Wanting<'_>], most: usize) -> Result<Found, Error> {
+        self.write_claimable()?;
+        let takers = self.takers(all)?;
+        let wanted = self.wanted(all, &takers)?;
+        let now = all.iter().map(|wanting| wanting.now).max().unwrap_or_default();
+        let open = self.open_lanes(wanted, now)?;
+        let mut lanes = self.candidates(&open, most)?;
+        let mut ended = 0;
+        let mut claims = Vec::with_capacity(all.len());
+        let mut again = Vec::new();
+        for &Wanting { claimant, now, start_timeout_ms } in all {
+            let is_taker = takers.contains(&*claimant.holder);
+            let found = if is_taker { self.next_for(claimant, &mut lanes, now, &mut ended) } else { None };
+            claims.push(found.map(|(queue, candidate)| {
+                let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
+                let job = job::claimed(&candidate.job, &claimant.holder, now, hold);
+                if let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) {
+                    self.limits.change(key, |limit| limit.begun(now));
+                }
+                if candidate.job.attempt > 0 {
+                    again.push(job.job_id.to_string());
+                }
+                self.put_job(Some(&candidate.job), &job);
+                let (input, plan) = candidate.texts.unwrap_or_default();
+                Claim { job, queue, input, plan }
+            }));
+        }
+        if !again.is_empty() {
+            // What an earlier attempt left is not the result of this one.
+            self.session.run(query("DELETE FROM agq.results WHERE job_id = ANY ($1)").bind(again))?;
+        }
+        self.add_texts(&mut claims)?;
+        self.note_left(&claims, &lanes, now);
+        Ok(Found { claims, ended })
+    }
+
+    /// Returns the lanes in which a claim looks for jobs.
+    fn wanted(&mut self, all: &[Wanting<'_>], takers: &BTreeSet<&str>) -> Result<BTreeSet<i32>, Error> {
+        let claimants = || {
+            let all = all.iter().map(|wanting| wanting.claimant);
+            all.filter(|claimant| takers.contains(&*claimant.holder))
+        };
+        let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
+        let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.known.of_queue(queue)).collect();
+        if lanes.len() > FEW_LANES || lanes.iter().any(|lane| self.known.limit_of(*lane).is_some()) {
+            // Most of these lanes may have had jobs once and have none now. A claim also need not
+            // lock a limit under which no job waits.
+            lanes = self.known.ready(self.session)?;
+        }
+        let is_wanted = |lane: &i32| {
+            claimants().any(|claimant| {
+                claimant.queues.iter().any(|queue| self.known.is_for(*lane, queue, &claimant.abilities))
+            })
+        };
+        lanes.retain(is_wanted);
+        Ok(lanes)
+    }
+
+    /// Locks the limits of `lanes`, and returns the lanes whose jobs may begin.
+    fn open_lanes(&mut self, lanes: BTreeSet<i32>, now: Timestamp) -> Result<Vec<i32>, Error> {
+        self.limits.settle(self.session)?;
+        let limits = lanes.iter().filter_map(|lane| self.known.limit_of(*lane)).map(str::to_owned);
+        self.limits.hold_free(self.session, limits.collect())?;
+        let may_begin =
+            |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
+        Ok(lanes.into_iter().filter(may_begin).collect())
+    }
+
+    /// Reads the inputs and plans of the claims that do not have them yet.
+    fn add_texts(&self, claims: &mut [Option<Claim>]) -> Result<(), Error> {
+        let mut claims: Vec<&mut Claim> =
+            claims.iter_mut().flatten().filter(|claim| claim.plan.is_empty()).collect();
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let jobs: Vec<String> = claims.iter().map(|claim| claim.job.job_id.to_string()).collect();
+        let plans: BTreeSet<String> = claims.iter().map(|claim| claim.job.plan_id.to_string()).collect();
+        let plans: Vec<String> = plans.into_iter().collect();
+        let (mut inputs, mut documents) = (HashMap::new(), HashMap::new());
+        for row in self.session.rows(query(TEXTS).bind(jobs).bind(plans))? {
+            let (id, json): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+            if row.try_get(2)? {
+                inputs.insert(id, json)
+            } else {
+                documents.insert(id, json)
+            };
+        }
+        for claim in &mut claims {
+            claim.input = inputs.remove(claim.job.job_id.as_str()).unwrap_or_default();
+            claim.plan = documents.get(claim.job.plan_id.as_str()).cloned().unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Notes in `has_left` whether locked jobs are left, because other nodes pass over locked jobs
+    /// and have to look again. Notes nothing if nobody claimed a job, because two nodes would
+    /// otherwise notify each other for ever.
+    fn note_left(&mut self, claims: &[Option<Claim>], lanes: &Lanes, now: Timestamp) {
+        let may_begin =
+            |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
+        let is_left = lanes.iter().any(|(lane, left)| !left.is_empty() && may_begin(lane));
+        self.has_left |= is_left && claims.iter().any(Option::is_some);
+    }
+
+    /// The holders that take jobs: what a claimant is was looked at when it came, and it may have waited since.
+    fn takers<'w>(&self, all: &[Wanting<'w>]) -> Result<BTreeSet<&'w str>, Error> {
+        let mut takers: BTreeSet<&str> = all.iter().map(|wanting| &*wanting.claimant.holder).collect();
+        let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
+        for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
+            let worker: Option<Worker> = or_pass_over(decode(row.try_get("record")?));
+            if !worker.is_some_and(|worker| worker.may_claim()) {
+                takers.remove(row.try_get::<&str, _>("worker_id")?);
+            }
+        }
+        Ok(takers)
+    }
+
+    fn candidates(&self, lanes: &[i32], of_each: usize) -> Result<Lanes, Error> {
+        if lanes.is_empty() {
+            return Ok(Lanes::new());
+        }
+        let has_texts = lanes.len() * of_each <= MOST_WITH_TEXTS;
+        // Unreadable jobs must not keep a claim from the jobs behind them.
+        let mut most_unreadable = 0;
+        loop {
+            let limit = sql_types::limit(of_each + most_unreadable);
+            let sql = query(CANDIDATES).bind(lanes).bind(limit).bind(has_texts);
+            let rows = self.session.rows(sql)?;
+            let mut found = Lanes::new();
+            let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
+            for row in rows {
+                let lane = row.try_get("lane")?;
+                let Some(job) = or_pass_over(decode(row.try_get("record")?)) else {
+                    *unreadable.entry(lane).or_default() += 1;
+                    continue;
+                };
+                let (input, plan): (Option<String>, Option<String>) =
+                    (row.try_get("input")?, row.try_get("plan")?);
+                let texts = has_texts.then(|| (input.unwrap_or_default(), plan.unwrap_or_default()));
+                let candidate = Candidate { job, has_plan: row.try_get("has_plan")?, texts };
+                found.entry(lane).or_default().push_back(candidate);
+            }
+            let unreadable = unreadable.into_values().max().unwrap_or_default();
+            if unreadable <= most_unreadable {
+                return Ok(found);
+            }
+            most_unreadable = unreadable;
+        }
+    }
+
+    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest. Adds to `ended`
+    /// the number of jobs in front of it that nobody can run any more, which end.
+    fn next_for(
+        &mut self,
+        claimant: &Claimant,
+        lanes: &mut Lanes,
+        now: Timestamp,
+        ended: &mut usize,
+    ) -> Option<(String, Candidate)> {
+        for queue in &*claimant.queues {
+            loop {
+                let turn = |(lane, waiting): (&i32, &VecDeque<Candidate>)| {
+                    let first = waiting.front()?;
+                    self.known.is_for(*lane, queue, &claimant.abilities).then_some(())?;
+                    let limit = self.known.limit_of(*lane);
+                    limit.is_none_or(|key| self.limits.admits(key, now)).then_some(())?;
+                    Some((sql_types::rank(&first.job), first.job.seq, *lane))
+                };
+                let Some((_, _, lane)) = lanes.iter().filter_map(turn).min() else { break };
+                let Some(candidate) = lanes.get_mut(&lane).and_then(VecDeque::pop_front) else { break };
+                if let Some(late) = job::expired(&candidate.job, now) {
+                    self.put_job(Some(&candidate.job), &late);
+                    *ended += 1;
+                    continue;
+                }
+                if candidate.has_plan {
+                    return Some((queue.clone(), candidate));
+                }
+                // Its plan was deleted between its retry's check and this.
+                self.put_job(Some(&candidate.job), &job::orphaned(&candidate.job, now));
+                *ended += 1;
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,270 @@
+//! Writes of one transaction: what becomes of jobs is collected, and written together.
+
+pub(crate) mod actions;
+pub(crate) mod bulk_insert;
+pub(crate) mod documents;
+pub(crate) mod halts;
+pub(crate) mod jobs;
+pub(crate) mod retention;
+pub(crate) mod unused_lanes;
+pub(crate) mod workers;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId},
+};
+use agenix_rules::{
+    action::Action,
+    job::{Job, State},
+};
+use sqlx::{Error, Row, query};
+
+use crate::store::{
+    Arrived, News, Totals,
+    postgres::{
+        cluster::{events, notify_bus::Notice},
+        codec::decode,
+        connection::session::Session,
+        lane_cache::Known,
+        txn::{
+            bulk_insert::{Deltas, EndedRows, JobRows},
+            documents::Limits,
+        },
+    },
+};
+
+/// A transaction under way.
+pub(super) struct Batch<'b> {
+    pub(super) session: &'b Session,
+    pub(super) known: &'b mut Known,
+    pub(super) arrived: Arrived,
+    /// What is told when it is committed.
+    pub(super) events: Vec<Notice>,
+    /// Actions whose tallies changed.
+    pub(super) touched: Vec<ActionId>,
+    /// Which of the tallies and totals this node writes.
+    shard: i16,
+    /// Whether someone wants to know what changed.
+    is_heard: bool,
+    moves: BTreeMap<JobId, Move>,
+    /// Of jobs that are new: a column each.
+    inputs: (Vec<String>, Vec<String>),
+    results: BTreeMap<JobId, String>,
+    pub(super) deltas: Deltas,
+    pub(super) limits: Limits,
+    /// Tells whether the batch locked ready jobs that nobody here got, so that other nodes passed
+    /// over them.
+    pub(super) has_left: bool,
+    /// Number of new and ended jobs whose rows the batch wrote, for the growth of the tables.
+    pub(super) grown_by: usize,
+}
+
+/// What became of a job since the last writing.
+struct Move {
+    before: Option<Job>,
+    after: Job,
+}
+
+impl<'b> Batch<'b> {
+    pub(super) fn open(session: &'b Session, known: &'b mut Known, shard: i16, is_heard: bool) -> Self {
+        Self {
+            session,
+            known,
+            arrived: Arrived::default(),
+            events: Vec::new(),
+            touched: Vec::new(),
+            shard,
+            is_heard,
+            moves: BTreeMap::new(),
+            inputs: Default::default(),
+            results: BTreeMap::new(),
+            deltas: Deltas::default(),
+            limits: Limits::default(),
+            has_left: false,
+            grown_by: 0,
+        }
+    }
+
+    /// Notes what becomes of a job.
+    pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) {
+        let was_ready = before.is_some_and(|before| before.state == State::Available);
+        self.arrived.jobs |= job.state == State::Available && !was_ready;
+        self.count(before.map(Job::status), job.status());
+        if before.is_none_or(|before| before.state != job.state) {
+            before.into_iter().for_each(|before| self.deltas.in_lane(before, -1));
+            self.deltas.in_lane(job, 1);
+        }
+        self.limits.note(before, job);
+        self.arrived.jobs |= self.limits.has_room();
+        match before {
+            None => self.deltas.tally(&job.action_id).jobs[Status::Pending as usize] += 1,
+            Some(before) if before.status() != job.status() => {
+                let tally = self.deltas.tally(&job.action_id);
+                tally.jobs[before.status() as usize] -= 1;
+                tally.jobs[job.status() as usize] += 1;
+                tally.last_ended_at = tally.last_ended_at.max(job.ended_at);
+            }
+            Some(_) => {}
+        }
+        let starts = job.starts_since(before);
+        if starts != 0 {
+            self.deltas.tally(&job.action_id).started += starts;
+        }
+        if let Some(before) = before {
+            self.events.extend(events::moved(before, job));
+        }
+        if self.is_heard || job.ojs.is_some() {
+            let was = before.map(|before| before.state);
+            let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
+            let is_heard = self.is_heard;
+            self.arrived.tell(News::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
+        }
+        match self.moves.get_mut(&job.job_id) {
+            Some(known) => known.after = job.clone(),
+            None => {
+                let both = Move { before: before.cloned(), after: job.clone() };
+                self.moves.insert(job.job_id.clone(), both);
+            }
+        }
+    }
+
+    /// Returns the latest state of a job that this batch has noted.
+    pub(super) fn changed_job(&self, job_id: &JobId) -> Option<&Job> {
+        self.moves.get(job_id).map(|known| &known.after)
+    }
+
+    /// Notes a job that was not there, with its input.
+    pub(super) fn put_new_job(&mut self, job: &Job, input: &str) {
+        self.inputs.0.push(job.job_id.to_string());
+        self.inputs.1.push(input.to_owned());
+        self.put_job(None, job);
+    }
+
+    /// Keeps what a job's worker reported of its tasks.
+    pub(super) fn put_results(&mut self, job_id: &JobId, json: &str) {
+        self.results.insert(job_id.clone(), json.to_owned());
+    }
+
+    /// Counts a job that comes into a status, and out of another.
+    fn count(&mut self, from: Option<Status>, to: Status) {
+        if from == Some(to) {
+            return;
+        }
+        let totals = &mut self.deltas.totals;
+        if let Some(from) = from {
+            totals.now[from as usize] -= 1;
+        }
+        totals.now[to as usize] += 1;
+        // A job that waits again was submitted once.
+        if from.is_none() || to != Status::Pending {
+            totals.ever[to as usize] += 1;
+        }
+    }
+
+    /// A job that had ended is forgotten.
+    pub(super) fn uncount(&mut self, job: &Job) {
+        self.deltas.in_lane(job, -1);
+        self.deltas.totals.now[job.status() as usize] -= 1;
+    }
+
+    /// The tally of an action is told, though no job of it changed.
+    pub(super) fn touch(&mut self, action_id: &ActionId) {
+        self.touched.push(action_id.clone());
+    }
+
+    /// Writes what became of jobs that were ready: what is not written could be claimed still.
+    pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
+        let was_ready = |one: &Move| one.before.as_ref().is_some_and(|job| job.state == State::Available);
+        if self.moves.values().any(was_ready) { self.write() } else { Ok(()) }
+    }
+
+    /// Writes the jobs that were not there, so that they can be claimed.
+    pub(super) fn write_new(&mut self) -> Result<(), Error> {
+        let mut new = JobRows::default();
+        for (_, Move { after, .. }) in self.moves.extract_if(.., |_, one| one.before.is_none()) {
+            new.push(&after)?;
+        }
+        self.grown_by += new.len();
+        new.insert(self.session, std::mem::take(&mut self.inputs))
+    }
+
+    /// Writes what was noted. What is read after this has it.
+    pub(super) fn write(&mut self) -> Result<(), Error> {
+        self.limits.write(self.session)?;
+        self.write_new()?;
+        let (mut changed, mut revived) = (JobRows::default(), JobRows::default());
+        let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());
+        for (_, Move { before, after }) in std::mem::take(&mut self.moves) {
+            match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
+                (false, false) => changed.push(&after)?,
+                (false, true) => ended.push(&after)?,
+                (true, false) => revived.push(&after)?,
+                (true, true) => amended.push(&after)?,
+            }
+        }
+        self.grown_by += ended.len();
+        revived.revive(self.session)?;
+        amended.amend(self.session)?;
+        let results = std::mem::take(&mut self.results);
+        let deltas = std::mem::take(&mut self.deltas);
+        self.touched.extend(deltas.actions());
+        deltas.write_with(self.session, self.shard, changed, ended, &results)
+    }
+
+    /// How many jobs there are and were.
+    pub(super) fn totals(&self) -> Result<Totals, Error> {
+        let row = self.session.row(query(crate::store::postgres::queries::TOTALS))?;
+        row.as_ref().map_or(Ok(Totals::default()), crate::store::postgres::queries::totals_of)
+    }
+
+    /// Locks and returns those of `ids` that exist. Nobody else writes these actions until this
+    /// transaction is committed.
+    pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>, Error> {
+        let sql = "SELECT record FROM agq.actions WHERE action_id = ANY ($1) ORDER BY action_id FOR UPDATE";
+        let rows = self.session.rows(query(sql).bind(ids.iter().copied().collect::<Vec<_>>()))?;
+        rows.iter().map(|row| decode(row.try_get(0)?)).collect()
+    }
+
+    /// An action, which nobody else writes until this is committed.
+    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
+        let sql = "SELECT record FROM agq.actions WHERE action_id = $1 FOR UPDATE";
+        let row = self.session.row(query(sql).bind(action_id.as_str()))?;
+        row.map(|row| decode(row.try_get(0)?)).transpose()
+    }
+
+    /// Jobs, which nobody else writes until this is committed.
+    pub(super) fn jobs(&self, ids: &[&str]) -> Result<BTreeMap<JobId, Job>, Error> {
+        self.jobs_and_armed(ids).map(|(jobs, _)| jobs)
+    }
+
+    /// Jobs, as by [`jobs`](Self::jobs), and those of their actions that have halt policies which
+    /// are not met yet.
+    pub(super) fn jobs_and_armed(
+        &self,
+        ids: &[&str],
+    ) -> Result<(BTreeMap<JobId, Job>, BTreeSet<ActionId>), Error> {
+        let live = "SELECT record, (SELECT true FROM agq.notes AS n WHERE n.kind = 'halt' AND n.id = j.action_id) \
+             FROM agq.jobs AS j WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
+        let ended =
+            "SELECT record, NULL::boolean FROM agq.ended WHERE job_id = ANY ($1) ORDER BY job_id FOR UPDATE";
+        let (mut found, mut armed) = (BTreeMap::<JobId, Job>::new(), BTreeSet::new());
+        // One that is in neither may have gone from the second to the first between the two looks.
+        for sql in [live, ended, live] {
+            let known: HashSet<&str> = found.keys().map(JobId::as_str).collect();
+            let missing: Vec<&str> = ids.iter().copied().filter(|id| !known.contains(id)).collect();
+            if missing.is_empty() {
+                break;
+            }
+            for row in self.session.rows(query(sql).bind(missing))? {
+                let job: Job = decode(row.try_get(0)?)?;
+                if row.try_get::<Option<bool>, _>(1)?.is_some() {
+                    armed.insert(job.action_id.clone());
+                }
+                found.insert(job.job_id.clone(), job);
+            }
+        }
+        Ok((found, armed))
+    }
+}

@@ -1,0 +1,70 @@
+//! Writes on workers and queues, in a transaction.
+
+use agenix_protocol::{ids::WorkerId, time::Timestamp};
+use agenix_rules::worker::{Standing, Worker};
+use sqlx::{Error, Row, query};
+
+use crate::store::{
+    Ruled, WorkerRule,
+    postgres::{
+        codec::{decode, encode},
+        txn::Batch,
+    },
+};
+
+impl Batch<'_> {
+    /// A worker, which nobody else writes until this is committed.
+    fn worker(&self, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
+        let sql = "SELECT record FROM agq.workers WHERE worker_id = $1 FOR UPDATE";
+        let row = self.session.row(query(sql).bind(worker_id.as_str()))?;
+        row.map(|row| decode(row.try_get(0)?)).transpose()
+    }
+
+    pub(crate) fn decide_worker(
+        &mut self,
+        worker_id: &WorkerId,
+        registration: Option<&str>,
+        rule: &WorkerRule,
+    ) -> Result<Ruled<()>, Error> {
+        let worker = match rule(self.worker(worker_id)?.as_ref()) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(None) => return Ok(Ok(())),
+            Ok(Some(worker)) => worker,
+        };
+        let sql = "INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2) \
+             ON CONFLICT (worker_id) DO UPDATE SET record = EXCLUDED.record";
+        self.session.run(query(sql).bind(worker_id.as_str()).bind(encode(&worker)?))?;
+        if let Some(registration) = registration {
+            let sql = "INSERT INTO agq.registrations (worker_id, json) VALUES ($1, $2) \
+                 ON CONFLICT (worker_id) DO UPDATE SET json = EXCLUDED.json";
+            self.session.run(query(sql).bind(worker_id.as_str()).bind(registration))?;
+        }
+        Ok(Ok(()))
+    }
+
+    pub(crate) fn forget_worker(
+        &mut self,
+        worker_id: &WorkerId,
+        seen_before: Timestamp,
+    ) -> Result<bool, Error> {
+        let is_old = |worker: Worker| worker.standing == Standing::Dead && worker.last_seen_at < seen_before;
+        // It may have come back since somebody looked.
+        if self.worker(worker_id)?.is_some_and(is_old) { self.remove_worker(worker_id) } else { Ok(false) }
+    }
+
+    pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool, Error> {
+        let id = worker_id.as_str();
+        self.session.run(query("DELETE FROM agq.registrations WHERE worker_id = $1").bind(id))?;
+        Ok(self.session.run(query("DELETE FROM agq.workers WHERE worker_id = $1").bind(id))? > 0)
+    }
+
+    pub(crate) fn set_paused(&mut self, queue: &str, is_paused: bool) -> Result<(), Error> {
+        let sql = if is_paused {
+            "INSERT INTO agq.paused (queue) VALUES ($1) ON CONFLICT DO NOTHING"
+        } else {
+            self.arrived.jobs = true;
+            "DELETE FROM agq.paused WHERE queue = $1"
+        };
+        self.session.run(query(sql).bind(queue)).map(drop)
+    }
+}

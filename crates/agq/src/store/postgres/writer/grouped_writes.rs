@@ -1,0 +1,81 @@
+//! Writes of a batch that are done together: decisions on jobs, actions to add, and claims.
+
+use sqlx::Error;
+
+use crate::store::{
+    NewAction,
+    postgres::{
+        txn::{Batch, jobs::Wanting},
+        writer::queue::{Adding, Claiming, Deciding, Work, Write},
+    },
+};
+
+pub(crate) fn decide(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+    let (mut decisions, mut pendings) = (Vec::new(), Vec::new());
+    for write in writes {
+        if let Work::Decide(deciding) = &mut write.work {
+            let Deciding { decision, pending } = &mut **deciding;
+            decisions.push(&*decision);
+            pendings.push(pending);
+        }
+    }
+    if decisions.is_empty() {
+        return Ok(());
+    }
+    for (pending, outcome) in pendings.into_iter().zip(batch.decide(&decisions)?) {
+        pending.outcome = Some(outcome);
+    }
+    Ok(())
+}
+
+pub(crate) fn add(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+    let (mut actions, mut pendings, mut checked) = (Vec::new(), Vec::new(), Vec::new());
+    for write in writes {
+        if let Work::Add(adding) = &mut write.work {
+            let Adding { new, pending } = &mut **adding;
+            if is_checked(new) {
+                checked.push((&*new, pending));
+            } else {
+                actions.push(&*new);
+                pendings.push(pending);
+            }
+        }
+    }
+    if !actions.is_empty() {
+        for (pending, outcome) in pendings.into_iter().zip(batch.add_actions(&actions)?) {
+            pending.outcome = Some(outcome);
+        }
+    }
+    for (new, pending) in checked {
+        pending.outcome = Some(batch.add_checked(new)?);
+    }
+    Ok(())
+}
+
+/// Whether it depends on what is there whether all of its jobs may be added.
+pub(crate) fn is_checked(new: &NewAction) -> bool {
+    new.jobs
+        .iter()
+        .filter_map(|job| job.own.as_ref())
+        .any(|own| own.is_named || own.unique.is_some() || own.plan_id != new.action.plan_id)
+}
+
+pub(crate) fn claim(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+    let (mut all, mut pendings) = (Vec::new(), Vec::new());
+    for write in writes {
+        if let Work::Claim(claiming, pending) = &mut write.work {
+            let Claiming { claimants, now, start_timeout_ms } = &*claiming;
+            let (now, start_timeout_ms) = (*now, *start_timeout_ms);
+            all.extend(claimants.iter().map(|claimant| Wanting { claimant, now, start_timeout_ms }));
+            pendings.push((claimants.len(), pending));
+        }
+    }
+    if all.is_empty() {
+        return Ok(());
+    }
+    let mut claims = batch.claim(&all)?.into_iter();
+    for (count, pending) in pendings {
+        pending.outcome = Some(claims.by_ref().take(count).collect());
+    }
+    Ok(())
+}

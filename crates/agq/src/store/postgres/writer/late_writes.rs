@@ -1,0 +1,88 @@
+//! Late writes, which need locks that another session of the database holds. The writer retries
+//! late writes one by one, and no other write waits for them.
+
+use std::time::{Duration, Instant};
+
+use crate::store::{
+    StoreError,
+    postgres::writer::{queue::Write, subject::Subjects},
+};
+
+/// Interval at which late writes are retried.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Late write.
+pub(crate) struct LateWrite {
+    pub(crate) write: Write,
+    pub(crate) subjects: Subjects,
+    /// Time since which the write waits.
+    pub(crate) since: Instant,
+}
+
+/// Late writes, in their order.
+#[derive(Default)]
+pub(crate) struct Late {
+    waiting: Vec<LateWrite>,
+    tried_at: Option<Instant>,
+}
+
+impl Late {
+    /// Keeps writes that are late from now on.
+    pub(crate) fn put(&mut self, writes: Vec<Write>) {
+        let since = Instant::now();
+        for write in writes {
+            let subjects = write.subjects();
+            self.waiting.push(LateWrite { write, subjects, since });
+        }
+    }
+
+    /// Keeps a late write that is still late.
+    pub(crate) fn put_back(&mut self, late: LateWrite) {
+        self.waiting.push(late);
+    }
+
+    /// Keeps those of `writes` that depend on earlier late writes, and returns the others, which the
+    /// writer then does.
+    pub(crate) fn divert(&mut self, writes: Vec<Write>) -> Vec<Write> {
+        if self.waiting.is_empty() {
+            return writes;
+        }
+        let mut others = Vec::new();
+        for write in writes {
+            if self.is_after_another(&write.subjects()) {
+                self.put(vec![write]);
+            } else {
+                others.push(write);
+            }
+        }
+        others
+    }
+
+    /// Returns whether a write on `subjects` depends on an earlier late write.
+    pub(crate) fn is_after_another(&self, subjects: &Subjects) -> bool {
+        self.waiting.iter().any(|earlier| subjects.depend_on(&earlier.subjects))
+    }
+
+    /// Returns the maximum time to wait for other writes; `None` means no bound.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        (!self.waiting.is_empty()).then_some(PAUSE)
+    }
+
+    /// Returns the late writes if a retry is due. The writer puts back the writes that it cannot
+    /// do.
+    pub(crate) fn due(&mut self) -> Vec<LateWrite> {
+        if self.tried_at.is_some_and(|at| at.elapsed() < PAUSE) || self.waiting.is_empty() {
+            return Vec::new();
+        }
+        self.tried_at = Some(Instant::now());
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Refuses all late writes, because no more writes come.
+    pub(crate) fn give_up(&mut self) {
+        for late in self.waiting.drain(..) {
+            let text = "another session of the database has locked what this is about, and agq stops";
+            late.write.answer(Err(StoreError(text.into())));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Lock order of transactions: a transaction waits for all locks of one kind at once and in one
+//! order, and for the kinds in one order, so that no two transactions wait for each other.
+//!
+//! A transaction locks names first, because a name may have no row yet; then jobs; then limits. A
+//! transaction passes over later locks that another transaction holds, or only one transaction at a
+//! time wants them.
+
+use std::collections::BTreeSet;
+
+use agenix_protocol::ids::JobId;
+use agenix_rules::job::{NewJob, State};
+use sqlx::{Error, query};
+
+use crate::store::{
+    NewAction, NoteKind,
+    postgres::{
+        txn::{
+            Batch,
+            documents::{limits_of, note_name},
+        },
+        writer::{
+            grouped_writes::is_checked,
+            queue::{Work, Write},
+        },
+    },
+};
+
+/// The class of the advisory locks that stand for names.
+const NAMES: i32 = 0x6171;
+/// Statement that locks names. 1,024 locks stand for all names, because the lock table is small and
+/// belongs to the whole server.
+const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
+     SELECT DISTINCT hashtext(name) & 1023 AS slot FROM unnest($2::text[]) AS n (name) ORDER BY slot) AS slots";
+
+/// Checks before jobs may be added: the ids that the jobs claim, and the kinds of which they are to
+/// be the only jobs.
+#[derive(Default)]
+pub(crate) struct Checks<'n> {
+    pub(crate) ids: BTreeSet<&'n str>,
+    pub(crate) kinds: BTreeSet<&'n str>,
+}
+
+impl<'n> Checks<'n> {
+    pub(crate) fn add(&mut self, jobs: &'n [NewJob]) {
+        for (job, own) in jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?))) {
+            if own.is_named {
+                self.ids.insert(job.job_id.as_str());
+            }
+            self.kinds.extend(own.unique.as_ref().map(|unique| unique.key.as_str()));
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Locks names, the jobs that the names lead to, and the jobs that are decided on. Returns the
+    /// limits that these jobs may leave.
+    pub(crate) fn lock_first(&mut self, writes: &[Write]) -> Result<Vec<String>, Error> {
+        let mut checks = Checks::default();
+        new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
+        let kinds = checks.kinds.iter().map(|kind| note_name(NoteKind::Unique, kind));
+        let mut names: Vec<String> = checks.ids.iter().map(|id| format!("job {id}")).chain(kinds).collect();
+        for write in writes {
+            if let Work::Other(other) = &write.work {
+                names.extend(other.name().map(str::to_owned));
+            }
+        }
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.lock_names(names)?;
+        if checks.ids.is_empty() && checks.kinds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let firsts = self.firsts(&checks.kinds)?;
+        let mut ids = checks.ids;
+        ids.extend(firsts.values().map(JobId::as_str));
+        for write in writes {
+            if let Work::Decide(deciding) = &write.work {
+                ids.insert(deciding.decision.job_id.as_str());
+            }
+        }
+        let jobs = self.jobs(&ids.into_iter().collect::<Vec<_>>())?;
+        let active = jobs.into_values().filter(|job| job.state == State::Active);
+        Ok(active.filter_map(|job| job.ojs.and_then(|ojs| ojs.limit)).collect())
+    }
+
+    pub(crate) fn lock_names(&self, names: Vec<String>) -> Result<(), Error> {
+        self.session.rows(query(LOCK_NAMES).bind(NAMES).bind(names)).map(drop)
+    }
+
+    /// Locks the limits that new jobs set, together with `others`.
+    pub(crate) fn hold_limits(&mut self, writes: &[Write], others: Vec<String>) -> Result<(), Error> {
+        let set = new_actions(writes).flat_map(|new| limits_of(&new.jobs)).map(|(key, _)| key);
+        let keys: Vec<String> = others.into_iter().chain(set).collect();
+        if keys.is_empty() { Ok(()) } else { self.limits.hold_with_left(self.session, keys) }
+    }
+}
+
+fn new_actions(writes: &[Write]) -> impl Iterator<Item = &NewAction> {
+    writes.iter().filter_map(|write| match &write.work {
+        Work::Add(adding) => Some(&adding.new),
+        _ => None,
+    })
+}

@@ -1,0 +1,349 @@
+//! The writer: one thread, one connection, one transaction at a time with everything that waits. What is written together costs
+//! one round to the database for each kind, and one commit.
+
+pub(crate) mod failure;
+pub(crate) mod grouped_writes;
+pub(crate) mod late_writes;
+pub(crate) mod lock_order;
+pub(crate) mod queue;
+pub(crate) mod subject;
+pub(crate) mod table_growth;
+
+use std::{
+    mem::take,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use agenix_protocol::ids::ActionId;
+use sqlx::{Error, query};
+use tokio::{runtime::Handle, sync::mpsc};
+use tracing::{debug, warn};
+
+use crate::store::{
+    Arrivals, Arrived, News, Promise,
+    postgres::{
+        cluster::{nodes::Nodes, notify_bus::Notice},
+        connection::{
+            errors::{is_away, is_read_only},
+            open::Access,
+            pool::Pool,
+            session::{Session, within},
+        },
+        lane_cache::Known,
+        queries,
+        txn::Batch,
+        writer::{
+            failure::{Failure, Stage, is_in_the_way, is_locked},
+            grouped_writes::{add, claim, decide},
+            late_writes::{Late, LateWrite},
+            queue::{Queue, Work, Write},
+            table_growth::Growth,
+        },
+    },
+};
+
+/// Most writes that share a transaction.
+const MOST_TOGETHER: usize = 1024;
+/// Maximum number of bytes that the writes of a transaction bring along, unless a single write has
+/// more, because a message to the database holds no more than 1 GB, and each batch is in memory
+/// several times.
+const MOST_BYTES: usize = 8 << 20;
+/// Maximum time, in milliseconds, for which a transaction waits for a lock, because all its writes
+/// wait.
+const LONGEST_WAIT: &str = "500";
+/// Delay before claimants look again if another node held a limit that they needed.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Maximum time for which late writes are tried at a time.
+const LATE_ROUND: Duration = Duration::from_millis(50);
+/// How often a transaction is tried that others were in the way of.
+const MOST_TRIES: u32 = 10;
+/// Whoever writes users' keys holds this advisory lock until it is committed: a command reads before it writes, and what is not
+/// there yet has no row to lock.
+pub(super) const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
+
+/// Writes.
+pub(super) struct Writer {
+    pub(super) access: Access,
+    pub(super) pool: Pool,
+    pub(super) runtime: Handle,
+    pub(super) queue: Arc<Queue>,
+    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) nodes: Arc<Nodes>,
+    /// Where others are told what happens here.
+    pub(super) notices: mpsc::Sender<Notice>,
+    /// Which of the tallies and totals this node writes.
+    pub(super) shard: i16,
+    pub(super) known: Known,
+    /// The connection, as long as it works.
+    pub(super) session: Option<Session>,
+    /// How long to wait for an answer.
+    pub(super) patience: Duration,
+    /// Late writes, which wait for the locks of others.
+    pub(super) late: Late,
+    pub(super) growth: Growth,
+}
+
+/// What a transaction brought about, besides its outcomes.
+struct Effects {
+    arrived: Arrived,
+    events: Vec<Notice>,
+    /// Tells whether other nodes passed over ready jobs that nobody here got.
+    has_left: bool,
+    /// Tells whether this node passed over jobs whose limits another node held.
+    has_passed_over: bool,
+    grown_by: usize,
+}
+
+/// Time for which a transaction waits for locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Long,
+    /// Short wait, because an earlier attempt has waited before.
+    Short,
+}
+
+impl Writer {
+    /// Writes until nothing comes any more.
+    pub(super) fn work(mut self) {
+        let queue = Arc::clone(&self.queue);
+        while let Some(writes) = queue.take(MOST_TOGETHER, MOST_BYTES, self.late.pause()) {
+            let writes = self.late.divert(writes);
+            self.write(writes, Wait::Long);
+            self.write_late();
+        }
+        self.late.give_up();
+        self.session = None;
+    }
+
+    fn write(&mut self, mut writes: Vec<Write>, wait: Wait) {
+        if writes.is_empty() {
+            return;
+        }
+        match self.attempt(&mut writes, wait) {
+            Ok(effects) => self.answer(effects, writes),
+            // One of them cannot be done: the others are not to suffer from it.
+            Err(Failure { error, .. }) if writes.len() > 1 && !is_away(&error) => {
+                debug!(%error, count = writes.len(), "these writes are done in two parts");
+                let rest = writes.split_off(writes.len() / 2);
+                let wait = if is_locked(&error) { Wait::Short } else { wait };
+                for part in [writes, rest] {
+                    let part = self.late.divert(part);
+                    self.write(part, wait);
+                }
+            }
+            Err(failure) if is_locked(&failure.error) => {
+                self.late.put(writes);
+            }
+            Err(failure) => self.refuse(writes, &failure),
+        }
+    }
+
+    /// Retries late writes, one after the other.
+    fn write_late(&mut self) {
+        let begun = Instant::now();
+        for late in self.late.due() {
+            if self.late.is_after_another(&late.subjects) || begun.elapsed() > LATE_ROUND {
+                self.late.put_back(late);
+                continue;
+            }
+            let LateWrite { write, subjects, since } = late;
+            let mut writes = vec![write];
+            match self.attempt(&mut writes, Wait::Short) {
+                Ok(effects) => self.answer(effects, writes),
+                Err(failure) if is_locked(&failure.error) && since.elapsed() < self.patience => {
+                    if let Some(write) = writes.pop() {
+                        self.late.put_back(LateWrite { write, subjects, since });
+                    }
+                }
+                Err(failure) => self.refuse(writes, &failure),
+            }
+        }
+    }
+
+    fn answer(&mut self, effects: Effects, writes: Vec<Write>) {
+        self.tell_others(&effects.arrived, effects.events, effects.has_left);
+        self.arrivals.announce(effects.arrived);
+        writes.into_iter().for_each(|write| write.answer(Ok(())));
+        self.growth.note(effects.grown_by, &self.runtime, &self.pool);
+        if effects.has_passed_over {
+            self.look_again();
+        }
+    }
+
+    /// Makes all claimants look once more after a short while.
+    fn look_again(&self) {
+        let arrivals = Arc::clone(&self.arrivals);
+        self.runtime.spawn(async move {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            arrivals.announce_all();
+        });
+    }
+
+    /// Refuses writes that cannot be done.
+    fn refuse(&self, writes: Vec<Write>, failure: &Failure) {
+        let fate = failure.explained();
+        if is_away(&failure.error) {
+            warn!(count = writes.len(), "writes are refused: {fate}");
+        }
+        if matches!(failure.stage, Stage::Commit | Stage::Panic) {
+            // After a lost commit the writes may have been done, and a client that repeats them adds
+            // nothing new. After a panic the database takes a moment to end the given-up session,
+            // whose locks claimants have passed over meanwhile.
+            self.look_again();
+        }
+        writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
+    }
+
+    /// Tells other nodes, and whoever else listens at the database. Who misses it looks by itself, sooner or later.
+    fn tell_others(&self, arrived: &Arrived, events: Vec<Notice>, has_left: bool) {
+        let tell = |notice| drop(self.notices.try_send(notice));
+        if self.nodes.has_company() {
+            if arrived.jobs || has_left {
+                tell(Notice::Jobs);
+            }
+            arrived.lists.iter().for_each(|key| tell(Notice::List(key.clone())));
+        }
+        events.into_iter().for_each(tell);
+    }
+
+    /// Does all of it in one transaction, again where others were in the way, and over another connection where that was broken
+    /// before anything was begun.
+    fn attempt(&mut self, writes: &mut [Write], wait: Wait) -> Result<Effects, Failure> {
+        let mut tries = 1;
+        loop {
+            let (session, is_kept) = match self.session.take() {
+                Some(session) => (session, true),
+                None => (self.connect().map_err(Failure::before)?, false),
+            };
+            // A rule that panics must end neither the thread nor the writes of others.
+            let transact = || self.transact(&session, writes, wait);
+            let done = catch_unwind(AssertUnwindSafe(transact));
+            match done.unwrap_or_else(|_panic| Err(Failure::panic())) {
+                Ok(effects) => {
+                    self.session = Some(session);
+                    return Ok(effects);
+                }
+                Err(failure) => {
+                    // What was learned may have been of this transaction alone.
+                    self.known = Known::default();
+                    // A server that takes no writes has done nothing, and another server may be
+                    // there by now.
+                    let is_stale =
+                        is_kept && (failure.stage == Stage::Before || is_read_only(&failure.error));
+                    // A connection on which that fails is not used again.
+                    let is_usable = !is_away(&failure.error) && failure.stage != Stage::Panic;
+                    if is_usable && session.script("ROLLBACK").is_ok() {
+                        self.session = Some(session);
+                    } else {
+                        session.give_up();
+                    }
+                    if tries == MOST_TRIES || !is_stale && !is_in_the_way(&failure.error) {
+                        return Err(failure);
+                    }
+                    tries += 1;
+                }
+            }
+        }
+    }
+
+    fn connect(&self) -> Result<Session, Error> {
+        // The writer says the same few things again and again. To plan each anew takes longer than to do it.
+        let connecting = self.access.connect_with(&[
+            ("plan_cache_mode", "force_generic_plan"),
+            // The writer looks all rows up by index, but a plan from the time when a table was
+            // small would scan the table.
+            ("enable_seqscan", "off"),
+            ("lock_timeout", LONGEST_WAIT),
+        ]);
+        Session::connect(connecting, self.patience)
+    }
+
+    fn transact(&mut self, session: &Session, writes: &mut [Write], wait: Wait) -> Result<Effects, Failure> {
+        session.script(begin(writes, wait)).map_err(Failure::before)?;
+        let is_heard = self.is_heard();
+        self.known.has_company = self.nodes.has_company();
+        let (mut effects, touched) = self.apply(session, writes, is_heard)?;
+        session.script("COMMIT").map_err(|error| Failure { error, stage: Stage::Commit })?;
+        if is_heard {
+            self.read_actions(touched, &mut effects.arrived);
+        }
+        Ok(effects)
+    }
+
+    /// Whether anybody listens, here or at another node.
+    fn is_heard(&self) -> bool {
+        self.arrivals.is_heard() || self.nodes.is_heard_elsewhere()
+    }
+
+    /// How actions stand of which something changed. Only when it is committed: of two nodes that end the last jobs of an action,
+    /// neither sees the other's before.
+    fn read_actions(&self, touched: Vec<ActionId>, arrived: &mut Arrived) {
+        match self.runtime.block_on(within(self.patience, queries::these_actions(&self.pool, touched))) {
+            Ok(found) => found
+                .into_iter()
+                .for_each(|(action, tally)| arrived.tell(News::Action(Box::new(action), tally))),
+            // It is committed, whatever can be told of it.
+            Err(error) => debug!(%error, "how actions stand could not be read for those who listen"),
+        }
+    }
+
+    fn apply(
+        &mut self,
+        session: &Session,
+        writes: &mut [Write],
+        is_heard: bool,
+    ) -> Result<(Effects, Vec<ActionId>), Error> {
+        if writes.iter().any(Write::is_on_keys) {
+            // Before everything else, so that nobody waits for it who is waited for.
+            session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
+        }
+        let mut batch = Batch::open(session, &mut self.known, self.shard, is_heard);
+        let limits = batch.lock_first(writes)?;
+        decide(&mut batch, writes)?;
+        batch.hold_limits(writes, limits)?;
+        add(&mut batch, writes)?;
+        for write in &mut *writes {
+            if let Work::Other(other) = &mut write.work {
+                // It may look at jobs.
+                batch.write()?;
+                other.apply(&mut batch)?;
+            }
+        }
+        claim(&mut batch, writes)?;
+        batch.write()?;
+        let effects = Effects {
+            arrived: take(&mut batch.arrived),
+            events: take(&mut batch.events),
+            has_left: batch.has_left,
+            has_passed_over: batch.limits.has_passed_over,
+            grown_by: batch.grown_by,
+        };
+        Ok((effects, take(&mut batch.touched)))
+    }
+}
+
+/// Returns the script that begins a transaction. The script sets the isolation level, because the
+/// default of the database or the user must not count: a later statement sees the commits of
+/// others, and locks protect what must not change.
+fn begin(writes: &[Write], wait: Wait) -> &'static str {
+    macro_rules! begin {
+        ($more:literal) => {
+            concat!("BEGIN ISOLATION LEVEL READ COMMITTED", $more)
+        };
+    }
+    let is_promised = writes.iter().any(|write| write.promise > Promise::Visible);
+    if writes.iter().any(Write::is_on_keys) {
+        // One lock guards all keys, and a large command may hold that lock for long.
+        return begin!("; SET LOCAL lock_timeout TO 0");
+    }
+    match (is_promised, wait) {
+        (true, Wait::Long) => begin!(""),
+        (false, Wait::Long) => begin!("; SET LOCAL synchronous_commit TO off"),
+        (true, Wait::Short) => begin!("; SET LOCAL lock_timeout TO 10"),
+        (false, Wait::Short) => {
+            begin!("; SET LOCAL lock_timeout TO 10; SET LOCAL synchronous_commit TO off")
+        }
+    }
+}

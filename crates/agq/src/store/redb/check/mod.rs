@@ -1,0 +1,189 @@
+//! Every inconsistency of a database, by name: every table is compared with every other. Nothing is mended here.
+//!
+//! `jobs` goes through the records of jobs and looks into the indexes, `indexes` goes the other way, `counts` compares
+//! what is counted, `keys` is about users' keys. Tables are walked, not loaded: what is kept in memory is a count for
+//! each action, plan and lane.
+
+mod counts;
+mod indexes;
+mod jobs;
+mod keys;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
+
+use agenix_rules::{job::Job, worker::Worker};
+use redb::Error;
+use serde::de::DeserializeOwned;
+
+use crate::store::{
+    StoredPlan,
+    redb::{
+        engine::{snapshot::View, table::Table},
+        schema::{
+            codec::decode,
+            tables::{
+                ACTION_JOBS, ACTIONS, ENDED, FORMAT, HELD, INPUTS, JOBS, LANES, LEASES, META, PLANS, READY,
+                REGISTRATIONS, WAITING, WORKERS,
+            },
+        },
+        txn::lanes::LaneKey,
+    },
+};
+
+/// Most inconsistencies that are told.
+const MOST: usize = 1000;
+
+/// What every table says that another contradicts, one a line; empty where the database is sound. An error is what
+/// cannot be read at all.
+pub(crate) fn inconsistencies(read: &View<'_>) -> Result<Vec<String>, Error> {
+    let (tables, mut found) = (Tables::open(read)?, Found::default());
+    let last_seq = last_seq(read, &mut found)?;
+    let queues = queues(read, &mut found)?;
+    let counted = jobs::check(&tables, &queues, last_seq, &mut found)?;
+    indexes::check(read, &tables, &mut found)?;
+    counts::check(read, &tables, &queues, counted, &mut found)?;
+    own_ids::<StoredPlan>("plans", &tables.plans, |plan| plan.plan_id.as_str(), &mut found)?;
+    workers(read, &mut found)?;
+    keys::check(read, &mut found)?;
+    Ok(found.told())
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    lines: Vec<String>,
+    has_more: bool,
+}
+
+impl Found {
+    fn say(&mut self, line: fmt::Arguments<'_>) {
+        if self.lines.len() < MOST {
+            self.lines.push(line.to_string());
+        } else {
+            self.has_more = true;
+        }
+    }
+
+    fn told(mut self) -> Vec<String> {
+        if self.has_more {
+            self.lines.push(format!("there are more than these {MOST}"));
+        }
+        self.lines
+    }
+}
+
+type Bytes = &'static [u8];
+type Text = &'static str;
+
+/// The tables that more than one walk looks into.
+struct Tables<'v> {
+    plans: Table<'v, Text, Bytes>,
+    actions: Table<'v, Text, Bytes>,
+    action_jobs: Table<'v, (Text, u64), Text>,
+    jobs: Table<'v, Text, Bytes>,
+    inputs: Table<'v, Text, Text>,
+    ready: Table<'v, (u32, u8, u64), Text>,
+    waiting: Table<'v, (u64, Text), ()>,
+    leases: Table<'v, (u64, Text), ()>,
+    held: Table<'v, (Text, Text), ()>,
+    ended: Table<'v, (u8, u64, Text), ()>,
+}
+
+impl<'v> Tables<'v> {
+    fn open(read: &'v View<'v>) -> Result<Self, Error> {
+        Ok(Self {
+            plans: read.table(&PLANS),
+            actions: read.table(&ACTIONS),
+            action_jobs: read.table(&ACTION_JOBS),
+            jobs: read.table(&JOBS),
+            inputs: read.table(&INPUTS),
+            ready: read.table(&READY),
+            waiting: read.table(&WAITING),
+            leases: read.table(&LEASES),
+            held: read.table(&HELD),
+            ended: read.table(&ENDED),
+        })
+    }
+}
+
+/// The last place in the order of all jobs that was given.
+fn last_seq(read: &View<'_>, found: &mut Found) -> Result<u64, Error> {
+    let meta = read.table(&META);
+    match meta.get("format")?.map(|format| format.value()) {
+        Some(FORMAT) => {}
+        Some(other) => found.say(format_args!("meta: format is {other}, but should be {FORMAT}")),
+        None => found.say(format_args!("meta: there is no format")),
+    }
+    Ok(meta.get("next_seq")?.map_or(0, |seq| seq.value()))
+}
+
+/// The queue of every lane.
+fn queues(read: &View<'_>, found: &mut Found) -> Result<BTreeMap<u32, String>, Error> {
+    let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
+    for entry in read.table(&LANES).iter()? {
+        let (number, key) = entry?;
+        let number = number.value();
+        let Ok(key) = decode::<LaneKey>(key.value()) else {
+            found.say(format_args!("lanes: lane {number} has a record that cannot be read"));
+            continue;
+        };
+        queues.insert(number, key.queue.clone());
+        if let Some(same) = numbers.insert(key, number) {
+            found.say(format_args!("lanes: lanes {same} and {number} have the same queue and needs"));
+        }
+    }
+    Ok(queues)
+}
+
+/// Whether every record can be read and stands under its own id.
+fn own_ids<T: DeserializeOwned>(
+    name: &str,
+    table: &Table<'_, Text, Bytes>,
+    id_of: fn(&T) -> &str,
+    found: &mut Found,
+) -> Result<(), Error> {
+    for entry in table.iter()? {
+        let (key, record) = entry?;
+        let id = key.value();
+        match decode::<T>(record.value()) {
+            Err(_) => found.say(format_args!("{name}: {id} has a record that cannot be read")),
+            Ok(record) if id_of(&record) != id => {
+                found.say(format_args!("{name}: {id} has the record of {}", id_of(&record)));
+            }
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A worker is there with what it registered, or not at all.
+fn workers(read: &View<'_>, found: &mut Found) -> Result<(), Error> {
+    let (workers, registrations) = (read.table(&WORKERS), read.table(&REGISTRATIONS));
+    own_ids::<Worker>("workers", &workers, |worker| worker.worker_id.as_str(), found)?;
+    for entry in workers.iter()? {
+        let (key, _) = entry?;
+        let id = key.value();
+        if registrations.get(id)?.is_none() {
+            found.say(format_args!("registrations: {id} has no registration"));
+        }
+    }
+    for entry in registrations.iter()? {
+        let (key, _) = entry?;
+        let id = key.value();
+        if workers.get(id)?.is_none() {
+            found.say(format_args!("registrations: {id} has a registration, but there is no such worker"));
+        }
+    }
+    Ok(())
+}
+
+/// Where a job stands among the ended ones: its status, and when it ended.
+fn end_of(job: &Job) -> Option<(u8, u64)> {
+    job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! How rows come into a table of the database. They come in their order, and where they were written one after the other they often lie
+//! side by side in it: such a run is put there, or taken out, in one go. Row by row, each would look for its place anew, and for each
+//! the page would be put together again.
+
+use std::{iter::Peekable, ops::Bound};
+
+use redb::{CursorError, Error, Key, ReadableTable, Table, Value};
+
+use crate::store::redb::engine::{
+    memtable::RawKey,
+    sorted_runs::{Rows, Slot},
+};
+
+/// Whether nothing can be between two keys, of which the first comes before the second.
+pub(crate) type Adjoins = fn(&[u8], &[u8]) -> bool;
+
+/// A run of fewer rows is not worth what it costs to begin one.
+const WORTH_IT: usize = 3;
+/// No run is longer, in bytes, for redb holds all of it in memory until it ends: what is longer takes new memory from the system each
+/// time, which costs more than to begin another run.
+const LONGEST: usize = 32 * 1024;
+/// Where one was not worth it so often, one after the other, no more are begun.
+const MOST_MISSES: usize = 4;
+
+type Row<'r> = (&'r RawKey, &'r Slot);
+
+/// Writes rows into a table.
+pub(crate) fn write<K: Key + 'static, V: Value + 'static>(
+    table: &mut Table<'_, K, V>,
+    rows: &Rows,
+    adjoins: Adjoins,
+) -> Result<(), Error> {
+    let mut rows = rows.iter().peekable();
+    let mut misses = 0;
+    while let Some((key, value)) = rows.next() {
+        let Some(value) = value else {
+            remove_run(table, key, &mut rows, adjoins)?;
+            continue;
+        };
+        let is_new = table.insert(K::from_bytes(key.bytes()), V::from_bytes(value))?.is_none();
+        if is_new && misses < MOST_MISSES && rows.peek().is_some_and(|(_, value)| value.is_some()) {
+            let run = insert_run(table, key, &mut rows)?;
+            misses = if run < WORTH_IT { misses + 1 } else { 0 };
+        }
+    }
+    Ok(())
+}
+
+/// Inserts rows behind a key until there is one that was there before, or that does not lie beside it, or it is enough; how many.
+fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
+    table: &mut Table<'_, K, V>,
+    behind: &RawKey,
+    rows: &mut Peekable<impl Iterator<Item = Row<'r>>>,
+) -> Result<usize, Error> {
+    let mut cursor = table.upper_bound_mut(Bound::Included(K::from_bytes(behind.bytes())))?;
+    let (mut count, mut len) = (0, 0);
+    while len < LONGEST
+        && let Some((key, Some(value))) = rows.peek()
+    {
+        match cursor.insert_before(K::from_bytes(key.bytes()), V::from_bytes(value)) {
+            Ok(()) => (count, len) = (count + 1, len + key.bytes().len() + value.len()),
+            Err(CursorError::UnorderedKey) => break,
+            Err(error) => return Err(error.into()),
+        }
+        rows.next();
+    }
+    cursor.close()?;
+    Ok(count)
+}
+
+/// Removes a key, and those behind it that are to be removed, too, and adjoin it.
+fn remove_run<'r, K: Key + 'static, V: Value + 'static>(
+    table: &mut Table<'_, K, V>,
+    first: &'r RawKey,
+    rows: &mut Peekable<impl Iterator<Item = Row<'r>>>,
+    adjoins: Adjoins,
+) -> Result<(), Error> {
+    let mut last = first;
+    while let Some((next, _)) =
+        rows.next_if(|(key, value)| value.is_none() && adjoins(last.bytes(), key.bytes()))
+    {
+        last = next;
+    }
+    if !std::ptr::eq(first, last) {
+        table.retain_in(K::from_bytes(first.bytes())..=K::from_bytes(last.bytes()), |_, _| false)?;
+    } else if table.remove(K::from_bytes(first.bytes()))?.is_none() {
+        pass_absent(table, first, rows)?;
+    }
+    Ok(())
+}
+
+/// Passes over what is to be removed behind a key, and is not there either: what came and went between two writes of the database never
+/// was in it.
+fn pass_absent<'r, K: Key + 'static, V: Value + 'static>(
+    table: &Table<'_, K, V>,
+    behind: &RawKey,
+    rows: &mut Peekable<impl Iterator<Item = Row<'r>>>,
+) -> Result<(), Error> {
+    let is_removal = |(_, value): &Row<'r>| value.is_none();
+    if !rows.peek().is_some_and(is_removal) {
+        return Ok(());
+    }
+    let next = table.range(K::from_bytes(behind.bytes())..)?.next().transpose()?;
+    let is_absent = |key: &RawKey| {
+        next.as_ref()
+            .is_none_or(|(next, _)| K::compare(key.bytes(), K::as_bytes(&next.value()).as_ref()).is_lt())
+    };
+    while rows.next_if(|row| is_removal(row) && is_absent(row.0)).is_some() {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use redb::{Database, ReadableDatabase, ReadableTable, backends::InMemoryBackend};
+
+    use crate::store::redb::{
+        engine::{
+            memtable::{Memtable, RawKey},
+            sorted_runs::Rows,
+        },
+        schema::tables::LIST_ITEMS,
+    };
+
+    /// Rows that come or go: from a place on, so many, and so far from each other.
+    type Run = (i64, i64, i64, bool);
+
+    fn run() -> impl Strategy<Value = Run> {
+        (0_i64..400, 1_i64..60, 1_i64..4, any::<bool>())
+    }
+
+    fn rows(runs: &[Run], model: &mut BTreeMap<i64, String>, round: usize) -> Rows {
+        let mut rows = Rows::default();
+        for (from, count, apart, is_in) in runs {
+            for place in (0..*count).map(|n| from + n * apart) {
+                // So large that a run may be longer than the longest that redb is given at once.
+                let value = format!("{place} of round {round}{:1000}", "");
+                let key = RawKey::of::<(&[u8], i64)>(&(&b"list"[..], place));
+                rows.insert(key, is_in.then(|| value.as_bytes().into()));
+                if *is_in {
+                    model.insert(place, value)
+                } else {
+                    model.remove(&place)
+                };
+            }
+        }
+        rows
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn runs_leave_what_rows_by_themselves_would(
+            rounds in proptest::collection::vec(proptest::collection::vec(run(), 1..12), 1..6),
+        ) {
+            let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+            let mut model = BTreeMap::new();
+            for (round, runs) in rounds.iter().enumerate() {
+                let mut changes = Memtable::default();
+                changes.put(LIST_ITEMS.number, rows(runs, &mut model, round));
+                let transaction = database.begin_write().unwrap();
+                changes.write(&transaction).unwrap();
+                transaction.commit().unwrap();
+                let table = database.begin_read().unwrap().open_table(LIST_ITEMS.table).unwrap();
+                let found: Vec<_> = table.iter().unwrap().map(|row| {
+                    let (key, value) = row.unwrap();
+                    (key.value().1, String::from_utf8(value.value().to_vec()).unwrap())
+                }).collect();
+                prop_assert_eq!(found, model.clone().into_iter().collect::<Vec<_>>());
+            }
+        }
+    }
+}

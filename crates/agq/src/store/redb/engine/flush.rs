@@ -1,0 +1,148 @@
+//! How what is recent is brought into the database while the writer goes on (ADR 15).
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::{self, JoinHandle},
+};
+
+use redb::Error;
+
+use crate::store::redb::engine::{
+    recovery::make_durable,
+    snapshot::{Contents, Kept},
+};
+
+/// What is to be brought into the database, and which record of the journal is the first that may hold more.
+pub(crate) struct Flush {
+    pub(crate) kept: Kept,
+    pub(crate) journal: u64,
+    pub(crate) next: u64,
+}
+
+impl Flush {
+    fn run(self, contents: &Contents) -> Result<(), Error> {
+        contents.bring_in(&self.kept, |transaction| make_durable(transaction, self.journal, self.next))
+    }
+}
+
+/// Whoever brings it in, one after the other.
+pub(crate) enum Flusher {
+    Aside(Thread),
+    /// Whoever works the writer by hand wants everything in one order: it is done so many batches later, by the writer.
+    #[cfg(feature = "simulation")]
+    Later {
+        contents: Arc<Contents>,
+        waiting: Option<(Flush, u64)>,
+    },
+}
+
+/// A thread of its own.
+pub(crate) struct Thread {
+    /// `None` once it is to end.
+    orders: Option<Sender<Flush>>,
+    outcomes: Receiver<Result<(), Error>>,
+    /// Whether an outcome is to come that nobody has heard.
+    is_owed: bool,
+    is_busy: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flusher {
+    pub(crate) fn aside(contents: Arc<Contents>) -> io::Result<Self> {
+        let ((orders, ordered), (tell, outcomes)) = (mpsc::channel::<Flush>(), mpsc::channel());
+        let is_busy = Arc::new(AtomicBool::new(false));
+        let busy = Arc::clone(&is_busy);
+        let work = move || {
+            for flush in ordered {
+                let outcome = flush.run(&contents);
+                busy.store(false, Ordering::Release);
+                // Whoever asked for it hears of it when they ask for more.
+                let _gone = tell.send(outcome);
+            }
+        };
+        let thread = Some(thread::Builder::new().name("flush".into()).spawn(work)?);
+        Ok(Self::Aside(Thread { orders: Some(orders), outcomes, is_owed: false, is_busy, thread }))
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(crate) fn later(contents: Arc<Contents>) -> Self {
+        Self::Later { contents, waiting: None }
+    }
+
+    /// Whether something is being brought in: who has more waits for it.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Self::Aside(thread) => thread.is_busy.load(Ordering::Acquire),
+            #[cfg(feature = "simulation")]
+            Self::Later { waiting, .. } => waiting.is_some(),
+        }
+    }
+
+    /// Sets to work. What was begun before has been waited for.
+    pub(crate) fn begin(&mut self, flush: Flush) -> Result<(), Error> {
+        match self {
+            Self::Aside(thread) => {
+                thread.is_busy.store(true, Ordering::Release);
+                thread.is_owed = true;
+                let sent = thread.orders.as_ref().map(|orders| orders.send(flush));
+                sent.and_then(Result::ok).ok_or_else(broken_off)
+            }
+            #[cfg(feature = "simulation")]
+            Self::Later { waiting, .. } => {
+                // Soon, and now and then so late that the other half is full before.
+                let batches = if flush.next.is_multiple_of(5) { 15 } else { flush.next % 4 };
+                *waiting = Some((flush, batches));
+                Ok(())
+            }
+        }
+    }
+
+    /// A batch comes: what became of what was begun, where that is known.
+    pub(crate) fn look(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Aside(thread) if thread.is_owed && !thread.is_busy.load(Ordering::Acquire) => self.wait(),
+            Self::Aside(_) => Ok(()),
+            #[cfg(feature = "simulation")]
+            Self::Later { waiting: Some((_, batches)), .. } if *batches > 0 => {
+                *batches -= 1;
+                Ok(())
+            }
+            #[cfg(feature = "simulation")]
+            Self::Later { .. } => self.wait(),
+        }
+    }
+
+    /// Waits until what was begun is in the database, durably.
+    pub(crate) fn wait(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Aside(thread) if thread.is_owed => {
+                thread.is_owed = false;
+                thread.outcomes.recv().map_err(|_| broken_off())?
+            }
+            Self::Aside(_) => Ok(()),
+            #[cfg(feature = "simulation")]
+            Self::Later { contents, waiting } => {
+                waiting.take().map_or(Ok(()), |(flush, _)| flush.run(contents))
+            }
+        }
+    }
+}
+
+fn broken_off() -> Error {
+    Error::Io(io::Error::other("the thread that writes the database broke off"))
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.orders = None;
+        let thread = self.thread.take().map(JoinHandle::join);
+        if let Some(Err(_panic)) = thread {
+            tracing::error!("the thread that writes the database broke off");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Rows of one table in memory, in the order of their keys.
+
+use std::{fmt, ops::Bound};
+
+use smallvec::SmallVec;
+
+use super::memtable::RawKey;
+
+/// As many rows lie side by side; where there are more, they are in several runs.
+const MOST_IN_A_RUN: usize = 64;
+
+/// What a key has in memory; `None` where it was removed.
+pub(crate) type Slot = Option<Box<[u8]>>;
+type Run = Vec<(RawKey, Slot)>;
+/// The number of a run, and a place in it.
+type Place = (usize, usize);
+
+/// Values by their keys. Nearly every row that comes is the last of all, or comes right behind the one that came before: it is put
+/// there without a search through a tree, and without moving others.
+#[derive(Default)]
+pub(crate) struct Rows {
+    /// None of them is empty. A batch has few rows in each of its tables, and those lie in one.
+    runs: SmallVec<[Run; 1]>,
+    len: usize,
+}
+
+impl Rows {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn get(&self, key: &RawKey) -> Option<&Slot> {
+        self.place(key).ok().map(|(run, at)| &self.runs[run][at].1)
+    }
+
+    /// Gives a key a value, in the place of what it had.
+    pub(crate) fn insert(&mut self, key: RawKey, value: Slot) -> Option<Slot> {
+        match self.place(&key) {
+            Ok((run, at)) => Some(std::mem::replace(&mut self.runs[run][at].1, value)),
+            Err(place) => {
+                self.insert_at(place, (key, value));
+                self.len += 1;
+                None
+            }
+        }
+    }
+
+    /// All rows.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&RawKey, &Slot)> {
+        self.runs.iter().flatten().map(|(key, value)| (key, value))
+    }
+
+    /// The rows between two bounds, of which the first is not behind the second.
+    pub(crate) fn range<'r>(
+        &'r self,
+        (start, end): (Bound<&RawKey>, Bound<&RawKey>),
+    ) -> impl DoubleEndedIterator<Item = (&'r RawKey, &'r Slot)> + use<'r> {
+        let (first, from) = match start {
+            Bound::Unbounded => (0, 0),
+            Bound::Included(key) => self.place(key).unwrap_or_else(|place| place),
+            Bound::Excluded(key) => self.place(key).map_or_else(|place| place, |(run, at)| (run, at + 1)),
+        };
+        let (last, to) = match end {
+            Bound::Unbounded => (self.runs.len(), 0),
+            Bound::Excluded(key) => self.place(key).unwrap_or_else(|place| place),
+            Bound::Included(key) => self.place(key).map_or_else(|place| place, |(run, at)| (run, at + 1)),
+        };
+        let run = |number: usize| self.runs.get(number).map_or(&[][..], Vec::as_slice);
+        let (head, tail) = if first == last {
+            (&run(first)[from..to], &[][..])
+        } else {
+            (&run(first)[from..], &run(last)[..to])
+        };
+        let between = self.runs.get(first + 1..last).unwrap_or_default();
+        head.iter().chain(between.iter().flatten()).chain(tail).map(|(key, value)| (key, value))
+    }
+
+    /// Adds newer rows.
+    pub(crate) fn absorb(&mut self, newer: Self) {
+        for (key, slot) in newer.runs.into_iter().flatten() {
+            self.insert(key, slot);
+        }
+    }
+
+    /// Where a key is, or where it would come: at the end of a run that has room rather than at the beginning of the next.
+    fn place(&self, key: &RawKey) -> Result<Place, Place> {
+        let Some(last) = self.runs.len().checked_sub(1) else { return Err((0, 0)) };
+        let is_behind = |run: &Run| run.last().is_some_and(|(greatest, _)| greatest < key);
+        if is_behind(&self.runs[last]) {
+            return Err((last, self.runs[last].len()));
+        }
+        let is_in_last = self.runs[last].first().is_some_and(|(least, _)| least <= key);
+        let run = if is_in_last { last } else { self.runs.partition_point(is_behind) };
+        match self.runs[run].binary_search_by(|(other, _)| other.cmp(key)) {
+            Ok(at) => Ok((run, at)),
+            Err(0) if run > 0 && self.runs[run - 1].len() < MOST_IN_A_RUN => {
+                Err((run - 1, self.runs[run - 1].len()))
+            }
+            Err(at) => Err((run, at)),
+        }
+    }
+
+    /// Puts a row where it belongs. A full run is split in the middle; but whoever comes before or behind all of its rows begins a run,
+    /// for more will come there.
+    fn insert_at(&mut self, (mut run, mut at): Place, row: (RawKey, Slot)) {
+        if self.runs.is_empty() {
+            self.runs.push(Run::new());
+        } else if self.runs[run].len() == MOST_IN_A_RUN {
+            let split = if at == 0 || at == MOST_IN_A_RUN { at } else { MOST_IN_A_RUN / 2 };
+            let mut behind = Run::with_capacity(MOST_IN_A_RUN);
+            behind.extend(self.runs[run].drain(split..));
+            self.runs.insert(run + 1, behind);
+            if at > split || at == MOST_IN_A_RUN {
+                (run, at) = (run + 1, at - split);
+            }
+        }
+        self.runs[run].insert(at, row);
+    }
+}
+
+impl FromIterator<(RawKey, Slot)> for Rows {
+    fn from_iter<I: IntoIterator<Item = (RawKey, Slot)>>(rows: I) -> Self {
+        let mut all = Self::default();
+        for (key, slot) in rows {
+            all.insert(key, slot);
+        }
+        all
+    }
+}
+
+impl PartialEq for Rows {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Rows {}
+
+impl fmt::Debug for Rows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, ops::Bound};
+
+    use proptest::prelude::*;
+
+    use super::{MOST_IN_A_RUN, RawKey, Rows, Slot};
+
+    /// From a key on, so many keys, up or down, that are given a value or removed.
+    type Stretch = (u32, u32, bool, bool);
+
+    fn stretches() -> impl Strategy<Value = Vec<Stretch>> {
+        proptest::collection::vec((0_u32..2000, 1_u32..150, any::<bool>(), any::<bool>()), 1..24)
+    }
+
+    fn bound(of: (u8, u32)) -> Bound<RawKey> {
+        match of {
+            (0, _) => Bound::Unbounded,
+            (1, key) => Bound::Included(RawKey::of::<u32>(&key)),
+            (_, key) => Bound::Excluded(RawKey::of::<u32>(&key)),
+        }
+    }
+
+    /// Whether every row is in its order in runs that are neither empty nor too long.
+    fn is_sound(rows: &Rows) -> bool {
+        let keys: Vec<_> = rows.iter().map(|(key, _)| key).collect();
+        rows.runs.iter().all(|run| (1..=MOST_IN_A_RUN).contains(&run.len()))
+            && keys.is_sorted_by(|one, other| one < other)
+            && keys.len() == rows.len()
+            && rows.is_empty() == keys.is_empty()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn they_are_an_ordered_map(
+            stretches in stretches(),
+            start in (0_u8..3, 0_u32..2000),
+            end in (0_u8..3, 0_u32..2000),
+        ) {
+            let (mut rows, mut model) = (Rows::default(), BTreeMap::<RawKey, Slot>::new());
+            for (round, (from, count, is_up, is_in)) in stretches.into_iter().enumerate() {
+                let mut stretch = Rows::default();
+                for n in 0..count {
+                    let key = RawKey::of::<u32>(&if is_up { from + n } else { from + count - n });
+                    let slot: Slot = is_in.then(|| round.to_le_bytes().into());
+                    if round % 3 == 0 {
+                        stretch.insert(key.clone(), slot.clone());
+                        model.insert(key, slot);
+                    } else {
+                        prop_assert_eq!(rows.insert(key.clone(), slot.clone()), model.insert(key, slot));
+                    }
+                }
+                rows.absorb(stretch);
+                prop_assert!(is_sound(&rows));
+            }
+            prop_assert!(rows.iter().eq(model.iter()));
+            prop_assert!((0..2200).map(|key| RawKey::of::<u32>(&key)).all(|key| rows.get(&key) == model.get(&key)));
+            let (first, last) = if start.1 < end.1 { (start, end) } else { (end, start) };
+            prop_assume!(first.0 != 2 || last.0 != 2 || first.1 != last.1);
+            let bounds = (bound(first), bound(last));
+            let found = rows.range((bounds.0.as_ref(), bounds.1.as_ref()));
+            prop_assert!(found.eq(model.range(bounds.clone())));
+            let back = rows.range((bounds.0.as_ref(), bounds.1.as_ref())).rev();
+            prop_assert!(back.eq(model.range(bounds).rev()));
+        }
+    }
+
+    #[test]
+    fn what_comes_in_order_fills_its_runs_up_or_down_and_between_others() {
+        let many = u32::try_from(8 * MOST_IN_A_RUN).unwrap();
+        let up = (0..many).chain(3 * many..4 * many);
+        let between = (many..2 * many).chain((2 * many..3 * many).rev());
+        let rows: Rows = up.chain(between).map(|key| (RawKey::of::<u32>(&key), None)).collect();
+        assert_eq!(rows.len(), 4 * many as usize);
+        assert!(rows.runs.len() <= 4 * 8 + 2, "{} runs", rows.runs.len());
+    }
+}

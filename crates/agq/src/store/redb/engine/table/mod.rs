@@ -1,0 +1,272 @@
+//! A table as it is now: what a batch has changed in it, over what was written lately, over what the database has.
+
+use std::{
+    borrow::Borrow,
+    iter::Peekable,
+    marker::PhantomData,
+    ops::{Bound, RangeBounds},
+};
+
+use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetadata, Value};
+
+use crate::store::redb::{
+    engine::{
+        memtable::{Memtable, RawKey},
+        snapshot::View,
+        sorted_runs::{Rows, Slot},
+    },
+    schema::{key_order::Ordered, tables::Definition},
+};
+
+/// A table, with what a batch changes in it.
+pub(crate) struct Table<'v, K: Ordered, V: Value + 'static> {
+    definition: &'static Definition<K, V>,
+    view: &'v View<'v>,
+    /// None where nothing was changed, which is so of most tables in most batches.
+    changes: Option<Rows>,
+}
+
+impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
+    pub(crate) fn new(definition: &'static Definition<K, V>, view: &'v View<'v>) -> Self {
+        Self { definition, view, changes: None }
+    }
+
+    fn stored(&self) -> &'v ReadOnlyTable<K, V> {
+        self.view.stored_table(self.definition)
+    }
+
+    /// What is above the database, the newest first.
+    fn layers(&self) -> impl Iterator<Item = &Rows> {
+        self.changes.iter().chain(self.view.recent(self.definition.number))
+    }
+
+    pub(crate) fn get<'k>(&self, key: impl Borrow<K::SelfType<'k>>) -> Result<Option<Datum<'_, V>>, Error> {
+        let mut layers = self.layers().peekable();
+        if layers.peek().is_some() {
+            let raw = RawKey::of::<K>(key.borrow());
+            if let Some(row) = layers.find_map(|rows| rows.get(&raw)) {
+                return Ok(row.as_deref().map(Datum::recent));
+            }
+        }
+        Ok(ReadableTable::get(self.stored(), key.borrow())?.map(Datum::Stored))
+    }
+
+    /// Gives a key a value.
+    pub(crate) fn insert<'k, 'v2>(
+        &mut self,
+        key: impl Borrow<K::SelfType<'k>>,
+        value: impl Borrow<V::SelfType<'v2>>,
+    ) {
+        let value = V::as_bytes(value.borrow()).as_ref().into();
+        self.change(RawKey::of::<K>(key.borrow()), Some(value));
+    }
+
+    /// Removes a key, whether it is there or not.
+    pub(crate) fn remove<'k>(&mut self, key: impl Borrow<K::SelfType<'k>>) {
+        self.change(RawKey::of::<K>(key.borrow()), None);
+    }
+
+    fn change(&mut self, key: RawKey, value: Slot) {
+        self.changes.get_or_insert_default().insert(key, value);
+    }
+
+    /// Removes every key of a range.
+    pub(crate) fn remove_in<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
+        &mut self,
+        range: impl RangeBounds<KR> + 'k,
+    ) -> Result<(), Error> {
+        let gone: Result<Vec<_>, Error> =
+            self.range(range)?.map(|row| Ok(RawKey::of::<K>(&row?.0.value()))).collect();
+        gone?.into_iter().for_each(|key| self.change(key, None));
+        Ok(())
+    }
+
+    /// How many keys it has. Everything that is above the database is looked at.
+    pub(crate) fn len(&self) -> Result<u64, Error> {
+        let stored = self.stored();
+        let mut len = stored.len()?;
+        let mut seen = Rows::default();
+        for (key, value) in self.layers().flat_map(Rows::iter) {
+            if seen.insert(key.clone(), None).is_some() {
+                continue;
+            }
+            let was = ReadableTable::get(stored, K::from_bytes(key.bytes()))?.is_some();
+            len = len + u64::from(value.is_some()) - u64::from(was);
+        }
+        Ok(len)
+    }
+
+    /// Everything, in the order of the keys.
+    pub(crate) fn iter(&self) -> Result<Walk<'_, K, V>, Error> {
+        self.range::<K::SelfType<'_>>(..)
+    }
+
+    /// The rows of a range, in the order of their keys.
+    pub(crate) fn range<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
+        &self,
+        range: impl RangeBounds<KR> + 'k,
+    ) -> Result<Walk<'_, K, V>, Error> {
+        self.walk(range, false)
+    }
+
+    /// The rows of a range, the last one first.
+    pub(crate) fn range_back<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
+        &self,
+        range: impl RangeBounds<KR> + 'k,
+    ) -> Result<Walk<'_, K, V>, Error> {
+        self.walk(range, true)
+    }
+
+    fn walk<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
+        &self,
+        range: impl RangeBounds<KR> + 'k,
+        is_back: bool,
+    ) -> Result<Walk<'_, K, V>, Error> {
+        let mut sources: Vec<Source<'_, K, V>> = Vec::with_capacity(3);
+        if self.layers().next().is_some() {
+            let raw = |bound: Bound<&KR>| bound.map(|key| RawKey::of::<K>(key.borrow()));
+            let bounds = (raw(range.start_bound()), raw(range.end_bound()));
+            if is_empty(&bounds) {
+                return Ok(Walk { sources, is_back });
+            }
+            for rows in self.layers() {
+                let rows = rows.range((bounds.0.as_ref(), bounds.1.as_ref())).map(|(key, value)| {
+                    Ok((Datum::recent(key.bytes()), value.as_deref().map(Datum::recent)))
+                });
+                sources.extend(source(rows, is_back));
+            }
+        }
+        let rows = ReadableTable::range::<KR>(self.stored(), range)?;
+        let rows = rows.map(|row| row.map(|(key, value)| (Datum::Stored(key), Some(Datum::Stored(value)))));
+        sources.extend(source(rows.map(|row| Ok(row?)), is_back));
+        Ok(Walk { sources, is_back })
+    }
+}
+
+/// Whether no key can be between two bounds.
+fn is_empty((start, end): &(Bound<RawKey>, Bound<RawKey>)) -> bool {
+    match (start, end) {
+        (Bound::Included(start), Bound::Included(end)) => start > end,
+        (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
+            start >= end
+        }
+        _ => false,
+    }
+}
+
+/// Gives away what a batch has changed.
+pub(crate) trait Changed {
+    fn take_changes(&mut self, into: &mut Memtable);
+}
+
+impl<K: Ordered, V: Value + 'static> Changed for Table<'_, K, V> {
+    fn take_changes(&mut self, into: &mut Memtable) {
+        if let Some(rows) = self.changes.take() {
+            into.put(self.definition.number, rows);
+        }
+    }
+}
+
+/// A key or a value, wherever it is kept.
+pub(crate) enum Datum<'a, T: Value + 'static> {
+    Recent(&'a [u8], PhantomData<T>),
+    Stored(AccessGuard<'a, T>),
+}
+
+impl<'a, T: Value + 'static> Datum<'a, T> {
+    fn recent(bytes: &'a [u8]) -> Self {
+        Self::Recent(bytes, PhantomData)
+    }
+
+    pub(crate) fn value(&self) -> T::SelfType<'_> {
+        match self {
+            Self::Recent(bytes, _) => T::from_bytes(bytes),
+            Self::Stored(guard) => guard.value(),
+        }
+    }
+
+    fn with_bytes<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Self::Recent(bytes, _) => look(bytes),
+            Self::Stored(guard) => look(T::as_bytes(&guard.value()).as_ref()),
+        }
+    }
+}
+
+/// A row: `None` in the place of its value where a layer says that it is no more.
+type Row<'a, K, V> = Result<(Datum<'a, K>, Option<Datum<'a, V>>), Error>;
+type Source<'a, K, V> = Peekable<Box<dyn Iterator<Item = Row<'a, K, V>> + 'a>>;
+
+/// The rows of one layer in their direction; `None` where there are none.
+fn source<'a, K: Ordered, V: Value + 'static>(
+    rows: impl DoubleEndedIterator<Item = Row<'a, K, V>> + 'a,
+    is_back: bool,
+) -> Option<Source<'a, K, V>> {
+    let rows: Box<dyn Iterator<Item = _>> = if is_back { Box::new(rows.rev()) } else { Box::new(rows) };
+    let mut rows = rows.peekable();
+    rows.peek().is_some().then_some(rows)
+}
+
+/// The rows of all layers, each key as the newest of them has it.
+pub(crate) struct Walk<'a, K: Ordered, V: Value + 'static> {
+    /// The newest first.
+    sources: Vec<Source<'a, K, V>>,
+    is_back: bool,
+}
+
+impl<'a, K: Ordered, V: Value + 'static> Walk<'a, K, V> {
+    /// The next row of all, as the newest layer has it; what others say of its key is gone by.
+    fn next_of_all(&mut self) -> Option<Row<'a, K, V>> {
+        if let [only] = self.sources.as_mut_slice() {
+            return only.next();
+        }
+        let mut first = 0;
+        for other in 1..self.sources.len() {
+            if self.is_before(other, first) {
+                first = other;
+            }
+        }
+        let row = self.sources.get_mut(first)?.next()?;
+        if let Ok((key, _)) = &row {
+            for older in self.sources.iter_mut().skip(first + 1) {
+                older.next_if(|row| row.as_ref().is_ok_and(|(other, _)| order(other, key).is_eq()));
+            }
+        }
+        self.sources.retain_mut(|source| source.peek().is_some());
+        Some(row)
+    }
+
+    /// Whether the next row of a source comes before that of another. An error comes before everything.
+    fn is_before(&mut self, one: usize, other: usize) -> bool {
+        let Ok([one, other]) = self.sources.get_disjoint_mut([one, other]) else { return false };
+        match (one.peek(), other.peek()) {
+            (Some(Ok((one, _))), Some(Ok((other, _)))) => {
+                let order = order(one, other);
+                if self.is_back { order.is_gt() } else { order.is_lt() }
+            }
+            (Some(Err(_)), _) => true,
+            _ => false,
+        }
+    }
+}
+
+fn order<K: Ordered>(one: &Datum<'_, K>, other: &Datum<'_, K>) -> std::cmp::Ordering {
+    one.with_bytes(|one| other.with_bytes(|other| K::ORDER(one, other)))
+}
+
+impl<'a, K: Ordered, V: Value + 'static> Iterator for Walk<'a, K, V> {
+    type Item = Result<(Datum<'a, K>, Datum<'a, V>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.next_of_all()? {
+                Ok((key, Some(value))) => return Some(Ok((key, value))),
+                Ok((_, None)) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

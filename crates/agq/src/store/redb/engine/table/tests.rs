@@ -1,0 +1,112 @@
+//! A table of three layers is as one map would be.
+
+use std::{
+    collections::BTreeMap,
+    ops::{Bound, RangeBounds},
+};
+
+use proptest::prelude::*;
+use redb::{Database, Error, backends::InMemoryBackend};
+
+use super::{Changed, Table};
+use crate::store::redb::{
+    engine::{memtable::Memtable, snapshot::Contents},
+    schema::tables::{Definition, EXPIRIES},
+};
+
+type Key = (u64, &'static [u8]);
+type Model = BTreeMap<(u64, Vec<u8>), ()>;
+
+const TABLE: &Definition<Key, ()> = &EXPIRIES;
+
+/// What is done to a key: it comes, or it goes.
+#[derive(Debug, Clone)]
+struct Step(u64, Vec<u8>, bool);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = prop_oneof![Just(Vec::new()), Just(b"a".to_vec()), Just(b"ab".to_vec())];
+    proptest::collection::vec(
+        (0_u64..300, key, any::<bool>()).prop_map(|(n, key, is_in)| Step(n / 50, key, is_in)),
+        0..20,
+    )
+}
+
+fn play(table: &mut Table<'_, Key, ()>, model: &mut Model, steps: &[Step]) {
+    for Step(at, key, is_in) in steps {
+        if *is_in {
+            table.insert((*at, key.as_slice()), ());
+            model.insert((*at, key.clone()), ());
+        } else {
+            table.remove((*at, key.as_slice()));
+            model.remove(&(*at, key.clone()));
+        }
+    }
+}
+
+fn changes(contents: &Contents, model: &mut Model, steps: &[Step]) -> Memtable {
+    let view = contents.view();
+    let mut table = view.table(TABLE);
+    play(&mut table, model, steps);
+    let mut changes = Memtable::default();
+    table.take_changes(&mut changes);
+    changes
+}
+
+fn keys<'t>(
+    rows: impl Iterator<Item = Result<(super::Datum<'t, Key>, super::Datum<'t, ()>), Error>>,
+) -> Vec<(u64, Vec<u8>)> {
+    rows.map(|row| {
+        let (key, _) = row.unwrap();
+        let (at, key) = key.value();
+        (at, key.to_vec())
+    })
+    .collect()
+}
+
+proptest! {
+    #[test]
+    fn it_is_as_one_map(stored in steps(), recent in steps(), changed in steps(), from in 0_u64..6, to in 0_u64..7) {
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        crate::store::redb::file::migrations::prepare(&database).unwrap();
+        let contents = Contents::of(database).unwrap();
+        let mut model = Model::new();
+        let below = changes(&contents, &mut model, &stored);
+        let transaction = contents.begin_write().unwrap();
+        below.write(&transaction).unwrap();
+        transaction.commit().unwrap();
+        contents.refresh(&contents.keep()).unwrap();
+        let above = changes(&contents, &mut model, &recent);
+        contents.absorb(above);
+        let view = contents.view();
+        let mut table = view.table(TABLE);
+        play(&mut table, &mut model, &changed);
+
+        let all: Vec<_> = model.keys().cloned().collect();
+        prop_assert_eq!(&keys(table.iter().unwrap()), &all);
+        prop_assert_eq!(table.len().unwrap(), all.len() as u64);
+        for at in 0..6 {
+            for key in [&b""[..], b"a", b"ab"] {
+                let is_there = table.get((at, key)).unwrap().is_some();
+                prop_assert_eq!(is_there, model.contains_key(&(at, key.to_vec())));
+            }
+        }
+        let bounds = [
+            (Bound::Included(from), Bound::Excluded(to)),
+            (Bound::Excluded(from), Bound::Included(to)),
+            (Bound::Unbounded, Bound::Excluded(to)),
+        ];
+        for bounds in bounds {
+            let of_key = |bound: Bound<u64>| bound.map(|at| (at, &b"a"[..]));
+            let of_model = |bound: Bound<u64>| bound.map(|at| (at, b"a".to_vec()));
+            let range = (of_key(bounds.0), of_key(bounds.1));
+            let within = (of_model(bounds.0), of_model(bounds.1));
+            let mut expected: Vec<_> = all.iter().filter(|key| within.contains(key)).cloned().collect();
+            prop_assert_eq!(keys(table.range(range).unwrap()), expected.clone());
+            expected.reverse();
+            prop_assert_eq!(keys(table.range_back(range).unwrap()), expected);
+        }
+        table.remove_in((from, &b""[..])..(to, &b""[..])).unwrap();
+        let left: Vec<_> = all.into_iter().filter(|(at, _)| !(from..to).contains(at)).collect();
+        prop_assert_eq!(keys(table.iter().unwrap()), left);
+    }
+}

@@ -1,0 +1,81 @@
+//! A copy of everything, as it is at one moment, in a file of its own.
+
+use std::path::Path;
+
+use redb::{Database, Error, WriteTransaction};
+
+use crate::store::redb::{
+    engine::{
+        recovery::{JOURNAL_ID, JOURNAL_NEXT},
+        snapshot::View,
+    },
+    schema::tables::{ALL, META},
+};
+
+/// Memory that a copy may take, beside what the store itself has.
+pub(crate) const CACHE_BYTES: usize = 64 << 20;
+
+/// Writes a new database that holds what is there now; how many bytes it has.
+pub(crate) fn copy(from: &View<'_>, file: &Path) -> Result<u64, Error> {
+    let mut to = Database::builder().set_cache_size(CACHE_BYTES).create(file)?;
+    let write = to.begin_write()?;
+    copy_all(from, &write)?;
+    write.commit()?;
+    to.compact()?;
+    to.close()?;
+    Ok(std::fs::metadata(file)?.len())
+}
+
+fn copy_all(from: &View<'_>, to: &WriteTransaction) -> Result<(), Error> {
+    ALL.iter().try_for_each(|table| table.copy(from.stored(), to))?;
+    from.write_recent(to)?;
+    // What is copied is complete: it needs no journal.
+    for mark in [JOURNAL_ID, JOURNAL_NEXT] {
+        to.open_table(META.table)?.remove(mark)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use agenix_protocol::time::Timestamp;
+    use redb::TableHandle;
+
+    use crate::store::{
+        Content, Entry, Keyspace, Opening, Records, StoredPlan, look,
+        redb::{RedbStore, file},
+    };
+
+    fn plan(name: &str) -> StoredPlan {
+        StoredPlan { plan_id: name.parse().unwrap(), json: "{}".into(), created_at: Timestamp(1) }
+    }
+
+    #[tokio::test]
+    async fn a_copy_has_every_table_and_what_was_there_when_it_was_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("copy.redb");
+        let store = RedbStore::in_memory().unwrap();
+        assert!(store.add_plan(plan("before")).await.unwrap());
+        let entry = Entry { content: Content::Text("value".into()), expires_at: Some(Timestamp(9)) };
+        store.change(Box::new(move |keys| keys.put_entry(b"key", &entry))).await.unwrap();
+        let bytes = store.backup(path.clone()).await.unwrap();
+        assert!(store.add_plan(plan("after")).await.unwrap());
+
+        assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
+        let found = file::examine(&path).unwrap();
+        assert_eq!((found.plans, found.inconsistencies), (1, Vec::new()));
+        let copy = RedbStore::open(&path, Opening::default()).unwrap();
+        let [tables, copied] = [&store, &copy].map(|store| {
+            let kept = store.contents.keep();
+            let view = kept.view();
+            let names = view.stored().list_tables().unwrap().map(|table| table.name().to_owned());
+            names.collect::<BTreeSet<String>>()
+        });
+        assert_eq!(copied, tables);
+        assert!(copy.plan(&plan("before").plan_id).await.unwrap().is_some());
+        let expires_at = look(&copy, |keys| Ok(keys.entry(b"key")?.and_then(|entry| entry.expires_at)));
+        assert_eq!(expires_at.await.unwrap(), Some(Timestamp(9)));
+    }
+}

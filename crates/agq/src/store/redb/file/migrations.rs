@@ -1,0 +1,236 @@
+//! The format of the file: how an older one becomes this one, step by step, and which are refused.
+
+use std::collections::BTreeMap;
+
+use agenix_rules::job::{Job, State};
+use anyhow::bail;
+use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
+use tracing::info;
+
+use crate::store::{
+    QueueCounts,
+    redb::{
+        schema::{
+            codec::{decode, encode},
+            tables::{ALL, FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
+        },
+        txn::lanes::LaneKey,
+    },
+};
+
+/// Brings the tables of one format to the next.
+type Step = fn(&WriteTransaction) -> Result<(), Error>;
+
+/// Which format a step begins with; the last of them leads to [`FORMAT`].
+const STEPS: [(u64, Step); 4] = [(2, to_3), (3, to_4), (4, to_5), (5, to_6)];
+
+/// The format that a database has; `None` where agq has written nothing into it yet.
+pub(crate) fn of(database: &Database) -> Result<Option<u64>, Error> {
+    match database.begin_read()?.open_table(META.table) {
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        meta => Ok(meta?.get("format")?.map(|format| format.value())),
+    }
+}
+
+/// Refuses a database of a format that this agq cannot bring to its own.
+pub(crate) fn check(database: &Database) -> anyhow::Result<()> {
+    of(database)?.map_or(Ok(()), check_known)
+}
+
+/// Makes a database ready to be worked with, and says in the log when that has changed its format.
+pub(crate) fn prepare(database: &Database) -> anyhow::Result<()> {
+    let before = of(database)?.filter(|format| *format != FORMAT);
+    convert(database)?;
+    if let Some(before) = before {
+        info!("the database had format {before} and has format {FORMAT} now: an older agq will refuse it");
+    }
+    Ok(())
+}
+
+/// Brings a database to this format, then creates every table, so that no read has to ask whether one exists. All or
+/// nothing: it is one transaction, and a crash leaves everything as it was.
+pub(crate) fn convert(database: &Database) -> anyhow::Result<()> {
+    let transaction = database.begin_write()?;
+    let found = transaction.open_table(META.table)?.get("format")?.map_or(FORMAT, |format| format.value());
+    upgrade(&transaction, found)?;
+    transaction.open_table(META.table)?.insert("format", FORMAT)?;
+    ALL.iter().try_for_each(|table| table.create(&transaction))?;
+    transaction.commit()?;
+    Ok(())
+}
+
+fn check_known(found: u64) -> anyhow::Result<()> {
+    if found > FORMAT {
+        bail!(
+            "it has format {found}, this agq reads format {FORMAT}: use a newer agq, or another --data-dir"
+        );
+    }
+    if found < STEPS.first().map_or(FORMAT, |(from, _)| *from) {
+        bail!(
+            "it has format {found}, this agq reads format {FORMAT}: use the agq version that wrote it, or another --data-dir"
+        );
+    }
+    Ok(())
+}
+
+fn upgrade(transaction: &WriteTransaction, found: u64) -> anyhow::Result<()> {
+    check_known(found)?;
+    for (_, step) in STEPS.iter().filter(|(from, _)| *from >= found) {
+        step(transaction)?;
+    }
+    Ok(())
+}
+
+/// Lanes die with their last job: a lane says how many jobs it has at all, and those without any go.
+fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
+    let mut lengths: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for entry in transaction.open_table(JOBS.table)?.iter()? {
+        let job: Job = decode(entry?.1.value())?;
+        let (ready, all) = lengths.entry(job.lane).or_default();
+        *ready += u64::from(job.state == State::Available);
+        *all += 1;
+    }
+    transaction.open_table(LANES.table)?.retain(|number, _| lengths.contains_key(&number))?;
+    // Its values had another type.
+    transaction.delete_table(LANE_LENGTHS.table)?;
+    let mut table = transaction.open_table(LANE_LENGTHS.table)?;
+    for (number, length) in lengths {
+        table.insert(number, length)?;
+    }
+    Ok(())
+}
+
+/// A journal stands before the database: an agq that knows of none would miss what is in it.
+fn to_4(_: &WriteTransaction) -> Result<(), Error> {
+    Ok(())
+}
+
+/// Jobs are counted by queue and state.
+fn to_5(transaction: &WriteTransaction) -> Result<(), Error> {
+    let mut counts = QueueCounts::new();
+    let lanes = transaction.open_table(LANES.table)?;
+    for entry in transaction.open_table(JOBS.table)?.iter()? {
+        let job: Job = decode(entry?.1.value())?;
+        let Some(key) = lanes.get(job.lane)? else { continue };
+        let key: LaneKey = decode(key.value())?;
+        counts.entry(key.queue).or_default()[job.state as usize] += 1;
+    }
+    let mut table = transaction.open_table(QUEUE_COUNTS.table)?;
+    for (queue, counts) in counts {
+        table.insert(queue.as_str(), encode(&counts)?.as_slice())?;
+    }
+    Ok(())
+}
+
+/// The journal has two halves: an agq that knows of one would miss what is in the other.
+fn to_6(_: &WriteTransaction) -> Result<(), Error> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, path::PathBuf};
+
+    use agenix_protocol::{documents::Status, ids::WorkerId};
+    use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+    use tempfile::TempDir;
+
+    use super::{FORMAT, JOBS, LANES, META, of};
+    use crate::store::{
+        Opening, Records, look,
+        redb::{RedbStore, file, txn::lanes::LaneKey},
+    };
+
+    /// As it was in format 2.
+    const OLD_LENGTHS: TableDefinition<'_, u32, u64> = TableDefinition::new("lane_lengths");
+
+    /// A database that an agq of format 2 wrote; see `fixtures/README.md`.
+    fn fixture() -> (TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.redb");
+        let (packed, mut database) = (include_bytes!("../fixtures/format-2.redb.gz"), Vec::new());
+        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut database).unwrap();
+        std::fs::write(&file, database).unwrap();
+        (dir, file)
+    }
+
+    #[tokio::test]
+    async fn a_database_of_format_2_is_brought_to_this_one_and_nothing_is_missing() {
+        let (_dir, path) = fixture();
+        let before = file::examine(&path).unwrap();
+        assert_eq!((before.format, before.plans, before.jobs), (2, 3, 10));
+        assert_eq!(before.inconsistencies, [""; 0]);
+
+        let store = RedbStore::open(&path, Opening::default()).unwrap();
+        let totals = store.totals().await.unwrap();
+        let now = |status: Status| totals.now[status as usize];
+        assert_eq!([Status::Pending, Status::Running, Status::Completed].map(now), [6, 1, 1]);
+        assert_eq!([Status::Failed, Status::Dead, Status::Cancelled].map(now), [1, 0, 1]);
+        let lanes = store.lanes().await.unwrap();
+        let mut lanes: Vec<_> = lanes.iter().map(|lane| (lane.queue.as_str(), lane.length)).collect();
+        lanes.sort_unstable();
+        assert_eq!(lanes, [("gpu", 2), ("ready", 3)]);
+        assert_eq!(store.paused().await.unwrap(), ["night"]);
+        let held = WorkerId::new("worker-held").unwrap();
+        assert!(store.worker(&held).await.unwrap().is_some());
+        let keys = look(&store, |keys| {
+            let known = ["text", "empty", "brief", "list", "set"].map(|key| keys.entry(key.as_bytes()));
+            known.into_iter().map(|entry| Ok(entry?.is_some())).collect::<Result<Vec<bool>, _>>()
+        });
+        assert_eq!(keys.await.unwrap(), [true; 5]);
+        drop(store);
+
+        let after = file::examine(&path).unwrap();
+        assert_eq!((after.format, after.jobs, after.inconsistencies.len()), (FORMAT, 10, 0));
+        let database = Database::create(&path).unwrap();
+        let lanes = database.begin_read().unwrap().open_table(LANES.table).unwrap();
+        let has_gone = |key: &[u8]| super::decode::<LaneKey>(key).unwrap().queue == "gone";
+        assert!(
+            !lanes.iter().unwrap().any(|entry| has_gone(entry.unwrap().1.value())),
+            "its last job was pruned"
+        );
+    }
+
+    #[test]
+    fn an_upgrade_that_fails_in_the_middle_leaves_the_old_format() {
+        let (_dir, path) = fixture();
+        let old = Database::create(&path).unwrap();
+        let write = old.begin_write().unwrap();
+        write.open_table(JOBS.table).unwrap().insert("job-x", &b"no record"[..]).unwrap();
+        write.commit().unwrap();
+        drop(old);
+        let refused = format!("{:#}", RedbStore::open(&path, Opening::default()).err().unwrap());
+        assert!(refused.contains("a record cannot be read"), "{refused}");
+        let old = Database::create(&path).unwrap();
+        assert_eq!(of(&old).unwrap(), Some(2));
+        assert!(old.begin_read().unwrap().open_table(OLD_LENGTHS).unwrap().get(0).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_file_of_an_unknown_format_is_left_alone_and_the_message_says_what_to_do() {
+        // As it was in format 1: a table of the same name with other keys.
+        let ready: TableDefinition<'_, (u32, u64), &str> = TableDefinition::new("ready");
+        for (format, advice) in [
+            (1, "it has format 1, this agq reads format 6: use the agq version that wrote it"),
+            (7, "it has format 7, this agq reads format 6: use a newer agq, or another --data-dir"),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("other.redb");
+            let other = Database::create(&path).unwrap();
+            let write = other.begin_write().unwrap();
+            write.open_table(META.table).unwrap().insert("format", format).unwrap();
+            write.open_table(ready).unwrap().insert((0, 1), "job-1").unwrap();
+            write.commit().unwrap();
+            drop(other);
+            for refused in
+                [RedbStore::open(&path, Opening::default()).err().unwrap(), file::examine(&path).unwrap_err()]
+            {
+                let refused = format!("{refused:#}");
+                assert!(refused.contains(advice), "{refused}");
+            }
+            let again = Database::create(&path).unwrap();
+            let read = again.begin_read().unwrap();
+            assert!(read.open_table(ready).unwrap().get((0, 1)).unwrap().is_some());
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The database file: opened to be worked with, or looked at without being changed.
+
+pub(crate) mod backup;
+pub(crate) mod cow_backend;
+pub(crate) mod export;
+pub(crate) mod migrations;
+
+use std::{
+    fs::File,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, anyhow, bail};
+use redb::{
+    Builder, Database, DatabaseError, StorageError,
+    backends::{FileBackend, InMemoryBackend},
+};
+
+use tracing::info;
+
+use crate::store::redb::{
+    check,
+    engine::{recovery, snapshot::Kept},
+    file::cow_backend::Overlay,
+    schema::tables::{ACTIONS, JOBS, PLANS},
+};
+
+/// What a look at a database file found.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    /// The format of the file, whatever this agq writes.
+    pub(crate) format: u64,
+    pub(crate) bytes: u64,
+    pub(crate) plans: u64,
+    pub(crate) actions: u64,
+    pub(crate) jobs: u64,
+    /// What in it contradicts itself, one a line.
+    pub(crate) inconsistencies: Vec<String>,
+}
+
+/// Memory that redb may take for pages. With more it is slower: it takes ever new memory, where the system keeps the same pages.
+const CACHE_BYTES: usize = 128 << 20;
+
+/// Every page is compared with its checksum: a file that was changed outside agq is refused, not worked with.
+fn checking() -> Builder {
+    let mut builder = Database::builder();
+    builder.set_check_integrity_on_open(true);
+    builder
+}
+
+/// Opens the database file, or creates it. A large one is not compared with its checksums: that takes one to two seconds a
+/// gigabyte.
+pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Database> {
+    create_if_missing(file).with_context(|| format!("cannot create the database {}", file.display()))?;
+    // redb would take it for a new one.
+    let bytes = file.metadata().map_or(1, |metadata| metadata.len());
+    if bytes == 0 {
+        return Err(damaged(file, "it is empty"));
+    }
+    let is_checked = max_checked_bytes == 0 || bytes <= max_checked_bytes;
+    if !is_checked {
+        info!(
+            bytes,
+            max_checked_bytes, "the database is not compared with its checksums: `agq check` does that"
+        );
+    }
+    let mut builder = if is_checked { checking() } else { Database::builder() };
+    builder.set_cache_size(CACHE_BYTES);
+    let database = builder.open(file).map_err(|error| unopened(error, file))?;
+    if migrations::of(&database)?.is_none() {
+        let shown = file.display();
+        bail!("{shown} is a database, but none of agq: move it away, or choose another --data-dir");
+    }
+    Ok(database)
+}
+
+/// Opens the journal of a database file, or creates an empty file for it.
+pub(super) fn open_journal(file: &Path) -> anyhow::Result<FileBackend> {
+    let journal = journal_of(file);
+    let shown = || format!("cannot open the journal {}", journal.display());
+    let is_new = !journal.exists();
+    let opened = File::options().read(true).write(true).create(true).truncate(false).open(&journal);
+    let opened = opened.with_context(shown)?;
+    if is_new {
+        File::open(parent(file))?.sync_all()?;
+    }
+    FileBackend::new(opened).with_context(shown)
+}
+
+/// Where the journal of a database file is.
+pub(crate) fn journal_of(file: &Path) -> PathBuf {
+    file.with_extension("journal")
+}
+
+fn create_if_missing(file: &Path) -> anyhow::Result<()> {
+    let _alone = lock_dir(parent(file))?;
+    // A link that leads nowhere is there: its disk may be missing for now.
+    match file.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => create(file),
+        found => Ok(found.map(drop)?),
+    }
+}
+
+/// Nobody else puts a database into this directory while this is held.
+pub(crate) fn lock_dir(dir: &Path) -> std::io::Result<File> {
+    let dir = File::open(dir)?;
+    dir.lock()?;
+    Ok(dir)
+}
+
+/// The directory of a file.
+pub(crate) fn parent(file: &Path) -> &Path {
+    file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A new file gets its name when it is one: whatever has the name of a database was one once.
+fn create(file: &Path) -> anyhow::Result<()> {
+    let begun = file.with_extension("new");
+    match std::fs::remove_file(&begun) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let database = Database::builder().create(&begun)?;
+    migrations::prepare(&database)?;
+    drop(database);
+    std::fs::rename(&begun, file)?;
+    Ok(File::open(parent(file))?.sync_all()?)
+}
+
+/// Opens a database that is kept somewhere else than in a file of the system.
+#[cfg(feature = "simulation")]
+pub(super) fn open_on(backend: impl redb::StorageBackend) -> anyhow::Result<Database> {
+    checking().create_with_backend(backend).map_err(|error| unopened(error, Path::new("agq.redb")))
+}
+
+/// Looks at a database file: its checksums, and whether its tables agree. What has to be mended or upgraded for that is so in
+/// memory alone. An error says why it cannot be read at all.
+pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
+    let looked = look(file)?;
+    let view = looked.kept.view();
+    Ok(Examined {
+        format: looked.format,
+        bytes: looked.bytes,
+        plans: view.table(&PLANS).len()?,
+        actions: view.table(&ACTIONS).len()?,
+        jobs: view.table(&JOBS).len()?,
+        inconsistencies: check::inconsistencies(&view)?,
+    })
+}
+
+/// What is in a database file, while it is not changed.
+pub(super) struct Looked {
+    pub(super) kept: Kept,
+    /// The format of the file, whatever this agq writes.
+    format: u64,
+    bytes: u64,
+    /// After what is kept of it: it is closed when nobody reads any more.
+    _database: Database,
+}
+
+/// Opens a database file to be looked at, with what its journal says.
+pub(super) fn look(file: &Path) -> anyhow::Result<Looked> {
+    let shown = file.display();
+    let opened = File::open(file).with_context(|| format!("cannot open {shown}"))?;
+    let bytes = opened.metadata()?.len();
+    if bytes == 0 {
+        bail!("{shown} is empty: it is no database of agq");
+    }
+    let overlay = Overlay::new(opened).map_err(|error| unopened(error, file))?;
+    let mut builder = checking();
+    builder.set_cache_size(backup::CACHE_BYTES);
+    let database = builder.create_with_backend(overlay).map_err(|error| unopened(error, file))?;
+    let Some(format) = migrations::of(&database)? else {
+        bail!("{shown} is a database, but none of agq");
+    };
+    let unusable = || format!("cannot use the database {shown}");
+    migrations::check(&database).with_context(unusable)?;
+    replay_journal(&database, file).with_context(unusable)?;
+    migrations::convert(&database).with_context(unusable)?;
+    Ok(Looked { kept: Kept::of(&database)?, format, bytes, _database: database })
+}
+
+/// Brings a database to what its journal says. Where there is no such file, an empty one says enough to whoever needs one.
+fn replay_journal(database: &Database, file: &Path) -> anyhow::Result<()> {
+    match File::open(journal_of(file)) {
+        Ok(journal) => recovery::replay(database, &FileBackend::new(journal)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            recovery::replay(database, &InMemoryBackend::new())
+        }
+        Err(error) => Err(error).context("cannot open its journal"),
+    }
+}
+
+fn unopened(error: DatabaseError, file: &Path) -> anyhow::Error {
+    let shown = file.display();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => {
+            anyhow!("another agq has {shown} open: stop it, or give this one another --data-dir")
+        }
+        DatabaseError::Storage(StorageError::Corrupted(what)) => damaged(file, &what),
+        DatabaseError::Storage(StorageError::Io(what))
+            if matches!(what.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) =>
+        {
+            damaged(file, &what.to_string())
+        }
+        // agq never wrote with a version of redb that had another format.
+        DatabaseError::UpgradeRequired(version) => damaged(file, &format!("redb's file format {version}")),
+        error => anyhow::Error::new(error).context(format!("cannot open the database {shown}")),
+    }
+}
+
+fn damaged(file: &Path, what: &str) -> anyhow::Error {
+    let shown = file.display();
+    anyhow!(
+        "the database {shown} is damaged ({what}): its disk failed, or something other than agq changed it; move it away and bring back the last backup with `agq restore`"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use agenix_protocol::time::Timestamp;
+
+    use super::examine;
+    use crate::store::{Opening, Records, StoredPlan, redb::RedbStore};
+
+    /// A store with this many plans, and nothing else.
+    async fn with_plans(file: &Path, count: usize) -> RedbStore {
+        let store = RedbStore::open(file, Opening::default()).unwrap();
+        for n in 0..count {
+            let (plan_id, json) = (format!("plan-{n}").parse().unwrap(), "x".repeat(100));
+            assert!(store.add_plan(StoredPlan { plan_id, json, created_at: Timestamp(1) }).await.unwrap());
+        }
+        store
+    }
+
+    /// The same with one other byte in every plan, for some stand in pages that are used no more.
+    fn damaged(before: &[u8]) -> Vec<u8> {
+        let mut damaged = before.to_vec();
+        for at in 1..before.len() - 2 {
+            if before[at - 1] != b'x' && before[at..].starts_with(b"xxx") {
+                damaged[at] = b'y';
+            }
+        }
+        assert_ne!(damaged, before);
+        damaged
+    }
+
+    #[tokio::test]
+    async fn a_database_at_the_bound_is_compared_with_its_checksums_and_one_beyond_it_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.redb");
+        drop(with_plans(&file, 300).await);
+        let damaged = damaged(&std::fs::read(&file).unwrap());
+        std::fs::write(&file, &damaged).unwrap();
+        let bytes = damaged.len() as u64;
+        let opened =
+            |max_checked_bytes| RedbStore::open(&file, Opening { max_checked_bytes, ..Opening::default() });
+        for bound in [bytes, 0] {
+            let refused = format!("{:#}", opened(bound).err().unwrap());
+            assert!(refused.contains("is damaged"), "{refused}");
+        }
+        let plan = opened(bytes - 1).unwrap().plan(&"plan-7".parse().unwrap()).await.unwrap().unwrap();
+        assert!(plan.json.starts_with('y'), "nobody compared it: {}", plan.json);
+    }
+
+    #[tokio::test]
+    async fn a_look_changes_nothing_and_a_damaged_file_is_refused_with_advice() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.redb");
+        let store = with_plans(&file, 300).await;
+        let busy = examine(&file).unwrap_err().to_string();
+        assert!(busy.contains("another agq has"), "{busy}");
+        drop(store);
+        let before = std::fs::read(&file).unwrap();
+        let found = examine(&file).unwrap();
+        assert_eq!((found.plans, found.jobs, found.inconsistencies.len()), (300, 0, 0));
+        assert_eq!(std::fs::read(&file).unwrap(), before);
+
+        std::fs::write(&file, damaged(&before)).unwrap();
+        let refusals =
+            [examine(&file).unwrap_err(), RedbStore::open(&file, Opening::default()).err().unwrap()];
+        for refusal in refusals.map(|error| format!("{error:#}")) {
+            assert!(refusal.contains("is damaged") && refusal.contains("`agq restore`"), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn what_has_the_name_of_a_database_is_never_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, elsewhere) = (dir.path().join("agq.redb"), dir.path().join("unmounted/agq.redb"));
+        let refusal = || format!("{:#}", RedbStore::open(&file, Opening::default()).err().unwrap());
+        std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
+        assert!(refusal().contains("No such file"), "{}", refusal());
+        assert_eq!(std::fs::read_link(&file).unwrap(), elsewhere);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, "").unwrap();
+        assert!(refusal().contains("it is empty"), "{}", refusal());
+        std::fs::remove_file(&file).unwrap();
+        drop(redb::Database::create(&file).unwrap());
+        assert!(refusal().contains("none of agq"), "{}", refusal());
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(dir.path().join("agq.new"), "left by a crash").unwrap();
+        drop(RedbStore::open(&file, Opening::default()).unwrap());
+        assert!(file.exists() && !dir.path().join("agq.new").exists());
+    }
+
+    #[test]
+    fn what_is_no_database_of_agq_is_said_to_be_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        let refusal = |content: &[u8]| {
+            std::fs::write(&file, content).unwrap();
+            format!("{:#}", examine(&file).unwrap_err())
+        };
+        assert!(refusal(b"").contains("is empty"));
+        assert!(refusal(&[b'x'; 10_000]).contains("is damaged"));
+        std::fs::remove_file(&file).unwrap();
+        drop(redb::Database::create(&file).unwrap());
+        let foreign = examine(&file).unwrap_err().to_string();
+        assert!(foreign.contains("none of agq"), "{foreign}");
+        let missing = examine(Path::new("/none")).unwrap_err().to_string();
+        assert!(missing.contains("cannot open /none"), "{missing}");
+    }
+}

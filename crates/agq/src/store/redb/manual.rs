@@ -1,0 +1,42 @@
+//! A store for simulations: nothing of it runs on another thread, and its writer does nothing until it is told.
+
+use agenix_rules::job::Job;
+use redb::StorageBackend;
+
+use crate::store::{
+    Durability, StoreError,
+    redb::{
+        Journaled, LongWork, RedbStore, check, file, queries::records, schema::tables::LANES, shown,
+        writer::Writer,
+    },
+};
+
+impl RedbStore {
+    /// A store whose writer does nothing until its [`Writer::step`] is called. Where it makes a journal, that has this id.
+    pub(crate) fn by_hand(
+        database: impl StorageBackend,
+        journal: impl StorageBackend,
+        id: u64,
+    ) -> anyhow::Result<(Self, Writer)> {
+        let bytes = journal.len()?;
+        let with = Journaled { file: Box::new(journal), id, bytes };
+        Self::employ(file::open_on(database)?, with, Durability::default(), LongWork::InPlace)
+    }
+
+    /// What in the database contradicts itself.
+    pub(crate) fn inconsistencies(&self) -> Result<Vec<String>, StoreError> {
+        shown(check::inconsistencies(&self.contents.view()))
+    }
+
+    /// Counts the lanes that are kept, whether they have jobs or not.
+    pub(crate) fn lane_count(&self) -> Result<usize, StoreError> {
+        let view = self.contents.view();
+        let count = || view.table(&LANES).iter()?.try_fold(0, |count, lane| lane.map(|_| count + 1));
+        shown(count())
+    }
+
+    /// Every job, in the order of their ids.
+    pub(crate) fn jobs(&self) -> Result<Vec<Job>, StoreError> {
+        shown(records::jobs(&self.contents.view()))
+    }
+}

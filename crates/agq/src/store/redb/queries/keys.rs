@@ -1,0 +1,111 @@
+//! Reads of users' keys, the same in a batch as in a transaction that only reads.
+
+use std::ops::{Bound, Range};
+
+use agenix_protocol::time::Timestamp;
+use bytes::Bytes;
+use redb::Error;
+
+use crate::store::{
+    Entry, Part,
+    redb::{
+        engine::table::Table,
+        schema::tables::{KeyRecord, ordered, score_of},
+    },
+};
+
+/// The least of all keys and members.
+pub(crate) const FIRST: &[u8] = b"";
+
+pub(crate) fn entry(keys: &Table<'_, &'static [u8], KeyRecord>, key: &[u8]) -> Result<Option<Entry>, Error> {
+    Ok(keys.get(key)?.map(|record| record.value().entry))
+}
+
+pub(crate) fn count(
+    keys: &Table<'_, &'static [u8], KeyRecord>,
+    expiries: &Table<'_, (u64, &'static [u8]), ()>,
+    now: Timestamp,
+) -> Result<u64, Error> {
+    let expired = expiries.range(..(now.0.saturating_add(1), FIRST))?.count() as u64;
+    Ok(keys.len()?.saturating_sub(expired))
+}
+
+pub(crate) fn newest(
+    numbers: &Table<'_, u64, &'static [u8]>,
+    below: u64,
+    limit: usize,
+) -> Result<Vec<(u64, Bytes)>, Error> {
+    let mut found = Vec::new();
+    for entry in numbers.range_back(..below)?.take(limit) {
+        let (number, key) = entry?;
+        found.push((number.value(), Bytes::copy_from_slice(key.value())));
+    }
+    Ok(found)
+}
+
+pub(crate) fn overdue(
+    expiries: &Table<'_, (u64, &'static [u8]), ()>,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<Bytes>, Error> {
+    let mut found = Vec::new();
+    for entry in expiries.range(..(now.0.saturating_add(1), FIRST))?.take(limit) {
+        let (place, _) = entry?;
+        found.push(Bytes::copy_from_slice(place.value().1));
+    }
+    Ok(found)
+}
+
+pub(crate) fn items(
+    items: &Table<'_, (&'static [u8], i64), &'static [u8]>,
+    key: &[u8],
+    places: Range<i64>,
+) -> Result<Vec<Bytes>, Error> {
+    let mut found = Vec::new();
+    if places.is_empty() {
+        return Ok(found);
+    }
+    for entry in items.range((key, places.start)..(key, places.end))? {
+        let (_, item) = entry?;
+        found.push(Bytes::copy_from_slice(item.value()));
+    }
+    Ok(found)
+}
+
+pub(crate) fn score(
+    scores: &Table<'_, (&'static [u8], &'static [u8]), u64>,
+    key: &[u8],
+    member: &[u8],
+) -> Result<Option<f64>, Error> {
+    Ok(scores.get((key, member))?.map(|score| score_of(score.value())))
+}
+
+pub(crate) fn members(
+    by_score: &Table<'_, (&'static [u8], u64, &'static [u8]), ()>,
+    key: &[u8],
+    (min, max): (Bound<f64>, Bound<f64>),
+    part: Part,
+) -> Result<Vec<(Bytes, f64)>, Error> {
+    let first = match min {
+        Bound::Included(score) => ordered(score),
+        Bound::Excluded(score) => ordered(score) + 1,
+        Bound::Unbounded => 0,
+    };
+    let end = match max {
+        Bound::Included(score) => ordered(score) + 1,
+        Bound::Excluded(score) => ordered(score),
+        Bound::Unbounded => u64::MAX,
+    };
+    let mut found = Vec::new();
+    if first >= end {
+        return Ok(found);
+    }
+    let range = (key, first, FIRST)..(key, end, FIRST);
+    let members = if part.is_reversed { by_score.range_back(range)? } else { by_score.range(range)? };
+    for entry in members.skip(part.skip).take(part.take) {
+        let (place, _) = entry?;
+        let (_, score, member) = place.value();
+        found.push((Bytes::copy_from_slice(member), score_of(score)));
+    }
+    Ok(found)
+}

@@ -1,0 +1,385 @@
+//! Reads of records, of whatever is in view.
+
+use std::collections::BTreeSet;
+
+use agenix_protocol::{
+    documents::Status,
+    glob,
+    ids::{ActionId, JobId, PlanId, WorkerId},
+    request::{Page, Search, Slice},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::{Action, Tally},
+    job::Job,
+    worker::Worker,
+};
+use redb::Error;
+
+use crate::store::{
+    JobFilter, Keep, Lane, StoredJob, StoredPlan, Totals,
+    redb::{
+        engine::{snapshot::View, table::Table},
+        schema::{
+            codec::decode,
+            tables::{
+                ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, PAUSED, PLANS,
+                READY, REGISTRATIONS, RESULTS, TALLIES, TOTALS, WAITING, WORKERS,
+            },
+        },
+        txn::{lanes::LaneKey, turn},
+    },
+};
+
+fn corrupted(error: &impl ToString) -> Error {
+    Error::Corrupted(error.to_string())
+}
+
+pub(crate) fn plan(read: &View<'_>, plan_id: &PlanId) -> Result<Option<StoredPlan>, Error> {
+    read.table(&PLANS).get(plan_id.as_str())?.map(|record| decode(record.value())).transpose()
+}
+
+pub(crate) fn plans(read: &View<'_>, page: &Page) -> Result<Vec<PlanId>, Error> {
+    page_of(&read.table(&PLANS), page, PlanId::new)
+}
+
+pub(crate) fn actions(read: &View<'_>, page: &Page) -> Result<Vec<ActionId>, Error> {
+    page_of(&read.table(&ACTIONS), page, ActionId::new)
+}
+
+/// The ids of a table that match a page's pattern, those of the page.
+fn page_of<T, E: ToString>(
+    table: &Table<'_, &'static str, &'static [u8]>,
+    page: &Page,
+    id: fn(String) -> Result<T, E>,
+) -> Result<Vec<T>, Error> {
+    let mut found = Vec::new();
+    let mut skip = page.offset;
+    for entry in table.iter()? {
+        let (key, _) = entry?;
+        let text = key.value();
+        if page.pattern.as_ref().is_some_and(|pattern| !glob::matches(pattern, text.as_bytes())) {
+            continue;
+        }
+        if skip > 0 {
+            skip -= 1;
+            continue;
+        }
+        if found.len() == page.limit {
+            break;
+        }
+        found.push(id(text.to_owned()).map_err(|error| corrupted(&error))?);
+    }
+    Ok(found)
+}
+
+pub(crate) fn action(read: &View<'_>, action_id: &ActionId) -> Result<Option<(Action, Tally)>, Error> {
+    let actions = read.table(&ACTIONS);
+    let Some(action) = actions.get(action_id.as_str())? else { return Ok(None) };
+    let tally = read.table(&TALLIES).get(action_id.as_str())?.map(|record| decode(record.value()));
+    Ok(Some((decode(action.value())?, tally.transpose()?.unwrap_or_default())))
+}
+
+/// Of all jobs, a slice costs what it holds, however far from the start: their places are in the index. Of those of a status, all
+/// before it are looked at.
+pub(crate) fn jobs_of(
+    read: &View<'_>,
+    action_id: &ActionId,
+    statuses: &[Status],
+    slice: Slice,
+) -> Result<Vec<JobId>, Error> {
+    let (list, jobs, id) = (read.table(&ACTION_JOBS), read.table(&JOBS), action_id.as_str());
+    let (first, end, mut skip) = match statuses {
+        [] => (slice.offset as u64, slice.offset.saturating_add(slice.limit) as u64, 0),
+        _ => (0, u64::MAX, slice.offset),
+    };
+    let mut found = Vec::new();
+    if first >= end {
+        return Ok(found);
+    }
+    for entry in list.range((id, first)..(id, end))? {
+        let (_, job_id) = entry?;
+        let job_id = job_id.value();
+        if !statuses.is_empty() {
+            let job = jobs.get(job_id)?.map(|record| decode::<Job>(record.value())).transpose()?;
+            if !job.is_some_and(|job| statuses.contains(&job.status())) {
+                continue;
+            }
+        }
+        if skip > 0 {
+            skip -= 1;
+            continue;
+        }
+        if found.len() == slice.limit {
+            break;
+        }
+        found.push(JobId::new(job_id).map_err(|error| corrupted(&error))?);
+    }
+    Ok(found)
+}
+
+/// Jobs with a time to come that are wanted.
+pub(crate) fn waits(read: &View<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
+    let (jobs, mut found) = (read.table(&JOBS), Vec::new());
+    for table in [read.table(&WAITING), read.table(&LEASES)] {
+        for entry in table.range((now.0, "")..)? {
+            let (key, ()) = (entry?.0, ());
+            let job = jobs.get(key.value().1)?.map(|record| decode::<Job>(record.value())).transpose()?;
+            found.extend(job.filter(|job| wanted(job)));
+        }
+    }
+    Ok(found)
+}
+
+/// Every job, in the order of their ids.
+#[cfg(feature = "simulation")]
+pub(crate) fn jobs(read: &View<'_>) -> Result<Vec<Job>, Error> {
+    read.table(&JOBS).iter()?.map(|entry| decode(entry?.1.value())).collect()
+}
+
+pub(crate) fn job_record(read: &View<'_>, job_id: &JobId) -> Result<Option<Job>, Error> {
+    read.table(&JOBS).get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
+}
+
+pub(crate) fn job(read: &View<'_>, job_id: &JobId) -> Result<Option<StoredJob>, Error> {
+    let id = job_id.as_str();
+    let jobs = read.table(&JOBS);
+    let Some(job) = jobs.get(id)? else { return Ok(None) };
+    let input = read.table(&INPUTS).get(id)?.map_or_else(String::new, |input| input.value().to_owned());
+    let results = read.table(&RESULTS).get(id)?.map(|results| results.value().to_owned());
+    let job: Job = decode(job.value())?;
+    let lane = read.table(&LANES).get(job.lane)?.map(|key| decode(key.value())).transpose()?;
+    let LaneKey { queue, needs } = lane.ok_or_else(|| corrupted(&format!("job {id} has no lane")))?;
+    Ok(Some(StoredJob { job, queue, needs, input, results }))
+}
+
+/// How far the order of ids may differ from that of the times beside them: a large submission takes a while, and clocks are
+/// set.
+const SLACK_MS: u64 = 60_000;
+
+/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission. Where a condition has an
+/// index, only what that names is looked at; else every job that is not older than `since`.
+pub(crate) fn search(read: &View<'_>, search: &Search) -> Result<Vec<JobId>, Error> {
+    let jobs = read.table(&JOBS);
+    let mut found = Vec::new();
+    if let Some(indexed) = indexed(read, search)? {
+        for job_id in indexed.iter().rev() {
+            let Some(job) = jobs.get(job_id.as_str())? else { continue };
+            let job: Job = decode(job.value())?;
+            if found.len() < search.limit && is_sought(&job, search) {
+                found.push(job.job_id);
+            }
+        }
+        return Ok(found);
+    }
+    for entry in jobs.range_back::<&str>(..)? {
+        let job: Job = decode(entry?.1.value())?;
+        let is_older = search.since.is_some_and(|since| job.created_at.plus_ms(SLACK_MS) < since);
+        if is_older || found.len() >= search.limit {
+            break;
+        }
+        if is_sought(&job, search) {
+            found.push(job.job_id);
+        }
+    }
+    Ok(found)
+}
+
+/// The jobs that an index names for one of the conditions, the oldest first; `None` where none has one. Of completed jobs
+/// there are as many as of all.
+fn indexed(read: &View<'_>, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
+    let mut found = BTreeSet::new();
+    match (&search.action_id, search.status) {
+        (Some(action_id), _) => {
+            let list = read.table(&ACTION_JOBS);
+            for entry in list.range((action_id.as_str(), 0)..=(action_id.as_str(), u64::MAX))? {
+                found.insert(entry?.1.value().to_owned());
+            }
+        }
+        (None, Some(Status::Running)) => {
+            for entry in read.table(&HELD).iter()? {
+                found.insert(entry?.0.value().1.to_owned());
+            }
+        }
+        (None, Some(status @ (Status::Failed | Status::Dead | Status::Cancelled))) => {
+            let number = status as u8;
+            for entry in read.table(&ENDED).range((number, 0, "")..(number + 1, 0, ""))? {
+                found.insert(entry?.0.value().2.to_owned());
+            }
+        }
+        _ => return Ok(None),
+    }
+    Ok(Some(found))
+}
+
+fn is_sought(job: &Job, search: &Search) -> bool {
+    search.status.is_none_or(|status| job.status() == status)
+        && search.plan_id.as_ref().is_none_or(|plan_id| job.plan_id == *plan_id)
+        && search.action_id.as_ref().is_none_or(|action_id| job.action_id == *action_id)
+        && search.worker.as_ref().is_none_or(|worker| job.holder.as_ref() == Some(worker))
+        && search.since.is_none_or(|since| job.created_at >= since)
+        && search.until.is_none_or(|until| job.created_at < until)
+}
+
+/// The next jobs of a queue, whoever may run them.
+pub(crate) fn peek(read: &View<'_>, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
+    let (keys, ready) = (read.table(&LANES), read.table(&READY));
+    let mut next = Vec::new();
+    for entry in keys.iter()? {
+        let (lane, key) = entry?;
+        let (lane, key): (u32, LaneKey) = (lane.value(), decode(key.value())?);
+        if key.queue != queue {
+            continue;
+        }
+        for entry in ready.range((lane, 0, 0)..=(lane, u8::MAX, u64::MAX))?.take(count) {
+            let (place, job_id) = entry?;
+            let (_, rank, seq) = place.value();
+            next.push((rank, seq, job_id.value().to_owned()));
+        }
+    }
+    next.sort();
+    let ids = next.into_iter().take(count).map(|(_, _, job_id)| JobId::new(job_id));
+    ids.map(|job_id| job_id.map_err(|error| corrupted(&error))).collect()
+}
+
+pub(crate) fn peek_scheduled(read: &View<'_>, count: usize) -> Result<Vec<JobId>, Error> {
+    let waiting = read.table(&WAITING);
+    let ids = waiting.iter()?.take(count).map(|entry| {
+        let (place, _) = entry?;
+        JobId::new(place.value().1).map_err(|error| corrupted(&error))
+    });
+    ids.collect()
+}
+
+pub(crate) fn ahead(read: &View<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
+    let ready = read.table(&READY);
+    let count = ready.range((job.lane, 0, 0)..turn(job))?.take(limit).count();
+    Ok(count as u64)
+}
+
+pub(crate) fn paused(read: &View<'_>) -> Result<Vec<String>, Error> {
+    read.table(&PAUSED).iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
+}
+
+/// Whether an ended job need not be kept: a look at the first of each status.
+pub(crate) fn is_prunable(read: &View<'_>, keep: Keep) -> Result<bool, Error> {
+    let ended = read.table(&ENDED);
+    for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::Dead] {
+        let since = if status == Status::Dead { keep.dead_since } else { keep.ended_since };
+        let number = status as u8;
+        if ended.range((number, 0, "")..(number, since.0, ""))?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(keep.count > 0 && totals(read)?.kept() > keep.count)
+}
+
+pub(crate) fn totals(read: &View<'_>) -> Result<Totals, Error> {
+    let totals = read.table(&TOTALS).get("totals")?.map(|record| decode(record.value()));
+    Ok(totals.transpose()?.unwrap_or_default())
+}
+
+pub(crate) fn held_by(read: &View<'_>, holder: &str) -> Result<Vec<JobId>, Error> {
+    let table = read.table(&HELD);
+    let mut found = Vec::new();
+    // With an end: else whoever holds nothing any more would look at all that was taken from those behind it.
+    for entry in table.range((holder, "")..(behind(holder).as_str(), ""))? {
+        let (place, _) = entry?;
+        found.push(JobId::new(place.value().1).map_err(|error| corrupted(&error))?);
+    }
+    Ok(found)
+}
+
+/// What comes right behind a name: none sorts between it and itself with a NUL.
+pub(crate) fn behind(name: &str) -> String {
+    format!("{name}\0")
+}
+
+/// Jumps from holder to holder: the cost is theirs, not that of their jobs.
+pub(crate) fn holders(read: &View<'_>) -> Result<Vec<String>, Error> {
+    let table = read.table(&HELD);
+    let mut found: Vec<String> = Vec::new();
+    loop {
+        let after = found.last().map(|last| behind(last)).unwrap_or_default();
+        let Some(entry) = table.range((after.as_str(), "")..)?.next() else { return Ok(found) };
+        found.push(entry?.0.value().0.to_owned());
+    }
+}
+
+pub(crate) fn due(read: &View<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+    let mut found = Vec::new();
+    for table in [&WAITING, &LEASES] {
+        let table = read.table(table);
+        for entry in table.iter()?.take(limit) {
+            let (place, _) = entry?;
+            let (due, job_id) = place.value();
+            if due > now.0 {
+                break;
+            }
+            found.push((due, JobId::new(job_id).map_err(|error| corrupted(&error))?));
+        }
+    }
+    found.sort();
+    found.truncate(limit);
+    Ok(found.into_iter().map(|(_, job_id)| job_id).collect())
+}
+
+pub(crate) fn scheduled(read: &View<'_>) -> Result<(u64, Option<Timestamp>), Error> {
+    let table = read.table(&WAITING);
+    let first = table.iter()?.next().transpose()?.map(|(place, _)| Timestamp(place.value().0));
+    Ok((table.len()?, first))
+}
+
+pub(crate) fn lanes(read: &View<'_>) -> Result<Vec<Lane>, Error> {
+    let (keys, lengths) = (read.table(&LANES), read.table(&LANE_LENGTHS));
+    let (ready, jobs) = (read.table(&READY), read.table(&JOBS));
+    let submitted = |job_id: &str| -> Result<Timestamp, Error> {
+        let job = jobs.get(job_id)?.map(|record| decode::<Job>(record.value())).transpose()?;
+        Ok(job.map(|job| job.created_at).unwrap_or_default())
+    };
+    let mut found = Vec::new();
+    for entry in lengths.iter()? {
+        let (number, length) = entry?;
+        let (number, (length, _)) = (number.value(), length.value());
+        if length == 0 {
+            continue;
+        }
+        let (mut span, mut rank): (Option<(Timestamp, Timestamp)>, u8) = (None, 0);
+        // The jobs of a rank are in the order of their submission.
+        while let Some(head) =
+            ready.range((number, rank, 0)..=(number, u8::MAX, u64::MAX))?.next().transpose()?
+        {
+            let at = head.0.value().1;
+            let tail = ready.range_back((number, at, 0)..=(number, at, u64::MAX))?.next().transpose()?;
+            let first = submitted(head.1.value())?;
+            let last = tail.map_or(Ok(first), |(_, job_id)| submitted(job_id.value()))?;
+            span = Some(span.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
+            rank = at.saturating_add(1);
+        }
+        let Some(span) = span else { continue };
+        let Some(key) = keys.get(number)? else { continue };
+        let LaneKey { queue, needs } = decode(key.value())?;
+        found.push(Lane { queue, needs, length, span });
+    }
+    Ok(found)
+}
+
+pub(crate) fn worker(read: &View<'_>, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
+    read.table(&WORKERS).get(worker_id.as_str())?.map(|record| decode(record.value())).transpose()
+}
+
+pub(crate) fn registration(read: &View<'_>, worker_id: &WorkerId) -> Result<Option<String>, Error> {
+    Ok(read.table(&REGISTRATIONS).get(worker_id.as_str())?.map(|told| told.value().to_owned()))
+}
+
+pub(crate) fn worker_records(read: &View<'_>) -> Result<Vec<Worker>, Error> {
+    read.table(&WORKERS).iter()?.map(|entry| decode(entry?.1.value())).collect()
+}
+
+pub(crate) fn workers(read: &View<'_>) -> Result<Vec<(Worker, u64)>, Error> {
+    let with_held = |worker: Worker| {
+        let held = held_by(read, worker.worker_id.as_str())?.len() as u64;
+        Ok((worker, held))
+    };
+    worker_records(read)?.into_iter().map(with_held).collect()
+}

@@ -1,0 +1,20 @@
+//! Records to bytes and back: MessagePack, fields by position. New fields are appended with `#[serde(default)]`.
+
+use redb::Error;
+use rmp_serde::Serializer;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Most records have fewer bytes: room is made for them once.
+const MOST_BYTES: usize = 512;
+
+pub(crate) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::with_capacity(MOST_BYTES);
+    let written = record.serialize(&mut Serializer::new(&mut bytes));
+    written.map_err(|error| Error::Corrupted(format!("a record cannot be written: {error}")))?;
+    Ok(bytes)
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    rmp_serde::from_slice(bytes)
+        .map_err(|error| Error::Corrupted(format!("a record cannot be read: {error}")))
+}

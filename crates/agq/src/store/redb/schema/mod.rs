@@ -1,0 +1,5 @@
+//! The tables of the database, the order of their keys, and the encoding of their records.
+
+pub(crate) mod codec;
+pub(crate) mod key_order;
+pub(crate) mod tables;

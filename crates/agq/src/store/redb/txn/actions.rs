@@ -1,0 +1,203 @@
+//! Writes on plans and actions, inside a batch.
+
+use std::borrow::Cow;
+
+use agenix_protocol::{
+    ids::{ActionId, PlanId},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action::{self, Action, Tally},
+    capability::Needs,
+    job::{self, NewJob, Outcome, Place, Terms},
+    plan,
+    rejection::Rejection,
+};
+use redb::Error;
+
+use crate::store::{
+    ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan,
+    dedup::admit,
+    redb::{
+        schema::codec::encode,
+        txn::{Batch, lanes::LaneKey},
+    },
+};
+
+impl Batch<'_> {
+    pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
+        if self.plans.get(plan.plan_id.as_str())?.is_some() {
+            return Ok(false);
+        }
+        self.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice());
+        Ok(true)
+    }
+
+    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<Ruled<bool>, Error> {
+        if let Err(rejection) = plan::check_unused(self.load_of(plan_id)?) {
+            return Ok(Err(rejection));
+        }
+        let is_there = self.plans.get(plan_id.as_str())?.is_some();
+        if is_there {
+            self.plans.remove(plan_id.as_str());
+        }
+        Ok(Ok(is_there))
+    }
+
+    pub(crate) fn add_action(&mut self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+        if let Some(known) = self.action(&new.action.action_id)? {
+            return Ok(Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs }));
+        }
+        for plan_id in new.plans() {
+            if self.plans.get(plan_id.as_str())?.is_none() {
+                // It was deleted since the command looked.
+                return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
+            }
+        }
+        let now = new.action.created_at;
+        let admitted = admit(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?;
+        let admitted = match admitted {
+            Ok(admitted) => admitted,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        for before in &admitted.replaced {
+            if let Ok(Outcome::Changed(job)) = job::cancelled(before, now) {
+                self.put_job(Some(before), &job)?;
+            }
+        }
+        let is_whole = admitted.stands.is_empty();
+        let jobs: Cow<'_, [NewJob]> = if is_whole {
+            Cow::Borrowed(&new.jobs)
+        } else {
+            new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect()
+        };
+        if is_whole || !jobs.is_empty() {
+            // It has none yet, which need not be looked for.
+            self.put_tally(&new.action.action_id, Tally::default());
+            self.arm(&new.action);
+            self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
+            for (kind, id, json) in &new.notes {
+                self.put_note(*kind, id, json);
+            }
+        }
+        Ok(Ok(if is_whole { Added::New } else { Added::Stands(admitted.stands) }))
+    }
+
+    pub(crate) fn add_jobs(&mut self, more: &MoreJobs) -> Result<Ruled<u64>, Error> {
+        let Some(action) = self.action(&more.action_id)? else {
+            return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
+        };
+        let known = match self.known_from(&action, more.at, &more.jobs)? {
+            Ok(known) => known,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        if known == more.jobs.len() && known > 0 {
+            return Ok(Ok(action.total_jobs));
+        }
+        if let Err(rejection) = action::check_open(&action) {
+            return Ok(Err(rejection));
+        }
+        if self.plans.get(action.plan_id.as_str())?.is_none() {
+            return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
+        }
+        self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
+    }
+
+    /// How many of the jobs are there already, of jobs that begin at a place of the action.
+    fn known_from(&self, action: &Action, at: Option<u64>, jobs: &[NewJob]) -> Result<Ruled<usize>, Error> {
+        let Some(at) = at else { return Ok(Ok(0)) };
+        if let Err(rejection) = action::check_place(action, at) {
+            return Ok(Err(rejection));
+        }
+        let mut known = 0;
+        for (index, job) in (at..action.total_jobs).zip(jobs) {
+            if let Err(rejection) = action::check_known(index, self.has_input(action, index, &job.input)?) {
+                return Ok(Err(rejection));
+            }
+            known += 1;
+        }
+        Ok(Ok(known))
+    }
+
+    /// Puts jobs at the end of an action; how many it has then.
+    fn append(
+        &mut self,
+        action: &Action,
+        needs: &Needs,
+        terms: &Terms,
+        jobs: &[NewJob],
+        now: Timestamp,
+    ) -> Result<u64, Error> {
+        let common = || LaneKey { queue: action.queue.clone(), needs: needs.clone() };
+        let mut lane = None;
+        for (index, new) in (action.total_jobs..).zip(jobs) {
+            let NewJob { job_id, input, own } = new;
+            let lane = match own {
+                None => *lane.get_or_insert_with(|| self.known.lanes.number(common())),
+                Some(own) => {
+                    let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+                    self.known.lanes.number(key)
+                }
+            };
+            let place = Place { lane, seq: self.known.lanes.take_seq() };
+            self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
+            self.inputs.insert(job_id.as_str(), &**input);
+            self.put_job(None, &new.job(action, index, place, terms, now))?;
+            self.note_own(new)?;
+        }
+        let count = jobs.len() as u64;
+        let tally = self.tally(&action.action_id)?.with_new(count);
+        self.put_tally(&action.action_id, tally);
+        let total_jobs = action.total_jobs + count;
+        self.put_action(&Action { total_jobs, ..action.clone() })?;
+        Ok(total_jobs)
+    }
+
+    pub(crate) fn decide_action(
+        &mut self,
+        action_id: &ActionId,
+        rule: &ActionRule,
+    ) -> Result<Ruled<()>, Error> {
+        match rule(self.action(action_id)?.as_ref()) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(None) => {}
+            Ok(Some(action)) => {
+                let id = action_id.as_str();
+                let is_empty = self.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
+                if is_empty && !action.is_open && action.total_jobs > 0 {
+                    // Its jobs were forgotten while it was open.
+                    self.remove_action(action_id);
+                    return Ok(Ok(()));
+                }
+                self.put_action(&action)?;
+                let tally = self.tally(action_id)?;
+                self.put_tally(action_id, tally);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether the action that is there came from the same submission.
+    fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
+        let count = new.jobs.len() as u64;
+        // An open action may have grown since.
+        let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
+        if !action::is_same(known, &new.action) || !fits {
+            return Ok(false);
+        }
+        for (index, job) in (0u64..).zip(&new.jobs) {
+            if !self.has_input(known, index, &job.input)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool, Error> {
+        let Some(job_id) = self.action_jobs.get((action.action_id.as_str(), index))? else {
+            // Its job was forgotten since: it was there, and nobody can say more.
+            return Ok(index < action.total_jobs);
+        };
+        Ok(self.inputs.get(job_id.value())?.is_some_and(|known| known.value() == input))
+    }
+}

@@ -1,0 +1,125 @@
+//! Notes inside a batch, and what is kept in them: limits, and the first jobs of their kinds.
+
+use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
+use agenix_rules::{
+    job::{Job, NewJob, State},
+    limit::{Limit, LimitTerms},
+};
+use redb::Error;
+
+use crate::store::{
+    NoteChange, NoteKind, NoteRule, Ruled,
+    redb::{queries::records::behind, txn::Batch},
+};
+
+impl Batch<'_> {
+    pub(crate) fn decide_note(
+        &mut self,
+        kind: NoteKind,
+        id: &str,
+        rule: &NoteRule,
+    ) -> Result<Ruled<()>, Error> {
+        let change = rule(self.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
+        Ok(change.map(|change| match change {
+            NoteChange::Keep => {}
+            NoteChange::Put(json) => self.put_note(kind, id, &json),
+            NoteChange::Remove => self.notes.remove((kind.as_str(), id)),
+        }))
+    }
+
+    pub(crate) fn put_note(&mut self, kind: NoteKind, id: &str, json: &str) {
+        self.notes.insert((kind.as_str(), id), json);
+    }
+
+    fn limit(&self, key: &str) -> Result<Limit, Error> {
+        let note = self.notes.get((NoteKind::Limit.as_str(), key))?;
+        note.map_or(Ok(Limit::default()), |note| {
+            serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
+        })
+    }
+
+    fn put_limit(&mut self, key: &str, limit: &Limit) {
+        self.put_note(NoteKind::Limit, key, &to_json(limit));
+    }
+
+    /// What a limit allows from now on.
+    pub(crate) fn set_limit(&mut self, key: &str, terms: LimitTerms) -> Result<(), Error> {
+        let limit = Limit { terms, ..self.limit(key)? };
+        self.put_limit(key, &limit);
+        Ok(())
+    }
+
+    /// Whether the limit of a lane lets another job begin.
+    pub(crate) fn admits(&self, lane: u32, now: Timestamp) -> Result<bool, Error> {
+        match self.known.lanes.limit_of(lane) {
+            None => Ok(true),
+            Some(key) => Ok(self.limit(key)?.admits(now)),
+        }
+    }
+
+    /// A job under a limit begins.
+    pub(crate) fn enter_limit(&mut self, job: &Job, now: Timestamp) -> Result<(), Error> {
+        let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) else { return Ok(()) };
+        let limit = self.limit(key)?.begun(now);
+        self.put_limit(key, &limit);
+        Ok(())
+    }
+
+    /// A job under a limit runs no more, if that is what becomes of it.
+    pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
+        let was_active = before.is_some_and(|before| before.state == State::Active);
+        let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
+        let Some(key) = key.filter(|_| was_active && job.state != State::Active) else { return Ok(()) };
+        let limit = self.limit(key)?.ended();
+        self.put_limit(key, &limit);
+        // Another one may begin.
+        self.arrived.jobs = true;
+        Ok(())
+    }
+
+    /// Forgets limits under which no job stands any more and which hold nobody back.
+    pub(crate) fn forget_limits(&mut self, now: Timestamp) -> Result<usize, Error> {
+        let kind = NoteKind::Limit.as_str();
+        let mut gone = Vec::new();
+        let used = self.known.lanes.limits();
+        for entry in self.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
+            let (place, note) = entry?;
+            let (_, key) = place.value();
+            let is_idle = serde_json::from_str(note.value()).is_ok_and(|limit: Limit| limit.is_idle(now));
+            if is_idle && !used.contains(key) {
+                gone.push(key.to_owned());
+            }
+        }
+        for key in &gone {
+            self.notes.remove((kind, key.as_str()));
+        }
+        Ok(gone.len())
+    }
+
+    /// The first job of a kind.
+    pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
+        let note = self.notes.get((NoteKind::Unique.as_str(), key))?;
+        let id =
+            note.map(|note| JobId::new(note.value()).map_err(|error| Error::Corrupted(error.to_string())));
+        id.transpose()
+    }
+
+    /// A job is the first of its kind from now on, and its limit is as it says.
+    pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<(), Error> {
+        let Some(own) = &new.own else { return Ok(()) };
+        if let Some(unique) = &own.unique {
+            self.put_note(NoteKind::Unique, &unique.key, new.job_id.as_str());
+        }
+        let key = own.terms.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
+        key.zip(own.limit).map_or(Ok(()), |(key, terms)| self.set_limit(key, terms))
+    }
+
+    /// A job is forgotten: it is the first of its kind no more.
+    pub(crate) fn forget_first(&mut self, job: &Job) -> Result<(), Error> {
+        let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
+        if self.first_of(key)?.as_ref() == Some(&job.job_id) {
+            self.notes.remove((NoteKind::Unique.as_str(), key));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! Halts inside a batch: an action halts with the job whose end meets its policy.
+
+use agenix_protocol::{ids::ActionId, time::Timestamp};
+use agenix_rules::{
+    action::{Action, halt},
+    job,
+};
+use redb::Error;
+
+use crate::store::{NoteKind, redb::txn::Batch};
+
+/// Maximum number of jobs of halted actions that the claims of a batch cancel. Others get their turn
+/// after that, and the claimants look again.
+const MOST_CANCELLED: usize = 1000;
+
+impl Batch<'_> {
+    /// Notes that a new action has a halt policy.
+    pub(crate) fn arm(&mut self, action: &Action) {
+        if action.halt.is_some() {
+            self.put_note(NoteKind::Halt, action.action_id.as_str(), "{}");
+            self.known.armed.insert(action.action_id.to_string());
+        }
+    }
+
+    /// Halts an action if the ends of its jobs meet its policy now.
+    pub(crate) fn halt_if_met(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
+        let id = action_id.as_str();
+        if !self.known.armed.contains(id) {
+            return Ok(());
+        }
+        let Some(action) = self.action(action_id)? else { return Ok(()) };
+        let Some(halted) = halt::halted(&action, &self.tally(action_id)?, now) else { return Ok(()) };
+        self.put_action(&halted)?;
+        self.disarm(id);
+        self.put_note(NoteKind::Halted, id, "{}");
+        self.known.halted.insert(id.to_owned());
+        self.arrived.halts = true;
+        Ok(())
+    }
+
+    /// Cancels a ready job whose action has halted. Returns false if its action has not.
+    pub(crate) fn is_withdrawn(&mut self, job: &job::Job, now: Timestamp) -> Result<bool, Error> {
+        if !self.known.halted.contains(job.action_id.as_str()) {
+            return Ok(false);
+        }
+        if let job::Outcome::Changed(cancelled) = job::cancelled_unclaimed(job, now) {
+            self.put_job(Some(job), &cancelled)?;
+        }
+        self.withdrawn += 1;
+        Ok(true)
+    }
+
+    /// Tells whether the claims of this batch have cancelled enough jobs of halted actions. The
+    /// claimants then look again.
+    pub(crate) fn has_withdrawn_enough(&mut self) -> bool {
+        let is_enough = self.withdrawn >= MOST_CANCELLED;
+        self.arrived.jobs |= is_enough;
+        is_enough
+    }
+
+    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are retried.
+    pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
+        let action = self.action(action_id)?;
+        let tally = self.tally(action_id)?;
+        if action.is_none_or(|action| halt::left(&action, &tally, now) == halt::Left::Settled) {
+            self.forget_halt(action_id.as_str());
+        }
+        Ok(())
+    }
+
+    /// Forgets the halt policy and the halt of an action that is removed or settled.
+    pub(crate) fn forget_halt(&mut self, id: &str) {
+        self.disarm(id);
+        if self.known.halted.remove(id) {
+            self.notes.remove((NoteKind::Halted.as_str(), id));
+        }
+    }
+
+    fn disarm(&mut self, id: &str) {
+        if self.known.armed.remove(id) {
+            self.notes.remove((NoteKind::Halt.as_str(), id));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Jobs inside a batch: what a rule makes of one, and who gets which.
+
+use std::collections::VecDeque;
+
+use agenix_protocol::{ids::JobId, time::Timestamp};
+use agenix_rules::{
+    job::{self, Hold, Job, Outcome},
+    worker::Worker,
+};
+use redb::Error;
+
+use crate::store::{
+    Change, Claim, Claimant, JobRule, NoteKind, Ruled, StoredPlan,
+    dedup::{check_only, revived},
+    redb::{
+        schema::codec::decode,
+        txn::{
+            Batch,
+            lanes::{MOST_HEADS, Turn},
+        },
+    },
+};
+
+impl Batch<'_> {
+    pub(crate) fn decide(
+        &mut self,
+        job_id: &JobId,
+        results: Option<&str>,
+        rule: &JobRule,
+    ) -> Result<Ruled<Option<Change>>, Error> {
+        let before = self.job(job_id)?;
+        let next = match rule(before.as_ref()) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(Outcome::Unchanged) => return Ok(Ok(None)),
+            Ok(Outcome::Changed(next)) => next,
+        };
+        let Some(before) = before else { return Ok(Ok(None)) };
+        if let Some(kind) = revived(&before, &next) {
+            let first = self.first_of(kind)?.map(|first| self.job(&first)).transpose()?.flatten();
+            if let Err(rejection) = check_only(job_id, first.as_ref()) {
+                return Ok(Err(rejection));
+            }
+            self.put_note(NoteKind::Unique, kind, job_id.as_str());
+        }
+        self.put_job(Some(&before), &next)?;
+        if let Some(results) = results {
+            self.results.insert(job_id.as_str(), results);
+        }
+        Ok(Ok(Some(Change { before, after: *next })))
+    }
+
+    pub(crate) fn claim(
+        &mut self,
+        claimants: &[Claimant],
+        now: Timestamp,
+        start_timeout_ms: u64,
+    ) -> Result<Vec<Option<Claim>>, Error> {
+        claimants.iter().map(|claimant| self.claim_one(claimant, now, start_timeout_ms)).collect()
+    }
+
+    fn claim_one(
+        &mut self,
+        claimant: &Claimant,
+        now: Timestamp,
+        start_timeout_ms: u64,
+    ) -> Result<Option<Claim>, Error> {
+        while !self.has_withdrawn_enough()
+            && let Some((queue, job_id)) = self.next_for(claimant, now)?
+        {
+            // What the claimant is was looked at when it came; it may have waited since.
+            let worker = self.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
+            if worker.transpose()?.is_some_and(|worker| !worker.may_claim()) {
+                return Ok(None);
+            }
+            let before = self.job(&job_id)?.ok_or_else(|| missing("job", job_id.as_str()))?;
+            if self.is_withdrawn(&before, now)? {
+                continue;
+            }
+            let plan =
+                self.plans.get(before.plan_id.as_str())?.map(|plan| decode::<StoredPlan>(plan.value()));
+            let Some(plan) = plan.transpose()? else {
+                // Its plan was deleted between its retry's check and this.
+                self.put_job(Some(&before), &job::orphaned(&before, now))?;
+                continue;
+            };
+            if let Some(late) = job::expired(&before, now) {
+                self.put_job(Some(&before), &late)?;
+                continue;
+            }
+            let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
+            let job = job::claimed(&before, &claimant.holder, now, hold);
+            self.enter_limit(&job, now)?;
+            if before.attempt > 0 {
+                // What an earlier attempt left is not the result of this one.
+                self.results.remove(job_id.as_str());
+            }
+            self.put_job(Some(&before), &job)?;
+            let input = self.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
+            let input = input.ok_or_else(|| missing("the input of job", job_id.as_str()))?;
+            let queue = queue.to_owned();
+            return Ok(Some(Claim { job, queue, input, plan: plan.json }));
+        }
+        Ok(None)
+    }
+
+    /// The next job for a claimant: in the first of its queues that has one, the highest priority, then the oldest.
+    fn next_for<'c>(
+        &mut self,
+        claimant: &'c Claimant,
+        now: Timestamp,
+    ) -> Result<Option<(&'c str, JobId)>, Error> {
+        for queue in &*claimant.queues {
+            let mut heads: Vec<(Turn, u32)> = Vec::new();
+            for lane in self.known.lanes.with_jobs_for(queue, &claimant.abilities) {
+                heads.extend(self.head_of(lane)?.map(|turn| (turn, lane)));
+            }
+            let mut next = heads.iter().min().copied();
+            if let Some((_, lane)) = next
+                && !self.admits(lane, now)?
+            {
+                // Its limit lets none begin: whose is next?
+                heads.sort_unstable();
+                next = None;
+                for head in heads {
+                    if self.admits(head.1, now)? {
+                        next = Some(head);
+                        break;
+                    }
+                }
+            }
+            if let Some((_, lane)) = next {
+                let (_, job_id) = self.known.lanes.first(lane).expect("its head was just looked for");
+                return Ok(Some((queue, job_id.clone())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The turn of the ready job of a lane that comes first.
+    fn head_of(&mut self, lane: u32) -> Result<Option<Turn>, Error> {
+        if self.known.lanes.first(lane).is_none() {
+            let (rank, seq) = self.known.lanes.beginning(lane);
+            let mut heads = VecDeque::new();
+            for row in self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MOST_HEADS) {
+                let (turn, job_id) = row?;
+                let (_, rank, seq) = turn.value();
+                let job_id = JobId::new(job_id.value());
+                heads.push_back(((rank, seq), job_id.map_err(|error| Error::Corrupted(error.to_string()))?));
+            }
+            self.known.lanes.begin_with(lane, heads);
+        }
+        Ok(self.known.lanes.first(lane).map(|(turn, _)| *turn))
+    }
+
+    /// Removes a job that ended, and what is kept beside it.
+    pub(crate) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
+        let id = job.job_id.as_str();
+        self.known.lanes.keep(job.lane, -1);
+        self.count_in_queue(job, -1);
+        self.forget_first(job)?;
+        self.jobs.remove(id);
+        self.inputs.remove(id);
+        self.results.remove(id);
+        self.action_jobs.remove((job.action_id.as_str(), job.index));
+        self.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
+        let totals = self.totals_mut();
+        let now = &mut totals.now[job.status() as usize];
+        *now = now.saturating_sub(1);
+        Ok(())
+    }
+}
+
+fn missing(what: &str, id: &str) -> Error {
+    Error::Corrupted(format!("{what} {id} is in an index but not in its table"))
+}

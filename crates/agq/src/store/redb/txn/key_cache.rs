@@ -1,0 +1,107 @@
+//! The records of users' keys in a batch.
+
+use std::cell::RefCell;
+
+use redb::Error;
+
+use crate::store::redb::{
+    engine::{
+        memtable::Memtable,
+        table::{Changed, Table},
+    },
+    schema::tables::KeyRecord,
+};
+
+/// The table, and the record that was looked at last: a command looks at its key more than once, and commands that come together are
+/// often about the same.
+pub(crate) struct KeyTable<'v> {
+    table: Table<'v, &'static [u8], KeyRecord>,
+    last: RefCell<Option<Looked>>,
+}
+
+struct Looked {
+    key: Box<[u8]>,
+    record: Option<KeyRecord>,
+}
+
+impl<'v> KeyTable<'v> {
+    pub(crate) fn new(table: Table<'v, &'static [u8], KeyRecord>) -> Self {
+        Self { table, last: RefCell::default() }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<KeyRecord>, Error> {
+        if let Some(last) = &*self.last.borrow()
+            && *last.key == *key
+        {
+            return Ok(last.record.clone());
+        }
+        let record = self.table.get(key)?.map(|record| record.value());
+        self.last.replace(Some(Looked { key: key.into(), record: record.clone() }));
+        Ok(record)
+    }
+
+    pub(crate) fn insert(&mut self, key: &[u8], record: KeyRecord) {
+        self.table.insert(key, &record);
+        self.remember(key, Some(record));
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) {
+        self.table.remove(key);
+        self.remember(key, None);
+    }
+
+    fn remember(&mut self, key: &[u8], record: Option<KeyRecord>) {
+        match self.last.get_mut() {
+            Some(last) if *last.key == *key => last.record = record,
+            last => *last = Some(Looked { key: key.into(), record }),
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn table(&self) -> &Table<'v, &'static [u8], KeyRecord> {
+        &self.table
+    }
+}
+
+impl Changed for KeyTable<'_> {
+    fn take_changes(&mut self, into: &mut Memtable) {
+        self.table.take_changes(into);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+    use redb::{Database, backends::InMemoryBackend};
+
+    use super::{KeyRecord, KeyTable};
+    use crate::store::{
+        Content, Entry,
+        redb::{engine::snapshot::Contents, file::migrations, schema::tables::KEYS},
+    };
+
+    fn record(number: u64) -> KeyRecord {
+        let content = Content::List { head: 0, tail: 1 };
+        KeyRecord { number, entry: Entry { content, expires_at: Some(Timestamp(1)) } }
+    }
+
+    #[test]
+    fn what_is_remembered_is_what_is_there() {
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        migrations::prepare(&database).unwrap();
+        let contents = Contents::of(database).unwrap();
+        let view = contents.view();
+        let mut keys = KeyTable::new(view.table(&KEYS));
+        let get = |keys: &KeyTable<'_>, key: &[u8]| keys.get(key).unwrap().map(|record| record.number);
+        assert_eq!([get(&keys, b"a"), get(&keys, b"a")], [None, None]);
+        keys.insert(b"a", record(1));
+        keys.insert(b"b", record(2));
+        assert_eq!([get(&keys, b"a"), get(&keys, b"a"), get(&keys, b"b")], [Some(1), Some(1), Some(2)]);
+        keys.insert(b"b", record(3));
+        assert_eq!([get(&keys, b"b"), get(&keys, b"a")], [Some(3), Some(1)]);
+        keys.remove(b"a");
+        assert_eq!([get(&keys, b"a"), get(&keys, b"b")], [None, Some(3)]);
+        keys.remove(b"a");
+        assert_eq!(keys.table().len().unwrap(), 1);
+    }
+}

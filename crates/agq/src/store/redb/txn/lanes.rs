@@ -1,0 +1,404 @@
+//! The lanes in the writer's memory: few, asked at every claim, written along with the batch that changed them. A lane
+//! lives from its first job until its last is forgotten: users make up labels, and nobody bounds how many.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
+
+use agenix_protocol::ids::JobId;
+use agenix_rules::capability::{Abilities, Needs};
+use redb::Error;
+use serde::{Deserialize, Serialize};
+
+use crate::store::redb::{
+    engine::{snapshot::View, table::Table},
+    schema::{
+        codec::{decode, encode},
+        tables::{LANE_LENGTHS, LANES, META, PAUSED},
+    },
+};
+
+/// Whose turn it is among the ready jobs of a lane: rank, order of arrival.
+pub(crate) type Turn = (u8, u64);
+
+/// How many of the first ready jobs of a lane are known by heart at the most: the table is asked once for so many claims.
+pub(crate) const MOST_HEADS: usize = 16;
+
+/// What makes a lane.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct LaneKey {
+    pub(crate) queue: String,
+    pub(crate) needs: Needs,
+}
+
+#[derive(Debug)]
+struct Lane {
+    key: LaneKey,
+    /// Jobs that are ready.
+    ready: u64,
+    /// Jobs that are kept, whatever their state.
+    all: u64,
+    /// None of its ready jobs has an earlier turn. What was claimed lately is not looked at again.
+    beginning: Turn,
+    /// Its first ready jobs, in their order: whichever is not among them comes after them.
+    heads: VecDeque<(Turn, JobId)>,
+    /// Whether its key is in the database, or about to be.
+    is_stored: bool,
+}
+
+impl Lane {
+    fn new(key: LaneKey) -> Self {
+        Self { key, ready: 0, all: 0, beginning: (0, 0), heads: VecDeque::new(), is_stored: false }
+    }
+
+    /// One more is ready, and is a head where it comes before another one, or all are.
+    fn came(&mut self, turn: Turn, job_id: &JobId) {
+        let is_all_known = self.heads.len() as u64 == self.ready;
+        self.beginning = if self.ready == 0 { turn } else { self.beginning.min(turn) };
+        self.ready = self.ready.saturating_add(1);
+        let place = self.heads.partition_point(|(other, _)| *other < turn);
+        if is_all_known || place < self.heads.len() {
+            self.heads.insert(place, (turn, job_id.clone()));
+            self.heads.truncate(MOST_HEADS);
+        }
+    }
+
+    /// One is not ready any more.
+    fn went(&mut self, turn: Turn) {
+        self.ready = self.ready.saturating_sub(1);
+        if let Ok(place) = self.heads.binary_search_by_key(&turn, |(turn, _)| *turn) {
+            self.heads.remove(place);
+            if place == 0 {
+                self.beginning = turn;
+            }
+        }
+    }
+}
+
+/// The lanes that have jobs, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    lanes: BTreeMap<u32, Lane>,
+    numbers: HashMap<LaneKey, u32>,
+    /// Numbers below the highest that no lane has: they are given first.
+    free: BTreeSet<u32>,
+    changed: BTreeSet<u32>,
+    /// The lanes that have ready jobs.
+    filled: BTreeSet<u32>,
+    /// Queues that give no jobs.
+    paused: HashSet<String>,
+    next_seq: u64,
+    /// What of it is stored.
+    saved_seq: u64,
+}
+
+impl Lanes {
+    pub(crate) fn load(view: &View<'_>) -> Result<Self, Error> {
+        let mut lanes = Self::default();
+        let (keys, lengths) = (view.table(&LANES), view.table(&LANE_LENGTHS));
+        let mut next = 0;
+        for entry in keys.iter()? {
+            let (number, key) = entry?;
+            let number = number.value();
+            let (ready, all) = lengths.get(number)?.map_or((0, 0), |length| length.value());
+            lanes.free.extend(next..number);
+            next = number.saturating_add(1);
+            let lane = Lane::new(decode(key.value())?);
+            lanes.insert(number, Lane { ready, all, is_stored: true, ..lane });
+        }
+        for entry in view.table(&PAUSED).iter()? {
+            lanes.paused.insert(entry?.0.value().to_owned());
+        }
+        lanes.next_seq = view.table(&META).get("next_seq")?.map_or(0, |seq| seq.value());
+        lanes.saved_seq = lanes.next_seq;
+        Ok(lanes)
+    }
+
+    fn insert(&mut self, number: u32, lane: Lane) {
+        self.numbers.insert(lane.key.clone(), number);
+        if lane.ready > 0 {
+            self.filled.insert(number);
+        }
+        self.lanes.insert(number, lane);
+    }
+
+    /// The number of a lane, which is made where it is new: it stays when it has a job by the end of the batch.
+    pub(crate) fn number(&mut self, key: LaneKey) -> u32 {
+        if let Some(&number) = self.numbers.get(&key) {
+            return number;
+        }
+        // Where none is free, the lanes have the numbers from 0 on.
+        let after_all = || u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
+        let number = self.free.pop_first().unwrap_or_else(after_all);
+        self.insert(number, Lane::new(key));
+        self.changed.insert(number);
+        number
+    }
+
+    /// The lanes of a queue that have ready jobs for someone with these abilities: none where the queue gives no jobs.
+    pub(crate) fn with_jobs_for(&self, queue: &str, abilities: &Abilities) -> Vec<u32> {
+        if self.paused.contains(queue) {
+            return Vec::new();
+        }
+        let is_for = |lane: &Lane| lane.key.queue == queue && abilities.cover(&lane.key.needs);
+        self.filled.iter().copied().filter(|number| self.lanes.get(number).is_some_and(is_for)).collect()
+    }
+
+    /// The queue of a lane.
+    pub(crate) fn queue_of(&self, number: u32) -> Option<&str> {
+        self.lanes.get(&number).map(|lane| lane.key.queue.as_str())
+    }
+
+    /// The key of the limit that the jobs of a lane stand under.
+    pub(crate) fn limit_of(&self, number: u32) -> Option<&str> {
+        self.lanes.get(&number).and_then(|lane| lane.key.needs.limit.as_deref())
+    }
+
+    /// Returns the keys of all limits under which kept jobs stand.
+    pub(crate) fn limits(&self) -> HashSet<&str> {
+        self.lanes.values().filter_map(|lane| lane.key.needs.limit.as_deref()).collect()
+    }
+
+    pub(crate) fn set_paused(&mut self, queue: &str, paused: bool) {
+        if paused {
+            self.paused.insert(queue.to_owned());
+        } else {
+            self.paused.remove(queue);
+        }
+    }
+
+    /// From where on a lane has ready jobs.
+    pub(crate) fn beginning(&self, number: u32) -> Turn {
+        self.lanes.get(&number).map_or((0, 0), |lane| lane.beginning)
+    }
+
+    /// The first of a lane's ready jobs, where it is known.
+    pub(crate) fn first(&self, number: u32) -> Option<&(Turn, JobId)> {
+        self.lanes.get(&number).and_then(|lane| lane.heads.front())
+    }
+
+    /// These were found to be the first ready jobs of a lane, in their order.
+    pub(crate) fn begin_with(&mut self, number: u32, heads: VecDeque<(Turn, JobId)>) {
+        if let Some(lane) = self.lanes.get_mut(&number)
+            && let Some((turn, _)) = heads.front()
+        {
+            lane.beginning = *turn;
+            lane.heads = heads;
+        }
+    }
+
+    /// A ready job with this turn has come into a lane.
+    pub(crate) fn came(&mut self, number: u32, turn: Turn, job_id: &JobId) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.came(turn, job_id);
+        self.filled.insert(number);
+        self.changed.insert(number);
+    }
+
+    /// A job with this turn is not ready any more.
+    pub(crate) fn went(&mut self, number: u32, turn: Turn) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.went(turn);
+        if lane.ready == 0 {
+            self.filled.remove(&number);
+        }
+        self.changed.insert(number);
+    }
+
+    /// A lane got a job, or one of its jobs was forgotten.
+    pub(crate) fn keep(&mut self, number: u32, by: i64) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        lane.all = lane.all.saturating_add_signed(by);
+        self.changed.insert(number);
+    }
+
+    /// The next place in the order of all jobs.
+    pub(crate) fn take_seq(&mut self) -> u64 {
+        self.next_seq += 1;
+        self.next_seq
+    }
+
+    /// A job has this place in the order of all jobs; later ones come after it.
+    pub(crate) fn saw_seq(&mut self, seq: u64) {
+        self.next_seq = self.next_seq.max(seq);
+    }
+
+    /// Writes what changed. A lane without jobs goes here and not sooner: within a batch no number is given twice.
+    pub(crate) fn save(
+        &mut self,
+        keys: &mut Table<'_, u32, &'static [u8]>,
+        lengths: &mut Table<'_, u32, (u64, u64)>,
+        meta: &mut Table<'_, &'static str, u64>,
+    ) -> Result<(), Error> {
+        for number in std::mem::take(&mut self.changed) {
+            let Entry::Occupied(mut lane) = self.lanes.entry(number) else { continue };
+            if lane.get().all == 0 {
+                self.numbers.remove(&lane.remove().key);
+                self.free.insert(number);
+                keys.remove(number);
+                lengths.remove(number);
+                continue;
+            }
+            let lane = lane.get_mut();
+            if !std::mem::replace(&mut lane.is_stored, true) {
+                keys.insert(number, encode(&lane.key)?.as_slice());
+            }
+            lengths.insert(number, (lane.ready, lane.all));
+        }
+        // Jobs that wait for a time take a turn too, and change no lane.
+        if self.next_seq != self.saved_seq {
+            meta.insert("next_seq", self.next_seq);
+            self.saved_seq = self.next_seq;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use agenix_protocol::ids::JobId;
+    use agenix_rules::capability::{Abilities, Needs};
+    use proptest::prelude::*;
+    use redb::{Database, backends::InMemoryBackend};
+
+    use super::{LaneKey, Lanes, MOST_HEADS, Turn};
+    use crate::store::redb::{
+        engine::snapshot::Contents,
+        file::migrations,
+        schema::tables::LANES,
+        txn::{Batch, writer_cache::Known},
+    };
+
+    fn key(queue: &str) -> LaneKey {
+        LaneKey { queue: queue.into(), needs: Needs::default() }
+    }
+
+    fn database() -> Contents {
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+        migrations::prepare(&database).unwrap();
+        Contents::of(database).unwrap()
+    }
+
+    fn load(contents: &Contents) -> Known {
+        Known::load(&contents.view()).unwrap()
+    }
+
+    /// A batch that does this to the lanes.
+    fn batch(contents: &Contents, known: &mut Known, work: impl FnOnce(&mut Lanes)) {
+        let view = contents.view();
+        let batch = Batch::open(&view, known, false);
+        work(&mut batch.known.lanes);
+        let closed = batch.close().unwrap();
+        drop(view);
+        contents.absorb(closed.changes);
+    }
+
+    /// Gives a queue's lane a job that is not ready.
+    fn fill(lanes: &mut Lanes, queue: &str) -> u32 {
+        let number = lanes.number(key(queue));
+        lanes.keep(number, 1);
+        number
+    }
+
+    fn stored(contents: &Contents) -> u64 {
+        contents.view().table(&LANES).len().unwrap()
+    }
+
+    #[test]
+    fn a_lane_goes_with_its_last_job_and_its_number_is_given_again() {
+        let database = database();
+        let mut known = load(&database);
+        batch(&database, &mut known, |lanes| {
+            assert_eq!(["a", "b", "c"].map(|queue| fill(lanes, queue)), [0, 1, 2]);
+            assert_eq!(fill(lanes, "b"), 1);
+        });
+        batch(&database, &mut known, |lanes| lanes.keep(1, -1));
+        assert_eq!(stored(&database), 3, "b has a job yet");
+        batch(&database, &mut known, |lanes| {
+            lanes.keep(1, -1);
+            lanes.keep(0, -1);
+            assert_eq!(fill(lanes, "d"), 3, "within a batch no number is given twice");
+        });
+        assert_eq!(stored(&database), 2);
+        // What is in memory and what a start reads give the same numbers.
+        for Known { lanes, .. } in [&mut known, &mut load(&database)] {
+            let numbers = ["c", "d", "e", "a", "f"].map(|queue| lanes.number(key(queue)));
+            assert_eq!(numbers, [2, 3, 0, 1, 4]);
+        }
+    }
+
+    #[test]
+    fn a_lane_that_loses_its_last_job_and_gets_another_in_one_batch_stays() {
+        let database = database();
+        let mut known = load(&database);
+        batch(&database, &mut known, |lanes| assert_eq!(fill(lanes, "a"), 0));
+        batch(&database, &mut known, |lanes| {
+            lanes.keep(0, -1);
+            assert_eq!(fill(lanes, "a"), 0);
+            lanes.came(0, (0, 1), &job((0, 1)));
+        });
+        for Known { lanes, .. } in [&known, &load(&database)] {
+            assert_eq!(lanes.with_jobs_for("a", &Abilities::Anything), [0]);
+        }
+    }
+
+    fn job(turn: Turn) -> JobId {
+        JobId::new(format!("job-{}-{}", turn.0, turn.1)).unwrap()
+    }
+
+    #[test]
+    fn the_first_are_known_until_all_of_them_have_gone() {
+        let mut lanes = Lanes::default();
+        let number = lanes.number(key("a"));
+        let first = |lanes: &Lanes| lanes.first(number).map(|(turn, _)| *turn);
+        let last = MOST_HEADS as u64 + 1;
+        (1..=last).for_each(|seq| lanes.came(number, (100, seq), &job((100, seq))));
+        for seq in 1..last {
+            assert_eq!(first(&lanes), Some((100, seq)));
+            lanes.went(number, (100, seq));
+        }
+        assert_eq!((first(&lanes), lanes.beginning(number)), (None, (100, last - 1)), "nobody has looked");
+        lanes.came(number, (100, last + 1), &job((100, last + 1)));
+        assert_eq!(first(&lanes), None, "it is behind one that nobody knows");
+        lanes.begin_with(number, [((100, last), job((100, last)))].into());
+        assert_eq!(first(&lanes), Some((100, last)));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_known_of_a_lane_is_its_beginning(
+            steps in prop::collection::vec((0_u8..3, 0_u8..3, 0_u64..40), 1..200),
+        ) {
+            let mut lanes = Lanes::default();
+            let number = lanes.number(key("a"));
+            let mut ready = BTreeSet::new();
+            for (step, rank, seq) in steps {
+                let turn = (rank, seq);
+                match step {
+                    0 if ready.insert(turn) => lanes.came(number, turn, &job(turn)),
+                    1 if ready.remove(&turn) => lanes.went(number, turn),
+                    _ if lanes.first(number).is_none() => {
+                        let from = lanes.beginning(number);
+                        let heads = ready.range(from..).take(MOST_HEADS).map(|turn| (*turn, job(*turn)));
+                        lanes.begin_with(number, heads.collect());
+                        prop_assert_eq!(lanes.first(number).is_some(), !ready.is_empty());
+                    }
+                    _ => {}
+                }
+                let lane = &lanes.lanes[&number];
+                prop_assert!(lane.heads.iter().eq(ready.iter().map(|turn| (*turn, job(*turn))).take(lane.heads.len()).collect::<Vec<_>>().iter()));
+                prop_assert!(lane.heads.len() <= MOST_HEADS && lane.ready == ready.len() as u64);
+                prop_assert!(ready.first().is_none_or(|first| lane.beginning <= *first));
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_that_never_got_a_job_is_not_stored() {
+        let database = database();
+        let mut known = load(&database);
+        batch(&database, &mut known, |lanes| assert_eq!(lanes.number(key("a")), 0));
+        assert_eq!(stored(&database), 0);
+        assert_eq!(known.lanes.number(key("b")), 0);
+    }
+}

@@ -1,0 +1,195 @@
+//! The elements of users' lists in a batch.
+
+use std::{collections::VecDeque, ops::Range};
+
+use bytes::Bytes;
+use redb::Error;
+
+use crate::store::redb::{
+    engine::{
+        memtable::Memtable,
+        table::{Changed, Table},
+    },
+    queries::keys,
+};
+
+/// Most elements that are read ahead.
+const MOST_AHEAD: i64 = 64;
+/// Where they have more bytes than this together, no more are read ahead.
+const MOST_BYTES_AHEAD: usize = 64 * 1024;
+
+type Key = (&'static [u8], i64);
+
+/// The table, and the elements that will be taken next: whoever takes two that lie side by side goes on. To walk to the next is less work
+/// than to look for it.
+pub(crate) struct ListTable<'v> {
+    table: Table<'v, Key, &'static [u8]>,
+    ahead: Ahead,
+}
+
+/// What is known of one list.
+#[derive(Default)]
+struct Ahead {
+    key: Vec<u8>,
+    /// Where the last element was taken.
+    last: Option<i64>,
+    /// Elements with their places, as they are there; the next to be taken is the first.
+    items: VecDeque<(i64, Bytes)>,
+}
+
+impl Ahead {
+    /// Of this list alone is anything known from now on.
+    fn turn_to(&mut self, key: &[u8]) {
+        if *self.key != *key {
+            self.forget();
+            key.clone_into(&mut self.key);
+        }
+    }
+
+    fn forget(&mut self) {
+        (self.last, self.items) = (None, VecDeque::new());
+    }
+}
+
+impl<'v> ListTable<'v> {
+    pub(crate) fn new(table: Table<'v, Key, &'static [u8]>) -> Self {
+        Self { table, ahead: Ahead::default() }
+    }
+
+    pub(crate) fn insert(&mut self, (key, place): (&[u8], i64), item: &[u8]) {
+        if *self.ahead.key == *key && self.ahead.items.iter().any(|(ahead, _)| *ahead == place) {
+            self.ahead.forget();
+        }
+        self.table.insert((key, place), item);
+    }
+
+    /// Takes the element at a place away.
+    pub(crate) fn take(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
+        self.ahead.turn_to(key);
+        let item = match self.ahead.items.pop_front() {
+            Some((first, item)) if first == place => Some(item),
+            _ => self.read(key, place)?,
+        };
+        self.ahead.last = Some(place);
+        if item.is_some() {
+            self.table.remove((key, place));
+        }
+        Ok(item)
+    }
+
+    /// The element at a place, with those behind it where the one before it was the last.
+    fn read(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, Error> {
+        self.ahead.items.clear();
+        let (back, on) = (place.checked_add(1), place.checked_sub(1));
+        let rows = if self.ahead.last.is_none() {
+            None
+        } else if self.ahead.last == on {
+            Some(self.table.range((key, place)..(key, place.saturating_add(MOST_AHEAD)))?)
+        } else if self.ahead.last == back {
+            Some(self.table.range_back((key, place.saturating_sub(MOST_AHEAD - 1))..=(key, place))?)
+        } else {
+            None
+        };
+        let Some(rows) = rows else {
+            return Ok(self.table.get((key, place))?.map(|item| Bytes::copy_from_slice(item.value())));
+        };
+        let mut bytes = 0;
+        for row in rows {
+            let (at, item) = row?;
+            self.ahead.items.push_back((at.value().1, Bytes::copy_from_slice(item.value())));
+            bytes += item.value().len();
+            if bytes > MOST_BYTES_AHEAD {
+                break;
+            }
+        }
+        Ok(self.ahead.items.pop_front_if(|(first, _)| *first == place).map(|(_, item)| item))
+    }
+
+    /// Removes the elements at these places.
+    pub(crate) fn remove_in(&mut self, key: &[u8], places: Range<i64>) -> Result<(), Error> {
+        self.ahead.forget();
+        self.table.remove_in((key, places.start)..(key, places.end))
+    }
+
+    /// The elements at these places.
+    pub(crate) fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, Error> {
+        keys::items(&self.table, key, places)
+    }
+}
+
+impl Changed for ListTable<'_> {
+    fn take_changes(&mut self, into: &mut Memtable) {
+        self.table.take_changes(into);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+    use redb::{Database, backends::InMemoryBackend};
+
+    use super::{Changed, ListTable, Memtable};
+    use crate::store::redb::{engine::snapshot::Contents, file::migrations, schema::tables::LIST_ITEMS};
+
+    /// Something is put at a place, or taken from one; or, so many of them are taken one after the other, up or down.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Put(i64),
+        Take(i64, i64, bool),
+        Clear(i64, i64),
+        Commit,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0_i64..200).prop_map(Step::Put),
+            4 => (0_i64..200, 1_i64..100, any::<bool>()).prop_map(|(from, count, is_up)| Step::Take(from, count, is_up)),
+            1 => (0_i64..200, 1_i64..50).prop_map(|(from, count)| Step::Clear(from, from + count)),
+            1 => Just(Step::Commit),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn what_is_read_ahead_is_what_is_there(steps in proptest::collection::vec(step(), 1..60)) {
+            let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
+            migrations::prepare(&database).unwrap();
+            let contents = Contents::of(database).unwrap();
+            let lists: [&[u8]; 2] = [b"a", b"b"];
+            let mut model: BTreeMap<(&[u8], i64), String> = BTreeMap::new();
+            for batch in steps.split(|step| matches!(step, Step::Commit)) {
+                let mut changes = Memtable::default();
+                {
+                    let view = contents.view();
+                    let mut table = ListTable::new(view.table(&LIST_ITEMS));
+                    for (number, step) in batch.iter().enumerate() {
+                        let list = lists[number % 3 / 2];
+                        match *step {
+                            Step::Put(place) => {
+                                let item = format!("{place} of step {number}");
+                                table.insert((list, place), item.as_bytes());
+                                model.insert((list, place), item);
+                            }
+                            Step::Take(from, count, is_up) => for n in 0..count {
+                                let place = if is_up { from + n } else { from - n };
+                                let taken = table.take(list, place).unwrap();
+                                let should_be = model.remove(&(list, place));
+                                prop_assert_eq!(taken, should_be.map(Into::into));
+                            },
+                            Step::Clear(from, to) => {
+                                table.remove_in(list, from..to).unwrap();
+                                model.retain(|(of, place), _| *of != list || !(from..to).contains(place));
+                            }
+                            Step::Commit => {}
+                        }
+                    }
+                    table.take_changes(&mut changes);
+                }
+                contents.absorb(changes);
+            }
+        }
+    }
+}

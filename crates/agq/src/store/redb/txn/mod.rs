@@ -1,0 +1,397 @@
+//! Writes that become visible together: the tables as they leave them, and what is written once at the end however often it
+//! changed.
+
+pub(crate) mod actions;
+pub(crate) mod documents;
+pub(crate) mod halts;
+pub(crate) mod jobs;
+pub(crate) mod key_cache;
+pub(crate) mod lanes;
+pub(crate) mod list_readahead;
+pub(crate) mod retention;
+pub(crate) mod workers;
+pub(crate) mod writer_cache;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agenix_protocol::{
+    documents::Status,
+    ids::{ActionId, JobId, PlanId},
+};
+use agenix_rules::{
+    action::{Action, PRIORITIES, Tally},
+    job::{Job, State},
+};
+use redb::Error;
+
+use crate::store::{
+    Arrived, News, Totals,
+    redb::{
+        engine::{
+            memtable::Memtable,
+            snapshot::View,
+            table::{Changed, Table},
+        },
+        schema::{
+            codec::{decode, encode},
+            tables::{
+                ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS,
+                LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS,
+                QUEUE_COUNTS, READY, REGISTRATIONS, RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
+            },
+        },
+        txn::{key_cache::KeyTable, list_readahead::ListTable, writer_cache::Known},
+    },
+};
+
+type Bytes = &'static [u8];
+type Text = &'static str;
+
+pub(super) struct Batch<'t> {
+    pub(super) plans: Table<'t, Text, Bytes>,
+    pub(super) actions: Table<'t, Text, Bytes>,
+    pub(super) action_jobs: Table<'t, (Text, u64), Text>,
+    pub(super) jobs: Table<'t, Text, Bytes>,
+    pub(super) inputs: Table<'t, Text, Text>,
+    pub(super) results: Table<'t, Text, Text>,
+    pub(super) ready: Table<'t, (u32, u8, u64), Text>,
+    pub(super) ended: Table<'t, (u8, u64, Text), ()>,
+    pub(super) workers: Table<'t, Text, Bytes>,
+    pub(super) registrations: Table<'t, Text, Text>,
+    pub(super) paused: Table<'t, Text, ()>,
+    pub(super) keys: KeyTable<'t>,
+    pub(super) key_numbers: Table<'t, u64, Bytes>,
+    pub(super) expiries: Table<'t, (u64, Bytes), ()>,
+    pub(super) list_items: ListTable<'t>,
+    pub(super) scores: Table<'t, (Bytes, Bytes), u64>,
+    pub(super) by_score: Table<'t, (Bytes, u64, Bytes), ()>,
+    pub(super) notes: Table<'t, (Text, Text), Text>,
+    pub(super) known: &'t mut Known,
+    pub(super) arrived: Arrived,
+    /// Whether someone wants to know what changed.
+    is_heard: bool,
+    pub(super) tallies: Table<'t, Text, Bytes>,
+    plan_loads: Table<'t, Text, u64>,
+    totals: Table<'t, Text, Bytes>,
+    waiting: Table<'t, (u64, Text), ()>,
+    leases: Table<'t, (u64, Text), ()>,
+    held: Table<'t, (Text, Text), ()>,
+    lane_keys: Table<'t, u32, Bytes>,
+    lane_lengths: Table<'t, u32, (u64, u64)>,
+    meta: Table<'t, Text, u64>,
+    queue_counts: Table<'t, Text, Bytes>,
+    /// The queues whose counts have changed.
+    changed_counts: BTreeSet<String>,
+    changed_tallies: BTreeMap<ActionId, Tally>,
+    changed_loads: BTreeMap<PlanId, i64>,
+    has_new_totals: bool,
+    /// Number of jobs of halted actions that claims have cancelled.
+    pub(super) withdrawn: usize,
+}
+
+/// What a batch comes to.
+pub(super) struct Closed {
+    pub(super) changes: Memtable,
+    pub(super) arrived: Arrived,
+}
+
+impl<'t> Batch<'t> {
+    pub(super) fn open(view: &'t View<'t>, known: &'t mut Known, is_heard: bool) -> Self {
+        Self {
+            plans: view.table(&PLANS),
+            actions: view.table(&ACTIONS),
+            action_jobs: view.table(&ACTION_JOBS),
+            jobs: view.table(&JOBS),
+            inputs: view.table(&INPUTS),
+            results: view.table(&RESULTS),
+            ready: view.table(&READY),
+            ended: view.table(&ENDED),
+            workers: view.table(&WORKERS),
+            registrations: view.table(&REGISTRATIONS),
+            paused: view.table(&PAUSED),
+            keys: KeyTable::new(view.table(&KEYS)),
+            key_numbers: view.table(&KEY_NUMBERS),
+            expiries: view.table(&EXPIRIES),
+            list_items: ListTable::new(view.table(&LIST_ITEMS)),
+            scores: view.table(&SCORES),
+            by_score: view.table(&BY_SCORE),
+            notes: view.table(&NOTES),
+            queue_counts: view.table(&QUEUE_COUNTS),
+            changed_counts: BTreeSet::new(),
+            tallies: view.table(&TALLIES),
+            plan_loads: view.table(&PLAN_LOADS),
+            totals: view.table(&TOTALS),
+            waiting: view.table(&WAITING),
+            leases: view.table(&LEASES),
+            held: view.table(&HELD),
+            lane_keys: view.table(&LANES),
+            lane_lengths: view.table(&LANE_LENGTHS),
+            meta: view.table(&META),
+            known,
+            arrived: Arrived::default(),
+            is_heard,
+            changed_tallies: BTreeMap::new(),
+            changed_loads: BTreeMap::new(),
+            has_new_totals: false,
+            withdrawn: 0,
+        }
+    }
+
+    /// Every table.
+    fn all(&mut self) -> [&mut dyn Changed; 28] {
+        [
+            &mut self.plans,
+            &mut self.actions,
+            &mut self.action_jobs,
+            &mut self.jobs,
+            &mut self.inputs,
+            &mut self.results,
+            &mut self.ready,
+            &mut self.ended,
+            &mut self.workers,
+            &mut self.registrations,
+            &mut self.paused,
+            &mut self.keys,
+            &mut self.key_numbers,
+            &mut self.expiries,
+            &mut self.list_items,
+            &mut self.scores,
+            &mut self.by_score,
+            &mut self.tallies,
+            &mut self.plan_loads,
+            &mut self.totals,
+            &mut self.waiting,
+            &mut self.leases,
+            &mut self.held,
+            &mut self.lane_keys,
+            &mut self.lane_lengths,
+            &mut self.meta,
+            &mut self.notes,
+            &mut self.queue_counts,
+        ]
+    }
+
+    /// Collects what it changes.
+    pub(super) fn close(mut self) -> Result<Closed, Error> {
+        for (action_id, tally) in &self.changed_tallies {
+            self.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
+            if self.is_heard
+                && let Some(action) = self.actions.get(action_id.as_str())?
+            {
+                self.arrived.tell(News::Action(Box::new(decode(action.value())?), *tally));
+            }
+        }
+        for (plan_id, by) in &self.changed_loads {
+            let load = self.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
+            match load.saturating_add_signed(*by) {
+                0 => self.plan_loads.remove(plan_id.as_str()),
+                load => self.plan_loads.insert(plan_id.as_str(), load),
+            }
+        }
+        self.close_counts()?;
+        if self.has_new_totals {
+            self.totals.insert("totals", encode(&self.known.totals)?.as_slice());
+        }
+        self.known.lanes.save(&mut self.lane_keys, &mut self.lane_lengths, &mut self.meta)?;
+        let mut changes = Memtable::default();
+        for table in self.all() {
+            table.take_changes(&mut changes);
+        }
+        Ok(Closed { changes, arrived: self.arrived })
+    }
+
+    fn close_counts(&mut self) -> Result<(), Error> {
+        for queue in &self.changed_counts {
+            match self.known.queue_counts.get(queue) {
+                Some([0, 0, 0, 0, 0, 0, 0, 0]) | None => {
+                    self.known.queue_counts.remove(queue);
+                    self.queue_counts.remove(queue.as_str());
+                }
+                Some(counts) => self.queue_counts.insert(queue.as_str(), encode(counts)?.as_slice()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts a job of a queue into a state, or out of one.
+    pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
+        let Known { lanes, queue_counts, .. } = &mut *self.known;
+        let Some(queue) = lanes.queue_of(job.lane) else { return };
+        if !self.changed_counts.contains(queue) {
+            self.changed_counts.insert(queue.to_owned());
+        }
+        let counts = match queue_counts.get_mut(queue) {
+            Some(counts) => counts,
+            None => queue_counts.entry(queue.to_owned()).or_default(),
+        };
+        let count = &mut counts[job.state as usize];
+        *count = count.saturating_add_signed(by);
+    }
+
+    pub(super) fn job(&self, job_id: &JobId) -> Result<Option<Job>, Error> {
+        self.jobs.get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
+    }
+
+    /// Writes a job and moves every index along.
+    pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
+        if let Some(before) = before {
+            self.unindex(before, job);
+        }
+        self.index(before, job);
+        self.jobs.insert(job.job_id.as_str(), encode(job)?.as_slice());
+        self.count(before.map(Job::status), job.status());
+        if before.is_none_or(|before| before.state != job.state) {
+            before.into_iter().for_each(|before| self.count_in_queue(before, -1));
+            self.count_in_queue(job, 1);
+        }
+        self.leave_limit(before, job)?;
+        let load = i64::from(!job.is_ended()) - i64::from(before.is_some_and(|before| !before.is_ended()));
+        if load != 0 {
+            *self.changed_loads.entry(job.plan_id.clone()).or_default() += load;
+        }
+        if self.is_heard || job.ojs.is_some() {
+            let was = before.map(|before| before.state);
+            let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
+            let is_heard = self.is_heard;
+            self.arrived.tell(News::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
+        }
+        let Some(before) = before else {
+            self.known.lanes.keep(job.lane, 1);
+            return Ok(());
+        };
+        let starts = job.starts_since(Some(before));
+        if before.status() != job.status() {
+            let tally = self.tally(&job.action_id)?.moved(before.status(), job.status(), job.ended_at);
+            self.put_tally(&job.action_id, tally.with_started(starts));
+            if let Some(ended_at) = job.ended_at.filter(|_| job.is_ended()) {
+                self.halt_if_met(&job.action_id, ended_at)?;
+            }
+        } else if starts != 0 {
+            let tally = self.tally(&job.action_id)?.with_started(starts);
+            self.put_tally(&job.action_id, tally);
+        }
+        Ok(())
+    }
+
+    /// Counts a job that comes into a status, and out of another.
+    fn count(&mut self, from: Option<Status>, to: Status) {
+        if from == Some(to) {
+            return;
+        }
+        let totals = self.totals_mut();
+        if let Some(from) = from {
+            totals.now[from as usize] = totals.now[from as usize].saturating_sub(1);
+        }
+        totals.now[to as usize] += 1;
+        // A job that waits again was submitted once.
+        if from.is_none() || to != Status::Pending {
+            totals.ever[to as usize] += 1;
+        }
+    }
+
+    pub(super) fn totals_mut(&mut self) -> &mut Totals {
+        self.has_new_totals = true;
+        &mut self.known.totals
+    }
+
+    /// Jobs of a plan that have not ended.
+    pub(super) fn load_of(&self, plan_id: &PlanId) -> Result<u64, Error> {
+        let load = self.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
+        Ok(load.saturating_add_signed(self.changed_loads.get(plan_id).copied().unwrap_or_default()))
+    }
+
+    pub(super) fn action(&self, action_id: &ActionId) -> Result<Option<Action>, Error> {
+        self.actions.get(action_id.as_str())?.map(|record| decode(record.value())).transpose()
+    }
+
+    pub(super) fn put_action(&mut self, action: &Action) -> Result<(), Error> {
+        self.actions.insert(action.action_id.as_str(), encode(action)?.as_slice());
+        Ok(())
+    }
+
+    /// Forgets an action of which no job is left.
+    pub(super) fn remove_action(&mut self, action_id: &ActionId) {
+        self.changed_tallies.remove(action_id);
+        self.tallies.remove(action_id.as_str());
+        self.actions.remove(action_id.as_str());
+        self.forget_halt(action_id.as_str());
+    }
+
+    pub(super) fn tally(&self, action_id: &ActionId) -> Result<Tally, Error> {
+        if let Some(tally) = self.changed_tallies.get(action_id) {
+            return Ok(*tally);
+        }
+        let stored = self.tallies.get(action_id.as_str())?;
+        stored.map_or(Ok(Tally::default()), |record| decode(record.value()))
+    }
+
+    pub(super) fn put_tally(&mut self, action_id: &ActionId, tally: Tally) {
+        self.changed_tallies.insert(action_id.clone(), tally);
+    }
+
+    fn unindex(&mut self, before: &Job, job: &Job) {
+        let id = before.job_id.as_str();
+        if before.state == State::Available && job.state != State::Available {
+            let (lane, rank, seq) = turn(before);
+            self.ready.remove((lane, rank, seq));
+            self.known.lanes.went(lane, (rank, seq));
+        }
+        if let Some(due) = before.due_at
+            && (before.due_at, before.state) != (job.due_at, job.state)
+        {
+            self.due_table(before.state).remove((due.0, id));
+        }
+        if let Some((status, at)) = ended(before) {
+            self.ended.remove((status, at, id));
+        }
+        if before.state == State::Active
+            && job.state != State::Active
+            && let Some(holder) = &before.holder
+        {
+            self.held.remove((holder.as_str(), id));
+        }
+    }
+
+    fn index(&mut self, before: Option<&Job>, job: &Job) {
+        let id = job.job_id.as_str();
+        let was = before.map(|before| before.state);
+        if job.state == State::Available && was != Some(State::Available) {
+            let (lane, rank, seq) = turn(job);
+            self.ready.insert((lane, rank, seq), id);
+            self.known.lanes.came(lane, (rank, seq), &job.job_id);
+            self.arrived.jobs = true;
+        }
+        if let Some(due) = job.due_at
+            && before.map(|b| (b.due_at, b.state)) != Some((job.due_at, job.state))
+        {
+            self.due_table(job.state).insert((due.0, id), ());
+        }
+        if let Some((status, at)) = ended(job) {
+            self.ended.insert((status, at, id), ());
+        }
+        if job.state == State::Active
+            && was != Some(State::Active)
+            && let Some(holder) = &job.holder
+        {
+            self.held.insert((holder.as_str(), id), ());
+        }
+    }
+
+    fn due_table(&mut self, state: State) -> &mut Table<'t, (u64, Text), ()> {
+        if matches!(state, State::Active | State::Available) { &mut self.leases } else { &mut self.waiting }
+    }
+}
+
+/// A job's place in the ready index: the higher its priority, the earlier.
+pub(super) fn turn(job: &Job) -> (u32, u8, u64) {
+    (job.lane, rank(job.priority), job.seq)
+}
+
+fn rank(priority: i32) -> u8 {
+    u8::try_from(*PRIORITIES.end() - priority).unwrap_or_default()
+}
+
+/// A job's place in the index of ended jobs.
+fn ended(job: &Job) -> Option<(u8, u64)> {
+    job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
+}

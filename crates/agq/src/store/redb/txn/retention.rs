@@ -1,0 +1,71 @@
+//! Forgets ended jobs that need not be kept, in steps that never keep the writer for long.
+
+use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
+use agenix_rules::job::Job;
+use redb::Error;
+
+use crate::store::{Keep, redb::txn::Batch};
+
+/// The statuses of ended jobs, the dead apart.
+const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
+
+impl Batch<'_> {
+    pub(crate) fn prune(&mut self, keep: Keep, limit: usize) -> Result<usize, Error> {
+        let mut gone = self.ended_before(Status::Dead, keep.dead_since, limit)?;
+        for status in ENDED {
+            gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);
+        }
+        let excess = self.known.totals.kept().saturating_sub(gone.len() as u64).saturating_sub(keep.count);
+        if gone.is_empty() && keep.count > 0 && excess > 0 {
+            gone = self.oldest_ended(limit.min(usize::try_from(excess).unwrap_or(usize::MAX)))?;
+        }
+        for job_id in &gone {
+            if let Some(job) = self.job(job_id)? {
+                self.forget(&job)?;
+            }
+        }
+        Ok(gone.len())
+    }
+
+    pub(crate) fn forget_job(&mut self, job_id: &JobId, status: Status) -> Result<bool, Error> {
+        let job = self.job(job_id)?.filter(|job| job.is_ended() && job.status() == status);
+        job.as_ref().map_or(Ok(()), |job| self.forget(job))?;
+        Ok(job.is_some())
+    }
+
+    /// Forgets a job, and its action where that was its last.
+    fn forget(&mut self, job: &Job) -> Result<(), Error> {
+        self.remove_job(job)?;
+        let action_id = job.action_id.as_str();
+        let is_empty = self.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
+        if is_empty && self.action(&job.action_id)?.is_some_and(|action| !action.is_open) {
+            self.remove_action(&job.action_id);
+        }
+        Ok(())
+    }
+
+    fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+        let status = status as u8;
+        let range = self.ended.range((status, 0, "")..(status, before.0, ""))?;
+        range.take(limit).map(|entry| read_id(entry?.0.value().2)).collect()
+    }
+
+    /// The jobs that ended first, whatever their status.
+    fn oldest_ended(&self, limit: usize) -> Result<Vec<JobId>, Error> {
+        let mut oldest = Vec::new();
+        for status in ENDED.map(|status| status as u8) {
+            for entry in self.ended.range((status, 0, "")..(status + 1, 0, ""))?.take(limit) {
+                let (place, _) = entry?;
+                let (_, at, job_id) = place.value();
+                oldest.push((at, read_id(job_id)?));
+            }
+        }
+        oldest.sort();
+        oldest.truncate(limit);
+        Ok(oldest.into_iter().map(|(_, job_id)| job_id).collect())
+    }
+}
+
+fn read_id(text: &str) -> Result<JobId, Error> {
+    JobId::new(text).map_err(|error| Error::Corrupted(error.to_string()))
+}

@@ -1,0 +1,70 @@
+//! Writes on workers and queues, inside a batch.
+
+use agenix_protocol::{ids::WorkerId, time::Timestamp};
+use agenix_rules::worker::{Standing, Worker};
+use redb::Error;
+
+use crate::store::{
+    Ruled, WorkerRule,
+    redb::{
+        schema::codec::{decode, encode},
+        txn::Batch,
+    },
+};
+
+impl Batch<'_> {
+    pub(crate) fn decide_worker(
+        &mut self,
+        worker_id: &WorkerId,
+        registration: Option<&str>,
+        rule: &WorkerRule,
+    ) -> Result<Ruled<()>, Error> {
+        let id = worker_id.as_str();
+        let before = self.workers.get(id)?.map(|record| decode::<Worker>(record.value())).transpose()?;
+        match rule(before.as_ref()) {
+            Err(rejection) => return Ok(Err(rejection)),
+            Ok(None) => {}
+            Ok(Some(worker)) => {
+                self.workers.insert(id, encode(&worker)?.as_slice());
+                if let Some(registration) = registration {
+                    self.registrations.insert(id, registration);
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    pub(crate) fn forget_worker(
+        &mut self,
+        worker_id: &WorkerId,
+        seen_before: Timestamp,
+    ) -> Result<bool, Error> {
+        let known = self.workers.get(worker_id.as_str())?.map(|record| decode::<Worker>(record.value()));
+        let is_old = |worker: &Worker| worker.standing == Standing::Dead && worker.last_seen_at < seen_before;
+        // It may have come back since somebody looked.
+        if known.transpose()?.is_some_and(|worker| is_old(&worker)) {
+            self.remove_worker(worker_id)
+        } else {
+            Ok(false)
+        }
+    }
+
+    pub(crate) fn remove_worker(&mut self, worker_id: &WorkerId) -> Result<bool, Error> {
+        let is_there = self.workers.get(worker_id.as_str())?.is_some();
+        if is_there {
+            self.registrations.remove(worker_id.as_str());
+            self.workers.remove(worker_id.as_str());
+        }
+        Ok(is_there)
+    }
+
+    pub(crate) fn set_paused(&mut self, queue: &str, paused: bool) {
+        if paused {
+            self.paused.insert(queue, ());
+        } else {
+            self.paused.remove(queue);
+            self.arrived.jobs = true;
+        }
+        self.known.lanes.set_paused(queue, paused);
+    }
+}

@@ -1,0 +1,47 @@
+//! What the writer knows by heart: it would be asked for at every write.
+
+use std::collections::HashSet;
+
+use redb::Error;
+
+use crate::store::{
+    NoteKind, QueueCounts, Totals,
+    redb::{
+        engine::snapshot::View,
+        queries::{documents, records},
+        schema::tables::KEY_NUMBERS,
+        txn::lanes::Lanes,
+    },
+};
+
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) lanes: Lanes,
+    /// The number of the newest of the users' keys.
+    pub(crate) last_key: u64,
+    pub(crate) totals: Totals,
+    pub(crate) queue_counts: QueueCounts,
+    /// Ids of the actions whose halt policies are not met yet.
+    pub(crate) armed: HashSet<String>,
+    /// Ids of the halted actions whose jobs nobody may claim.
+    pub(crate) halted: HashSet<String>,
+}
+
+impl Known {
+    pub(crate) fn load(view: &View<'_>) -> Result<Self, Error> {
+        let numbers = view.table(&KEY_NUMBERS);
+        let last = numbers.range_back::<u64>(..)?.next().transpose()?;
+        let noted = |kind| {
+            let notes = documents::notes(view, kind)?;
+            Ok::<_, Error>(notes.into_iter().map(|(id, _)| id).collect())
+        };
+        Ok(Self {
+            lanes: Lanes::load(view)?,
+            last_key: last.map_or(0, |(number, _)| number.value()),
+            totals: records::totals(view)?,
+            queue_counts: documents::queue_counts(view)?,
+            armed: noted(NoteKind::Halt)?,
+            halted: noted(NoteKind::Halted)?,
+        })
+    }
+}

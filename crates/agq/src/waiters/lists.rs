@@ -1,0 +1,390 @@
+//! Matches elements of lists with the connections that wait for them in BRPOP, BLPOP and BLMOVE.
+//!
+//! A key is looked at when someone new waits for it and when it got elements, for all who wait for it, in the order in
+//! which they came. Looking is a read; only where there is something, one write takes it for all of them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use agenix_protocol::{
+    request::{BlockingPop, End},
+    time::Timestamp,
+};
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+use super::{Element, Handed};
+use crate::{
+    clock::Clock,
+    redis::{self, KeyError},
+    store::{Keys, Pushed, Ruled, Store, StoreError, change, look},
+};
+
+type Given = Result<Ruled<Handed<Element>>, StoreError>;
+
+/// How many may wait before those who have gone are looked for, at least.
+const TOLERATED: usize = 64;
+
+/// A connection that waits.
+pub(super) struct Ticket {
+    pub(super) number: u64,
+    pub(super) pop: BlockingPop,
+    pub(super) give: oneshot::Sender<Given>,
+}
+
+/// What the matchmaker is told.
+pub(super) enum Order {
+    /// A connection comes.
+    Park(Ticket),
+    /// Whose time is over goes.
+    Leave(u64),
+}
+
+pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::UnboundedReceiver<Order>) {
+    let arrivals = store.arrivals();
+    let (back, mut returned) = mpsc::unbounded_channel();
+    let mut waiting = Waiting::default();
+    loop {
+        let (mut looked, mut new) = (HashSet::new(), HashSet::new());
+        tokio::select! {
+            biased;
+            order = orders.recv() => match order {
+                None => return,
+                Some(order) => waiting.obey(order, &mut looked, &mut new),
+            },
+            pushed = arrivals.lists() => waiting.look(pushed, &mut looked),
+            Some(element) = returned.recv() => put_back(&*store, element, clock.now()),
+        }
+        while let Ok(order) = orders.try_recv() {
+            waiting.obey(order, &mut looked, &mut new);
+        }
+        // What goes back is there again before anything else is taken.
+        while let Ok(element) = returned.try_recv() {
+            put_back(&*store, element, clock.now());
+        }
+        let asked = waiting.asked(&looked, &new);
+        arrivals.want_lists(!waiting.tickets.is_empty());
+        if !asked.is_empty() {
+            serve(&*store, asked, clock.now(), &mut waiting, &back).await;
+        }
+    }
+}
+
+/// Who waits, by the order in which they came, and for which keys.
+#[derive(Default)]
+struct Waiting {
+    tickets: BTreeMap<u64, Ticket>,
+    by_key: HashMap<Bytes, BTreeSet<u64>>,
+    /// How many may wait before those who have gone are looked for.
+    tolerated: usize,
+}
+
+impl Waiting {
+    fn obey(&mut self, order: Order, looked: &mut HashSet<Bytes>, new: &mut HashSet<u64>) {
+        match order {
+            Order::Park(ticket) => {
+                new.insert(ticket.number);
+                self.park(ticket, looked);
+            }
+            Order::Leave(number) => drop(self.leave(number)),
+        }
+    }
+
+    /// These lists are worth a look.
+    fn look(&self, pushed: Pushed, looked: &mut HashSet<Bytes>) {
+        looked.extend(pushed.lists);
+        if pushed.any {
+            looked.extend(self.by_key.keys().cloned());
+        }
+    }
+
+    /// A ticket comes; its keys are to be looked at.
+    fn park(&mut self, ticket: Ticket, looked: &mut HashSet<Bytes>) {
+        if self.tickets.len() >= self.tolerated {
+            let is_gone = |(number, ticket): (&u64, &Ticket)| ticket.give.is_closed().then_some(*number);
+            let gone: Vec<u64> = self.tickets.iter().filter_map(is_gone).collect();
+            for number in gone {
+                self.leave(number);
+            }
+            self.tolerated = TOLERATED.max(self.tickets.len() * 2);
+        }
+        for key in &ticket.pop.keys {
+            self.by_key.entry(key.clone()).or_default().insert(ticket.number);
+            looked.insert(key.clone());
+        }
+        self.tickets.insert(ticket.number, ticket);
+    }
+
+    fn leave(&mut self, number: u64) -> Option<Ticket> {
+        let ticket = self.tickets.remove(&number)?;
+        for key in &ticket.pop.keys {
+            if let Some(numbers) = self.by_key.get_mut(key) {
+                numbers.remove(&number);
+                if numbers.is_empty() {
+                    self.by_key.remove(key);
+                }
+            }
+        }
+        Some(ticket)
+    }
+
+    /// Those who wait for keys that are looked at, who came first first.
+    fn asked(&mut self, looked: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<Asked> {
+        let numbers = looked.iter().filter_map(|key| self.by_key.get(key)).flatten().copied();
+        let mut asked = Vec::new();
+        for number in numbers.collect::<BTreeSet<u64>>() {
+            let Some(Ticket { pop, give, .. }) = self.tickets.get(&number) else { continue };
+            if give.is_closed() {
+                self.leave(number);
+                continue;
+            }
+            let keys = pop.keys.iter().filter(|key| looked.contains(*key)).cloned().collect();
+            let is_new = new.contains(&number);
+            asked.push(Asked { number, keys, from: pop.from, to: pop.to.clone(), is_new });
+        }
+        asked
+    }
+}
+
+/// What one of those who wait would take now.
+struct Asked {
+    number: u64,
+    /// In the order in which they were named.
+    keys: Vec<Bytes>,
+    from: End,
+    to: Option<(Bytes, End)>,
+    is_new: bool,
+}
+
+impl Asked {
+    /// Takes an element from the first list that has one. `empty` are lists that were seen to have none.
+    fn take<'a>(
+        &'a self,
+        keyspace: &mut dyn Keys,
+        empty: &mut HashSet<&'a Bytes>,
+        now: Timestamp,
+    ) -> Result<Option<Element>, KeyError> {
+        for key in &self.keys {
+            if empty.contains(key) {
+                continue;
+            }
+            match redis::has_elements(keyspace, key, now) {
+                Ok(true) => {}
+                Ok(false) => {
+                    empty.insert(key);
+                    continue;
+                }
+                // What is no list is refused to those who come. Who waits for a list goes on waiting.
+                Err(KeyError::Rejected(_)) if !self.is_new => continue,
+                Err(error) => return Err(error),
+            }
+            if let Some(value) = redis::pop(keyspace, key, self.from, self.to.as_ref(), now)? {
+                let back_to = self.to.is_none().then_some(self.from);
+                return Ok(Some(Element { key: key.clone(), value, back_to }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+type Taken = Vec<(u64, Ruled<Element>)>;
+
+/// Gives what there is to those who ask.
+async fn serve(
+    store: &dyn Store,
+    asked: Vec<Asked>,
+    now: Timestamp,
+    waiting: &mut Waiting,
+    back: &mpsc::UnboundedSender<Element>,
+) {
+    let asked: Arc<[Asked]> = asked.into();
+    let given: Vec<(u64, Result<Ruled<Element>, StoreError>)> = match take_all(store, &asked, now).await {
+        Ok(taken) => taken.into_iter().map(|(number, ruled)| (number, Ok(ruled))).collect(),
+        Err(error) => asked.iter().map(|one| (one.number, Err(error.clone()))).collect(),
+    };
+    for (number, given) in given {
+        let given = given.map(|ruled| ruled.map(|element| Handed::new(element, back.clone())));
+        if let Some(ticket) = waiting.leave(number) {
+            // Gone meanwhile: what comes back in the error is dropped, and goes back.
+            drop(ticket.give.send(given));
+        }
+    }
+}
+
+async fn take_all(store: &dyn Store, asked: &Arc<[Asked]>, now: Timestamp) -> Result<Taken, StoreError> {
+    let all = Arc::clone(asked);
+    let is_anything_there = look(store, move |keyspace| {
+        for key in all.iter().flat_map(|one| &one.keys) {
+            if redis::is_there(keyspace, key, now)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    });
+    if !is_anything_there.await? {
+        return Ok(Vec::new());
+    }
+    let all = Arc::clone(asked);
+    let taken = change(store, move |keyspace| {
+        let (mut taken, mut empty) = (Vec::new(), HashSet::new());
+        for one in all.iter() {
+            if let Some(ruled) = redis::ruled(one.take(keyspace, &mut empty, now))?.transpose() {
+                taken.push((one.number, ruled));
+            }
+        }
+        Ok(taken)
+    });
+    taken.await
+}
+
+/// Nobody received it: back to the end it was taken from, where its arrival is announced as any other. What was moved
+/// stays where it is.
+fn put_back(store: &dyn Store, element: Element, now: Timestamp) {
+    let Element { key, value, back_to: Some(to) } = element else { return };
+    // The write has its place in the order; there is nobody to tell that it was done.
+    drop(change(store, move |keyspace| {
+        if let Err(rejection) = redis::ruled(redis::put_back(keyspace, &key, &value, to, now))? {
+            warn!(key = %key.escape_ascii(), %rejection, "an element that nobody received could not go back");
+        }
+        Ok(())
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    };
+
+    use agenix_protocol::{
+        request::{KeyCommand, Request},
+        resp::Reply,
+    };
+    use agenix_rules::rejection::Rejection;
+    use bytes::Bytes;
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::{Given, Order, Ticket, run};
+    use crate::clock::Clock;
+    use crate::redis;
+    use crate::store::{Store, change, redb::RedbStore};
+
+    /// A store, and the desk where tickets are left.
+    struct House {
+        store: Arc<dyn Store>,
+        desk: mpsc::UnboundedSender<Order>,
+        tickets: AtomicU64,
+    }
+
+    impl House {
+        fn new() -> Self {
+            let store: Arc<dyn Store> = Arc::new(RedbStore::in_memory().unwrap());
+            let (desk, tickets) = mpsc::unbounded_channel();
+            tokio::spawn(run(Arc::clone(&store), Clock::default(), tickets));
+            Self { store, desk, tickets: AtomicU64::default() }
+        }
+
+        fn request(line: &str) -> Request {
+            let words: Vec<Bytes> =
+                line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+            Request::parse(&words).unwrap().1
+        }
+
+        fn wait(&self, line: &str) -> oneshot::Receiver<Given> {
+            let Request::BlockingPop(pop) = Self::request(line) else { panic!("{line} does not wait") };
+            let (give, get) = oneshot::channel();
+            let number = self.tickets.fetch_add(1, Ordering::Relaxed);
+            assert!(self.desk.send(Order::Park(Ticket { number, pop, give })).is_ok());
+            get
+        }
+
+        /// Answers when all tickets were looked at that were left before.
+        async fn settled(&self) {
+            self.run(&["RPUSH settled v"]).await;
+            taken(self.wait("BRPOP settled 0")).await;
+        }
+
+        async fn run(&self, lines: &[&str]) -> Vec<Reply> {
+            let command = |line: &&str| -> KeyCommand {
+                let Request::Key(command) = Self::request(line) else { panic!("{line} is not on keys") };
+                command
+            };
+            let (commands, now): (Vec<_>, _) = (lines.iter().map(command).collect(), Clock::default().now());
+            change(&*self.store, move |keyspace| redis::apply_all(keyspace, &commands, now)).await.unwrap()
+        }
+    }
+
+    async fn taken(get: oneshot::Receiver<Given>) -> (Bytes, Bytes) {
+        let element = get.await.unwrap().unwrap().unwrap().take();
+        (element.key, element.value)
+    }
+
+    fn pair(key: &'static str, value: &'static str) -> (Bytes, Bytes) {
+        (key.into(), value.into())
+    }
+
+    #[tokio::test]
+    async fn who_came_first_is_served_first() {
+        let house = House::new();
+        let waiters: Vec<_> = (0..5).map(|_| house.wait("BRPOP l 0")).collect();
+        house.run(&["LPUSH l 0 1 2 3 4"]).await;
+        for (waiter, value) in waiters.into_iter().zip(["0", "1", "2", "3", "4"]) {
+            assert_eq!(taken(waiter).await, pair("l", value));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_list_that_has_an_element_gives_it() {
+        let house = House::new();
+        house.run(&["RPUSH b 1 2", "RPUSH c 3 4"]).await;
+        assert_eq!(taken(house.wait("BRPOP a b c 0")).await, pair("b", "2"));
+        assert_eq!(taken(house.wait("BLPOP c b 0")).await, pair("c", "3"));
+        let (first, second) = (house.wait("BLPOP x y 0"), house.wait("BLPOP y 0"));
+        house.run(&["RPUSH y 5 6"]).await;
+        assert_eq!((taken(first).await, taken(second).await), (pair("y", "5"), pair("y", "6")));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_takes_goes_back_to_the_end_it_came_from() {
+        let house = House::new();
+        house.run(&["RPUSH l a b c"]).await;
+        for line in ["BLPOP l 0", "BRPOP l 0"] {
+            drop(house.wait(line).await.unwrap().unwrap().unwrap());
+        }
+        assert_eq!(taken(house.wait("BLPOP l 0")).await, pair("l", "a"));
+        assert_eq!(taken(house.wait("BRPOP l 0")).await, pair("l", "c"));
+    }
+
+    #[tokio::test]
+    async fn a_move_is_whole_and_stays_whoever_hears_of_it() {
+        let house = House::new();
+        let (moved, next) = (house.wait("BLMOVE a b LEFT LEFT 0"), house.wait("BRPOP b 0"));
+        house.run(&["RPUSH a 1"]).await;
+        assert_eq!(taken(moved).await, pair("a", "1"));
+        assert_eq!(taken(next).await, pair("b", "1"));
+        house.run(&["RPUSH a 2"]).await;
+        drop(house.wait("BLMOVE a b LEFT RIGHT 0").await.unwrap().unwrap().unwrap());
+        assert_eq!(house.run(&["LRANGE b 0 -1", "EXISTS a"]).await, [Reply::bulks(["2"]), Reply::Integer(0)]);
+    }
+
+    #[tokio::test]
+    async fn another_type_is_refused_to_who_comes_and_ignored_by_who_waits() {
+        let house = House::new();
+        let mut waits = house.wait("BRPOP l 0");
+        house.settled().await;
+        house.run(&["RPUSH l gone", "DEL l", "SET l text"]).await;
+        let refused = house.wait("BRPOP l 0").await.unwrap().unwrap().unwrap_err();
+        assert_eq!(refused, Rejection::WrongType);
+        assert!(waits.try_recv().is_err());
+        house.run(&["DEL l", "RPUSH l v"]).await;
+        assert_eq!(taken(waits).await, pair("l", "v"));
+        house.run(&["RPUSH full v", "SET text t"]).await;
+        let refused = house.wait("BLMOVE full text LEFT LEFT 0").await.unwrap().unwrap().unwrap_err();
+        assert_eq!(refused, Rejection::WrongType);
+        assert_eq!(house.run(&["LLEN full"]).await, [Reply::Integer(1)]);
+    }
+}
