@@ -13,19 +13,19 @@ pub(super) const OF_STORES: [Mutation; 4] = [
     },
     Mutation {
         name: "limits that nobody uses are kept on PostgreSQL",
-        file: "crates/agq/src/store/postgres/forgetting.rs",
+        file: "crates/agq/src/store/postgres/txn/unused_lanes.rs",
         from: "if !unused.limits.is_empty() {",
         to: "if false && !unused.limits.is_empty() {",
     },
     Mutation {
         name: "lanes without jobs are kept on PostgreSQL",
-        file: "crates/agq/src/store/postgres/forgetting.rs",
+        file: "crates/agq/src/store/postgres/txn/unused_lanes.rs",
         from: "if !unused.lanes.is_empty() {",
         to: "if false && !unused.lanes.is_empty() {",
     },
     Mutation {
         name: "a claim does not lock the limits that it counts under",
-        file: "crates/agq/src/store/postgres/notes.rs",
+        file: "crates/agq/src/store/postgres/txn/documents.rs",
         from: "ORDER BY id FOR UPDATE SKIP LOCKED\";\n\n/// Inserts",
         to: "ORDER BY id\";\n\n/// Inserts",
     },

@@ -28,19 +28,13 @@ use crate::{
         cancel::Stop, job, live_output::Transcript, open_file_limit::Allowance, programs::Toolbox,
         stages::Progress, start::Workshop,
     },
-    jobs::{
-        recent_output::Followed,
-        running::{Roster, Run},
-        slots::{Claimed, Slots},
-    },
-    report::{
-        batch_timer::Departures,
-        queue::{Ended, Outbox},
-        registration::Claims,
-        reporter::{Link, StartReport},
-    },
+    report::{batch_timer::Departures, queue::Ended, queue::Outbox, registration::Claims},
+    report::{reporter::Link, reporter::StartReport},
     stats::Counters,
 };
+use recent_output::Followed;
+use running::{Roster, Run};
+use slots::{Claimed, Slots};
 
 /// Time between SIGTERM and SIGKILL for a job that is not ours any more: others may begin with it now.
 const STOP_GRACE: Duration = Duration::from_millis(800);

@@ -8,13 +8,9 @@ use agenix_rules::capability::{Abilities, Needs};
 use redb::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::store::redb::{
-    engine::{snapshot::View, table::Table},
-    schema::{
-        codec::{decode, encode},
-        tables::{LANE_LENGTHS, LANES, META, PAUSED},
-    },
-};
+use crate::store::redb::engine::{snapshot::View, table::Table};
+use crate::store::redb::schema::codec::{decode, encode};
+use crate::store::redb::schema::tables::{LANE_LENGTHS, LANES, META, PAUSED};
 
 /// Whose turn it is among the ready jobs of a lane: rank, order of arrival.
 pub(crate) type Turn = (u8, u64);
