@@ -28,12 +28,12 @@ use tracing_subscriber::EnvFilter;
 use crate::{
     config::{Cli, Config},
     exec::{
-        open_file_limit::Allowance, output_quota::Quota, programs::Toolbox, resource_wait::Shortage,
-        spawn_threads::Lanes, spool::Spool, start::Workshop, subreaper,
+        open_file_limit::OpenFileLimit, output_quota::Quota, programs::Programs, resource_wait::Shortage,
+        spawn_threads::SpawnThreads, spool::Spool, start::ExecContext, subreaper,
     },
-    jobs::Crew,
-    stats::Vitals,
-    worker::{End, Worker, capabilities::Search, lifecycle::Helm, signals::Signals},
+    jobs::JobPool,
+    stats::HostStats,
+    worker::{Worker, WorkerEnd, capabilities::CapabilitySearch, lifecycle::Lifecycle, signals::Signals},
 };
 
 const USAGE: u8 = 2;
@@ -57,18 +57,18 @@ fn main() -> ExitCode {
     start_logging();
     hide_environment();
     let error = match run(&config) {
-        Ok(End::Drained) => return ExitCode::SUCCESS,
-        Ok(End::Forced) => return ExitCode::FAILURE,
+        Ok(WorkerEnd::Drained) => return ExitCode::SUCCESS,
+        Ok(WorkerEnd::Forced) => return ExitCode::FAILURE,
         Err(error) => error,
     };
     // Whether anyone reads stderr is not ours to judge.
     let _unread = writeln!(std::io::stderr(), "agw: {error}{}", error.help());
     match error {
-        Failure::Usage(_) => ExitCode::from(USAGE),
-        Failure::Refused(ClientError::Rejected(_) | ClientError::Unauthenticated { .. }) => {
+        ExitFailure::Usage(_) => ExitCode::from(USAGE),
+        ExitFailure::Refused(ClientError::Rejected(_) | ClientError::Unauthenticated { .. }) => {
             ExitCode::from(REFUSED)
         }
-        Failure::Refused(_) | Failure::System(_) => ExitCode::FAILURE,
+        ExitFailure::Refused(_) | ExitFailure::System(_) => ExitCode::FAILURE,
     }
 }
 
@@ -95,7 +95,7 @@ fn hide_environment() {}
 
 /// Why the worker did not work.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum ExitFailure {
     /// It was told something that it cannot do.
     #[error("{0:#}")]
     Usage(anyhow::Error),
@@ -107,7 +107,7 @@ enum Failure {
     System(anyhow::Error),
 }
 
-impl Failure {
+impl ExitFailure {
     /// What to do about it, on a line of its own.
     fn help(&self) -> String {
         match self {
@@ -121,21 +121,21 @@ impl Failure {
     }
 }
 
-fn run(config: &Config) -> Result<End, Failure> {
+fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
     let Prepared { server, registration, workshop, search, allowance } =
-        prepare(config).map_err(Failure::Usage)?;
-    let vitals = Vitals::new(config.spool_dir()).map_err(|error| Failure::System(error.into()))?;
+        prepare(config).map_err(ExitFailure::Usage)?;
+    let vitals = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
     let vitals = Arc::new(vitals);
     // Whoever speaks with agq needs one thread: among several, every word would wake another.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
     subreaper::begin();
     leave_terminal();
-    let lanes = Lanes::new(allowance.lanes).map_err(|error| few_threads(&error))?;
+    let lanes = SpawnThreads::new(allowance.lanes).map_err(|error| few_threads(&error))?;
     let ended = runtime.block_on(async {
-        let crew = Crew::new(workshop, allowance, config.prefetch, lanes.handles());
+        let crew = JobPool::new(workshop, allowance, config.prefetch, lanes.handles());
         tokio::spawn(subreaper::watch());
         let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
-        let helm = Helm::new(signals, search, Duration::from_secs(config.grace));
+        let helm = Lifecycle::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
         let worker = Worker {
             server,
@@ -148,7 +148,7 @@ fn run(config: &Config) -> Result<End, Failure> {
             ends_when_starved: config.end_with_stdin,
             outfits: 0,
         };
-        worker.run().await.map_err(Failure::Refused)
+        worker.run().await.map_err(ExitFailure::Refused)
     });
     // What hangs in a system call does not keep the worker from ending.
     lanes.shut_down(LAST_WAIT);
@@ -168,25 +168,25 @@ fn runtime() -> std::io::Result<Runtime> {
     Ok(runtime)
 }
 
-fn few_threads(error: &std::io::Error) -> Failure {
-    Failure::System(anyhow!(
+fn few_threads(error: &std::io::Error) -> ExitFailure {
+    ExitFailure::System(anyhow!(
         "the system lets this worker have no threads: {error}; check `ulimit -u` and `ulimit -n`"
     ))
 }
 
 /// What the worker works with.
 struct Prepared {
-    allowance: Allowance,
+    allowance: OpenFileLimit,
     server: Server,
     registration: WorkerRegistration,
-    workshop: Workshop,
-    search: Search,
+    workshop: ExecContext,
+    search: CapabilitySearch,
 }
 
 /// Puts it together, and finds mistakes before anything is begun.
 fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let toolbox = Toolbox::find(&path, config.tools.as_deref());
+    let toolbox = Programs::find(&path, config.tools.as_deref());
     if toolbox.len() == 0 {
         bail!("there is no program to offer: PATH is '{}'; check --tools", path.display());
     }
@@ -198,13 +198,13 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     if let Err(error) = spool.file() {
         bail!("cannot make files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
-    let search = Search { path, allowed: config.tools.clone() };
+    let search = CapabilitySearch { path, allowed: config.tools.clone() };
     let kill_grace = Duration::from_secs(config.kill_grace);
     let plans = Plans::default();
     let mut registration = config.registration(tools, units)?;
-    let allowance = Allowance::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
+    let allowance = OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
     registration.max_concurrent_jobs = allowance.slots;
-    let workshop = Workshop {
+    let workshop = ExecContext {
         toolbox,
         plans,
         spool,

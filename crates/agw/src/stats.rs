@@ -36,14 +36,14 @@ impl Counters {
 }
 
 /// Looks at the machine.
-pub(crate) struct Vitals {
+pub(crate) struct HostStats {
     system: Mutex<System>,
     started: Instant,
     /// The disk that matters: where tasks spool.
     spool: PathBuf,
 }
 
-impl Vitals {
+impl HostStats {
     pub(crate) fn new(spool: PathBuf) -> Result<Self, sysinfo::Error> {
         Ok(Self { system: Mutex::new(System::new()?), started: Instant::now(), spool })
     }
@@ -80,14 +80,14 @@ impl Vitals {
 mod tests {
     use std::time::Duration;
 
-    use super::{Counters, Vitals};
+    use super::{Counters, HostStats};
 
     #[test]
     fn the_fields_of_both_seeds_are_there() {
         let counters = Counters::default();
         counters.ended(true, Duration::from_millis(30));
         counters.ended(false, Duration::from_millis(10));
-        let stats = Vitals::new("/".into()).unwrap().take(&counters, &["job-1".parse().unwrap()]);
+        let stats = HostStats::new("/".into()).unwrap().take(&counters, &["job-1".parse().unwrap()]);
         assert_eq!(stats["active_job_ids"][0], "job-1");
         let is = |field: &str, value: u64| assert_eq!(stats[field], value, "{field}");
         is("active_jobs", 1);

@@ -4,27 +4,27 @@ use tokio::sync::watch;
 
 /// Heard by all who hold a clone of it, now or later; never taken back.
 #[derive(Debug, Clone)]
-pub(crate) struct Stop(watch::Sender<bool>);
+pub(crate) struct CancelToken(watch::Sender<bool>);
 
-impl Default for Stop {
+impl Default for CancelToken {
     fn default() -> Self {
         Self(watch::Sender::new(false))
     }
 }
 
-impl Stop {
+impl CancelToken {
     /// Calls everybody off.
-    pub(crate) fn call(&self) {
+    pub(crate) fn cancel(&self) {
         self.0.send_replace(true);
     }
 
     /// Whether that has happened.
-    pub(crate) fn is_called(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         *self.0.borrow()
     }
 
     /// When it happens.
-    pub(crate) async fn called(&self) {
+    pub(crate) async fn cancelled(&self) {
         // It cannot fail: the sender is ours.
         drop(self.0.subscribe().wait_for(|called| *called).await);
     }
@@ -32,15 +32,15 @@ impl Stop {
 
 #[cfg(test)]
 mod tests {
-    use super::Stop;
+    use super::CancelToken;
 
     #[tokio::test]
     async fn every_clone_hears_it_whenever_it_asks() {
-        let stop = Stop::default();
+        let stop = CancelToken::default();
         let other = stop.clone();
-        assert!(!other.is_called());
-        stop.call();
-        other.called().await;
-        assert!(other.is_called());
+        assert!(!other.is_cancelled());
+        stop.cancel();
+        other.cancelled().await;
+        assert!(other.is_cancelled());
     }
 }

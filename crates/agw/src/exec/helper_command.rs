@@ -17,19 +17,19 @@ use tokio::{
 
 use crate::exec::{
     process::Process,
-    stages::{Command, Stderr, Stdin, Stdout},
+    stages::{StageCommand, Stderr, Stdin, Stdout},
 };
 
 /// Most bytes of each stream that are kept.
 const MOST_BYTES: usize = 4096;
 /// How long to wait for what was said last.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 /// Time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
 
 /// What a command said, and how it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     /// As a shell has it.
     pub(crate) exit_code: i32,
     pub(crate) timed_out: bool,
@@ -38,8 +38,13 @@ pub(crate) struct Said {
 }
 
 /// Runs `program` under the name `name`, at most for `bound`. The error is that it could not be run.
-pub(crate) async fn run(program: &Path, name: &str, args: &[String], bound: Duration) -> io::Result<Said> {
-    let command = Command {
+pub(crate) async fn run(
+    program: &Path,
+    name: &str,
+    args: &[String],
+    bound: Duration,
+) -> io::Result<CommandOutput> {
+    let command = StageCommand {
         task_number: 0,
         program: name.to_owned(),
         args: args.to_vec(),
@@ -50,8 +55,8 @@ pub(crate) async fn run(program: &Path, name: &str, args: &[String], bound: Dura
         stderr: Stderr::Spool,
         timeout: bound,
     };
-    let (stdout, child_stdout) = ear()?;
-    let (stderr, child_stderr) = ear()?;
+    let (stdout, child_stdout) = capture_pipe()?;
+    let (stderr, child_stderr) = capture_pipe()?;
     let mut process = Process::start(
         program,
         &command,
@@ -60,12 +65,12 @@ pub(crate) async fn run(program: &Path, name: &str, args: &[String], bound: Dura
         Stdio::from(child_stderr),
     )?;
     let ended = process.wait(KILL_GRACE).await?;
-    let (stdout, stderr) = (heard(stdout).await, heard(stderr).await);
-    Ok(Said { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })
+    let (stdout, stderr) = (collect_output(stdout).await, collect_output(stderr).await);
+    Ok(CommandOutput { exit_code: ended.exit_code(), timed_out: ended.timed_out, stdout, stderr })
 }
 
 /// A pipe of which the beginning is kept and the rest is read to nowhere: what is said without end fills no disk.
-fn ear() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
+fn capture_pipe() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
     let (mut reader, writer) = io::pipe()?;
     let (tell, told) = mpsc::unbounded_channel();
     thread::Builder::new().name("errand".into()).spawn(move || {
@@ -83,9 +88,9 @@ fn ear() -> io::Result<(mpsc::UnboundedReceiver<Vec<u8>>, OwnedFd)> {
 }
 
 /// What was said, once the command has ended. One that it left behind may still hold the pipe: that is not waited for.
-async fn heard(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
+async fn collect_output(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
     let mut bytes = Vec::new();
-    let end = Instant::now() + LAST_WORDS;
+    let end = Instant::now() + OUTPUT_GRACE;
     while let Ok(Some(piece)) = timeout_at(end, told.recv()).await {
         bytes.extend(piece);
     }
@@ -104,9 +109,9 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     use std::{path::Path, time::Duration};
 
-    use super::{MOST_BYTES, Said, run, text};
+    use super::{CommandOutput, MOST_BYTES, run, text};
 
-    async fn sh(script: &str, bound: Duration) -> Said {
+    async fn sh(script: &str, bound: Duration) -> CommandOutput {
         let args = ["-c".to_owned(), script.to_owned()];
         run(Path::new("/bin/sh"), "sh", &args, bound).await.unwrap()
     }
@@ -115,7 +120,7 @@ mod tests {
     async fn what_it_says_is_kept_apart_and_capped() {
         let said = sh("cat; echo out; echo err >&2; exit 3", Duration::from_secs(60)).await;
         let (stdout, stderr) = ("out\n".to_owned(), "err\n".to_owned());
-        assert_eq!(said, Said { exit_code: 3, timed_out: false, stdout, stderr });
+        assert_eq!(said, CommandOutput { exit_code: 3, timed_out: false, stdout, stderr });
         let said = sh("head -c 100000 /dev/zero", Duration::from_secs(60)).await;
         assert_eq!(said.stdout.len(), MOST_BYTES);
     }

@@ -7,20 +7,20 @@ use agenix_protocol::{
 use serde_json::value::RawValue;
 
 use crate::exec::{
-    cancel::Stop,
-    live_output::Transcript,
+    cancel::CancelToken,
+    live_output::LiveOutput,
     stage,
-    stages::{self, Progress, Stage},
-    start::{Outputs, Workshop},
+    stages::{self, JobProgress, Stage},
+    start::{ExecContext, Outputs},
 };
 
 /// Runs the job and says what became of it; after `stop` was called, nobody wants to hear that. `progress` is told before
 /// each stage, and `transcript` of each task.
 pub(crate) async fn run(
     job: &JobDocument,
-    workshop: &Workshop,
-    (stop, transcript): (&Stop, &Transcript),
-    progress: impl Fn(Progress),
+    workshop: &ExecContext,
+    (stop, transcript): (&CancelToken, &LiveOutput),
+    progress: impl Fn(JobProgress),
 ) -> JobUpdate {
     let stages = match read(job, &workshop.plans) {
         Ok(stages) => stages,
@@ -33,15 +33,15 @@ pub(crate) async fn run(
     let _files = tokio::select! {
         // It is no error, because nothing closes the semaphore.
         files = workshop.files.acquire_many(needed) => files,
-        () = stop.called() => return stopped(job, Vec::new()),
+        () = stop.cancelled() => return stopped(job, Vec::new()),
     };
     drop(waits);
     let (mut outputs, mut results) = (Outputs::new(), Vec::new());
     for (at, stage) in stages.iter().enumerate() {
-        if stop.is_called() {
+        if stop.is_cancelled() {
             return stopped(job, results);
         }
-        if let Some(now) = Progress::at(&stages, at) {
+        if let Some(now) = JobProgress::at(&stages, at) {
             progress(now);
         }
         let ran = stage::run(stage, workshop, &mut outputs, (stop, transcript)).await;
@@ -58,7 +58,7 @@ fn read(job: &JobDocument, plans: &Plans) -> Result<Vec<Stage>, String> {
     let plan = plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
     let mut stages = stages::stages(&plan, &job.inputs).map_err(|error| error.to_string())?;
     if let Some(trace) = &job.traceparent {
-        stages::tell_trace(&mut stages, trace);
+        stages::set_trace_variable(&mut stages, trace);
     }
     Ok(stages)
 }

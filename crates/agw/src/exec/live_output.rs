@@ -14,29 +14,29 @@ use agenix_protocol::{
     ids::JobId,
 };
 
-use crate::exec::spool::{Spooled, taken};
+use crate::exec::spool::{SpoolFile, taken};
 
 /// Most bytes of all streams that are told at once.
 pub(crate) const MOST_AT_ONCE: usize = 64 * 1024;
 
 /// The streams of the tasks that were started so far, in the attempt that runs or has just ended.
 #[derive(Default)]
-pub(crate) struct Transcript {
-    tasks: Mutex<Vec<Written>>,
+pub(crate) struct LiveOutput {
+    tasks: Mutex<Vec<OutputStreams>>,
     has_ended: AtomicBool,
 }
 
 /// Where a task writes to. A stream that a pipe or a file of the user's takes is not there.
-pub(crate) struct Written {
+pub(crate) struct OutputStreams {
     pub(crate) task_number: u32,
     pub(crate) command: String,
-    pub(crate) stdout: Option<Arc<Spooled>>,
-    pub(crate) stderr: Option<Arc<Spooled>>,
+    pub(crate) stdout: Option<Arc<SpoolFile>>,
+    pub(crate) stderr: Option<Arc<SpoolFile>>,
 }
 
-impl Transcript {
+impl LiveOutput {
     /// A task has started.
-    pub(crate) fn add(&self, written: Written) {
+    pub(crate) fn add(&self, written: OutputStreams) {
         self.lock().push(written);
     }
 
@@ -47,14 +47,15 @@ impl Transcript {
 
     /// How many files it keeps open.
     pub(crate) fn files(&self) -> usize {
-        let of =
-            |written: &Written| usize::from(written.stdout.is_some()) + usize::from(written.stderr.is_some());
+        let of = |written: &OutputStreams| {
+            usize::from(written.stdout.is_some()) + usize::from(written.stderr.is_some())
+        };
         self.lock().iter().map(of).sum()
     }
 
     /// Returns the bytes of disk that all output takes, and the task whose output takes the most.
     pub(crate) fn taken(&self) -> (u64, u32) {
-        let of = |file: &Option<Arc<Spooled>>| file.as_deref().map_or(0, |file| taken(file));
+        let of = |file: &Option<Arc<SpoolFile>>| file.as_deref().map_or(0, |file| taken(file));
         let tasks = self.lock();
         let taken =
             tasks.iter().map(|written| (of(&written.stdout) + of(&written.stderr), written.task_number));
@@ -83,7 +84,7 @@ impl Transcript {
             let is_it = |known: &&TaskPosition| known.task_number == written.task_number;
             let known = position.tasks.iter().find(is_it).filter(|_| position.attempt == attempt);
             let known = known.copied().unwrap_or_default();
-            let mut piece = |file: &Option<Arc<Spooled>>, from| {
+            let mut piece = |file: &Option<Arc<SpoolFile>>, from| {
                 let piece = file.as_deref().map(|file| piece(file, from, &mut left));
                 more |= piece.as_ref().is_some_and(|(_, more)| *more);
                 piece.map(|(piece, _)| piece)
@@ -96,7 +97,7 @@ impl Transcript {
         JobOutput { job_id: job_id.clone(), attempt, tasks, more, ended: ended && !more }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Written>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<OutputStreams>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,19 +122,19 @@ mod tests {
 
     use agenix_protocol::documents::{JobOutput, OutputPosition, Piece, TaskPosition};
 
-    use super::{MOST_AT_ONCE, Spooled, Transcript, Written};
+    use super::{LiveOutput, MOST_AT_ONCE, OutputStreams, SpoolFile};
 
-    fn since(transcript: &Transcript, stdout: u64, stderr: u64) -> JobOutput {
+    fn since(transcript: &LiveOutput, stdout: u64, stderr: u64) -> JobOutput {
         let tasks = vec![TaskPosition { task_number: 1, stdout, stderr }];
         transcript.since(&"j".parse().unwrap(), 2, &OutputPosition { attempt: 2, tasks })
     }
 
     #[test]
     fn whoever_says_how_far_they_are_is_told_the_rest() {
-        let [stdout, stderr] = [(); 2].map(|()| Arc::new(Spooled::from(tempfile::tempfile().unwrap())));
-        let transcript = Transcript::default();
+        let [stdout, stderr] = [(); 2].map(|()| Arc::new(SpoolFile::from(tempfile::tempfile().unwrap())));
+        let transcript = LiveOutput::default();
         assert!(since(&transcript, 0, 0).tasks.is_empty());
-        transcript.add(Written {
+        transcript.add(OutputStreams {
             task_number: 1,
             command: "sh".into(),
             stdout: Some(Arc::clone(&stdout)),
@@ -151,11 +152,11 @@ mod tests {
 
     #[test]
     fn much_is_told_in_pieces_and_the_end_comes_last() {
-        let stderr = Arc::new(Spooled::from(tempfile::tempfile().unwrap()));
+        let stderr = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
         (&**stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
-        let transcript = Transcript::default();
+        let transcript = LiveOutput::default();
         let stderr = Some(stderr);
-        transcript.add(Written { task_number: 1, command: "sh".into(), stdout: None, stderr });
+        transcript.add(OutputStreams { task_number: 1, command: "sh".into(), stdout: None, stderr });
         transcript.end();
         let told = since(&transcript, 0, 0);
         assert!(told.more && !told.ended && told.tasks[0].stdout.is_none());

@@ -8,9 +8,9 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
 /// Maximum number of threads that start processes; see `lanes`.
-const MOST_LANES: u32 = 32;
+const MAX_SPAWN_THREADS: u32 = 32;
 /// Number of files that a lane keeps open.
-const FILES_A_LANE: u64 = 4;
+const FILES_PER_SPAWN_THREAD: u64 = 4;
 /// Number of files that the worker itself keeps open: connections, the runtime, sources of system
 /// statistics.
 const OWN_FILES: u64 = 16;
@@ -27,7 +27,7 @@ static LIMIT_OF_TASKS: OnceLock<Rlimit> = OnceLock::new();
 
 /// Number of slots, lanes and files that the limit of open files allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Allowance {
+pub(crate) struct OpenFileLimit {
     pub(crate) slots: u32,
     pub(crate) lanes: u32,
     /// Maximum number of open files of all running jobs.
@@ -36,14 +36,14 @@ pub(crate) struct Allowance {
     pub(crate) followed_files: usize,
 }
 
-impl Allowance {
+impl OpenFileLimit {
     /// Raises the limit if `slots` slots need more, and returns what the limit allows. The error is
     /// a message for the user: the limit is too low for a single job.
     pub(crate) fn claim(slots: u32) -> Result<Self, String> {
         let open = open_files();
         let limit = raised(needed(slots, open));
         let Some(allowance) = allowed(slots, limit, open) else {
-            let least = open + OWN_FILES + FILES_A_LANE + FILES_A_JOB;
+            let least = open + OWN_FILES + FILES_PER_SPAWN_THREAD + FILES_A_JOB;
             return Err(format!(
                 "the limit of open files is {limit}, and a worker needs at least {least}: raise it with `ulimit -n`"
             ));
@@ -61,22 +61,22 @@ impl Allowance {
 /// Returns the number of files that `slots` slots may have open, including the `open` files that
 /// the worker was started with.
 fn needed(slots: u32, open: u64) -> u64 {
-    let lanes = u64::from(slots.min(MOST_LANES));
-    open + OWN_FILES + lanes * FILES_A_LANE + u64::from(slots) * FILES_A_LARGE_JOB + MOST_FOLLOWED
+    let lanes = u64::from(slots.min(MAX_SPAWN_THREADS));
+    open + OWN_FILES + lanes * FILES_PER_SPAWN_THREAD + u64::from(slots) * FILES_A_LARGE_JOB + MOST_FOLLOWED
 }
 
 /// Returns what `limit` allows for at most `slots` slots, or `None` if `limit` is too low for one
 /// job.
-fn allowed(slots: u32, limit: u64, open: u64) -> Option<Allowance> {
+fn allowed(slots: u32, limit: u64, open: u64) -> Option<OpenFileLimit> {
     let limit = limit.saturating_sub(open);
-    let lanes = u64::from(slots.clamp(1, MOST_LANES)).min((limit / 32).max(1));
-    let left = limit.checked_sub(OWN_FILES + lanes * FILES_A_LANE)?;
+    let lanes = u64::from(slots.clamp(1, MAX_SPAWN_THREADS)).min((limit / 32).max(1));
+    let left = limit.checked_sub(OWN_FILES + lanes * FILES_PER_SPAWN_THREAD)?;
     let slots = (left / FILES_A_JOB).min(u64::from(slots));
     // Both conversions succeed, because `slots` is at most 10,000 and `lanes` at most 32.
     let (slots, lanes) = (u32::try_from(slots).ok()?, u32::try_from(lanes).ok()?);
     let followed_files = usize::try_from((left / 4).min(MOST_FOLLOWED)).ok()?;
     let job_files = u32::try_from(left.min(1 << 28)).ok()?;
-    (slots > 0).then_some(Allowance { slots, lanes, job_files, followed_files })
+    (slots > 0).then_some(OpenFileLimit { slots, lanes, job_files, followed_files })
 }
 
 /// Raises the soft limit to `wanted`, or to the hard limit if that is lower, and returns the new
@@ -124,7 +124,7 @@ fn open_files() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Allowance, allowed, needed};
+    use super::{OpenFileLimit, allowed, needed};
 
     #[test]
     fn a_low_limit_allows_fewer_slots_and_lanes() {
@@ -148,7 +148,9 @@ mod tests {
 
     #[test]
     fn files_that_were_open_at_the_start_count() {
-        let Some(Allowance { slots, .. }) = allowed(400, 256, 203) else { panic!("there is room for some") };
+        let Some(OpenFileLimit { slots, .. }) = allowed(400, 256, 203) else {
+            panic!("there is room for some")
+        };
         assert!(slots < 5);
     }
 }

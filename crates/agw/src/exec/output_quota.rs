@@ -16,14 +16,14 @@ pub(crate) struct Quota {
 
 /// Free and total bytes of the disk of the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct DiskSpace {
     pub(crate) free: u64,
     pub(crate) total: u64,
 }
 
 /// Result of one check of the quota.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum QuotaCheck {
     /// The job may go on, and the next check is due after this time.
     Fits(Duration),
     /// The job must end. The text is the reason and the advice for the user.
@@ -40,17 +40,17 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 impl Quota {
     /// Judges a job whose output takes `used` bytes of the spool.
-    pub(crate) fn judge(&self, used: u64, room: Room) -> Verdict {
+    pub(crate) fn check(&self, used: u64, room: DiskSpace) -> QuotaCheck {
         if used > self.of_job {
             let most = self.of_job;
-            return Verdict::Exceeds(format!(
+            return QuotaCheck::Exceeds(format!(
                 "its output takes {used} bytes of the spool, and a job may take {most}: write less, or raise --spool-quota of agw"
             ));
         }
         let reserve = self.reserve.min(room.total / 10);
         // A job with little output goes on, because its output is not what fills the disk.
         if room.free < reserve && used > room.free {
-            return Verdict::Exceeds(format!(
+            return QuotaCheck::Exceeds(format!(
                 "its output takes {used} bytes, and the disk of the spool has only {} left: write less, or choose another --spool-dir of agw",
                 room.free
             ));
@@ -61,21 +61,21 @@ impl Quota {
         // Half of the shortest time in which a program can write the remaining bytes.
         let wait = Duration::from_micros(left / (2 * FASTEST / 1_000_000));
         let shortest = if used == 0 { SHORTEST_WAIT_OF_EMPTY } else { SHORTEST_WAIT };
-        Verdict::Fits(wait.clamp(shortest, LONGEST_WAIT))
+        QuotaCheck::Fits(wait.clamp(shortest, LONGEST_WAIT))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST_WAIT, Quota, Room, SHORTEST_WAIT, Verdict};
+    use super::{DiskSpace, LONGEST_WAIT, Quota, QuotaCheck, SHORTEST_WAIT};
 
     const MB: u64 = 1_000_000;
     const QUOTA: Quota = Quota { of_job: 16_000 * MB, reserve: 1_000 * MB };
 
     fn wait(used: u64, free: u64, total: u64) -> Option<std::time::Duration> {
-        match QUOTA.judge(used, Room { free, total }) {
-            Verdict::Fits(wait) => Some(wait),
-            Verdict::Exceeds(_) => None,
+        match QUOTA.check(used, DiskSpace { free, total }) {
+            QuotaCheck::Fits(wait) => Some(wait),
+            QuotaCheck::Exceeds(_) => None,
         }
     }
 

@@ -21,21 +21,21 @@ const CHUNK: usize = 1024 * 1024;
 const NARROW: u64 = 64 * 1024;
 
 /// Both ends of a joint.
-pub(crate) struct Joint {
+pub(crate) struct CountedPipe {
     /// The stdout of the task before.
     pub(crate) from_task: PipeWriter,
     /// The stdin of the task after.
     pub(crate) to_task: PipeReader,
-    pub(crate) passage: Passage,
+    pub(crate) passage: PipeCounter,
 }
 
 /// What passes through a joint.
-pub(crate) struct Passage {
+pub(crate) struct PipeCounter {
     bytes: Arc<AtomicU64>,
     over: oneshot::Receiver<()>,
 }
 
-impl Passage {
+impl PipeCounter {
     /// How many bytes passed, when they all have; or so far, when something that escaped its task keeps the pipe open for
     /// longer than `patience`.
     pub(crate) async fn count(self, patience: Duration) -> u64 {
@@ -46,7 +46,7 @@ impl Passage {
 }
 
 /// Makes a joint and starts moving.
-pub(crate) fn joint() -> io::Result<Joint> {
+pub(crate) fn counted_pipe() -> io::Result<CountedPipe> {
     let (source, from_task) = io::pipe()?;
     let (to_task, sink) = io::pipe()?;
     let (bytes, (end, over)) = (Arc::new(AtomicU64::new(0)), oneshot::channel());
@@ -56,7 +56,7 @@ pub(crate) fn joint() -> io::Result<Joint> {
         drop((source, sink));
         drop::<oneshot::Sender<()>>(end);
     })?;
-    Ok(Joint { from_task, to_task, passage: Passage { bytes, over } })
+    Ok(CountedPipe { from_task, to_task, passage: PipeCounter { bytes, over } })
 }
 
 #[cfg(target_os = "linux")]
@@ -108,13 +108,13 @@ fn relay(mut source: &PipeReader, mut sink: &PipeWriter, passed: &AtomicU64) {
 mod tests {
     use std::io::{Read, Write};
 
-    use super::{Joint, joint};
+    use super::{CountedPipe, counted_pipe};
 
     const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
     #[tokio::test]
     async fn bytes_pass_and_are_counted() {
-        let Joint { mut from_task, mut to_task, passage } = joint().unwrap();
+        let CountedPipe { mut from_task, mut to_task, passage } = counted_pipe().unwrap();
         let writer = tokio::task::spawn_blocking(move || from_task.write_all(&vec![7; 3_000_000]));
         let read = tokio::task::spawn_blocking(move || {
             let mut all = Vec::new();
@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_that_goes_stops_the_writer() {
-        let Joint { mut from_task, to_task, passage } = joint().unwrap();
+        let CountedPipe { mut from_task, to_task, passage } = counted_pipe().unwrap();
         drop(to_task);
         let wrote = tokio::task::spawn_blocking(move || {
             loop {
@@ -141,7 +141,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pipe_that_never_ends_is_not_waited_for() {
-        let Joint { mut from_task, to_task: _kept, passage } = joint().unwrap();
+        let CountedPipe { mut from_task, to_task: _kept, passage } = counted_pipe().unwrap();
         from_task.write_all(b"abc").unwrap();
         // Whoever holds the writing end here has escaped.
         passage.count(std::time::Duration::from_millis(1)).await;

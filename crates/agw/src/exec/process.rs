@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::exec::{
     exit::Exit,
     open_file_limit,
-    stages::Command,
-    stray_processes::{self, Escaped, Mark, VARIABLE},
+    stages::StageCommand,
+    stray_processes::{self, StrayProcess, TaskMark, VARIABLE},
     subreaper,
 };
 
@@ -64,12 +64,12 @@ impl Process {
     /// was found when the worker started: a plan that sets PATH does not choose another.
     pub(crate) fn start(
         program: &Path,
-        command: &Command,
+        command: &StageCommand,
         stdin: Stdio,
         stdout: Stdio,
         stderr: Stdio,
     ) -> io::Result<Self> {
-        let mark = Mark::new();
+        let mark = TaskMark::new();
         let mut starting = std::process::Command::new(program);
         // Only where it is there: a changed environment is put together anew for every child.
         if std::env::var_os(SESSION_KEY).is_some() {
@@ -119,13 +119,13 @@ impl Process {
             return Ok(ended);
         }
         let end = Instant::now() + grace;
-        self.group.ask_to_end();
+        self.group.terminate();
         if let Ok(exited) = timeout_at(end, self.exit.wait()).await {
             exited?;
             // An unreaped leader counts as a process of the group, so the group would not become
             // empty.
             let status = self.reap()?;
-            let _grace_is_over = timeout_at(end, self.group.emptied()).await;
+            let _grace_is_over = timeout_at(end, self.group.wait_until_empty()).await;
             self.group.kill();
             return Ok(self.ended(status));
         }
@@ -161,8 +161,8 @@ impl Process {
 struct Group {
     /// First process of the group, whose process id is the id of the group.
     leader: Option<Pid>,
-    mark: Mark,
-    escaped: Vec<Escaped>,
+    mark: TaskMark,
+    escaped: Vec<StrayProcess>,
     /// True until the worker has reaped `leader`, because until then the process id of `leader`
     /// cannot belong to another process.
     has_leader: bool,
@@ -180,8 +180,8 @@ impl Group {
 
     /// Sends SIGTERM and then SIGCONT to all processes, because a stopped process would not handle
     /// SIGTERM.
-    fn ask_to_end(&mut self) {
-        self.look_for_escaped();
+    fn terminate(&mut self) {
+        self.find_stray_processes();
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
             stray_processes::signal(&self.escaped, signal);
@@ -197,14 +197,14 @@ impl Group {
     }
 
     fn kill(&mut self) {
-        self.look_for_escaped();
+        self.find_stray_processes();
         // Without its leader, the group may have become empty since the last look.
         self.is_empty = self.is_empty || (!self.has_leader && self.has_no_process());
         self.signal(Signal::KILL);
         stray_processes::signal(&self.escaped, Signal::KILL);
     }
 
-    fn look_for_escaped(&mut self) {
+    fn find_stray_processes(&mut self) {
         if let Some(leader) = self.leader {
             let parent = self.leader.filter(|_| self.has_leader);
             let new = stray_processes::find(leader, parent, &self.mark, &self.escaped);
@@ -218,7 +218,7 @@ impl Group {
 
     /// Waits until no process of the group and no escaped process runs. The caller has reaped the
     /// first process before.
-    async fn emptied(&mut self) {
+    async fn wait_until_empty(&mut self) {
         let Some(leader) = self.leader else { return };
         loop {
             // An adopted process of the group stays a zombie in the group until the worker waits
@@ -250,7 +250,7 @@ mod tests {
 
     use rustix::process::Pid;
 
-    use super::{Command, Process};
+    use super::{Process, StageCommand};
     use crate::exec::{
         stages::{Stderr, Stdin, Stdout},
         subreaper,
@@ -259,7 +259,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn start(dir: &Path, script: &str) -> Process {
-        let command = Command {
+        let command = StageCommand {
             task_number: 1,
             program: "sh".into(),
             args: vec!["-c".into(), script.into()],

@@ -20,7 +20,7 @@ const MOST_BYTES: usize = 1024 * 1024;
 
 /// The programs that this worker offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Toolbox {
+pub(crate) struct Programs {
     /// Each program where PATH finds it first.
     programs: BTreeMap<String, PathBuf>,
     /// Programs whose names agq would refuse.
@@ -29,7 +29,7 @@ pub(crate) struct Toolbox {
     missing: Vec<String>,
 }
 
-impl Toolbox {
+impl Programs {
     /// Looks through the directories of `path`, as the PATH variable lists them.
     pub(crate) fn find(path: &OsStr, allowed: Option<&[String]>) -> Self {
         let is_allowed = |name: &String| allowed.is_none_or(|allowed| allowed.contains(name));
@@ -112,7 +112,7 @@ mod tests {
         os::unix::fs::{OpenOptionsExt, PermissionsExt},
     };
 
-    use super::{Toolbox, is_legal};
+    use super::{Programs, is_legal};
 
     #[test]
     fn programs_are_executable_files_and_units_are_apart() {
@@ -122,15 +122,15 @@ mod tests {
             fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
         }
         fs::create_dir(dir.path().join("folder")).unwrap();
-        let all = Toolbox::find(dir.path().as_os_str(), None);
+        let all = Programs::find(dir.path().as_os_str(), None);
         assert_eq!(all.split(), (vec!["sort".to_owned()], vec!["agx-ocr".to_owned()]));
         assert_eq!(all.units(), [("agx-ocr".to_owned(), dir.path().join("agx-ocr"))]);
         let odd = dir.path().join("a\tb");
         fs::write(&odd, "").unwrap();
         fs::set_permissions(&odd, fs::Permissions::from_mode(0o755)).unwrap();
-        let with_odd = Toolbox::find(dir.path().as_os_str(), None);
+        let with_odd = Programs::find(dir.path().as_os_str(), None);
         assert_eq!((with_odd.split(), with_odd.left_out), (all.split(), vec![odd]), "it is left out");
-        let narrowed = Toolbox::find(dir.path().as_os_str(), Some(&["sort".to_owned(), "jq".to_owned()]));
+        let narrowed = Programs::find(dir.path().as_os_str(), Some(&["sort".to_owned(), "jq".to_owned()]));
         assert_eq!(narrowed.path("sort"), Some(dir.path().join("sort").as_path()));
         assert_eq!((narrowed.path("agx-ocr"), narrowed.path("jq")), (None, None));
         assert_eq!(narrowed.missing, ["jq"]);
@@ -149,7 +149,7 @@ mod tests {
             let path = dir.path().join(format!("{number:0250}"));
             fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path).unwrap();
         }
-        let toolbox = Toolbox::find(dir.path().as_os_str(), None);
+        let toolbox = Programs::find(dir.path().as_os_str(), None);
         assert!((4000..5000).contains(&toolbox.len()), "{}", toolbox.len());
     }
 }

@@ -26,14 +26,14 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const CURRENT: Duration = Duration::from_secs(3);
 
 /// Tells whether `error` reports a resource limit of a process, a user or the machine.
-pub(crate) fn is_one(error: &io::Error) -> bool {
-    let of_descriptors = is_of_descriptors(error);
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let of_descriptors = is_descriptor_shortage(error);
     of_descriptors || matches!(errno(error), Some(Errno::AGAIN | Errno::NOSPC | Errno::DQUOT))
 }
 
 /// Tells whether `error` reports a lack of file descriptors or memory. This check serves files of
 /// the user, because a full disk there is an error for the user and no shortage.
-pub(crate) fn is_of_descriptors(error: &io::Error) -> bool {
+pub(crate) fn is_descriptor_shortage(error: &io::Error) -> bool {
     matches!(errno(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
@@ -43,10 +43,10 @@ fn errno(error: &io::Error) -> Option<Errno> {
 
 /// State of the starts of tasks.
 #[derive(Debug, Default)]
-pub(crate) struct Shortage(Mutex<State>);
+pub(crate) struct Shortage(Mutex<ShortageState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ShortageState {
     /// Times of the first and of the latest failure since the last successful start.
     failed: Option<(Instant, Instant)>,
     reason: String,
@@ -55,16 +55,16 @@ struct State {
 }
 
 /// Guard of a waiting job. A drop of the guard ends the wait.
-pub(crate) struct Wait<'s> {
+pub(crate) struct WaitGuard<'s> {
     shortage: &'s Shortage,
     next: Duration,
 }
 
 impl Shortage {
     /// Registers a waiting job.
-    pub(crate) fn wait(&self) -> Wait<'_> {
+    pub(crate) fn wait(&self) -> WaitGuard<'_> {
         self.lock().waiting += 1;
-        Wait { shortage: self, next: FIRST_WAIT }
+        WaitGuard { shortage: self, next: FIRST_WAIT }
     }
 
     /// Records a successful start.
@@ -79,7 +79,7 @@ impl Shortage {
 
     /// Waits until a shortage lasts although every job of the worker waits, and returns the reason.
     /// `jobs` returns the number of jobs of the worker. If the worker ends, any shortage lasts.
-    pub(crate) async fn lasts(&self, jobs: impl Fn() -> usize, ends: bool) -> String {
+    pub(crate) async fn wait_until_lasting(&self, jobs: impl Fn() -> usize, ends: bool) -> String {
         let least = if ends { Duration::ZERO } else { LASTING };
         loop {
             if let Some(reason) = self.lasting(jobs(), Instant::now(), least) {
@@ -98,12 +98,12 @@ impl Shortage {
         (lasts && jobs > 0 && state.waiting >= jobs).then(|| state.reason.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ShortageState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wait<'_> {
+impl WaitGuard<'_> {
     /// Records a failed start, and returns the wait before the next start.
     pub(crate) fn failed(&mut self, error: &io::Error, now: Instant) -> Duration {
         let mut state = self.shortage.lock();
@@ -122,7 +122,7 @@ impl Wait<'_> {
     }
 }
 
-impl Drop for Wait<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.shortage.lock();
         state.waiting -= 1;
@@ -139,7 +139,7 @@ mod tests {
     use rustix::io::Errno;
     use tokio::time::Instant;
 
-    use super::{LASTING, Shortage, is_of_descriptors, is_one};
+    use super::{LASTING, Shortage, is_descriptor_shortage, is_shortage};
 
     fn error(errno: Errno) -> io::Error {
         errno.into()
@@ -148,13 +148,15 @@ mod tests {
     #[test]
     fn a_want_of_the_system_is_told_from_a_fault_of_the_job() {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC, Errno::DQUOT] {
-            assert!(is_one(&error(errno)), "{errno}");
+            assert!(is_shortage(&error(errno)), "{errno}");
         }
         for errno in [Errno::TOOBIG, Errno::NAMETOOLONG, Errno::NOENT, Errno::ACCESS, Errno::NOEXEC] {
-            assert!(!is_one(&error(errno)), "{errno}");
+            assert!(!is_shortage(&error(errno)), "{errno}");
         }
-        assert!(!is_one(&io::Error::other("its cwd is not a directory")));
-        assert!(is_of_descriptors(&error(Errno::MFILE)) && !is_of_descriptors(&error(Errno::NOSPC)));
+        assert!(!is_shortage(&io::Error::other("its cwd is not a directory")));
+        assert!(
+            is_descriptor_shortage(&error(Errno::MFILE)) && !is_descriptor_shortage(&error(Errno::NOSPC))
+        );
     }
 
     #[test]

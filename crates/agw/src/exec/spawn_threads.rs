@@ -18,9 +18,9 @@ use tracing::warn;
 const BOUND: Duration = Duration::from_secs(5);
 
 /// The lanes; each has a thread and sees to the processes of its slots.
-pub(crate) struct Lanes(Vec<Lane>);
+pub(crate) struct SpawnThreads(Vec<SpawnThread>);
 
-struct Lane {
+struct SpawnThread {
     handle: Handle,
     /// Dropped, the thread lets go of its work and ends.
     _end: oneshot::Sender<()>,
@@ -28,13 +28,13 @@ struct Lane {
     ended: mpsc::Receiver<()>,
 }
 
-impl Lanes {
+impl SpawnThreads {
     /// Starts `count` threads. If the system allows fewer, keeps half of the started threads.
     /// Returns an error if the system allows none.
     pub(crate) fn new(count: u32) -> io::Result<Self> {
-        let mut lanes = vec![lane()?];
+        let mut lanes = vec![spawn_thread()?];
         while lanes.len() < count as usize {
-            match lane() {
+            match spawn_thread() {
                 Ok(lane) => lanes.push(lane),
                 Err(error) => {
                     // The other half is given back, because tasks need threads and processes, too.
@@ -64,7 +64,7 @@ impl Lanes {
     }
 }
 
-fn lane() -> io::Result<Lane> {
+fn spawn_thread() -> io::Result<SpawnThread> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (handle, (end, until), (tell, ended)) =
         (runtime.handle().clone(), oneshot::channel(), mpsc::channel());
@@ -74,5 +74,5 @@ fn lane() -> io::Result<Lane> {
         drop(runtime);
         drop::<mpsc::Sender<()>>(tell);
     })?;
-    Ok(Lane { handle, _end: end, ended })
+    Ok(SpawnThread { handle, _end: end, ended })
 }

@@ -22,17 +22,17 @@ use agenix_lease::is_alone;
 use agenix_protocol::documents::Kept;
 use rustix::fs::statvfs;
 
-use crate::exec::output_quota::Room;
+use crate::exec::output_quota::DiskSpace;
 
 /// Most empty files that wait to be used again.
 const MOST_FREE: usize = 64;
 
 /// The directory that spool files are made in, and those that can be used again.
 #[derive(Debug, Clone)]
-pub(crate) struct Spool(Arc<Shelf>);
+pub(crate) struct Spool(Arc<FilePool>);
 
 #[derive(Debug)]
-struct Shelf {
+struct FilePool {
     directory: PathBuf,
     /// `/dev/null`, opened once.
     nothing: Option<File>,
@@ -40,13 +40,13 @@ struct Shelf {
     free: Mutex<Vec<File>>,
 }
 
-impl Shelf {
+impl FilePool {
     fn free(&self) -> MutexGuard<'_, Vec<File>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a file for the next who needs one, if nobody else has it.
-    fn take_back(&self, file: File) {
+    fn recycle(&self, file: File) {
         if !is_alone(&file) || !file.metadata().is_ok_and(|it| it.len() == 0 || empty(&file)) {
             return;
         }
@@ -60,7 +60,7 @@ impl Shelf {
 impl Spool {
     pub(crate) fn new(directory: &Path) -> Self {
         let (nothing, free) = (File::open("/dev/null").ok(), Mutex::default());
-        Self(Arc::new(Shelf { directory: directory.to_owned(), nothing, free }))
+        Self(Arc::new(FilePool { directory: directory.to_owned(), nothing, free }))
     }
 
     /// A stdin that ends at once.
@@ -70,15 +70,15 @@ impl Spool {
     }
 
     /// An empty file.
-    pub(crate) fn file(&self) -> io::Result<Spooled> {
+    pub(crate) fn file(&self) -> io::Result<SpoolFile> {
         let used = self.0.free().pop();
         let file = used.map_or_else(|| tempfile::tempfile_in(&self.0.directory), Ok)?;
         let (file, shelf) = (Some(file), Some(Arc::clone(&self.0)));
-        Ok(Spooled { file, shelf, is_shared: AtomicBool::new(false) })
+        Ok(SpoolFile { file, shelf, is_shared: AtomicBool::new(false) })
     }
 
     /// Returns the free and total bytes of the disk that holds the spool.
-    pub(crate) fn room(&self) -> io::Result<Room> {
+    pub(crate) fn room(&self) -> io::Result<DiskSpace> {
         room(&self.0.directory)
     }
 
@@ -92,19 +92,19 @@ impl Spool {
 
 /// What a task has written or writes: a spool file, or one of the user's.
 #[derive(Debug)]
-pub(crate) struct Spooled {
+pub(crate) struct SpoolFile {
     /// Always there, until it is dropped.
     file: Option<File>,
     /// Where it goes then, where it is ours.
-    shelf: Option<Arc<Shelf>>,
+    shelf: Option<Arc<FilePool>>,
     /// Whether a task has this very description: then nobody would notice that it still has it.
     is_shared: AtomicBool,
 }
 
-impl Spooled {
+impl SpoolFile {
     /// The file again, at its beginning, for a task to read or to write.
     pub(crate) fn open(&self) -> io::Result<File> {
-        if let Some(file) = self.shelf.as_ref().and_then(|_| opened_anew(self)) {
+        if let Some(file) = self.shelf.as_ref().and_then(|_| reopen(self)) {
             return Ok(file);
         }
         self.is_shared.store(true, Ordering::Relaxed);
@@ -115,14 +115,14 @@ impl Spooled {
     }
 }
 
-impl From<File> for Spooled {
+impl From<File> for SpoolFile {
     /// A file that is not used again.
     fn from(file: File) -> Self {
         Self { file: Some(file), shelf: None, is_shared: AtomicBool::new(false) }
     }
 }
 
-impl Deref for Spooled {
+impl Deref for SpoolFile {
     type Target = File;
 
     fn deref(&self) -> &File {
@@ -130,19 +130,19 @@ impl Deref for Spooled {
     }
 }
 
-impl Drop for Spooled {
+impl Drop for SpoolFile {
     fn drop(&mut self) {
         if let (Some(file), Some(shelf), false) =
             (self.file.take(), &self.shelf, self.is_shared.load(Ordering::Relaxed))
         {
-            shelf.take_back(file);
+            shelf.recycle(file);
         }
     }
 }
 
 /// A description of its own, where the system lets us have one.
 #[cfg(target_os = "linux")]
-fn opened_anew(file: &File) -> Option<File> {
+fn reopen(file: &File) -> Option<File> {
     File::options().read(true).write(true).open(name(file)).ok()
 }
 
@@ -175,10 +175,10 @@ fn empty(_file: &File) -> bool {
 }
 
 /// Returns the bytes of the disk of `directory` that are free for this user, and all its bytes.
-pub(crate) fn room(directory: &Path) -> io::Result<Room> {
+pub(crate) fn room(directory: &Path) -> io::Result<DiskSpace> {
     let disk = statvfs(directory)?;
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
-    Ok(Room { free: bytes(disk.f_bavail), total: bytes(disk.f_blocks) })
+    Ok(DiskSpace { free: bytes(disk.f_bavail), total: bytes(disk.f_blocks) })
 }
 
 /// Returns the bytes of disk that `file` takes. A sparse file takes less than its length.
@@ -201,7 +201,7 @@ pub(crate) fn kept(file: &File, cap: usize) -> io::Result<Kept> {
 mod tests {
     use std::io::{Read, Write};
 
-    use super::{Spool, Spooled, kept};
+    use super::{Spool, SpoolFile, kept};
 
     #[test]
     fn what_is_written_can_be_read_again_and_is_capped() {
@@ -220,7 +220,7 @@ mod tests {
     fn a_file_of_the_users_is_not_taken() {
         let mut theirs = tempfile::tempfile().unwrap();
         theirs.write_all(b"theirs").unwrap();
-        let mut again = Spooled::from(theirs.try_clone().unwrap()).open().unwrap();
+        let mut again = SpoolFile::from(theirs.try_clone().unwrap()).open().unwrap();
         let mut text = String::new();
         again.read_to_string(&mut text).unwrap();
         assert_eq!((text.as_str(), theirs.metadata().unwrap().len()), ("theirs", 6));
@@ -233,7 +233,7 @@ mod tests {
 
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::new(dir.path());
-        let inode = |file: &Spooled| file.metadata().unwrap().ino();
+        let inode = |file: &SpoolFile| file.metadata().unwrap().ino();
         let first = spool.file().unwrap();
         let (number, mut task) = (inode(&first), first.open().unwrap());
         task.write_all(b"of the first").unwrap();

@@ -7,29 +7,29 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use crate::exec::{
-    cancel::Stop,
-    live_output::Transcript,
-    output_quota::{Room, Verdict},
+    cancel::CancelToken,
+    live_output::LiveOutput,
+    output_quota::{DiskSpace, QuotaCheck},
     process::Ended,
     spool::kept,
-    stages::{Command, Stage, Stdout},
-    start::{Out, Outputs, Running, Unstarted, Workshop, start_patiently},
+    stages::{Stage, StageCommand, Stdout},
+    start::{ExecContext, Out, Outputs, Running, Unstarted, start_with_retry},
 };
 
 /// Runs the stage; its spooled output goes to `outputs`. When `stop` is called its processes are told to end. The error is
 /// for people: the stage could not be run.
 pub(crate) async fn run(
     stage: &Stage,
-    workshop: &Workshop,
+    workshop: &ExecContext,
     outputs: &mut Outputs,
-    (stop, transcript): (&Stop, &Transcript),
+    (stop, transcript): (&CancelToken, &LiveOutput),
 ) -> Result<Vec<TaskResult>, TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
     let mut before = None;
     for command in &stage.commands {
         let started = tokio::select! {
             biased;
-            started = start_patiently(command, before.as_ref(), workshop, outputs, stop) => started,
+            started = start_with_retry(command, before.as_ref(), workshop, outputs, stop) => started,
             // The start waits, and what runs already has its limits meanwhile.
             finished = finish(&mut running, workshop, (stop, transcript), Wanted::Failure) => {
                 let excess = finished.excess.clone();
@@ -79,8 +79,8 @@ enum Wanted {
 /// if the output of the job exceeds the quota.
 async fn finish(
     running: &mut [Running],
-    workshop: &Workshop,
-    (stop, transcript): (&Stop, &Transcript),
+    workshop: &ExecContext,
+    (stop, transcript): (&CancelToken, &LiveOutput),
     wanted: Wanted,
 ) -> Finished {
     let waited = async {
@@ -105,7 +105,7 @@ async fn results(
     stage: &Stage,
     running: Vec<Running>,
     Finished { ended, excess }: Finished,
-    (workshop, transcript): (&Workshop, &Transcript),
+    (workshop, transcript): (&ExecContext, &LiveOutput),
     outputs: &mut Outputs,
 ) -> Vec<TaskResult> {
     let mut results = Vec::with_capacity(running.len());
@@ -135,14 +135,14 @@ fn of_excess(task_number: u32, text: &str) -> String {
 
 /// Waits until the output of the job exceeds the quota, and returns the task with the most output
 /// and the reason.
-async fn exceeded(workshop: &Workshop, transcript: &Transcript) -> (u32, String) {
+async fn exceeded(workshop: &ExecContext, transcript: &LiveOutput) -> (u32, String) {
     loop {
         // A disk without readable statistics counts as unlimited.
-        let room = workshop.spool.room().unwrap_or(Room { free: u64::MAX, total: u64::MAX });
+        let room = workshop.spool.room().unwrap_or(DiskSpace { free: u64::MAX, total: u64::MAX });
         let (used, task_number) = transcript.taken();
-        match workshop.quota.judge(used, room) {
-            Verdict::Fits(wait) => sleep(wait).await,
-            Verdict::Exceeds(text) => return (task_number, text),
+        match workshop.quota.check(used, room) {
+            QuotaCheck::Fits(wait) => sleep(wait).await,
+            QuotaCheck::Exceeds(text) => return (task_number, text),
         }
     }
 }
@@ -164,7 +164,7 @@ fn append(kept: &mut Kept, line: &str, most: usize) {
 }
 
 /// A task that could not be started has the exit code that a shell would give it.
-fn not_started(command: &Command, unstarted: &Unstarted) -> TaskResult {
+fn not_started(command: &StageCommand, unstarted: &Unstarted) -> TaskResult {
     let number = command.task_number;
     let (text, exit_code, timed_out) = match unstarted {
         Unstarted::Failed(error) => {
@@ -180,11 +180,11 @@ fn not_started(command: &Command, unstarted: &Unstarted) -> TaskResult {
 }
 
 /// Result of a command that was not started because the output of the job exceeded the quota.
-fn excessive(command: &Command, task_number: u32, text: &str) -> TaskResult {
+fn excessive(command: &StageCommand, task_number: u32, text: &str) -> TaskResult {
     TaskResult { exit_code: 1, ..unstarted_result(command, of_excess(task_number, text)) }
 }
 
-fn unstarted_result(command: &Command, text: String) -> TaskResult {
+fn unstarted_result(command: &StageCommand, text: String) -> TaskResult {
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
@@ -194,7 +194,7 @@ fn unstarted_result(command: &Command, text: String) -> TaskResult {
 }
 
 /// Waits for all. When one runs out of its time the others are ended too: they wait for each other.
-async fn wait(running: &mut [Running], grace: Duration, stop: &Stop) -> Vec<io::Result<Ended>> {
+async fn wait(running: &mut [Running], grace: Duration, stop: &CancelToken) -> Vec<io::Result<Ended>> {
     let (late, is_late) = tokio::sync::watch::channel(false);
     let late = &late;
     let waits = running.iter_mut().map(|running| {
@@ -203,7 +203,7 @@ async fn wait(running: &mut [Running], grace: Duration, stop: &Stop) -> Vec<io::
             let ended = tokio::select! {
                 ended = running.process.wait(grace) => ended,
                 _ = others_late.changed() => running.process.end_now(grace).await,
-                () = stop.called() => running.process.end_now(grace).await,
+                () = stop.cancelled() => running.process.end_now(grace).await,
             };
             if ended.as_ref().is_ok_and(|ended| ended.timed_out) {
                 late.send_replace(true);
@@ -215,10 +215,10 @@ async fn wait(running: &mut [Running], grace: Duration, stop: &Stop) -> Vec<io::
 }
 
 async fn collect(
-    command: &Command,
+    command: &StageCommand,
     running: Running,
     ended: io::Result<Ended>,
-    workshop: &Workshop,
+    workshop: &ExecContext,
     outputs: &mut Outputs,
 ) -> TaskResult {
     let Running { process, stdout, stderr } = running;

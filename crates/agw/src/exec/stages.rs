@@ -17,14 +17,14 @@ const TRACE_VARIABLE: &str = "TRACEPARENT";
 /// Tasks that run at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stage {
-    pub(crate) commands: Vec<Command>,
+    pub(crate) commands: Vec<StageCommand>,
     /// Whether the failure of any of them counts, or of the last alone.
     pub(crate) pipefail: bool,
 }
 
 /// One process to run, placeholders filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Command {
+pub(crate) struct StageCommand {
     pub(crate) task_number: u32,
     pub(crate) program: String,
     pub(crate) args: Vec<String>,
@@ -75,14 +75,14 @@ pub(crate) enum Stderr {
 
 /// How far a job is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Progress {
+pub(crate) struct JobProgress {
     /// The task that runs, the first of those that run at once.
     pub(crate) current_task: u32,
     /// Tasks that are done, of all: 0 to 100.
     pub(crate) percent: f32,
 }
 
-impl Progress {
+impl JobProgress {
     /// Where a job is when its stage number `at`, from 0, starts.
     #[expect(clippy::cast_precision_loss, reason = "a plan has few tasks")]
     pub(crate) fn at(stages: &[Stage], at: usize) -> Option<Self> {
@@ -132,13 +132,13 @@ pub(crate) fn open_files(stages: &[Stage]) -> u32 {
 }
 
 /// Every process hears of the trace that the job is a part of; a task that sets the variable itself wins.
-pub(crate) fn tell_trace(stages: &mut [Stage], traceparent: &str) {
+pub(crate) fn set_trace_variable(stages: &mut [Stage], traceparent: &str) {
     for command in stages.iter_mut().flat_map(|stage| &mut stage.commands) {
         command.env.insert(0, (TRACE_VARIABLE.into(), traceparent.into()));
     }
 }
 
-fn command(task: &Task, input: &RawValue) -> Result<Command, TemplateError> {
+fn command(task: &Task, input: &RawValue) -> Result<StageCommand, TemplateError> {
     let fill = |text: &String| template::fill(text, input);
     let stdin = match (&task.stdin, &task.stdin_file, task.input_from_task) {
         (_, _, Some(_)) if task.stream => Stdin::Pipe,
@@ -153,7 +153,7 @@ fn command(task: &Task, input: &RawValue) -> Result<Command, TemplateError> {
         Some(path) => Stderr::File(template::fill(path, input)?),
     };
     let env = task.env.iter().map(|(name, value)| Ok((name.clone(), fill(value)?)));
-    Ok(Command {
+    Ok(StageCommand {
         task_number: task.task_number,
         program: task.command.clone(),
         args: task.args.iter().map(fill).collect::<Result<_, _>>()?,
@@ -171,7 +171,7 @@ mod tests {
     use agenix_protocol::documents::{Plan, parse};
     use serde_json::value::RawValue;
 
-    use super::{Progress, Stage, Stderr, Stdin, Stdout, TemplateError, open_files, tell_trace};
+    use super::{JobProgress, Stage, Stderr, Stdin, Stdout, TemplateError, open_files, set_trace_variable};
 
     fn stages(plan: &Plan, input: &str) -> Result<Vec<Stage>, TemplateError> {
         super::stages(plan, serde_json::from_str::<&RawValue>(input).unwrap())
@@ -210,7 +210,7 @@ mod tests {
                {"task_number":4,"command":"sort","input_from_task":3}"#,
         );
         let stages = stages(&plan, "{}").unwrap();
-        let at = |stage| Progress::at(&stages, stage).map(|now| (now.current_task, now.percent));
+        let at = |stage| JobProgress::at(&stages, stage).map(|now| (now.current_task, now.percent));
         assert_eq!([at(0), at(1), at(2)], [Some((1, 0.0)), Some((2, 25.0)), Some((4, 75.0))]);
         assert_eq!(at(3), None);
     }
@@ -244,7 +244,7 @@ mod tests {
                {"task_number":2,"command":"env","env":{"TRACEPARENT":"own"}}"#,
         );
         let mut stages = stages(&plan, "{}").unwrap();
-        tell_trace(&mut stages, "00-t-p-01");
+        set_trace_variable(&mut stages, "00-t-p-01");
         let trace = |at: usize| {
             stages[at].commands[0].env.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>()
         };

@@ -19,21 +19,21 @@ use tokio::{
 };
 
 use crate::exec::{
-    cancel::Stop,
-    live_output::Written,
+    cancel::CancelToken,
+    live_output::OutputStreams,
     output_quota::Quota,
-    pipe::{Joint, Passage, joint},
+    pipe::{CountedPipe, PipeCounter, counted_pipe},
     process::Process,
-    programs::Toolbox,
+    programs::Programs,
     resource_wait::{self, Shortage},
-    spool::{Spool, Spooled},
-    stages::{Command, Stderr, Stdin, Stdout},
+    spool::{Spool, SpoolFile},
+    stages::{StageCommand, Stderr, Stdin, Stdout},
 };
 
 /// What running needs besides the stage itself.
 #[derive(Debug, Clone)]
-pub(crate) struct Workshop {
-    pub(crate) toolbox: Toolbox,
+pub(crate) struct ExecContext {
+    pub(crate) toolbox: Programs,
     pub(crate) plans: Plans,
     pub(crate) spool: Spool,
     /// Most bytes of a stream that are kept for the result.
@@ -48,31 +48,31 @@ pub(crate) struct Workshop {
 }
 
 /// What tasks wrote, for the tasks that read it.
-pub(crate) type Outputs = HashMap<u32, Arc<Spooled>>;
+pub(crate) type Outputs = HashMap<u32, Arc<SpoolFile>>;
 
 /// A process of the stage with what it writes to.
 pub(crate) struct Running {
     pub(crate) process: Process,
     pub(crate) stdout: Out,
     /// What it complained of, where that is kept for the result.
-    pub(crate) stderr: Option<Arc<Spooled>>,
+    pub(crate) stderr: Option<Arc<SpoolFile>>,
 }
 
 impl Running {
     /// What of it can be followed.
-    pub(crate) fn written(&self, command: &Command) -> Written {
+    pub(crate) fn written(&self, command: &StageCommand) -> OutputStreams {
         let stdout = match &self.stdout {
             Out::File(file) if command.stdout == Stdout::Spool => Some(Arc::clone(file)),
             _ => None,
         };
         let (task_number, command) = (command.task_number, command.program.clone());
-        Written { task_number, command, stdout, stderr: self.stderr.clone() }
+        OutputStreams { task_number, command, stdout, stderr: self.stderr.clone() }
     }
 }
 
 pub(crate) enum Out {
-    File(Arc<Spooled>),
-    Joint(Passage),
+    File(Arc<SpoolFile>),
+    Joint(PipeCounter),
 }
 
 /// Reason why a command was not started.
@@ -88,12 +88,12 @@ pub(crate) enum Unstarted {
 
 /// Starts a command, and waits during a shortage until the system has the resources. The wait counts
 /// as time of the task.
-pub(crate) async fn start_patiently(
-    command: &Command,
+pub(crate) async fn start_with_retry(
+    command: &StageCommand,
     before: Option<&io::PipeReader>,
-    workshop: &Workshop,
+    workshop: &ExecContext,
     outputs: &Outputs,
-    stop: &Stop,
+    stop: &CancelToken,
 ) -> Result<(Running, Option<io::PipeReader>), Unstarted> {
     let start = || start(command, before, workshop, outputs);
     patiently(start, command.timeout, &workshop.shortage, stop).await
@@ -103,13 +103,13 @@ async fn patiently<T>(
     start: impl Fn() -> io::Result<T>,
     timeout: Duration,
     shortage: &Shortage,
-    stop: &Stop,
+    stop: &CancelToken,
 ) -> Result<T, Unstarted> {
     let mut wait = None;
     let end = Instant::now() + timeout;
     loop {
         let error = match start() {
-            Err(error) if resource_wait::is_one(&error) => error,
+            Err(error) if resource_wait::is_shortage(&error) => error,
             Err(error) => return Err(Unstarted::Failed(error)),
             Ok(started) => {
                 shortage.over();
@@ -125,16 +125,16 @@ async fn patiently<T>(
         tokio::select! {
             biased;
             // No process may start after the stop, because others may run the job already.
-            () = stop.called() => return Err(Unstarted::Stopped),
+            () = stop.cancelled() => return Err(Unstarted::Stopped),
             () = sleep_until(next.min(end)) => {}
         }
     }
 }
 
 fn start(
-    command: &Command,
+    command: &StageCommand,
     before: Option<&io::PipeReader>,
-    workshop: &Workshop,
+    workshop: &ExecContext,
     outputs: &Outputs,
 ) -> io::Result<(Running, Option<io::PipeReader>)> {
     let Some(program) = workshop.toolbox.path(&command.program) else {
@@ -157,7 +157,7 @@ fn start(
     };
     let (stdout, child_stdout, to_next): (Out, OwnedFd, _) = match &command.stdout {
         Stdout::Pipe => {
-            let Joint { from_task, to_task, passage } = joint()?;
+            let CountedPipe { from_task, to_task, passage } = counted_pipe()?;
             (Out::Joint(passage), from_task.into(), Some(to_task))
         }
         Stdout::File(path) => {
@@ -184,26 +184,26 @@ fn start(
 }
 
 /// Opens a file of the user's to be read.
-fn open(command: &Command, field: &str, path: &str) -> io::Result<File> {
+fn open(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
     let place = place(command, field, path)?;
     // Else the error would say that the program was not found.
-    File::open(place).map_err(|error| match resource_wait::is_of_descriptors(&error) {
+    File::open(place).map_err(|error| match resource_wait::is_descriptor_shortage(&error) {
         true => error,
         false => io::Error::other(format!("{field} '{path}': {error}")),
     })
 }
 
 /// Makes a file of the user's to be written.
-fn create(command: &Command, field: &str, path: &str) -> io::Result<File> {
+fn create(command: &StageCommand, field: &str, path: &str) -> io::Result<File> {
     let place = place(command, field, path)?;
-    File::create(place).map_err(|error| match resource_wait::is_of_descriptors(&error) {
+    File::create(place).map_err(|error| match resource_wait::is_descriptor_shortage(&error) {
         true => error,
         false => io::Error::new(error.kind(), format!("{field} '{path}': {error}")),
     })
 }
 
 /// Where a file of the user's is.
-fn place(command: &Command, field: &str, path: &str) -> io::Result<PathBuf> {
+fn place(command: &StageCommand, field: &str, path: &str) -> io::Result<PathBuf> {
     let place = Path::new(command.cwd.as_deref().unwrap_or(".")).join(path);
     // Opening a FIFO waits for whoever is at its other end, and nothing could end that.
     if place.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
@@ -219,7 +219,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::{Unstarted, patiently};
-    use crate::exec::{cancel::Stop, resource_wait::Shortage};
+    use crate::exec::{cancel::CancelToken, resource_wait::Shortage};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -227,7 +227,7 @@ mod tests {
     async fn a_start_that_waits_ends_with_the_time_of_its_task() {
         let start = || Err::<(), io::Error>(Errno::MFILE.into());
         let unstarted =
-            patiently(start, Duration::from_millis(30), &Shortage::default(), &Stop::default()).await;
+            patiently(start, Duration::from_millis(30), &Shortage::default(), &CancelToken::default()).await;
         assert!(
             matches!(&unstarted, Err(Unstarted::TimedOut(error)) if error.to_string().contains("open files")),
             "{unstarted:?}"
@@ -236,10 +236,10 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_starts_after_the_stop() {
-        let (starts, stop) = (Cell::new(0), Stop::default());
+        let (starts, stop) = (Cell::new(0), CancelToken::default());
         let start = || {
             starts.set(starts.get() + 1);
-            stop.call();
+            stop.cancel();
             // A second start would succeed.
             if starts.get() == 1 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(()) }
         };
@@ -255,7 +255,7 @@ mod tests {
             starts.set(starts.get() + 1);
             if starts.get() < 3 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(starts.get()) }
         };
-        let started = patiently(start, LONG, &Shortage::default(), &Stop::default()).await;
+        let started = patiently(start, LONG, &Shortage::default(), &CancelToken::default()).await;
         assert!(matches!(started, Ok(3)), "{started:?}");
     }
 }

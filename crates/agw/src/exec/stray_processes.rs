@@ -31,9 +31,9 @@ static WORKER: LazyLock<String> = LazyLock::new(|| uuid::Uuid::new_v4().simple()
 
 /// Unique value of [`VARIABLE`] for one task.
 #[derive(Debug)]
-pub(crate) struct Mark(String);
+pub(crate) struct TaskMark(String);
 
-impl Mark {
+impl TaskMark {
     /// Creates a value that no other task has.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -55,7 +55,7 @@ impl Mark {
 /// Process outside the process group of its task. While `descriptor` (a pidfd) is open, a signal
 /// sent by it can reach no other process.
 #[derive(Debug)]
-pub(crate) struct Escaped {
+pub(crate) struct StrayProcess {
     pid: Pid,
     descriptor: OwnedFd,
 }
@@ -63,30 +63,38 @@ pub(crate) struct Escaped {
 /// Finds the processes of a task that are outside the process group `group` and not among `known`.
 /// `parent` is the first process of the task, or `None` if its process id may belong to another
 /// process.
-pub(crate) fn find(group: Pid, parent: Option<Pid>, mark: &Mark, known: &[Escaped]) -> Vec<Escaped> {
-    let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| bears(pid, mark));
+pub(crate) fn find(
+    group: Pid,
+    parent: Option<Pid>,
+    mark: &TaskMark,
+    known: &[StrayProcess],
+) -> Vec<StrayProcess> {
+    let adopted = children_of(getpid(), getpid()).into_iter().filter(|&pid| has_mark(pid, mark));
     // The process id of a process that has ended may belong to another one.
     let running = known.iter().filter(|known| !known.has_ended()).map(|known| known.pid);
     let roots = adopted.chain(parent).chain(running);
     let known: BTreeSet<i32> = known.iter().map(|known| known.pid.as_raw_pid()).collect();
     let left_it = |pid: &Pid| getpgid(Some(*pid)).is_ok_and(|its| its != group);
-    let new = family(roots.collect()).into_iter().filter_map(Pid::from_raw);
-    new.filter(|pid| !known.contains(&pid.as_raw_pid())).filter(left_it).filter_map(Escaped::open).collect()
+    let new = descendants(roots.collect()).into_iter().filter_map(Pid::from_raw);
+    new.filter(|pid| !known.contains(&pid.as_raw_pid()))
+        .filter(left_it)
+        .filter_map(StrayProcess::open)
+        .collect()
 }
 
 /// Sends `signal` to each process.
-pub(crate) fn signal(escaped: &[Escaped], signal: Signal) {
+pub(crate) fn signal(escaped: &[StrayProcess], signal: Signal) {
     for process in escaped {
         process.signal(signal);
     }
 }
 
 /// Tells whether all processes have ended.
-pub(crate) fn have_ended(escaped: &[Escaped]) -> bool {
-    escaped.iter().all(Escaped::has_ended)
+pub(crate) fn have_ended(escaped: &[StrayProcess]) -> bool {
+    escaped.iter().all(StrayProcess::has_ended)
 }
 
-impl Escaped {
+impl StrayProcess {
     /// Opens a pidfd for `pid`. A process without a pidfd is killed at once.
     #[cfg(target_os = "linux")]
     fn open(pid: Pid) -> Option<Self> {
@@ -119,7 +127,7 @@ impl Escaped {
 }
 
 /// Returns `roots` and all their descendants, up to [`MOST`] processes.
-fn family(mut roots: Vec<Pid>) -> BTreeSet<i32> {
+fn descendants(mut roots: Vec<Pid>) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     while let Some(pid) = roots.pop() {
         if found.len() < MOST && found.insert(pid.as_raw_pid()) {
@@ -138,19 +146,19 @@ pub(crate) fn children_of(process: Pid, thread: Pid) -> Vec<Pid> {
     listed.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
-fn bears(pid: Pid, mark: &Mark) -> bool {
+fn has_mark(pid: Pid, mark: &TaskMark) -> bool {
     let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
     environment.is_ok_and(|environment| mark.is_in(&environment))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Mark, VARIABLE};
+    use super::{TaskMark, VARIABLE};
 
     #[test]
     fn a_mark_is_one_tasks_alone() {
-        let (one, other) = (Mark::new(), Mark::new());
-        let environment = |mark: &Mark| format!("A=b\0{VARIABLE}={}\0C=d\0", mark.value());
+        let (one, other) = (TaskMark::new(), TaskMark::new());
+        let environment = |mark: &TaskMark| format!("A=b\0{VARIABLE}={}\0C=d\0", mark.value());
         assert!(one.is_in(environment(&one).as_bytes()) && !one.is_in(environment(&other).as_bytes()));
         assert!(!one.is_in(format!("X{VARIABLE}={}", one.value()).as_bytes()));
     }

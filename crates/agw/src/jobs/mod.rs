@@ -25,15 +25,15 @@ use tracing::info;
 
 use crate::{
     exec::{
-        cancel::Stop, job, live_output::Transcript, open_file_limit::Allowance, programs::Toolbox,
-        stages::Progress, start::Workshop,
+        cancel::CancelToken, job, live_output::LiveOutput, open_file_limit::OpenFileLimit,
+        programs::Programs, stages::JobProgress, start::ExecContext,
     },
-    report::{batch_timer::Departures, queue::Ended, queue::Outbox, registration::Claims},
-    report::{reporter::Link, reporter::StartReport},
+    report::{batch_timer::BatchTimer, queue::FinishedJob, queue::ReportQueue, registration::ClaimStream},
+    report::{reporter::Reporter, reporter::StartReport},
     stats::Counters,
 };
-use recent_output::Followed;
-use running::{Roster, Run};
+use recent_output::RecentOutput;
+use running::{RunningJob, RunningJobs};
 use slots::{Claimed, Slots};
 
 /// Time between SIGTERM and SIGKILL for a job that is not ours any more: others may begin with it now.
@@ -46,17 +46,17 @@ const SHORTAGE_LOOK: Duration = Duration::from_secs(1);
 const REPORTS_A_SLOT: u32 = 16;
 
 /// All jobs of this worker.
-pub(crate) struct Crew {
+pub(crate) struct JobPool {
     /// What jobs that start now work with.
-    workshop: Mutex<Arc<Workshop>>,
+    workshop: Mutex<Arc<ExecContext>>,
     /// Where the processes of the slots are seen to.
     lanes: Vec<Handle>,
     /// One lock: whoever looks sees no job between its wait and its run.
     jobs: Mutex<Jobs>,
     /// Told when more jobs may be claimed.
     has_room: Notify,
-    outbox: Outbox,
-    followed: Mutex<Followed>,
+    outbox: ReportQueue,
+    followed: Mutex<RecentOutput>,
     /// Places for all that was claimed and is not reported.
     berths: Arc<Semaphore>,
     berth_count: u32,
@@ -68,44 +68,49 @@ pub(crate) struct Crew {
 
 struct Jobs {
     slots: Slots,
-    roster: Roster,
+    roster: RunningJobs,
 }
 
 /// A slot with the job that runs in it. Dropped, it goes to the next that waits.
-struct Slot {
-    crew: Arc<Crew>,
+struct SlotGuard {
+    crew: Arc<JobPool>,
     number: u32,
     /// How long its job took, when that is known.
     took: Option<Duration>,
 }
 
-impl Drop for Slot {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
-        self.crew.vacated(self.number, self.took);
+        self.crew.release_slot(self.number, self.took);
     }
 }
 
 /// Why no more jobs come.
-pub(crate) enum Ebb {
+pub(crate) enum ClaimStopped {
     /// Claiming failed.
     Failed(ClientError),
     /// A job that was claimed ahead has waited for too long.
     Stuck,
 }
 
-impl Crew {
+impl JobPool {
     /// A crew of so many slots, which claims at most so many jobs `ahead` for each. Reports leave from the runtime that this is
     /// called in.
-    pub(crate) fn new(workshop: Workshop, allowance: Allowance, ahead: u32, lanes: Vec<Handle>) -> Arc<Self> {
+    pub(crate) fn new(
+        workshop: ExecContext,
+        allowance: OpenFileLimit,
+        ahead: u32,
+        lanes: Vec<Handle>,
+    ) -> Arc<Self> {
         let slot_count = allowance.slots;
         let berth_count = slot_count * (1 + ahead + REPORTS_A_SLOT);
         let crew = Arc::new(Self {
             workshop: Mutex::new(Arc::new(workshop)),
             lanes,
-            jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), roster: Roster::default() }),
+            jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), roster: RunningJobs::default() }),
             has_room: Notify::new(),
-            outbox: Outbox::default(),
-            followed: Mutex::new(Followed::new(allowance.followed_files)),
+            outbox: ReportQueue::default(),
+            followed: Mutex::new(RecentOutput::new(allowance.followed_files)),
             berths: Arc::new(Semaphore::new(berth_count as usize)),
             berth_count,
             link: watch::Sender::new(None),
@@ -122,31 +127,31 @@ impl Crew {
     }
 
     /// What jobs that start now work with.
-    pub(crate) fn workshop(&self) -> Arc<Workshop> {
+    pub(crate) fn workshop(&self) -> Arc<ExecContext> {
         Arc::clone(&locked(&self.workshop))
     }
 
     /// Jobs that start from now on find their programs here; those that run go on with what they started with.
-    pub(crate) fn equip(&self, toolbox: Toolbox) {
+    pub(crate) fn set_programs(&self, toolbox: Programs) {
         let mut workshop = locked(&self.workshop);
-        *workshop = Arc::new(Workshop { toolbox, ..Workshop::clone(&workshop) });
+        *workshop = Arc::new(ExecContext { toolbox, ..ExecContext::clone(&workshop) });
     }
 
     /// Claims jobs whenever there is room for them, until that fails or those that wait for a slot wait in vain.
-    pub(crate) async fn pull(self: &Arc<Self>, claims: &mut Claims) -> Ebb {
+    pub(crate) async fn pull(self: &Arc<Self>, claims: &mut ClaimStream) -> ClaimStopped {
         loop {
             let claimed = tokio::select! {
                 claimed = self.claim(claims) => claimed,
-                () = self.stuck() => return Ebb::Stuck,
+                () = self.wait_for_starvation() => return ClaimStopped::Stuck,
             };
             match claimed {
-                Ok(claimed) => self.seat(claimed),
-                Err(error) => return Ebb::Failed(error),
+                Ok(claimed) => self.assign(claimed),
+                Err(error) => return ClaimStopped::Failed(error),
             }
         }
     }
 
-    async fn claim(&self, claims: &mut Claims) -> Result<Claimed, ClientError> {
+    async fn claim(&self, claims: &mut ClaimStream) -> Result<Claimed, ClientError> {
         loop {
             if claims.is_idle() {
                 let room = self.room();
@@ -160,7 +165,7 @@ impl Crew {
                     }
                     continue;
                 }
-                claims.ask(room);
+                claims.request(room);
             }
             if let Some(job) = claims.next().await? {
                 // No more was asked for than there were berths, and nobody else takes one.
@@ -176,11 +181,11 @@ impl Crew {
         if self.is_short() {
             return 0;
         }
-        locked(&self.jobs).slots.room().min(self.berths.available_permits())
+        locked(&self.jobs).slots.capacity().min(self.berths.available_permits())
     }
 
     /// When a job has waited for too long for a slot. What waits then was there when this was called.
-    async fn stuck(&self) {
+    async fn wait_for_starvation(&self) {
         loop {
             let oldest = locked(&self.jobs).slots.oldest();
             let Some(since) = oldest else { return std::future::pending().await };
@@ -197,58 +202,58 @@ impl Crew {
 
     /// Waits until a shortage lasts although no job runs here; if the worker `ends`, any one lasts.
     pub(crate) async fn starved(&self, ends: bool) -> String {
-        self.workshop().shortage.lasts(|| locked(&self.jobs).roster.count(), ends).await
+        self.workshop().shortage.wait_until_lasting(|| locked(&self.jobs).roster.count(), ends).await
     }
 
-    fn seat(self: &Arc<Self>, claimed: Claimed) {
+    fn assign(self: &Arc<Self>, claimed: Claimed) {
         let mut jobs = locked(&self.jobs);
-        if let Some((slot, claimed)) = jobs.slots.seat(claimed, Instant::now()) {
+        if let Some((slot, claimed)) = jobs.slots.assign(claimed, Instant::now()) {
             self.start(&mut jobs.roster, slot, claimed);
         }
     }
 
-    fn vacated(self: &Arc<Self>, slot: u32, took: Option<Duration>) {
+    fn release_slot(self: &Arc<Self>, slot: u32, took: Option<Duration>) {
         let mut jobs = locked(&self.jobs);
-        if let Some((slot, claimed)) = jobs.slots.vacated(slot, took) {
+        if let Some((slot, claimed)) = jobs.slots.release(slot, took) {
             self.start(&mut jobs.roster, slot, claimed);
         }
-        self.tell_of_room(&jobs);
+        self.wake_claimer(&jobs);
     }
 
     /// Where more jobs may be claimed now, they are. To wake whoever claims costs more than to look first.
-    fn tell_of_room(&self, jobs: &Jobs) {
-        if jobs.slots.room() > 0 {
+    fn wake_claimer(&self, jobs: &Jobs) {
+        if jobs.slots.capacity() > 0 {
             self.has_room.notify_one();
         }
     }
 
     /// Starts a job in a slot. All jobs are locked until it is in the roster, for it takes itself out when it ends.
-    fn start(self: &Arc<Self>, roster: &mut Roster, slot: u32, claimed: Claimed) {
+    fn start(self: &Arc<Self>, roster: &mut RunningJobs, slot: u32, claimed: Claimed) {
         let Claimed { job, berth } = claimed;
         let (job_id, attempt, stop, number) =
-            (job.job_id.clone(), job.attempt, Stop::default(), roster.next());
-        let transcript = Arc::<Transcript>::default();
+            (job.job_id.clone(), job.attempt, CancelToken::default(), roster.next());
+        let transcript = Arc::<LiveOutput>::default();
         let lane = &self.lanes[slot as usize % self.lanes.len()];
         let task = lane.spawn({
             let (crew, stop, transcript) = (Arc::clone(self), stop.clone(), Arc::clone(&transcript));
-            let link = Link::new(self.link.subscribe(), Arc::clone(&self.lost));
-            let slot = Slot { crew: Arc::clone(self), number: slot, took: None };
+            let link = Reporter::new(self.link.subscribe(), Arc::clone(&self.lost));
+            let slot = SlotGuard { crew: Arc::clone(self), number: slot, took: None };
             async move {
                 let ended = tokio::select! {
                     ended = crew.work(&job, &link, (&stop, &transcript), slot) => ended,
                     // What is left of it is killed as it is dropped.
-                    () = long_called(&stop) => None,
+                    () = long_cancelled(&stop) => None,
                 };
                 match ended {
                     Some((update, under_way)) => {
                         let job_id = job.job_id;
-                        crew.outbox.put(Ended { number, job_id, update, link, under_way, stop, berth });
+                        crew.outbox.put(FinishedJob { number, job_id, update, link, under_way, stop, berth });
                     }
-                    None => crew.let_go(number, berth),
+                    None => crew.finish(number, berth),
                 }
             }
         });
-        roster.add(Run { job_id, attempt, task: task.abort_handle(), stop, transcript });
+        roster.add(RunningJob { job_id, attempt, task: task.abort_handle(), stop, transcript });
     }
 
     /// Runs a job and leaves its slot; what is to be reported of it, and a report that is still on its way. Quietly gives up when
@@ -256,13 +261,13 @@ impl Crew {
     async fn work(
         &self,
         job: &JobDocument,
-        link: &Link,
-        (stop, transcript): (&Stop, &Transcript),
-        mut slot: Slot,
+        link: &Reporter,
+        (stop, transcript): (&CancelToken, &LiveOutput),
+        mut slot: SlotGuard,
     ) -> Option<(JobUpdate, Option<StartReport>)> {
         let (workshop, started) = (self.workshop(), Instant::now());
         let (tell, told) = watch::channel(None);
-        let progress = |now: Progress| {
+        let progress = |now: JobProgress| {
             tell.send_replace(Some(now));
         };
         let mut under_way = None;
@@ -270,14 +275,14 @@ impl Crew {
             // First: of a job that has ended nobody needs to hear that it runs.
             biased;
             update = job::run(job, &workshop, (stop, transcript), progress) => update,
-            never = link.accompany(job, told, stop, &mut under_way) => match never {},
+            never = link.report_progress(job, told, stop, &mut under_way) => match never {},
         };
         transcript.end();
         let took = started.elapsed();
         slot.took = Some(took);
         // The next job starts, and this one is reported beside it.
         drop(slot);
-        if stop.is_called() {
+        if stop.is_cancelled() {
             info!(job_id = %job.job_id, "the job is not ours any more, its processes were ended");
             return None;
         }
@@ -287,27 +292,27 @@ impl Crew {
 
     /// Reports what has ended, for ever.
     async fn report(self: Arc<Self>) {
-        let mut departures = Departures::default();
+        let mut departures = BatchTimer::default();
         loop {
-            for ended in self.outbox.leaving(&mut departures).await {
+            for ended in self.outbox.next_batch(&mut departures).await {
                 let number = ended.number;
                 let mut jobs = locked(&self.jobs);
                 // Else it was aborted.
                 if jobs.roster.has(number) {
                     let crew = Arc::clone(&self);
-                    let task = tokio::spawn(async move { crew.let_go(number, ended.report().await) });
-                    jobs.roster.goes_on_in(number, task.abort_handle());
+                    let task = tokio::spawn(async move { crew.finish(number, ended.report().await) });
+                    jobs.roster.set_current_task(number, task.abort_handle());
                 }
             }
         }
     }
 
     /// A run is over, and reported where that was wanted.
-    fn let_go(&self, number: u64, berth: OwnedSemaphorePermit) {
+    fn finish(&self, number: u64, berth: OwnedSemaphorePermit) {
         let mut jobs = locked(&self.jobs);
         let over = jobs.roster.remove(number);
         drop(berth);
-        self.tell_of_room(&jobs);
+        self.wake_claimer(&jobs);
         // Its files are looked at as they are let go, and emptied: meanwhile slots would wait for the lock.
         drop(jobs);
         drop(over);
@@ -321,14 +326,14 @@ impl Crew {
     }
 
     /// What nobody follows any more is let go.
-    pub(crate) fn forget_followed(&self) {
-        locked(&self.followed).forget(Instant::now());
+    pub(crate) fn expire_recent_output(&self) {
+        locked(&self.followed).expire(Instant::now());
     }
 
     /// These jobs are not ours any more: what runs of them is ended and not reported. Only runs with numbers below
     /// `before` are meant: whoever gave the order could not know of later ones.
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
-        locked(&self.jobs).roster.call_off(jobs, before);
+        locked(&self.jobs).roster.cancel(jobs, before);
     }
 
     /// The claims that wait for a slot: job and attempt.
@@ -340,14 +345,14 @@ impl Crew {
     pub(crate) fn dismiss(&self, job_id: &JobId, attempt: u32) {
         let mut jobs = locked(&self.jobs);
         jobs.slots.dismiss(job_id, attempt);
-        self.tell_of_room(&jobs);
+        self.wake_claimer(&jobs);
     }
 
     /// Removes the waiting claims of the action, and returns their job ids and attempts.
     pub(crate) fn withdraw(&self, action_id: &ActionId) -> Vec<(JobId, u32)> {
         let mut jobs = locked(&self.jobs);
         let withdrawn = jobs.slots.withdraw(action_id);
-        self.tell_of_room(&jobs);
+        self.wake_claimer(&jobs);
         withdrawn
     }
 
@@ -384,14 +389,14 @@ impl Crew {
     }
 
     /// The same, and the number that the next run will have.
-    pub(crate) fn roster(&self) -> (Vec<JobId>, u64) {
+    pub(crate) fn running_jobs(&self) -> (Vec<JobId>, u64) {
         let jobs = locked(&self.jobs);
         (jobs.roster.job_ids(), jobs.roster.next())
     }
 }
 
-async fn long_called(stop: &Stop) {
-    stop.called().await;
+async fn long_cancelled(stop: &CancelToken) {
+    stop.cancelled().await;
     sleep(STOP_GRACE).await;
 }
 

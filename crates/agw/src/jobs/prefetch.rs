@@ -4,22 +4,22 @@ use std::time::Duration;
 
 /// Jobs that take less than this are claimed ahead. For longer ones the way to agq and back does not count, and what waits here
 /// could run elsewhere.
-const BRISK: Duration = Duration::from_millis(200);
+const SHORT_JOB: Duration = Duration::from_millis(200);
 /// More than one is claimed ahead for a slot where those take less than this together: claims that are sent together share a
 /// wake-up and a sync, and what another worker could run waits no longer than this, by what jobs took lately.
-const A_WHILE: Duration = Duration::from_millis(40);
+const PREFETCH_WINDOW: Duration = Duration::from_millis(40);
 /// The job that ended last is one part in so many of the average.
 const PARTS: u32 = 8;
 
 /// The average of what jobs take, the latest counting most; nothing is known of it before the first has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Pace {
+pub(crate) struct PrefetchPolicy {
     average: Option<Duration>,
 }
 
-impl Pace {
+impl PrefetchPolicy {
     /// A job has ended that took this long.
-    pub(crate) fn ended(&mut self, took: Duration) {
+    pub(crate) fn job_ended(&mut self, took: Duration) {
         let with = |average: Duration| (average * (PARTS - 1) + took) / PARTS;
         self.average = Some(self.average.map_or(took, with));
     }
@@ -32,8 +32,8 @@ impl Pace {
     /// How many jobs are claimed ahead for each slot, of at most so many.
     pub(crate) fn ahead(self, most: u32) -> u32 {
         match self.average {
-            Some(average) if average < BRISK => {
-                let while_long = A_WHILE.as_nanos().checked_div(average.as_nanos());
+            Some(average) if average < SHORT_JOB => {
+                let while_long = PREFETCH_WINDOW.as_nanos().checked_div(average.as_nanos());
                 let jobs = while_long.and_then(|jobs| u32::try_from(jobs).ok()).unwrap_or(u32::MAX);
                 jobs.max(1).min(most)
             }
@@ -46,20 +46,20 @@ impl Pace {
 mod tests {
     use std::time::Duration;
 
-    use super::Pace;
+    use super::PrefetchPolicy;
 
     const SHORT: Duration = Duration::from_millis(2);
     const LONG: Duration = Duration::from_secs(10);
 
-    fn after(times: &[Duration]) -> Pace {
-        let mut pace = Pace::default();
-        times.iter().for_each(|took| pace.ended(*took));
+    fn after(times: &[Duration]) -> PrefetchPolicy {
+        let mut pace = PrefetchPolicy::default();
+        times.iter().for_each(|took| pace.job_ended(*took));
         pace
     }
 
     #[test]
     fn only_what_is_known_to_be_short_is_claimed_ahead() {
-        assert_eq!(Pace::default().ahead(8), 0, "nothing is known yet");
+        assert_eq!(PrefetchPolicy::default().ahead(8), 0, "nothing is known yet");
         assert_eq!(after(&[LONG]).ahead(8), 0);
         assert_eq!(after(&[SHORT, SHORT, SHORT, LONG]).ahead(8), 0, "one long job among short ones");
         assert_eq!(after(&[SHORT]).ahead(0), 0, "it is switched off");
@@ -78,7 +78,7 @@ mod tests {
     fn a_long_job_is_forgotten_after_some_short_ones() {
         let mut pace = after(&[LONG]);
         let needed = (1..).find(|_| {
-            pace.ended(SHORT);
+            pace.job_ended(SHORT);
             pace.ahead(1) > 0
         });
         assert!(needed.is_some_and(|jobs| (20..=40).contains(&jobs)), "{needed:?} jobs");
@@ -89,7 +89,7 @@ mod tests {
         let mut pace = after(&[SHORT]);
         pace.stalled();
         assert_eq!(pace.ahead(1), 0);
-        pace.ended(SHORT);
+        pace.job_ended(SHORT);
         assert_eq!(pace.ahead(1), 1);
     }
 }

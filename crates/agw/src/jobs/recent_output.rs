@@ -5,19 +5,19 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use agenix_protocol::ids::JobId;
 use tokio::time::Instant;
 
-use crate::exec::live_output::Transcript;
+use crate::exec::live_output::LiveOutput;
 
 /// How long after the last question a job is remembered.
-const MEMORY: Duration = Duration::from_secs(30);
+const RETENTION: Duration = Duration::from_secs(30);
 
 /// By job: when it was asked about, its attempt and what it wrote.
-pub(crate) struct Followed {
-    jobs: HashMap<JobId, (Instant, u32, Arc<Transcript>)>,
+pub(crate) struct RecentOutput {
+    jobs: HashMap<JobId, (Instant, u32, Arc<LiveOutput>)>,
     /// Most files that are kept open for it: tasks need some, too.
     most_files: usize,
 }
 
-impl Followed {
+impl RecentOutput {
     /// Creates an empty memory that keeps at most `most_files` files open.
     pub(crate) fn new(most_files: usize) -> Self {
         Self { jobs: HashMap::new(), most_files }
@@ -27,20 +27,20 @@ impl Followed {
     pub(crate) fn of(
         &mut self,
         job_id: &JobId,
-        running: Option<(u32, Arc<Transcript>)>,
+        running: Option<(u32, Arc<LiveOutput>)>,
         now: Instant,
-    ) -> Option<(u32, Arc<Transcript>)> {
-        self.forget(now);
+    ) -> Option<(u32, Arc<LiveOutput>)> {
+        self.expire(now);
         let known =
             || self.jobs.get(job_id).map(|(_, attempt, transcript)| (*attempt, Arc::clone(transcript)));
         let (attempt, transcript) = running.or_else(known)?;
         self.jobs.insert(job_id.clone(), (now, attempt, Arc::clone(&transcript)));
-        self.keep_few(job_id);
+        self.evict_over_limit(job_id);
         Some((attempt, transcript))
     }
 
     /// Lets go those that were asked about the longest ago while they keep too many files open; never `latest`.
-    fn keep_few(&mut self, latest: &JobId) {
+    fn evict_over_limit(&mut self, latest: &JobId) {
         let mut open: usize = self.jobs.values().map(|(.., transcript)| transcript.files()).sum();
         while open > self.most_files {
             let others = self.jobs.iter().filter(|(job_id, _)| *job_id != latest);
@@ -53,8 +53,8 @@ impl Followed {
     }
 
     /// Lets go what was not asked about for a while.
-    pub(crate) fn forget(&mut self, now: Instant) {
-        self.jobs.retain(|_, (asked, ..)| now.duration_since(*asked) < MEMORY);
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.jobs.retain(|_, (asked, ..)| now.duration_since(*asked) < RETENTION);
     }
 }
 
@@ -64,19 +64,19 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Followed, MEMORY};
-    use crate::exec::live_output::{Transcript, Written};
+    use super::{RETENTION, RecentOutput};
+    use crate::exec::live_output::{LiveOutput, OutputStreams};
 
     const MOST_FILES: usize = 256;
 
     #[test]
     fn no_more_files_are_kept_open_than_may_be() {
-        let (mut followed, start) = (Followed::new(MOST_FILES), Instant::now());
+        let (mut followed, start) = (RecentOutput::new(MOST_FILES), Instant::now());
         let file = Arc::new(tempfile::tempfile().unwrap().into());
         for number in 0..MOST_FILES as u64 {
-            let transcript = Transcript::default();
+            let transcript = LiveOutput::default();
             let (stdout, stderr) = (Some(Arc::clone(&file)), Some(Arc::clone(&file)));
-            transcript.add(Written { task_number: 1, command: "sh".into(), stdout, stderr });
+            transcript.add(OutputStreams { task_number: 1, command: "sh".into(), stdout, stderr });
             let job = format!("j{number}").parse().unwrap();
             let now = start + std::time::Duration::from_millis(number);
             assert!(followed.of(&job, Some((1, Arc::new(transcript))), now).is_some());
@@ -89,13 +89,14 @@ mod tests {
 
     #[test]
     fn a_job_is_remembered_as_long_as_it_is_asked_about() {
-        let (mut followed, start, job) = (Followed::new(MOST_FILES), Instant::now(), "j".parse().unwrap());
+        let (mut followed, start, job) =
+            (RecentOutput::new(MOST_FILES), Instant::now(), "j".parse().unwrap());
         assert!(followed.of(&job, None, start).is_none());
         assert_eq!(followed.of(&job, Some((2, Arc::default())), start).unwrap().0, 2);
-        let later = start + MEMORY / 2;
+        let later = start + RETENTION / 2;
         assert_eq!(followed.of(&job, None, later).unwrap().0, 2);
         assert_eq!(followed.of(&job, Some((3, Arc::default())), later).unwrap().0, 3);
-        assert_eq!(followed.of(&job, None, later + MEMORY * 9 / 10).unwrap().0, 3);
-        assert!(followed.of(&job, None, later + MEMORY * 2).is_none());
+        assert_eq!(followed.of(&job, None, later + RETENTION * 9 / 10).unwrap().0, 3);
+        assert!(followed.of(&job, None, later + RETENTION * 2).is_none());
     }
 }

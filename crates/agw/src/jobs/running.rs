@@ -6,35 +6,35 @@ use agenix_protocol::ids::JobId;
 use tokio::task::AbortHandle;
 use tracing::debug;
 
-use crate::exec::{cancel::Stop, live_output::Transcript};
+use crate::exec::{cancel::CancelToken, live_output::LiveOutput};
 
 /// The runs, by the order of their starts: a job may run twice, when agq forgot a claim and made it again.
 #[derive(Default)]
-pub(crate) struct Roster {
-    runs: BTreeMap<u64, Run>,
+pub(crate) struct RunningJobs {
+    runs: BTreeMap<u64, RunningJob>,
     next: u64,
 }
 
 /// One claim of a job that runs here.
-pub(crate) struct Run {
+pub(crate) struct RunningJob {
     pub(crate) job_id: JobId,
     pub(crate) attempt: u32,
     pub(crate) task: AbortHandle,
-    pub(crate) stop: Stop,
-    pub(crate) transcript: Arc<Transcript>,
+    pub(crate) stop: CancelToken,
+    pub(crate) transcript: Arc<LiveOutput>,
 }
 
-impl Roster {
+impl RunningJobs {
     /// The number that the next run will have.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
     /// Adds a run, under the number that was next.
-    pub(crate) fn add(&mut self, run: Run) {
+    pub(crate) fn add(&mut self, run: RunningJob) {
         // A later claim: agq took the job back, and no order tells the earlier run, for the job is ours again.
-        let is_earlier = |other: &&Run| other.job_id == run.job_id && other.attempt < run.attempt;
-        self.runs.values().filter(is_earlier).for_each(|other| other.stop.call());
+        let is_earlier = |other: &&RunningJob| other.job_id == run.job_id && other.attempt < run.attempt;
+        self.runs.values().filter(is_earlier).for_each(|other| other.stop.cancel());
         self.runs.insert(self.next, run);
         self.next += 1;
     }
@@ -45,23 +45,23 @@ impl Roster {
     }
 
     /// What is left of a run is done by this task.
-    pub(crate) fn goes_on_in(&mut self, number: u64, task: AbortHandle) {
+    pub(crate) fn set_current_task(&mut self, number: u64, task: AbortHandle) {
         if let Some(run) = self.runs.get_mut(&number) {
             run.task = task;
         }
     }
 
     /// A run is over, and reported where that was wanted. What is left of it.
-    pub(crate) fn remove(&mut self, number: u64) -> Option<Run> {
+    pub(crate) fn remove(&mut self, number: u64) -> Option<RunningJob> {
         self.runs.remove(&number)
     }
 
     /// These jobs are not ours any more. Only runs with numbers below `before` are meant.
-    pub(crate) fn call_off(&self, jobs: &[JobId], before: u64) {
+    pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
         for (_, run) in self.runs.range(..before) {
-            if jobs.contains(&run.job_id) && !run.stop.is_called() {
+            if jobs.contains(&run.job_id) && !run.stop.is_cancelled() {
                 debug!(job_id = %run.job_id, "agq says that the job is not ours");
-                run.stop.call();
+                run.stop.cancel();
             }
         }
     }
@@ -77,7 +77,7 @@ impl Roster {
     }
 
     /// The attempt of a job that was begun last, and what it writes.
-    pub(crate) fn transcript(&self, job_id: &JobId) -> Option<(u32, Arc<Transcript>)> {
+    pub(crate) fn transcript(&self, job_id: &JobId) -> Option<(u32, Arc<LiveOutput>)> {
         let run = self.runs.values().rev().find(|run| run.job_id == *job_id)?;
         Some((run.attempt, Arc::clone(&run.transcript)))
     }
@@ -94,38 +94,39 @@ impl Roster {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Roster, Run};
-    use crate::exec::cancel::Stop;
+    use super::{RunningJob, RunningJobs};
+    use crate::exec::cancel::CancelToken;
 
-    fn run(job: &str, attempt: u32) -> (Run, Stop) {
-        let (task, stop) = (tokio::spawn(std::future::pending::<()>()).abort_handle(), Stop::default());
+    fn run(job: &str, attempt: u32) -> (RunningJob, CancelToken) {
+        let (task, stop) =
+            (tokio::spawn(std::future::pending::<()>()).abort_handle(), CancelToken::default());
         let (job_id, transcript) = (job.parse().unwrap(), Arc::default());
-        (Run { job_id, attempt, task, stop: stop.clone(), transcript }, stop)
+        (RunningJob { job_id, attempt, task, stop: stop.clone(), transcript }, stop)
     }
 
     #[tokio::test]
     async fn a_later_claim_of_a_job_ends_the_earlier_one() {
-        let mut roster = Roster::default();
+        let mut roster = RunningJobs::default();
         let (first, first_stop) = run("a", 1);
         let (second, second_stop) = run("a", 2);
         let (other, other_stop) = run("b", 1);
         roster.add(first);
         roster.add(other);
         roster.add(second);
-        assert!(first_stop.is_called() && !second_stop.is_called() && !other_stop.is_called());
+        assert!(first_stop.is_cancelled() && !second_stop.is_cancelled() && !other_stop.is_cancelled());
         assert_eq!(roster.job_ids().len(), 3, "it is there until it has ended");
     }
 
     #[tokio::test]
     async fn an_order_is_about_runs_that_were_there_when_it_was_asked_for() {
-        let mut roster = Roster::default();
+        let mut roster = RunningJobs::default();
         let (early, early_stop) = run("a", 1);
         roster.add(early);
         let asked_at = roster.next();
         let (late, late_stop) = run("b", 1);
         roster.add(late);
-        roster.call_off(&["a".parse().unwrap(), "b".parse().unwrap()], asked_at);
-        assert!(early_stop.is_called() && !late_stop.is_called());
+        roster.cancel(&["a".parse().unwrap(), "b".parse().unwrap()], asked_at);
+        assert!(early_stop.is_cancelled() && !late_stop.is_cancelled());
         assert!(roster.remove(0).is_some());
         let left: Vec<_> = roster.job_ids().iter().map(ToString::to_string).collect();
         assert_eq!(left, ["b"]);

@@ -9,7 +9,7 @@ use agenix_protocol::{
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use crate::jobs::prefetch::Pace;
+use crate::jobs::prefetch::PrefetchPolicy;
 
 /// A job that was claimed, with its place among all that this worker has.
 pub(crate) struct Claimed {
@@ -17,7 +17,7 @@ pub(crate) struct Claimed {
     pub(crate) berth: OwnedSemaphorePermit,
 }
 
-struct Waiting {
+struct PrefetchedJob {
     claimed: Claimed,
     since: Instant,
 }
@@ -27,11 +27,11 @@ pub(crate) struct Slots {
     /// The numbers of those that are free.
     free: Vec<u32>,
     /// The longest first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PrefetchedJob>,
     count: usize,
     /// Most jobs that are claimed ahead for each.
     most_ahead: u32,
-    pace: Pace,
+    pace: PrefetchPolicy,
 }
 
 impl Slots {
@@ -42,13 +42,13 @@ impl Slots {
             waiting: VecDeque::new(),
             count: count as usize,
             most_ahead,
-            pace: Pace::default(),
+            pace: PrefetchPolicy::default(),
         }
     }
 
     /// How many more jobs may be claimed. While all slots run and half of what may wait is there, that is none: what is asked
     /// for together costs agq and us less.
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         let most_waiting = self.count * self.pace.ahead(self.most_ahead) as usize;
         if self.free.is_empty() && self.waiting.len() > most_waiting / 2 {
             return 0;
@@ -57,21 +57,21 @@ impl Slots {
     }
 
     /// A job has come. Where a slot is free it is given back with its number, to start in it; else it waits.
-    pub(crate) fn seat(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
+    pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
         // An earlier claim of it is void: agq took the job back, and gave it to us again.
         self.waiting.retain(|other| other.claimed.job.job_id != claimed.job.job_id);
         if let Some(slot) = self.free.pop() {
             return Some((slot, claimed));
         }
-        self.waiting.push_back(Waiting { claimed, since: now });
+        self.waiting.push_back(PrefetchedJob { claimed, since: now });
         None
     }
 
     /// A slot is left, by a job that took this long where that is known. The job that has waited longest is given to start in
     /// it.
-    pub(crate) fn vacated(&mut self, slot: u32, took: Option<Duration>) -> Option<(u32, Claimed)> {
+    pub(crate) fn release(&mut self, slot: u32, took: Option<Duration>) -> Option<(u32, Claimed)> {
         if let Some(took) = took {
-            self.pace.ended(took);
+            self.pace.job_ended(took);
         }
         let next = self.waiting.pop_front().map(|next| (slot, next.claimed));
         if next.is_none() {
@@ -99,7 +99,7 @@ impl Slots {
 
     /// Removes the waiting claims of the action, and returns their job ids and attempts.
     pub(crate) fn withdraw(&mut self, action_id: &ActionId) -> Vec<(JobId, u32)> {
-        let is_of = |waiting: &Waiting| waiting.claimed.job.action_id == *action_id;
+        let is_of = |waiting: &PrefetchedJob| waiting.claimed.job.action_id == *action_id;
         let waiting = std::mem::take(&mut self.waiting);
         let (withdrawn, kept): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_of);
         self.waiting = kept.into();
@@ -153,48 +153,48 @@ mod tests {
     #[test]
     fn a_job_starts_where_a_slot_is_free_and_else_in_the_next_that_is_left() {
         let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
-        assert_eq!(started(slots.seat(claimed(&berths, "a", 1), now)), named(0, "a"));
-        assert_eq!(started(slots.seat(claimed(&berths, "b", 1), now)), named(1, "b"));
-        assert_eq!(started(slots.seat(claimed(&berths, "c", 1), now)), None);
-        assert_eq!(started(slots.seat(claimed(&berths, "d", 1), now)), None);
-        assert_eq!(started(slots.vacated(1, SHORT)), named(1, "c"));
-        assert_eq!(started(slots.vacated(0, SHORT)), named(0, "d"));
-        assert_eq!(started(slots.vacated(0, SHORT)), None);
-        assert_eq!(started(slots.seat(claimed(&berths, "e", 1), now)), named(0, "e"));
+        assert_eq!(started(slots.assign(claimed(&berths, "a", 1), now)), named(0, "a"));
+        assert_eq!(started(slots.assign(claimed(&berths, "b", 1), now)), named(1, "b"));
+        assert_eq!(started(slots.assign(claimed(&berths, "c", 1), now)), None);
+        assert_eq!(started(slots.assign(claimed(&berths, "d", 1), now)), None);
+        assert_eq!(started(slots.release(1, SHORT)), named(1, "c"));
+        assert_eq!(started(slots.release(0, SHORT)), named(0, "d"));
+        assert_eq!(started(slots.release(0, SHORT)), None);
+        assert_eq!(started(slots.assign(claimed(&berths, "e", 1), now)), named(0, "e"));
     }
 
     #[test]
     fn jobs_are_claimed_ahead_only_while_they_are_short() {
         let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
-        assert_eq!(slots.room(), 2, "a slot each, and nothing is known of jobs");
+        assert_eq!(slots.capacity(), 2, "a slot each, and nothing is known of jobs");
         for job in ["a", "b"] {
-            assert!(slots.seat(claimed(&berths, job, 1), now).is_some());
+            assert!(slots.assign(claimed(&berths, job, 1), now).is_some());
         }
-        assert_eq!(slots.room(), 0);
-        assert!(slots.vacated(0, SHORT).is_none());
-        assert_eq!(slots.room(), 3, "a free slot, and one ahead for each");
-        assert!(slots.seat(claimed(&berths, "c", 1), now).is_some());
-        assert!(slots.seat(claimed(&berths, "d", 1), now).is_none());
-        assert_eq!(slots.room(), 1);
+        assert_eq!(slots.capacity(), 0);
+        assert!(slots.release(0, SHORT).is_none());
+        assert_eq!(slots.capacity(), 3, "a free slot, and one ahead for each");
+        assert!(slots.assign(claimed(&berths, "c", 1), now).is_some());
+        assert!(slots.assign(claimed(&berths, "d", 1), now).is_none());
+        assert_eq!(slots.capacity(), 1);
         slots.stalled();
-        assert_eq!(slots.room(), 0);
-        assert!(slots.vacated(0, LONG).is_some());
-        assert_eq!(slots.room(), 0, "jobs are long");
-        assert_eq!(Slots::new(3, 0).room(), 3);
+        assert_eq!(slots.capacity(), 0);
+        assert!(slots.release(0, LONG).is_some());
+        assert_eq!(slots.capacity(), 0, "jobs are long");
+        assert_eq!(Slots::new(3, 0).capacity(), 3);
     }
 
     #[test]
     fn very_short_jobs_are_claimed_ahead_in_groups() {
         let (berths, mut slots, now) = (Arc::new(Semaphore::new(20)), Slots::new(1, 8), Instant::now());
-        assert!(slots.seat(claimed(&berths, "first", 1), now).is_some());
-        assert!(slots.vacated(0, SHORT).is_none());
-        assert_eq!(slots.room(), 9);
+        assert!(slots.assign(claimed(&berths, "first", 1), now).is_some());
+        assert!(slots.release(0, SHORT).is_none());
+        assert_eq!(slots.capacity(), 9);
         for job in 0..9 {
-            slots.seat(claimed(&berths, &format!("job-{job}"), 1), now);
+            slots.assign(claimed(&berths, &format!("job-{job}"), 1), now);
         }
         let rooms = (0..8).map(|_| {
-            slots.vacated(0, SHORT);
-            slots.room()
+            slots.release(0, SHORT);
+            slots.capacity()
         });
         assert_eq!(rooms.collect::<Vec<_>>(), [0, 0, 0, 4, 5, 6, 7, 8]);
     }
@@ -202,19 +202,19 @@ mod tests {
     #[test]
     fn nothing_is_ever_claimed_ahead_where_that_is_switched_off() {
         let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 0), Instant::now());
-        assert!(slots.seat(claimed(&berths, "a", 1), now).is_some());
-        assert!(slots.vacated(0, SHORT).is_none());
-        assert_eq!(slots.room(), 1);
-        assert!(slots.seat(claimed(&berths, "b", 1), now).is_some());
-        assert_eq!(slots.room(), 0);
+        assert!(slots.assign(claimed(&berths, "a", 1), now).is_some());
+        assert!(slots.release(0, SHORT).is_none());
+        assert_eq!(slots.capacity(), 1);
+        assert!(slots.assign(claimed(&berths, "b", 1), now).is_some());
+        assert_eq!(slots.capacity(), 0);
     }
 
     #[test]
     fn what_is_dismissed_never_starts_and_leaves_its_berth() {
         let (berths, mut slots, now) = (Arc::new(Semaphore::new(4)), Slots::new(1, 3), Instant::now());
-        assert!(slots.seat(claimed(&berths, "a", 1), now).is_some());
+        assert!(slots.assign(claimed(&berths, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
-            assert!(slots.seat(claimed(&berths, job, 1), now).is_none());
+            assert!(slots.assign(claimed(&berths, job, 1), now).is_none());
         }
         // The one that was given to start is not kept here.
         assert_eq!((slots.oldest(), berths.available_permits()), (Some(now), 1));
@@ -224,34 +224,34 @@ mod tests {
         let left: Vec<_> = slots.waiting().into_iter().map(|(job, _)| job.to_string()).collect();
         assert_eq!(left, ["b", "d"]);
         assert_eq!((slots.dismiss_all(), slots.oldest(), berths.available_permits()), (2, None, 4));
-        assert!(slots.vacated(0, None).is_none());
+        assert!(slots.release(0, None).is_none());
     }
 
     #[test]
     fn what_is_withdrawn_of_an_action_never_starts_and_others_keep_their_turn() {
         let (berths, mut slots, now) = (Arc::new(Semaphore::new(5)), Slots::new(1, 4), Instant::now());
-        assert!(slots.seat(claimed(&berths, "a", 1), now).is_some());
+        assert!(slots.assign(claimed(&berths, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
             let mut claim = claimed(&berths, job, 3);
             if job == "c" {
                 claim.job.action_id = "other".parse().unwrap();
             }
-            assert!(slots.seat(claim, now).is_none());
+            assert!(slots.assign(claim, now).is_none());
         }
         let withdrawn = slots.withdraw(&"a".parse().unwrap());
         let withdrawn: Vec<_> = withdrawn.iter().map(|(job, attempt)| (job.as_str(), *attempt)).collect();
         assert_eq!(withdrawn, [("b", 3), ("d", 3)]);
         assert_eq!(berths.available_permits(), 4, "their berths are free");
-        assert_eq!(started(slots.vacated(0, SHORT)), named(0, "c"));
+        assert_eq!(started(slots.release(0, SHORT)), named(0, "c"));
         assert!(slots.withdraw(&"a".parse().unwrap()).is_empty());
     }
 
     #[test]
     fn a_later_claim_of_a_job_that_waits_takes_its_place() {
         let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 3), Instant::now());
-        assert!(slots.seat(claimed(&berths, "a", 1), now).is_some());
-        assert!(slots.seat(claimed(&berths, "b", 1), now).is_none());
-        assert!(slots.seat(claimed(&berths, "b", 2), now).is_none());
+        assert!(slots.assign(claimed(&berths, "a", 1), now).is_some());
+        assert!(slots.assign(claimed(&berths, "b", 1), now).is_none());
+        assert!(slots.assign(claimed(&berths, "b", 2), now).is_none());
         let waiting: Vec<_> = slots.waiting().into_iter().map(|(job, n)| (job.to_string(), n)).collect();
         assert_eq!(waiting, [("b".to_owned(), 2)]);
     }

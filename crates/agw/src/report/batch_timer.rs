@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time between two departures.
-const APART: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The timetable.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Departures {
+pub(crate) struct BatchTimer {
     /// The latest that was fixed: in the past, or still to come.
     latest: Option<Instant>,
 }
 
-impl Departures {
+impl BatchTimer {
     /// When a report leaves that is ready now.
-    pub(crate) fn board(&mut self, now: Instant) -> Instant {
+    pub(crate) fn next_send_at(&mut self, now: Instant) -> Instant {
         let departure = match self.latest {
             Some(latest) if now <= latest => latest,
-            Some(latest) => now.max(latest + APART),
+            Some(latest) => now.max(latest + MIN_INTERVAL),
             None => now,
         };
         self.latest = Some(departure);
@@ -35,25 +35,25 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{APART, Departures};
+    use super::{BatchTimer, MIN_INTERVAL};
 
     #[test]
     fn the_first_report_and_one_after_a_silence_leave_at_once() {
-        let (mut departures, start) = (Departures::default(), Instant::now());
-        assert_eq!(departures.board(start), start);
-        assert_eq!(departures.board(start + APART), start + APART);
-        assert_eq!(departures.board(start + APART * 5), start + APART * 5);
+        let (mut departures, start) = (BatchTimer::default(), Instant::now());
+        assert_eq!(departures.next_send_at(start), start);
+        assert_eq!(departures.next_send_at(start + MIN_INTERVAL), start + MIN_INTERVAL);
+        assert_eq!(departures.next_send_at(start + MIN_INTERVAL * 5), start + MIN_INTERVAL * 5);
     }
 
     #[test]
     fn reports_that_follow_each_other_closely_leave_together() {
-        let (mut departures, start) = (Departures::default(), Instant::now());
+        let (mut departures, start) = (BatchTimer::default(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
-        assert_eq!(departures.board(start), start);
+        assert_eq!(departures.next_send_at(start), start);
         for ms in [1, 4, 9, 10] {
-            assert_eq!(departures.board(after(ms)), start + APART, "{ms} ms");
+            assert_eq!(departures.next_send_at(after(ms)), start + MIN_INTERVAL, "{ms} ms");
         }
-        assert_eq!(departures.board(after(11)), start + APART * 2);
-        assert_eq!(departures.board(after(12)), start + APART * 2);
+        assert_eq!(departures.next_send_at(after(11)), start + MIN_INTERVAL * 2);
+        assert_eq!(departures.next_send_at(after(12)), start + MIN_INTERVAL * 2);
     }
 }

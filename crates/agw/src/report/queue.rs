@@ -10,28 +10,28 @@ use tokio::{
 };
 
 use crate::{
-    exec::cancel::Stop,
+    exec::cancel::CancelToken,
     report::{
-        batch_timer::Departures,
-        reporter::{Link, StartReport},
+        batch_timer::BatchTimer,
+        reporter::{Reporter, StartReport},
     },
 };
 
 /// A job that has ended and is not reported yet.
-pub(crate) struct Ended {
+pub(crate) struct FinishedJob {
     /// Of its run.
     pub(crate) number: u64,
     pub(crate) job_id: JobId,
     pub(crate) update: JobUpdate,
-    pub(crate) link: Link,
+    pub(crate) link: Reporter,
     /// The report that it runs, where that is still on its way.
     pub(crate) under_way: Option<StartReport>,
-    pub(crate) stop: Stop,
+    pub(crate) stop: CancelToken,
     /// Its place among all that this worker has.
     pub(crate) berth: OwnedSemaphorePermit,
 }
 
-impl Ended {
+impl FinishedJob {
     /// Reports it, unless it is not ours any more; gives its place back.
     pub(crate) async fn report(self) -> OwnedSemaphorePermit {
         let Self { job_id, update, mut link, under_way, stop, berth, .. } = self;
@@ -44,7 +44,7 @@ impl Ended {
         };
         tokio::select! {
             () = reported => {}
-            () = stop.called() => {}
+            () = stop.cancelled() => {}
         }
         berth
     }
@@ -52,15 +52,15 @@ impl Ended {
 
 /// What waits for its departure.
 #[derive(Default)]
-pub(crate) struct Outbox {
-    due: Mutex<Vec<Ended>>,
+pub(crate) struct ReportQueue {
+    due: Mutex<Vec<FinishedJob>>,
     /// Told when the first comes.
     has_some: Notify,
 }
 
-impl Outbox {
+impl ReportQueue {
     /// From now on it waits.
-    pub(crate) fn put(&self, ended: Ended) {
+    pub(crate) fn put(&self, ended: FinishedJob) {
         let mut due = self.due();
         due.push(ended);
         if due.len() == 1 {
@@ -69,10 +69,10 @@ impl Outbox {
     }
 
     /// Those that leave together, when it is time.
-    pub(crate) async fn leaving(&self, departures: &mut Departures) -> Vec<Ended> {
+    pub(crate) async fn next_batch(&self, departures: &mut BatchTimer) -> Vec<FinishedJob> {
         loop {
             self.has_some.notified().await;
-            sleep_until(departures.board(Instant::now())).await;
+            sleep_until(departures.next_send_at(Instant::now())).await;
             let leaving = self.empty();
             if !leaving.is_empty() {
                 return leaving;
@@ -81,11 +81,11 @@ impl Outbox {
     }
 
     /// What waits leaves now, or never.
-    pub(crate) fn empty(&self) -> Vec<Ended> {
+    pub(crate) fn empty(&self) -> Vec<FinishedJob> {
         std::mem::take(&mut *self.due())
     }
 
-    fn due(&self) -> MutexGuard<'_, Vec<Ended>> {
+    fn due(&self) -> MutexGuard<'_, Vec<FinishedJob>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,51 +99,51 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::sync::{Semaphore, watch};
 
-    use super::{Ended, Outbox};
-    use crate::exec::cancel::Stop;
-    use crate::report::{batch_timer::Departures, reporter::Link};
+    use super::{FinishedJob, ReportQueue};
+    use crate::exec::cancel::CancelToken;
+    use crate::report::{batch_timer::BatchTimer, reporter::Reporter};
 
     /// There is no connection, and there will be none.
     static NOWHERE: LazyLock<watch::Sender<Option<Connection>>> = LazyLock::new(|| watch::Sender::new(None));
 
-    fn ended(berths: &Arc<Semaphore>, number: u64) -> Ended {
-        Ended {
+    fn ended(berths: &Arc<Semaphore>, number: u64) -> FinishedJob {
+        FinishedJob {
             number,
             job_id: format!("job-{number}").parse().unwrap(),
             update: JobUpdate::default(),
-            link: Link::new(NOWHERE.subscribe(), Arc::default()),
+            link: Reporter::new(NOWHERE.subscribe(), Arc::default()),
             under_way: None,
-            stop: Stop::default(),
+            stop: CancelToken::default(),
             berth: Arc::clone(berths).try_acquire_owned().unwrap(),
         }
     }
 
-    fn numbers(leaving: &[Ended]) -> Vec<u64> {
+    fn numbers(leaving: &[FinishedJob]) -> Vec<u64> {
         leaving.iter().map(|ended| ended.number).collect()
     }
 
     #[tokio::test]
     async fn what_is_due_leaves_together_and_what_comes_later_by_itself() {
         let (outbox, berths, mut departures) =
-            (Outbox::default(), Arc::new(Semaphore::new(9)), Departures::default());
-        assert!(outbox.leaving(&mut departures).now_or_never().is_none(), "nothing has ended");
+            (ReportQueue::default(), Arc::new(Semaphore::new(9)), BatchTimer::default());
+        assert!(outbox.next_batch(&mut departures).now_or_never().is_none(), "nothing has ended");
         outbox.put(ended(&berths, 1));
         outbox.put(ended(&berths, 2));
-        assert_eq!(numbers(&outbox.leaving(&mut departures).await), [1, 2]);
-        assert!(outbox.leaving(&mut departures).now_or_never().is_none(), "all have left");
+        assert_eq!(numbers(&outbox.next_batch(&mut departures).await), [1, 2]);
+        assert!(outbox.next_batch(&mut departures).now_or_never().is_none(), "all have left");
         outbox.put(ended(&berths, 3));
-        assert_eq!(numbers(&outbox.leaving(&mut departures).await), [3]);
+        assert_eq!(numbers(&outbox.next_batch(&mut departures).await), [3]);
     }
 
     #[tokio::test]
     async fn what_is_taken_out_is_not_waited_for_and_leaves_its_place() {
         let (outbox, berths, mut departures) =
-            (Outbox::default(), Arc::new(Semaphore::new(1)), Departures::default());
+            (ReportQueue::default(), Arc::new(Semaphore::new(1)), BatchTimer::default());
         outbox.put(ended(&berths, 1));
         drop(outbox.empty());
-        assert!(outbox.leaving(&mut departures).now_or_never().is_none());
+        assert!(outbox.next_batch(&mut departures).now_or_never().is_none());
         outbox.put(ended(&berths, 2));
-        assert_eq!(numbers(&outbox.leaving(&mut departures).await), [2]);
+        assert_eq!(numbers(&outbox.next_batch(&mut departures).await), [2]);
     }
 
     #[tokio::test]
@@ -153,7 +153,7 @@ mod tests {
         let stop = ended.stop.clone();
         let mut report = std::pin::pin!(ended.report());
         assert!(report.as_mut().now_or_never().is_none(), "there is no connection");
-        stop.call();
+        stop.cancel();
         drop(report.await);
         assert_eq!(berths.available_permits(), 1);
     }

@@ -25,7 +25,7 @@ const MOST_CLAIMS: usize = 32;
 const KEEP_BOUND: Duration = Duration::from_secs(5);
 
 /// A stay.
-pub(crate) struct Session {
+pub(crate) struct Registration {
     /// For reports and heartbeats.
     pub(crate) reports: Connection,
     pub(crate) worker_id: WorkerId,
@@ -37,24 +37,24 @@ pub(crate) struct Session {
 
 /// Where jobs come from. Nothing but claims goes over its connection. Dropping this closes it, and by that agq learns that a
 /// claim on its way was not received.
-pub(crate) struct Claims {
+pub(crate) struct ClaimStream {
     connection: Connection,
     queues: Arc<[QueueName]>,
     address: String,
     /// Those that agq has not answered, or whose answer was not looked at; in their order.
-    asked: FuturesOrdered<Answer>,
+    asked: FuturesOrdered<ClaimFuture>,
 }
 
 /// What agq will say to a claim: a job, or none.
-type Answer = BoxFuture<'static, Result<Option<JobDocument>, ClientError>>;
+type ClaimFuture = BoxFuture<'static, Result<Option<JobDocument>, ClientError>>;
 
-impl Session {
+impl Registration {
     /// Connects and registers; jobs come from these queues, the first one with a job each time.
     pub(crate) async fn open(
         server: &Server,
         registration: &WorkerRegistration,
         queues: &[QueueName],
-    ) -> Result<(Self, Claims), ClientError> {
+    ) -> Result<(Self, ClaimStream), ClientError> {
         let mut reports = Connection::open(server).await?;
         let registered = reports.register(registration).await?;
         let seconds = registered.heartbeat_interval_secs.clamp(0.001, 86_400.0);
@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// Connects for claims.
-    pub(crate) async fn claims(&self) -> Result<Claims, ClientError> {
+    pub(crate) async fn claims(&self) -> Result<ClaimStream, ClientError> {
         let opened = async {
             // Its commands wait for ever; to be let in must not.
             let mut connection = Connection::open_patiently(&self.server).await?;
@@ -80,7 +80,7 @@ impl Session {
         };
         let connection = timeout(CLAIM_BOUND, opened).await.map_err(|_| self.silent())??;
         let (queues, address) = (Arc::clone(&self.queues), self.server.address());
-        Ok(Claims { connection, queues, address, asked: FuturesOrdered::new() })
+        Ok(ClaimStream { connection, queues, address, asked: FuturesOrdered::new() })
     }
 
     /// Registers once more, with these jobs: what agq has given us besides them, and was never reported, goes to others at no
@@ -128,7 +128,7 @@ impl Session {
     }
 }
 
-impl Claims {
+impl ClaimStream {
     /// Whether every answer was looked at. Only then more should be asked for: by what is sent after a silence agq learns that
     /// its answers have come, and until then it remembers them.
     pub(crate) fn is_idle(&self) -> bool {
@@ -136,7 +136,7 @@ impl Claims {
     }
 
     /// Asks for so many jobs, or for as many as may be asked for together.
-    pub(crate) fn ask(&mut self, count: usize) {
+    pub(crate) fn request(&mut self, count: usize) {
         for _ in 0..count.min(MOST_CLAIMS) {
             self.asked.push_back(self.one());
         }
@@ -147,7 +147,7 @@ impl Claims {
         self.asked.next().await.unwrap_or(Ok(None))
     }
 
-    fn one(&self) -> Answer {
+    fn one(&self) -> ClaimFuture {
         let (mut connection, queues) = (self.connection.clone(), Arc::clone(&self.queues));
         let address = self.address.clone();
         Box::pin(async move {

@@ -15,14 +15,14 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::exec::{cancel::Stop, job, stages::Progress};
+use crate::exec::{cancel::CancelToken, job, stages::JobProgress};
 
 /// A report that has to be smaller than this has to do without its results.
 const LEAST_UPDATE_BYTES: usize = 4096;
 /// How long to wait when agq's store fails: its disk may be full for a while.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 /// A job that ends sooner is never reported as running: its end says that, too, and agq shows every claimed job as running.
-const FIRST_WORD: Duration = Duration::from_millis(20);
+const RUNNING_REPORT_DELAY: Duration = Duration::from_millis(20);
 /// Pause before a repeated report of progress that did not reach agq.
 const REPEAT_PAUSE: Duration = Duration::from_secs(2);
 /// How long to wait between two reports of progress.
@@ -32,12 +32,12 @@ const PROGRESS_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) type StartReport = JoinHandle<Result<(), ClientError>>;
 
 /// Where jobs find the connection to report on.
-pub(crate) struct Link {
+pub(crate) struct Reporter {
     current: watch::Receiver<Option<Connection>>,
     lost: Arc<Notify>,
 }
 
-impl Link {
+impl Reporter {
     /// `lost` is told when the connection turns out to be dead: with all slots taken by jobs that wait to report, nobody
     /// else would find out before the next heartbeat.
     pub(crate) fn new(current: watch::Receiver<Option<Connection>>, lost: Arc<Notify>) -> Self {
@@ -55,7 +55,7 @@ impl Link {
                     Ok(()) => return,
                     Err(error @ ClientError::Unreachable { .. }) => {
                         debug!(%job_id, %error, "the report has to wait");
-                        self.tell_lost();
+                        self.report_lost_job();
                     }
                     Err(error @ ClientError::StoreFailed(_)) => {
                         warn!(%job_id, %error, "the report is sent again in a moment");
@@ -75,7 +75,7 @@ impl Link {
                         warn!(%job_id, reason, most, "the report is cut and sent again");
                         update = job::shrunk(update, most);
                         json = to_json(&update);
-                        self.tell_lost();
+                        self.report_lost_job();
                     }
                     Err(error) => {
                         warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");
@@ -90,7 +90,7 @@ impl Link {
     }
 
     /// The connection is dead, unless it has been replaced already.
-    fn tell_lost(&self) {
+    fn report_lost_job(&self) {
         if !self.current.has_changed().unwrap_or(true) {
             self.lost.notify_waiters();
         }
@@ -99,18 +99,18 @@ impl Link {
     /// Tells agq that a job runs and, now and then, how far it is; never ends. When this is dropped, a report that is
     /// `under_way` goes on: the redis crate does not send what nobody waits for, and the end has to come after it. What cannot
     /// be told now is left out. When agq answers that the job is not ours, `stop` is called.
-    pub(crate) async fn accompany(
+    pub(crate) async fn report_progress(
         &self,
         job: &JobDocument,
-        mut progress: watch::Receiver<Option<Progress>>,
-        stop: &Stop,
+        mut progress: watch::Receiver<Option<JobProgress>>,
+        stop: &CancelToken,
         under_way: &mut Option<StartReport>,
     ) -> Infallible {
         let job_id = &job.job_id;
         // Said until it was heard once.
         let mut status = Some(Status::Running);
         let mut is_heard = true;
-        sleep(FIRST_WORD).await;
+        sleep(RUNNING_REPORT_DELAY).await;
         loop {
             // A report that did not reach agq is repeated without a change of progress.
             if is_heard && progress.changed().await.is_err() {
@@ -140,7 +140,7 @@ impl Link {
                 Ok(()) => status = None,
                 Err(ClientError::Rejected(reason)) if is_not_ours(&reason) => {
                     warn!(%job_id, "the job is not ours any more, its processes are ended: {reason}");
-                    stop.call();
+                    stop.cancel();
                 }
                 Err(error) => {
                     debug!(%job_id, %error, "progress was not reported and is reported again");

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::exec::{helper_command, programs::Toolbox};
+use crate::exec::{helper_command, programs::Programs};
 
 /// How long a unit may take to describe itself.
 const DESCRIBE_BOUND: Duration = Duration::from_secs(5);
@@ -26,30 +26,30 @@ const AT_ONCE: usize = 4;
 
 /// What a look at the machine found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Outfit {
-    pub(crate) toolbox: Toolbox,
+pub(crate) struct FoundCapabilities {
+    pub(crate) toolbox: Programs,
     /// By the names of the units.
     pub(crate) descriptions: BTreeMap<String, String>,
 }
 
 /// Where to look, and for what.
 #[derive(Debug, Clone)]
-pub(crate) struct Search {
+pub(crate) struct CapabilitySearch {
     /// The directories, as the PATH variable lists them.
     pub(crate) path: OsString,
     /// Nothing but these programs, where it is given.
     pub(crate) allowed: Option<Vec<String>>,
 }
 
-impl Search {
+impl CapabilitySearch {
     /// Looks, and asks the units.
-    pub(crate) async fn look(self) -> Outfit {
+    pub(crate) async fn look(self) -> FoundCapabilities {
         let Self { path, allowed } = self;
-        let find = move || Toolbox::find(&path, allowed.as_deref());
+        let find = move || Programs::find(&path, allowed.as_deref());
         let toolbox = tokio::task::spawn_blocking(find).await.unwrap_or_default();
         toolbox.warn_of_gaps();
         let descriptions = descriptions(toolbox.units()).await;
-        Outfit { toolbox, descriptions }
+        FoundCapabilities { toolbox, descriptions }
     }
 }
 
@@ -94,13 +94,13 @@ async fn describe(name: &str, program: &Path) -> Option<String> {
 }
 
 /// Looks at the machine again, beside everything else.
-pub(crate) struct Scout {
-    pub(crate) search: Search,
-    under_way: Option<JoinHandle<Outfit>>,
+pub(crate) struct Rescan {
+    pub(crate) search: CapabilitySearch,
+    under_way: Option<JoinHandle<FoundCapabilities>>,
 }
 
-impl Scout {
-    pub(crate) fn new(search: Search) -> Self {
+impl Rescan {
+    pub(crate) fn new(search: CapabilitySearch) -> Self {
         Self { search, under_way: None }
     }
 
@@ -113,7 +113,7 @@ impl Scout {
     }
 
     /// What was found, when it was sent and is back. Dropped before, it is not lost.
-    pub(crate) async fn back(&mut self) -> Outfit {
+    pub(crate) async fn back(&mut self) -> FoundCapabilities {
         let found = match &mut self.under_way {
             Some(sent) => sent.await,
             None => std::future::pending().await,
@@ -130,7 +130,7 @@ impl Scout {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    use super::{Scout, Search};
+    use super::{CapabilitySearch, Rescan};
 
     #[tokio::test]
     async fn units_describe_themselves_or_do_without() {
@@ -144,7 +144,7 @@ mod tests {
             fs::write(dir.path().join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
             fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let mut scout = Scout::new(Search { path: dir.path().into(), allowed: None });
+        let mut scout = Rescan::new(CapabilitySearch { path: dir.path().into(), allowed: None });
         scout.send();
         let found = scout.back().await;
         assert_eq!(found.toolbox.len(), 4);

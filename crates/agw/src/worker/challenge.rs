@@ -7,7 +7,7 @@ use agenix_protocol::documents::{Answer, Challenge};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
-use crate::exec::{helper_command, start::Workshop};
+use crate::exec::{helper_command, start::ExecContext};
 
 /// How long a command may take: agq waits for ten seconds in all.
 const BOUND: Duration = Duration::from_secs(8);
@@ -19,20 +19,25 @@ const NOT_RUNNABLE: i32 = 126;
 const NOT_OURS: i32 = 127;
 
 /// The challenges that agq repeats with every heartbeat until they are answered.
-pub(crate) struct Challenges {
+pub(crate) struct PendingChallenges {
     taken: BTreeSet<String>,
     slots: Arc<Semaphore>,
 }
 
-impl Default for Challenges {
+impl Default for PendingChallenges {
     fn default() -> Self {
         Self { taken: BTreeSet::new(), slots: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
-impl Challenges {
+impl PendingChallenges {
     /// Takes on those that are new; their answers go over `connection`.
-    pub(crate) fn take(&mut self, wanted: &[Challenge], workshop: &Arc<Workshop>, connection: &Connection) {
+    pub(crate) fn take(
+        &mut self,
+        wanted: &[Challenge],
+        workshop: &Arc<ExecContext>,
+        connection: &Connection,
+    ) {
         for challenge in self.new_among(wanted) {
             let (slots, workshop) = (Arc::clone(&self.slots), Arc::clone(workshop));
             let mut connection = connection.clone();
@@ -56,7 +61,7 @@ impl Challenges {
     }
 }
 
-async fn answer(challenge: &Challenge, workshop: &Workshop) -> Answer {
+async fn answer(challenge: &Challenge, workshop: &ExecContext) -> Answer {
     let name = &challenge.command;
     let Some(program) = workshop.toolbox.path(name) else {
         let output = format!("'{name}' is not among the tools of this worker");
@@ -85,8 +90,8 @@ mod tests {
     use agenix_protocol::documents::{Answer, Challenge, Plans};
     use tokio::sync::Semaphore;
 
-    use super::{Challenges, answer};
-    use crate::exec::{output_quota::Quota, programs::Toolbox, spool::Spool, start::Workshop};
+    use super::{PendingChallenges, answer};
+    use crate::exec::{output_quota::Quota, programs::Programs, spool::Spool, start::ExecContext};
 
     fn challenge(id: &str, command: &str, args: &[&str]) -> Challenge {
         let args = args.iter().map(|&arg| arg.to_owned()).collect();
@@ -95,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_challenge_is_taken_once_however_often_it_is_repeated() {
-        let mut challenges = Challenges::default();
+        let mut challenges = PendingChallenges::default();
         let mut taken = |ids: &[&str]| {
             let wanted: Vec<_> = ids.iter().map(|id| challenge(id, "sort", &[])).collect();
             let new = challenges.new_among(&wanted).into_iter().map(|challenge| challenge.challenge_id);
@@ -110,13 +115,22 @@ mod tests {
     #[tokio::test]
     async fn only_tools_are_run_and_what_they_say_is_the_answer() {
         let dir = tempfile::tempdir().unwrap();
-        let toolbox = Toolbox::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
+        let toolbox = Programs::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
         let spool = Spool::new(dir.path());
         let (plans, kill_grace) = (Plans::default(), Duration::from_secs(1));
         let (files, most_files, shortage) = (Arc::new(Semaphore::new(9)), 9, Arc::default());
         let quota = Quota { of_job: 0, reserve: 0 };
-        let workshop =
-            Workshop { toolbox, plans, spool, kept_bytes: 1, kill_grace, files, most_files, shortage, quota };
+        let workshop = ExecContext {
+            toolbox,
+            plans,
+            spool,
+            kept_bytes: 1,
+            kill_grace,
+            files,
+            most_files,
+            shortage,
+            quota,
+        };
         let said = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &workshop).await;
         assert_eq!(said, Answer { exit_code: 0, output: "1.0\n".into() });
         let said = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &workshop).await;

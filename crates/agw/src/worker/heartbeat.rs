@@ -14,19 +14,21 @@ use tokio::{
 };
 use tracing::{debug, warn};
 
-use crate::{jobs::Crew, report::registration::Session, stats::Vitals, worker::challenge::Challenges};
+use crate::{
+    jobs::JobPool, report::registration::Registration, stats::HostStats, worker::challenge::PendingChallenges,
+};
 
 /// Sends heartbeats until one fails: in time, and whenever `nudge` is told. What is wanted of jobs and tools is seen to
 /// here; what is wanted of the worker as a whole goes to `tell`.
-pub(crate) async fn beat(
-    session: &Session,
-    vitals: &Arc<Vitals>,
-    crew: &Arc<Crew>,
+pub(crate) async fn run(
+    session: &Registration,
+    vitals: &Arc<HostStats>,
+    crew: &Arc<JobPool>,
     nudge: &Notify,
     tell: &watch::Sender<Orders>,
 ) -> ClientError {
     let mut reports = session.reports.clone();
-    let mut challenges = Challenges::default();
+    let mut challenges = PendingChallenges::default();
     let mut beats = interval(session.heartbeat_interval);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -34,7 +36,7 @@ pub(crate) async fn beat(
             _ = beats.tick() => false,
             () = nudge.notified() => true,
         };
-        let (jobs, next) = crew.roster();
+        let (jobs, next) = crew.running_jobs();
         let (looking, counting) = (Arc::clone(vitals), Arc::clone(crew));
         // A disk that hangs holds up nobody else.
         let stats = spawn_blocking(move || looking.take(&counting.counters, &jobs).to_string()).await;
@@ -48,11 +50,11 @@ pub(crate) async fn beat(
             }
             Err(error) => return error,
         };
-        crew.forget_followed();
+        crew.expire_recent_output();
         crew.cancel(&orders.cancel, next);
         challenges.take(&orders.verify, &crew.workshop(), &reports);
         tell.send_replace(orders);
-        if is_called && let Err(error) = sift(crew, &mut reports, &session.worker_id).await {
+        if is_called && let Err(error) = drop_revoked_claims(crew, &mut reports, &session.worker_id).await {
             return error;
         }
     }
@@ -60,7 +62,11 @@ pub(crate) async fn beat(
 
 /// agq has called: it may be about a job that waits for a slot. A heartbeat does not name those, for agq takes what it names for
 /// started (ADR 8); they are asked about one by one, and what is not ours any more is not started.
-async fn sift(crew: &Crew, reports: &mut Connection, worker_id: &WorkerId) -> Result<(), ClientError> {
+async fn drop_revoked_claims(
+    crew: &JobPool,
+    reports: &mut Connection,
+    worker_id: &WorkerId,
+) -> Result<(), ClientError> {
     for (job_id, attempt) in crew.waiting() {
         match reports.job(&job_id).await {
             Ok(Some(job)) if is_claim(&job, worker_id, attempt) => {}

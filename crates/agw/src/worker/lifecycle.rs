@@ -7,32 +7,32 @@ use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
 use crate::worker::{
-    capabilities::{Outfit, Scout, Search},
-    signals::{Signals, Wish},
+    capabilities::{CapabilitySearch, FoundCapabilities, Rescan},
+    signals::{SignalAction, Signals},
 };
 
 /// Where everything that is said to the worker comes together.
-pub(crate) struct Helm {
+pub(crate) struct Lifecycle {
     signals: Signals,
-    scout: Scout,
+    scout: Rescan,
     /// How long to wait for running jobs when draining.
     grace: Duration,
-    posture: Posture,
+    posture: DrainState,
 }
 
 /// What was said.
-pub(crate) enum Turn {
+pub(crate) enum LifecycleEvent {
     /// Something that may have changed the posture.
     Heard,
     /// The machine was looked at again.
-    Equipped(Outfit),
+    Equipped(FoundCapabilities),
     /// End now.
     Force,
 }
 
 /// Why no jobs are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Posture {
+struct DrainState {
     /// The worker ends, and gives up on what runs then.
     deadline: Option<Instant>,
     /// A signal said so.
@@ -41,19 +41,19 @@ struct Posture {
     is_drained: bool,
 }
 
-impl Helm {
-    pub(crate) fn new(signals: Signals, search: Search, grace: Duration) -> Self {
-        Self { signals, scout: Scout::new(search), grace, posture: Posture::default() }
+impl Lifecycle {
+    pub(crate) fn new(signals: Signals, search: CapabilitySearch, grace: Duration) -> Self {
+        Self { signals, scout: Rescan::new(search), grace, posture: DrainState::default() }
     }
 
     /// Where to look for what the machine offers.
-    pub(crate) fn search(&self) -> Search {
+    pub(crate) fn search(&self) -> CapabilitySearch {
         self.scout.search.clone()
     }
 
     /// Whether jobs are taken.
     pub(crate) fn takes_jobs(&self) -> bool {
-        self.posture == Posture::default()
+        self.posture == DrainState::default()
     }
 
     /// Whether the worker ends when nothing runs any more.
@@ -62,48 +62,48 @@ impl Helm {
     }
 
     /// What is said next. Dropped before it is there, it is not lost.
-    pub(crate) async fn next(&mut self) -> Turn {
+    pub(crate) async fn next(&mut self) -> LifecycleEvent {
         tokio::select! {
             wish = self.signals.next() => self.follow(wish),
-            outfit = self.scout.back() => Turn::Equipped(outfit),
-            () = passed(self.posture.deadline) => Turn::Force,
+            outfit = self.scout.back() => LifecycleEvent::Equipped(outfit),
+            () = passed(self.posture.deadline) => LifecycleEvent::Force,
         }
     }
 
-    fn follow(&mut self, wish: Wish) -> Turn {
+    fn follow(&mut self, wish: SignalAction) -> LifecycleEvent {
         match wish {
-            Wish::Force => return Turn::Force,
-            Wish::Reload => {
+            SignalAction::Force => return LifecycleEvent::Force,
+            SignalAction::Reload => {
                 info!("looking at PATH again");
                 self.scout.send();
             }
             _ => self.posture.follow(wish, Instant::now() + self.grace),
         }
-        Turn::Heard
+        LifecycleEvent::Heard
     }
 
     /// What agq wants of the worker as a whole: said again and again, until it does not want it any more.
-    pub(crate) fn obey(&mut self, orders: &Orders) {
+    pub(crate) fn apply_orders(&mut self, orders: &Orders) {
         self.posture.obey(orders, Instant::now() + self.grace);
     }
 }
 
-impl Posture {
-    fn follow(&mut self, wish: Wish, deadline: Instant) {
+impl DrainState {
+    fn follow(&mut self, wish: SignalAction, deadline: Instant) {
         match wish {
-            Wish::Drain => {
+            SignalAction::Drain => {
                 info!("draining: no more jobs are taken; a second signal ends the running ones");
                 self.deadline.get_or_insert(deadline);
             }
-            Wish::Quiet => {
+            SignalAction::Quiet => {
                 info!("quiet: no more jobs are taken until SIGCONT");
                 self.is_quiet = true;
             }
-            Wish::Resume if self.is_quiet => {
+            SignalAction::Resume if self.is_quiet => {
                 info!("quiet no more");
                 self.is_quiet = false;
             }
-            Wish::Resume | Wish::Force | Wish::Reload => {}
+            SignalAction::Resume | SignalAction::Force | SignalAction::Reload => {}
         }
     }
 
@@ -135,31 +135,31 @@ mod tests {
     use agenix_protocol::documents::Orders;
     use tokio::time::Instant;
 
-    use super::Posture;
-    use crate::worker::signals::Wish;
+    use super::DrainState;
+    use crate::worker::signals::SignalAction;
 
     #[test]
     fn whoever_stopped_it_has_to_let_it_go_on() {
-        let (mut posture, now) = (Posture::default(), Instant::now());
+        let (mut posture, now) = (DrainState::default(), Instant::now());
         let drain = Orders { drain: true, ..Orders::default() };
-        posture.follow(Wish::Quiet, now);
+        posture.follow(SignalAction::Quiet, now);
         posture.obey(&drain, now);
-        posture.follow(Wish::Resume, now);
-        assert_eq!(posture, Posture { is_drained: true, ..Posture::default() });
+        posture.follow(SignalAction::Resume, now);
+        assert_eq!(posture, DrainState { is_drained: true, ..DrainState::default() });
         posture.obey(&Orders::default(), now);
-        assert_eq!(posture, Posture::default());
-        posture.follow(Wish::Resume, now);
-        assert_eq!(posture, Posture::default());
+        assert_eq!(posture, DrainState::default());
+        posture.follow(SignalAction::Resume, now);
+        assert_eq!(posture, DrainState::default());
     }
 
     #[test]
     fn the_first_deadline_counts_and_an_end_is_not_taken_back() {
-        let (mut posture, now) = (Posture::default(), Instant::now());
+        let (mut posture, now) = (DrainState::default(), Instant::now());
         let terminate = Orders { terminate: true, ..Orders::default() };
         posture.obey(&terminate, now);
         posture.obey(&terminate, now + Duration::from_secs(1));
-        posture.follow(Wish::Drain, now + Duration::from_secs(2));
+        posture.follow(SignalAction::Drain, now + Duration::from_secs(2));
         posture.obey(&Orders::default(), now);
-        assert_eq!(posture, Posture { deadline: Some(now), ..Posture::default() });
+        assert_eq!(posture, DrainState { deadline: Some(now), ..DrainState::default() });
     }
 }

@@ -27,12 +27,12 @@ use tracing::{debug, info, warn};
 
 use crate::{
     config::other_id,
-    jobs::{Crew, Ebb},
-    report::registration::{Claims, Session},
-    stats::Vitals,
+    jobs::{ClaimStopped, JobPool},
+    report::registration::{ClaimStream, Registration},
+    stats::HostStats,
     worker::{
-        capabilities::Outfit,
-        lifecycle::{Helm, Turn},
+        capabilities::FoundCapabilities,
+        lifecycle::{Lifecycle, LifecycleEvent},
     },
 };
 
@@ -43,7 +43,7 @@ const PARTING: Duration = Duration::from_secs(5);
 
 /// How the worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum WorkerEnd {
     /// Every job it took is reported.
     Drained,
     /// Jobs were left unfinished; agq gives them to others.
@@ -56,9 +56,9 @@ pub(crate) struct Worker {
     pub(crate) registration: WorkerRegistration,
     /// Where its jobs come from: the first one that has a job, each time.
     pub(crate) queues: Vec<QueueName>,
-    pub(crate) crew: Arc<Crew>,
-    pub(crate) vitals: Arc<Vitals>,
-    pub(crate) helm: Helm,
+    pub(crate) crew: Arc<JobPool>,
+    pub(crate) vitals: Arc<HostStats>,
+    pub(crate) helm: Lifecycle,
     /// True if the worker keeps its id, because the user gave that id or the worker already took
     /// another one.
     pub(crate) has_own_id: bool,
@@ -70,20 +70,20 @@ pub(crate) struct Worker {
 }
 
 /// Why a stay at agq ended.
-enum Left {
+enum RegistrationEnd {
     /// The connection is lost, or agq does not know us any more.
     Lost(ClientError),
     /// agq has to know of another outfit.
-    Equipped(Outfit),
+    Equipped(Capabilities),
     /// No task can be started here, and the worker has given its jobs back.
     Starved,
     /// The worker is to end.
-    Ended(End),
+    Ended(WorkerEnd),
 }
 
 impl Worker {
     /// Works until it is told to end. The error means that agq will not have this worker at all.
-    pub(crate) async fn run(mut self) -> Result<End, ClientError> {
+    pub(crate) async fn run(mut self) -> Result<WorkerEnd, ClientError> {
         let look = self.helm.search().look();
         match self.attend(look).await {
             Ok(outfit) => self.equip(outfit),
@@ -95,7 +95,7 @@ impl Worker {
             let registration =
                 WorkerRegistration { active_job_ids: Some(self.crew.job_ids()), ..self.registration.clone() };
             let (server, queues, outfits) = (self.server.clone(), self.queues.clone(), self.outfits);
-            let mut opening = pin!(Session::open(&server, &registration, &queues));
+            let mut opening = pin!(Registration::open(&server, &registration, &queues));
             let opened = match self.attend(opening.as_mut()).await {
                 Ok(opened) => opened,
                 Err(end) => {
@@ -114,28 +114,30 @@ impl Worker {
                     was_registered = true;
                     self.stay(&session, claims).await
                 }
-                Err(error) => Left::Lost(error),
+                Err(error) => RegistrationEnd::Lost(error),
             };
             self.crew.report_over(None);
             // The next registration does not name them, and agq gives them to others.
             self.crew.dismiss_all();
             let error = match left {
-                Left::Ended(end) => return Ok(end),
-                Left::Starved if self.ends_when_starved => return Ok(End::Forced),
-                Left::Starved => {
+                RegistrationEnd::Ended(end) => return Ok(end),
+                RegistrationEnd::Starved if self.ends_when_starved => return Ok(WorkerEnd::Forced),
+                RegistrationEnd::Starved => {
                     if let Err(end) = self.attend(sleep(STARVED_PAUSE)).await {
                         return Ok(end);
                     }
                     continue;
                 }
-                Left::Equipped(outfit) => {
+                RegistrationEnd::Equipped(outfit) => {
                     self.equip(outfit);
                     continue;
                 }
-                Left::Lost(error) if !was_registered && self.takes_another_id(&error) => continue,
+                RegistrationEnd::Lost(error) if !was_registered && self.takes_another_id(&error) => continue,
                 // Before it ever worked, a refusal is a mistake of whoever started us; later it passes.
-                Left::Lost(error) if !was_registered && !error.is_connection() => return Err(error),
-                Left::Lost(error) => error,
+                RegistrationEnd::Lost(error) if !was_registered && !error.is_connection() => {
+                    return Err(error);
+                }
+                RegistrationEnd::Lost(error) => error,
             };
             let wait = backoff.next_wait();
             let seconds = wait.as_secs();
@@ -164,7 +166,7 @@ impl Worker {
     }
 
     /// What agq hears of when the worker registers next.
-    fn equip(&mut self, outfit: Outfit) {
+    fn equip(&mut self, outfit: Capabilities) {
         if outfit.toolbox.len() == 0 {
             warn!("there is no program to offer any more; check PATH. Nothing is changed");
             return;
@@ -172,31 +174,31 @@ impl Worker {
         let (tools, agentic_units) = outfit.toolbox.split();
         self.registration.capabilities = Capabilities { tools, agentic_units };
         self.registration.descriptions = outfit.descriptions;
-        self.crew.equip(outfit.toolbox);
+        self.crew.set_programs(outfit.toolbox);
         self.outfits += 1;
     }
 
     /// Waits for something while there is no session. Running jobs carry on, and the helm is followed: the error is how the
     /// worker ends.
-    async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, End> {
+    async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerEnd> {
         tokio::pin!(work);
         loop {
             if self.helm.is_ending() && self.crew.job_ids().is_empty() {
-                return Err(End::Drained);
+                return Err(WorkerEnd::Drained);
             }
             tokio::select! {
                 done = &mut work => return Ok(done),
                 turn = self.helm.next() => match turn {
-                    Turn::Heard => {}
-                    Turn::Equipped(outfit) => self.equip(outfit),
-                    Turn::Force => return Err(abandon(&self.crew).await),
+                    LifecycleEvent::Heard => {}
+                    LifecycleEvent::Equipped(outfit) => self.equip(outfit),
+                    LifecycleEvent::Force => return Err(abandon(&self.crew).await),
                 },
             }
         }
     }
 
     /// Works as long as the session lasts.
-    async fn stay(&mut self, session: &Session, claims: Claims) -> Left {
+    async fn stay(&mut self, session: &Registration, claims: ClaimStream) -> RegistrationEnd {
         let (id, slots) = (&self.registration.worker_id, self.registration.max_concurrent_jobs);
         info!(slots, "worker {id} is registered at {}", self.server.address());
         let crew = Arc::clone(&self.crew);
@@ -206,7 +208,7 @@ impl Worker {
         lost.as_mut().enable();
         crew.report_over(Some(session.reports.clone()));
         let (nudge, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
-        let beat = heartbeat::beat(session, &self.vitals, &crew, &nudge, &tell);
+        let beat = heartbeat::run(session, &self.vitals, &crew, &nudge, &tell);
         let calls = session.listen(&nudge, |call| answer(&crew, &session.reports, call));
         tokio::pin!(beat, calls);
         let mut claims = Some(claims);
@@ -220,22 +222,22 @@ impl Worker {
             tokio::pin!(pulled);
             while (self.helm.takes_jobs(), self.helm.is_ending()) == (takes, ends) {
                 tokio::select! {
-                    error = &mut pulled => return Left::Lost(error),
-                    error = &mut beat => return Left::Lost(error),
+                    error = &mut pulled => return RegistrationEnd::Lost(error),
+                    error = &mut beat => return RegistrationEnd::Lost(error),
                     never = &mut calls => match never {},
-                    () = &mut lost => return Left::Lost(lost_at(&self.server)),
+                    () = &mut lost => return RegistrationEnd::Lost(lost_at(&self.server)),
                     reason = crew.starved(ends) => return starved(session, &crew, &reason, ends).await,
-                    () = crew.idle(), if ends => return part(session, End::Drained).await,
-                    _ = told.changed() => self.helm.obey(&told.borrow_and_update()),
+                    () = crew.idle(), if ends => return part(session, WorkerEnd::Drained).await,
+                    _ = told.changed() => self.helm.apply_orders(&told.borrow_and_update()),
                     turn = self.helm.next() => match turn {
-                        Turn::Heard => {}
-                        Turn::Equipped(outfit) => {
+                        LifecycleEvent::Heard => {}
+                        LifecycleEvent::Equipped(outfit) => {
                             if let Err(error) = hand_back(session, &crew).await {
                                 debug!(%error, "what was claimed ahead is given back later");
                             }
-                            return Left::Equipped(outfit);
+                            return RegistrationEnd::Equipped(outfit);
                         }
-                        Turn::Force => return part(session, abandon(&crew).await).await,
+                        LifecycleEvent::Force => return part(session, abandon(&crew).await).await,
                     },
                 }
             }
@@ -243,14 +245,19 @@ impl Worker {
                 && !self.helm.takes_jobs()
                 && let Err(error) = hand_back(session, &crew).await
             {
-                return Left::Lost(error);
+                return RegistrationEnd::Lost(error);
             }
         }
     }
 }
 
 /// Claims jobs while they are taken, over `claims` or a new connection. Dropping this closes it.
-async fn pull(crew: &Arc<Crew>, session: &Session, mut claims: Option<Claims>, takes: bool) -> ClientError {
+async fn pull(
+    crew: &Arc<JobPool>,
+    session: &Registration,
+    mut claims: Option<ClaimStream>,
+    takes: bool,
+) -> ClientError {
     if !takes {
         drop(claims);
         return std::future::pending().await;
@@ -264,8 +271,8 @@ async fn pull(crew: &Arc<Crew>, session: &Session, mut claims: Option<Claims>, t
             },
         };
         match crew.pull(&mut open).await {
-            Ebb::Failed(error) => return error,
-            Ebb::Stuck => {
+            ClaimStopped::Failed(error) => return error,
+            ClaimStopped::Stuck => {
                 crew.stalled();
                 if let Err(error) = hand_back(session, crew).await {
                     return error;
@@ -277,7 +284,7 @@ async fn pull(crew: &Arc<Crew>, session: &Session, mut claims: Option<Claims>, t
 
 /// What was claimed ahead goes to others, at once and at no cost. Called before the claiming connection is closed: agq then
 /// takes back what it has not heard of, and it need not have heard of all that runs.
-async fn hand_back(session: &Session, crew: &Crew) -> Result<(), ClientError> {
+async fn hand_back(session: &Registration, crew: &JobPool) -> Result<(), ClientError> {
     let waited = crew.dismiss_all();
     let running = crew.job_ids();
     if waited == 0 && running.is_empty() {
@@ -288,7 +295,7 @@ async fn hand_back(session: &Session, crew: &Crew) -> Result<(), ClientError> {
 }
 
 /// Handles a call from agq.
-fn answer(crew: &Arc<Crew>, reports: &Connection, call: Call) {
+fn answer(crew: &Arc<JobPool>, reports: &Connection, call: Call) {
     match call {
         Call::Orders => {}
         Call::Output(request) => tell_output(crew, reports, request),
@@ -297,7 +304,7 @@ fn answer(crew: &Arc<Crew>, reports: &Connection, call: Call) {
 }
 
 /// Gives up the waiting claims of the action, and reports each of them as cancelled to agq.
-fn withdraw(crew: &Arc<Crew>, reports: &Connection, action_id: &ActionId) {
+fn withdraw(crew: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
     let withdrawn = crew.withdraw(action_id);
     debug!(%action_id, jobs = withdrawn.len(), "what was claimed ahead is not wanted any more");
     let reports = reports.clone();
@@ -314,7 +321,7 @@ fn withdraw(crew: &Arc<Crew>, reports: &Connection, action_id: &ActionId) {
 }
 
 /// Somebody follows a job.
-fn tell_output(crew: &Arc<Crew>, reports: &Connection, request: OutputRequest) {
+fn tell_output(crew: &Arc<JobPool>, reports: &Connection, request: OutputRequest) {
     let (crew, mut reports) = (Arc::clone(crew), reports.clone());
     tokio::spawn(async move {
         let OutputRequest { request_id, job_id, position } = request;
@@ -333,36 +340,36 @@ fn lost_at(server: &Server) -> ClientError {
 }
 
 /// Gives all jobs back, because no task can be started here. agq gives the jobs to other workers.
-async fn starved(session: &Session, crew: &Crew, reason: &str, ends: bool) -> Left {
+async fn starved(session: &Registration, crew: &JobPool, reason: &str, ends: bool) -> RegistrationEnd {
     warn!(
         "no task can be started on this machine: {reason}; the jobs are given back. Check `ulimit -n`, `ulimit -u` and the room in the spool"
     );
     abandon(crew).await;
-    let ended = part(session, End::Forced).await;
-    if ends { ended } else { Left::Starved }
+    let ended = part(session, WorkerEnd::Forced).await;
+    if ends { ended } else { RegistrationEnd::Starved }
 }
 
 /// Says goodbye.
-async fn part(session: &Session, end: End) -> Left {
+async fn part(session: &Registration, end: WorkerEnd) -> RegistrationEnd {
     // agq may be gone too; then it finds out by our silence.
     match timeout(PARTING, session.unregister()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(%error, "could not unregister"),
         Err(_elapsed) => warn!("could not unregister: agq does not answer"),
     }
-    Left::Ended(end)
+    RegistrationEnd::Ended(end)
 }
 
 /// Gives up on what runs: its processes are killed before agq hears of it and gives the jobs to others.
-async fn abandon(crew: &Crew) -> End {
+async fn abandon(crew: &JobPool) -> WorkerEnd {
     let jobs = crew.job_ids();
     if jobs.is_empty() {
-        return End::Drained;
+        return WorkerEnd::Drained;
     }
     let ids: Vec<_> = jobs.iter().map(JobId::as_str).collect();
     warn!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to others");
     if timeout(PARTING, crew.abort()).await.is_err() {
         warn!("some of their processes may still run");
     }
-    End::Forced
+    WorkerEnd::Forced
 }

@@ -8,7 +8,7 @@ use tokio::{
 
 /// What a signal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum SignalAction {
     /// Take no more jobs, finish those that run, end.
     Drain,
     /// End now.
@@ -57,19 +57,19 @@ impl Signals {
     }
 
     /// The next wish. Dropped before it is there, it is not lost.
-    pub(crate) async fn next(&mut self) -> Wish {
+    pub(crate) async fn next(&mut self) -> SignalAction {
         tokio::select! {
             _ = self.terminate.recv() => self.end(),
             _ = self.interrupt.recv() => self.end(),
-            _ = self.pause.recv() => Wish::Quiet,
-            _ = self.resume.recv() => Wish::Resume,
-            _ = self.hangup.recv() => Wish::Reload,
-            () = gone(&mut self.orphaned) => Wish::Force,
+            _ = self.pause.recv() => SignalAction::Quiet,
+            _ = self.resume.recv() => SignalAction::Resume,
+            _ = self.hangup.recv() => SignalAction::Reload,
+            () = gone(&mut self.orphaned) => SignalAction::Force,
         }
     }
 
-    fn end(&mut self) -> Wish {
-        if std::mem::replace(&mut self.is_draining, true) { Wish::Force } else { Wish::Drain }
+    fn end(&mut self) -> SignalAction {
+        if std::mem::replace(&mut self.is_draining, true) { SignalAction::Force } else { SignalAction::Drain }
     }
 }
 
