@@ -122,28 +122,28 @@ impl ExitFailure {
 }
 
 fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
-    let Prepared { server, registration, workshop, search, allowance } =
+    let Prepared { server, registration, context, search, open_file_limit } =
         prepare(config).map_err(ExitFailure::Usage)?;
-    let vitals = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
-    let vitals = Arc::new(vitals);
+    let host_stats = HostStats::new(config.spool_dir()).map_err(|error| ExitFailure::System(error.into()))?;
+    let host_stats = Arc::new(host_stats);
     // Whoever speaks with agq needs one thread: among several, every word would wake another.
     let runtime = runtime().map_err(|error| few_threads(&error))?;
     subreaper::begin();
     leave_terminal();
-    let lanes = SpawnThreads::new(allowance.lanes).map_err(|error| few_threads(&error))?;
+    let threads = SpawnThreads::new(open_file_limit.threads).map_err(|error| few_threads(&error))?;
     let ended = runtime.block_on(async {
-        let crew = JobPool::new(workshop, allowance, config.prefetch, lanes.handles());
+        let pool = JobPool::new(context, open_file_limit, config.prefetch, threads.handles());
         tokio::spawn(subreaper::watch());
         let signals = Signals::listen(config.end_with_stdin).map_err(|error| few_threads(&error))?;
-        let helm = Lifecycle::new(signals, search, Duration::from_secs(config.grace));
+        let lifecycle = Lifecycle::new(signals, search, Duration::from_secs(config.grace));
         let queues = config.queues.clone();
         let worker = Worker {
             server,
             registration,
             queues,
-            crew,
-            vitals,
-            helm,
+            pool,
+            host_stats,
+            lifecycle,
             has_own_id: config.has_own_id(),
             ends_when_starved: config.end_with_stdin,
             outfits: 0,
@@ -151,7 +151,7 @@ fn run(config: &Config) -> Result<WorkerEnd, ExitFailure> {
         worker.run().await.map_err(ExitFailure::Refused)
     });
     // What hangs in a system call does not keep the worker from ending.
-    lanes.shut_down(LAST_WAIT);
+    threads.shut_down(LAST_WAIT);
     runtime.shutdown_timeout(LAST_WAIT);
     ended
 }
@@ -176,24 +176,24 @@ fn few_threads(error: &std::io::Error) -> ExitFailure {
 
 /// What the worker works with.
 struct Prepared {
-    allowance: OpenFileLimit,
+    open_file_limit: OpenFileLimit,
     server: Server,
     registration: WorkerRegistration,
-    workshop: ExecContext,
+    context: ExecContext,
     search: CapabilitySearch,
 }
 
 /// Puts it together, and finds mistakes before anything is begun.
 fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let toolbox = Programs::find(&path, config.tools.as_deref());
-    if toolbox.len() == 0 {
+    let programs = Programs::find(&path, config.tools.as_deref());
+    if programs.len() == 0 {
         bail!("there is no program to offer: PATH is '{}'; check --tools", path.display());
     }
     if let Some(wrong) = config.queues.iter().find(|queue| queue.as_str() == SCHEDULED) {
         bail!("'{wrong}' is no queue that jobs are taken from; check --queues");
     }
-    let (tools, units) = toolbox.split();
+    let (tools, units) = programs.split();
     let spool = Spool::new(&config.spool_dir());
     if let Err(error) = spool.file() {
         bail!("cannot make files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
@@ -202,20 +202,21 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let kill_grace = Duration::from_secs(config.kill_grace);
     let plans = Plans::default();
     let mut registration = config.registration(tools, units)?;
-    let allowance = OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
-    registration.max_concurrent_jobs = allowance.slots;
-    let workshop = ExecContext {
-        toolbox,
+    let open_file_limit =
+        OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;
+    registration.max_concurrent_jobs = open_file_limit.slots;
+    let context = ExecContext {
+        programs,
         plans,
         spool,
         kept_bytes: config.kept_bytes,
         kill_grace,
-        files: Arc::new(Semaphore::new(allowance.job_files as usize)),
-        most_files: allowance.job_files,
+        files: Arc::new(Semaphore::new(open_file_limit.job_files as usize)),
+        most_files: open_file_limit.job_files,
         shortage: Arc::new(Shortage::default()),
         quota: Quota { of_job: config.spool_quota, reserve: config.spool_reserve },
     };
-    Ok(Prepared { allowance, server: config.server()?, registration, workshop, search })
+    Ok(Prepared { open_file_limit, server: config.server()?, registration, context, search })
 }
 
 /// Logs go to stderr; `AGW_LOG` takes what `RUST_LOG` takes.

@@ -36,10 +36,10 @@ mod tests {
 
     #[tokio::test]
     async fn every_clone_hears_it_whenever_it_asks() {
-        let stop = CancelToken::default();
-        let other = stop.clone();
+        let cancel = CancelToken::default();
+        let other = cancel.clone();
         assert!(!other.is_cancelled());
-        stop.cancel();
+        cancel.cancel();
         other.cancelled().await;
         assert!(other.is_cancelled());
     }

@@ -14,37 +14,37 @@ use crate::exec::{
     start::{ExecContext, Outputs},
 };
 
-/// Runs the job and says what became of it; after `stop` was called, nobody wants to hear that. `progress` is told before
-/// each stage, and `transcript` of each task.
+/// Runs the job and says what became of it; after `cancel` was called, nobody wants to hear that. `progress` is told before
+/// each stage, and `live_output` of each task.
 pub(crate) async fn run(
     job: &JobDocument,
-    workshop: &ExecContext,
-    (stop, transcript): (&CancelToken, &LiveOutput),
+    context: &ExecContext,
+    (cancel, live_output): (&CancelToken, &LiveOutput),
     progress: impl Fn(JobProgress),
 ) -> JobUpdate {
-    let stages = match read(job, &workshop.plans) {
+    let stages = match read(job, &context.plans) {
         Ok(stages) => stages,
         Err(reason) => return finished(job, Some(reason), Vec::new()),
     };
-    let needed = stages::open_files(&stages).min(workshop.most_files);
+    let needed = stages::open_files(&stages).min(context.most_files);
     // A job that waits for open files counts as waiting, too: otherwise a lasting shortage of the
     // jobs that have them would not be noticed.
-    let waits = workshop.shortage.wait();
+    let waits = context.shortage.wait();
     let _files = tokio::select! {
         // It is no error, because nothing closes the semaphore.
-        files = workshop.files.acquire_many(needed) => files,
-        () = stop.cancelled() => return stopped(job, Vec::new()),
+        files = context.files.acquire_many(needed) => files,
+        () = cancel.cancelled() => return stopped(job, Vec::new()),
     };
     drop(waits);
     let (mut outputs, mut results) = (Outputs::new(), Vec::new());
     for (at, stage) in stages.iter().enumerate() {
-        if stop.is_cancelled() {
+        if cancel.is_cancelled() {
             return stopped(job, results);
         }
         if let Some(now) = JobProgress::at(&stages, at) {
             progress(now);
         }
-        let ran = stage::run(stage, workshop, &mut outputs, (stop, transcript)).await;
+        let ran = stage::run(stage, context, &mut outputs, (cancel, live_output)).await;
         results.extend(ran.unwrap_or_else(|not_started| vec![not_started]));
         if let Some(failed) = TaskResult::blamed(&results) {
             let reason = reason(failed);

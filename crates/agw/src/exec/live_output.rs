@@ -124,17 +124,17 @@ mod tests {
 
     use super::{LiveOutput, MOST_AT_ONCE, OutputStreams, SpoolFile};
 
-    fn since(transcript: &LiveOutput, stdout: u64, stderr: u64) -> JobOutput {
+    fn since(live_output: &LiveOutput, stdout: u64, stderr: u64) -> JobOutput {
         let tasks = vec![TaskPosition { task_number: 1, stdout, stderr }];
-        transcript.since(&"j".parse().unwrap(), 2, &OutputPosition { attempt: 2, tasks })
+        live_output.since(&"j".parse().unwrap(), 2, &OutputPosition { attempt: 2, tasks })
     }
 
     #[test]
     fn whoever_says_how_far_they_are_is_told_the_rest() {
         let [stdout, stderr] = [(); 2].map(|()| Arc::new(SpoolFile::from(tempfile::tempfile().unwrap())));
-        let transcript = LiveOutput::default();
-        assert!(since(&transcript, 0, 0).tasks.is_empty());
-        transcript.add(OutputStreams {
+        let live_output = LiveOutput::default();
+        assert!(since(&live_output, 0, 0).tasks.is_empty());
+        live_output.add(OutputStreams {
             task_number: 1,
             command: "sh".into(),
             stdout: Some(Arc::clone(&stdout)),
@@ -142,11 +142,11 @@ mod tests {
         });
         (&**stdout).write_all(b"one\n").unwrap();
         (&**stderr).write_all(b"two\n").unwrap();
-        let told = since(&transcript, 1, 4);
+        let told = since(&live_output, 1, 4);
         assert_eq!(told.tasks[0].stdout, Some(Piece { from: 1, bytes: b"ne\n".into() }));
         assert_eq!(told.tasks[0].stderr, Some(Piece { from: 4, bytes: Vec::new() }));
         let of_another_attempt = OutputPosition { attempt: 1, ..OutputPosition::default() };
-        let told = transcript.since(&"j".parse().unwrap(), 2, &of_another_attempt);
+        let told = live_output.since(&"j".parse().unwrap(), 2, &of_another_attempt);
         assert_eq!(told.tasks[0].stdout, Some(Piece { from: 0, bytes: b"one\n".into() }));
     }
 
@@ -154,16 +154,16 @@ mod tests {
     fn much_is_told_in_pieces_and_the_end_comes_last() {
         let stderr = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
         (&**stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
-        let transcript = LiveOutput::default();
+        let live_output = LiveOutput::default();
         let stderr = Some(stderr);
-        transcript.add(OutputStreams { task_number: 1, command: "sh".into(), stdout: None, stderr });
-        transcript.end();
-        let told = since(&transcript, 0, 0);
+        live_output.add(OutputStreams { task_number: 1, command: "sh".into(), stdout: None, stderr });
+        live_output.end();
+        let told = since(&live_output, 0, 0);
         assert!(told.more && !told.ended && told.tasks[0].stdout.is_none());
         assert_eq!(told.tasks[0].stderr.as_ref().unwrap().bytes.len(), MOST_AT_ONCE);
-        let told = since(&transcript, 0, MOST_AT_ONCE as u64);
+        let told = since(&live_output, 0, MOST_AT_ONCE as u64);
         assert!(!told.more && told.ended);
         assert_eq!(told.tasks[0].stderr.as_ref().unwrap().bytes, [7]);
-        assert_eq!(since(&transcript, 0, u64::MAX).tasks[0].stderr.as_ref().unwrap().bytes, b"");
+        assert_eq!(since(&live_output, 0, u64::MAX).tasks[0].stderr.as_ref().unwrap().bytes, b"");
     }
 }

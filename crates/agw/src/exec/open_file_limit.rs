@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{debug, warn};
 
-/// Maximum number of threads that start processes; see `lanes`.
+/// Maximum number of threads that start processes; see `threads`.
 const MAX_SPAWN_THREADS: u32 = 32;
 /// Number of files that a lane keeps open.
 const FILES_PER_SPAWN_THREAD: u64 = 4;
@@ -29,7 +29,7 @@ static LIMIT_OF_TASKS: OnceLock<Rlimit> = OnceLock::new();
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OpenFileLimit {
     pub(crate) slots: u32,
-    pub(crate) lanes: u32,
+    pub(crate) threads: u32,
     /// Maximum number of open files of all running jobs.
     pub(crate) job_files: u32,
     /// Maximum number of open files of jobs that have ended.
@@ -42,41 +42,41 @@ impl OpenFileLimit {
     pub(crate) fn claim(slots: u32) -> Result<Self, String> {
         let open = open_files();
         let limit = raised(needed(slots, open));
-        let Some(allowance) = allowed(slots, limit, open) else {
+        let Some(open_file_limit) = allowed(slots, limit, open) else {
             let least = open + OWN_FILES + FILES_PER_SPAWN_THREAD + FILES_A_JOB;
             return Err(format!(
                 "the limit of open files is {limit}, and a worker needs at least {least}: raise it with `ulimit -n`"
             ));
         };
-        if allowance.slots < slots {
-            let running = allowance.slots;
+        if open_file_limit.slots < slots {
+            let running = open_file_limit.slots;
             warn!(
                 "the limit of open files ({limit}) allows {running} jobs at once and not {slots}; raise it with `ulimit -n` or LimitNOFILE="
             );
         }
-        Ok(allowance)
+        Ok(open_file_limit)
     }
 }
 
 /// Returns the number of files that `slots` slots may have open, including the `open` files that
 /// the worker was started with.
 fn needed(slots: u32, open: u64) -> u64 {
-    let lanes = u64::from(slots.min(MAX_SPAWN_THREADS));
-    open + OWN_FILES + lanes * FILES_PER_SPAWN_THREAD + u64::from(slots) * FILES_A_LARGE_JOB + MOST_FOLLOWED
+    let threads = u64::from(slots.min(MAX_SPAWN_THREADS));
+    open + OWN_FILES + threads * FILES_PER_SPAWN_THREAD + u64::from(slots) * FILES_A_LARGE_JOB + MOST_FOLLOWED
 }
 
 /// Returns what `limit` allows for at most `slots` slots, or `None` if `limit` is too low for one
 /// job.
 fn allowed(slots: u32, limit: u64, open: u64) -> Option<OpenFileLimit> {
     let limit = limit.saturating_sub(open);
-    let lanes = u64::from(slots.clamp(1, MAX_SPAWN_THREADS)).min((limit / 32).max(1));
-    let left = limit.checked_sub(OWN_FILES + lanes * FILES_PER_SPAWN_THREAD)?;
+    let threads = u64::from(slots.clamp(1, MAX_SPAWN_THREADS)).min((limit / 32).max(1));
+    let left = limit.checked_sub(OWN_FILES + threads * FILES_PER_SPAWN_THREAD)?;
     let slots = (left / FILES_A_JOB).min(u64::from(slots));
-    // Both conversions succeed, because `slots` is at most 10,000 and `lanes` at most 32.
-    let (slots, lanes) = (u32::try_from(slots).ok()?, u32::try_from(lanes).ok()?);
+    // Both conversions succeed, because `slots` is at most 10,000 and `threads` at most 32.
+    let (slots, threads) = (u32::try_from(slots).ok()?, u32::try_from(threads).ok()?);
     let followed_files = usize::try_from((left / 4).min(MOST_FOLLOWED)).ok()?;
     let job_files = u32::try_from(left.min(1 << 28)).ok()?;
-    (slots > 0).then_some(OpenFileLimit { slots, lanes, job_files, followed_files })
+    (slots > 0).then_some(OpenFileLimit { slots, threads, job_files, followed_files })
 }
 
 /// Raises the soft limit to `wanted`, or to the hard limit if that is lower, and returns the new
@@ -128,7 +128,9 @@ mod tests {
 
     #[test]
     fn a_low_limit_allows_fewer_slots_and_lanes() {
-        let of = |limit| allowed(400, limit, 3).map(|allowance| (allowance.slots, allowance.lanes));
+        let of = |limit| {
+            allowed(400, limit, 3).map(|open_file_limit| (open_file_limit.slots, open_file_limit.threads))
+        };
         assert_eq!(of(20), None);
         assert_eq!(of(31), None);
         assert_eq!(of(32), Some((1, 1)));
@@ -140,9 +142,12 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_enough() {
         for slots in [1, 2, 32, 400, 10_000] {
-            let allowance = allowed(slots, needed(slots, 3), 3).unwrap();
-            assert_eq!((allowance.slots, allowance.lanes), (slots, slots.min(32)));
-            assert!(allowance.job_files >= slots * 24 && allowance.followed_files > 0, "{allowance:?}");
+            let open_file_limit = allowed(slots, needed(slots, 3), 3).unwrap();
+            assert_eq!((open_file_limit.slots, open_file_limit.threads), (slots, slots.min(32)));
+            assert!(
+                open_file_limit.job_files >= slots * 24 && open_file_limit.followed_files > 0,
+                "{open_file_limit:?}"
+            );
         }
     }
 

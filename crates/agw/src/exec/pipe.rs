@@ -26,7 +26,7 @@ pub(crate) struct CountedPipe {
     pub(crate) from_task: PipeWriter,
     /// The stdin of the task after.
     pub(crate) to_task: PipeReader,
-    pub(crate) passage: PipeCounter,
+    pub(crate) counter: PipeCounter,
 }
 
 /// What passes through a joint.
@@ -56,7 +56,7 @@ pub(crate) fn counted_pipe() -> io::Result<CountedPipe> {
         drop((source, sink));
         drop::<oneshot::Sender<()>>(end);
     })?;
-    Ok(CountedPipe { from_task, to_task, passage: PipeCounter { bytes, over } })
+    Ok(CountedPipe { from_task, to_task, counter: PipeCounter { bytes, over } })
 }
 
 #[cfg(target_os = "linux")]
@@ -114,19 +114,19 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_pass_and_are_counted() {
-        let CountedPipe { mut from_task, mut to_task, passage } = counted_pipe().unwrap();
+        let CountedPipe { mut from_task, mut to_task, counter } = counted_pipe().unwrap();
         let writer = tokio::task::spawn_blocking(move || from_task.write_all(&vec![7; 3_000_000]));
         let read = tokio::task::spawn_blocking(move || {
             let mut all = Vec::new();
             to_task.read_to_end(&mut all).map(|_| all.len())
         });
         writer.await.unwrap().unwrap();
-        assert_eq!((read.await.unwrap().unwrap(), passage.count(LONG).await), (3_000_000, 3_000_000));
+        assert_eq!((read.await.unwrap().unwrap(), counter.count(LONG).await), (3_000_000, 3_000_000));
     }
 
     #[tokio::test]
     async fn a_reader_that_goes_stops_the_writer() {
-        let CountedPipe { mut from_task, to_task, passage } = counted_pipe().unwrap();
+        let CountedPipe { mut from_task, to_task, counter } = counted_pipe().unwrap();
         drop(to_task);
         let wrote = tokio::task::spawn_blocking(move || {
             loop {
@@ -136,15 +136,15 @@ mod tests {
             }
         });
         assert_eq!(wrote.await.unwrap(), std::io::ErrorKind::BrokenPipe);
-        passage.count(LONG).await;
+        counter.count(LONG).await;
     }
 
     #[tokio::test]
     async fn a_pipe_that_never_ends_is_not_waited_for() {
-        let CountedPipe { mut from_task, to_task: _kept, passage } = counted_pipe().unwrap();
+        let CountedPipe { mut from_task, to_task: _kept, counter } = counted_pipe().unwrap();
         from_task.write_all(b"abc").unwrap();
         // Whoever holds the writing end here has escaped.
-        passage.count(std::time::Duration::from_millis(1)).await;
+        counter.count(std::time::Duration::from_millis(1)).await;
         drop(from_task);
     }
 }

@@ -90,7 +90,7 @@ impl Process {
         let (child, leader) = subreaper::start(|| starting.spawn())?;
         open_file_limit::restore(leader);
         let leads = Some(leader);
-        let group = Group { leader: leads, mark, escaped: Vec::new(), has_leader: true, is_empty: false };
+        let group = Group { leader: leads, mark, strays: Vec::new(), has_leader: true, is_empty: false };
         // If this fails, the drop of `group` kills the child.
         let exit = Exit::of(leader)?;
         Ok(Self { group, child, exit, started: Instant::now(), timeout: command.timeout, ended: None })
@@ -162,7 +162,7 @@ struct Group {
     /// First process of the group, whose process id is the id of the group.
     leader: Option<Pid>,
     mark: TaskMark,
-    escaped: Vec<StrayProcess>,
+    strays: Vec<StrayProcess>,
     /// True until the worker has reaped `leader`, because until then the process id of `leader`
     /// cannot belong to another process.
     has_leader: bool,
@@ -184,7 +184,7 @@ impl Group {
         self.find_stray_processes();
         for signal in [Signal::TERM, Signal::CONT] {
             self.signal(signal);
-            stray_processes::signal(&self.escaped, signal);
+            stray_processes::signal(&self.strays, signal);
         }
     }
 
@@ -201,14 +201,14 @@ impl Group {
         // Without its leader, the group may have become empty since the last look.
         self.is_empty = self.is_empty || (!self.has_leader && self.has_no_process());
         self.signal(Signal::KILL);
-        stray_processes::signal(&self.escaped, Signal::KILL);
+        stray_processes::signal(&self.strays, Signal::KILL);
     }
 
     fn find_stray_processes(&mut self) {
         if let Some(leader) = self.leader {
             let parent = self.leader.filter(|_| self.has_leader);
-            let new = stray_processes::find(leader, parent, &self.mark, &self.escaped);
-            self.escaped.extend(new);
+            let new = stray_processes::find(leader, parent, &self.mark, &self.strays);
+            self.strays.extend(new);
         }
     }
 
@@ -225,7 +225,7 @@ impl Group {
             // for it.
             while !self.is_empty && matches!(waitpgid(leader, WaitOptions::NOHANG), Ok(Some(_))) {}
             self.is_empty = self.is_empty || self.has_no_process();
-            if self.is_empty && stray_processes::have_ended(&self.escaped) {
+            if self.is_empty && stray_processes::have_ended(&self.strays) {
                 return;
             }
             sleep(LOOK_EVERY).await;

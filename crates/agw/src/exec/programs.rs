@@ -149,7 +149,7 @@ mod tests {
             let path = dir.path().join(format!("{number:0250}"));
             fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path).unwrap();
         }
-        let toolbox = Programs::find(dir.path().as_os_str(), None);
-        assert!((4000..5000).contains(&toolbox.len()), "{}", toolbox.len());
+        let programs = Programs::find(dir.path().as_os_str(), None);
+        assert!((4000..5000).contains(&programs.len()), "{}", programs.len());
     }
 }

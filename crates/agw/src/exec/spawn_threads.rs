@@ -32,33 +32,33 @@ impl SpawnThreads {
     /// Starts `count` threads. If the system allows fewer, keeps half of the started threads.
     /// Returns an error if the system allows none.
     pub(crate) fn new(count: u32) -> io::Result<Self> {
-        let mut lanes = vec![spawn_thread()?];
-        while lanes.len() < count as usize {
+        let mut threads = vec![spawn_thread()?];
+        while threads.len() < count as usize {
             match spawn_thread() {
-                Ok(lane) => lanes.push(lane),
+                Ok(thread) => threads.push(thread),
                 Err(error) => {
                     // The other half is given back, because tasks need threads and processes, too.
-                    let kept = lanes.len().div_ceil(2);
+                    let kept = threads.len().div_ceil(2);
                     warn!("{kept} threads start processes, and not {count}: {error}; check `ulimit -u`");
-                    Self(lanes.split_off(kept)).shut_down(BOUND);
+                    Self(threads.split_off(kept)).shut_down(BOUND);
                     break;
                 }
             }
         }
-        Ok(Self(lanes))
+        Ok(Self(threads))
     }
 
     /// What work is given to.
     pub(crate) fn handles(&self) -> Vec<Handle> {
-        self.0.iter().map(|lane| lane.handle.clone()).collect()
+        self.0.iter().map(|thread| thread.handle.clone()).collect()
     }
 
     /// Ends them; waits at most so long for what hangs in a system call.
     pub(crate) fn shut_down(self, bound: Duration) {
         let end = Instant::now() + bound;
         // All are told before one is waited for.
-        let lanes: Vec<_> = self.0.into_iter().map(|lane| lane.ended).collect();
-        for ended in lanes {
+        let threads: Vec<_> = self.0.into_iter().map(|thread| thread.ended).collect();
+        for ended in threads {
             let _hangs = ended.recv_timeout(end.saturating_duration_since(Instant::now()));
         }
     }

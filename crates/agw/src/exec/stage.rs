@@ -16,24 +16,24 @@ use crate::exec::{
     start::{ExecContext, Out, Outputs, Running, Unstarted, start_with_retry},
 };
 
-/// Runs the stage; its spooled output goes to `outputs`. When `stop` is called its processes are told to end. The error is
+/// Runs the stage; its spooled output goes to `outputs`. When `cancel` is called its processes are told to end. The error is
 /// for people: the stage could not be run.
 pub(crate) async fn run(
     stage: &Stage,
-    workshop: &ExecContext,
+    context: &ExecContext,
     outputs: &mut Outputs,
-    (stop, transcript): (&CancelToken, &LiveOutput),
+    (cancel, live_output): (&CancelToken, &LiveOutput),
 ) -> Result<Vec<TaskResult>, TaskResult> {
     let mut running = Vec::with_capacity(stage.commands.len());
     let mut before = None;
     for command in &stage.commands {
         let started = tokio::select! {
             biased;
-            started = start_with_retry(command, before.as_ref(), workshop, outputs, stop) => started,
+            started = start_with_retry(command, before.as_ref(), context, outputs, cancel) => started,
             // The start waits, and what runs already has its limits meanwhile.
-            finished = finish(&mut running, workshop, (stop, transcript), Wanted::Failure) => {
+            finished = finish(&mut running, context, (cancel, live_output), Wanted::Failure) => {
                 let excess = finished.excess.clone();
-                let mut results = results(stage, running, finished, (workshop, transcript), outputs).await;
+                let mut results = results(stage, running, finished, (context, live_output), outputs).await;
                 // The job fails even if nothing of it runs.
                 if let Some((task_number, text)) = excess && TaskResult::blamed(&results).is_none() {
                     results.push(excessive(command, task_number, &text));
@@ -45,18 +45,18 @@ pub(crate) async fn run(
             Ok(started) => started,
             Err(unstarted) => {
                 if !matches!(unstarted, Unstarted::Failed(_)) {
-                    end(&mut running, workshop.kill_grace).await;
+                    end(&mut running, context.kill_grace).await;
                 }
                 // What still runs is killed when `running` is dropped.
                 return Err(not_started(command, &unstarted));
             }
         };
-        transcript.add(started.written(command));
+        live_output.add(started.written(command));
         running.push(started);
         before = to_next;
     }
-    let finished = finish(&mut running, workshop, (stop, transcript), Wanted::End).await;
-    Ok(results(stage, running, finished, (workshop, transcript), outputs).await)
+    let finished = finish(&mut running, context, (cancel, live_output), Wanted::End).await;
+    Ok(results(stage, running, finished, (context, live_output), outputs).await)
 }
 
 /// How the processes of a stage ended.
@@ -75,16 +75,16 @@ enum Wanted {
     Failure,
 }
 
-/// Waits for the processes, and ends them all if one runs out of its time, if `stop` is called, or
+/// Waits for the processes, and ends them all if one runs out of its time, if `cancel` is called, or
 /// if the output of the job exceeds the quota.
 async fn finish(
     running: &mut [Running],
-    workshop: &ExecContext,
-    (stop, transcript): (&CancelToken, &LiveOutput),
+    context: &ExecContext,
+    (cancel, live_output): (&CancelToken, &LiveOutput),
     wanted: Wanted,
 ) -> Finished {
     let waited = async {
-        let ended = wait(running, workshop.kill_grace, stop).await;
+        let ended = wait(running, context.kill_grace, cancel).await;
         let timed_out = ended.iter().any(|ended| ended.as_ref().is_ok_and(|ended| ended.timed_out));
         if wanted == Wanted::Failure && !timed_out {
             pending::<()>().await;
@@ -93,7 +93,7 @@ async fn finish(
     };
     tokio::select! {
         ended = waited => Finished { ended, excess: None },
-        excess = exceeded(workshop, transcript) => {
+        excess = exceeded(context, live_output) => {
             // The grace is zero, because the job writes on during any grace.
             Finished { ended: end(running, Duration::ZERO).await, excess: Some(excess) }
         }
@@ -105,17 +105,17 @@ async fn results(
     stage: &Stage,
     running: Vec<Running>,
     Finished { ended, excess }: Finished,
-    (workshop, transcript): (&ExecContext, &LiveOutput),
+    (context, live_output): (&ExecContext, &LiveOutput),
     outputs: &mut Outputs,
 ) -> Vec<TaskResult> {
     let mut results = Vec::with_capacity(running.len());
     for ((command, running), ended) in stage.commands.iter().zip(running).zip(ended) {
         let ignored = !stage.pipefail && command.stdout == Stdout::Pipe;
-        let result = collect(command, running, ended, workshop, outputs).await;
+        let result = collect(command, running, ended, context, outputs).await;
         results.push(TaskResult { ignored, ..result });
     }
     if let Some((task_number, text)) = excess {
-        transcript.cut(workshop.kept_bytes as u64);
+        live_output.cut(context.kept_bytes as u64);
         let at = results.iter().position(|result| result.task_number == task_number).unwrap_or_default();
         if let Some(result) = results.get_mut(at) {
             result.ignored = false;
@@ -123,7 +123,7 @@ async fn results(
             if result.exit_code == 0 {
                 result.exit_code = 1;
             }
-            append(&mut result.stderr, &of_excess(task_number, &text), workshop.kept_bytes);
+            append(&mut result.stderr, &of_excess(task_number, &text), context.kept_bytes);
         }
     }
     results
@@ -135,12 +135,12 @@ fn of_excess(task_number: u32, text: &str) -> String {
 
 /// Waits until the output of the job exceeds the quota, and returns the task with the most output
 /// and the reason.
-async fn exceeded(workshop: &ExecContext, transcript: &LiveOutput) -> (u32, String) {
+async fn exceeded(context: &ExecContext, live_output: &LiveOutput) -> (u32, String) {
     loop {
         // A disk without readable statistics counts as unlimited.
-        let room = workshop.spool.room().unwrap_or(DiskSpace { free: u64::MAX, total: u64::MAX });
-        let (used, task_number) = transcript.taken();
-        match workshop.quota.check(used, room) {
+        let room = context.spool.room().unwrap_or(DiskSpace { free: u64::MAX, total: u64::MAX });
+        let (used, task_number) = live_output.taken();
+        match context.quota.check(used, room) {
             QuotaCheck::Fits(wait) => sleep(wait).await,
             QuotaCheck::Exceeds(text) => return (task_number, text),
         }
@@ -194,7 +194,7 @@ fn unstarted_result(command: &StageCommand, text: String) -> TaskResult {
 }
 
 /// Waits for all. When one runs out of its time the others are ended too: they wait for each other.
-async fn wait(running: &mut [Running], grace: Duration, stop: &CancelToken) -> Vec<io::Result<Ended>> {
+async fn wait(running: &mut [Running], grace: Duration, cancel: &CancelToken) -> Vec<io::Result<Ended>> {
     let (late, is_late) = tokio::sync::watch::channel(false);
     let late = &late;
     let waits = running.iter_mut().map(|running| {
@@ -203,7 +203,7 @@ async fn wait(running: &mut [Running], grace: Duration, stop: &CancelToken) -> V
             let ended = tokio::select! {
                 ended = running.process.wait(grace) => ended,
                 _ = others_late.changed() => running.process.end_now(grace).await,
-                () = stop.cancelled() => running.process.end_now(grace).await,
+                () = cancel.cancelled() => running.process.end_now(grace).await,
             };
             if ended.as_ref().is_ok_and(|ended| ended.timed_out) {
                 late.send_replace(true);
@@ -218,12 +218,12 @@ async fn collect(
     command: &StageCommand,
     running: Running,
     ended: io::Result<Ended>,
-    workshop: &ExecContext,
+    context: &ExecContext,
     outputs: &mut Outputs,
 ) -> TaskResult {
     let Running { process, stdout, stderr } = running;
     drop(process);
-    let cap = workshop.kept_bytes;
+    let cap = context.kept_bytes;
     let ended = match ended {
         Ok(ended) => ended,
         Err(error) => return not_started(command, &Unstarted::Failed(error)),
@@ -231,7 +231,7 @@ async fn collect(
     let unreadable =
         |error: &io::Error| Kept { bytes: format!("agw: unreadable: {error}").into_bytes(), total: 0 };
     let kept_stdout = match stdout {
-        Out::Joint(passage) => Kept { bytes: Vec::new(), total: passage.count(workshop.kill_grace).await },
+        Out::Joint(counter) => Kept { bytes: Vec::new(), total: counter.count(context.kill_grace).await },
         Out::File(file) => {
             let is_users = matches!(command.stdout, Stdout::File(_));
             let kept = kept(&file, if is_users { 0 } else { cap }).unwrap_or_else(|error| unreadable(&error));

@@ -33,7 +33,7 @@ use crate::exec::{
 /// What running needs besides the stage itself.
 #[derive(Debug, Clone)]
 pub(crate) struct ExecContext {
-    pub(crate) toolbox: Programs,
+    pub(crate) programs: Programs,
     pub(crate) plans: Plans,
     pub(crate) spool: Spool,
     /// Most bytes of a stream that are kept for the result.
@@ -91,19 +91,19 @@ pub(crate) enum Unstarted {
 pub(crate) async fn start_with_retry(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
-    workshop: &ExecContext,
+    context: &ExecContext,
     outputs: &Outputs,
-    stop: &CancelToken,
+    cancel: &CancelToken,
 ) -> Result<(Running, Option<io::PipeReader>), Unstarted> {
-    let start = || start(command, before, workshop, outputs);
-    patiently(start, command.timeout, &workshop.shortage, stop).await
+    let start = || start(command, before, context, outputs);
+    patiently(start, command.timeout, &context.shortage, cancel).await
 }
 
 async fn patiently<T>(
     start: impl Fn() -> io::Result<T>,
     timeout: Duration,
     shortage: &Shortage,
-    stop: &CancelToken,
+    cancel: &CancelToken,
 ) -> Result<T, Unstarted> {
     let mut wait = None;
     let end = Instant::now() + timeout;
@@ -125,7 +125,7 @@ async fn patiently<T>(
         tokio::select! {
             biased;
             // No process may start after the stop, because others may run the job already.
-            () = stop.cancelled() => return Err(Unstarted::Stopped),
+            () = cancel.cancelled() => return Err(Unstarted::Stopped),
             () = sleep_until(next.min(end)) => {}
         }
     }
@@ -134,10 +134,10 @@ async fn patiently<T>(
 fn start(
     command: &StageCommand,
     before: Option<&io::PipeReader>,
-    workshop: &ExecContext,
+    context: &ExecContext,
     outputs: &Outputs,
 ) -> io::Result<(Running, Option<io::PipeReader>)> {
-    let Some(program) = workshop.toolbox.path(&command.program) else {
+    let Some(program) = context.programs.path(&command.program) else {
         let text = format!("'{}' is not among the tools of this worker", command.program);
         return Err(io::Error::new(io::ErrorKind::NotFound, text));
     };
@@ -147,32 +147,32 @@ fn start(
     let stdin = match (&command.stdin, before) {
         // The child gets a copy of the pipe, because the start may have to be repeated.
         (Stdin::Pipe, Some(pipe)) => Stdio::from(pipe.try_clone()?),
-        (Stdin::Text(text), _) => workshop.spool.file_with(text)?.into(),
+        (Stdin::Text(text), _) => context.spool.file_with(text)?.into(),
         (Stdin::File(path), _) => open(command, "stdin_file", path)?.into(),
         (Stdin::Task(from), _) => match outputs.get(from) {
             Some(file) => file.open()?.into(),
-            None => workshop.spool.nothing(),
+            None => context.spool.nothing(),
         },
-        (Stdin::Empty | Stdin::Pipe, _) => workshop.spool.nothing(),
+        (Stdin::Empty | Stdin::Pipe, _) => context.spool.nothing(),
     };
     let (stdout, child_stdout, to_next): (Out, OwnedFd, _) = match &command.stdout {
         Stdout::Pipe => {
-            let CountedPipe { from_task, to_task, passage } = counted_pipe()?;
-            (Out::Joint(passage), from_task.into(), Some(to_task))
+            let CountedPipe { from_task, to_task, counter } = counted_pipe()?;
+            (Out::Joint(counter), from_task.into(), Some(to_task))
         }
         Stdout::File(path) => {
             let file = create(command, "stdout", path)?;
             (Out::File(Arc::new(file.try_clone()?.into())), file.into(), None)
         }
         Stdout::Spool => {
-            let file = workshop.spool.file()?;
+            let file = context.spool.file()?;
             let opened = file.open()?;
             (Out::File(Arc::new(file)), opened.into(), None)
         }
     };
     let (stderr, child_stderr): (_, OwnedFd) = match &command.stderr {
         Stderr::Spool => {
-            let file = workshop.spool.file()?;
+            let file = context.spool.file()?;
             let opened = file.open()?;
             (Some(Arc::new(file)), opened.into())
         }
@@ -236,14 +236,14 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_starts_after_the_stop() {
-        let (starts, stop) = (Cell::new(0), CancelToken::default());
+        let (starts, cancel) = (Cell::new(0), CancelToken::default());
         let start = || {
             starts.set(starts.get() + 1);
-            stop.cancel();
+            cancel.cancel();
             // A second start would succeed.
             if starts.get() == 1 { Err(io::Error::from(Errno::AGAIN)) } else { Ok(()) }
         };
-        let unstarted = patiently(start, LONG, &Shortage::default(), &stop).await;
+        let unstarted = patiently(start, LONG, &Shortage::default(), &cancel).await;
         assert!(matches!(unstarted, Err(Unstarted::Stopped)), "{unstarted:?}");
         assert_eq!(starts.get(), 1);
     }

@@ -83,15 +83,15 @@ pub(crate) fn find(
 }
 
 /// Sends `signal` to each process.
-pub(crate) fn signal(escaped: &[StrayProcess], signal: Signal) {
-    for process in escaped {
+pub(crate) fn signal(strays: &[StrayProcess], signal: Signal) {
+    for process in strays {
         process.signal(signal);
     }
 }
 
 /// Tells whether all processes have ended.
-pub(crate) fn have_ended(escaped: &[StrayProcess]) -> bool {
-    escaped.iter().all(StrayProcess::has_ended)
+pub(crate) fn have_ended(strays: &[StrayProcess]) -> bool {
+    strays.iter().all(StrayProcess::has_ended)
 }
 
 impl StrayProcess {

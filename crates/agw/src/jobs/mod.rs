@@ -48,19 +48,19 @@ const REPORTS_A_SLOT: u32 = 16;
 /// All jobs of this worker.
 pub(crate) struct JobPool {
     /// What jobs that start now work with.
-    workshop: Mutex<Arc<ExecContext>>,
+    context: Mutex<Arc<ExecContext>>,
     /// Where the processes of the slots are seen to.
-    lanes: Vec<Handle>,
+    threads: Vec<Handle>,
     /// One lock: whoever looks sees no job between its wait and its run.
     jobs: Mutex<Jobs>,
     /// Told when more jobs may be claimed.
     has_room: Notify,
-    outbox: ReportQueue,
-    followed: Mutex<RecentOutput>,
+    reports: ReportQueue,
+    recent_output: Mutex<RecentOutput>,
     /// Places for all that was claimed and is not reported.
-    berths: Arc<Semaphore>,
-    berth_count: u32,
-    link: watch::Sender<Option<Connection>>,
+    permits: Arc<Semaphore>,
+    permit_count: u32,
+    reporter: watch::Sender<Option<Connection>>,
     /// Told when a job could not report because the connection is dead.
     pub(crate) lost: Arc<Notify>,
     pub(crate) counters: Counters,
@@ -68,12 +68,12 @@ pub(crate) struct JobPool {
 
 struct Jobs {
     slots: Slots,
-    roster: RunningJobs,
+    running: RunningJobs,
 }
 
 /// A slot with the job that runs in it. Dropped, it goes to the next that waits.
 struct SlotGuard {
-    crew: Arc<JobPool>,
+    pool: Arc<JobPool>,
     number: u32,
     /// How long its job took, when that is known.
     took: Option<Duration>,
@@ -81,7 +81,7 @@ struct SlotGuard {
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        self.crew.release_slot(self.number, self.took);
+        self.pool.release_slot(self.number, self.took);
     }
 }
 
@@ -97,44 +97,44 @@ impl JobPool {
     /// A crew of so many slots, which claims at most so many jobs `ahead` for each. Reports leave from the runtime that this is
     /// called in.
     pub(crate) fn new(
-        workshop: ExecContext,
-        allowance: OpenFileLimit,
+        context: ExecContext,
+        open_file_limit: OpenFileLimit,
         ahead: u32,
-        lanes: Vec<Handle>,
+        threads: Vec<Handle>,
     ) -> Arc<Self> {
-        let slot_count = allowance.slots;
-        let berth_count = slot_count * (1 + ahead + REPORTS_A_SLOT);
-        let crew = Arc::new(Self {
-            workshop: Mutex::new(Arc::new(workshop)),
-            lanes,
-            jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), roster: RunningJobs::default() }),
+        let slot_count = open_file_limit.slots;
+        let permit_count = slot_count * (1 + ahead + REPORTS_A_SLOT);
+        let pool = Arc::new(Self {
+            context: Mutex::new(Arc::new(context)),
+            threads,
+            jobs: Mutex::new(Jobs { slots: Slots::new(slot_count, ahead), running: RunningJobs::default() }),
             has_room: Notify::new(),
-            outbox: ReportQueue::default(),
-            followed: Mutex::new(RecentOutput::new(allowance.followed_files)),
-            berths: Arc::new(Semaphore::new(berth_count as usize)),
-            berth_count,
-            link: watch::Sender::new(None),
+            reports: ReportQueue::default(),
+            recent_output: Mutex::new(RecentOutput::new(open_file_limit.followed_files)),
+            permits: Arc::new(Semaphore::new(permit_count as usize)),
+            permit_count,
+            reporter: watch::Sender::new(None),
             lost: Arc::default(),
             counters: Counters::default(),
         });
-        tokio::spawn(Arc::clone(&crew).report());
-        crew
+        tokio::spawn(Arc::clone(&pool).report());
+        pool
     }
 
     /// Reports go over this connection from now on.
     pub(crate) fn report_over(&self, connection: Option<Connection>) {
-        self.link.send_replace(connection);
+        self.reporter.send_replace(connection);
     }
 
     /// What jobs that start now work with.
-    pub(crate) fn workshop(&self) -> Arc<ExecContext> {
-        Arc::clone(&locked(&self.workshop))
+    pub(crate) fn context(&self) -> Arc<ExecContext> {
+        Arc::clone(&locked(&self.context))
     }
 
     /// Jobs that start from now on find their programs here; those that run go on with what they started with.
-    pub(crate) fn set_programs(&self, toolbox: Programs) {
-        let mut workshop = locked(&self.workshop);
-        *workshop = Arc::new(ExecContext { toolbox, ..ExecContext::clone(&workshop) });
+    pub(crate) fn set_programs(&self, programs: Programs) {
+        let mut context = locked(&self.context);
+        *context = Arc::new(ExecContext { programs, ..ExecContext::clone(&context) });
     }
 
     /// Claims jobs whenever there is room for them, until that fails or those that wait for a slot wait in vain.
@@ -169,9 +169,9 @@ impl JobPool {
             }
             if let Some(job) = claims.next().await? {
                 // No more was asked for than there were berths, and nobody else takes one.
-                let berths = Arc::clone(&self.berths);
-                let berth = berths.acquire_owned().await.expect("the semaphore is never closed");
-                return Ok(Claimed { job, berth });
+                let permits = Arc::clone(&self.permits);
+                let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
+                return Ok(Claimed { job, permit });
             }
         }
     }
@@ -181,7 +181,7 @@ impl JobPool {
         if self.is_short() {
             return 0;
         }
-        locked(&self.jobs).slots.capacity().min(self.berths.available_permits())
+        locked(&self.jobs).slots.capacity().min(self.permits.available_permits())
     }
 
     /// When a job has waited for too long for a slot. What waits then was there when this was called.
@@ -197,25 +197,25 @@ impl JobPool {
     }
 
     fn is_short(&self) -> bool {
-        self.workshop().shortage.is_current(Instant::now())
+        self.context().shortage.is_current(Instant::now())
     }
 
     /// Waits until a shortage lasts although no job runs here; if the worker `ends`, any one lasts.
     pub(crate) async fn starved(&self, ends: bool) -> String {
-        self.workshop().shortage.wait_until_lasting(|| locked(&self.jobs).roster.count(), ends).await
+        self.context().shortage.wait_until_lasting(|| locked(&self.jobs).running.count(), ends).await
     }
 
     fn assign(self: &Arc<Self>, claimed: Claimed) {
         let mut jobs = locked(&self.jobs);
         if let Some((slot, claimed)) = jobs.slots.assign(claimed, Instant::now()) {
-            self.start(&mut jobs.roster, slot, claimed);
+            self.start(&mut jobs.running, slot, claimed);
         }
     }
 
     fn release_slot(self: &Arc<Self>, slot: u32, took: Option<Duration>) {
         let mut jobs = locked(&self.jobs);
         if let Some((slot, claimed)) = jobs.slots.release(slot, took) {
-            self.start(&mut jobs.roster, slot, claimed);
+            self.start(&mut jobs.running, slot, claimed);
         }
         self.wake_claimer(&jobs);
     }
@@ -228,44 +228,52 @@ impl JobPool {
     }
 
     /// Starts a job in a slot. All jobs are locked until it is in the roster, for it takes itself out when it ends.
-    fn start(self: &Arc<Self>, roster: &mut RunningJobs, slot: u32, claimed: Claimed) {
-        let Claimed { job, berth } = claimed;
-        let (job_id, attempt, stop, number) =
-            (job.job_id.clone(), job.attempt, CancelToken::default(), roster.next());
-        let transcript = Arc::<LiveOutput>::default();
-        let lane = &self.lanes[slot as usize % self.lanes.len()];
-        let task = lane.spawn({
-            let (crew, stop, transcript) = (Arc::clone(self), stop.clone(), Arc::clone(&transcript));
-            let link = Reporter::new(self.link.subscribe(), Arc::clone(&self.lost));
-            let slot = SlotGuard { crew: Arc::clone(self), number: slot, took: None };
+    fn start(self: &Arc<Self>, running: &mut RunningJobs, slot: u32, claimed: Claimed) {
+        let Claimed { job, permit } = claimed;
+        let (job_id, attempt, cancel, number) =
+            (job.job_id.clone(), job.attempt, CancelToken::default(), running.next());
+        let live_output = Arc::<LiveOutput>::default();
+        let thread = &self.threads[slot as usize % self.threads.len()];
+        let task = thread.spawn({
+            let (pool, cancel, live_output) = (Arc::clone(self), cancel.clone(), Arc::clone(&live_output));
+            let reporter = Reporter::new(self.reporter.subscribe(), Arc::clone(&self.lost));
+            let slot = SlotGuard { pool: Arc::clone(self), number: slot, took: None };
             async move {
                 let ended = tokio::select! {
-                    ended = crew.work(&job, &link, (&stop, &transcript), slot) => ended,
+                    ended = pool.work(&job, &reporter, (&cancel, &live_output), slot) => ended,
                     // What is left of it is killed as it is dropped.
-                    () = long_cancelled(&stop) => None,
+                    () = long_cancelled(&cancel) => None,
                 };
                 match ended {
                     Some((update, under_way)) => {
                         let job_id = job.job_id;
-                        crew.outbox.put(FinishedJob { number, job_id, update, link, under_way, stop, berth });
+                        pool.reports.put(FinishedJob {
+                            number,
+                            job_id,
+                            update,
+                            reporter,
+                            under_way,
+                            cancel,
+                            permit,
+                        });
                     }
-                    None => crew.finish(number, berth),
+                    None => pool.finish(number, permit),
                 }
             }
         });
-        roster.add(RunningJob { job_id, attempt, task: task.abort_handle(), stop, transcript });
+        running.add(RunningJob { job_id, attempt, task: task.abort_handle(), cancel, live_output });
     }
 
     /// Runs a job and leaves its slot; what is to be reported of it, and a report that is still on its way. Quietly gives up when
-    /// `stop` is called.
+    /// `cancel` is called.
     async fn work(
         &self,
         job: &JobDocument,
-        link: &Reporter,
-        (stop, transcript): (&CancelToken, &LiveOutput),
+        reporter: &Reporter,
+        (cancel, live_output): (&CancelToken, &LiveOutput),
         mut slot: SlotGuard,
     ) -> Option<(JobUpdate, Option<StartReport>)> {
-        let (workshop, started) = (self.workshop(), Instant::now());
+        let (context, started) = (self.context(), Instant::now());
         let (tell, told) = watch::channel(None);
         let progress = |now: JobProgress| {
             tell.send_replace(Some(now));
@@ -274,15 +282,15 @@ impl JobPool {
         let update = tokio::select! {
             // First: of a job that has ended nobody needs to hear that it runs.
             biased;
-            update = job::run(job, &workshop, (stop, transcript), progress) => update,
-            never = link.report_progress(job, told, stop, &mut under_way) => match never {},
+            update = job::run(job, &context, (cancel, live_output), progress) => update,
+            never = reporter.report_progress(job, told, cancel, &mut under_way) => match never {},
         };
-        transcript.end();
+        live_output.end();
         let took = started.elapsed();
         slot.took = Some(took);
         // The next job starts, and this one is reported beside it.
         drop(slot);
-        if stop.is_cancelled() {
+        if cancel.is_cancelled() {
             info!(job_id = %job.job_id, "the job is not ours any more, its processes were ended");
             return None;
         }
@@ -292,26 +300,26 @@ impl JobPool {
 
     /// Reports what has ended, for ever.
     async fn report(self: Arc<Self>) {
-        let mut departures = BatchTimer::default();
+        let mut batch_timer = BatchTimer::default();
         loop {
-            for ended in self.outbox.next_batch(&mut departures).await {
+            for ended in self.reports.next_batch(&mut batch_timer).await {
                 let number = ended.number;
                 let mut jobs = locked(&self.jobs);
                 // Else it was aborted.
-                if jobs.roster.has(number) {
-                    let crew = Arc::clone(&self);
-                    let task = tokio::spawn(async move { crew.finish(number, ended.report().await) });
-                    jobs.roster.set_current_task(number, task.abort_handle());
+                if jobs.running.has(number) {
+                    let pool = Arc::clone(&self);
+                    let task = tokio::spawn(async move { pool.finish(number, ended.report().await) });
+                    jobs.running.set_current_task(number, task.abort_handle());
                 }
             }
         }
     }
 
     /// A run is over, and reported where that was wanted.
-    fn finish(&self, number: u64, berth: OwnedSemaphorePermit) {
+    fn finish(&self, number: u64, permit: OwnedSemaphorePermit) {
         let mut jobs = locked(&self.jobs);
-        let over = jobs.roster.remove(number);
-        drop(berth);
+        let over = jobs.running.remove(number);
+        drop(permit);
         self.wake_claimer(&jobs);
         // Its files are looked at as they are let go, and emptied: meanwhile slots would wait for the lock.
         drop(jobs);
@@ -320,20 +328,20 @@ impl JobPool {
 
     /// What a job writes, for whoever follows it; none if it is not known here any more.
     pub(crate) fn output(&self, job_id: &JobId, position: &OutputPosition) -> Option<JobOutput> {
-        let running = locked(&self.jobs).roster.transcript(job_id);
-        let (attempt, transcript) = locked(&self.followed).of(job_id, running, Instant::now())?;
-        Some(transcript.since(job_id, attempt, position))
+        let running = locked(&self.jobs).running.live_output(job_id);
+        let (attempt, live_output) = locked(&self.recent_output).of(job_id, running, Instant::now())?;
+        Some(live_output.since(job_id, attempt, position))
     }
 
     /// What nobody follows any more is let go.
     pub(crate) fn expire_recent_output(&self) {
-        locked(&self.followed).expire(Instant::now());
+        locked(&self.recent_output).expire(Instant::now());
     }
 
     /// These jobs are not ours any more: what runs of them is ended and not reported. Only runs with numbers below
     /// `before` are meant: whoever gave the order could not know of later ones.
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
-        locked(&self.jobs).roster.cancel(jobs, before);
+        locked(&self.jobs).running.cancel(jobs, before);
     }
 
     /// The claims that wait for a slot: job and attempt.
@@ -368,7 +376,7 @@ impl JobPool {
 
     /// When nothing runs any more, and all is reported.
     pub(crate) async fn idle(&self) {
-        drop(self.berths.acquire_many(self.berth_count).await);
+        drop(self.permits.acquire_many(self.permit_count).await);
     }
 
     /// Ends what runs, with every process of it; returns when they were all told.
@@ -376,27 +384,27 @@ impl JobPool {
         {
             let mut jobs = locked(&self.jobs);
             jobs.slots.dismiss_all();
-            jobs.roster.abort();
+            jobs.running.abort();
         }
-        drop(self.outbox.empty());
+        drop(self.reports.empty());
         self.idle().await;
     }
 
     /// The jobs that run or are not reported yet. Those that wait for a slot are not among them: agq takes what it is told of
     /// here for started.
     pub(crate) fn job_ids(&self) -> Vec<JobId> {
-        locked(&self.jobs).roster.job_ids()
+        locked(&self.jobs).running.job_ids()
     }
 
     /// The same, and the number that the next run will have.
     pub(crate) fn running_jobs(&self) -> (Vec<JobId>, u64) {
         let jobs = locked(&self.jobs);
-        (jobs.roster.job_ids(), jobs.roster.next())
+        (jobs.running.job_ids(), jobs.running.next())
     }
 }
 
-async fn long_cancelled(stop: &CancelToken) {
-    stop.cancelled().await;
+async fn long_cancelled(cancel: &CancelToken) {
+    cancel.cancelled().await;
     sleep(STOP_GRACE).await;
 }
 

@@ -32,23 +32,23 @@ impl RecentOutput {
     ) -> Option<(u32, Arc<LiveOutput>)> {
         self.expire(now);
         let known =
-            || self.jobs.get(job_id).map(|(_, attempt, transcript)| (*attempt, Arc::clone(transcript)));
-        let (attempt, transcript) = running.or_else(known)?;
-        self.jobs.insert(job_id.clone(), (now, attempt, Arc::clone(&transcript)));
+            || self.jobs.get(job_id).map(|(_, attempt, live_output)| (*attempt, Arc::clone(live_output)));
+        let (attempt, live_output) = running.or_else(known)?;
+        self.jobs.insert(job_id.clone(), (now, attempt, Arc::clone(&live_output)));
         self.evict_over_limit(job_id);
-        Some((attempt, transcript))
+        Some((attempt, live_output))
     }
 
     /// Lets go those that were asked about the longest ago while they keep too many files open; never `latest`.
     fn evict_over_limit(&mut self, latest: &JobId) {
-        let mut open: usize = self.jobs.values().map(|(.., transcript)| transcript.files()).sum();
+        let mut open: usize = self.jobs.values().map(|(.., live_output)| live_output.files()).sum();
         while open > self.most_files {
             let others = self.jobs.iter().filter(|(job_id, _)| *job_id != latest);
             let Some(oldest) = others.min_by_key(|(_, (asked, ..))| *asked).map(|(job_id, _)| job_id.clone())
             else {
                 return;
             };
-            open -= self.jobs.remove(&oldest).map_or(0, |(.., transcript)| transcript.files());
+            open -= self.jobs.remove(&oldest).map_or(0, |(.., live_output)| live_output.files());
         }
     }
 
@@ -71,32 +71,32 @@ mod tests {
 
     #[test]
     fn no_more_files_are_kept_open_than_may_be() {
-        let (mut followed, start) = (RecentOutput::new(MOST_FILES), Instant::now());
+        let (mut recent_output, start) = (RecentOutput::new(MOST_FILES), Instant::now());
         let file = Arc::new(tempfile::tempfile().unwrap().into());
         for number in 0..MOST_FILES as u64 {
-            let transcript = LiveOutput::default();
+            let live_output = LiveOutput::default();
             let (stdout, stderr) = (Some(Arc::clone(&file)), Some(Arc::clone(&file)));
-            transcript.add(OutputStreams { task_number: 1, command: "sh".into(), stdout, stderr });
+            live_output.add(OutputStreams { task_number: 1, command: "sh".into(), stdout, stderr });
             let job = format!("j{number}").parse().unwrap();
             let now = start + std::time::Duration::from_millis(number);
-            assert!(followed.of(&job, Some((1, Arc::new(transcript))), now).is_some());
+            assert!(recent_output.of(&job, Some((1, Arc::new(live_output))), now).is_some());
         }
         assert_eq!(Arc::strong_count(&file), MOST_FILES + 1);
-        assert!(followed.of(&"j0".parse().unwrap(), None, start).is_none(), "the oldest went first");
+        assert!(recent_output.of(&"j0".parse().unwrap(), None, start).is_none(), "the oldest went first");
         let latest = format!("j{}", MOST_FILES - 1).parse().unwrap();
-        assert!(followed.of(&latest, None, start).is_some());
+        assert!(recent_output.of(&latest, None, start).is_some());
     }
 
     #[test]
     fn a_job_is_remembered_as_long_as_it_is_asked_about() {
-        let (mut followed, start, job) =
+        let (mut recent_output, start, job) =
             (RecentOutput::new(MOST_FILES), Instant::now(), "j".parse().unwrap());
-        assert!(followed.of(&job, None, start).is_none());
-        assert_eq!(followed.of(&job, Some((2, Arc::default())), start).unwrap().0, 2);
+        assert!(recent_output.of(&job, None, start).is_none());
+        assert_eq!(recent_output.of(&job, Some((2, Arc::default())), start).unwrap().0, 2);
         let later = start + RETENTION / 2;
-        assert_eq!(followed.of(&job, None, later).unwrap().0, 2);
-        assert_eq!(followed.of(&job, Some((3, Arc::default())), later).unwrap().0, 3);
-        assert_eq!(followed.of(&job, None, later + RETENTION * 9 / 10).unwrap().0, 3);
-        assert!(followed.of(&job, None, later + RETENTION * 2).is_none());
+        assert_eq!(recent_output.of(&job, None, later).unwrap().0, 2);
+        assert_eq!(recent_output.of(&job, Some((3, Arc::default())), later).unwrap().0, 3);
+        assert_eq!(recent_output.of(&job, None, later + RETENTION * 9 / 10).unwrap().0, 3);
+        assert!(recent_output.of(&job, None, later + RETENTION * 2).is_none());
     }
 }

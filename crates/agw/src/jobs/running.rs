@@ -20,8 +20,8 @@ pub(crate) struct RunningJob {
     pub(crate) job_id: JobId,
     pub(crate) attempt: u32,
     pub(crate) task: AbortHandle,
-    pub(crate) stop: CancelToken,
-    pub(crate) transcript: Arc<LiveOutput>,
+    pub(crate) cancel: CancelToken,
+    pub(crate) live_output: Arc<LiveOutput>,
 }
 
 impl RunningJobs {
@@ -34,7 +34,7 @@ impl RunningJobs {
     pub(crate) fn add(&mut self, run: RunningJob) {
         // A later claim: agq took the job back, and no order tells the earlier run, for the job is ours again.
         let is_earlier = |other: &&RunningJob| other.job_id == run.job_id && other.attempt < run.attempt;
-        self.runs.values().filter(is_earlier).for_each(|other| other.stop.cancel());
+        self.runs.values().filter(is_earlier).for_each(|other| other.cancel.cancel());
         self.runs.insert(self.next, run);
         self.next += 1;
     }
@@ -59,9 +59,9 @@ impl RunningJobs {
     /// These jobs are not ours any more. Only runs with numbers below `before` are meant.
     pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
         for (_, run) in self.runs.range(..before) {
-            if jobs.contains(&run.job_id) && !run.stop.is_cancelled() {
+            if jobs.contains(&run.job_id) && !run.cancel.is_cancelled() {
                 debug!(job_id = %run.job_id, "agq says that the job is not ours");
-                run.stop.cancel();
+                run.cancel.cancel();
             }
         }
     }
@@ -77,9 +77,9 @@ impl RunningJobs {
     }
 
     /// The attempt of a job that was begun last, and what it writes.
-    pub(crate) fn transcript(&self, job_id: &JobId) -> Option<(u32, Arc<LiveOutput>)> {
+    pub(crate) fn live_output(&self, job_id: &JobId) -> Option<(u32, Arc<LiveOutput>)> {
         let run = self.runs.values().rev().find(|run| run.job_id == *job_id)?;
-        Some((run.attempt, Arc::clone(&run.transcript)))
+        Some((run.attempt, Arc::clone(&run.live_output)))
     }
 
     /// Ends all of them, unreported.
@@ -98,37 +98,37 @@ mod tests {
     use crate::exec::cancel::CancelToken;
 
     fn run(job: &str, attempt: u32) -> (RunningJob, CancelToken) {
-        let (task, stop) =
+        let (task, cancel) =
             (tokio::spawn(std::future::pending::<()>()).abort_handle(), CancelToken::default());
-        let (job_id, transcript) = (job.parse().unwrap(), Arc::default());
-        (RunningJob { job_id, attempt, task, stop: stop.clone(), transcript }, stop)
+        let (job_id, live_output) = (job.parse().unwrap(), Arc::default());
+        (RunningJob { job_id, attempt, task, cancel: cancel.clone(), live_output }, cancel)
     }
 
     #[tokio::test]
     async fn a_later_claim_of_a_job_ends_the_earlier_one() {
-        let mut roster = RunningJobs::default();
+        let mut running = RunningJobs::default();
         let (first, first_stop) = run("a", 1);
         let (second, second_stop) = run("a", 2);
         let (other, other_stop) = run("b", 1);
-        roster.add(first);
-        roster.add(other);
-        roster.add(second);
+        running.add(first);
+        running.add(other);
+        running.add(second);
         assert!(first_stop.is_cancelled() && !second_stop.is_cancelled() && !other_stop.is_cancelled());
-        assert_eq!(roster.job_ids().len(), 3, "it is there until it has ended");
+        assert_eq!(running.job_ids().len(), 3, "it is there until it has ended");
     }
 
     #[tokio::test]
     async fn an_order_is_about_runs_that_were_there_when_it_was_asked_for() {
-        let mut roster = RunningJobs::default();
+        let mut running = RunningJobs::default();
         let (early, early_stop) = run("a", 1);
-        roster.add(early);
-        let asked_at = roster.next();
+        running.add(early);
+        let asked_at = running.next();
         let (late, late_stop) = run("b", 1);
-        roster.add(late);
-        roster.cancel(&["a".parse().unwrap(), "b".parse().unwrap()], asked_at);
+        running.add(late);
+        running.cancel(&["a".parse().unwrap(), "b".parse().unwrap()], asked_at);
         assert!(early_stop.is_cancelled() && !late_stop.is_cancelled());
-        assert!(roster.remove(0).is_some());
-        let left: Vec<_> = roster.job_ids().iter().map(ToString::to_string).collect();
+        assert!(running.remove(0).is_some());
+        let left: Vec<_> = running.job_ids().iter().map(ToString::to_string).collect();
         assert_eq!(left, ["b"]);
     }
 }

@@ -14,7 +14,7 @@ use crate::jobs::prefetch::PrefetchPolicy;
 /// A job that was claimed, with its place among all that this worker has.
 pub(crate) struct Claimed {
     pub(crate) job: JobDocument,
-    pub(crate) berth: OwnedSemaphorePermit,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 struct PrefetchedJob {
@@ -134,12 +134,12 @@ mod tests {
     const SHORT: Option<Duration> = Some(Duration::from_millis(1));
     const LONG: Option<Duration> = Some(Duration::from_secs(100));
 
-    fn claimed(berths: &Arc<Semaphore>, job: &str, attempt: u32) -> Claimed {
+    fn claimed(permits: &Arc<Semaphore>, job: &str, attempt: u32) -> Claimed {
         let json = format!(
             r#"{{"job_id":"{job}","action_id":"a","plan_id":"p","plan":{{}},"inputs":{{}},"attempt":{attempt}}}"#
         );
-        let berth = Arc::clone(berths).try_acquire_owned().unwrap();
-        Claimed { job: parse(json.as_bytes()).unwrap(), berth }
+        let permit = Arc::clone(permits).try_acquire_owned().unwrap();
+        Claimed { job: parse(json.as_bytes()).unwrap(), permit }
     }
 
     fn started(given: Option<(u32, Claimed)>) -> Option<(u32, String)> {
@@ -152,29 +152,29 @@ mod tests {
 
     #[test]
     fn a_job_starts_where_a_slot_is_free_and_else_in_the_next_that_is_left() {
-        let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
-        assert_eq!(started(slots.assign(claimed(&berths, "a", 1), now)), named(0, "a"));
-        assert_eq!(started(slots.assign(claimed(&berths, "b", 1), now)), named(1, "b"));
-        assert_eq!(started(slots.assign(claimed(&berths, "c", 1), now)), None);
-        assert_eq!(started(slots.assign(claimed(&berths, "d", 1), now)), None);
+        let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
+        assert_eq!(started(slots.assign(claimed(&permits, "a", 1), now)), named(0, "a"));
+        assert_eq!(started(slots.assign(claimed(&permits, "b", 1), now)), named(1, "b"));
+        assert_eq!(started(slots.assign(claimed(&permits, "c", 1), now)), None);
+        assert_eq!(started(slots.assign(claimed(&permits, "d", 1), now)), None);
         assert_eq!(started(slots.release(1, SHORT)), named(1, "c"));
         assert_eq!(started(slots.release(0, SHORT)), named(0, "d"));
         assert_eq!(started(slots.release(0, SHORT)), None);
-        assert_eq!(started(slots.assign(claimed(&berths, "e", 1), now)), named(0, "e"));
+        assert_eq!(started(slots.assign(claimed(&permits, "e", 1), now)), named(0, "e"));
     }
 
     #[test]
     fn jobs_are_claimed_ahead_only_while_they_are_short() {
-        let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
+        let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
         assert_eq!(slots.capacity(), 2, "a slot each, and nothing is known of jobs");
         for job in ["a", "b"] {
-            assert!(slots.assign(claimed(&berths, job, 1), now).is_some());
+            assert!(slots.assign(claimed(&permits, job, 1), now).is_some());
         }
         assert_eq!(slots.capacity(), 0);
         assert!(slots.release(0, SHORT).is_none());
         assert_eq!(slots.capacity(), 3, "a free slot, and one ahead for each");
-        assert!(slots.assign(claimed(&berths, "c", 1), now).is_some());
-        assert!(slots.assign(claimed(&berths, "d", 1), now).is_none());
+        assert!(slots.assign(claimed(&permits, "c", 1), now).is_some());
+        assert!(slots.assign(claimed(&permits, "d", 1), now).is_none());
         assert_eq!(slots.capacity(), 1);
         slots.stalled();
         assert_eq!(slots.capacity(), 0);
@@ -185,12 +185,12 @@ mod tests {
 
     #[test]
     fn very_short_jobs_are_claimed_ahead_in_groups() {
-        let (berths, mut slots, now) = (Arc::new(Semaphore::new(20)), Slots::new(1, 8), Instant::now());
-        assert!(slots.assign(claimed(&berths, "first", 1), now).is_some());
+        let (permits, mut slots, now) = (Arc::new(Semaphore::new(20)), Slots::new(1, 8), Instant::now());
+        assert!(slots.assign(claimed(&permits, "first", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
         assert_eq!(slots.capacity(), 9);
         for job in 0..9 {
-            slots.assign(claimed(&berths, &format!("job-{job}"), 1), now);
+            slots.assign(claimed(&permits, &format!("job-{job}"), 1), now);
         }
         let rooms = (0..8).map(|_| {
             slots.release(0, SHORT);
@@ -201,38 +201,38 @@ mod tests {
 
     #[test]
     fn nothing_is_ever_claimed_ahead_where_that_is_switched_off() {
-        let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 0), Instant::now());
-        assert!(slots.assign(claimed(&berths, "a", 1), now).is_some());
+        let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 0), Instant::now());
+        assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
         assert_eq!(slots.capacity(), 1);
-        assert!(slots.assign(claimed(&berths, "b", 1), now).is_some());
+        assert!(slots.assign(claimed(&permits, "b", 1), now).is_some());
         assert_eq!(slots.capacity(), 0);
     }
 
     #[test]
     fn what_is_dismissed_never_starts_and_leaves_its_berth() {
-        let (berths, mut slots, now) = (Arc::new(Semaphore::new(4)), Slots::new(1, 3), Instant::now());
-        assert!(slots.assign(claimed(&berths, "a", 1), now).is_some());
+        let (permits, mut slots, now) = (Arc::new(Semaphore::new(4)), Slots::new(1, 3), Instant::now());
+        assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
-            assert!(slots.assign(claimed(&berths, job, 1), now).is_none());
+            assert!(slots.assign(claimed(&permits, job, 1), now).is_none());
         }
         // The one that was given to start is not kept here.
-        assert_eq!((slots.oldest(), berths.available_permits()), (Some(now), 1));
+        assert_eq!((slots.oldest(), permits.available_permits()), (Some(now), 1));
         slots.dismiss(&"c".parse().unwrap(), 2);
         assert_eq!(slots.waiting().len(), 3, "another attempt was meant");
         slots.dismiss(&"c".parse().unwrap(), 1);
         let left: Vec<_> = slots.waiting().into_iter().map(|(job, _)| job.to_string()).collect();
         assert_eq!(left, ["b", "d"]);
-        assert_eq!((slots.dismiss_all(), slots.oldest(), berths.available_permits()), (2, None, 4));
+        assert_eq!((slots.dismiss_all(), slots.oldest(), permits.available_permits()), (2, None, 4));
         assert!(slots.release(0, None).is_none());
     }
 
     #[test]
     fn what_is_withdrawn_of_an_action_never_starts_and_others_keep_their_turn() {
-        let (berths, mut slots, now) = (Arc::new(Semaphore::new(5)), Slots::new(1, 4), Instant::now());
-        assert!(slots.assign(claimed(&berths, "a", 1), now).is_some());
+        let (permits, mut slots, now) = (Arc::new(Semaphore::new(5)), Slots::new(1, 4), Instant::now());
+        assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
-            let mut claim = claimed(&berths, job, 3);
+            let mut claim = claimed(&permits, job, 3);
             if job == "c" {
                 claim.job.action_id = "other".parse().unwrap();
             }
@@ -241,17 +241,17 @@ mod tests {
         let withdrawn = slots.withdraw(&"a".parse().unwrap());
         let withdrawn: Vec<_> = withdrawn.iter().map(|(job, attempt)| (job.as_str(), *attempt)).collect();
         assert_eq!(withdrawn, [("b", 3), ("d", 3)]);
-        assert_eq!(berths.available_permits(), 4, "their berths are free");
+        assert_eq!(permits.available_permits(), 4, "their berths are free");
         assert_eq!(started(slots.release(0, SHORT)), named(0, "c"));
         assert!(slots.withdraw(&"a".parse().unwrap()).is_empty());
     }
 
     #[test]
     fn a_later_claim_of_a_job_that_waits_takes_its_place() {
-        let (berths, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 3), Instant::now());
-        assert!(slots.assign(claimed(&berths, "a", 1), now).is_some());
-        assert!(slots.assign(claimed(&berths, "b", 1), now).is_none());
-        assert!(slots.assign(claimed(&berths, "b", 2), now).is_none());
+        let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 3), Instant::now());
+        assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
+        assert!(slots.assign(claimed(&permits, "b", 1), now).is_none());
+        assert!(slots.assign(claimed(&permits, "b", 2), now).is_none());
         let waiting: Vec<_> = slots.waiting().into_iter().map(|(job, n)| (job.to_string(), n)).collect();
         assert_eq!(waiting, [("b".to_owned(), 2)]);
     }

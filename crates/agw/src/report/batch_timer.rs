@@ -39,21 +39,21 @@ mod tests {
 
     #[test]
     fn the_first_report_and_one_after_a_silence_leave_at_once() {
-        let (mut departures, start) = (BatchTimer::default(), Instant::now());
-        assert_eq!(departures.next_send_at(start), start);
-        assert_eq!(departures.next_send_at(start + MIN_INTERVAL), start + MIN_INTERVAL);
-        assert_eq!(departures.next_send_at(start + MIN_INTERVAL * 5), start + MIN_INTERVAL * 5);
+        let (mut batch_timer, start) = (BatchTimer::default(), Instant::now());
+        assert_eq!(batch_timer.next_send_at(start), start);
+        assert_eq!(batch_timer.next_send_at(start + MIN_INTERVAL), start + MIN_INTERVAL);
+        assert_eq!(batch_timer.next_send_at(start + MIN_INTERVAL * 5), start + MIN_INTERVAL * 5);
     }
 
     #[test]
     fn reports_that_follow_each_other_closely_leave_together() {
-        let (mut departures, start) = (BatchTimer::default(), Instant::now());
+        let (mut batch_timer, start) = (BatchTimer::default(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
-        assert_eq!(departures.next_send_at(start), start);
+        assert_eq!(batch_timer.next_send_at(start), start);
         for ms in [1, 4, 9, 10] {
-            assert_eq!(departures.next_send_at(after(ms)), start + MIN_INTERVAL, "{ms} ms");
+            assert_eq!(batch_timer.next_send_at(after(ms)), start + MIN_INTERVAL, "{ms} ms");
         }
-        assert_eq!(departures.next_send_at(after(11)), start + MIN_INTERVAL * 2);
-        assert_eq!(departures.next_send_at(after(12)), start + MIN_INTERVAL * 2);
+        assert_eq!(batch_timer.next_send_at(after(11)), start + MIN_INTERVAL * 2);
+        assert_eq!(batch_timer.next_send_at(after(12)), start + MIN_INTERVAL * 2);
     }
 }

@@ -23,30 +23,30 @@ pub(crate) struct FinishedJob {
     pub(crate) number: u64,
     pub(crate) job_id: JobId,
     pub(crate) update: JobUpdate,
-    pub(crate) link: Reporter,
+    pub(crate) reporter: Reporter,
     /// The report that it runs, where that is still on its way.
     pub(crate) under_way: Option<StartReport>,
-    pub(crate) stop: CancelToken,
+    pub(crate) cancel: CancelToken,
     /// Its place among all that this worker has.
-    pub(crate) berth: OwnedSemaphorePermit,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 impl FinishedJob {
     /// Reports it, unless it is not ours any more; gives its place back.
     pub(crate) async fn report(self) -> OwnedSemaphorePermit {
-        let Self { job_id, update, mut link, under_way, stop, berth, .. } = self;
+        let Self { job_id, update, mut reporter, under_way, cancel, permit, .. } = self;
         let reported = async {
             if let Some(start) = under_way {
                 // What agq says to it does not matter any more, only that it is heard before the end.
                 let _heard = start.await;
             }
-            link.report(&job_id, update).await;
+            reporter.report(&job_id, update).await;
         };
         tokio::select! {
             () = reported => {}
-            () = stop.cancelled() => {}
+            () = cancel.cancelled() => {}
         }
-        berth
+        permit
     }
 }
 
@@ -69,10 +69,10 @@ impl ReportQueue {
     }
 
     /// Those that leave together, when it is time.
-    pub(crate) async fn next_batch(&self, departures: &mut BatchTimer) -> Vec<FinishedJob> {
+    pub(crate) async fn next_batch(&self, batch_timer: &mut BatchTimer) -> Vec<FinishedJob> {
         loop {
             self.has_some.notified().await;
-            sleep_until(departures.next_send_at(Instant::now())).await;
+            sleep_until(batch_timer.next_send_at(Instant::now())).await;
             let leaving = self.empty();
             if !leaving.is_empty() {
                 return leaving;
@@ -106,15 +106,15 @@ mod tests {
     /// There is no connection, and there will be none.
     static NOWHERE: LazyLock<watch::Sender<Option<Connection>>> = LazyLock::new(|| watch::Sender::new(None));
 
-    fn ended(berths: &Arc<Semaphore>, number: u64) -> FinishedJob {
+    fn ended(permits: &Arc<Semaphore>, number: u64) -> FinishedJob {
         FinishedJob {
             number,
             job_id: format!("job-{number}").parse().unwrap(),
             update: JobUpdate::default(),
-            link: Reporter::new(NOWHERE.subscribe(), Arc::default()),
+            reporter: Reporter::new(NOWHERE.subscribe(), Arc::default()),
             under_way: None,
-            stop: CancelToken::default(),
-            berth: Arc::clone(berths).try_acquire_owned().unwrap(),
+            cancel: CancelToken::default(),
+            permit: Arc::clone(permits).try_acquire_owned().unwrap(),
         }
     }
 
@@ -124,37 +124,37 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_due_leaves_together_and_what_comes_later_by_itself() {
-        let (outbox, berths, mut departures) =
+        let (reports, permits, mut batch_timer) =
             (ReportQueue::default(), Arc::new(Semaphore::new(9)), BatchTimer::default());
-        assert!(outbox.next_batch(&mut departures).now_or_never().is_none(), "nothing has ended");
-        outbox.put(ended(&berths, 1));
-        outbox.put(ended(&berths, 2));
-        assert_eq!(numbers(&outbox.next_batch(&mut departures).await), [1, 2]);
-        assert!(outbox.next_batch(&mut departures).now_or_never().is_none(), "all have left");
-        outbox.put(ended(&berths, 3));
-        assert_eq!(numbers(&outbox.next_batch(&mut departures).await), [3]);
+        assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none(), "nothing has ended");
+        reports.put(ended(&permits, 1));
+        reports.put(ended(&permits, 2));
+        assert_eq!(numbers(&reports.next_batch(&mut batch_timer).await), [1, 2]);
+        assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none(), "all have left");
+        reports.put(ended(&permits, 3));
+        assert_eq!(numbers(&reports.next_batch(&mut batch_timer).await), [3]);
     }
 
     #[tokio::test]
     async fn what_is_taken_out_is_not_waited_for_and_leaves_its_place() {
-        let (outbox, berths, mut departures) =
+        let (reports, permits, mut batch_timer) =
             (ReportQueue::default(), Arc::new(Semaphore::new(1)), BatchTimer::default());
-        outbox.put(ended(&berths, 1));
-        drop(outbox.empty());
-        assert!(outbox.next_batch(&mut departures).now_or_never().is_none());
-        outbox.put(ended(&berths, 2));
-        assert_eq!(numbers(&outbox.next_batch(&mut departures).await), [2]);
+        reports.put(ended(&permits, 1));
+        drop(reports.empty());
+        assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none());
+        reports.put(ended(&permits, 2));
+        assert_eq!(numbers(&reports.next_batch(&mut batch_timer).await), [2]);
     }
 
     #[tokio::test]
     async fn whoever_is_called_off_is_not_reported() {
-        let berths = Arc::new(Semaphore::new(1));
-        let ended = ended(&berths, 1);
-        let stop = ended.stop.clone();
+        let permits = Arc::new(Semaphore::new(1));
+        let ended = ended(&permits, 1);
+        let cancel = ended.cancel.clone();
         let mut report = std::pin::pin!(ended.report());
         assert!(report.as_mut().now_or_never().is_none(), "there is no connection");
-        stop.cancel();
+        cancel.cancel();
         drop(report.await);
-        assert_eq!(berths.available_permits(), 1);
+        assert_eq!(permits.available_permits(), 1);
     }
 }

@@ -58,7 +58,7 @@ impl Registration {
         let mut reports = Connection::open(server).await?;
         let registered = reports.register(registration).await?;
         let seconds = registered.heartbeat_interval_secs.clamp(0.001, 86_400.0);
-        let session = Self {
+        let registration = Self {
             reports,
             worker_id: registration.worker_id.clone(),
             heartbeat_interval: Duration::from_secs_f64(seconds),
@@ -66,8 +66,8 @@ impl Registration {
             registration: registration.clone(),
             queues: queues.into(),
         };
-        let claims = session.claims().await?;
-        Ok((session, claims))
+        let claims = registration.claims().await?;
+        Ok((registration, claims))
     }
 
     /// Connects for claims.

@@ -98,12 +98,12 @@ impl Reporter {
 
     /// Tells agq that a job runs and, now and then, how far it is; never ends. When this is dropped, a report that is
     /// `under_way` goes on: the redis crate does not send what nobody waits for, and the end has to come after it. What cannot
-    /// be told now is left out. When agq answers that the job is not ours, `stop` is called.
+    /// be told now is left out. When agq answers that the job is not ours, `cancel` is called.
     pub(crate) async fn report_progress(
         &self,
         job: &JobDocument,
         mut progress: watch::Receiver<Option<JobProgress>>,
-        stop: &CancelToken,
+        cancel: &CancelToken,
         under_way: &mut Option<StartReport>,
     ) -> Infallible {
         let job_id = &job.job_id;
@@ -140,7 +140,7 @@ impl Reporter {
                 Ok(()) => status = None,
                 Err(ClientError::Rejected(reason)) if is_not_ours(&reason) => {
                     warn!(%job_id, "the job is not ours any more, its processes are ended: {reason}");
-                    stop.cancel();
+                    cancel.cancel();
                 }
                 Err(error) => {
                     debug!(%job_id, %error, "progress was not reported and is reported again");

@@ -27,7 +27,7 @@ const AT_ONCE: usize = 4;
 /// What a look at the machine found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundCapabilities {
-    pub(crate) toolbox: Programs,
+    pub(crate) programs: Programs,
     /// By the names of the units.
     pub(crate) descriptions: BTreeMap<String, String>,
 }
@@ -46,10 +46,10 @@ impl CapabilitySearch {
     pub(crate) async fn look(self) -> FoundCapabilities {
         let Self { path, allowed } = self;
         let find = move || Programs::find(&path, allowed.as_deref());
-        let toolbox = tokio::task::spawn_blocking(find).await.unwrap_or_default();
-        toolbox.warn_of_gaps();
-        let descriptions = descriptions(toolbox.units()).await;
-        FoundCapabilities { toolbox, descriptions }
+        let programs = tokio::task::spawn_blocking(find).await.unwrap_or_default();
+        programs.warn_of_gaps();
+        let descriptions = descriptions(programs.units()).await;
+        FoundCapabilities { programs, descriptions }
     }
 }
 
@@ -120,7 +120,7 @@ impl Rescan {
         };
         self.under_way = None;
         match found {
-            Ok(outfit) => outfit,
+            Ok(found) => found,
             Err(_aborted) => std::future::pending().await,
         }
     }
@@ -144,10 +144,10 @@ mod tests {
             fs::write(dir.path().join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
             fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let mut scout = Rescan::new(CapabilitySearch { path: dir.path().into(), allowed: None });
-        scout.send();
-        let found = scout.back().await;
-        assert_eq!(found.toolbox.len(), 4);
+        let mut rescan = Rescan::new(CapabilitySearch { path: dir.path().into(), allowed: None });
+        rescan.send();
+        let found = rescan.back().await;
+        assert_eq!(found.programs.len(), 4);
         let described = found.descriptions.into_iter().collect::<Vec<_>>();
         assert_eq!(described, [("agx-ocr".to_owned(), "reads text from images".to_owned())]);
     }

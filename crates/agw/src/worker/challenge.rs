@@ -32,18 +32,13 @@ impl Default for PendingChallenges {
 
 impl PendingChallenges {
     /// Takes on those that are new; their answers go over `connection`.
-    pub(crate) fn take(
-        &mut self,
-        wanted: &[Challenge],
-        workshop: &Arc<ExecContext>,
-        connection: &Connection,
-    ) {
+    pub(crate) fn take(&mut self, wanted: &[Challenge], context: &Arc<ExecContext>, connection: &Connection) {
         for challenge in self.new_among(wanted) {
-            let (slots, workshop) = (Arc::clone(&self.slots), Arc::clone(workshop));
+            let (slots, context) = (Arc::clone(&self.slots), Arc::clone(context));
             let mut connection = connection.clone();
             tokio::spawn(async move {
                 let _slot = slots.acquire().await;
-                let answer = answer(&challenge, &workshop).await;
+                let answer = answer(&challenge, &context).await;
                 let Challenge { challenge_id, command, .. } = &challenge;
                 info!(exit_code = answer.exit_code, "agq wanted to know whether '{command}' works");
                 if let Err(error) = connection.answer_challenge(challenge_id, &answer).await {
@@ -61,9 +56,9 @@ impl PendingChallenges {
     }
 }
 
-async fn answer(challenge: &Challenge, workshop: &ExecContext) -> Answer {
+async fn answer(challenge: &Challenge, context: &ExecContext) -> Answer {
     let name = &challenge.command;
-    let Some(program) = workshop.toolbox.path(name) else {
+    let Some(program) = context.programs.path(name) else {
         let output = format!("'{name}' is not among the tools of this worker");
         return Answer { exit_code: NOT_OURS, output };
     };
@@ -115,13 +110,13 @@ mod tests {
     #[tokio::test]
     async fn only_tools_are_run_and_what_they_say_is_the_answer() {
         let dir = tempfile::tempdir().unwrap();
-        let toolbox = Programs::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
+        let programs = Programs::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
         let spool = Spool::new(dir.path());
         let (plans, kill_grace) = (Plans::default(), Duration::from_secs(1));
         let (files, most_files, shortage) = (Arc::new(Semaphore::new(9)), 9, Arc::default());
         let quota = Quota { of_job: 0, reserve: 0 };
-        let workshop = ExecContext {
-            toolbox,
+        let context = ExecContext {
+            programs,
             plans,
             spool,
             kept_bytes: 1,
@@ -131,11 +126,11 @@ mod tests {
             shortage,
             quota,
         };
-        let said = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &workshop).await;
+        let said = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &context).await;
         assert_eq!(said, Answer { exit_code: 0, output: "1.0\n".into() });
-        let said = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &workshop).await;
+        let said = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &context).await;
         assert_eq!(said, Answer { exit_code: 3, output: "broken\n".into() });
-        let said = answer(&challenge("a", "cat", &["x"]), &workshop).await;
+        let said = answer(&challenge("a", "cat", &["x"]), &context).await;
         assert_eq!(said.exit_code, 127);
         assert_eq!(said.output, "'cat' is not among the tools of this worker");
     }

@@ -21,27 +21,27 @@ use crate::{
 /// Sends heartbeats until one fails: in time, and whenever `nudge` is told. What is wanted of jobs and tools is seen to
 /// here; what is wanted of the worker as a whole goes to `tell`.
 pub(crate) async fn run(
-    session: &Registration,
-    vitals: &Arc<HostStats>,
-    crew: &Arc<JobPool>,
+    registration: &Registration,
+    host_stats: &Arc<HostStats>,
+    pool: &Arc<JobPool>,
     nudge: &Notify,
     tell: &watch::Sender<Orders>,
 ) -> ClientError {
-    let mut reports = session.reports.clone();
+    let mut reports = registration.reports.clone();
     let mut challenges = PendingChallenges::default();
-    let mut beats = interval(session.heartbeat_interval);
+    let mut beats = interval(registration.heartbeat_interval);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let is_called = tokio::select! {
             _ = beats.tick() => false,
             () = nudge.notified() => true,
         };
-        let (jobs, next) = crew.running_jobs();
-        let (looking, counting) = (Arc::clone(vitals), Arc::clone(crew));
+        let (jobs, next) = pool.running_jobs();
+        let (looking, counting) = (Arc::clone(host_stats), Arc::clone(pool));
         // A disk that hangs holds up nobody else.
         let stats = spawn_blocking(move || looking.take(&counting.counters, &jobs).to_string()).await;
         let stats = stats.expect("looking at the machine does not panic");
-        let orders = match reports.heartbeat(&session.worker_id, stats).await {
+        let orders = match reports.heartbeat(&registration.worker_id, stats).await {
             Ok(orders) => orders,
             // It was heard, and an agq of another version may want what we cannot do.
             Err(ClientError::Unexpected(reason)) => {
@@ -50,11 +50,13 @@ pub(crate) async fn run(
             }
             Err(error) => return error,
         };
-        crew.expire_recent_output();
-        crew.cancel(&orders.cancel, next);
-        challenges.take(&orders.verify, &crew.workshop(), &reports);
+        pool.expire_recent_output();
+        pool.cancel(&orders.cancel, next);
+        challenges.take(&orders.verify, &pool.context(), &reports);
         tell.send_replace(orders);
-        if is_called && let Err(error) = drop_revoked_claims(crew, &mut reports, &session.worker_id).await {
+        if is_called
+            && let Err(error) = drop_revoked_claims(pool, &mut reports, &registration.worker_id).await
+        {
             return error;
         }
     }
@@ -63,16 +65,16 @@ pub(crate) async fn run(
 /// agq has called: it may be about a job that waits for a slot. A heartbeat does not name those, for agq takes what it names for
 /// started (ADR 8); they are asked about one by one, and what is not ours any more is not started.
 async fn drop_revoked_claims(
-    crew: &JobPool,
+    pool: &JobPool,
     reports: &mut Connection,
     worker_id: &WorkerId,
 ) -> Result<(), ClientError> {
-    for (job_id, attempt) in crew.waiting() {
+    for (job_id, attempt) in pool.waiting() {
         match reports.job(&job_id).await {
             Ok(Some(job)) if is_claim(&job, worker_id, attempt) => {}
             Ok(_) => {
                 debug!(%job_id, "agq says that the job is not ours");
-                crew.dismiss(&job_id, attempt);
+                pool.dismiss(&job_id, attempt);
             }
             Err(error) if error.is_connection() => return Err(error),
             // Its first report is the next chance to find out.

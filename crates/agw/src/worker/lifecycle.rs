@@ -14,10 +14,10 @@ use crate::worker::{
 /// Where everything that is said to the worker comes together.
 pub(crate) struct Lifecycle {
     signals: Signals,
-    scout: Rescan,
+    rescan: Rescan,
     /// How long to wait for running jobs when draining.
     grace: Duration,
-    posture: DrainState,
+    drain_state: DrainState,
 }
 
 /// What was said.
@@ -43,54 +43,54 @@ struct DrainState {
 
 impl Lifecycle {
     pub(crate) fn new(signals: Signals, search: CapabilitySearch, grace: Duration) -> Self {
-        Self { signals, scout: Rescan::new(search), grace, posture: DrainState::default() }
+        Self { signals, rescan: Rescan::new(search), grace, drain_state: DrainState::default() }
     }
 
     /// Where to look for what the machine offers.
     pub(crate) fn search(&self) -> CapabilitySearch {
-        self.scout.search.clone()
+        self.rescan.search.clone()
     }
 
     /// Whether jobs are taken.
     pub(crate) fn takes_jobs(&self) -> bool {
-        self.posture == DrainState::default()
+        self.drain_state == DrainState::default()
     }
 
     /// Whether the worker ends when nothing runs any more.
     pub(crate) fn is_ending(&self) -> bool {
-        self.posture.deadline.is_some()
+        self.drain_state.deadline.is_some()
     }
 
     /// What is said next. Dropped before it is there, it is not lost.
     pub(crate) async fn next(&mut self) -> LifecycleEvent {
         tokio::select! {
-            wish = self.signals.next() => self.follow(wish),
-            outfit = self.scout.back() => LifecycleEvent::Equipped(outfit),
-            () = passed(self.posture.deadline) => LifecycleEvent::Force,
+            action = self.signals.next() => self.follow(action),
+            found = self.rescan.back() => LifecycleEvent::Equipped(found),
+            () = passed(self.drain_state.deadline) => LifecycleEvent::Force,
         }
     }
 
-    fn follow(&mut self, wish: SignalAction) -> LifecycleEvent {
-        match wish {
+    fn follow(&mut self, action: SignalAction) -> LifecycleEvent {
+        match action {
             SignalAction::Force => return LifecycleEvent::Force,
             SignalAction::Reload => {
                 info!("looking at PATH again");
-                self.scout.send();
+                self.rescan.send();
             }
-            _ => self.posture.follow(wish, Instant::now() + self.grace),
+            _ => self.drain_state.follow(action, Instant::now() + self.grace),
         }
         LifecycleEvent::Heard
     }
 
     /// What agq wants of the worker as a whole: said again and again, until it does not want it any more.
     pub(crate) fn apply_orders(&mut self, orders: &Orders) {
-        self.posture.obey(orders, Instant::now() + self.grace);
+        self.drain_state.obey(orders, Instant::now() + self.grace);
     }
 }
 
 impl DrainState {
-    fn follow(&mut self, wish: SignalAction, deadline: Instant) {
-        match wish {
+    fn follow(&mut self, action: SignalAction, deadline: Instant) {
+        match action {
             SignalAction::Drain => {
                 info!("draining: no more jobs are taken; a second signal ends the running ones");
                 self.deadline.get_or_insert(deadline);
@@ -140,26 +140,26 @@ mod tests {
 
     #[test]
     fn whoever_stopped_it_has_to_let_it_go_on() {
-        let (mut posture, now) = (DrainState::default(), Instant::now());
+        let (mut drain_state, now) = (DrainState::default(), Instant::now());
         let drain = Orders { drain: true, ..Orders::default() };
-        posture.follow(SignalAction::Quiet, now);
-        posture.obey(&drain, now);
-        posture.follow(SignalAction::Resume, now);
-        assert_eq!(posture, DrainState { is_drained: true, ..DrainState::default() });
-        posture.obey(&Orders::default(), now);
-        assert_eq!(posture, DrainState::default());
-        posture.follow(SignalAction::Resume, now);
-        assert_eq!(posture, DrainState::default());
+        drain_state.follow(SignalAction::Quiet, now);
+        drain_state.obey(&drain, now);
+        drain_state.follow(SignalAction::Resume, now);
+        assert_eq!(drain_state, DrainState { is_drained: true, ..DrainState::default() });
+        drain_state.obey(&Orders::default(), now);
+        assert_eq!(drain_state, DrainState::default());
+        drain_state.follow(SignalAction::Resume, now);
+        assert_eq!(drain_state, DrainState::default());
     }
 
     #[test]
     fn the_first_deadline_counts_and_an_end_is_not_taken_back() {
-        let (mut posture, now) = (DrainState::default(), Instant::now());
+        let (mut drain_state, now) = (DrainState::default(), Instant::now());
         let terminate = Orders { terminate: true, ..Orders::default() };
-        posture.obey(&terminate, now);
-        posture.obey(&terminate, now + Duration::from_secs(1));
-        posture.follow(SignalAction::Drain, now + Duration::from_secs(2));
-        posture.obey(&Orders::default(), now);
-        assert_eq!(posture, DrainState { deadline: Some(now), ..DrainState::default() });
+        drain_state.obey(&terminate, now);
+        drain_state.obey(&terminate, now + Duration::from_secs(1));
+        drain_state.follow(SignalAction::Drain, now + Duration::from_secs(2));
+        drain_state.obey(&Orders::default(), now);
+        assert_eq!(drain_state, DrainState { deadline: Some(now), ..DrainState::default() });
     }
 }

@@ -56,9 +56,9 @@ pub(crate) struct Worker {
     pub(crate) registration: WorkerRegistration,
     /// Where its jobs come from: the first one that has a job, each time.
     pub(crate) queues: Vec<QueueName>,
-    pub(crate) crew: Arc<JobPool>,
-    pub(crate) vitals: Arc<HostStats>,
-    pub(crate) helm: Lifecycle,
+    pub(crate) pool: Arc<JobPool>,
+    pub(crate) host_stats: Arc<HostStats>,
+    pub(crate) lifecycle: Lifecycle,
     /// True if the worker keeps its id, because the user gave that id or the worker already took
     /// another one.
     pub(crate) has_own_id: bool,
@@ -74,7 +74,7 @@ enum RegistrationEnd {
     /// The connection is lost, or agq does not know us any more.
     Lost(ClientError),
     /// agq has to know of another outfit.
-    Equipped(Capabilities),
+    Equipped(FoundCapabilities),
     /// No task can be started here, and the worker has given its jobs back.
     Starved,
     /// The worker is to end.
@@ -84,24 +84,24 @@ enum RegistrationEnd {
 impl Worker {
     /// Works until it is told to end. The error means that agq will not have this worker at all.
     pub(crate) async fn run(mut self) -> Result<WorkerEnd, ClientError> {
-        let look = self.helm.search().look();
+        let look = self.lifecycle.search().look();
         match self.attend(look).await {
-            Ok(outfit) => self.equip(outfit),
+            Ok(found) => self.equip(found),
             Err(end) => return Ok(end),
         }
         let mut backoff = Backoff::default();
         let mut was_registered = false;
         loop {
             let registration =
-                WorkerRegistration { active_job_ids: Some(self.crew.job_ids()), ..self.registration.clone() };
+                WorkerRegistration { active_job_ids: Some(self.pool.job_ids()), ..self.registration.clone() };
             let (server, queues, outfits) = (self.server.clone(), self.queues.clone(), self.outfits);
             let mut opening = pin!(Registration::open(&server, &registration, &queues));
             let opened = match self.attend(opening.as_mut()).await {
                 Ok(opened) => opened,
                 Err(end) => {
                     // agq may have the registration already: else it would wait for a worker that is gone.
-                    if let Ok(Ok((session, _))) = timeout(PARTING, opening).await {
-                        part(&session, end).await;
+                    if let Ok(Ok((registration, _))) = timeout(PARTING, opening).await {
+                        part(&registration, end).await;
                     }
                     return Ok(end);
                 }
@@ -109,16 +109,16 @@ impl Worker {
             let left = match opened {
                 // What it registered with has changed meanwhile.
                 Ok(_) if outfits != self.outfits => continue,
-                Ok((session, claims)) => {
+                Ok((registration, claims)) => {
                     backoff.reset();
                     was_registered = true;
-                    self.stay(&session, claims).await
+                    self.stay(&registration, claims).await
                 }
                 Err(error) => RegistrationEnd::Lost(error),
             };
-            self.crew.report_over(None);
+            self.pool.report_over(None);
             // The next registration does not name them, and agq gives them to others.
-            self.crew.dismiss_all();
+            self.pool.dismiss_all();
             let error = match left {
                 RegistrationEnd::Ended(end) => return Ok(end),
                 RegistrationEnd::Starved if self.ends_when_starved => return Ok(WorkerEnd::Forced),
@@ -128,8 +128,8 @@ impl Worker {
                     }
                     continue;
                 }
-                RegistrationEnd::Equipped(outfit) => {
-                    self.equip(outfit);
+                RegistrationEnd::Equipped(found) => {
+                    self.equip(found);
                     continue;
                 }
                 RegistrationEnd::Lost(error) if !was_registered && self.takes_another_id(&error) => continue,
@@ -141,7 +141,7 @@ impl Worker {
             };
             let wait = backoff.next_wait();
             let seconds = wait.as_secs();
-            warn!(jobs = self.crew.job_ids().len(), "not connected, trying again in {seconds} s: {error}");
+            warn!(jobs = self.pool.job_ids().len(), "not connected, trying again in {seconds} s: {error}");
             if let Err(end) = self.attend(sleep(wait)).await {
                 return Ok(end);
             }
@@ -166,15 +166,15 @@ impl Worker {
     }
 
     /// What agq hears of when the worker registers next.
-    fn equip(&mut self, outfit: Capabilities) {
-        if outfit.toolbox.len() == 0 {
+    fn equip(&mut self, found: FoundCapabilities) {
+        if found.programs.len() == 0 {
             warn!("there is no program to offer any more; check PATH. Nothing is changed");
             return;
         }
-        let (tools, agentic_units) = outfit.toolbox.split();
+        let (tools, agentic_units) = found.programs.split();
         self.registration.capabilities = Capabilities { tools, agentic_units };
-        self.registration.descriptions = outfit.descriptions;
-        self.crew.set_programs(outfit.toolbox);
+        self.registration.descriptions = found.descriptions;
+        self.pool.set_programs(found.programs);
         self.outfits += 1;
     }
 
@@ -183,67 +183,67 @@ impl Worker {
     async fn attend<T>(&mut self, work: impl Future<Output = T>) -> Result<T, WorkerEnd> {
         tokio::pin!(work);
         loop {
-            if self.helm.is_ending() && self.crew.job_ids().is_empty() {
+            if self.lifecycle.is_ending() && self.pool.job_ids().is_empty() {
                 return Err(WorkerEnd::Drained);
             }
             tokio::select! {
                 done = &mut work => return Ok(done),
-                turn = self.helm.next() => match turn {
+                turn = self.lifecycle.next() => match turn {
                     LifecycleEvent::Heard => {}
-                    LifecycleEvent::Equipped(outfit) => self.equip(outfit),
-                    LifecycleEvent::Force => return Err(abandon(&self.crew).await),
+                    LifecycleEvent::Equipped(found) => self.equip(found),
+                    LifecycleEvent::Force => return Err(abandon(&self.pool).await),
                 },
             }
         }
     }
 
     /// Works as long as the session lasts.
-    async fn stay(&mut self, session: &Registration, claims: ClaimStream) -> RegistrationEnd {
+    async fn stay(&mut self, registration: &Registration, claims: ClaimStream) -> RegistrationEnd {
         let (id, slots) = (&self.registration.worker_id, self.registration.max_concurrent_jobs);
         info!(slots, "worker {id} is registered at {}", self.server.address());
-        let crew = Arc::clone(&self.crew);
-        let lost = crew.lost.notified();
+        let pool = Arc::clone(&self.pool);
+        let lost = pool.lost.notified();
         tokio::pin!(lost);
         // From here on no failure of a report is missed.
         lost.as_mut().enable();
-        crew.report_over(Some(session.reports.clone()));
+        pool.report_over(Some(registration.reports.clone()));
         let (nudge, (tell, mut told)) = (Notify::new(), watch::channel(Orders::default()));
-        let beat = heartbeat::run(session, &self.vitals, &crew, &nudge, &tell);
-        let calls = session.listen(&nudge, |call| answer(&crew, &session.reports, call));
+        let beat = heartbeat::run(registration, &self.host_stats, &pool, &nudge, &tell);
+        let calls = registration.listen(&nudge, |call| answer(&pool, &registration.reports, call));
         tokio::pin!(beat, calls);
         let mut claims = Some(claims);
         loop {
-            let (takes, ends) = (self.helm.takes_jobs(), self.helm.is_ending());
-            if crew.counters.is_quiet.swap(!takes, Ordering::Relaxed) == takes {
+            let (takes, ends) = (self.lifecycle.takes_jobs(), self.lifecycle.is_ending());
+            if pool.counters.is_quiet.swap(!takes, Ordering::Relaxed) == takes {
                 // agq shows it from now on.
                 nudge.notify_one();
             }
-            let pulled = pull(&crew, session, claims.take(), takes);
+            let pulled = pull(&pool, registration, claims.take(), takes);
             tokio::pin!(pulled);
-            while (self.helm.takes_jobs(), self.helm.is_ending()) == (takes, ends) {
+            while (self.lifecycle.takes_jobs(), self.lifecycle.is_ending()) == (takes, ends) {
                 tokio::select! {
                     error = &mut pulled => return RegistrationEnd::Lost(error),
                     error = &mut beat => return RegistrationEnd::Lost(error),
                     never = &mut calls => match never {},
                     () = &mut lost => return RegistrationEnd::Lost(lost_at(&self.server)),
-                    reason = crew.starved(ends) => return starved(session, &crew, &reason, ends).await,
-                    () = crew.idle(), if ends => return part(session, WorkerEnd::Drained).await,
-                    _ = told.changed() => self.helm.apply_orders(&told.borrow_and_update()),
-                    turn = self.helm.next() => match turn {
+                    reason = pool.starved(ends) => return starved(registration, &pool, &reason, ends).await,
+                    () = pool.idle(), if ends => return part(registration, WorkerEnd::Drained).await,
+                    _ = told.changed() => self.lifecycle.apply_orders(&told.borrow_and_update()),
+                    turn = self.lifecycle.next() => match turn {
                         LifecycleEvent::Heard => {}
-                        LifecycleEvent::Equipped(outfit) => {
-                            if let Err(error) = hand_back(session, &crew).await {
+                        LifecycleEvent::Equipped(found) => {
+                            if let Err(error) = hand_back(registration, &pool).await {
                                 debug!(%error, "what was claimed ahead is given back later");
                             }
-                            return RegistrationEnd::Equipped(outfit);
+                            return RegistrationEnd::Equipped(found);
                         }
-                        LifecycleEvent::Force => return part(session, abandon(&crew).await).await,
+                        LifecycleEvent::Force => return part(registration, abandon(&pool).await).await,
                     },
                 }
             }
             if takes
-                && !self.helm.takes_jobs()
-                && let Err(error) = hand_back(session, &crew).await
+                && !self.lifecycle.takes_jobs()
+                && let Err(error) = hand_back(registration, &pool).await
             {
                 return RegistrationEnd::Lost(error);
             }
@@ -253,8 +253,8 @@ impl Worker {
 
 /// Claims jobs while they are taken, over `claims` or a new connection. Dropping this closes it.
 async fn pull(
-    crew: &Arc<JobPool>,
-    session: &Registration,
+    pool: &Arc<JobPool>,
+    registration: &Registration,
     mut claims: Option<ClaimStream>,
     takes: bool,
 ) -> ClientError {
@@ -265,16 +265,16 @@ async fn pull(
     loop {
         let mut open = match claims.take() {
             Some(open) => open,
-            None => match session.claims().await {
+            None => match registration.claims().await {
                 Ok(open) => open,
                 Err(error) => return error,
             },
         };
-        match crew.pull(&mut open).await {
+        match pool.pull(&mut open).await {
             ClaimStopped::Failed(error) => return error,
             ClaimStopped::Stuck => {
-                crew.stalled();
-                if let Err(error) = hand_back(session, crew).await {
+                pool.stalled();
+                if let Err(error) = hand_back(registration, pool).await {
                     return error;
                 }
             }
@@ -284,28 +284,28 @@ async fn pull(
 
 /// What was claimed ahead goes to others, at once and at no cost. Called before the claiming connection is closed: agq then
 /// takes back what it has not heard of, and it need not have heard of all that runs.
-async fn hand_back(session: &Registration, crew: &JobPool) -> Result<(), ClientError> {
-    let waited = crew.dismiss_all();
-    let running = crew.job_ids();
+async fn hand_back(registration: &Registration, pool: &JobPool) -> Result<(), ClientError> {
+    let waited = pool.dismiss_all();
+    let running = pool.job_ids();
     if waited == 0 && running.is_empty() {
         return Ok(());
     }
     debug!(waited, running = running.len(), "what was claimed ahead is given back");
-    session.keep_only(running).await
+    registration.keep_only(running).await
 }
 
 /// Handles a call from agq.
-fn answer(crew: &Arc<JobPool>, reports: &Connection, call: Call) {
+fn answer(pool: &Arc<JobPool>, reports: &Connection, call: Call) {
     match call {
         Call::Orders => {}
-        Call::Output(request) => tell_output(crew, reports, request),
-        Call::Withdraw(action_id) => withdraw(crew, reports, &action_id),
+        Call::Output(request) => tell_output(pool, reports, request),
+        Call::Withdraw(action_id) => withdraw(pool, reports, &action_id),
     }
 }
 
 /// Gives up the waiting claims of the action, and reports each of them as cancelled to agq.
-fn withdraw(crew: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
-    let withdrawn = crew.withdraw(action_id);
+fn withdraw(pool: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
+    let withdrawn = pool.withdraw(action_id);
     debug!(%action_id, jobs = withdrawn.len(), "what was claimed ahead is not wanted any more");
     let reports = reports.clone();
     tokio::spawn(join_all(withdrawn.into_iter().map(move |(job_id, attempt)| {
@@ -321,12 +321,12 @@ fn withdraw(crew: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
 }
 
 /// Somebody follows a job.
-fn tell_output(crew: &Arc<JobPool>, reports: &Connection, request: OutputRequest) {
-    let (crew, mut reports) = (Arc::clone(crew), reports.clone());
+fn tell_output(pool: &Arc<JobPool>, reports: &Connection, request: OutputRequest) {
+    let (pool, mut reports) = (Arc::clone(pool), reports.clone());
     tokio::spawn(async move {
         let OutputRequest { request_id, job_id, position } = request;
         // A disk that hangs holds up nobody else.
-        let output = spawn_blocking(move || crew.output(&job_id, &position)).await;
+        let output = spawn_blocking(move || pool.output(&job_id, &position)).await;
         let output = output.expect("reading what a job wrote does not panic");
         if let Err(error) = reports.bring_output(&request_id, output.as_ref()).await {
             debug!(%error, "what a job writes could not be told");
@@ -340,19 +340,19 @@ fn lost_at(server: &Server) -> ClientError {
 }
 
 /// Gives all jobs back, because no task can be started here. agq gives the jobs to other workers.
-async fn starved(session: &Registration, crew: &JobPool, reason: &str, ends: bool) -> RegistrationEnd {
+async fn starved(registration: &Registration, pool: &JobPool, reason: &str, ends: bool) -> RegistrationEnd {
     warn!(
         "no task can be started on this machine: {reason}; the jobs are given back. Check `ulimit -n`, `ulimit -u` and the room in the spool"
     );
-    abandon(crew).await;
-    let ended = part(session, WorkerEnd::Forced).await;
+    abandon(pool).await;
+    let ended = part(registration, WorkerEnd::Forced).await;
     if ends { ended } else { RegistrationEnd::Starved }
 }
 
 /// Says goodbye.
-async fn part(session: &Registration, end: WorkerEnd) -> RegistrationEnd {
+async fn part(registration: &Registration, end: WorkerEnd) -> RegistrationEnd {
     // agq may be gone too; then it finds out by our silence.
-    match timeout(PARTING, session.unregister()).await {
+    match timeout(PARTING, registration.unregister()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => warn!(%error, "could not unregister"),
         Err(_elapsed) => warn!("could not unregister: agq does not answer"),
@@ -361,14 +361,14 @@ async fn part(session: &Registration, end: WorkerEnd) -> RegistrationEnd {
 }
 
 /// Gives up on what runs: its processes are killed before agq hears of it and gives the jobs to others.
-async fn abandon(crew: &JobPool) -> WorkerEnd {
-    let jobs = crew.job_ids();
+async fn abandon(pool: &JobPool) -> WorkerEnd {
+    let jobs = pool.job_ids();
     if jobs.is_empty() {
         return WorkerEnd::Drained;
     }
     let ids: Vec<_> = jobs.iter().map(JobId::as_str).collect();
     warn!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to others");
-    if timeout(PARTING, crew.abort()).await.is_err() {
+    if timeout(PARTING, pool.abort()).await.is_err() {
         warn!("some of their processes may still run");
     }
     WorkerEnd::Forced
