@@ -1,6 +1,7 @@
 //! The jobs that this worker has: those that run, those that wait for a slot, those that are not reported yet. They outlive a
 //! stay at agq and report over whichever connection is there.
 
+mod orders;
 pub(crate) mod prefetch;
 pub(crate) mod recent_output;
 pub(crate) mod running;
@@ -12,10 +13,7 @@ use std::{
 };
 
 use agenix_client::{ClientError, Connection};
-use agenix_protocol::{
-    documents::{JobDocument, JobOutput, JobUpdate, OutputPosition, Status},
-    ids::{ActionId, JobId},
-};
+use agenix_protocol::documents::{JobDocument, JobUpdate, Status};
 use tokio::{
     runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, watch},
@@ -28,13 +26,19 @@ use crate::{
         cancel::CancelToken, job, live_output::LiveOutput, open_file_limit::OpenFileLimit,
         programs::Programs, stages::JobProgress, start::ExecContext,
     },
-    report::{batch_timer::BatchTimer, queue::FinishedJob, queue::ReportQueue, registration::ClaimStream},
-    report::{reporter::Reporter, reporter::StartReport},
+    jobs::{
+        recent_output::RecentOutput,
+        running::{RunningJob, RunningJobs},
+        slots::{Claimed, Slots},
+    },
+    report::{
+        batch_timer::BatchTimer,
+        queue::{FinishedJob, ReportQueue},
+        registration::ClaimStream,
+        reporter::{Reporter, StartReport},
+    },
     stats::Counters,
 };
-use recent_output::RecentOutput;
-use running::{RunningJob, RunningJobs};
-use slots::{Claimed, Slots};
 
 /// Time between SIGTERM and SIGKILL for a job that is not ours any more: others may begin with it now.
 const STOP_GRACE: Duration = Duration::from_millis(800);
@@ -324,82 +328,6 @@ impl JobPool {
         // Its files are looked at as they are let go, and emptied: meanwhile slots would wait for the lock.
         drop(jobs);
         drop(over);
-    }
-
-    /// What a job writes, for whoever follows it; none if it is not known here any more.
-    pub(crate) fn output(&self, job_id: &JobId, position: &OutputPosition) -> Option<JobOutput> {
-        let running = locked(&self.jobs).running.live_output(job_id);
-        let (attempt, live_output) = locked(&self.recent_output).of(job_id, running, Instant::now())?;
-        Some(live_output.since(job_id, attempt, position))
-    }
-
-    /// What nobody follows any more is let go.
-    pub(crate) fn expire_recent_output(&self) {
-        locked(&self.recent_output).expire(Instant::now());
-    }
-
-    /// These jobs are not ours any more: what runs of them is ended and not reported. Only runs with numbers below
-    /// `before` are meant: whoever gave the order could not know of later ones.
-    pub(crate) fn cancel(&self, jobs: &[JobId], before: u64) {
-        locked(&self.jobs).running.cancel(jobs, before);
-    }
-
-    /// The claims that wait for a slot: job and attempt.
-    pub(crate) fn waiting(&self) -> Vec<(JobId, u32)> {
-        locked(&self.jobs).slots.waiting()
-    }
-
-    /// A claim that waits for a slot is void.
-    pub(crate) fn dismiss(&self, job_id: &JobId, attempt: u32) {
-        let mut jobs = locked(&self.jobs);
-        jobs.slots.dismiss(job_id, attempt);
-        self.wake_claimer(&jobs);
-    }
-
-    /// Removes the waiting claims of the action, and returns their job ids and attempts.
-    pub(crate) fn withdraw(&self, action_id: &ActionId) -> Vec<(JobId, u32)> {
-        let mut jobs = locked(&self.jobs);
-        let withdrawn = jobs.slots.withdraw(action_id);
-        self.wake_claimer(&jobs);
-        withdrawn
-    }
-
-    /// What waits for a slot does not start here any more. How many jobs that were.
-    pub(crate) fn dismiss_all(&self) -> usize {
-        locked(&self.jobs).slots.dismiss_all()
-    }
-
-    /// Jobs take longer than was thought: none is claimed ahead until one has ended.
-    pub(crate) fn stalled(&self) {
-        locked(&self.jobs).slots.stalled();
-    }
-
-    /// When nothing runs any more, and all is reported.
-    pub(crate) async fn idle(&self) {
-        drop(self.permits.acquire_many(self.permit_count).await);
-    }
-
-    /// Ends what runs, with every process of it; returns when they were all told.
-    pub(crate) async fn abort(&self) {
-        {
-            let mut jobs = locked(&self.jobs);
-            jobs.slots.dismiss_all();
-            jobs.running.abort();
-        }
-        drop(self.reports.empty());
-        self.idle().await;
-    }
-
-    /// The jobs that run or are not reported yet. Those that wait for a slot are not among them: agq takes what it is told of
-    /// here for started.
-    pub(crate) fn job_ids(&self) -> Vec<JobId> {
-        locked(&self.jobs).running.job_ids()
-    }
-
-    /// The same, and the number that the next run will have.
-    pub(crate) fn running_jobs(&self) -> (Vec<JobId>, u64) {
-        let jobs = locked(&self.jobs);
-        (jobs.running.job_ids(), jobs.running.next())
     }
 }
 
