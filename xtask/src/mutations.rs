@@ -53,10 +53,7 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
     let wanted =
         |(mutation, _): &(&Mutation, Trial)| filter.is_none_or(|filter| mutation.name.contains(filter));
     let mut survivors = Vec::new();
-    let all = of_seeds::OF_SEEDS.iter().map(|mutation| (mutation, Trial::Seeds));
-    let all = all.chain(of_others::OF_STORES.iter().map(|mutation| (mutation, Trial::Stores)));
-    let all = all.chain(of_others::OF_CHAOS.iter().map(|mutation| (mutation, Trial::Chaos)));
-    for (mutation, trial) in all.filter(wanted) {
+    for (mutation, trial) in all().filter(wanted) {
         copy(&tree)?;
         let file = tree.join(mutation.file);
         let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", mutation.file))?;
@@ -77,6 +74,13 @@ pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {
         bail!("nobody notices that {}", survivors.join("; nor that "));
     }
     Ok(())
+}
+
+/// Returns all mutations, each with the trial that has to notice it.
+fn all() -> impl Iterator<Item = (&'static Mutation, Trial)> {
+    let seeds = of_seeds::OF_SEEDS.iter().map(|mutation| (mutation, Trial::Seeds));
+    let stores = of_others::OF_STORES.iter().map(|mutation| (mutation, Trial::Stores));
+    seeds.chain(stores).chain(of_others::OF_CHAOS.iter().map(|mutation| (mutation, Trial::Chaos)))
 }
 
 /// The files of the repository, as they are now.
@@ -145,4 +149,19 @@ fn chaos_that_notices(tree: &Path, place: &Path) -> anyhow::Result<Option<String
     let args = binaries::PROGRAMS.map(|program| ["--package", program]);
     let bin = build(tree, place, &args.concat())?.join("debug");
     Ok(chaos::run(CHAOS_MINUTES, Some(CHAOS_SEED), Some(bin)).err().map(|error| format!("{error:#}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{all, root};
+
+    #[test]
+    fn every_mutation_finds_its_text_once() {
+        for (mutation, _) in all() {
+            let text = fs::read_to_string(root().join(mutation.file)).unwrap();
+            assert_eq!(text.matches(mutation.from).count(), 1, "{}: {}", mutation.file, mutation.name);
+        }
+    }
 }

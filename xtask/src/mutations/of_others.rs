@@ -4,7 +4,7 @@
 use super::Mutation;
 
 /// Mutations that seeds on both stores, or on two nodes, notice.
-pub(super) const OF_STORES: [Mutation; 4] = [
+pub(super) static OF_STORES: [Mutation; 4] = [
     Mutation {
         name: "limits that nobody uses are kept on redb",
         file: "crates/agq/src/reaper.rs",
@@ -26,13 +26,13 @@ pub(super) const OF_STORES: [Mutation; 4] = [
     Mutation {
         name: "a claim does not lock the limits that it counts under",
         file: "crates/agq/src/store/postgres/txn/documents.rs",
-        from: "ORDER BY id FOR UPDATE SKIP LOCKED\";\n\n/// Inserts",
-        to: "ORDER BY id\";\n\n/// Inserts",
+        from: "ORDER BY id FOR UPDATE SKIP LOCKED\";\n\n/// Statement",
+        to: "ORDER BY id\";\n\n/// Statement",
     },
 ];
 
 /// Mutations that chaos notices.
-pub(super) const OF_CHAOS: [Mutation; 2] = [
+pub(super) static OF_CHAOS: [Mutation; 2] = [
     Mutation {
         name: "agw panics where a line of its log cannot be written",
         file: "crates/agw/src/main.rs",

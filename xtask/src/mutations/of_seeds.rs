@@ -3,7 +3,7 @@
 use super::Mutation;
 
 /// Mutations of agq on its own file.
-pub(super) const OF_SEEDS: [Mutation; 25] = [
+pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "agq panics where a line of its log cannot be written",
         file: "crates/agq/src/startup/logging.rs",
@@ -48,9 +48,9 @@ pub(super) const OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "what is removed stays in the database",
-        file: "crates/agq/src/store/redb/schema/tables.rs",
-        from: "None => drop(table.remove(key)?),",
-        to: "None => {}",
+        file: "crates/agq/src/store/redb/engine/apply_rows.rs",
+        from: "} else if table.remove(K::from_bytes(first.bytes()))?.is_none() {",
+        to: "} else if false {",
     },
     Mutation {
         name: "what is recent is forgotten when the database is brought up to date",
@@ -73,8 +73,8 @@ pub(super) const OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "a lane's first job is taken for one that is not the first",
         file: "crates/agq/src/store/redb/txn/lanes.rs",
-        from: "&& turn < lane.first",
-        to: "&& false && turn < lane.first",
+        from: "self.beginning.min(turn)",
+        to: "self.beginning",
     },
     Mutation {
         name: "the end of a job is acknowledged before it is on disk",
