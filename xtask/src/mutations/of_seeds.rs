@@ -73,8 +73,8 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "a lane's first job is taken for one that is not the first",
         file: "crates/agq/src/store/redb/txn/lanes.rs",
-        from: "self.beginning.min(turn)",
-        to: "self.beginning",
+        from: "let place = self.heads.partition_point(|(other, _)| *other < turn);",
+        to: "let place = self.heads.len();",
     },
     Mutation {
         name: "the end of a job is acknowledged before it is on disk",
