@@ -6,15 +6,15 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::{self, Plans},
+    documents::{self, PlanCache},
     ids::WorkerId,
     limits::Limits,
     time::Timestamp,
 };
 use agenix_rules::{
     capability::Abilities,
-    quarantine::{self, History},
-    worker::{Standing, Worker},
+    quarantine::{self, OutcomeHistory},
+    worker::{Liveness, Worker},
 };
 
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) struct House {
     pub(crate) matchmaker: Matchmaker,
     pub(crate) clock: Clock,
     pub(crate) abilities: AbilitiesSeen,
-    pub(crate) plans: Plans,
+    pub(crate) plans: PlanCache,
     pub(crate) reputation: Reputation,
     pub(crate) steps_left: StepsLeft,
     pub(crate) handing_on: HandingOn,
@@ -88,7 +88,7 @@ pub(crate) struct Reputation(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    histories: HashMap<WorkerId, History>,
+    histories: HashMap<WorkerId, OutcomeHistory>,
     /// Quarantined workers, with the begin of their trials. The first job that a worker has claimed
     /// since then decides on its quarantine.
     on_trial: HashMap<WorkerId, Timestamp>,
@@ -108,7 +108,7 @@ impl Reputation {
     /// Records the end of a job of `kind`, and returns whether the worker now needs a closer look.
     pub(crate) fn note(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
         let mut known = lock(&self.0);
-        known.histories.entry(worker_id.clone()).or_default().note(kind, failed);
+        known.histories.entry(worker_id.clone()).or_default().record(kind, failed);
         failed && known.blame(worker_id, kind, |_| true).is_some()
     }
 
@@ -116,7 +116,7 @@ impl Reputation {
     pub(crate) fn verdict(&self, worker_id: &WorkerId, kind: &str, workers: &[Worker]) -> Option<String> {
         let live: HashMap<&WorkerId, bool> = workers
             .iter()
-            .filter(|worker| worker.standing == Standing::Active)
+            .filter(|worker| worker.standing == Liveness::Active)
             .map(|worker| (&worker.worker_id, worker.quarantine.is_some()))
             .collect();
         let quarantined = live.values().filter(|is_quarantined| **is_quarantined).count();

@@ -10,7 +10,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action,
-    job::{Job, State},
+    job::{Job, JobState},
 };
 use bytes::Bytes;
 
@@ -74,8 +74,8 @@ async fn give_time_to_read(house: &House) {
 
 /// Returns the holder of a job that was cancelled while it was active. The holder may not know of
 /// the cancellation, because another job may have replaced the job.
-fn loser(was: Option<State>, job: &Job) -> Option<&str> {
-    let is_lost = was == Some(State::Active) && job.state == State::Cancelled;
+fn loser(was: Option<JobState>, job: &Job) -> Option<&str> {
+    let is_lost = was == Some(JobState::Active) && job.state == JobState::Cancelled;
     job.holder.as_deref().filter(|_| is_lost)
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use agenix_protocol::time::Timestamp;
     use agenix_rules::{
         action::Action,
-        job::{self, Hold, Job, Outcome, Place, State, Terms},
+        job::{self, Job, JobParams, JobState, LeaseOptions, QueuePosition, RuleOutcome},
     };
 
     use super::loser;
@@ -135,15 +135,21 @@ mod tests {
     fn who_has_a_job_that_is_cancelled_is_to_hear_of_it() {
         let now = Timestamp(1000);
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), now);
-        let waits =
-            Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &Terms::default(), now);
-        let runs = job::claimed(&waits, "w", now, Hold::default());
+        let waits = Job::new(
+            "j".parse().unwrap(),
+            &action,
+            0,
+            QueuePosition { lane: 0, seq: 0 },
+            &JobParams::default(),
+            now,
+        );
+        let runs = job::claimed(&waits, "w", now, LeaseOptions::default());
         let cancelled = |job: &Job| match job::cancelled(job, now) {
-            Ok(Outcome::Changed(job)) => *job,
+            Ok(RuleOutcome::Changed(job)) => *job,
             other => panic!("{other:?}"),
         };
-        assert_eq!(loser(Some(State::Active), &cancelled(&runs)), Some("w"));
-        assert_eq!(loser(Some(State::Available), &cancelled(&waits)), None, "nobody has it");
-        assert_eq!(loser(Some(State::Available), &runs), None, "it has just been claimed");
+        assert_eq!(loser(Some(JobState::Active), &cancelled(&runs)), Some("w"));
+        assert_eq!(loser(Some(JobState::Available), &cancelled(&waits)), None, "nobody has it");
+        assert_eq!(loser(Some(JobState::Available), &runs), None, "it has just been claimed");
     }
 }

@@ -8,8 +8,8 @@ use std::{
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Job, Outcome, State},
-    worker::{self, Standing, Worker},
+    job::{self, Job, JobState, RuleOutcome},
+    worker::{self, Liveness, Worker},
 };
 use futures_util::future::join;
 use tracing::{error, info, warn};
@@ -141,7 +141,7 @@ async fn bury_silent_workers(house: &House, watch: &Watch) -> Result<(), Command
     for worker in house.store.worker_records().await? {
         let now = house.clock.now();
         let listening_since = watch.look(now);
-        if worker.standing == Standing::Dead {
+        if worker.standing == Liveness::Dead {
             forget_dead_worker(house, &worker, now).await?;
             continue;
         }
@@ -157,7 +157,7 @@ async fn bury_silent_workers(house: &House, watch: &Watch) -> Result<(), Command
         let worker_id = &worker.worker_id;
         house.store.decide_worker(worker_id, Promise::Durable, None, Box::new(rule)).await??;
         let after = house.store.worker(worker_id).await?;
-        if after.is_some_and(|worker| worker.standing == Standing::Dead) {
+        if after.is_some_and(|worker| worker.standing == Liveness::Dead) {
             let jobs = house.store.held_by(worker_id.as_str()).await?.len();
             house.reputation.forget(worker_id);
             warn!(%worker_id, silent_ms, jobs, "a worker fell silent and is taken for dead");
@@ -203,7 +203,7 @@ async fn take_jobs_of_the_gone(house: &House) -> Result<(), CommandError> {
         }
         let Ok(worker_id) = WorkerId::new(holder.as_str()) else { continue };
         match house.store.worker(&worker_id).await? {
-            Some(worker) if worker.standing == Standing::Active => continue,
+            Some(worker) if worker.standing == Liveness::Active => continue,
             Some(_dead) => take_all(house, &holder).await?,
             None => hand_back_all(house, &holder).await?,
         }
@@ -222,13 +222,13 @@ fn is_at_a_gone_node(connection: &str, nodes: Option<&HashSet<String>>) -> bool 
 async fn excuse(house: &House, unseen_ms: u64) -> Result<(), CommandError> {
     house.store.settled().await?;
     let now = house.clock.now();
-    let is_active = |job: &Job| job.state == State::Active;
+    let is_active = |job: &Job| job.state == JobState::Active;
     for job in house.store.waits(Timestamp(0), Box::new(is_active)).await? {
         // One that was claimed since saw all of its time.
         let attempt = job.attempt;
         let rule = move |job: Option<&Job>| {
             let same = job.filter(|job| job.attempt == attempt);
-            Ok(same.map_or(Outcome::Unchanged, |job| job::excused(job, unseen_ms, now)))
+            Ok(same.map_or(RuleOutcome::Unchanged, |job| job::extended_after_pause(job, unseen_ms, now)))
         };
         house.store.decide(&job.job_id, Promise::Visible, None, Box::new(rule)).await??;
     }
@@ -254,11 +254,11 @@ async fn reckon_anew(house: &House) -> Result<(), CommandError> {
             }
             let delay_ms = delays.get(&job.action_id).copied().flatten();
             // A time of day that somebody named stays.
-            if job::reckoned_anew(job, delay_ms, now) == Outcome::Unchanged {
+            if job::rescheduled(job, delay_ms, now) == RuleOutcome::Unchanged {
                 continue;
             }
             let rule: JobRule = Box::new(move |job: Option<&Job>| {
-                Ok(job.map_or(Outcome::Unchanged, |job| job::reckoned_anew(job, delay_ms, now)))
+                Ok(job.map_or(RuleOutcome::Unchanged, |job| job::rescheduled(job, delay_ms, now)))
             });
             answers.push(house.store.decide(&job.job_id, Promise::Durable, None, rule));
         }

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use agenix_protocol::{ids::WorkerId, request::Access};
+use agenix_protocol::{ids::WorkerId, request::CommandAccess};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use subtle::ConditionallySelectable;
@@ -30,12 +30,12 @@ pub(crate) enum Role {
 
 impl Role {
     /// Whether a key of this role may use a command.
-    pub(crate) fn allows(self, access: Access) -> bool {
+    pub(crate) fn allows(self, access: CommandAccess) -> bool {
         match access {
-            Access::Everyone => true,
-            Access::Client => matches!(self, Self::Client | Self::Admin),
-            Access::Worker => matches!(self, Self::Worker | Self::Admin),
-            Access::Admin => self == Self::Admin,
+            CommandAccess::Everyone => true,
+            CommandAccess::Client => matches!(self, Self::Client | Self::Admin),
+            CommandAccess::Worker => matches!(self, Self::Worker | Self::Admin),
+            CommandAccess::Admin => self == Self::Admin,
         }
     }
 
@@ -169,7 +169,7 @@ fn check_name(name: &str, place: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::request::Access;
+    use agenix_protocol::request::CommandAccess;
 
     use super::{Identity, Keyring, Keys, Role};
     use crate::auth::session_key::KeyHash;
@@ -196,10 +196,10 @@ mod tests {
     fn every_cell_of_the_matrix() {
         let roles = [Role::Admin, Role::Client, Role::Worker];
         let table = [
-            (Access::Everyone, [true, true, true]),
-            (Access::Client, [true, true, false]),
-            (Access::Worker, [true, false, true]),
-            (Access::Admin, [true, false, false]),
+            (CommandAccess::Everyone, [true, true, true]),
+            (CommandAccess::Client, [true, true, false]),
+            (CommandAccess::Worker, [true, false, true]),
+            (CommandAccess::Admin, [true, false, false]),
         ];
         for (access, allowed) in table {
             assert_eq!(roles.map(|role| role.allows(access)), allowed, "{access:?}");

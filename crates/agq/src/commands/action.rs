@@ -11,7 +11,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
-    job::{self, Job, NewJob, Terms},
+    job::{self, Job, JobParams, NewJob},
     plan,
     rejection::Rejection,
 };
@@ -55,7 +55,7 @@ pub(super) async fn submit_action(
     action::check(&submission, &plan, &house.settings.limits)?;
     let queue = submission.queue.as_ref().map_or(READY, |queue| queue.as_str());
     check_room(house, &[(queue.to_owned(), submission.inputs.len() as u64)].into()).await?;
-    let (now, wishes) = (house.clock.now(), action::wishes(&submission));
+    let (now, wishes) = (house.clock.now(), action::options(&submission));
     let action_id = submission.action_id.clone().unwrap_or_else(|| house.clock.action_id());
     let jobs_created = submission.inputs.len();
     let action = Action {
@@ -76,7 +76,7 @@ pub(super) async fn submit_action(
     };
     let new = NewAction {
         needs: plan::needs(&plan),
-        terms: Terms::of(&action, &plan, house.settings.job_timeout_ms, now),
+        terms: JobParams::of(&action, &plan, house.settings.job_timeout_ms, now),
         jobs: new_jobs(house, inputs),
         notes: Vec::new(),
         action,
@@ -144,7 +144,7 @@ pub(super) async fn add_inputs(
     let more = MoreJobs {
         at,
         needs: plan::needs(&plan),
-        terms: Terms::of(&action, &plan, house.settings.job_timeout_ms, now),
+        terms: JobParams::of(&action, &plan, house.settings.job_timeout_ms, now),
         jobs: new_jobs(house, inputs),
         now,
         action_id: action_id.clone(),
@@ -179,7 +179,7 @@ pub(super) async fn list(house: &House, page: Page) -> Outcome {
     Ok(Reply::bulks(house.store.actions(page).await?.into_iter().map(String::from)))
 }
 
-async fn find(house: &House, action_id: &ActionId) -> Result<(Action, action::Tally), CommandError> {
+async fn find(house: &House, action_id: &ActionId) -> Result<(Action, action::JobCounts), CommandError> {
     let found = house.store.action(action_id).await?;
     Ok(found.ok_or_else(|| Rejection::ActionNotFound(action_id.clone()))?)
 }
@@ -198,7 +198,7 @@ pub(super) async fn cancel_all(house: &House, action_id: &ActionId) -> Result<us
     let now = house.clock.now();
     decide_jobs(house, &jobs, || {
         Box::new(move |job: Option<&Job>| {
-            job.map_or(Ok(job::Outcome::Unchanged), |job| job::cancelled(job, now))
+            job.map_or(Ok(job::RuleOutcome::Unchanged), |job| job::cancelled(job, now))
         })
     })
     .await
@@ -220,7 +220,7 @@ pub(super) async fn cancel_pending(house: &House, action_id: &ActionId) -> Resul
     let now = house.clock.now();
     decide_jobs(house, &jobs, || {
         Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(job::Outcome::Unchanged, |job| job::cancelled_unclaimed(job, now)))
+            Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::cancelled_unclaimed(job, now)))
         })
     })
     .await
@@ -251,7 +251,9 @@ pub(super) async fn retry(house: &House, action_id: &ActionId) -> Outcome {
     let place = if jobs.is_empty() { None } else { workflow::place_of_action(house, action_id).await? };
     workflow::take_up(house, place.as_ref()).await?;
     let retried = decide_jobs(house, &jobs, || {
-        Box::new(|job: Option<&Job>| job.map_or(Ok(job::Outcome::Unchanged), |job| job::retried(job, true)))
+        Box::new(|job: Option<&Job>| {
+            job.map_or(Ok(job::RuleOutcome::Unchanged), |job| job::retried(job, true))
+        })
     })
     .await?;
     workflow::take_up(house, place.as_ref()).await?;

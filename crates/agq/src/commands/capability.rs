@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use agenix_protocol::{documents::to_json, resp::Reply};
-use agenix_rules::worker::Standing;
+use agenix_rules::worker::Liveness;
 use bm25::{Document, Language, SearchEngineBuilder};
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ struct Unit {
 pub(super) async fn search(house: &House, words: &[String], limit: usize) -> Outcome {
     let mut units: BTreeMap<String, Unit> = BTreeMap::new();
     for known in house.store.worker_records().await? {
-        if known.standing != Standing::Active {
+        if known.standing != Liveness::Active {
             continue;
         }
         let Some(told) = worker::registration(house, &known.worker_id).await? else { continue };

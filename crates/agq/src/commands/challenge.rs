@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use agenix_protocol::{
-    documents::{self, Answer, Challenge},
+    documents::{self, Challenge, ChallengeAnswer},
     ids::WorkerId,
     resp::Reply,
 };
 use agenix_rules::{
     capability::Needs,
     rejection::Rejection,
-    worker::{Standing, Worker},
+    worker::{Liveness, Worker},
 };
 use serde::Deserialize;
 
@@ -81,7 +81,7 @@ pub(super) async fn workers_with(house: &House, capability: &str) -> Result<Vec<
     let needs = Needs { tools: vec![capability.to_owned()], ..Needs::default() };
     let mut found = Vec::new();
     for worker in house.store.worker_records().await? {
-        if worker.standing == Standing::Active
+        if worker.standing == Liveness::Active
             && house.abilities.of(&*house.store, &worker).await?.cover(&needs)
         {
             found.push(worker);
@@ -100,7 +100,7 @@ fn shortened(output: &str) -> String {
 
 /// WORKER.ANSWER
 pub(super) async fn answer(house: &House, caller: &Caller, challenge_id: &[u8], json: &[u8]) -> Outcome {
-    let answer: Answer =
+    let answer: ChallengeAnswer =
         documents::parse(json).map_err(|error| Rejection::InvalidChallenge(error.to_string()))?;
     let id = String::from_utf8_lossy(challenge_id);
     let own = identity::reporter_id(house, caller).await?;

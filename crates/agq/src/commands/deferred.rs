@@ -12,10 +12,10 @@ use agenix_protocol::{
 use agenix_rules::{
     action,
     cron::is_action,
-    job::State,
-    ojs::{self, Submitted},
+    job::JobState,
+    ojs::{self, JobSubmission},
     rejection::Rejection,
-    workflow::{Before, Kind, Nested, Seen, Stage, Step},
+    workflow::{Nested, StepInputs, StepObservation, StepState, WorkflowKind, WorkflowStep},
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -39,7 +39,7 @@ pub(super) struct Context<'c> {
     /// The workflow that it is a step of.
     pub(super) workflow: Option<&'c str>,
     /// The steps before it: their results go along.
-    pub(super) before: Option<Before<'c>>,
+    pub(super) before: Option<StepInputs<'c>>,
 }
 
 /// Whether a document could be submitted now.
@@ -61,7 +61,7 @@ pub(super) async fn check(
     Ok(action::check(&submission, &plan, &house.settings.limits)?)
 }
 
-fn read_job(house: &House, document: &RawValue) -> Result<Submitted, CommandError> {
+fn read_job(house: &House, document: &RawValue) -> Result<JobSubmission, CommandError> {
     let fields: OjsDocument =
         parse_object(document.get().as_bytes()).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
     Ok(ojs::read(fields, house.clock.now())?)
@@ -124,7 +124,7 @@ async fn hand_on(
     house: &House,
     submission: ActionSubmission,
     action_id: &ActionId,
-    before: Before<'_>,
+    before: StepInputs<'_>,
 ) -> Result<(), CommandError> {
     // Somebody else here is at it, and moves the workflow on afterwards.
     let Some(_turn) = house.handing_on.begin(action_id.as_str()) else { return Ok(()) };
@@ -143,7 +143,7 @@ async fn hand_on_all(
     house: &House,
     submission: &ActionSubmission,
     action_id: &ActionId,
-    (before, mut is_begun): (Before<'_>, bool),
+    (before, mut is_begun): (StepInputs<'_>, bool),
 ) -> Result<(), CommandError> {
     let (mut piece, mut bytes, mut at) = (Vec::new(), 0, 0);
     let mut job_ids = Vec::new();
@@ -180,7 +180,7 @@ async fn give_up(house: &House, action_id: &ActionId, rejection: Rejection) -> R
 }
 
 /// Tells whether a step is an action that is open only because some of its inputs are still to be handed on.
-pub(super) async fn is_half_handed_on(house: &House, step: &Step) -> Result<bool, CommandError> {
+pub(super) async fn is_half_handed_on(house: &House, step: &WorkflowStep) -> Result<bool, CommandError> {
     let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
     let Ok(wanted) = read_action(&step.document) else { return Ok(false) };
     if wanted.open || !wanted.inputs.is_empty() {
@@ -209,29 +209,31 @@ async fn hand_on_piece(
 }
 
 /// How what was submitted under an id stands.
-pub(super) async fn look(house: &House, is_action: bool, id: &str) -> Result<Seen, CommandError> {
+pub(super) async fn look(house: &House, is_action: bool, id: &str) -> Result<StepObservation, CommandError> {
     if is_action {
-        let Ok(action_id) = ActionId::new(id) else { return Ok(Seen::Nothing) };
-        let Some((action, tally)) = house.store.action(&action_id).await? else { return Ok(Seen::Nothing) };
+        let Ok(action_id) = ActionId::new(id) else { return Ok(StepObservation::Nothing) };
+        let Some((action, tally)) = house.store.action(&action_id).await? else {
+            return Ok(StepObservation::Nothing);
+        };
         let count = |status: Status| tally.jobs[status as usize];
         if action.is_open || count(Status::Pending) + count(Status::Running) > 0 {
-            return Ok(Seen::Underway);
+            return Ok(StepObservation::Underway);
         }
         let is_well = count(Status::Completed) == action.total_jobs;
-        return Ok(Seen::Ended(if is_well { Stage::Completed } else { Stage::Failed }));
+        return Ok(StepObservation::Ended(if is_well { StepState::Completed } else { StepState::Failed }));
     }
-    let Ok(job_id) = JobId::new(id) else { return Ok(Seen::Nothing) };
+    let Ok(job_id) = JobId::new(id) else { return Ok(StepObservation::Nothing) };
     Ok(match house.store.job_record(&job_id).await?.map(|job| job.state) {
-        None => Seen::Nothing,
-        Some(State::Completed) => Seen::Ended(Stage::Completed),
-        Some(State::Cancelled) => Seen::Ended(Stage::Cancelled),
-        Some(State::Discarded) => Seen::Ended(Stage::Failed),
-        Some(_) => Seen::Underway,
+        None => StepObservation::Nothing,
+        Some(JobState::Completed) => StepObservation::Ended(StepState::Completed),
+        Some(JobState::Cancelled) => StepObservation::Ended(StepState::Cancelled),
+        Some(JobState::Discarded) => StepObservation::Ended(StepState::Failed),
+        Some(_) => StepObservation::Underway,
     })
 }
 
 /// The jobs of a step, in the order of its inputs.
-async fn jobs_of(house: &House, step: &Step) -> Result<Vec<JobId>, CommandError> {
+async fn jobs_of(house: &House, step: &WorkflowStep) -> Result<Vec<JobId>, CommandError> {
     if step.is_action() {
         let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(Vec::new()) };
         return Ok(house.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await?);
@@ -240,10 +242,10 @@ async fn jobs_of(house: &House, step: &Step) -> Result<Vec<JobId>, CommandError>
 }
 
 /// Returns the jobs and the actions among the steps before, in order.
-fn producers(before: Before<'_>) -> Vec<&Step> {
+fn producers(before: StepInputs<'_>) -> Vec<&WorkflowStep> {
     match before {
-        Before::Step(step) => step.producers(),
-        Before::Steps(steps) => steps.iter().flat_map(Step::producers).collect(),
+        StepInputs::Step(step) => step.producers(),
+        StepInputs::Steps(steps) => steps.iter().flat_map(WorkflowStep::producers).collect(),
     }
 }
 
@@ -253,7 +255,7 @@ struct Results(HashMap<String, Vec<String>>);
 impl Results {
     /// Reads the results of the steps before. Refuses results that exceed `max_message_bytes` together,
     /// because they go into one document, which has the bound of any other document.
-    async fn read(house: &House, before: Before<'_>) -> Result<Self, CommandError> {
+    async fn read(house: &House, before: StepInputs<'_>) -> Result<Self, CommandError> {
         let (mut all, mut bytes) = (HashMap::new(), 0);
         let most = house.settings.limits.max_message_bytes;
         for producer in producers(before) {
@@ -278,31 +280,31 @@ impl Results {
 
     /// Returns the list that a job gets: the results of the jobs of the step before, or, of a group or of
     /// the steps before a callback, the result of each step.
-    fn of(&self, before: Before<'_>) -> Vec<String> {
+    fn of(&self, before: StepInputs<'_>) -> Vec<String> {
         match before {
-            Before::Steps(steps) => steps.iter().map(|step| self.value(step)).collect(),
-            Before::Step(step) => match step.nested.as_deref() {
+            StepInputs::Steps(steps) => steps.iter().map(|step| self.value(step)).collect(),
+            StepInputs::Step(step) => match step.nested.as_deref() {
                 None => self.0.get(&step.id).cloned().unwrap_or_default(),
-                Some(Nested { kind: Kind::Chain, steps, .. }) => {
-                    steps.last().map_or_else(Vec::new, |last| self.of(Before::Step(last)))
+                Some(Nested { kind: WorkflowKind::Chain, steps, .. }) => {
+                    steps.last().map_or_else(Vec::new, |last| self.of(StepInputs::Step(last)))
                 }
-                Some(nested) => self.of(Before::Steps(&nested.steps)),
+                Some(nested) => self.of(StepInputs::Steps(&nested.steps)),
             },
         }
     }
 
     /// Returns the result of one step: of a job its own, of a chain that of its last step, of an action, a
     /// group or a batch a list.
-    fn value(&self, step: &Step) -> String {
+    fn value(&self, step: &WorkflowStep) -> String {
         match step.nested.as_deref() {
             None if !step.is_action() => {
                 let result = self.0.get(&step.id).and_then(|results| results.first());
                 result.cloned().unwrap_or_else(|| "null".into())
             }
-            Some(Nested { kind: Kind::Chain, steps, .. }) => {
+            Some(Nested { kind: WorkflowKind::Chain, steps, .. }) => {
                 steps.last().map_or_else(|| "null".into(), |last| self.value(last))
             }
-            _ => format!("[{}]", self.of(Before::Step(step)).join(",")),
+            _ => format!("[{}]", self.of(StepInputs::Step(step)).join(",")),
         }
     }
 }

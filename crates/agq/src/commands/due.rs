@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
-    job::{self, Job, Outcome},
+    job::{self, Job, RuleOutcome},
     worker::{self, Worker},
 };
 use tracing::warn;
@@ -27,7 +27,7 @@ pub(crate) async fn wake_due(house: &House, limit: usize) -> Result<usize, Comma
     let wake = |job_id| {
         let jitter = house.clock.chance();
         let rule: JobRule = Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::due(job, now, jitter)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::due(job, now, jitter)))
         });
         house.store.decide(job_id, Promise::Durable, None, rule)
     };

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use agenix_protocol::ids::ActionId;
-use agenix_rules::action::halt::{self, Left};
+use agenix_rules::action::halt::{self, RemainingWork};
 use tracing::{error, info};
 
 use super::action::{cancel_all, cancel_pending, take_back};
@@ -54,21 +54,23 @@ pub(crate) async fn advance_all(house: &House) -> Result<bool, CommandError> {
 async fn advance(house: &House, action_id: &ActionId) -> Result<bool, CommandError> {
     let now = house.clock.now();
     let found = house.store.action(action_id).await?;
-    let left = found.as_ref().map_or(Left::Settled, |(action, tally)| halt::left(action, tally, now));
+    let left = found
+        .as_ref()
+        .map_or(RemainingWork::Settled, |(action, tally)| halt::remaining_work(action, tally, now));
     match left {
-        Left::Settled => {
+        RemainingWork::Settled => {
             house.store.settle_halt(action_id, now).await?;
             info!(%action_id, "a halted action has ended");
         }
-        Left::Wait => {}
-        Left::Withdraw { cancels: true } => {
+        RemainingWork::Wait => {}
+        RemainingWork::Withdraw { cancels: true } => {
             cancel_all(house, action_id).await?;
         }
-        Left::Withdraw { cancels: false } => {
+        RemainingWork::Withdraw { cancels: false } => {
             // The workers come first, because they start jobs meanwhile.
             take_back(house, action_id).await?;
             cancel_pending(house, action_id).await?;
         }
     }
-    Ok(matches!(left, Left::Withdraw { .. }))
+    Ok(matches!(left, RemainingWork::Withdraw { .. }))
 }

@@ -7,7 +7,7 @@ use agenix_protocol::ids::WorkerId;
 use agenix_rules::{
     capability::Abilities,
     rejection::Rejection,
-    worker::{self, Standing, Worker},
+    worker::{self, Liveness, Worker},
 };
 
 use super::notice::begin_trial;
@@ -26,13 +26,13 @@ pub(super) fn check_own(caller: &Caller, worker_id: &WorkerId) -> Result<(), Rej
 async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, CommandError> {
     if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered_here().cloned()) {
         let worker =
-            house.store.worker(&worker_id).await?.filter(|worker| worker.standing == Standing::Active);
+            house.store.worker(&worker_id).await?.filter(|worker| worker.standing == Liveness::Active);
         return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
     }
     let Some(name) = caller.borne_name() else { return Ok(None) };
     match house.store.worker(name).await? {
         None => Ok(None),
-        Some(worker) if worker.standing == Standing::Active => Ok(Some(worker)),
+        Some(worker) if worker.standing == Liveness::Active => Ok(Some(worker)),
         Some(_dead) => Err(Rejection::WorkerUnknown(name.clone()).into()),
     }
 }

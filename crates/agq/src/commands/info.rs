@@ -1,7 +1,7 @@
 //! INFO and COMMAND: what the server says of itself, in the shapes of Redis.
 
 use agenix_protocol::{
-    request::{Access, Command, Kind},
+    request::{Command, CommandAccess, CommandKind},
     resp::Reply,
 };
 
@@ -86,12 +86,12 @@ fn find(name: &str) -> Option<&'static Command> {
 /// Name, arity, flags, first key, last key, step; then what agq has nothing to say about.
 fn row(command: &'static Command) -> Reply {
     let flags: &[&str] = match command.kind {
-        Kind::Session => &["noscript", "fast"],
-        Kind::Read => &["readonly"],
-        Kind::Write | Kind::Steps => &["write"],
-        Kind::Blocking => &["write", "blocking"],
+        CommandKind::Session => &["noscript", "fast"],
+        CommandKind::Read => &["readonly"],
+        CommandKind::Write | CommandKind::Steps => &["write"],
+        CommandKind::Blocking => &["write", "blocking"],
     };
-    let admin = (command.access == Access::Admin).then_some("admin");
+    let admin = (command.access == CommandAccess::Admin).then_some("admin");
     let flags = flags.iter().copied().chain(admin).map(|flag| Reply::Simple(flag.into())).collect();
     let (first, last, step) = command.keys;
     Reply::Array(vec![

@@ -49,13 +49,13 @@ pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json:
     let holder = Arc::clone(&who);
     let rule = move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::advanced(job, &update, &holder, exit_code, now, jitter)
+        job::updated(job, &update, &holder, exit_code, now, jitter)
     };
     let change = house.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
     let Some(Change { before, .. }) = change else { return Ok(Reply::ok()) };
     match status {
         Some(Status::Completed) => note_outcome(house, &who, &before, false).await?,
-        Some(Status::Failed) if job::blames_worker(exit_code) => {
+        Some(Status::Failed) if job::counts_against_worker(exit_code) => {
             note_outcome(house, &who, &before, true).await?;
         }
         _ => {}
@@ -115,7 +115,7 @@ pub(super) fn shown(stored: StoredJob) -> Result<JobStatus, serde_json::Error> {
     let status = job.status();
     let results_of = results.as_deref().map_or_else(Vec::new, read_results);
     let last = TaskResult::blamed(&results_of).or(results_of.last());
-    let text = |kept: &documents::Kept| String::from_utf8_lossy(&kept.bytes).into_owned();
+    let text = |kept: &documents::CapturedOutput| String::from_utf8_lossy(&kept.bytes).into_owned();
     Ok(JobStatus {
         status,
         state: job.state.as_str().into(),
@@ -180,7 +180,9 @@ pub(crate) async fn take_all(house: &House, holder: &str) -> Result<(), CommandE
     let now = house.clock.now();
     decide_all(house, holder, || {
         let holder = holder.to_owned();
-        Box::new(move |job| Ok(job.map_or(job::Outcome::Unchanged, |job| job::abandoned(job, &holder, now))))
+        Box::new(move |job| {
+            Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::abandoned(job, &holder, now)))
+        })
     })
     .await
 }
@@ -197,7 +199,7 @@ pub(super) async fn reclaim(
         let (holder, has) = (worker_id.clone(), has.clone());
         Box::new(move |job| {
             let reclaimed = |job| job::reclaimed(job, holder.as_str(), has.as_deref(), now);
-            Ok(job.map_or(job::Outcome::Unchanged, reclaimed))
+            Ok(job.map_or(job::RuleOutcome::Unchanged, reclaimed))
         })
     })
     .await
@@ -216,5 +218,7 @@ async fn decide_all(house: &House, holder: &str, rule: impl Fn() -> JobRule) -> 
 
 fn back_rule(holder: &str, attempt: Option<u32>) -> JobRule {
     let holder = holder.to_owned();
-    Box::new(move |job| Ok(job.map_or(job::Outcome::Unchanged, |job| job::given_back(job, &holder, attempt))))
+    Box::new(move |job| {
+        Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::given_back(job, &holder, attempt)))
+    })
 }

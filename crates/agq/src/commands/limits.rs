@@ -23,7 +23,7 @@ pub(crate) async fn wake_waiting(house: &House) -> Result<(), CommandError> {
 pub(crate) async fn reckon_anew(house: &House) -> Result<(), CommandError> {
     let now = house.clock.now();
     for (key, note) in house.store.notes(NoteKind::Limit).await? {
-        let mended = move |note: &str| serde_json::from_str::<Limit>(note).ok()?.reckoned_anew(now);
+        let mended = move |note: &str| serde_json::from_str::<Limit>(note).ok()?.rescheduled(now);
         if mended(&note).is_none() {
             continue;
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
 
 use agenix_protocol::{documents::Status, resp::Reply, time::Timestamp};
-use agenix_rules::worker::{Standing, Worker};
+use agenix_rules::worker::{Liveness, Worker};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ fn shown(house: &House, told: &StoreFigures, as_of: Option<Timestamp>) -> Figure
         store_figures_age_seconds: as_of.map_or(0, |at| now.ms_since(at) / 1000),
         workers: workers
             .iter()
-            .filter(|(worker, _)| worker.standing == Standing::Active)
+            .filter(|(worker, _)| worker.standing == Liveness::Active)
             .map(|(worker, _)| (worker.worker_id.to_string(), self::told(worker)))
             .collect(),
     }

@@ -37,7 +37,7 @@ use agenix_protocol::{
     resp::Reply,
     time::Timestamp,
 };
-use agenix_rules::{rejection::Rejection, worker::Told};
+use agenix_rules::{rejection::Rejection, worker::Directive};
 use bytes::Bytes;
 
 pub(crate) use due::wake_due;
@@ -246,9 +246,9 @@ async fn workers(house: &House, caller: &Caller, request: Request) -> Outcome {
         }
         Request::WorkerList => worker::list(house).await,
         Request::WorkerGet { worker_id } => worker::get(house, &worker_id).await,
-        Request::WorkerDrain { worker_id } => worker::tell(house, &worker_id, Some(Told::Drain)).await,
+        Request::WorkerDrain { worker_id } => worker::tell(house, &worker_id, Some(Directive::Drain)).await,
         Request::WorkerTerminate { worker_id } => {
-            worker::tell(house, &worker_id, Some(Told::Terminate)).await
+            worker::tell(house, &worker_id, Some(Directive::Terminate)).await
         }
         Request::WorkerResume { worker_id } => worker::tell(house, &worker_id, None).await,
         Request::WorkerVerify { capability, challenge, worker_id } => {

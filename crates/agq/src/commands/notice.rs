@@ -10,7 +10,7 @@ use agenix_rules::{
     capability::Abilities,
     job::Job,
     rejection::Rejection,
-    worker::{self, Standing, Worker},
+    worker::{self, Liveness, Worker},
 };
 use tracing::{debug, info, warn};
 
@@ -54,7 +54,7 @@ pub(crate) async fn note_outcome(
     warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again, or a trial job that succeeds");
     let now = house.clock.now();
     let rule = move |known: Option<&Worker>| {
-        let takes = known.filter(|known| known.standing == Standing::Active && known.quarantine.is_none());
+        let takes = known.filter(|known| known.standing == Liveness::Active && known.quarantine.is_none());
         Ok(takes.map(|known| worker::quarantined(known, &reason, now)))
     };
     house.store.decide_worker(&worker_id, Promise::Durable, None, Box::new(rule)).await??;

@@ -8,7 +8,7 @@ use agenix_protocol::{
     names::{orders_channel, reply_channel},
     resp::Reply,
 };
-use agenix_rules::{rejection::Rejection, worker::Standing};
+use agenix_rules::{rejection::Rejection, worker::Liveness};
 use bytes::Bytes;
 
 use super::{Outcome, identity};
@@ -29,7 +29,7 @@ pub(super) async fn show(house: &House, job_id: &JobId, position: Option<&Bytes>
     let worker = job.holder.as_deref().filter(|_| is_wanted).and_then(|holder| WorkerId::new(holder).ok());
     let Some(worker) = worker else { return Ok(Reply::Nil) };
     let known_worker = house.store.worker(&worker).await?;
-    if known_worker.is_none_or(|known| known.standing != Standing::Active) {
+    if known_worker.is_none_or(|known| known.standing != Liveness::Active) {
         return Ok(Reply::Nil);
     }
     let request_id = house.clock.challenge_id();

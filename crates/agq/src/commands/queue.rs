@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{JobDocument, to_json},
     ids::QueueName,
     names::{QUEUE_SCHEDULED, SCHEDULED, claimed_queue},
-    request::{BlockingPop, Wait},
+    request::{BlockingPop, BlockingWait},
     resp::Reply,
 };
 use agenix_rules::rejection::Rejection;
@@ -54,7 +54,7 @@ async fn wait_for_jobs(
     house: &House,
     caller: &Caller,
     queues: &[QueueName],
-    wait: Wait,
+    wait: BlockingWait,
     most: usize,
 ) -> Result<Vec<Handed<Claim>>, CommandError> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();

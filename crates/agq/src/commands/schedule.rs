@@ -7,9 +7,9 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    cron::{Overlap, Schedule, Wanted, check_name},
+    cron::{Overlap, Schedule, ScheduleRequest, check_name},
     rejection::Rejection,
-    workflow::Seen,
+    workflow::StepObservation,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -32,7 +32,11 @@ fn read(name: &str, json: &str) -> Result<Schedule, StoreError> {
 }
 
 /// Makes a schedule; one of that name is replaced, or in the way.
-pub(crate) async fn set(house: &House, wanted: Wanted, replace: bool) -> Result<Schedule, CommandError> {
+pub(crate) async fn set(
+    house: &House,
+    wanted: ScheduleRequest,
+    replace: bool,
+) -> Result<Schedule, CommandError> {
     let schedule = Schedule::new(wanted, house.clock.now())?;
     deferred::check(house, &schedule.template, false).await?;
     let made = schedule.clone();
@@ -101,8 +105,8 @@ pub(crate) async fn run_due(house: &House) -> Result<(), CommandError> {
 pub(crate) async fn reckon_anew(house: &House) -> Result<(), CommandError> {
     let now = house.clock.now();
     for (name, note) in house.store.notes(NoteKind::Cron).await? {
-        if read(&name, &note).is_ok_and(|schedule| schedule.reckoned_anew(now).is_some()) {
-            change(house, &name, move |known| known.reckoned_anew(now)).await?;
+        if read(&name, &note).is_ok_and(|schedule| schedule.rescheduled(now).is_some()) {
+            change(house, &name, move |known| known.rescheduled(now)).await?;
         }
     }
     Ok(())
@@ -137,7 +141,7 @@ async fn decide(house: &House, schedule: &Schedule) -> Result<Option<Schedule>, 
     let (now, at) = (house.clock.now(), schedule.next_run_at);
     let is_busy = match (schedule.overlap_policy, &schedule.last_id) {
         (Overlap::Skip, Some(last)) => {
-            deferred::look(house, schedule.is_action(), last).await? == Seen::Underway
+            deferred::look(house, schedule.is_action(), last).await? == StepObservation::Underway
         }
         _ => false,
     };
@@ -214,7 +218,8 @@ pub(crate) fn shown(schedule: Schedule) -> Shown {
 
 /// SCHEDULE.SET
 pub(crate) async fn set_command(house: &House, json: &[u8]) -> Outcome {
-    let wanted: Wanted = parse_object(json).map_err(|error| Rejection::InvalidSchedule(error.to_string()))?;
+    let wanted: ScheduleRequest =
+        parse_object(json).map_err(|error| Rejection::InvalidSchedule(error.to_string()))?;
     let schedule = set(house, wanted, true).await?;
     let next = schedule.next_run_at.map(|at| at.to_string()).unwrap_or_default();
     Ok(Reply::Simple(format!("OK name={} next_run_at={next}", schedule.name)))

@@ -15,7 +15,7 @@ use agenix_protocol::{
 use agenix_rules::{
     capability::Abilities,
     rejection::Rejection,
-    worker::{Standing, Worker},
+    worker::{Liveness, Worker},
 };
 
 use super::{Outcome, json};
@@ -96,7 +96,7 @@ async fn scheduled(house: &House) -> Result<ScheduledStats, CommandError> {
 }
 
 fn counts(workers: &[(Worker, u64)]) -> WorkerCounts {
-    let active = || workers.iter().filter(|(worker, _)| worker.standing == Standing::Active);
+    let active = || workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active);
     WorkerCounts {
         total: workers.len() as u64,
         active: active().count() as u64,

@@ -14,7 +14,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action,
     rejection::Rejection,
-    worker::{Standing, Worker},
+    worker::{Liveness, Worker},
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -163,7 +163,7 @@ async fn look(house: &House, key: &[u8]) -> Result<Window, CommandError> {
             let Ok(id) = JobId::new(id) else { return Ok(None) };
             let Some(job) = house.store.job_record(&id).await? else { return Ok(None) };
             let left = job.due_at.map(|due| due.ms_since(house.clock.now()));
-            let holder = job.holder.filter(|_| job.state == agenix_rules::job::State::Active);
+            let holder = job.holder.filter(|_| job.state == agenix_rules::job::JobState::Active);
             Ok(holder.map(|holder| (Shown::Text(holder), left)))
         }
         _ => Ok(None),
@@ -191,7 +191,7 @@ async fn worker_part(house: &House, id: &str, part: &str) -> Result<Window, Comm
     Ok(match part {
         "alive" => {
             let silence_ms = worker.silence_ms.unwrap_or_else(|| house.settings.silence_ms());
-            let left = rest(silence_ms).filter(|_| worker.standing == Standing::Active);
+            let left = rest(silence_ms).filter(|_| worker.standing == Liveness::Active);
             left.map(|left| (Shown::Text((worker.last_seen_at.0 / 1000).to_string()), Some(left)))
         }
         "stats" => worker.stats.zip(rest(STATS_MS)).map(|(stats, left)| (Shown::Text(stats), Some(left))),
@@ -248,7 +248,7 @@ async fn names_of(house: &House, worker: &Worker) -> Result<Vec<String>, Command
             names.push(format!("worker:{id}:{part}"));
         }
     }
-    if worker.standing == Standing::Active
+    if worker.standing == Liveness::Active
         && let Some(told) = worker::registration(house, &worker.worker_id).await?
     {
         names.extend(told.capabilities.commands().map(|tool| format!("capability:{tool}:workers")));

@@ -8,7 +8,7 @@ use agenix_protocol::{
 use agenix_rules::{
     job::{self, Job},
     rejection::Rejection,
-    worker::{self, Told, Worker},
+    worker::{self, Directive, Worker},
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -96,7 +96,7 @@ pub(super) async fn heartbeat(
     let (now, id) = (house.clock.now(), worker_id.clone());
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
-        worker::seen(known, text.as_deref(), is_quiet, now).map(Some)
+        worker::heartbeat(known, text.as_deref(), is_quiet, now).map(Some)
     };
     house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
     let orders = orders(house, worker_id, &active).await?;
@@ -138,7 +138,7 @@ async fn orders(house: &House, worker_id: &WorkerId, active: &[JobId]) -> Result
             Some(_unstarted) => {
                 let holder = worker_id.clone();
                 let rule = move |job: Option<&Job>| {
-                    Ok(job.map_or(job::Outcome::Unchanged, |job| job::renewed(job, holder.as_str())))
+                    Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::renewed(job, holder.as_str())))
                 };
                 house.store.decide(job_id, Promise::Visible, None, Box::new(rule)).await??;
             }
@@ -146,8 +146,8 @@ async fn orders(house: &House, worker_id: &WorkerId, active: &[JobId]) -> Result
     }
     let told = house.store.worker(worker_id).await?.and_then(|worker| worker.told);
     Ok(Orders {
-        drain: told == Some(Told::Drain),
-        terminate: told == Some(Told::Terminate),
+        drain: told == Some(Directive::Drain),
+        terminate: told == Some(Directive::Terminate),
         cancel,
         verify: house.challenges.of(worker_id),
     })
@@ -198,11 +198,11 @@ pub(super) async fn registration(
 }
 
 /// WORKER.DRAIN, WORKER.TERMINATE, WORKER.RESUME
-pub(super) async fn tell(house: &House, worker_id: &WorkerId, told: Option<Told>) -> Outcome {
+pub(super) async fn tell(house: &House, worker_id: &WorkerId, told: Option<Directive>) -> Outcome {
     let id = worker_id.clone();
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
-        worker::told(known, told).map(Some)
+        worker::directed(known, told).map(Some)
     };
     house.store.decide_worker(worker_id, Promise::Durable, None, Box::new(rule)).await??;
     if told.is_none() {
@@ -212,8 +212,8 @@ pub(super) async fn tell(house: &House, worker_id: &WorkerId, told: Option<Told>
     house.matchmaker.dismiss(worker_id.as_str());
     let event = match told {
         None => "resumed",
-        Some(Told::Drain) => "draining",
-        Some(Told::Terminate) => "terminating",
+        Some(Directive::Drain) => "draining",
+        Some(Directive::Terminate) => "terminating",
     };
     tell_of_worker(house, worker_id, event);
     nudge(house, worker_id.as_str());

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, Token, session_key};
+use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, Token, session_key};
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
@@ -200,7 +200,7 @@ impl ServerArgs {
         let key = match session_key(self.session_key_file.as_deref()) {
             Ok(key) => Some(key),
             // The certificate may say who we are.
-            Err(KeyError::Missing) if self.tls_cert.is_some() => None,
+            Err(SessionKeyError::Missing) if self.tls_cert.is_some() => None,
             Err(error) => bail!("{error}: {KEY_HELP}"),
         };
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };

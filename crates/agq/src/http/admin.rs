@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::{documents::Status, request::Access, request::Search};
-use agenix_rules::worker::{Standing, Told, Worker};
+use agenix_protocol::{documents::Status, request::CommandAccess, request::Search};
+use agenix_rules::worker::{Directive, Liveness, Worker};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,14 +22,14 @@ use crate::{
 
 /// `GET admin/stats`
 pub(super) async fn stats(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let all = ojs::queue_states(&desk.house).await?;
     let mut sum = [0; 8];
     for (_, numbers, _) in &all {
         sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
     }
     let workers = desk.house.store.workers().await?;
-    let alive = workers.iter().filter(|(worker, _)| worker.standing == Standing::Active).count();
+    let alive = workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active).count();
     let (processed, failed) =
         desk.house.pace.per_minute(desk.house.clock.now(), &desk.house.store.totals().await?);
     Ok(ok(&json!({
@@ -70,7 +70,7 @@ impl Page {
 
 /// `GET admin/queues`
 pub(super) async fn queues(State(desk): State<Arc<Desk>>, guest: Guest, Query(page): Query<Page>) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let all = ojs::queue_states(&desk.house).await?;
     let items = all.iter().map(|(name, numbers, paused)| queue_of(name, numbers, *paused)).collect();
     let (items, pagination) = page.of(items)?;
@@ -79,7 +79,7 @@ pub(super) async fn queues(State(desk): State<Arc<Desk>>, guest: Guest, Query(pa
 
 /// `GET admin/queues/{queue}`
 pub(super) async fn queue(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let (numbers, paused) = ojs::queue_counts(&desk.house, &name).await?;
     let mut queue = queue_of(&name, &numbers, paused);
     queue["config"] = json!(ojs::queue_settings(&desk.house, &name).await?);
@@ -100,7 +100,7 @@ pub(super) async fn resume(State(desk): State<Arc<Desk>>, guest: Guest, Path(nam
 
 /// `GET admin/queues/{queue}/config`
 pub(super) async fn config(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     Ok(ok(&json!({"name": name, "config": ojs::queue_settings(&desk.house, &name).await?})))
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn configure(
     Path(name): Path<String>,
     sent: Sent,
 ) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let settings: QueueSettings = sent.object()?;
     let settings = ojs::configure(&desk.house, &name, settings).await?;
     Ok(ok(&json!({"name": name, "config": settings})))
@@ -119,13 +119,13 @@ pub(super) async fn configure(
 
 /// `GET admin/jobs/{id}`: the job itself, without an object around it.
 pub(super) async fn job(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     Ok(ok(&shown(&ojs::get(&desk.house, &job_id(&id)?).await?)?))
 }
 
 /// `POST admin/jobs/{id}/retry`
 pub(super) async fn retry(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let job = shown(&ojs::retry(&desk.house, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
@@ -136,14 +136,14 @@ pub(super) async fn retry_dead(
     guest: Guest,
     Path(id): Path<String>,
 ) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let job = shown(&ojs::retry_dead(&desk.house, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
 /// `POST admin/jobs/{id}/cancel`
 pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let job = shown(&ojs::cancel(&desk.house, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
@@ -166,7 +166,7 @@ struct BulkFilter {
 
 /// `POST admin/jobs/bulk/retry`: every job that failed for good, or those of a queue or a type.
 pub(super) async fn retry_all(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let bulk: Bulk = sent.object_or_default()?;
     if !bulk.confirm {
         return Err(Refusal::invalid(
@@ -204,9 +204,9 @@ fn worker_json(worker: &Worker, jobs: u64) -> Value {
 /// A worker's state as the extension names it.
 fn state_of(worker: &Worker) -> &'static str {
     match (worker.standing, worker.told) {
-        (Standing::Dead, _) => "stale",
-        (_, Some(Told::Terminate)) => "terminate",
-        (_, Some(Told::Drain)) => "quiet",
+        (Liveness::Dead, _) => "stale",
+        (_, Some(Directive::Terminate)) => "terminate",
+        (_, Some(Directive::Drain)) => "quiet",
         _ if worker.is_quiet || worker.quarantine.is_some() => "quiet",
         _ => "running",
     }
@@ -214,7 +214,7 @@ fn state_of(worker: &Worker) -> &'static str {
 
 /// `GET admin/workers`
 pub(super) async fn workers(State(desk): State<Arc<Desk>>, guest: Guest, Query(page): Query<Page>) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let all = desk.house.store.workers().await?;
     let count = |state: &str| all.iter().filter(|(worker, _)| state_of(worker) == state).count();
     let summary = json!({
@@ -230,7 +230,7 @@ pub(super) async fn workers(State(desk): State<Arc<Desk>>, guest: Guest, Query(p
 
 /// `GET admin/workers/{id}`
 pub(super) async fn worker(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let worker = ojs::worker_of(&desk.house, &worker_id(&id)?).await?;
     let jobs = desk.house.store.held_by(worker.worker_id.as_str()).await?;
     let mut shown = worker_json(&worker, jobs.len() as u64);
@@ -244,10 +244,10 @@ pub(super) async fn tell(
     guest: Guest,
     Path((id, order)): Path<(String, String)>,
 ) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let told = match order.as_str() {
-        "quiet" => Some(Told::Drain),
-        "terminate" => Some(Told::Terminate),
+        "quiet" => Some(Directive::Drain),
+        "terminate" => Some(Directive::Terminate),
         "resume" => None,
         other => {
             return Err(Refusal::not_found(format!(
@@ -268,7 +268,7 @@ pub(super) async fn dead_letter(
     guest: Guest,
     Path(id): Path<String>,
 ) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     Ok(ok(&shown(&ojs::dead_letter(&desk.house, &job_id(&id)?).await?)?))
 }
 
@@ -278,7 +278,7 @@ pub(super) async fn forget_dead(
     guest: Guest,
     Path(id): Path<String>,
 ) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     ojs::forget_dead(&desk.house, &job_id(&id)?).await?;
     Ok(nothing())
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use agenix_protocol::{ids::JobId, request::Access};
+use agenix_protocol::{ids::JobId, request::CommandAccess};
 use agenix_rules::{job::Job, ojs::check_queue};
 use axum::{
     Extension,
@@ -154,7 +154,7 @@ pub(super) async fn follow(
     Query(query): Query<Vec<(String, String)>>,
     headers: HeaderMap,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let channels = Channel::read_all(&query)?;
     let house = Arc::clone(&desk.house);
     // In this order: what ends after the look at the jobs is among the later events.
@@ -178,7 +178,7 @@ pub(super) async fn follow(
     let is_admitted = Box::new(move || {
         let key = headers.get(header::AUTHORIZATION).and_then(|told| bearer(told.as_bytes()));
         key.is_none_or(|key| {
-            known.door.identify(key).is_some_and(|identity| identity.role.allows(Access::Client))
+            known.door.identify(key).is_some_and(|identity| identity.role.allows(CommandAccess::Client))
         })
     });
     let leave = Leave::take(&desk, &peer, is_admitted)?;

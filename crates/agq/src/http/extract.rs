@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{OjsDocument, check_fields, parse_object},
     ids::{JobId, WorkerId},
     limits::exceeds,
-    request::Access,
+    request::CommandAccess,
 };
 use axum::{
     body::{Body, HttpBody},
@@ -34,7 +34,7 @@ pub(super) struct Guest(pub(super) Identity);
 
 impl Guest {
     /// Whether the key may do this.
-    pub(super) fn may(&self, access: Access) -> Result<(), Refusal> {
+    pub(super) fn may(&self, access: CommandAccess) -> Result<(), Refusal> {
         if self.0.role.allows(access) {
             return Ok(());
         }

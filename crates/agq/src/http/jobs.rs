@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use agenix_protocol::{
     documents::{OjsDocument, OjsJob},
-    request::Access,
+    request::CommandAccess,
 };
-use agenix_rules::job::{Job, State as JobState};
+use agenix_rules::job::{Job, JobState};
 use axum::{
     body::Body,
     extract::{Path, State},
@@ -42,7 +42,7 @@ pub(super) async fn enqueue(
     headers: HeaderMap,
     sent: Sent,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let mut document = sent.document()?;
     carry_trace(&mut document, &headers)?;
     let enqueued = ojs::enqueue(&desk.house, document).await?;
@@ -112,7 +112,7 @@ struct Batch {
 
 /// `POST jobs/batch`
 pub(super) async fn enqueue_all(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let Batch { jobs } = sent.object()?;
     if jobs.is_empty() {
         return Err(Refusal::invalid("jobs is empty: send at least one"));
@@ -129,19 +129,19 @@ pub(super) async fn get(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id): 
 
 /// `DELETE jobs/{id}`
 pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     in_object(&ojs::cancel(&desk.house, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/activate`
 pub(super) async fn activate(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     in_object(&ojs::activate(&desk.house, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/retry`
 pub(super) async fn retry(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     in_object(&ojs::retry(&desk.house, &job_id(&id)?).await?)
 }
 
@@ -151,7 +151,7 @@ pub(super) async fn retry_dead(
     guest: Guest,
     Path(id): Path<String>,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     in_object(&ojs::retry_dead(&desk.house, &job_id(&id)?).await?)
 }
 
@@ -182,7 +182,7 @@ pub(super) async fn dead_letter(
     guest: Guest,
     Path(id): Path<String>,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     in_object(&ojs::dead_letter(&desk.house, &job_id(&id)?).await?)
 }
 
@@ -192,7 +192,7 @@ pub(super) async fn forget_dead(
     guest: Guest,
     Path(id): Path<String>,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let job_id = job_id(&id)?;
     ojs::forget_dead(&desk.house, &job_id).await?;
     Ok(ok(&json!({"deleted": true, "job_id": job_id})))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::Status,
     ids::JobId,
-    request::{Access, Search},
+    request::{CommandAccess, Search},
 };
 use axum::extract::{Query, State};
 use serde::Deserialize;
@@ -223,7 +223,7 @@ pub(super) async fn jobs(
     guest: Guest,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByCursor).await?;
     page.by_cursor(total_of(&desk, &wanted).await?)
 }
@@ -234,7 +234,7 @@ pub(super) async fn admin_jobs(
     guest: Guest,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByNumber).await?;
     page.by_number(total_of(&desk, &wanted).await?, &wanted)
 }
@@ -257,7 +257,7 @@ pub(super) async fn dead_letters(
     guest: Guest,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let (total, page) = page_of_dead(&desk, wanted, Paging::ByCursor).await?;
     page.by_cursor(total)
 }
@@ -268,14 +268,14 @@ pub(super) async fn admin_dead_letters(
     guest: Guest,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let (total, page) = page_of_dead(&desk, wanted.clone(), Paging::ByNumber).await?;
     page.by_number(total, &wanted)
 }
 
 /// `GET admin/dead-letter/stats`
 pub(super) async fn dead_letter_stats(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     let (total, _) = ojs::dead_letters(&desk.house, 0).await?;
     Ok(ok(&json!({"total": total, "retention_seconds": desk.house.settings.keep_dead_ms / 1000})))
 }
@@ -286,7 +286,7 @@ pub(super) async fn events(
     guest: Guest,
     Query(wanted): Query<Wanted>,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let limit = wanted.most()?;
     let after = number("cursor", wanted.cursor.as_ref())?.unwrap_or_default();
     let (types, queues) = (Wanted::words(wanted.types.as_ref()), Wanted::words(wanted.queues.as_ref()));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::request::Access;
-use agenix_rules::{job::State as JobState, limit::Limit};
+use agenix_protocol::request::CommandAccess;
+use agenix_rules::{job::JobState, limit::Limit};
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ pub(super) async fn resume(State(desk): State<Arc<Desk>>, guest: Guest, Path(nam
 }
 
 pub(super) async fn set_paused(desk: &Desk, guest: &Guest, name: &str, paused: bool) -> Result<(), Refusal> {
-    guest.may(Access::Admin)?;
+    guest.may(CommandAccess::Admin)?;
     Ok(ojs::pause(&desk.house, name, paused).await?)
 }
 

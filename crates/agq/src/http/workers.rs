@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use agenix_protocol::{
     documents::{OjsAck, OjsFetch, OjsHeartbeat, OjsNack, OjsProgress, OjsRegistration},
-    request::Access,
+    request::CommandAccess,
 };
 use agenix_rules::{
     job::Job,
     ojs::{HEARTBEAT_SECS, SILENCE_MS, VISIBILITY_MS},
-    worker::Told,
+    worker::Directive,
 };
 use axum::{
     Extension,
@@ -38,7 +38,7 @@ pub(super) async fn fetch(
     Extension(peer): Extension<Peer>,
     sent: Sent,
 ) -> Answer {
-    guest.may(Access::Worker)?;
+    guest.may(CommandAccess::Worker)?;
     let asked: OjsFetch = sent.object()?;
     let waits = asked.wait_ms.is_some();
     let worker = guest.worker();
@@ -88,7 +88,7 @@ fn named(told: Option<&str>) -> Result<&str, Refusal> {
 }
 
 async fn ack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsAck) -> Answer {
-    guest.may(Access::Worker)?;
+    guest.may(CommandAccess::Worker)?;
     let done = ojs::ack(&desk.house, guest.worker().as_ref(), &job_id(id)?, asked).await?;
     let job = shown(&done.job)?;
     Ok(ok(&object([
@@ -119,7 +119,7 @@ pub(super) async fn nack_named(
 }
 
 async fn nack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsNack) -> Answer {
-    guest.may(Access::Worker)?;
+    guest.may(CommandAccess::Worker)?;
     if asked.error.is_none() && !asked.requeue.unwrap_or_default() {
         return Err(Refusal::invalid("error is missing: say what went wrong, or requeue the job"));
     }
@@ -148,7 +148,7 @@ pub(super) async fn report_progress(
     Path(id): Path<String>,
     sent: Sent,
 ) -> Answer {
-    guest.may(Access::Worker)?;
+    guest.may(CommandAccess::Worker)?;
     let asked: OjsProgress = sent.object()?;
     let job: Job = ojs::report_progress(&desk.house, guest.worker().as_ref(), &job_id(&id)?, asked).await?;
     Ok(ok(&progress_of(&job)))
@@ -156,7 +156,7 @@ pub(super) async fn report_progress(
 
 /// `POST workers/register`
 pub(super) async fn register(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Worker)?;
+    guest.may(CommandAccess::Worker)?;
     let asked: OjsRegistration = sent.object()?;
     let worker_id = ojs::register(&desk.house, guest.worker().as_ref(), asked).await?;
     Ok(ok(&json!({
@@ -171,7 +171,7 @@ pub(super) async fn register(State(desk): State<Arc<Desk>>, guest: Guest, sent: 
 
 /// `POST workers/heartbeat`
 pub(super) async fn heartbeat(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Worker)?;
+    guest.may(CommandAccess::Worker)?;
     let asked: OjsHeartbeat = sent.object()?;
     let visibility = asked.visibility_timeout_ms.unwrap_or(VISIBILITY_MS) / 1000;
     let beat = ojs::beat(&desk.house, guest.worker().as_ref(), &asked).await?;
@@ -186,7 +186,7 @@ pub(super) async fn heartbeat(State(desk): State<Arc<Desk>>, guest: Guest, sent:
 
 /// `POST workers/beat` (ext graceful-shutdown)
 pub(super) async fn beat(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Worker)?;
+    guest.may(CommandAccess::Worker)?;
     let mut asked: OjsHeartbeat = sent.object()?;
     if asked.shutdown == Some(true) {
         asked.state = Some("shutting_down".into());
@@ -203,9 +203,9 @@ pub(super) async fn health(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id
     let said = worker.stats.as_deref().and_then(|stats| serde_json::from_str::<Value>(stats).ok());
     let said = said.as_ref().and_then(|said| said.get("state")?.as_str()).unwrap_or("running");
     let state = match (worker.standing, worker.told) {
-        (agenix_rules::worker::Standing::Dead, _) => "terminated",
-        (_, Some(Told::Terminate)) => "shutting_down",
-        (_, Some(Told::Drain)) => "draining",
+        (agenix_rules::worker::Liveness::Dead, _) => "terminated",
+        (_, Some(Directive::Terminate)) => "shutting_down",
+        (_, Some(Directive::Drain)) => "draining",
         _ => said,
     };
     let status = if state == "running" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -239,7 +239,7 @@ pub(super) async fn deregister_named(
 }
 
 async fn leave(desk: &Desk, guest: &Guest, id: &str) -> Answer {
-    guest.may(Access::Worker)?;
+    guest.may(CommandAccess::Worker)?;
     ojs::deregister(&desk.house, guest.worker().as_ref(), worker_id(id)?.as_str()).await?;
     Ok(ok(&json!({"ok": true, "worker_id": id, "state": "terminated"})))
 }

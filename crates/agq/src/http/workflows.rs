@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use agenix_protocol::{documents::to_json, request::Access};
-use agenix_rules::{cron, workflow::Wanted};
+use agenix_protocol::{documents::to_json, request::CommandAccess};
+use agenix_rules::{cron, workflow::WorkflowRequest};
 use axum::{
     extract::{Path, State},
     http::StatusCode,
@@ -46,8 +46,8 @@ struct Crons {
 
 /// `POST cron`
 pub(super) async fn add_cron(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Client)?;
-    let wanted: cron::Wanted = sent.object()?;
+    guest.may(CommandAccess::Client)?;
+    let wanted: cron::ScheduleRequest = sent.object()?;
     let schedule = schedule::set(&desk.house, wanted, false).await?;
     let location = format!("/ojs/v1/cron/{}", schedule.name);
     Ok(created(&OneCron::of(schedule), &location))
@@ -60,7 +60,7 @@ pub(super) async fn set_cron(
     Path(name): Path<String>,
     sent: Sent,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let mut document: BTreeMap<String, Box<RawValue>> = sent.object()?;
     let invalid = |error: serde_json::Error| Refusal::invalid(error.to_string());
     document.insert("name".into(), to_raw_value(&name).map_err(invalid)?);
@@ -71,7 +71,7 @@ pub(super) async fn set_cron(
 
 /// `GET cron`
 pub(super) async fn crons(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let crons: Vec<_> = schedule::list(&desk.house).await?.into_iter().map(schedule::shown).collect();
     let pagination = json!({"total": crons.len(), "has_more": false});
     Ok(ok(&Crons { crons, pagination }))
@@ -79,7 +79,7 @@ pub(super) async fn crons(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer
 
 /// `GET cron/{name}`
 pub(super) async fn cron(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     Ok(ok(&OneCron::of(schedule::get(&desk.house, &name).await?)))
 }
 
@@ -89,15 +89,15 @@ pub(super) async fn delete_cron(
     guest: Guest,
     Path(name): Path<String>,
 ) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let cron = OneCron::of(schedule::delete(&desk.house, &name).await?);
     Ok(ok(&OneCron { deleted: Some(true), ..cron }))
 }
 
 /// `POST workflows`
 pub(super) async fn submit(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Client)?;
-    let wanted: Wanted = sent.object()?;
+    guest.may(CommandAccess::Client)?;
+    let wanted: WorkflowRequest = sent.object()?;
     let workflow = workflow::submit(&desk.house, wanted).await?;
     let location = format!("/ojs/v1/workflows/{}", workflow.id);
     Ok(created(&json!({"workflow": workflow::shown(&workflow)}), &location))
@@ -105,7 +105,7 @@ pub(super) async fn submit(State(desk): State<Arc<Desk>>, guest: Guest, sent: Se
 
 /// `GET workflows`
 pub(super) async fn list(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let workflows: Vec<Value> = workflow::list(&desk.house).await?.iter().map(workflow::shown).collect();
     let total = workflows.len();
     Ok(ok(&json!({"workflows": workflows, "pagination": {"total": total, "has_more": false}})))
@@ -113,13 +113,13 @@ pub(super) async fn list(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer 
 
 /// `GET workflows/{id}`
 pub(super) async fn get(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     Ok(ok(&json!({"workflow": workflow::shown(&workflow::look_at(&desk.house, &id).await?)})))
 }
 
 /// `DELETE workflows/{id}`
 pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
+    guest.may(CommandAccess::Client)?;
     let workflow = workflow::cancel(&desk.house, &id).await?;
     Ok(with_status(StatusCode::OK, &json!({"workflow": workflow::shown(&workflow)})))
 }

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, slice};
 
-use agenix_protocol::{request::End, resp::Reply, time::Timestamp};
+use agenix_protocol::{request::ListEnd, resp::Reply, time::Timestamp};
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
@@ -34,13 +34,13 @@ impl List {
         usize::try_from(self.length()).unwrap_or_default()
     }
 
-    fn push(&mut self, keys: &mut dyn Keys, key: &[u8], item: &[u8], to: End) -> Result<(), StoreError> {
+    fn push(&mut self, keys: &mut dyn Keys, key: &[u8], item: &[u8], to: ListEnd) -> Result<(), StoreError> {
         let place = match to {
-            End::Head => {
+            ListEnd::Head => {
                 self.places.start -= 1;
                 self.places.start
             }
-            End::Tail => {
+            ListEnd::Tail => {
                 self.places.end += 1;
                 self.places.end - 1
             }
@@ -48,16 +48,16 @@ impl List {
         keys.put_item(key, place, item)
     }
 
-    fn pop(&mut self, keys: &mut dyn Keys, key: &[u8], from: End) -> Result<Option<Bytes>, StoreError> {
+    fn pop(&mut self, keys: &mut dyn Keys, key: &[u8], from: ListEnd) -> Result<Option<Bytes>, StoreError> {
         if self.places.is_empty() {
             return Ok(None);
         }
         let place = match from {
-            End::Head => {
+            ListEnd::Head => {
                 self.places.start += 1;
                 self.places.start - 1
             }
-            End::Tail => {
+            ListEnd::Tail => {
                 self.places.end -= 1;
                 self.places.end
             }
@@ -88,7 +88,7 @@ pub(super) fn push(
     keys: &mut dyn Keys,
     key: &Bytes,
     values: &[Bytes],
-    to: End,
+    to: ListEnd,
     now: Timestamp,
 ) -> Result<usize, KeyError> {
     let mut list = List::of(keys, key, now)?;
@@ -104,7 +104,7 @@ pub(super) fn push(
 pub(super) fn take(
     keys: &mut dyn Keys,
     key: &[u8],
-    from: End,
+    from: ListEnd,
     now: Timestamp,
 ) -> Result<Option<Bytes>, KeyError> {
     let mut list = List::of(keys, key, now)?;
@@ -119,7 +119,7 @@ pub(super) fn take(
 pub(super) fn pop(
     keys: &mut dyn Keys,
     key: &[u8],
-    from: End,
+    from: ListEnd,
     count: Option<usize>,
     now: Timestamp,
 ) -> Result<Reply, KeyError> {
@@ -130,15 +130,15 @@ pub(super) fn pop(
     }
     let count = i64::try_from(count).unwrap_or(i64::MAX).min(list.length());
     let places = match from {
-        End::Head => list.places.start..list.places.start + count,
-        End::Tail => list.places.end - count..list.places.end,
+        ListEnd::Head => list.places.start..list.places.start + count,
+        ListEnd::Tail => list.places.end - count..list.places.end,
     };
     list.places = match from {
-        End::Head => places.end..list.places.end,
-        End::Tail => list.places.start..places.start,
+        ListEnd::Head => places.end..list.places.end,
+        ListEnd::Tail => list.places.start..places.start,
     };
     let mut items = keys.take_items(key, places)?;
-    if from == End::Tail {
+    if from == ListEnd::Tail {
         items.reverse();
     }
     list.save(keys, key)?;
@@ -204,8 +204,8 @@ pub(super) fn remove(
 pub(super) fn shift(
     keys: &mut dyn Keys,
     key: &Bytes,
-    from: End,
-    (target, to): &(Bytes, End),
+    from: ListEnd,
+    (target, to): &(Bytes, ListEnd),
     now: Timestamp,
 ) -> Result<Option<Bytes>, KeyError> {
     let mut list = List::of(keys, key, now)?;

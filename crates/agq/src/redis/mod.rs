@@ -7,7 +7,7 @@ mod sorted_sets;
 mod strings;
 
 use agenix_protocol::{
-    request::{End, KeyCommand},
+    request::{KeyCommand, ListEnd},
     resp::Reply,
     time::Timestamp,
 };
@@ -106,8 +106,8 @@ pub(crate) fn apply_all(
 pub(crate) fn pop(
     keys: &mut dyn Keys,
     key: &Bytes,
-    from: End,
-    to: Option<&(Bytes, End)>,
+    from: ListEnd,
+    to: Option<&(Bytes, ListEnd)>,
     now: Timestamp,
 ) -> Result<Option<Bytes>, KeyError> {
     sweep(keys, key, now)?;
@@ -121,7 +121,7 @@ pub(crate) fn put_back(
     keys: &mut dyn Keys,
     key: &Bytes,
     value: &Bytes,
-    to: End,
+    to: ListEnd,
     now: Timestamp,
 ) -> Result<(), KeyError> {
     sweep(keys, key, now)?;

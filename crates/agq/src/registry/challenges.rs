@@ -6,7 +6,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::{Answer, Challenge},
+    documents::{Challenge, ChallengeAnswer},
     ids::WorkerId,
 };
 use tokio::sync::oneshot;
@@ -18,12 +18,16 @@ pub(crate) struct Challenges(Mutex<HashMap<String, Waiting>>);
 struct Waiting {
     worker_id: WorkerId,
     challenge: Challenge,
-    give: oneshot::Sender<Answer>,
+    give: oneshot::Sender<ChallengeAnswer>,
 }
 
 impl Challenges {
     /// Leaves a challenge for a worker.
-    pub(crate) fn pose(&self, worker_id: WorkerId, challenge: Challenge) -> oneshot::Receiver<Answer> {
+    pub(crate) fn pose(
+        &self,
+        worker_id: WorkerId,
+        challenge: Challenge,
+    ) -> oneshot::Receiver<ChallengeAnswer> {
         let (give, get) = oneshot::channel();
         let mut waiting = self.lock();
         // Whoever gave up waiting for an answer has dropped the other end.
@@ -41,7 +45,12 @@ impl Challenges {
     }
 
     /// A worker answers; whether there was such a challenge, for this worker where one is named.
-    pub(crate) fn answer(&self, challenge_id: &str, worker_id: Option<&WorkerId>, answer: Answer) -> bool {
+    pub(crate) fn answer(
+        &self,
+        challenge_id: &str,
+        worker_id: Option<&WorkerId>,
+        answer: ChallengeAnswer,
+    ) -> bool {
         let mut waiting = self.lock();
         let is_own = |waiting: &Waiting| worker_id.is_none_or(|worker_id| waiting.worker_id == *worker_id);
         if !waiting.get(challenge_id).is_some_and(is_own) {

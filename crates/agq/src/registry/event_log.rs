@@ -6,7 +6,7 @@ use std::{
 };
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
-use agenix_rules::job::{Failure, Job, State};
+use agenix_rules::job::{Job, JobFailure, JobState};
 use tokio::sync::watch;
 
 /// Most events that are remembered.
@@ -27,11 +27,11 @@ pub(crate) struct Event {
     pub(crate) attempt: u32,
     pub(crate) duration_ms: Option<u64>,
     /// State before, where the job was there before.
-    pub(crate) from: Option<State>,
-    pub(crate) to: State,
+    pub(crate) from: Option<JobState>,
+    pub(crate) to: JobState,
     pub(crate) worker_id: Option<String>,
     /// Failure of the attempt, without its details.
-    pub(crate) error: Option<Failure>,
+    pub(crate) error: Option<JobFailure>,
     pub(crate) next_attempt_at: Option<Timestamp>,
     /// Percentage that the worker reported, and its message.
     pub(crate) progress: Option<(f32, Option<String>)>,
@@ -63,13 +63,13 @@ pub(crate) struct Followed {
 }
 
 impl Event {
-    fn new(number: u64, kind: &'static str, was: Option<State>, job: &Job, at: Timestamp) -> Option<Self> {
+    fn new(number: u64, kind: &'static str, was: Option<JobState>, job: &Job, at: Timestamp) -> Option<Self> {
         let ojs = job.ojs.as_ref()?;
         let short = |text: &str| text.chars().take(MAX_MESSAGE).collect::<String>();
-        let ended = job.started_at.filter(|_| job.state != State::Active);
-        let has_failed = matches!(job.state, State::Retryable | State::Discarded);
-        let failure = ojs.failures.last().filter(|_| has_failed && was == Some(State::Active));
-        let error = failure.map(|failure| Failure {
+        let ended = job.started_at.filter(|_| job.state != JobState::Active);
+        let has_failed = matches!(job.state, JobState::Retryable | JobState::Discarded);
+        let failure = ojs.failures.last().filter(|_| has_failed && was == Some(JobState::Active));
+        let error = failure.map(|failure| JobFailure {
             message: short(&failure.message),
             kind: short(&failure.kind),
             code: short(&failure.code),
@@ -90,7 +90,7 @@ impl Event {
             to: job.state,
             worker_id: job.holder.as_deref().map(str::to_owned),
             error,
-            next_attempt_at: job.due_at.filter(|_| job.state == State::Retryable),
+            next_attempt_at: job.due_at.filter(|_| job.state == JobState::Retryable),
             progress: job.progress_percent.filter(|_| kind == PROGRESS).map(|percent| (percent, message)),
         })
     }
@@ -110,7 +110,7 @@ impl EventLog {
     }
 
     /// A job came from one state into another, or its worker reported progress.
-    pub(crate) fn note(&self, was: Option<State>, job: &Job, has_progressed: bool, at: Timestamp) {
+    pub(crate) fn note(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
         let mut remembered = self.lock();
         for kind in kinds_of(was, job, has_progressed).into_iter().flatten() {
             let Some(event) = Event::new(remembered.last + 1, kind, was, job, at) else { return };
@@ -153,9 +153,9 @@ impl EventLog {
     /// Returns the event that says how a job that has ended stands. Its number is that of the last event.
     pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<Event> {
         let kind = match job.state {
-            State::Completed => "job.completed",
-            State::Discarded => "job.discarded",
-            State::Cancelled => "job.cancelled",
+            JobState::Completed => "job.completed",
+            JobState::Discarded => "job.discarded",
+            JobState::Cancelled => "job.cancelled",
             _ => return None,
         };
         let number = self.lock().last;
@@ -192,23 +192,23 @@ impl Remembered {
 const PROGRESS: &str = "job.progress";
 
 /// The names of what happened, in order; none where that has no name.
-fn kinds_of(was: Option<State>, job: &Job, has_progressed: bool) -> [Option<&'static str>; 2] {
+fn kinds_of(was: Option<JobState>, job: &Job, has_progressed: bool) -> [Option<&'static str>; 2] {
     if was == Some(job.state) {
         return [has_progressed.then_some(PROGRESS), None];
     }
     let is_expired = job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired);
-    let failed = (was == Some(State::Active)).then_some("job.failed");
+    let failed = (was == Some(JobState::Active)).then_some("job.failed");
     match job.state {
-        State::Available if was.is_none() || job.attempt == 0 => [Some("job.enqueued"), None],
-        State::Available => [Some("job.requeued"), None],
-        State::Scheduled => [Some("job.scheduled"), None],
-        State::Active => [Some("job.started"), None],
-        State::Completed => [Some("job.completed"), None],
-        State::Retryable => [failed, Some("job.retrying")],
-        State::Discarded if is_expired => [Some("job.expired"), Some("job.discarded")],
-        State::Discarded => [failed, Some("job.discarded")],
-        State::Cancelled => [Some("job.cancelled"), None],
-        State::Staged => [None, None],
+        JobState::Available if was.is_none() || job.attempt == 0 => [Some("job.enqueued"), None],
+        JobState::Available => [Some("job.requeued"), None],
+        JobState::Scheduled => [Some("job.scheduled"), None],
+        JobState::Active => [Some("job.started"), None],
+        JobState::Completed => [Some("job.completed"), None],
+        JobState::Retryable => [failed, Some("job.retrying")],
+        JobState::Discarded if is_expired => [Some("job.expired"), Some("job.discarded")],
+        JobState::Discarded => [failed, Some("job.discarded")],
+        JobState::Cancelled => [Some("job.cancelled"), None],
+        JobState::Staged => [None, None],
     }
 }
 
@@ -217,16 +217,22 @@ mod tests {
     use agenix_protocol::time::Timestamp;
     use agenix_rules::{
         action::Action,
-        job::{Job, Ojs, Place, State, Terms},
+        job::{Job, JobParams, JobState, Ojs, QueuePosition},
     };
 
     use super::{EventLog, MOST};
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), Timestamp(1));
-        let terms = Terms::default();
-        let mut job =
-            Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, Timestamp(1));
+        let terms = JobParams::default();
+        let mut job = Job::new(
+            "j".parse().unwrap(),
+            &action,
+            0,
+            QueuePosition { lane: 0, seq: 0 },
+            &terms,
+            Timestamp(1),
+        );
         job.ojs = Some(Box::new(Ojs::of("a.b")));
         job
     }
@@ -236,15 +242,15 @@ mod tests {
         let log = EventLog::new(Timestamp(255));
         let mut job = job();
         log.note(None, &job, false, Timestamp(2));
-        job.state = State::Active;
-        log.note(Some(State::Available), &job, false, Timestamp(3));
-        log.note(Some(State::Active), &job, false, Timestamp(3));
+        job.state = JobState::Active;
+        log.note(Some(JobState::Available), &job, false, Timestamp(3));
+        log.note(Some(JobState::Active), &job, false, Timestamp(3));
         (job.progress_percent, job.attempt) = (Some(50.0), 1);
-        log.note(Some(State::Active), &job, true, Timestamp(3));
-        job.state = State::Retryable;
-        log.note(Some(State::Active), &job, false, Timestamp(4));
-        job.state = State::Discarded;
-        log.note(Some(State::Retryable), &job, false, Timestamp(5));
+        log.note(Some(JobState::Active), &job, true, Timestamp(3));
+        job.state = JobState::Retryable;
+        log.note(Some(JobState::Active), &job, false, Timestamp(4));
+        job.state = JobState::Discarded;
+        log.note(Some(JobState::Retryable), &job, false, Timestamp(5));
         let (events, has_more) = log.after(0, 100, |_| true);
         let kinds: Vec<&str> = events.iter().map(|event| event.kind).collect();
         let expected = ["enqueued", "started", "progress", "failed", "retrying", "discarded"]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::{documents::Status, ids::ActionId};
-use agenix_rules::job::{Job, MAX_LOSSES, State};
+use agenix_rules::job::{Job, JobState, MAX_LOSSES};
 use serde::Deserialize;
 
 /// What is wrong.
@@ -170,7 +170,7 @@ impl Ledger {
         if job.failures > job.max_retries + 1 || job.losses > MAX_LOSSES {
             return wrong("a job was tried too often");
         }
-        if job.state == State::Active && job.holder.is_none() {
+        if job.state == JobState::Active && job.holder.is_none() {
             return wrong("an active job has no holder");
         }
         if job.is_ended() != job.ended_at.is_some() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::documents::Plans;
+use agenix_protocol::documents::PlanCache;
 
 use crate::{
     app::{AbilitiesSeen, House, Reputation, Settings, StepsLeft},
@@ -34,7 +34,7 @@ pub(crate) fn furnish(
         started_at,
         clock,
         abilities: AbilitiesSeen::default(),
-        plans: Plans::default(),
+        plans: PlanCache::default(),
         reputation: Reputation::default(),
         steps_left: StepsLeft::default(),
         handing_on: HandingOn::default(),

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{Job, Met, NewJob, OnConflict},
+    job::{Job, NewJob, OnConflict, UniqueOutcome},
     rejection::Rejection,
 };
 
@@ -52,12 +52,12 @@ pub(super) fn admit<E>(
         let first = first_of(&unique.key)?.map(|first| job_of(&first)).transpose()?.flatten();
         match unique.against(first.as_ref(), now) {
             Err(rejection) => return Ok(Err(rejection)),
-            Ok(Met::Stand(by)) => {
+            Ok(UniqueOutcome::Stand(by)) => {
                 admitted.stands.push(Stand { job_id: job.job_id.clone(), by });
                 continue;
             }
-            Ok(Met::Replaced) => admitted.replaced.extend(first),
-            Ok(Met::Nobody) => {}
+            Ok(UniqueOutcome::Replaced) => admitted.replaced.extend(first),
+            Ok(UniqueOutcome::Nobody) => {}
         }
         firsts.insert(&unique.key, &job.job_id);
     }

@@ -11,7 +11,7 @@ use std::{
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     worker::Worker,
 };
 use anyhow::{Context, bail};
@@ -31,7 +31,7 @@ pub(crate) enum Record {
     Plan(StoredPlan),
     Action {
         action: Action,
-        tally: Tally,
+        tally: JobCounts,
     },
     /// Its lane is 0: every store has numbers of its own for them.
     Job(Box<StoredJob>),

@@ -10,8 +10,8 @@ use std::{
 };
 
 use agenix_rules::{
-    action::{Action, Tally},
-    job::{Job, State},
+    action::{Action, JobCounts},
+    job::{Job, JobState},
 };
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -58,14 +58,14 @@ pub(crate) enum News {
     Job {
         job: Box<Job>,
         /// Where it stood before.
-        was: Option<State>,
+        was: Option<JobState>,
         /// Whether its worker has reported progress.
         has_progressed: bool,
         /// Whether someone listens, here or elsewhere. What comes by the Open Job Spec is remembered all the same.
         is_heard: bool,
     },
     /// An action, as it is now.
-    Action(Box<Action>, Tally),
+    Action(Box<Action>, JobCounts),
 }
 
 /// Collects arrivals until the matchmakers look. What came before they look is not missed.

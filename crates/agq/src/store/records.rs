@@ -14,9 +14,9 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     capability::{Abilities, Needs},
-    job::{Job, NewJob, Outcome, State, Terms},
+    job::{Job, JobParams, JobState, NewJob, RuleOutcome},
     worker::Worker,
 };
 use bytes::Bytes;
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::{Answer, Arrivals, NoteKind, NoteRule, Promise, Ruled};
 
 /// Decides what becomes of a job, given the job as it is now. May be asked more than once.
-pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> Ruled<Outcome> + Send + Sync>;
+pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> Ruled<RuleOutcome> + Send + Sync>;
 /// Says which jobs are wanted.
 pub(crate) type JobFilter = Box<dyn Fn(&Job) -> bool + Send>;
 /// Decides what becomes of a worker: `None` leaves the record as it is. May be asked more than once.
@@ -50,7 +50,7 @@ pub(crate) struct NewAction {
     pub(crate) action: Action,
     /// What a worker must have for its jobs.
     pub(crate) needs: Needs,
-    pub(crate) terms: Terms,
+    pub(crate) terms: JobParams,
     /// In the order of the inputs.
     pub(crate) jobs: Vec<NewJob>,
     /// Notes that are put if the action is added: kind, id and text. None are put where a job has something for itself.
@@ -73,7 +73,7 @@ pub(crate) struct MoreJobs {
     /// the same.
     pub(crate) at: Option<u64>,
     pub(crate) needs: Needs,
-    pub(crate) terms: Terms,
+    pub(crate) terms: JobParams,
     pub(crate) jobs: Vec<NewJob>,
     pub(crate) now: Timestamp,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Stand {
     pub(crate) by: JobId,
 }
 
-/// How many jobs of a queue are kept in each state, in the order of [`State`].
+/// How many jobs of a queue are kept in each state, in the order of [`JobState`].
 pub(crate) type QueueCounts = BTreeMap<String, [u64; 8]>;
 
 /// A job with what is kept beside it.
@@ -127,7 +127,7 @@ pub(crate) struct Change {
 impl Change {
     /// Who had the job until now, where that has ended by this.
     pub(crate) fn loser(&self) -> Option<&str> {
-        let had = self.before.state == State::Active && self.after.state != State::Active;
+        let had = self.before.state == JobState::Active && self.after.state != JobState::Active;
         self.before.holder.as_deref().filter(|_| had)
     }
 }
@@ -240,7 +240,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// A page of the actions, in the order of their ids.
     fn actions(&self, page: Page) -> Answer<Vec<ActionId>>;
     /// Reads an action and where its jobs are.
-    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>>;
+    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, JobCounts)>>;
     /// A slice of the jobs of an action in the order of its inputs: of those of these statuses; where none is named, of its
     /// inputs, from the `offset`th on, as far as their jobs are kept.
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>>;

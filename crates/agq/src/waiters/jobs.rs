@@ -134,7 +134,7 @@ fn give_back(store: &dyn Store, claim: &Claim) {
     let (holder, attempt) = (claim.job.holder.clone().unwrap_or_default(), claim.job.attempt);
     warn!(job_id = %claim.job.job_id, holder, "the claimant has gone; its job goes back");
     let rule = move |job: Option<&job::Job>| {
-        Ok(job.map_or(job::Outcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt))))
+        Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt))))
     };
     // The write has its place in the order; there is nobody to tell that it was done.
     drop(store.decide(&claim.job.job_id, Promise::Visible, None, Box::new(rule)));

@@ -9,7 +9,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    request::{BlockingPop, End},
+    request::{BlockingPop, ListEnd},
     time::Timestamp,
 };
 use bytes::Bytes;
@@ -154,8 +154,8 @@ struct Asked {
     number: u64,
     /// In the order in which they were named.
     keys: Vec<Bytes>,
-    from: End,
-    to: Option<(Bytes, End)>,
+    from: ListEnd,
+    to: Option<(Bytes, ListEnd)>,
     is_new: bool,
 }
 

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::request::{BlockingPop, End, Wait};
+use agenix_protocol::request::{BlockingPop, BlockingWait, ListEnd};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
@@ -62,7 +62,7 @@ impl Matchmaker {
         &self,
         claimant: Claimant,
         dismissals: u64,
-        wait: Wait,
+        wait: BlockingWait,
         most: usize,
     ) -> Result<Vec<Handed<Claim>>, StoreError> {
         if !self.jobs.has_queue() {
@@ -136,7 +136,7 @@ pub(crate) struct Element {
     pub(crate) key: Bytes,
     pub(crate) value: Bytes,
     /// The end of the list that it goes back to when nobody receives it; none where it was moved to another list.
-    pub(crate) back_to: Option<End>,
+    pub(crate) back_to: Option<ListEnd>,
 }
 
 fn gone() -> StoreError {
@@ -148,13 +148,13 @@ fn gone() -> StoreError {
 async fn await_turn<T>(
     clock: &Clock,
     mut get: oneshot::Receiver<Result<T, StoreError>>,
-    wait: Wait,
+    wait: BlockingWait,
     leave: impl FnOnce(),
 ) -> Option<Result<T, StoreError>> {
     let lost = |_| Err(gone());
     match wait {
-        Wait::Forever => Some(get.await.unwrap_or_else(lost)),
-        Wait::Ms(ms) => {
+        BlockingWait::Forever => Some(get.await.unwrap_or_else(lost)),
+        BlockingWait::Ms(ms) => {
             if let Some(given) = clock.within(Duration::from_millis(ms), &mut get).await {
                 return Some(given.unwrap_or_else(lost));
             }
@@ -166,7 +166,7 @@ async fn await_turn<T>(
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::request::Wait;
+    use agenix_protocol::request::BlockingWait;
     use tokio::sync::oneshot;
 
     use super::await_turn;
@@ -175,20 +175,23 @@ mod tests {
     #[tokio::test]
     async fn a_wait_ends_without_anything_after_its_time() {
         let (give, get) = oneshot::channel::<Result<(), StoreError>>();
-        assert!(await_turn(&Clock::default(), get, Wait::Ms(1), || drop(give)).await.is_none());
+        assert!(await_turn(&Clock::default(), get, BlockingWait::Ms(1), || drop(give)).await.is_none());
     }
 
     #[tokio::test]
     async fn what_is_on_its_way_when_the_time_is_over_is_received() {
         let (give, get) = oneshot::channel();
         let leave = || assert!(give.send(Ok(7)).is_ok());
-        assert_eq!(await_turn(&Clock::default(), get, Wait::Ms(1), leave).await.unwrap().unwrap(), 7);
+        assert_eq!(await_turn(&Clock::default(), get, BlockingWait::Ms(1), leave).await.unwrap().unwrap(), 7);
     }
 
     #[tokio::test]
     async fn what_is_handed_over_in_time_is_received() {
         let (give, get) = oneshot::channel::<Result<u8, StoreError>>();
         assert!(give.send(Ok(7)).is_ok());
-        assert_eq!(await_turn(&Clock::default(), get, Wait::Ms(1000), || {}).await.unwrap().unwrap(), 7);
+        assert_eq!(
+            await_turn(&Clock::default(), get, BlockingWait::Ms(1000), || {}).await.unwrap().unwrap(),
+            7
+        );
     }
 }

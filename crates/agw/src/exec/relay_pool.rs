@@ -12,14 +12,14 @@ const MOST_IDLE: usize = 16;
 #[cfg(target_os = "linux")]
 const NICER: i32 = 10;
 
-type Relay = Box<dyn FnOnce() + Send>;
+type RelayTask = Box<dyn FnOnce() + Send>;
 
 /// How to reach those that wait.
-static IDLE: Mutex<Vec<mpsc::Sender<Relay>>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<mpsc::Sender<RelayTask>>> = Mutex::new(Vec::new());
 
 /// Does this on a thread of its own, at once: in a pool that is full, a joint would wait for those that wait for it.
 pub(crate) fn run(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut work: Relay = Box::new(work);
+    let mut work: RelayTask = Box::new(work);
     let waiting = idle().pop();
     if let Some(mover) = waiting {
         match mover.send(work) {
@@ -35,7 +35,7 @@ pub(crate) fn run(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-fn serve(mut work: Relay, reach: &mpsc::Sender<Relay>, inbox: &mpsc::Receiver<Relay>) {
+fn serve(mut work: RelayTask, reach: &mpsc::Sender<RelayTask>, inbox: &mpsc::Receiver<RelayTask>) {
     loop {
         work();
         {
@@ -61,7 +61,7 @@ fn lower_priority() {
 #[cfg(not(target_os = "linux"))]
 fn give_way() {}
 
-fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<Relay>>> {
+fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<RelayTask>>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -2,11 +2,11 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use agenix_client::{Backoff, Call, ClientError, Connection, OrderCalls, Server};
+use agenix_client::{Backoff, ClientError, Connection, OrderMessage, OrderSubscription, Server};
 use agenix_protocol::{
     documents::{JobDocument, WorkerRegistration},
     ids::{JobId, QueueName, WorkerId},
-    request::Wait,
+    request::BlockingWait,
 };
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
 use tokio::{
@@ -16,7 +16,7 @@ use tokio::{
 use tracing::debug;
 
 /// How long a claim waits before it is made again: agq may have forgotten us meanwhile.
-const CLAIM_WAIT: Wait = Wait::Ms(5000);
+const CLAIM_WAIT: BlockingWait = BlockingWait::Ms(5000);
 /// How long an answer to a claim may take: agq answers those that came together one after the other.
 const CLAIM_BOUND: Duration = Duration::from_secs(60);
 /// Most claims that are sent together.
@@ -99,17 +99,17 @@ impl Registration {
 
     /// Notifies `nudge` whenever agq has orders, and passes any other call to `answer`. Without
     /// these calls, orders come with the next heartbeat.
-    pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(Call)) -> Infallible {
+    pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(OrderMessage)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
-            let error = match OrderCalls::open(&self.server, &self.worker_id).await {
+            let error = match OrderSubscription::open(&self.server, &self.worker_id).await {
                 Ok(mut calls) => {
                     backoff.reset();
                     // What was called before was not heard.
                     nudge.notify_one();
                     loop {
                         match calls.next().await {
-                            Ok(Call::Orders) => nudge.notify_one(),
+                            Ok(OrderMessage::Orders) => nudge.notify_one(),
                             Ok(other) => answer(other),
                             Err(error) => break error,
                         }

@@ -2,7 +2,7 @@
 
 use agenix_protocol::{documents::Status, ids::JobId, request::Search};
 use agenix_rules::{
-    job::{self, Job, State},
+    job::{self, Job, JobState},
     rejection::Rejection,
 };
 
@@ -36,7 +36,7 @@ pub(crate) async fn retry(house: &House, job_id: &JobId) -> Result<StoredJob, Co
     let id = job_id.clone();
     let retried = move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        if job.state == State::Discarded { job::retried(job, true) } else { Err(Rejection::JobNotFailed) }
+        if job.state == JobState::Discarded { job::retried(job, true) } else { Err(Rejection::JobNotFailed) }
     };
     let job = house.store.job_record(job_id).await?;
     retried(job.as_ref())?;

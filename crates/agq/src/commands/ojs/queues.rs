@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use agenix_protocol::{documents::to_json, ids::QueueName};
-use agenix_rules::{job::State, limit::Limit, rejection::Rejection};
+use agenix_rules::{job::JobState, limit::Limit, rejection::Rejection};
 
 use crate::{
     app::House,
@@ -86,7 +86,7 @@ pub(crate) async fn configure(
 pub(crate) async fn room(house: &House, queue: &str) -> Result<Option<Room>, CommandError> {
     let Some(bound) = bound(house, queue).await? else { return Ok(None) };
     let counts = house.store.queue_counts().await?.remove(queue).unwrap_or_default();
-    let depth = counts[State::Available as usize];
+    let depth = counts[JobState::Available as usize];
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 jobs is full anyway")]
     let is_tight = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
     Ok(Some(Room { depth, bound: bound.max_depth, is_tight }))

@@ -2,7 +2,7 @@
 
 use agenix_protocol::documents::{OjsDocument, OjsError, OjsJob};
 use agenix_rules::{
-    job::{Failure, Job, Ojs, State},
+    job::{Job, JobFailure, JobState, Ojs},
     ojs::PLAN_PREFIX,
 };
 use serde_json::value::RawValue;
@@ -59,7 +59,7 @@ pub(crate) fn shown(stored: &StoredJob) -> Result<OjsJob, StoreError> {
     let ojs = job.ojs.as_deref();
     let expires_at =
         ojs.and_then(|ojs| ojs.expires_at).map(|at| expires_at.unwrap_or_else(|| at.to_string()));
-    let is_retryable = job.state == State::Retryable;
+    let is_retryable = job.state == JobState::Retryable;
     let last = ojs.and_then(|ojs| ojs.failures.last());
     Ok(OjsJob {
         id: job.job_id.clone(),
@@ -80,20 +80,20 @@ pub(crate) fn shown(stored: &StoredJob) -> Result<OjsJob, StoreError> {
         enqueued_at: job.created_at,
         scheduled_at: ojs
             .and_then(|ojs| ojs.scheduled_at)
-            .or(job.due_at.filter(|_| job.state == State::Scheduled)),
+            .or(job.due_at.filter(|_| job.state == JobState::Scheduled)),
         expires_at,
         started_at: job.started_at,
         completed_at: job.ended_at.filter(|_| is_complete(job)),
-        cancelled_at: job.ended_at.filter(|_| job.state == State::Cancelled),
-        discarded_at: job.ended_at.filter(|_| job.state == State::Discarded),
+        cancelled_at: job.ended_at.filter(|_| job.state == JobState::Cancelled),
+        discarded_at: job.ended_at.filter(|_| job.state == JobState::Discarded),
         next_attempt_at: job.due_at.filter(|_| is_retryable),
         retry_delay_ms: job.retry_delay_ms(),
-        error: last.filter(|_| job.state != State::Completed).map(error_of).or_else(|| plain_error(job)),
+        error: last.filter(|_| job.state != JobState::Completed).map(error_of).or_else(|| plain_error(job)),
         errors: ojs.map_or_else(Vec::new, |ojs| ojs.failures.iter().map(error_of).collect()),
         result: results.clone().map(RawValue::from_string).transpose().map_err(broken)?,
         progress: job
             .progress_percent
-            .filter(|_| job.state == State::Active)
+            .filter(|_| job.state == JobState::Active)
             .map(|percent| f64::from(percent) / 100.0),
         workflow_id: ojs.and_then(|ojs| ojs.workflow.clone()),
         worker_id: job.holder.clone(),
@@ -105,10 +105,10 @@ pub(crate) fn shown(stored: &StoredJob) -> Result<OjsJob, StoreError> {
 /// Whether somebody worked on it to its end: one that expired was never begun.
 fn is_complete(job: &Job) -> bool {
     let is_expired = job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired);
-    job.state == State::Completed || (job.state == State::Discarded && !is_expired)
+    job.state == JobState::Completed || (job.state == JobState::Discarded && !is_expired)
 }
 
-fn error_of(failure: &Failure) -> OjsError {
+fn error_of(failure: &JobFailure) -> OjsError {
     OjsError {
         code: failure.code.clone(),
         kind: failure.kind.clone(),
@@ -122,7 +122,7 @@ fn error_of(failure: &Failure) -> OjsError {
 
 /// What went wrong with a job that came by the other door, or that nobody worked on.
 fn plain_error(job: &Job) -> Option<OjsError> {
-    let message = job.error.clone().filter(|_| job.state != State::Completed)?;
+    let message = job.error.clone().filter(|_| job.state != JobState::Completed)?;
     let code = if job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired) { "expired" } else { "handler_error" };
     Some(OjsError {
         code: code.into(),

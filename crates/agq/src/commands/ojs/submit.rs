@@ -11,8 +11,8 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     capability::Needs,
-    job::{Job, NewJob, Ojs, Own, Place, Terms},
-    ojs::{self, DEFAULT_QUEUE, OJS_PLAN, OJS_TAG, Submitted},
+    job::{Job, JobOverrides, JobParams, NewJob, Ojs, QueuePosition},
+    ojs::{self, DEFAULT_QUEUE, JobSubmission, OJS_PLAN, OJS_TAG},
     plan,
     rejection::Rejection,
 };
@@ -35,7 +35,7 @@ pub(crate) struct Enqueued {
 /// A job of which all is known but its place among the others.
 struct Ready {
     new: NewJob,
-    own: Own,
+    own: JobOverrides,
 }
 
 /// Submits a job.
@@ -63,7 +63,10 @@ pub(crate) async fn enqueue_all(
 }
 
 /// Submits a job that is legal, and has an id of its own; the one that stands for it, where another one does.
-pub(crate) async fn submit_named(house: &House, submitted: Submitted) -> Result<Option<JobId>, CommandError> {
+pub(crate) async fn submit_named(
+    house: &House,
+    submitted: JobSubmission,
+) -> Result<Option<JobId>, CommandError> {
     let now = house.clock.now();
     let mut enqueued = enqueue_checked(house, vec![submitted], now).await?;
     Ok(enqueued.pop().filter(|one| !one.is_new).map(|one| one.job.job.job_id))
@@ -81,7 +84,7 @@ fn placed(rejection: Rejection, at: usize) -> Rejection {
 /// Submits jobs that are legal, all or none.
 async fn enqueue_checked(
     house: &House,
-    all: Vec<Submitted>,
+    all: Vec<JobSubmission>,
     now: Timestamp,
 ) -> Result<Vec<Enqueued>, CommandError> {
     let ready = make_ready(house, all).await?;
@@ -122,7 +125,7 @@ fn ready_by_queue(ready: &[Ready]) -> HashMap<String, u64> {
     counts
 }
 
-async fn make_ready(house: &House, all: Vec<Submitted>) -> Result<Vec<Ready>, CommandError> {
+async fn make_ready(house: &House, all: Vec<JobSubmission>) -> Result<Vec<Ready>, CommandError> {
     let mut plans: HashMap<PlanId, Arc<Plan>> = HashMap::new();
     let mut ready = Vec::with_capacity(all.len());
     for submitted in all {
@@ -137,7 +140,7 @@ async fn make_ready(house: &House, all: Vec<Submitted>) -> Result<Vec<Ready>, Co
     Ok(ready)
 }
 
-fn ready_job(house: &House, submitted: Submitted, plan: Option<&Plan>) -> Result<Ready, CommandError> {
+fn ready_job(house: &House, submitted: JobSubmission, plan: Option<&Plan>) -> Result<Ready, CommandError> {
     let is_named = submitted.job_id.is_some();
     let job_id = match submitted.job_id {
         Some(job_id) => job_id,
@@ -155,7 +158,7 @@ fn ready_job(house: &House, submitted: Submitted, plan: Option<&Plan>) -> Result
     let plan_timeout = plan.map(|plan| {
         plan.timeout_secs.map_or(house.settings.job_timeout_ms, |seconds| seconds.saturating_mul(1000))
     });
-    let terms = Terms {
+    let terms = JobParams {
         max_retries: own_retries.or(plan.map(|plan| plan.max_retries)).unwrap_or_default(),
         timeout_ms: submitted.timeout_ms.or(plan_timeout).unwrap_or_default(),
         priority: submitted.priority,
@@ -163,7 +166,7 @@ fn ready_job(house: &House, submitted: Submitted, plan: Option<&Plan>) -> Result
         is_staged: submitted.is_staged,
         ojs: Some(Box::new(Ojs { queue: queue.clone(), ..submitted.ojs })),
     };
-    let own = Own {
+    let own = JobOverrides {
         plan_id: submitted.plan_id.unwrap_or_else(ojs_plan),
         queue,
         needs,
@@ -221,7 +224,7 @@ fn new_action(action_id: &ActionId, ready: &[Ready], now: Timestamp) -> NewActio
     NewAction {
         action: action_of(action_id, ready, now),
         needs: Needs::default(),
-        terms: Terms::default(),
+        terms: JobParams::default(),
         jobs: ready.iter().map(with_own).collect(),
         notes: Vec::new(),
     }
@@ -244,7 +247,7 @@ fn stored(ready: Ready, action: &Action, index: u64, now: Timestamp) -> StoredJo
     let Ready { new, own } = ready;
     let (queue, needs) = (own.queue.clone(), own.needs.clone());
     let new = NewJob { own: Some(Box::new(own)), ..new };
-    let place = Place { lane: 0, seq: 0 };
-    let job: Job = new.job(action, index, place, &Terms::default(), now);
+    let place = QueuePosition { lane: 0, seq: 0 };
+    let job: Job = new.job(action, index, place, &JobParams::default(), now);
     StoredJob { job, queue, needs, input: new.input.into(), results: None }
 }

@@ -6,11 +6,11 @@ use agenix_protocol::{
     documents::{OjsAck, OjsFault, OjsFetch, OjsNack, OjsProgress, to_json},
     ids::{JobId, WorkerId},
     limits::MAX_UPDATE_BYTES,
-    request::Wait,
+    request::BlockingWait,
 };
 use agenix_rules::{
     capability::Abilities,
-    job::{self, Fault, Job, Progress, Said},
+    job::{self, Job, Progress, ReportedFailure, Reporter},
     ojs::{MAX_MS, NOBODY, OJS_TAG},
     rejection::Rejection,
     worker::Worker,
@@ -92,7 +92,7 @@ async fn take(
     if !jobs.is_empty() || wait == 0 || count == 0 {
         return Ok(jobs);
     }
-    let mut jobs = house.matchmaker.jobs(claimant.clone(), dismissals, Wait::Ms(wait), count).await?;
+    let mut jobs = house.matchmaker.jobs(claimant.clone(), dismissals, BlockingWait::Ms(wait), count).await?;
     if !jobs.is_empty() && jobs.len() < count {
         jobs.extend(house.matchmaker.jobs_now(&claimant, count - jobs.len()).await?);
     }
@@ -157,7 +157,7 @@ pub(crate) async fn ack(
     let (now, id, holder) = (house.clock.now(), job_id.clone(), who.clone());
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        job::acked(job, Said { who: holder.as_ref().map(WorkerId::as_str), attempt: asked.attempt }, now)
+        job::acked(job, Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: asked.attempt }, now)
     });
     let change = house.store.decide(job_id, Promise::Durable, results.map(Bytes::from), rule).await??;
     settle(house, job_id, change, false).await
@@ -177,7 +177,7 @@ pub(crate) async fn nack(
     let (id, requeue, attempt) = (job_id.clone(), asked.requeue.unwrap_or_default(), asked.attempt);
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
-        let said = Said { who: who.as_ref().map(WorkerId::as_str), attempt };
+        let said = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
         job::nacked(job, said, &fault, requeue, now, jitter)
     });
     let change = house.store.decide(job_id, Promise::Durable, None, rule).await??;
@@ -185,10 +185,10 @@ pub(crate) async fn nack(
 }
 
 /// What a worker says of a failure, with what is usual where it says nothing.
-fn fault_of(told: OjsFault) -> Fault {
+fn fault_of(told: OjsFault) -> ReportedFailure {
     let class = told.details.as_ref().and_then(|details| details.get("error_class")?.as_str());
     let code = told.code.clone().unwrap_or_else(|| "handler_error".into());
-    Fault {
+    ReportedFailure {
         kind: told.kind.clone().or(class.map(str::to_owned)).unwrap_or_else(|| code.clone()),
         code,
         message: told.message.unwrap_or_else(|| "the worker gave no reason".into()),

@@ -5,10 +5,10 @@ use agenix_protocol::{
     ids::{JobId, WorkerId},
 };
 use agenix_rules::{
-    job::{self, Job, Outcome},
+    job::{self, Job, RuleOutcome},
     ojs::{OJS_TAG, SILENCE_MS, VISIBILITY_MS},
     rejection::Rejection,
-    worker::{self, Told, Worker},
+    worker::{self, Directive, Worker},
 };
 use serde_json::{Map, Value};
 
@@ -73,7 +73,7 @@ pub(super) async fn seen(
         }
         Some(worker) if worker::is_alive(&worker) => {
             let rule = move |known: Option<&Worker>| {
-                known.map(|known| worker::seen(known, None, known.is_quiet, now)).transpose()
+                known.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
             };
             house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
             worker_of(house, worker_id).await
@@ -95,7 +95,7 @@ pub(super) async fn touch(house: &House, worker_id: Option<&WorkerId>) -> Result
     if house.store.worker(worker_id).await?.is_some_and(|worker| is_old(&worker)) {
         let rule = move |known: Option<&Worker>| {
             let alive = known.filter(|known| worker::is_alive(known));
-            alive.map(|known| worker::seen(known, None, known.is_quiet, now)).transpose()
+            alive.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
         };
         house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
     }
@@ -170,7 +170,7 @@ pub(crate) async fn beat(
         matches!(told, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");
     let (now, text) = (house.clock.now(), format!(r#"{{"state":{}}}"#, documents::to_json(&told)));
     let rule = move |known: Option<&Worker>| {
-        let seen = known.map(|known| worker::seen(known, Some(&text), is_quiet, now)).transpose()?;
+        let seen = known.map(|known| worker::heartbeat(known, Some(&text), is_quiet, now)).transpose()?;
         Ok(seen.map(|seen| Worker { silence_ms: Some(SILENCE_MS), ..seen }))
     };
     house.store.decide_worker(&worker_id, Promise::Visible, None, Box::new(rule)).await??;
@@ -181,8 +181,8 @@ pub(crate) async fn beat(
     let (extended, lost, directive) = extend(house, &worker_id, &active, asked.visibility_timeout_ms).await?;
     let worker = worker_of(house, &worker_id).await?;
     let state = match (worker.told, directive.as_deref()) {
-        (Some(Told::Terminate), _) | (_, Some("terminate")) => "terminate",
-        (Some(Told::Drain), _) | (_, Some("quiet")) => "quiet",
+        (Some(Directive::Terminate), _) | (_, Some("terminate")) => "terminate",
+        (Some(Directive::Drain), _) | (_, Some("quiet")) => "quiet",
         _ if worker.quarantine.is_some() => "quiet",
         _ => "running",
     };
@@ -223,7 +223,9 @@ async fn extend(
     for job_id in active {
         let holder = worker_id.clone();
         let rule: JobRule = Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::extended(job, holder.as_str(), visibility_ms, now)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| {
+                job::extended(job, holder.as_str(), visibility_ms, now)
+            }))
         });
         answers.push((job_id, house.store.decide(job_id, Promise::Visible, None, rule)));
     }
@@ -244,7 +246,7 @@ async fn extend(
 pub(crate) async fn tell(
     house: &House,
     worker_id: &WorkerId,
-    told: Option<Told>,
+    told: Option<Directive>,
 ) -> Result<(), CommandError> {
     crate::commands::worker::tell(house, worker_id, told).await.map(drop)
 }

@@ -14,7 +14,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
-    job::Terms,
+    job::JobParams,
     plan,
     rejection::Rejection,
 };
@@ -78,7 +78,7 @@ fn begun(house: &House, action: &Action, plan: &Plan, pieces: &[Piece]) -> Resul
     );
     Ok(NewAction {
         needs: plan::needs(plan),
-        terms: Terms::of(action, plan, house.settings.job_timeout_ms, action.created_at),
+        terms: JobParams::of(action, plan, house.settings.job_timeout_ms, action.created_at),
         jobs: pieces
             .first()
             .map_or(Ok(Vec::new()), |piece| inputs_of(&piece.json))
@@ -194,7 +194,7 @@ async fn add_piece(house: &House, action: &Action, plan: &Plan, piece: &Piece) -
     let more = MoreJobs {
         at: Some(piece.place),
         needs: plan::needs(plan),
-        terms: Terms::of(action, plan, house.settings.job_timeout_ms, now),
+        terms: JobParams::of(action, plan, house.settings.job_timeout_ms, now),
         jobs: new_jobs(house, inputs_of(&piece.json)?),
         now,
         action_id: action.action_id.clone(),

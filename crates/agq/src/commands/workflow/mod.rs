@@ -12,7 +12,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     rejection::Rejection,
-    workflow::{Before, Placed, Seen, Stage, Step, Wanted, Workflow},
+    workflow::{PlacedStep, StepInputs, StepObservation, StepState, Workflow, WorkflowRequest, WorkflowStep},
 };
 use tracing::error;
 
@@ -43,10 +43,10 @@ fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
 }
 
 /// Begins a workflow.
-pub(crate) async fn submit(house: &House, wanted: Wanted) -> Result<Workflow, CommandError> {
+pub(crate) async fn submit(house: &House, wanted: WorkflowRequest) -> Result<Workflow, CommandError> {
     let workflow = Workflow::new(wanted, || deferred::new_id(house), house.clock.now())?;
-    for Placed { step, place, before } in workflow.placed() {
-        let takes_outputs = matches!(before, Some(Before::Step(_)));
+    for PlacedStep { step, place, before } in workflow.placed() {
+        let takes_outputs = matches!(before, Some(StepInputs::Step(_)));
         let checked = deferred::check(house, &step.document, takes_outputs).await;
         checked.map_err(|error| placed(error, &place))?;
     }
@@ -106,7 +106,7 @@ pub(crate) async fn cancel(house: &House, id: &str) -> Result<Workflow, CommandE
 
 /// Cancels the action or the job that a step has submitted. A stand-in job goes on, because it does
 /// not belong to the workflow.
-async fn cancel_step(house: &House, step: &Step) -> Result<(), CommandError> {
+async fn cancel_step(house: &House, step: &WorkflowStep) -> Result<(), CommandError> {
     if step.is_stand_in {
         return Ok(());
     }
@@ -145,9 +145,9 @@ pub(crate) async fn advance(house: &House, id: &str) -> Result<(), CommandError>
     for _move in 0..MAX_MOVES {
         let Some(note) = house.store.note(NoteKind::Workflow, id).await? else { return Ok(()) };
         let known = read(id, &note)?;
-        if known.stage == Stage::Cancelled {
+        if known.stage == StepState::Cancelled {
             // Whatever was submitted of it, whoever was about to.
-            for step in known.all().filter(|step| step.stage == Stage::Cancelled) {
+            for step in known.all().filter(|step| step.stage == StepState::Cancelled) {
                 cancel_step(house, step).await?;
             }
         }
@@ -155,7 +155,7 @@ pub(crate) async fn advance(house: &House, id: &str) -> Result<(), CommandError>
             return settle(house, id).await;
         }
         let seen = look(house, &known).await?;
-        let seen: Vec<(&str, Seen)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
+        let seen: Vec<(&str, StepObservation)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
         let next = known.moved(&seen, house.clock.now());
         house.steps_left.note(id, next.steps_together());
         let json = to_json(&next);
@@ -177,14 +177,14 @@ pub(crate) async fn advance(house: &House, id: &str) -> Result<(), CommandError>
 }
 
 /// How the steps stand that are under way.
-async fn look(house: &House, workflow: &Workflow) -> Result<Vec<(String, Seen)>, CommandError> {
+async fn look(house: &House, workflow: &Workflow) -> Result<Vec<(String, StepObservation)>, CommandError> {
     let mut seen = Vec::new();
-    for step in workflow.all().filter(|step| step.stage == Stage::Running) {
+    for step in workflow.all().filter(|step| step.stage == StepState::Running) {
         let mut how = deferred::look(house, step.is_action(), &step.id).await?;
-        let is_new = how == Seen::Underway && !step.is_submitted;
+        let is_new = how == StepObservation::Underway && !step.is_submitted;
         if is_new && deferred::is_half_handed_on(house, step).await? {
             // It is not submitted before all of its inputs are there: who began with it may have ended.
-            how = Seen::Nothing;
+            how = StepObservation::Nothing;
         }
         seen.push((step.id.clone(), how));
     }
@@ -196,7 +196,7 @@ async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, Comman
     let mut has_any = false;
     for placed in workflow.placed() {
         let step = placed.step;
-        let is_new = step.stage == Stage::Running && !step.is_submitted;
+        let is_new = step.stage == StepState::Running && !step.is_submitted;
         if !is_new || house.handing_on.is_under_way(&step.id) {
             continue;
         }
@@ -209,14 +209,14 @@ async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, Comman
                 // It was legal when the workflow was submitted: its plan went since, or its queue is full.
                 error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
                 let reason = rejection.to_string();
-                let fail = move |step: &mut Step| {
-                    (step.stage, step.error) = (Stage::Failed, Some(reason.clone()));
+                let fail = move |step: &mut WorkflowStep| {
+                    (step.stage, step.error) = (StepState::Failed, Some(reason.clone()));
                 };
                 change_step(house, workflow, &step.id, fail).await?;
             }
             // Another job counts as the same, and stands for it.
             Ok(Some(by)) => {
-                let stand_in = move |step: &mut Step| {
+                let stand_in = move |step: &mut WorkflowStep| {
                     step.id.clone_from(&by);
                     step.is_stand_in = true;
                 };
@@ -227,8 +227,8 @@ async fn submit_steps(house: &House, workflow: &Workflow) -> Result<bool, Comman
     }
     // Somebody may have cancelled it meanwhile.
     let now = get(house, &workflow.id).await?;
-    if now.stage == Stage::Cancelled {
-        let was_running = workflow.all().map(|step| step.stage == Stage::Running).collect::<Vec<_>>();
+    if now.stage == StepState::Cancelled {
+        let was_running = workflow.all().map(|step| step.stage == StepState::Running).collect::<Vec<_>>();
         for (step, _) in now.all().zip(was_running).filter(|(_, was_running)| *was_running) {
             cancel_step(house, step).await?;
         }
@@ -241,7 +241,7 @@ async fn change_step(
     house: &House,
     workflow: &Workflow,
     step_id: &str,
-    change: impl Fn(&mut Step) + Send + Sync + 'static,
+    change: impl Fn(&mut WorkflowStep) + Send + Sync + 'static,
 ) -> Result<(), CommandError> {
     let step_id = step_id.to_owned();
     let rule = move |known: Option<&str>| {
@@ -249,7 +249,7 @@ async fn change_step(
             return Ok(NoteChange::Keep);
         };
         known.each_mut(|step| {
-            if step.id == step_id && step.stage == Stage::Running {
+            if step.id == step_id && step.stage == StepState::Running {
                 change(step);
             }
         });
@@ -298,7 +298,8 @@ pub(crate) async fn forget_ended(house: &House, before: Timestamp) -> Result<(),
 
 /// WORKFLOW.SUBMIT
 pub(crate) async fn submit_command(house: &House, json: &[u8]) -> Outcome {
-    let wanted: Wanted = parse_object(json).map_err(|error| Rejection::InvalidWorkflow(error.to_string()))?;
+    let wanted: WorkflowRequest =
+        parse_object(json).map_err(|error| Rejection::InvalidWorkflow(error.to_string()))?;
     let workflow = submit(house, wanted).await?;
     Ok(Reply::Simple(format!("OK workflow_id={} steps={}", workflow.id, workflow.steps.len())))
 }

@@ -1,6 +1,6 @@
 //! A workflow as it is shown.
 
-use agenix_rules::workflow::{Callback, Kind, Nested, Stage, Step, Workflow};
+use agenix_rules::workflow::{Callback, Nested, StepState, Workflow, WorkflowKind, WorkflowStep};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ pub(crate) fn shown(workflow: &Workflow) -> Value {
     shown.insert("created_at".into(), json!(workflow.created_at));
     let mut metadata = metadata(workflow);
     if let Some(at) = workflow.ended_at {
-        let name = if workflow.stage == Stage::Cancelled { "cancelled_at" } else { "completed_at" };
+        let name = if workflow.stage == StepState::Cancelled { "cancelled_at" } else { "completed_at" };
         shown.insert(name.into(), json!(at));
         metadata[name] = json!(at);
     }
@@ -33,18 +33,23 @@ pub(crate) fn shown(workflow: &Workflow) -> Value {
 fn metadata(workflow: &Workflow) -> Value {
     let placed = workflow.placed();
     let steps = || placed.iter().filter(|placed| !placed.is_callback()).map(|placed| placed.step);
-    let count = |stage: Stage| steps().filter(|step| step.stage == stage).count();
+    let count = |stage: StepState| steps().filter(|step| step.stage == stage).count();
     json!({
         "created_at": workflow.created_at,
         "job_count": steps().count(),
-        "completed_count": count(Stage::Completed),
-        "failed_count": count(Stage::Failed),
+        "completed_count": count(StepState::Completed),
+        "failed_count": count(StepState::Failed),
     })
 }
 
 /// Returns what outer and nested workflows have in common.
-fn parts(kind: Kind, name: Option<&str>, steps: &[Step], callbacks: &[Callback]) -> Map<String, Value> {
-    let count = |stage: Stage| steps.iter().filter(|step| step.stage == stage).count();
+fn parts(
+    kind: WorkflowKind,
+    name: Option<&str>,
+    steps: &[WorkflowStep],
+    callbacks: &[Callback],
+) -> Map<String, Value> {
+    let count = |stage: StepState| steps.iter().filter(|step| step.stage == stage).count();
     let mut shown = Map::new();
     shown.insert("type".into(), json!(kind));
     if let Some(name) = name {
@@ -53,8 +58,8 @@ fn parts(kind: Kind, name: Option<&str>, steps: &[Step], callbacks: &[Callback])
     let list = kind.list();
     shown.insert(list.into(), steps.iter().map(step).collect());
     shown.insert(format!("{list}_total"), steps.len().into());
-    shown.insert(format!("{list}_completed"), count(Stage::Completed).into());
-    shown.insert(format!("{list}_failed"), count(Stage::Failed).into());
+    shown.insert(format!("{list}_completed"), count(StepState::Completed).into());
+    shown.insert(format!("{list}_failed"), count(StepState::Failed).into());
     if !callbacks.is_empty() {
         let callbacks = callbacks.iter().map(
             |callback| json!({"on": callback.when, "job_id": callback.step.id, "state": callback.step.stage}),
@@ -64,7 +69,7 @@ fn parts(kind: Kind, name: Option<&str>, steps: &[Step], callbacks: &[Callback])
     shown
 }
 
-fn step(step: &Step) -> Value {
+fn step(step: &WorkflowStep) -> Value {
     if let Some(Nested { kind, name, steps, callbacks }) = step.nested.as_deref() {
         let mut shown = parts(*kind, name.as_deref(), steps, callbacks);
         shown.insert("id".into(), step.id.as_str().into());

@@ -261,7 +261,7 @@ fn value(reply: Reply) -> Value {
 /// `GET /dashboard/recent`: the newest actions and the newest jobs of which nothing came.
 pub(super) async fn recent(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
     let (identity, _) = admitted(&desk, &headers)?;
-    if !identity.role.allows(agenix_protocol::request::Access::Client) {
+    if !identity.role.allows(agenix_protocol::request::CommandAccess::Client) {
         return Err(forbidden("this key is that of a worker"));
     }
     let house = &desk.house;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    request::{Flow, KeyCommand, Kind, Request},
+    request::{CommandKind, Concurrency, KeyCommand, Request},
     resp::Reply,
     time::Timestamp,
 };
@@ -82,9 +82,9 @@ impl Connection {
             }
             let Some(passed) = self.next_command() else { return has_started };
             let may_start = match passed.request.flow(passed.command) {
-                Flow::Write | Flow::Claim => self.keeps_order(&passed),
-                Flow::Read => self.is_settled,
-                Flow::Alone => self.running.is_empty(),
+                Concurrency::Write | Concurrency::Claim => self.keeps_order(&passed),
+                Concurrency::Read => self.is_settled,
+                Concurrency::Alone => self.running.is_empty(),
             };
             if !may_start {
                 self.held = Some(passed);
@@ -122,7 +122,7 @@ impl Connection {
     fn pass(&mut self, args: &[Bytes]) -> Result<Passed, (usize, Reply)> {
         let size = size_of_command(args);
         let (command, request) = self.session.gate(args).map_err(|reply| (size, reply))?;
-        let twins = if command.kind == Kind::Blocking { self.twins_of(args) } else { 0 };
+        let twins = if command.kind == CommandKind::Blocking { self.twins_of(args) } else { 0 };
         Ok(Passed { size, command, request, twins })
     }
 
@@ -142,8 +142,8 @@ impl Connection {
     fn start(&mut self, Passed { size, command, request, twins }: Passed, now: Timestamp) {
         let flow = request.flow(command);
         self.is_on_keys = is_on_keys(&request);
-        self.is_alone = matches!(flow, Flow::Alone | Flow::Claim);
-        self.is_waiting = command.kind == Kind::Blocking;
+        self.is_alone = matches!(flow, Concurrency::Alone | Concurrency::Claim);
+        self.is_waiting = command.kind == CommandKind::Blocking;
         let was_authenticated = self.session.is_authenticated();
         let gate = self.session.admit(command, request);
         let (house, caller) = (Arc::clone(&self.house), Arc::clone(&self.session.caller));
@@ -212,7 +212,7 @@ impl Connection {
             }
         }
         let running = Running::Going(Box::pin(commands::write_keys(Arc::clone(&self.house), writes)));
-        self.set_going(size, running, Flow::Write);
+        self.set_going(size, running, Concurrency::Write);
         for size in sizes {
             self.line_up(size, Running::Along);
         }
@@ -221,7 +221,7 @@ impl Connection {
         }
     }
 
-    fn set_going(&mut self, size: usize, mut running: Running, flow: Flow) {
+    fn set_going(&mut self, size: usize, mut running: Running, flow: Concurrency) {
         // The first poll puts its write in the store's order.
         // Nobody is told when it can go on: it is polled again when it is the first.
         let handed_in = hand_ins();
@@ -233,7 +233,7 @@ impl Connection {
             Poll::Pending => {
                 // A read that goes on must not see the writes behind it; and a write that has to look at something first, in a store
                 // that is elsewhere, has no place in the order yet.
-                self.is_alone |= flow == Flow::Read || hand_ins() == handed_in;
+                self.is_alone |= flow == Concurrency::Read || hand_ins() == handed_in;
                 self.line_up(size, running);
             }
         }

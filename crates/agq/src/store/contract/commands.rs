@@ -9,9 +9,9 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{self, Action, Tally, Wishes, halt},
+    action::{self, Action, ActionOptions, JobCounts, halt},
     capability::{Abilities, Needs},
-    job::{self, Job, NewJob, Outcome, Terms},
+    job::{self, Job, JobParams, NewJob, RuleOutcome},
     rejection::Rejection,
     worker::{self, Worker},
 };
@@ -152,7 +152,7 @@ fn plan(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Resul
     })
 }
 
-fn shown_action(found: Option<(Action, Tally)>) -> Vec<String> {
+fn shown_action(found: Option<(Action, JobCounts)>) -> Vec<String> {
     let Some((action, tally)) = found else { return vec!["none".into()] };
     let halted = action
         .halt
@@ -211,16 +211,16 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
         priority: number(args, "priority")?.unwrap_or(0),
         run_at,
         is_open: open,
-        wishes: Wishes { run_at, delay_ms: None, open },
+        wishes: ActionOptions { run_at, delay_ms: None, open },
         halt: args.take_key("halt").map(str::parse).transpose()?,
         ..Action::new(action_id.clone(), plan_id, now)
     };
-    let terms = Terms {
+    let terms = JobParams {
         max_retries: number(args, "retries")?.unwrap_or(0),
         timeout_ms: number(args, "timeout")?.unwrap_or(0),
         priority: action.priority,
         run_at: action.run_at,
-        ..Terms::default()
+        ..JobParams::default()
     };
     let jobs = new_jobs(&action_id, 0, first, count)?;
     let note = args.take_key("note").map(|json| (NoteKind::Arriving, action_id.to_string(), json.to_owned()));
@@ -251,7 +251,7 @@ fn add_jobs(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines,
     let (place, first) = (number(args, "place")?.unwrap_or(0), number(args, "first")?.unwrap_or(0));
     let jobs = new_jobs(&action_id, place, first, number(args, "jobs")?.unwrap_or(1))?;
     let (at, now) = (number(args, "from")?, at(args)?);
-    let more = MoreJobs { action_id, at, needs: needs(args), terms: Terms::default(), jobs, now };
+    let more = MoreJobs { action_id, at, needs: needs(args), terms: JobParams::default(), jobs, now };
     Ok(show(store.add_jobs(more), |answer| ruled(answer, |total| vec![format!("total {total}")])))
 }
 
@@ -299,21 +299,21 @@ fn decide(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Res
             let json = args.next_pos().ok_or("an update is missing")?.to_owned();
             let update: JobUpdate = parse(json.as_bytes())?;
             Box::new(move |job: Option<&Job>| {
-                job::advanced(job.ok_or_else(|| missing.clone())?, &update, &who, None, now, 0.5)
+                job::updated(job.ok_or_else(|| missing.clone())?, &update, &who, None, now, 0.5)
             })
         }
         "abandon" => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::abandoned(job, &who, now)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::abandoned(job, &who, now)))
         }),
         "cancel" => {
             Box::new(move |job: Option<&Job>| job::cancelled(job.ok_or_else(|| missing.clone())?, now))
         }
         "retry" => Box::new(move |job: Option<&Job>| job::retried(job.ok_or_else(|| missing.clone())?, true)),
         "give-back" => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::given_back(job, &who, None)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::given_back(job, &who, None)))
         }),
         _ => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::due(job, now, 0.5)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::due(job, now, 0.5)))
         }),
     };
     let answer = store.decide(&job_id, Promise::Durable, results, rule);
@@ -358,7 +358,7 @@ fn worker_command(
             })
         }
         "beat" => Box::new(move |known: Option<&Worker>| {
-            worker::seen(known.ok_or_else(|| unknown.clone())?, None, false, now).map(Some)
+            worker::heartbeat(known.ok_or_else(|| unknown.clone())?, None, false, now).map(Some)
         }),
         _ => Box::new(|known: Option<&Worker>| Ok(known.map(worker::dead))),
     };

@@ -10,7 +10,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     capability::Needs,
-    job::{self, Fault, Job, NewJob, Ojs, OnConflict, Own, Said, Terms, Unique},
+    job::{self, Job, JobOverrides, JobParams, NewJob, Ojs, OnConflict, ReportedFailure, Reporter, Unique},
     limit::LimitTerms,
     rejection::Rejection,
 };
@@ -100,11 +100,11 @@ fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, B
         ..Ojs::of("t")
     };
     let max_retries = number::<u32>(args, "attempts")?.unwrap_or(1).saturating_sub(1);
-    let own = Own {
+    let own = JobOverrides {
         plan_id: plan_id.clone(),
         queue,
         needs: Needs { limit: limit.clone(), ..Needs::default() },
-        terms: Terms { max_retries, ojs: Some(Box::new(ojs)), ..Terms::default() },
+        terms: JobParams { max_retries, ojs: Some(Box::new(ojs)), ..JobParams::default() },
         is_named: args.take_key("named").is_some(),
         unique,
         limit: limit.map(|_| terms),
@@ -120,7 +120,8 @@ fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, B
     };
     let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;
     let action = Action::new(action_id, plan_id, now);
-    let new = NewAction { action, needs: Needs::default(), terms: Terms::default(), jobs, notes: Vec::new() };
+    let new =
+        NewAction { action, needs: Needs::default(), terms: JobParams::default(), jobs, notes: Vec::new() };
     Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
 }
 
@@ -131,9 +132,16 @@ fn report(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Res
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| missing.clone())?;
         if is_ack {
-            return job::acked(job, Said::default(), now);
+            return job::acked(job, Reporter::default(), now);
         }
-        job::nacked(job, Said::default(), &Fault::noticed("broken", "it broke"), false, now, 0.5)
+        job::nacked(
+            job,
+            Reporter::default(),
+            &ReportedFailure::noticed("broken", "it broke"),
+            false,
+            now,
+            0.5,
+        )
     });
     let answer = store.decide(&job_id, Promise::Durable, None, rule);
     Ok(show(answer, |answer| ruled(answer, |_change| vec!["ok".into()])))

@@ -8,7 +8,7 @@ use std::{
 
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -308,7 +308,7 @@ fn put_plan(session: &Session, plan: &StoredPlan) -> Result<(), Error> {
     session.run(sql).map(drop)
 }
 
-fn put_action(session: &Session, action: &Action, tally: &Tally) -> Result<(), Error> {
+fn put_action(session: &Session, action: &Action, tally: &JobCounts) -> Result<(), Error> {
     let sql = query("INSERT INTO agq.actions (action_id, record) VALUES ($1, $2)");
     session.run(sql.bind(action.action_id.as_str()).bind(encode(action)?))?;
     let count = |status: Status| sql_types::wide(tally.jobs[status as usize]);

@@ -9,7 +9,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -95,21 +95,24 @@ pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
 /// All actions, in the order of their ids.
 pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
 
-pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, Tally)>, Error> {
+pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, JobCounts)>, Error> {
     let sql = query(ACTION).bind(action_id.as_str());
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 
 /// Those of some actions that are there.
-pub(super) async fn these_actions(pool: &Pool, ids: Vec<ActionId>) -> Result<Vec<(Action, Tally)>, Error> {
+pub(super) async fn these_actions(
+    pool: &Pool,
+    ids: Vec<ActionId>,
+) -> Result<Vec<(Action, JobCounts)>, Error> {
     let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
     let rows = query(tallied!("WHERE a.action_id = ANY ($1)")).bind(ids).fetch_all(pool).await?;
     rows.iter().map(action_of).collect()
 }
 
 /// A row of an action and its tally.
-pub(super) fn action_of(row: &PgRow) -> Result<(Action, Tally), Error> {
-    let mut tally = Tally::default();
+pub(super) fn action_of(row: &PgRow) -> Result<(Action, JobCounts), Error> {
+    let mut tally = JobCounts::default();
     for (at, count) in tally.jobs.iter_mut().enumerate() {
         *count = sql_types::count(row.try_get(1 + at)?);
     }

@@ -9,7 +9,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -78,7 +78,7 @@ impl Records for PostgresStore {
         self.read_long(async move |pool| queries::actions(&pool, page).await)
     }
 
-    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
+    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, JobCounts)>> {
         let action_id = action_id.clone();
         self.read(async move |pool| queries::action(&pool, action_id).await)
     }

@@ -14,7 +14,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -76,7 +76,7 @@ impl Records for RedbStore {
         self.scan(move |view| records::actions(view, &page))
     }
 
-    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
+    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, JobCounts)>> {
         self.read(|view| records::action(view, action_id))
     }
 

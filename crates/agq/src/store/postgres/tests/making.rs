@@ -9,7 +9,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     capability::{Abilities, Needs},
-    job::{self, Job, NewJob, Ojs, OnConflict, Own, Said, Terms, Unique},
+    job::{self, Job, JobOverrides, JobParams, NewJob, Ojs, OnConflict, Reporter, Unique},
     limit::LimitTerms,
 };
 use e2e::Database;
@@ -48,11 +48,11 @@ pub(super) fn own(job_id: &str, unique: Option<&str>, limit: Option<&str>) -> Ne
         states: vec!["available".into(), "active".into()],
         period_ms: None,
     });
-    let own = Own {
+    let own = JobOverrides {
         plan_id: plan(),
         queue: "q".into(),
         needs: Needs { limit: limit.clone(), ..Needs::default() },
-        terms: Terms { ojs: Some(Box::new(ojs)), ..Terms::default() },
+        terms: JobParams { ojs: Some(Box::new(ojs)), ..JobParams::default() },
         is_named: false,
         unique,
         limit: limit.map(|_| LimitTerms { concurrency: Some(5), rate: None, period_ms: 1_000 }),
@@ -69,7 +69,7 @@ pub(super) fn plain(job_id: &str) -> NewJob {
 pub(super) async fn submit(store: &PostgresStore, id: &str, needs: Needs, jobs: Vec<NewJob>) -> Ruled<Added> {
     let action = Action { queue: "q".into(), ..Action::new(ActionId::new(id).unwrap(), plan(), NOW) };
     store
-        .add_action(NewAction { action, needs, terms: Terms::default(), jobs, notes: Vec::new() })
+        .add_action(NewAction { action, needs, terms: JobParams::default(), jobs, notes: Vec::new() })
         .await
         .unwrap()
 }
@@ -92,7 +92,7 @@ pub(super) async fn claim(store: &PostgresStore, count: usize) -> Vec<Claim> {
 /// Acknowledges that a job is done.
 pub(super) async fn ack(store: &PostgresStore, job_id: &JobId) {
     let rule: JobRule =
-        Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Said::default(), NOW));
+        Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Reporter::default(), NOW));
     store.decide(job_id, Promise::Durable, None, rule).await.unwrap().unwrap();
 }
 

@@ -3,7 +3,7 @@
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
     capability::Needs,
-    job::{self, Job, Outcome},
+    job::{self, Job, RuleOutcome},
 };
 use e2e::{Database, eventually};
 use sqlx::{AssertSqlSafe, Row, query, raw_sql};
@@ -84,9 +84,9 @@ async fn a_rule_that_panics_ends_neither_the_writer_nor_other_writes() {
     submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
     let decide =
         |id: &str, rule: JobRule| store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule);
-    let before = decide("a-0", Box::new(|_| Ok(Outcome::Unchanged)));
+    let before = decide("a-0", Box::new(|_| Ok(RuleOutcome::Unchanged)));
     let panicking = decide("a-0", Box::new(|_| panic!("a rule that panics")));
-    let after = decide("a-1", Box::new(|_| Ok(Outcome::Unchanged)));
+    let after = decide("a-1", Box::new(|_| Ok(RuleOutcome::Unchanged)));
     assert!(before.await.is_ok() && after.await.is_ok());
     let error = panicking.await.unwrap_err();
     assert!(error.0.contains("a fault in agq"), "{error}");

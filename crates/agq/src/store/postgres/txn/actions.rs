@@ -9,7 +9,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     capability::Needs,
-    job::{self, NewJob, Outcome, Place, Terms},
+    job::{self, JobParams, NewJob, QueuePosition, RuleOutcome},
     plan,
     rejection::Rejection,
 };
@@ -117,7 +117,7 @@ impl Batch<'_> {
             Err(rejection) => return Ok(Err(rejection)),
         };
         for before in &admitted.replaced {
-            if let Ok(Outcome::Changed(job)) = job::cancelled(before, now) {
+            if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job);
             }
         }
@@ -217,7 +217,7 @@ impl Batch<'_> {
         &mut self,
         action: &Action,
         needs: &Needs,
-        terms: &Terms,
+        terms: &JobParams,
         jobs: &[NewJob],
         now: Timestamp,
     ) -> Result<u64, Error> {
@@ -237,7 +237,7 @@ impl Batch<'_> {
         &mut self,
         action: &Action,
         needs: &Needs,
-        terms: &Terms,
+        terms: &JobParams,
         jobs: &[NewJob],
         turns: impl Iterator<Item = u64>,
         now: Timestamp,
@@ -258,7 +258,7 @@ impl Batch<'_> {
                     self.known.number(self.session, &key)?
                 }
             };
-            let job = new.job(action, index, Place { lane, seq }, terms, now);
+            let job = new.job(action, index, QueuePosition { lane, seq }, terms, now);
             self.put_new_job(&job, &new.input);
         }
         self.note_own(jobs)?;

@@ -7,7 +7,7 @@ use agenix_protocol::{
     ids::{ActionId, JobId},
     time::Timestamp,
 };
-use agenix_rules::job::{Job, State};
+use agenix_rules::job::{Job, JobState};
 use sqlx::{Error, Row, query};
 
 use crate::store::postgres::{codec::encode, connection::session::Session, sql_types};
@@ -51,7 +51,7 @@ impl JobRows {
         self.rank.push(sql_types::rank(job));
         self.turn.push(sql_types::wide(job.seq));
         self.status.push(sql_types::status(job.status()));
-        self.is_ready.push(job.state == State::Available);
+        self.is_ready.push(job.state == JobState::Available);
         self.due_at.push(sql_types::time(job.due_at));
         self.holder.push(job.holder.clone());
         self.created_at.push(sql_types::wide(job.created_at.0));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{Job, NewJob, State},
+    job::{Job, JobState, NewJob},
     limit::{Limit, LimitTerms},
 };
 use sqlx::{Error, Row, postgres::PgRow, query};
@@ -64,9 +64,9 @@ pub(crate) fn make_limits(session: &Session, keys: &[String]) -> Result<(), Erro
 impl Limits {
     /// Notes where a job under a limit runs no more.
     pub(crate) fn note(&mut self, before: Option<&Job>, job: &Job) {
-        let was_active = before.is_some_and(|before| before.state == State::Active);
+        let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_ref());
-        self.left.extend(key.filter(|_| was_active && job.state != State::Active).cloned());
+        self.left.extend(key.filter(|_| was_active && job.state != JobState::Active).cloned());
     }
 
     /// Whether there is room under a limit since its last writing.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Hold, Job, Outcome},
+    job::{self, Job, LeaseOptions, RuleOutcome},
     worker::Worker,
 };
 use sqlx::{Error, Row, query};
@@ -107,8 +107,8 @@ impl Batch<'_> {
         let before = jobs.get(&decision.job_id);
         let next = match (decision.rule)(before) {
             Err(rejection) => return Ok(Err(rejection)),
-            Ok(Outcome::Unchanged) => return Ok(Ok(None)),
-            Ok(Outcome::Changed(next)) => next,
+            Ok(RuleOutcome::Unchanged) => return Ok(Ok(None)),
+            Ok(RuleOutcome::Changed(next)) => next,
         };
         let Some(before) = before.cloned() else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
@@ -183,7 +183,7 @@ impl Batch<'_> {
             let is_taker = takers.contains(&*claimant.holder);
             let found = if is_taker { self.next_for(claimant, &mut lanes, now, &mut ended) } else { None };
             claims.push(found.map(|(queue, candidate)| {
-                let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
+                let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
                 let job = job::claimed(&candidate.job, &claimant.holder, now, hold);
                 if let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) {
                     self.limits.change(key, |limit| limit.begun(now));

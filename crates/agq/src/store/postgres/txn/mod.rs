@@ -17,7 +17,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    job::{Job, State},
+    job::{Job, JobState},
 };
 use sqlx::{Error, Row, query};
 
@@ -89,8 +89,8 @@ impl<'b> Batch<'b> {
 
     /// Notes what becomes of a job.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) {
-        let was_ready = before.is_some_and(|before| before.state == State::Available);
-        self.arrived.jobs |= job.state == State::Available && !was_ready;
+        let was_ready = before.is_some_and(|before| before.state == JobState::Available);
+        self.arrived.jobs |= job.state == JobState::Available && !was_ready;
         self.count(before.map(Job::status), job.status());
         if before.is_none_or(|before| before.state != job.state) {
             before.into_iter().for_each(|before| self.deltas.in_lane(before, -1));
@@ -176,7 +176,7 @@ impl<'b> Batch<'b> {
 
     /// Writes what became of jobs that were ready: what is not written could be claimed still.
     pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
-        let was_ready = |one: &Move| one.before.as_ref().is_some_and(|job| job.state == State::Available);
+        let was_ready = |one: &Move| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
         if self.moves.values().any(was_ready) { self.write() } else { Ok(()) }
     }
 

@@ -1,7 +1,7 @@
 //! Writes on workers and queues, in a transaction.
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
-use agenix_rules::worker::{Standing, Worker};
+use agenix_rules::worker::{Liveness, Worker};
 use sqlx::{Error, Row, query};
 
 use crate::store::{
@@ -47,7 +47,7 @@ impl Batch<'_> {
         worker_id: &WorkerId,
         seen_before: Timestamp,
     ) -> Result<bool, Error> {
-        let is_old = |worker: Worker| worker.standing == Standing::Dead && worker.last_seen_at < seen_before;
+        let is_old = |worker: Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
         // It may have come back since somebody looked.
         if self.worker(worker_id)?.is_some_and(is_old) { self.remove_worker(worker_id) } else { Ok(false) }
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use agenix_protocol::ids::JobId;
-use agenix_rules::job::{NewJob, State};
+use agenix_rules::job::{JobState, NewJob};
 use sqlx::{Error, query};
 
 use crate::store::{
@@ -80,7 +80,7 @@ impl Batch<'_> {
             }
         }
         let jobs = self.jobs(&ids.into_iter().collect::<Vec<_>>())?;
-        let active = jobs.into_values().filter(|job| job.state == State::Active);
+        let active = jobs.into_values().filter(|job| job.state == JobState::Active);
         Ok(active.filter_map(|job| job.ojs.and_then(|ojs| ojs.limit)).collect())
     }
 

@@ -276,7 +276,7 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use agenix_protocol::ids::JobId;
-    use agenix_rules::job::Outcome;
+    use agenix_rules::job::RuleOutcome;
 
     use super::{Inbox, Queue};
     use crate::store::{Promise, postgres::txn::jobs::Decision};
@@ -285,7 +285,7 @@ mod tests {
     fn report(inbox: &Inbox, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let results = Some("x".repeat(bytes));
-        let decision = Decision { job_id, results, rule: Box::new(|_| Ok(Outcome::Unchanged)) };
+        let decision = Decision { job_id, results, rule: Box::new(|_| Ok(RuleOutcome::Unchanged)) };
         drop(inbox.decide(Promise::Durable, decision));
     }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::documents::Status;
 use agenix_rules::{
-    action::{Action, Tally},
-    job::{Job, State},
+    action::{Action, JobCounts},
+    job::{Job, JobState},
 };
 use redb::Error;
 
@@ -30,7 +30,7 @@ const STATUSES: [Status; 6] =
 pub(super) struct Counted {
     /// By status.
     all: [u64; 6],
-    actions: BTreeMap<String, Tally>,
+    actions: BTreeMap<String, JobCounts>,
     /// Jobs that have not ended, by plan.
     loads: BTreeMap<String, u64>,
     /// Available jobs, and all, by lane.
@@ -45,7 +45,7 @@ impl Counted {
         self.all[status] += 1;
         self.states.entry(job.lane).or_default()[job.state as usize] += 1;
         let (ready, all) = self.lanes.entry(job.lane).or_default();
-        *ready += u64::from(job.state == State::Available);
+        *ready += u64::from(job.state == JobState::Available);
         *all += 1;
         let (has_ended, ended_at) = (job.is_ended(), job.ended_at);
         if !has_ended {
@@ -75,7 +75,7 @@ pub(super) fn check(
 fn actions(
     read: &View<'_>,
     tables: &Tables<'_>,
-    counted: &BTreeMap<String, Tally>,
+    counted: &BTreeMap<String, JobCounts>,
     found: &mut Found,
 ) -> Result<(), Error> {
     let tallies = read.table(&TALLIES);
@@ -95,7 +95,7 @@ fn actions(
             let total = action.total_jobs;
             found.say(format_args!("actions: {id} is closed, but none of its {total} jobs is left"));
         }
-        match tallies.get(id)?.map(|record| decode::<Tally>(record.value())) {
+        match tallies.get(id)?.map(|record| decode::<JobCounts>(record.value())) {
             None => found.say(format_args!("tallies: {id} has no tally")),
             Some(Err(_)) => found.say(format_args!("tallies: {id} has a record that cannot be read")),
             Some(Ok(tally)) => compare(&action, &tally, &jobs.copied().unwrap_or_default(), found),
@@ -112,7 +112,7 @@ fn actions(
 }
 
 /// A tally goes on counting the ended jobs that were forgotten.
-fn compare(action: &Action, tally: &Tally, jobs: &Tally, found: &mut Found) {
+fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Found) {
     let (id, total) = (&action.action_id, action.total_jobs);
     let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
     if sum != total {

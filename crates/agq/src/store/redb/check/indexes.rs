@@ -3,7 +3,7 @@
 use std::fmt;
 
 use agenix_protocol::time::Timestamp;
-use agenix_rules::job::{Job, State};
+use agenix_rules::job::{Job, JobState};
 use redb::Error;
 
 use super::{Found, Tables, Text, end_of};
@@ -86,7 +86,7 @@ fn ready(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
         let (lane, rank, seq) = place;
         let stands = format_args!("ready: {id} stands in lane {lane} at rank {rank}, place {seq}");
         compare(tables, id, stands, found, |job| {
-            if job.state != State::Available {
+            if job.state != JobState::Available {
                 return Some(state_of(job));
             }
             let (lane, rank, seq) = turn(job);
@@ -108,7 +108,7 @@ fn due(
         let (place, _) = entry?;
         let (at, id) = place.value();
         compare(tables, id, format_args!("{name}: {id} stands at {at}"), found, |job| {
-            if matches!(job.state, State::Active | State::Available) != (name == "leases") {
+            if matches!(job.state, JobState::Active | JobState::Available) != (name == "leases") {
                 return Some(state_of(job));
             }
             match job.due_at {
@@ -128,7 +128,7 @@ fn held(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
             if job.is_held_by(holder) {
                 return None;
             }
-            let other = job.holder.as_ref().filter(|_| job.state == State::Active);
+            let other = job.holder.as_ref().filter(|_| job.state == JobState::Active);
             Some(other.map_or_else(|| state_of(job), |other| format!("its record says that {other} has it")))
         })?;
     }

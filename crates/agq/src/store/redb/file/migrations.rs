@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agenix_rules::job::{Job, State};
+use agenix_rules::job::{Job, JobState};
 use anyhow::bail;
 use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
 use tracing::info;
@@ -87,7 +87,7 @@ fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
     for entry in transaction.open_table(JOBS.table)?.iter()? {
         let job: Job = decode(entry?.1.value())?;
         let (ready, all) = lengths.entry(job.lane).or_default();
-        *ready += u64::from(job.state == State::Available);
+        *ready += u64::from(job.state == JobState::Available);
         *all += 1;
     }
     transaction.open_table(LANES.table)?.retain(|number, _| lengths.contains_key(&number))?;

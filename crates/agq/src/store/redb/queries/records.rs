@@ -10,7 +10,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -73,7 +73,7 @@ fn page_of<T, E: ToString>(
     Ok(found)
 }
 
-pub(crate) fn action(read: &View<'_>, action_id: &ActionId) -> Result<Option<(Action, Tally)>, Error> {
+pub(crate) fn action(read: &View<'_>, action_id: &ActionId) -> Result<Option<(Action, JobCounts)>, Error> {
     let actions = read.table(&ACTIONS);
     let Some(action) = actions.get(action_id.as_str())? else { return Ok(None) };
     let tally = read.table(&TALLIES).get(action_id.as_str())?.map(|record| decode(record.value()));

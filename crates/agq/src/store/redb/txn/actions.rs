@@ -7,9 +7,9 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{self, Action, Tally},
+    action::{self, Action, JobCounts},
     capability::Needs,
-    job::{self, NewJob, Outcome, Place, Terms},
+    job::{self, JobParams, NewJob, QueuePosition, RuleOutcome},
     plan,
     rejection::Rejection,
 };
@@ -61,7 +61,7 @@ impl Batch<'_> {
             Err(rejection) => return Ok(Err(rejection)),
         };
         for before in &admitted.replaced {
-            if let Ok(Outcome::Changed(job)) = job::cancelled(before, now) {
+            if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job)?;
             }
         }
@@ -73,7 +73,7 @@ impl Batch<'_> {
         };
         if is_whole || !jobs.is_empty() {
             // It has none yet, which need not be looked for.
-            self.put_tally(&new.action.action_id, Tally::default());
+            self.put_tally(&new.action.action_id, JobCounts::default());
             self.arm(&new.action);
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
             for (kind, id, json) in &new.notes {
@@ -124,7 +124,7 @@ impl Batch<'_> {
         &mut self,
         action: &Action,
         needs: &Needs,
-        terms: &Terms,
+        terms: &JobParams,
         jobs: &[NewJob],
         now: Timestamp,
     ) -> Result<u64, Error> {
@@ -139,7 +139,7 @@ impl Batch<'_> {
                     self.known.lanes.number(key)
                 }
             };
-            let place = Place { lane, seq: self.known.lanes.take_seq() };
+            let place = QueuePosition { lane, seq: self.known.lanes.take_seq() };
             self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
             self.inputs.insert(job_id.as_str(), &**input);
             self.put_job(None, &new.job(action, index, place, terms, now))?;

@@ -2,7 +2,7 @@
 
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{Job, NewJob, State},
+    job::{Job, JobState, NewJob},
     limit::{Limit, LimitTerms},
 };
 use redb::Error;
@@ -67,9 +67,9 @@ impl Batch<'_> {
 
     /// A job under a limit runs no more, if that is what becomes of it.
     pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
-        let was_active = before.is_some_and(|before| before.state == State::Active);
+        let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
-        let Some(key) = key.filter(|_| was_active && job.state != State::Active) else { return Ok(()) };
+        let Some(key) = key.filter(|_| was_active && job.state != JobState::Active) else { return Ok(()) };
         let limit = self.limit(key)?.ended();
         self.put_limit(key, &limit);
         // Another one may begin.

@@ -43,7 +43,7 @@ impl Batch<'_> {
         if !self.known.halted.contains(job.action_id.as_str()) {
             return Ok(false);
         }
-        if let job::Outcome::Changed(cancelled) = job::cancelled_unclaimed(job, now) {
+        if let job::RuleOutcome::Changed(cancelled) = job::cancelled_unclaimed(job, now) {
             self.put_job(Some(job), &cancelled)?;
         }
         self.withdrawn += 1;
@@ -62,7 +62,9 @@ impl Batch<'_> {
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let action = self.action(action_id)?;
         let tally = self.tally(action_id)?;
-        if action.is_none_or(|action| halt::left(&action, &tally, now) == halt::Left::Settled) {
+        if action
+            .is_none_or(|action| halt::remaining_work(&action, &tally, now) == halt::RemainingWork::Settled)
+        {
             self.forget_halt(action_id.as_str());
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Hold, Job, Outcome},
+    job::{self, Job, LeaseOptions, RuleOutcome},
     worker::Worker,
 };
 use redb::Error;
@@ -31,8 +31,8 @@ impl Batch<'_> {
         let before = self.job(job_id)?;
         let next = match rule(before.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
-            Ok(Outcome::Unchanged) => return Ok(Ok(None)),
-            Ok(Outcome::Changed(next)) => next,
+            Ok(RuleOutcome::Unchanged) => return Ok(Ok(None)),
+            Ok(RuleOutcome::Changed(next)) => next,
         };
         let Some(before) = before else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
@@ -87,7 +87,7 @@ impl Batch<'_> {
                 self.put_job(Some(&before), &late)?;
                 continue;
             }
-            let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
+            let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
             let job = job::claimed(&before, &claimant.holder, now, hold);
             self.enter_limit(&job, now)?;
             if before.attempt > 0 {

@@ -19,8 +19,8 @@ use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
 };
 use agenix_rules::{
-    action::{Action, PRIORITIES, Tally},
-    job::{Job, State},
+    action::{Action, JobCounts, PRIORITIES},
+    job::{Job, JobState},
 };
 use redb::Error;
 
@@ -68,7 +68,6 @@ pub(super) struct Batch<'t> {
     pub(super) notes: Table<'t, (Text, Text), Text>,
     pub(super) known: &'t mut Known,
     pub(super) arrived: Arrived,
-    /// Whether someone wants to know what changed.
     is_heard: bool,
     pub(super) tallies: Table<'t, Text, Bytes>,
     plan_loads: Table<'t, Text, u64>,
@@ -82,7 +81,7 @@ pub(super) struct Batch<'t> {
     queue_counts: Table<'t, Text, Bytes>,
     /// The queues whose counts have changed.
     changed_counts: BTreeSet<String>,
-    changed_tallies: BTreeMap<ActionId, Tally>,
+    changed_tallies: BTreeMap<ActionId, JobCounts>,
     changed_loads: BTreeMap<PlanId, i64>,
     has_new_totals: bool,
     /// Number of jobs of halted actions that claims have cancelled.
@@ -317,21 +316,21 @@ impl<'t> Batch<'t> {
         self.forget_halt(action_id.as_str());
     }
 
-    pub(super) fn tally(&self, action_id: &ActionId) -> Result<Tally, Error> {
+    pub(super) fn tally(&self, action_id: &ActionId) -> Result<JobCounts, Error> {
         if let Some(tally) = self.changed_tallies.get(action_id) {
             return Ok(*tally);
         }
         let stored = self.tallies.get(action_id.as_str())?;
-        stored.map_or(Ok(Tally::default()), |record| decode(record.value()))
+        stored.map_or(Ok(JobCounts::default()), |record| decode(record.value()))
     }
 
-    pub(super) fn put_tally(&mut self, action_id: &ActionId, tally: Tally) {
+    pub(super) fn put_tally(&mut self, action_id: &ActionId, tally: JobCounts) {
         self.changed_tallies.insert(action_id.clone(), tally);
     }
 
     fn unindex(&mut self, before: &Job, job: &Job) {
         let id = before.job_id.as_str();
-        if before.state == State::Available && job.state != State::Available {
+        if before.state == JobState::Available && job.state != JobState::Available {
             let (lane, rank, seq) = turn(before);
             self.ready.remove((lane, rank, seq));
             self.known.lanes.went(lane, (rank, seq));
@@ -344,8 +343,8 @@ impl<'t> Batch<'t> {
         if let Some((status, at)) = ended(before) {
             self.ended.remove((status, at, id));
         }
-        if before.state == State::Active
-            && job.state != State::Active
+        if before.state == JobState::Active
+            && job.state != JobState::Active
             && let Some(holder) = &before.holder
         {
             self.held.remove((holder.as_str(), id));
@@ -355,7 +354,7 @@ impl<'t> Batch<'t> {
     fn index(&mut self, before: Option<&Job>, job: &Job) {
         let id = job.job_id.as_str();
         let was = before.map(|before| before.state);
-        if job.state == State::Available && was != Some(State::Available) {
+        if job.state == JobState::Available && was != Some(JobState::Available) {
             let (lane, rank, seq) = turn(job);
             self.ready.insert((lane, rank, seq), id);
             self.known.lanes.came(lane, (rank, seq), &job.job_id);
@@ -369,16 +368,20 @@ impl<'t> Batch<'t> {
         if let Some((status, at)) = ended(job) {
             self.ended.insert((status, at, id), ());
         }
-        if job.state == State::Active
-            && was != Some(State::Active)
+        if job.state == JobState::Active
+            && was != Some(JobState::Active)
             && let Some(holder) = &job.holder
         {
             self.held.insert((holder.as_str(), id), ());
         }
     }
 
-    fn due_table(&mut self, state: State) -> &mut Table<'t, (u64, Text), ()> {
-        if matches!(state, State::Active | State::Available) { &mut self.leases } else { &mut self.waiting }
+    fn due_table(&mut self, state: JobState) -> &mut Table<'t, (u64, Text), ()> {
+        if matches!(state, JobState::Active | JobState::Available) {
+            &mut self.leases
+        } else {
+            &mut self.waiting
+        }
     }
 }
 

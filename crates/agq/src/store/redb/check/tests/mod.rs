@@ -13,7 +13,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     capability::{Abilities, Needs},
-    job::{self, Job, NewJob, Terms},
+    job::{self, Job, JobParams, NewJob},
     worker::{self, Worker},
 };
 use bytes::Bytes;
@@ -67,7 +67,7 @@ async fn sound() -> RedbStore {
 async fn add_action(store: &RedbStore, id: &str, count: usize, queue: &str, run_at: Option<Timestamp>) {
     let action = Action::new(id.parse().unwrap(), "p".parse().unwrap(), Timestamp(10));
     let action = Action { queue: queue.into(), run_at, ..action };
-    let terms = Terms { max_retries: 1, timeout_ms: 5000, priority: 0, run_at, ..Terms::default() };
+    let terms = JobParams { max_retries: 1, timeout_ms: 5000, priority: 0, run_at, ..JobParams::default() };
     let job = |n| NewJob { job_id: format!("{id}-{n}").parse().unwrap(), input: "{}".into(), own: None };
     let jobs = (0..count).map(job).collect();
     let new = NewAction { action, needs: Needs::default(), terms, jobs, notes: Vec::new() };
@@ -87,7 +87,7 @@ async fn decide(store: &RedbStore, id: &str, results: Option<&'static str>, rule
 
 fn report(status: Status, who: &'static str) -> JobRule {
     let update = JobUpdate { status: Some(status), ..JobUpdate::default() };
-    Box::new(move |job: Option<&Job>| job::advanced(job.unwrap(), &update, who, None, Timestamp(20), 0.5))
+    Box::new(move |job: Option<&Job>| job::updated(job.unwrap(), &update, who, None, Timestamp(20), 0.5))
 }
 
 fn cancel(now: Timestamp) -> JobRule {

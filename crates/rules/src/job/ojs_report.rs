@@ -2,7 +2,7 @@
 
 use agenix_protocol::time::Timestamp;
 
-use super::{Fault, Job, Outcome, Progress, State, report::failed};
+use super::{Job, JobState, Progress, ReportedFailure, RuleOutcome, report::failed};
 use crate::rejection::Rejection;
 
 /// In whose name those fetch that give none.
@@ -10,7 +10,7 @@ pub const NOBODY: &str = "ojs:nobody";
 
 /// Who says something of a job, as far as that was said: it is checked against who has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Said<'s> {
+pub struct Reporter<'s> {
     /// The worker.
     pub who: Option<&'s str>,
     /// The attempt that it is about, as the Open Job Spec counts them.
@@ -18,8 +18,8 @@ pub struct Said<'s> {
 }
 
 /// Whether the attempt of the moment is meant, and by the one who has it.
-fn check(job: &Job, said: Said<'_>) -> Result<(), Rejection> {
-    if job.state != State::Active {
+fn check(job: &Job, said: Reporter<'_>) -> Result<(), Rejection> {
+    if job.state != JobState::Active {
         return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.ojs_name() });
     }
     let holder = || job.holder.clone().unwrap_or_default();
@@ -41,34 +41,34 @@ fn check(job: &Job, said: Said<'_>) -> Result<(), Rejection> {
 }
 
 /// Whether this was said of this very attempt before: its answer was lost on the way.
-fn is_repeated(job: &Job, said: Said<'_>) -> bool {
+fn is_repeated(job: &Job, said: Reporter<'_>) -> bool {
     said.who.is_some() && said.who == job.holder.as_deref() && said.attempt == Some(job.shown_attempt())
 }
 
 /// A job is done.
-pub fn acked(job: &Job, said: Said<'_>, now: Timestamp) -> Result<Outcome, Rejection> {
-    if job.state == State::Completed && is_repeated(job, said) {
-        return Ok(Outcome::Unchanged);
+pub fn acked(job: &Job, said: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
+    if job.state == JobState::Completed && is_repeated(job, said) {
+        return Ok(RuleOutcome::Unchanged);
     }
     check(job, said)?;
     let mut next = job.clone();
     next.error = None;
     next.release();
-    next.end(State::Completed, now);
-    Ok(Outcome::Changed(Box::new(next)))
+    next.end(JobState::Completed, now);
+    Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
 /// A job failed; with `requeue` its worker only gives it back, and no failure is counted. `jitter` is a random number in 0..1.
 pub fn nacked(
     job: &Job,
-    said: Said<'_>,
-    fault: &Fault,
+    said: Reporter<'_>,
+    fault: &ReportedFailure,
     requeue: bool,
     now: Timestamp,
     jitter: f64,
-) -> Result<Outcome, Rejection> {
-    if job.state != State::Active && job.state != State::Completed && is_repeated(job, said) {
-        return Ok(Outcome::Unchanged);
+) -> Result<RuleOutcome, Rejection> {
+    if job.state != JobState::Active && job.state != JobState::Completed && is_repeated(job, said) {
+        return Ok(RuleOutcome::Unchanged);
     }
     check(job, said)?;
     let mut next = job.clone();
@@ -77,14 +77,14 @@ pub fn nacked(
     } else {
         next = failed(next, fault, now, jitter);
     }
-    Ok(Outcome::Changed(Box::new(next)))
+    Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
 /// Its worker is still at it: the claim holds for its full time again, or from now on for another.
-pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> Outcome {
+pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
     // What was fetched in nobody's name is kept alive by whoever names it.
     if !(job.is_held_by(who) || job.is_held_by(NOBODY)) || !job.is_reserved() {
-        return Outcome::Unchanged;
+        return RuleOutcome::Unchanged;
     }
     let mut next = job.clone();
     if let Some(ojs) = &mut next.ojs {
@@ -92,7 +92,7 @@ pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp
         ojs.leased_until = Some(now.plus_ms(ojs.lease_ms));
     }
     next.due_at = next.lease_over_at();
-    Outcome::Changed(Box::new(next))
+    RuleOutcome::Changed(Box::new(next))
 }
 
 /// How far its worker is, from 0 to 1; that is a sign of life, too. Of a job that nobody has it says nothing.
@@ -102,15 +102,15 @@ pub fn progressed(
     progress: f64,
     report: &Progress,
     now: Timestamp,
-) -> Result<Outcome, Rejection> {
-    if job.state != State::Active {
-        return Ok(Outcome::Unchanged);
+) -> Result<RuleOutcome, Rejection> {
+    if job.state != JobState::Active {
+        return Ok(RuleOutcome::Unchanged);
     }
-    check(job, Said { who, attempt: None })?;
+    check(job, Reporter { who, attempt: None })?;
     let holder = job.holder.clone().unwrap_or_default();
     let mut next = match extended(job, &holder, None, now) {
-        Outcome::Changed(next) => *next,
-        Outcome::Unchanged => job.clone(),
+        RuleOutcome::Changed(next) => *next,
+        RuleOutcome::Unchanged => job.clone(),
     };
     #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100")]
     let percent = (progress.clamp(0.0, 1.0) * 100.0) as f32;
@@ -118,26 +118,26 @@ pub fn progressed(
     if let Some(ojs) = &mut next.ojs {
         ojs.progress = Some(report.clone());
     }
-    Ok(Outcome::Changed(Box::new(next)))
+    Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
 #[cfg(test)]
 mod tests {
     use agenix_protocol::time::Timestamp;
 
-    use super::{Said, acked, extended, nacked, progressed};
+    use super::{Reporter, acked, extended, nacked, progressed};
     use crate::{
         action::Action,
         job::{
-            Fault, Hold, Job, Ojs, Outcome, Place, Progress, State, Terms, abandoned, activated, claimed,
-            due, expired, retried,
+            Job, JobParams, JobState, LeaseOptions, Ojs, Progress, QueuePosition, ReportedFailure,
+            RuleOutcome, abandoned, activated, claimed, due, expired, retried,
         },
         rejection::Rejection,
         retry::{Retry, Strategy},
     };
 
     const T0: Timestamp = Timestamp(10_000);
-    const W: Said<'_> = Said { who: Some("w"), attempt: None };
+    const W: Reporter<'_> = Reporter { who: Some("w"), attempt: None };
 
     fn ojs(retry: Retry) -> Ojs {
         Ojs { retry: Some(retry), visibility_ms: 3000, ..Ojs::of("email.send") }
@@ -146,13 +146,13 @@ mod tests {
     fn submitted(ojs: Ojs, timeout_ms: u64) -> Job {
         let max_attempts = ojs.retry.as_ref().map_or(1, |retry| retry.max_attempts);
         let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), T0);
-        let terms = Terms {
+        let terms = JobParams {
             max_retries: max_attempts.saturating_sub(1),
             timeout_ms,
             ojs: Some(Box::new(ojs)),
-            ..Terms::default()
+            ..JobParams::default()
         };
-        Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, T0)
+        Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0)
     }
 
     fn steady(max_attempts: u32) -> Retry {
@@ -160,26 +160,26 @@ mod tests {
     }
 
     fn fetch(job: &Job, at: Timestamp) -> Job {
-        claimed(job, "w", at, Hold { start_timeout_ms: 60_000, visibility_ms: None })
+        claimed(job, "w", at, LeaseOptions { start_timeout_ms: 60_000, visibility_ms: None })
     }
 
     fn fetched(max_attempts: u32) -> Job {
         fetch(&submitted(ojs(steady(max_attempts)), 0), T0)
     }
 
-    fn changed(outcome: Result<Outcome, Rejection>) -> Job {
+    fn changed(outcome: Result<RuleOutcome, Rejection>) -> Job {
         match outcome.unwrap() {
-            Outcome::Changed(job) => *job,
-            Outcome::Unchanged => panic!("nothing changed"),
+            RuleOutcome::Changed(job) => *job,
+            RuleOutcome::Unchanged => panic!("nothing changed"),
         }
     }
 
-    fn error() -> Fault {
-        Fault {
+    fn error() -> ReportedFailure {
+        ReportedFailure {
             code: "handler_error".into(),
             kind: "Net".into(),
             message: "reset".into(),
-            ..Fault::default()
+            ..ReportedFailure::default()
         }
     }
 
@@ -191,35 +191,35 @@ mod tests {
     #[test]
     fn a_fetched_job_is_reserved_and_the_start_is_not_waited_for() {
         let job = fetched(3);
-        assert_eq!((job.state, job.attempt, job.due_at), (State::Active, 1, Some(T0.plus_ms(3000))));
+        assert_eq!((job.state, job.attempt, job.due_at), (JobState::Active, 1, Some(T0.plus_ms(3000))));
         let done = changed(acked(&job, W, T0));
-        assert_eq!((done.state, done.ended_at, done.due_at), (State::Completed, Some(T0), None));
+        assert_eq!((done.state, done.ended_at, done.due_at), (JobState::Completed, Some(T0), None));
     }
 
     #[test]
     fn only_the_attempt_of_the_moment_and_who_has_it_may_say_something() {
         let job = fetched(3);
-        let other = Said { who: Some("x"), attempt: None };
+        let other = Reporter { who: Some("x"), attempt: None };
         assert!(matches!(acked(&job, other, T0), Err(Rejection::NotHolder { .. })));
         assert!(matches!(nacked(&job, other, &error(), false, T0, 0.5), Err(Rejection::NotHolder { .. })));
-        let stale = Said { attempt: Some(7), ..W };
+        let stale = Reporter { attempt: Some(7), ..W };
         assert!(matches!(acked(&job, stale, T0), Err(Rejection::StaleAttempt { told: 7, current: 1, .. })));
         let waiting = submitted(ojs(steady(3)), 0);
-        assert!(matches!(acked(&waiting, Said::default(), T0), Err(Rejection::NotActive { .. })));
-        let done = changed(acked(&job, Said::default(), T0));
+        assert!(matches!(acked(&waiting, Reporter::default(), T0), Err(Rejection::NotActive { .. })));
+        let done = changed(acked(&job, Reporter::default(), T0));
         assert!(acked(&done, W, T0).is_err(), "once is enough");
-        let again = Said { attempt: Some(1), ..W };
-        assert_eq!(acked(&done, again, T0), Ok(Outcome::Unchanged), "its answer was lost");
+        let again = Reporter { attempt: Some(1), ..W };
+        assert_eq!(acked(&done, again, T0), Ok(RuleOutcome::Unchanged), "its answer was lost");
         assert!(nacked(&done, again, &error(), false, T0, 0.5).is_err());
     }
 
     #[test]
     fn failures_are_remembered_until_no_attempt_is_left() {
         let waits = changed(nacked(&fetched(2), W, &error(), false, T0, 0.5));
-        assert_eq!((waits.state, waits.due_at), (State::Retryable, Some(T0.plus_ms(1000))));
-        let Outcome::Changed(ready) = due(&waits, T0.plus_ms(1000), 0.5) else { panic!("it is due") };
+        assert_eq!((waits.state, waits.due_at), (JobState::Retryable, Some(T0.plus_ms(1000))));
+        let RuleOutcome::Changed(ready) = due(&waits, T0.plus_ms(1000), 0.5) else { panic!("it is due") };
         let end = changed(nacked(&fetch(&ready, T0), W, &error(), false, T0, 0.5));
-        assert_eq!((end.state, end.is_dead), (State::Discarded, false));
+        assert_eq!((end.state, end.is_dead), (JobState::Discarded, false));
         assert_eq!(kinds(&end), [("Net", 1), ("Net", 2)]);
     }
 
@@ -228,7 +228,7 @@ mod tests {
         let doubling = Retry { strategy: Strategy::Exponential, coefficient: 2.0, ..steady(5) };
         let fail = |job: &Job| changed(nacked(job, W, &error(), false, T0, 0.5));
         let again = |job: &Job| {
-            let Outcome::Changed(ready) = due(job, job.due_at.unwrap(), 0.5) else { panic!("it is due") };
+            let RuleOutcome::Changed(ready) = due(job, job.due_at.unwrap(), 0.5) else { panic!("it is due") };
             fetch(&ready, T0)
         };
         let first = fetch(&submitted(ojs(doubling), 0), T0);
@@ -241,7 +241,7 @@ mod tests {
         // A job that was given back, or whose worker was lost, starts again without a delay.
         let back = changed(nacked(&third, W, &error(), true, T0, 0.5));
         assert_eq!((back.retry_delay_ms(), fetch(&back, T0).retry_delay_ms()), (None, None));
-        let Outcome::Changed(lost) = abandoned(&third, "w", T0) else { panic!("it was held") };
+        let RuleOutcome::Changed(lost) = abandoned(&third, "w", T0) else { panic!("it was held") };
         assert_eq!(fetch(&lost, T0).retry_delay_ms(), None);
     }
 
@@ -249,70 +249,72 @@ mod tests {
     fn a_dead_letter_is_one_where_that_was_asked_for() {
         let retry = Retry { to_dead_letter: true, ..steady(1) };
         let end = changed(nacked(&fetch(&submitted(ojs(retry), 0), T0), W, &error(), false, T0, 0.5));
-        assert_eq!((end.state, end.is_dead), (State::Discarded, true));
+        assert_eq!((end.state, end.is_dead), (JobState::Discarded, true));
         let anew = changed(retried(&end, true));
-        assert_eq!((anew.state, anew.shown_attempt()), (State::Available, 0));
+        assert_eq!((anew.state, anew.shown_attempt()), (JobState::Available, 0));
         assert_eq!(fetch(&anew, T0).shown_attempt(), 1);
     }
 
     #[test]
     fn a_final_error_is_not_tried_again() {
-        let final_error = Fault { retryable: Some(false), ..error() };
+        let final_error = ReportedFailure { retryable: Some(false), ..error() };
         let end = changed(nacked(&fetched(5), W, &final_error, false, T0, 0.5));
-        assert_eq!((end.state, end.failures), (State::Discarded, 1));
+        assert_eq!((end.state, end.failures), (JobState::Discarded, 1));
     }
 
     #[test]
     fn what_is_given_back_failed_not() {
         let back = changed(nacked(&fetched(1), W, &error(), true, T0, 0.5));
-        assert_eq!((back.state, back.failures, back.due_at), (State::Available, 0, None));
+        assert_eq!((back.state, back.failures, back.due_at), (JobState::Available, 0, None));
     }
 
     #[test]
     fn silence_costs_an_attempt_and_a_beat_gives_the_full_time_again() {
         let job = fetched(2);
-        let Outcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(2000)) else {
+        let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(2000)) else {
             panic!("it is held")
         };
-        assert_eq!(due(&beaten, T0.plus_ms(4999), 0.5), Outcome::Unchanged);
-        let Outcome::Changed(lapsed) = due(&beaten, T0.plus_ms(5000), 0.5) else { panic!("it is due") };
-        assert_eq!((lapsed.state, lapsed.failures), (State::Available, 1));
-        let Outcome::Changed(end) = abandoned(&fetch(&lapsed, T0), "w", T0) else { panic!("it was held") };
-        assert_eq!(end.state, State::Discarded);
+        assert_eq!(due(&beaten, T0.plus_ms(4999), 0.5), RuleOutcome::Unchanged);
+        let RuleOutcome::Changed(lapsed) = due(&beaten, T0.plus_ms(5000), 0.5) else { panic!("it is due") };
+        assert_eq!((lapsed.state, lapsed.failures), (JobState::Available, 1));
+        let RuleOutcome::Changed(end) = abandoned(&fetch(&lapsed, T0), "w", T0) else {
+            panic!("it was held")
+        };
+        assert_eq!(end.state, JobState::Discarded);
         assert_eq!(kinds(&end), [("visibility_timeout", 1), ("worker_death", 2)]);
-        assert_eq!(extended(&job, "x", None, T0), Outcome::Unchanged);
+        assert_eq!(extended(&job, "x", None, T0), RuleOutcome::Unchanged);
         let longer = extended(&job, "w", Some(9000), T0);
-        assert!(matches!(longer, Outcome::Changed(job) if job.due_at == Some(T0.plus_ms(9000))));
+        assert!(matches!(longer, RuleOutcome::Changed(job) if job.due_at == Some(T0.plus_ms(9000))));
     }
 
     #[test]
     fn an_attempt_that_takes_too_long_fails_however_often_its_worker_is_heard_of() {
         let job = fetch(&submitted(ojs(steady(2)), 2000), T0);
-        let Outcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(1999)) else {
+        let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(1999)) else {
             panic!("it is held")
         };
-        let Outcome::Changed(late) = due(&beaten, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
-        assert_eq!((late.state, kinds(&late)), (State::Retryable, vec![("timeout", 1)]));
+        let RuleOutcome::Changed(late) = due(&beaten, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        assert_eq!((late.state, kinds(&late)), (JobState::Retryable, vec![("timeout", 1)]));
     }
 
     #[test]
     fn what_nobody_began_with_in_time_is_discarded() {
         let job = submitted(Ojs { expires_at: Some(T0.plus_ms(2000)), ..ojs(steady(3)) }, 0);
-        assert_eq!((job.state, job.due_at), (State::Available, Some(T0.plus_ms(2000))));
+        assert_eq!((job.state, job.due_at), (JobState::Available, Some(T0.plus_ms(2000))));
         assert_eq!(expired(&job, T0.plus_ms(1999)), None);
-        let Outcome::Changed(late) = due(&job, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
-        assert_eq!((late.state, late.ojs.as_ref().unwrap().is_expired), (State::Discarded, true));
+        let RuleOutcome::Changed(late) = due(&job, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        assert_eq!((late.state, late.ojs.as_ref().unwrap().is_expired), (JobState::Discarded, true));
         assert_eq!(expired(&fetch(&job, T0), T0.plus_ms(9000)), None, "somebody has begun");
     }
 
     #[test]
     fn a_staged_job_waits_to_be_released() {
-        let terms = Terms { is_staged: true, run_at: Some(T0.plus_ms(5)), ..Terms::default() };
+        let terms = JobParams { is_staged: true, run_at: Some(T0.plus_ms(5)), ..JobParams::default() };
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
-        let job = Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, T0);
-        assert_eq!((job.state, job.due_at), (State::Staged, None));
+        let job = Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0);
+        assert_eq!((job.state, job.due_at), (JobState::Staged, None));
         let released = changed(activated(&job));
-        assert_eq!(released.state, State::Available);
+        assert_eq!(released.state, JobState::Available);
         assert!(matches!(activated(&released), Err(Rejection::NotStaged(_))));
     }
 
@@ -322,7 +324,7 @@ mod tests {
         let job = changed(progressed(&fetched(3), None, 0.5, &report, T0.plus_ms(1000)));
         assert_eq!((job.progress_percent, job.due_at), (Some(50.0), Some(T0.plus_ms(4000))));
         let waiting = submitted(ojs(steady(3)), 0);
-        assert_eq!(progressed(&waiting, None, 0.5, &report, T0), Ok(Outcome::Unchanged));
+        assert_eq!(progressed(&waiting, None, 0.5, &report, T0), Ok(RuleOutcome::Unchanged));
         assert!(progressed(&fetched(3), Some("x"), 0.5, &report, T0).is_err());
     }
 }

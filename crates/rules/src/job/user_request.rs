@@ -2,51 +2,51 @@
 
 use agenix_protocol::time::Timestamp;
 
-use super::{Job, Outcome, State};
+use super::{Job, JobState, RuleOutcome};
 use crate::rejection::Rejection;
 
 /// A job is cancelled: at once, wherever it stands. Its worker, if it has one, hears of it at its next contact.
-pub fn cancelled(job: &Job, now: Timestamp) -> Result<Outcome, Rejection> {
+pub fn cancelled(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
     match job.state {
-        State::Cancelled => Ok(Outcome::Unchanged),
-        State::Completed | State::Discarded => Err(Rejection::JobEnded(job.status())),
+        JobState::Cancelled => Ok(RuleOutcome::Unchanged),
+        JobState::Completed | JobState::Discarded => Err(Rejection::JobEnded(job.status())),
         _ => {
             let mut next = job.clone();
-            next.end(State::Cancelled, now);
-            Ok(Outcome::Changed(Box::new(next)))
+            next.end(JobState::Cancelled, now);
+            Ok(RuleOutcome::Changed(Box::new(next)))
         }
     }
 }
 
 /// Cancels a job that no worker has claimed. A claimed job stays unchanged, because only its worker
 /// knows whether the job was started.
-pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> Outcome {
+pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> RuleOutcome {
     match job.state {
-        State::Staged | State::Scheduled | State::Available | State::Retryable => {
+        JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {
             let mut next = job.clone();
-            next.end(State::Cancelled, now);
-            Outcome::Changed(Box::new(next))
+            next.end(JobState::Cancelled, now);
+            RuleOutcome::Changed(Box::new(next))
         }
-        _ => Outcome::Unchanged,
+        _ => RuleOutcome::Unchanged,
     }
 }
 
 /// A job that waits to be released is.
-pub fn activated(job: &Job) -> Result<Outcome, Rejection> {
-    if job.state != State::Staged {
+pub fn activated(job: &Job) -> Result<RuleOutcome, Rejection> {
+    if job.state != JobState::Staged {
         return Err(Rejection::NotStaged(job.job_id.clone()));
     }
     let mut next = job.clone();
     next.offer_again();
-    Ok(Outcome::Changed(Box::new(next)))
+    Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
 /// A failed job is tried again, as if it never had been; with `force` a dead or cancelled one too (AGQ API spec §3).
-pub fn retried(job: &Job, force: bool) -> Result<Outcome, Rejection> {
+pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
     match job.state {
-        State::Discarded if job.is_dead && !force => return Err(Rejection::RetriesExceeded),
-        State::Discarded => {}
-        State::Cancelled if force => {}
+        JobState::Discarded if job.is_dead && !force => return Err(Rejection::RetriesExceeded),
+        JobState::Discarded => {}
+        JobState::Cancelled if force => {}
         _ => return Err(Rejection::JobNotFailed),
     }
     let mut next = job.clone();
@@ -58,7 +58,7 @@ pub fn retried(job: &Job, force: bool) -> Result<Outcome, Rejection> {
         (ojs.attempts_before, ojs.expires_at, ojs.is_expired) = (job.attempt, expires_at, false);
     }
     next.offer_again();
-    Ok(Outcome::Changed(Box::new(next)))
+    Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
 /// A job whose plan is no more: nobody can run it.
@@ -66,6 +66,6 @@ pub fn retried(job: &Job, force: bool) -> Result<Outcome, Rejection> {
 pub fn orphaned(job: &Job, now: Timestamp) -> Job {
     let mut next = job.clone();
     next.error = Some(format!("plan {} was deleted", job.plan_id));
-    next.end(State::Discarded, now);
+    next.end(JobState::Discarded, now);
     next
 }
