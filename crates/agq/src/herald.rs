@@ -15,8 +15,8 @@ use agenix_rules::{
 use bytes::Bytes;
 
 use crate::{
-    app::{House, is_connection},
-    store::News,
+    app::{AppState, is_connection},
+    store::ChangeEvent,
 };
 
 /// How many events are told before it is looked whether the listeners keep up.
@@ -26,49 +26,49 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSES: usize = 100;
 
 /// Tells the news until it is dropped.
-pub(crate) async fn run(house: Arc<House>) {
-    let arrivals = house.store.arrivals();
+pub(crate) async fn run(app: Arc<AppState>) {
+    let notifier = app.store.notifier();
     loop {
-        let news = arrivals.news().await;
+        let news = notifier.changes().await;
         let mut actions = BTreeMap::new();
         for (told, news) in news.into_iter().enumerate() {
             if told % PACE == 0 {
-                give_time_to_read(&house).await;
+                wait_for_subscribers(&app).await;
             }
             match news {
-                News::Job { job, was, has_progressed, is_heard } => {
-                    let now = house.clock.now();
-                    house.events.note(was, &job, has_progressed, now);
+                ChangeEvent::Job { job, was, has_progressed, is_heard } => {
+                    let now = app.clock.now();
+                    app.events.note(was, &job, has_progressed, now);
                     if let Some(holder) = loser(was, &job) {
-                        nudge(&house, holder);
+                        notify_worker(&app, holder);
                     }
                     if is_heard {
-                        house.hub.publish(&JOB_UPDATES.into(), &job_event(&job, now));
+                        app.pubsub.publish(&JOB_UPDATES.into(), &job_event(&job, now));
                     }
                 }
                 // Only how it stands in the end: an action changes with each of its jobs.
-                News::Action(action, tally) => {
+                ChangeEvent::Action(action, tally) => {
                     actions.insert(action.action_id.clone(), (action, tally));
                 }
             }
         }
         for (told, (action_id, (action, tally))) in actions.into_iter().enumerate() {
             if told % PACE == 0 {
-                give_time_to_read(&house).await;
+                wait_for_subscribers(&app).await;
             }
             let status = to_json(&action::status(&action, &tally));
-            house.hub.publish(&action_updates(&action_id).into(), &status.into());
+            app.pubsub.publish(&action_updates(&action_id).into(), &status.into());
         }
     }
 }
 
 /// Whoever reads at all gets the time to, before a large submission is told; who does not is cut off.
-async fn give_time_to_read(house: &House) {
+async fn wait_for_subscribers(app: &AppState) {
     for _ in 0..MAX_PAUSES {
-        if house.hub.room() >= 2 * PACE {
+        if app.pubsub.room() >= 2 * PACE {
             return;
         }
-        house.clock.sleep(PAUSE).await;
+        app.clock.sleep(PAUSE).await;
     }
 }
 
@@ -80,11 +80,11 @@ fn loser(was: Option<JobState>, job: &Job) -> Option<&str> {
 }
 
 /// Lets a worker know that it should ask for orders now. One that does not listen asks with its next heartbeat.
-pub(crate) fn nudge(house: &House, worker_id: &str) {
+pub(crate) fn notify_worker(app: &AppState, worker_id: &str) {
     if is_connection(worker_id) {
         return;
     }
-    house.hub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
+    app.pubsub.publish(&orders_channel(worker_id).into(), &Bytes::from_static(b"heartbeat"));
 }
 
 fn job_event(job: &Job, at: Timestamp) -> Bytes {
@@ -104,21 +104,21 @@ fn job_event(job: &Job, at: Timestamp) -> Bytes {
 }
 
 /// Tells that something happened to a worker.
-pub(crate) fn tell_of_worker(house: &House, worker_id: &WorkerId, event: &str) {
-    let event = WorkerEvent { worker_id: worker_id.clone(), event: event.into(), at: house.clock.now() };
-    house.hub.publish(&Bytes::from_static(WORKER_UPDATES.as_bytes()), &to_json(&event).into());
+pub(crate) fn publish_worker_event(app: &AppState, worker_id: &WorkerId, event: &str) {
+    let event = WorkerEvent { worker_id: worker_id.clone(), event: event.into(), at: app.clock.now() };
+    app.pubsub.publish(&Bytes::from_static(WORKER_UPDATES.as_bytes()), &to_json(&event).into());
 }
 
 /// Something was told at another node: whoever listens here is told, too, and who waits for jobs in the name of a worker that
 /// something happened to goes, and comes again as what it is now.
-pub(crate) fn hear(house: &House, channel: &Bytes, payload: &Bytes) {
+pub(crate) fn on_peer_message(app: &AppState, channel: &Bytes, payload: &Bytes) {
     if channel == WORKER_UPDATES.as_bytes()
         && let Ok(event) = parse::<WorkerEvent>(payload)
     {
-        house.matchmaker.dismiss(event.worker_id.as_str());
-        house.abilities.forget(&event.worker_id);
+        app.waiters.evict(event.worker_id.as_str());
+        app.abilities.forget(&event.worker_id);
     }
-    house.hub.publish_here(channel, payload);
+    app.pubsub.publish_here(channel, payload);
 }
 
 #[cfg(test)]

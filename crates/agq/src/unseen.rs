@@ -11,27 +11,27 @@ use tracing::info;
 const SHORTEST_MS: u64 = 1000;
 
 /// Record of the time that passed.
-pub(crate) struct Watch {
+pub(crate) struct PauseDetector {
     /// Maximum time between two looks that may be chance.
     longest_ms: u64,
-    seen: Mutex<Seen>,
+    seen: Mutex<ObservedTime>,
 }
 
-struct Seen {
+struct ObservedTime {
     last: Timestamp,
     listening_since: Timestamp,
     unseen_ms: u64,
 }
 
-impl Watch {
+impl PauseDetector {
     /// Creates a watch. `heartbeat_interval_ms` is the interval at which workers send heartbeats.
     pub(crate) fn new(now: Timestamp, heartbeat_interval_ms: u64) -> Self {
         let longest_ms = heartbeat_interval_ms.max(SHORTEST_MS);
-        Self { longest_ms, seen: Mutex::new(Seen { last: now, listening_since: now, unseen_ms: 0 }) }
+        Self { longest_ms, seen: Mutex::new(ObservedTime { last: now, listening_since: now, unseen_ms: 0 }) }
     }
 
     /// Looks at the clock, and returns since when workers could be heard without a break.
-    pub(crate) fn look(&self, now: Timestamp) -> Timestamp {
+    pub(crate) fn observe(&self, now: Timestamp) -> Timestamp {
         let mut seen = self.seen();
         let passed_ms = now.ms_since(seen.last);
         seen.last = now;
@@ -62,7 +62,7 @@ impl Watch {
         seen.unseen_ms = seen.unseen_ms.saturating_sub(ms);
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, ObservedTime> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,35 +71,35 @@ impl Watch {
 mod tests {
     use agenix_protocol::time::Timestamp;
 
-    use super::Watch;
+    use super::PauseDetector;
 
     #[test]
     fn a_round_that_takes_long_is_not_time_unseen() {
-        let watch = Watch::new(Timestamp(10_000), 1_000);
+        let watch = PauseDetector::new(Timestamp(10_000), 1_000);
         for n in 1..=16 {
-            assert_eq!(watch.look(Timestamp(10_000 + n * 250)), Timestamp(10_000));
+            assert_eq!(watch.observe(Timestamp(10_000 + n * 250)), Timestamp(10_000));
         }
         assert_eq!(watch.unseen_ms(), 0);
     }
 
     #[test]
     fn a_sleep_is_time_unseen_in_the_middle_of_a_round_too() {
-        let watch = Watch::new(Timestamp(10_000), 1_000);
-        watch.look(Timestamp(10_250));
-        assert_eq!(watch.look(Timestamp(70_250)), Timestamp(70_250));
-        assert_eq!(watch.look(Timestamp(70_500)), Timestamp(70_250));
+        let watch = PauseDetector::new(Timestamp(10_000), 1_000);
+        watch.observe(Timestamp(10_250));
+        assert_eq!(watch.observe(Timestamp(70_250)), Timestamp(70_250));
+        assert_eq!(watch.observe(Timestamp(70_500)), Timestamp(70_250));
         assert_eq!(watch.unseen_ms(), 60_000);
-        watch.look(Timestamp(80_000));
+        watch.observe(Timestamp(80_000));
         watch.excused(60_000);
         assert_eq!(watch.unseen_ms(), 9_500, "what came meanwhile is still to be given back");
     }
 
     #[test]
     fn a_clock_that_goes_back_is_no_sleep() {
-        let watch = Watch::new(Timestamp(10_000), 1_000);
-        assert_eq!(watch.look(Timestamp(5_000)), Timestamp(10_000));
+        let watch = PauseDetector::new(Timestamp(10_000), 1_000);
+        assert_eq!(watch.observe(Timestamp(5_000)), Timestamp(10_000));
         watch.listen_from(Timestamp(5_000));
-        assert_eq!(watch.look(Timestamp(5_500)), Timestamp(5_000));
+        assert_eq!(watch.observe(Timestamp(5_500)), Timestamp(5_000));
         assert_eq!(watch.unseen_ms(), 0);
     }
 }

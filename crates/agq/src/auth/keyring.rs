@@ -69,9 +69,9 @@ pub(crate) struct Identity {
 
 /// A set of keys, each with whom it stands for. Its `Debug` shows no key.
 #[derive(Debug, Default)]
-pub(crate) struct Keys(Vec<(KeyHash, Identity)>);
+pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>);
 
-impl Keys {
+impl SessionKeys {
     /// Adds the session key, or the one that was made up for this run.
     pub(crate) fn add_session_key(&mut self, hash: KeyHash) -> anyhow::Result<()> {
         self.push(hash, Identity { role: Role::Admin, name: "admin".into() }, "session key")
@@ -117,10 +117,10 @@ impl Keys {
 
 /// The keys in force.
 #[derive(Debug)]
-pub(crate) struct Keyring(RwLock<Keys>);
+pub(crate) struct Keyring(RwLock<SessionKeys>);
 
 impl Keyring {
-    pub(crate) fn new(keys: Keys) -> Self {
+    pub(crate) fn new(keys: SessionKeys) -> Self {
         Self(RwLock::new(keys))
     }
 
@@ -152,7 +152,7 @@ impl Keyring {
     }
 
     /// Puts other keys in force. Who is logged in stays.
-    pub(crate) fn replace(&self, keys: Keys) {
+    pub(crate) fn replace(&self, keys: SessionKeys) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 }
@@ -171,7 +171,7 @@ fn check_name(name: &str, place: &str) -> anyhow::Result<()> {
 mod tests {
     use agenix_protocol::request::CommandAccess;
 
-    use super::{Identity, Keyring, Keys, Role};
+    use super::{Identity, Keyring, Role, SessionKeys};
     use crate::auth::session_key::KeyHash;
 
     fn key(letter: &str) -> String {
@@ -182,8 +182,8 @@ mod tests {
         Some(Identity { role, name: name.into() })
     }
 
-    fn keys() -> Keys {
-        let mut keys = Keys::default();
+    fn keys() -> SessionKeys {
+        let mut keys = SessionKeys::default();
         keys.add_session_key(KeyHash::of(key("s").as_bytes())).unwrap();
         keys.add(Role::Worker, "w1", &key("w")).unwrap();
         keys.add(Role::Worker, "w2", &key("x")).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn other_keys_take_the_place_of_all() {
         let keyring = Keyring::new(keys());
-        let mut others = Keys::default();
+        let mut others = SessionKeys::default();
         others.add(Role::Worker, "w1", &key("n")).unwrap();
         keyring.replace(others);
         assert_eq!(keyring.identify(key("w").as_bytes()), None);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn names_are_checked_at_the_edge_and_one_past_it() {
-        let mut keys = Keys::default();
+        let mut keys = SessionKeys::default();
         assert!(keys.add(Role::Client, &"c".repeat(64), &key("1")).is_ok());
         assert!(keys.add(Role::Client, &"c".repeat(65), &key("2")).is_err());
         assert!(keys.add(Role::Client, "", &key("2")).is_err());

@@ -4,35 +4,35 @@ use std::sync::Arc;
 
 use agenix_protocol::{documents::BackupBegun, request::BackupCommand, resp::Reply};
 
-use super::{Outcome, json};
-use crate::{app::House, error::CommandError, registry::backups::piece, store::StoreError};
+use super::{CommandResult, json};
+use crate::{app::AppState, error::CommandError, registry::backups::piece, store::StoreError};
 
-pub(super) async fn run(house: &Arc<House>, command: BackupCommand) -> Outcome {
+pub(super) async fn run(app: &Arc<AppState>, command: BackupCommand) -> CommandResult {
     match command {
-        BackupCommand::Begin => begin(house).await,
-        BackupCommand::Read { backup_id, offset } => read(house, &backup_id, offset).await,
+        BackupCommand::Begin => begin(app).await,
+        BackupCommand::Read { backup_id, offset } => read(app, &backup_id, offset).await,
         BackupCommand::End { backup_id } => {
-            house.backups.end(&backup_id)?;
+            app.backups.end(&backup_id)?;
             Ok(Reply::ok())
         }
     }
 }
 
 /// BACKUP BEGIN
-async fn begin(house: &Arc<House>) -> Outcome {
-    let backup_id = house.clock.backup_id();
-    let path = house.backups.begin(house.clock.now())?;
-    let copied = house.store.backup(path.clone());
-    let house = Arc::clone(house);
+async fn begin(app: &Arc<AppState>) -> CommandResult {
+    let backup_id = app.clock.backup_id();
+    let path = app.backups.begin(app.clock.now())?;
+    let copied = app.store.backup(path.clone());
+    let app = Arc::clone(app);
     // Whoever asked may go meanwhile: somebody has to know when it is there.
     let made = tokio::spawn(async move {
         match copied.await {
             Ok(bytes) => {
-                house.backups.made(&backup_id, &path, house.clock.now())?;
+                app.backups.made(&backup_id, &path, app.clock.now())?;
                 Ok(BackupBegun { backup_id, bytes })
             }
             Err(error) => {
-                house.backups.failed(&path);
+                app.backups.failed(&path);
                 Err(CommandError::from(error))
             }
         }
@@ -42,8 +42,8 @@ async fn begin(house: &Arc<House>) -> Outcome {
 }
 
 /// BACKUP READ
-async fn read(house: &House, backup_id: &str, offset: u64) -> Outcome {
-    let file = house.backups.file(backup_id, house.clock.now())?;
+async fn read(app: &AppState, backup_id: &str, offset: u64) -> CommandResult {
+    let file = app.backups.file(backup_id, app.clock.now())?;
     let read = tokio::task::spawn_blocking(move || piece(&file, offset));
     let piece = read.await.map_err(|error| StoreError(error.to_string()))??;
     Ok(Reply::bulk(piece))

@@ -8,12 +8,12 @@ use agenix_rules::worker::Liveness;
 use bm25::{Document, Language, SearchEngineBuilder};
 use serde::Serialize;
 
-use super::{Outcome, worker};
-use crate::app::House;
+use super::{CommandResult, worker};
+use crate::app::AppState;
 
 /// A unit that was found.
 #[derive(Debug, Serialize)]
-struct Found<'a> {
+struct UnitMatch<'a> {
     name: &'a str,
     score: f32,
     description: &'a str,
@@ -28,13 +28,13 @@ struct Unit {
 }
 
 /// CAPABILITY.SEARCH
-pub(super) async fn search(house: &House, words: &[String], limit: usize) -> Outcome {
+pub(super) async fn search(app: &AppState, words: &[String], limit: usize) -> CommandResult {
     let mut units: BTreeMap<String, Unit> = BTreeMap::new();
-    for known in house.store.worker_records().await? {
+    for known in app.store.worker_records().await? {
         if known.standing != Liveness::Active {
             continue;
         }
-        let Some(told) = worker::registration(house, &known.worker_id).await? else { continue };
+        let Some(told) = worker::registration(app, &known.worker_id).await? else { continue };
         // One that says nothing of itself is found by its name.
         for name in told.capabilities.agentic_units {
             let description = told.descriptions.get(&name).cloned();
@@ -57,7 +57,7 @@ fn ranked(units: &BTreeMap<String, Unit>, words: &[String], limit: usize) -> Vec
     let found = results.into_iter().filter_map(|result| {
         let name = *names.get(result.document.id)?;
         let unit = units.get(name)?;
-        Some(to_json(&Found {
+        Some(to_json(&UnitMatch {
             name,
             score: result.score,
             description: &unit.description,

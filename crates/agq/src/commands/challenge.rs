@@ -14,9 +14,9 @@ use agenix_rules::{
 };
 use serde::Deserialize;
 
-use super::{Outcome, identity, notice::nudge};
+use super::{CommandResult, identity, notice::notify_worker};
 use crate::{
-    app::{Caller, House},
+    app::{AppState, Caller},
     error::CommandError,
 };
 
@@ -28,7 +28,7 @@ const MAX_OUTPUT: usize = 4096;
 /// What the asker sends: the command must be the capability.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct ChallengeRequest {
     command: String,
     #[serde(default)]
     args: Vec<String>,
@@ -36,23 +36,23 @@ struct Asked {
 
 /// WORKER.VERIFY
 pub(super) async fn verify(
-    house: &House,
+    app: &AppState,
     capability: &str,
     json: &[u8],
     worker_id: Option<&WorkerId>,
-) -> Outcome {
-    let asked: Asked =
+) -> CommandResult {
+    let asked: ChallengeRequest =
         documents::parse(json).map_err(|error| Rejection::InvalidChallenge(error.to_string()))?;
     if asked.command != capability {
         let text = format!("command is '{}', it must be '{capability}'", asked.command.escape_debug());
         return Err(Rejection::InvalidChallenge(text).into());
     }
-    let worker = capable(house, capability, worker_id).await?;
-    let challenge_id = house.clock.challenge_id();
+    let worker = capable(app, capability, worker_id).await?;
+    let challenge_id = app.clock.challenge_id();
     let challenge = Challenge { challenge_id, command: asked.command, args: asked.args };
-    let answer = house.challenges.pose(worker.clone(), challenge);
-    nudge(house, worker.as_str());
-    let Some(Ok(answer)) = house.clock.within(Duration::from_secs(SECONDS), answer).await else {
+    let answer = app.challenges.pose(worker.clone(), challenge);
+    notify_worker(app, worker.as_str());
+    let Some(Ok(answer)) = app.clock.within(Duration::from_secs(SECONDS), answer).await else {
         return Err(Rejection::VerificationTimedOut { worker, seconds: SECONDS }.into());
     };
     let output = shortened(&answer.output);
@@ -65,11 +65,11 @@ pub(super) async fn verify(
 
 /// A worker that lives and says that it has the capability: the one that is named, else the one heard of last.
 async fn capable(
-    house: &House,
+    app: &AppState,
     capability: &str,
     named: Option<&WorkerId>,
 ) -> Result<WorkerId, CommandError> {
-    let capable = workers_with(house, capability).await?.into_iter();
+    let capable = workers_with(app, capability).await?.into_iter();
     let wanted = capable.filter(|worker| named.is_none_or(|named| *named == worker.worker_id));
     let latest = wanted.max_by_key(|worker| worker.last_seen_at).map(|worker| worker.worker_id);
     let shown = || capability.chars().take(64).collect::<String>().escape_debug().to_string();
@@ -77,12 +77,11 @@ async fn capable(
 }
 
 /// The workers that live and say that they have a capability.
-pub(super) async fn workers_with(house: &House, capability: &str) -> Result<Vec<Worker>, CommandError> {
+pub(super) async fn workers_with(app: &AppState, capability: &str) -> Result<Vec<Worker>, CommandError> {
     let needs = Needs { tools: vec![capability.to_owned()], ..Needs::default() };
     let mut found = Vec::new();
-    for worker in house.store.worker_records().await? {
-        if worker.standing == Liveness::Active
-            && house.abilities.of(&*house.store, &worker).await?.cover(&needs)
+    for worker in app.store.worker_records().await? {
+        if worker.standing == Liveness::Active && app.abilities.of(&*app.store, &worker).await?.cover(&needs)
         {
             found.push(worker);
         }
@@ -99,12 +98,17 @@ fn shortened(output: &str) -> String {
 }
 
 /// WORKER.ANSWER
-pub(super) async fn answer(house: &House, caller: &Caller, challenge_id: &[u8], json: &[u8]) -> Outcome {
+pub(super) async fn answer(
+    app: &AppState,
+    caller: &Caller,
+    challenge_id: &[u8],
+    json: &[u8],
+) -> CommandResult {
     let answer: ChallengeAnswer =
         documents::parse(json).map_err(|error| Rejection::InvalidChallenge(error.to_string()))?;
     let id = String::from_utf8_lossy(challenge_id);
-    let own = identity::reporter_id(house, caller).await?;
-    if house.challenges.answer(&id, own.as_ref(), answer) {
+    let own = identity::reporter_id(app, caller).await?;
+    if app.challenges.answer(&id, own.as_ref(), answer) {
         Ok(Reply::ok())
     } else {
         Err(Rejection::ChallengeNotFound(id.escape_debug().to_string()).into())

@@ -25,7 +25,7 @@ use super::{
     ojs::submit_named,
     plan::find,
 };
-use crate::{app::House, error::CommandError};
+use crate::{app::AppState, error::CommandError};
 
 /// Number of bytes of outputs at which `hand_on` submits a piece. The last output of a piece may go
 /// beyond this number.
@@ -35,7 +35,7 @@ const PIECE_INPUTS: usize = 1000;
 
 /// Where a submission belongs, and what comes before it.
 #[derive(Debug, Default)]
-pub(super) struct Context<'c> {
+pub(super) struct SubmissionContext<'c> {
     /// The workflow that it is a step of.
     pub(super) workflow: Option<&'c str>,
     /// The steps before it: their results go along.
@@ -44,27 +44,27 @@ pub(super) struct Context<'c> {
 
 /// Whether a document could be submitted now.
 pub(super) async fn check(
-    house: &House,
+    app: &AppState,
     document: &RawValue,
     takes_inputs: bool,
 ) -> Result<(), CommandError> {
     if !is_action(document) {
-        return read_job(house, document).map(drop);
+        return read_job(app, document).map(drop);
     }
     let mut submission = read_action(document)?;
-    let plan = find(house, &submission.plan_id).await?;
+    let plan = find(app, &submission.plan_id).await?;
     if takes_inputs && submission.inputs.is_empty() {
         // They are the outputs of the step before, which nobody knows yet.
         submission.open = true;
         action::check_takes_outputs(&plan)?;
     }
-    Ok(action::check(&submission, &plan, &house.settings.limits)?)
+    Ok(action::check(&submission, &plan, &app.settings.limits)?)
 }
 
-fn read_job(house: &House, document: &RawValue) -> Result<JobSubmission, CommandError> {
+fn read_job(app: &AppState, document: &RawValue) -> Result<JobSubmission, CommandError> {
     let fields: OjsDocument =
         parse_object(document.get().as_bytes()).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
-    Ok(ojs::read(fields, house.clock.now())?)
+    Ok(ojs::read(fields, app.clock.now())?)
 }
 
 fn read_action(document: &RawValue) -> Result<ActionSubmission, Rejection> {
@@ -72,75 +72,75 @@ fn read_action(document: &RawValue) -> Result<ActionSubmission, Rejection> {
 }
 
 /// An id for what is submitted later.
-pub(super) fn new_id(house: &House) -> String {
-    house.clock.uuid()
+pub(super) fn new_id(app: &AppState) -> String {
+    app.clock.uuid()
 }
 
 /// Submits a document under an id: what was submitted before under it stays as it is. The id of the job that stands for it, where
 /// another one does.
 pub(super) async fn submit(
-    house: &House,
+    app: &AppState,
     document: &RawValue,
     id: &str,
-    context: Context<'_>,
+    context: SubmissionContext<'_>,
 ) -> Result<Option<String>, CommandError> {
     if is_action(document) {
-        return submit_later_action(house, document, id, context).await.map(|()| None);
+        return submit_later_action(app, document, id, context).await.map(|()| None);
     }
-    let mut submitted = read_job(house, document)?;
+    let mut submitted = read_job(app, document)?;
     submitted.job_id = Some(JobId::new(id).map_err(|error| Rejection::InvalidJob(error.to_string()))?);
     submitted.ojs.workflow = context.workflow.map(str::to_owned);
     if let Some(before) = context.before {
-        submitted = submitted.with_parents(&Results::read(house, before).await?.of(before));
+        submitted = submitted.with_parents(&StepResults::read(app, before).await?.of(before));
     }
-    match submit_named(house, submitted).await {
+    match submit_named(app, submitted).await {
         Err(CommandError::Rejected(Rejection::JobExists(_))) => Ok(None),
         other => other.map(|by| by.map(String::from)),
     }
 }
 
 async fn submit_later_action(
-    house: &House,
+    app: &AppState,
     document: &RawValue,
     id: &str,
-    context: Context<'_>,
+    context: SubmissionContext<'_>,
 ) -> Result<(), CommandError> {
     let action_id = ActionId::new(id).map_err(|error| Rejection::InvalidAction(error.to_string()))?;
     let mut submission = read_action(document)?;
     submission.action_id = Some(action_id.clone());
     if let Some(before) = context.before.filter(|_| submission.inputs.is_empty()) {
-        return hand_on(house, submission, &action_id, before).await;
+        return hand_on(app, submission, &action_id, before).await;
     }
-    if house.store.action(&action_id).await?.is_some() {
+    if app.store.action(&action_id).await?.is_some() {
         return Ok(());
     }
-    submit_action(house, submission).await.map(drop)
+    submit_action(app, submission).await.map(drop)
 }
 
 /// Submits an action whose inputs are the outputs of the step before. Submits the inputs in pieces,
 /// because all of them together may not fit into memory. Continues an action that an earlier call
 /// has begun to submit.
 async fn hand_on(
-    house: &House,
+    app: &AppState,
     submission: ActionSubmission,
     action_id: &ActionId,
     before: StepInputs<'_>,
 ) -> Result<(), CommandError> {
     // Somebody else here is at it, and moves the workflow on afterwards.
-    let Some(_turn) = house.handing_on.begin(action_id.as_str()) else { return Ok(()) };
-    let is_begun = match house.store.action(action_id).await? {
+    let Some(_turn) = app.output_handovers.begin(action_id.as_str()) else { return Ok(()) };
+    let is_begun = match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open => return Ok(()),
         known => known.is_some(),
     };
-    match hand_on_all(house, &submission, action_id, (before, is_begun)).await {
-        Err(CommandError::Rejected(rejection)) => give_up(house, action_id, rejection).await,
+    match hand_on_all(app, &submission, action_id, (before, is_begun)).await {
+        Err(CommandError::Rejected(rejection)) => give_up(app, action_id, rejection).await,
         other => other,
     }
 }
 
 /// Hands all outputs on from the first, and closes the action. Each piece names its place, so what is there already is not added again.
 async fn hand_on_all(
-    house: &House,
+    app: &AppState,
     submission: &ActionSubmission,
     action_id: &ActionId,
     (before, mut is_begun): (StepInputs<'_>, bool),
@@ -148,31 +148,31 @@ async fn hand_on_all(
     let (mut piece, mut bytes, mut at) = (Vec::new(), 0, 0);
     let mut job_ids = Vec::new();
     for producer in producers(before) {
-        job_ids.extend(jobs_of(house, producer).await?);
+        job_ids.extend(jobs_of(app, producer).await?);
     }
     for job_id in job_ids {
-        let Some(input) = output_of(house, &job_id).await? else { continue };
+        let Some(input) = output_of(app, &job_id).await? else { continue };
         bytes += input.get().len();
         piece.push(input);
         if bytes >= PIECE_BYTES || piece.len() >= PIECE_INPUTS {
             let count = piece.len() as u64;
-            hand_on_piece(house, submission, (take(&mut piece), at), is_begun).await?;
+            hand_on_piece(app, submission, (take(&mut piece), at), is_begun).await?;
             (bytes, at, is_begun) = (0, at + count, true);
         }
     }
     if !piece.is_empty() || !is_begun {
-        hand_on_piece(house, submission, (piece, at), is_begun).await?;
+        hand_on_piece(app, submission, (piece, at), is_begun).await?;
     }
-    if submission.open { Ok(()) } else { close_for_good(house, action_id).await }
+    if submission.open { Ok(()) } else { close_for_good(app, action_id).await }
 }
 
 /// Cancels an action of which some inputs were refused. The refusal says nothing where another node has handed on all inputs, or has
 /// begun to, or where the action was cancelled.
-async fn give_up(house: &House, action_id: &ActionId, rejection: Rejection) -> Result<(), CommandError> {
-    match house.store.action(action_id).await? {
+async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> Result<(), CommandError> {
+    match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open || matches!(rejection, Rejection::ActionExists(_)) => Ok(()),
         Some(_) => {
-            super::action::cancel(house, action_id).await.map(drop)?;
+            super::action::cancel(app, action_id).await.map(drop)?;
             Err(rejection.into())
         }
         None => Err(rejection.into()),
@@ -180,39 +180,43 @@ async fn give_up(house: &House, action_id: &ActionId, rejection: Rejection) -> R
 }
 
 /// Tells whether a step is an action that is open only because some of its inputs are still to be handed on.
-pub(super) async fn is_half_handed_on(house: &House, step: &WorkflowStep) -> Result<bool, CommandError> {
+pub(super) async fn is_half_handed_on(app: &AppState, step: &WorkflowStep) -> Result<bool, CommandError> {
     let (true, Ok(action_id)) = (step.is_action(), ActionId::new(step.id.as_str())) else { return Ok(false) };
     let Ok(wanted) = read_action(&step.document) else { return Ok(false) };
     if wanted.open || !wanted.inputs.is_empty() {
         return Ok(false);
     }
-    Ok(house.store.action(&action_id).await?.is_some_and(|(action, _)| action.is_open))
+    Ok(app.store.action(&action_id).await?.is_some_and(|(action, _)| action.is_open))
 }
 
 /// Submits an action with its first inputs, or, if `is_begun`, adds `inputs` to the action at the
 /// place `at`.
 async fn hand_on_piece(
-    house: &House,
+    app: &AppState,
     submission: &ActionSubmission,
     (inputs, at): (Vec<Box<RawValue>>, u64),
     is_begun: bool,
 ) -> Result<(), CommandError> {
     match &submission.action_id {
-        Some(action_id) if is_begun => add_inputs(house, action_id, inputs, Some(at)).await.map(drop),
+        Some(action_id) if is_begun => add_inputs(app, action_id, inputs, Some(at)).await.map(drop),
         _ => {
             // An action without inputs stays closed unless `submission.open`, so that
             // `submit_action` refuses it like any other.
             let open = submission.open || !inputs.is_empty();
-            submit_action(house, ActionSubmission { inputs, open, ..submission.clone() }).await.map(drop)
+            submit_action(app, ActionSubmission { inputs, open, ..submission.clone() }).await.map(drop)
         }
     }
 }
 
 /// How what was submitted under an id stands.
-pub(super) async fn look(house: &House, is_action: bool, id: &str) -> Result<StepObservation, CommandError> {
+pub(super) async fn observe(
+    app: &AppState,
+    is_action: bool,
+    id: &str,
+) -> Result<StepObservation, CommandError> {
     if is_action {
         let Ok(action_id) = ActionId::new(id) else { return Ok(StepObservation::Nothing) };
-        let Some((action, tally)) = house.store.action(&action_id).await? else {
+        let Some((action, tally)) = app.store.action(&action_id).await? else {
             return Ok(StepObservation::Nothing);
         };
         let count = |status: Status| tally.jobs[status as usize];
@@ -223,7 +227,7 @@ pub(super) async fn look(house: &House, is_action: bool, id: &str) -> Result<Ste
         return Ok(StepObservation::Ended(if is_well { StepState::Completed } else { StepState::Failed }));
     }
     let Ok(job_id) = JobId::new(id) else { return Ok(StepObservation::Nothing) };
-    Ok(match house.store.job_record(&job_id).await?.map(|job| job.state) {
+    Ok(match app.store.job_record(&job_id).await?.map(|job| job.state) {
         None => StepObservation::Nothing,
         Some(JobState::Completed) => StepObservation::Ended(StepState::Completed),
         Some(JobState::Cancelled) => StepObservation::Ended(StepState::Cancelled),
@@ -233,10 +237,10 @@ pub(super) async fn look(house: &House, is_action: bool, id: &str) -> Result<Ste
 }
 
 /// The jobs of a step, in the order of its inputs.
-async fn jobs_of(house: &House, step: &WorkflowStep) -> Result<Vec<JobId>, CommandError> {
+async fn jobs_of(app: &AppState, step: &WorkflowStep) -> Result<Vec<JobId>, CommandError> {
     if step.is_action() {
         let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(Vec::new()) };
-        return Ok(house.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await?);
+        return Ok(app.store.jobs_of(&action_id, Vec::new(), Slice::ALL).await?);
     }
     Ok(JobId::new(step.id.as_str()).into_iter().collect())
 }
@@ -250,18 +254,18 @@ fn producers(before: StepInputs<'_>) -> Vec<&WorkflowStep> {
 }
 
 /// Results of jobs and actions, each as JSON, by the ids of the steps.
-struct Results(HashMap<String, Vec<String>>);
+struct StepResults(HashMap<String, Vec<String>>);
 
-impl Results {
+impl StepResults {
     /// Reads the results of the steps before. Refuses results that exceed `max_message_bytes` together,
     /// because they go into one document, which has the bound of any other document.
-    async fn read(house: &House, before: StepInputs<'_>) -> Result<Self, CommandError> {
+    async fn read(app: &AppState, before: StepInputs<'_>) -> Result<Self, CommandError> {
         let (mut all, mut bytes) = (HashMap::new(), 0);
-        let most = house.settings.limits.max_message_bytes;
+        let most = app.settings.limits.max_message_bytes;
         for producer in producers(before) {
             let mut results = Vec::new();
-            for job_id in jobs_of(house, producer).await? {
-                let job = house.store.job(&job_id).await?;
+            for job_id in jobs_of(app, producer).await? {
+                let job = app.store.job(&job_id).await?;
                 let result = job.and_then(|job| job.results).unwrap_or_else(|| "null".into());
                 bytes += result.len();
                 if exceeds(bytes, most) {
@@ -311,32 +315,32 @@ impl Results {
 
 /// Input of the next step, made from a job of this step.
 #[derive(Serialize)]
-struct Output<'o> {
+struct StepOutput<'o> {
     input: &'o RawValue,
     job_id: &'o JobId,
-    output: Written<'o>,
+    output: JobOutputValue<'o>,
 }
 
 /// Output of a job: the stdout of the last task, or the value that a worker of the Open Job Spec
 /// returned.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Written<'o> {
+enum JobOutputValue<'o> {
     Text(Cow<'o, str>),
     Returned(&'o RawValue),
 }
 
 /// Returns the input that a job of a step makes for the next step: the job's id, output and own
 /// input.
-async fn output_of(house: &House, job_id: &JobId) -> Result<Option<Box<RawValue>>, CommandError> {
-    let Some(job) = house.store.job(job_id).await? else { return Ok(None) };
+async fn output_of(app: &AppState, job_id: &JobId) -> Result<Option<Box<RawValue>>, CommandError> {
+    let Some(job) = app.store.job(job_id).await? else { return Ok(None) };
     let results = job.results.as_deref().unwrap_or("null");
     let tasks: Vec<TaskResult> = serde_json::from_str(results).unwrap_or_default();
     let raw = |json| serde_json::from_str::<&RawValue>(json).unwrap_or(RawValue::NULL);
     let output = match tasks.last() {
-        Some(last) => Written::Text(String::from_utf8_lossy(&last.stdout.bytes)),
-        None => Written::Returned(raw(results)),
+        Some(last) => JobOutputValue::Text(String::from_utf8_lossy(&last.stdout.bytes)),
+        None => JobOutputValue::Returned(raw(results)),
     };
-    let input = to_raw_value(&Output { input: raw(&job.input), job_id, output });
+    let input = to_raw_value(&StepOutput { input: raw(&job.input), job_id, output });
     Ok(Some(input.map_err(|error| Rejection::InvalidAction(error.to_string()))?))
 }

@@ -9,29 +9,29 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::{Outcome, json};
-use crate::{app::House, error::CommandError, store::StoredJob};
+use super::{CommandResult, json};
+use crate::{app::AppState, error::CommandError, store::StoredJob};
 
 /// Most jobs ahead that are counted.
 const MAX_AHEAD: usize = 10_000;
 
 /// JOB.EXPLAIN
-pub(super) async fn explain(house: &House, job_id: &JobId) -> Outcome {
-    let stored = house.store.job(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
-    explanation(house, stored).await.map(|explanation| json(&explanation))
+pub(super) async fn explain(app: &AppState, job_id: &JobId) -> CommandResult {
+    let stored = app.store.job(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
+    explanation(app, stored).await.map(|explanation| json(&explanation))
 }
 
-async fn explanation(house: &House, stored: StoredJob) -> Result<Explanation, CommandError> {
+async fn explanation(app: &AppState, stored: StoredJob) -> Result<Explanation, CommandError> {
     let StoredJob { job, queue, needs, .. } = stored;
-    let paused = house.store.paused().await?.contains(&queue);
-    let ahead = house.store.ahead(&job, MAX_AHEAD).await?;
+    let paused = app.store.paused().await?.contains(&queue);
+    let ahead = app.store.position(&job, MAX_AHEAD).await?;
     let mut candidates = Vec::new();
-    for (worker, active_jobs) in house.store.workers().await? {
-        let missing = house.abilities.of(&*house.store, &worker).await?.missing(&needs);
+    for (worker, active_jobs) in app.store.workers().await? {
+        let missing = app.abilities.of(&*app.store, &worker).await?.missing(&needs);
         candidates.push(Candidate { worker, missing, active_jobs });
     }
     let nearest = explain::nearest(candidates);
-    let reason = explain::reason(&job, &queue, paused, ahead, &nearest, house.clock.now());
+    let reason = explain::reason(&job, &queue, paused, ahead, &nearest, app.clock.now());
     let waits_for = (job.status() == Status::Pending).then_some(WaitsFor {
         queue,
         priority: job.priority,

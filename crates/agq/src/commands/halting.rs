@@ -8,9 +8,9 @@ use tracing::{error, info};
 
 use super::action::{cancel_all, cancel_pending, take_back};
 use crate::{
-    app::House,
+    app::AppState,
     error::CommandError,
-    store::{NoteKind, StoreError},
+    store::{DocumentKind, StoreError},
 };
 
 /// Pauses between looks after a halt, until the next round of the reaper: a job that was on its way
@@ -24,13 +24,13 @@ const PAUSES: [Duration; 5] = [
 ];
 
 /// Withdraws the jobs of actions as soon as the actions halt. The rounds of the reaper do the rest.
-pub(crate) async fn run(house: Arc<House>) {
-    let arrivals = house.store.arrivals();
+pub(crate) async fn run(app: Arc<AppState>) {
+    let notifier = app.store.notifier();
     loop {
-        arrivals.halts().await;
+        notifier.halts().await;
         for pause in PAUSES {
-            match advance_all(&house).await {
-                Ok(true) => house.clock.sleep(pause).await,
+            match advance_all(&app).await {
+                Ok(true) => app.clock.sleep(pause).await,
                 Ok(false) => break,
                 Err(error) => {
                     error!(%error, "the jobs of a halted action could not be withdrawn; the reaper tries again");
@@ -42,34 +42,34 @@ pub(crate) async fn run(house: Arc<House>) {
 }
 
 /// Does what is left for all halted actions. Returns true if a later look may have more to do.
-pub(crate) async fn advance_all(house: &House) -> Result<bool, CommandError> {
+pub(crate) async fn advance_all(app: &AppState) -> Result<bool, CommandError> {
     let mut is_more = false;
-    for (id, _) in house.store.notes(NoteKind::Halted).await? {
+    for (id, _) in app.store.documents(DocumentKind::Halted).await? {
         let action_id = ActionId::new(id).map_err(|error| StoreError(error.to_string()))?;
-        is_more |= advance(house, &action_id).await?;
+        is_more |= advance(app, &action_id).await?;
     }
     Ok(is_more)
 }
 
-async fn advance(house: &House, action_id: &ActionId) -> Result<bool, CommandError> {
-    let now = house.clock.now();
-    let found = house.store.action(action_id).await?;
+async fn advance(app: &AppState, action_id: &ActionId) -> Result<bool, CommandError> {
+    let now = app.clock.now();
+    let found = app.store.action(action_id).await?;
     let left = found
         .as_ref()
         .map_or(RemainingWork::Settled, |(action, tally)| halt::remaining_work(action, tally, now));
     match left {
         RemainingWork::Settled => {
-            house.store.settle_halt(action_id, now).await?;
+            app.store.settle_halt(action_id, now).await?;
             info!(%action_id, "a halted action has ended");
         }
         RemainingWork::Wait => {}
         RemainingWork::Withdraw { cancels: true } => {
-            cancel_all(house, action_id).await?;
+            cancel_all(app, action_id).await?;
         }
         RemainingWork::Withdraw { cancels: false } => {
             // The workers come first, because they start jobs meanwhile.
-            take_back(house, action_id).await?;
-            cancel_pending(house, action_id).await?;
+            take_back(app, action_id).await?;
+            cancel_pending(app, action_id).await?;
         }
     }
     Ok(matches!(left, RemainingWork::Withdraw { .. }))

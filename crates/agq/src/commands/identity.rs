@@ -12,7 +12,7 @@ use agenix_rules::{
 
 use super::notice::begin_trial;
 use crate::{
-    app::{Caller, House},
+    app::{AppState, Caller},
     error::CommandError,
     store::Claimant,
 };
@@ -23,14 +23,13 @@ pub(super) fn check_own(caller: &Caller, worker_id: &WorkerId) -> Result<(), Rej
 }
 
 /// The worker that the connection speaks for.
-async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, CommandError> {
+async fn worker_of(app: &AppState, caller: &Caller) -> Result<Option<Worker>, CommandError> {
     if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered_here().cloned()) {
-        let worker =
-            house.store.worker(&worker_id).await?.filter(|worker| worker.standing == Liveness::Active);
+        let worker = app.store.worker(&worker_id).await?.filter(|worker| worker.standing == Liveness::Active);
         return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
     }
-    let Some(name) = caller.borne_name() else { return Ok(None) };
-    match house.store.worker(name).await? {
+    let Some(name) = caller.claimed_name() else { return Ok(None) };
+    match app.store.worker(name).await? {
         None => Ok(None),
         Some(worker) if worker.standing == Liveness::Active => Ok(Some(worker)),
         Some(_dead) => Err(Rejection::WorkerUnknown(name.clone()).into()),
@@ -40,18 +39,18 @@ async fn worker_of(house: &House, caller: &Caller) -> Result<Option<Worker>, Com
 /// Returns the connection as a claimant of jobs of `queues`. Also returns the worker's id if the
 /// worker is quarantined and this claim, which `waits` for a job or not, is its trial.
 pub(super) async fn claimant(
-    house: &House,
+    app: &AppState,
     caller: &Caller,
     queues: Arc<[String]>,
     waits: bool,
 ) -> Result<(Claimant, Option<WorkerId>), CommandError> {
-    let Some(worker) = worker_of(house, caller).await? else {
+    let Some(worker) = worker_of(app, caller).await? else {
         let (holder, abilities) = (Arc::clone(&caller.connection), Arc::new(Abilities::Anything));
         return Ok((Claimant { holder, abilities, queues, visibility_ms: None }, None));
     };
-    let is_trial = !worker.takes_jobs() && begin_trial(house, &worker, &queues, waits).await?;
+    let is_trial = !worker.takes_jobs() && begin_trial(app, &worker, &queues, waits).await?;
     let abilities = if worker.takes_jobs() || is_trial {
-        house.abilities.of(&*house.store, &worker).await?
+        app.abilities.of(&*app.store, &worker).await?
     } else {
         Arc::new(Abilities::Nothing)
     };
@@ -61,28 +60,28 @@ pub(super) async fn claimant(
 }
 
 /// The worker in whose name the connection reports.
-pub(super) async fn reporter_id(house: &House, caller: &Caller) -> Result<Option<WorkerId>, CommandError> {
+pub(super) async fn reporter_id(app: &AppState, caller: &Caller) -> Result<Option<WorkerId>, CommandError> {
     if let Some(worker_id) = caller.key_worker() {
         return Ok(Some(worker_id));
     }
     // A worker that was found dead may still say what it did: the job's holder and attempt decide.
-    match caller.registered_here().or(caller.borne_name()) {
-        Some(worker_id) => Ok(house.store.worker(worker_id).await?.map(|worker| worker.worker_id)),
+    match caller.registered_here().or(caller.claimed_name()) {
+        Some(worker_id) => Ok(app.store.worker(worker_id).await?.map(|worker| worker.worker_id)),
         None => Ok(None),
     }
 }
 
 /// The name under which the connection reports on jobs.
 pub(super) async fn reporter(
-    house: &House,
+    app: &AppState,
     caller: &Caller,
     named: Option<&WorkerId>,
 ) -> Result<Arc<str>, CommandError> {
-    let own = reporter_id(house, caller).await?;
+    let own = reporter_id(app, caller).await?;
     let Some(who) = worker::reporter(own.as_ref(), named)? else {
         return Ok(Arc::clone(&caller.connection));
     };
-    if own.is_none() && house.store.worker(who).await?.is_none() {
+    if own.is_none() && app.store.worker(who).await?.is_none() {
         return Err(Rejection::WorkerUnknown(who.clone()).into());
     }
     Ok(who.as_str().into())

@@ -5,18 +5,18 @@ use agenix_protocol::{
     resp::Reply,
 };
 
-use super::{Outcome, keyspace};
-use crate::app::House;
+use super::{CommandResult, keyspace};
+use crate::app::AppState;
 
 /// The version of Redis whose semantics the commands on keys have: client libraries look at it.
 const REDIS_VERSION: &str = "7.0.15";
 
 /// INFO
-pub(super) async fn info(house: &House, sections: &[String]) -> Outcome {
-    let uptime = house.clock.now().ms_since(house.started_at) / 1000;
-    let (connected, connections, commands) = house.directory.counts();
-    let keys = keyspace::count(house).await?;
-    let totals = house.store.totals().await?.now;
+pub(super) async fn info(app: &AppState, sections: &[String]) -> CommandResult {
+    let uptime = app.clock.now().ms_since(app.started_at) / 1000;
+    let (connected, connections, commands) = app.connections.counts();
+    let keys = keyspace::count(app).await?;
+    let totals = app.store.totals().await?.now;
     let all = [
         (
             "Server",
@@ -25,7 +25,7 @@ pub(super) async fn info(house: &House, sections: &[String]) -> Outcome {
                 env!("CARGO_PKG_VERSION"),
                 std::env::consts::OS,
                 std::process::id(),
-                house.clock.now().0.saturating_mul(1000)
+                app.clock.now().0.saturating_mul(1000)
             ),
         ),
         ("Clients", format!("connected_clients:{connected}\r\n")),

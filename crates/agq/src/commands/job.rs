@@ -17,18 +17,18 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{
-    Outcome, identity, json,
-    notice::{note_outcome, nudge},
+    CommandResult, identity, json,
+    notice::{notify_worker, record_outcome},
     workflow,
 };
 use crate::{
-    app::{Caller, House},
+    app::{AppState, Caller},
     error::CommandError,
-    store::{Change, JobRule, Promise, StoreError, StoredJob},
+    store::{AckLevel, JobChange, JobRule, StoreError, StoredJob},
 };
 
 /// JOB.UPDATE
-pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json: &[u8]) -> Outcome {
+pub(super) async fn update(app: &AppState, caller: &Caller, job_id: &JobId, json: &[u8]) -> CommandResult {
     let mut update: JobUpdate =
         documents::parse_object(json).map_err(|error| Rejection::InvalidUpdate(error.to_string()))?;
     let results = update.task_results.take().map(|results| String::from(Box::<str>::from(results)));
@@ -38,25 +38,25 @@ pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json:
     if let Some(Err(error)) = results.as_deref().map(documents::check_depth) {
         return Err(Rejection::InvalidUpdate(format!("task_results: {error}")).into());
     }
-    let who = identity::reporter(house, caller, update.worker_id.as_ref()).await?;
+    let who = identity::reporter(app, caller, update.worker_id.as_ref()).await?;
     let status = update.status;
     let blamed = results.as_deref().filter(|_| status == Some(Status::Failed)).map(read_results);
     let exit_code = blamed.and_then(|results| TaskResult::blamed(&results).map(|result| result.exit_code));
     // What a user would miss is on disk before the answer; that a job runs is not (design, decision 4).
     let is_end = update.status.is_some_and(Status::is_ended);
-    let promise = if is_end { Promise::Durable } else { Promise::Visible };
-    let (now, jitter, id) = (house.clock.now(), house.clock.chance(), job_id.clone());
+    let promise = if is_end { AckLevel::Durable } else { AckLevel::Visible };
+    let (now, jitter, id) = (app.clock.now(), app.clock.chance(), job_id.clone());
     let holder = Arc::clone(&who);
     let rule = move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         job::updated(job, &update, &holder, exit_code, now, jitter)
     };
-    let change = house.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
-    let Some(Change { before, .. }) = change else { return Ok(Reply::ok()) };
+    let change = app.store.decide(job_id, promise, results.map(Bytes::from), Box::new(rule)).await??;
+    let Some(JobChange { before, .. }) = change else { return Ok(Reply::ok()) };
     match status {
-        Some(Status::Completed) => note_outcome(house, &who, &before, false).await?,
+        Some(Status::Completed) => record_outcome(app, &who, &before, false).await?,
         Some(Status::Failed) if job::counts_against_worker(exit_code) => {
-            note_outcome(house, &who, &before, true).await?;
+            record_outcome(app, &who, &before, true).await?;
         }
         _ => {}
     }
@@ -64,53 +64,53 @@ pub(super) async fn update(house: &House, caller: &Caller, job_id: &JobId, json:
 }
 
 /// JOB.CANCEL
-pub(super) async fn cancel(house: &House, job_id: &JobId) -> Outcome {
-    let (now, id) = (house.clock.now(), job_id.clone());
+pub(super) async fn cancel(app: &AppState, job_id: &JobId) -> CommandResult {
+    let (now, id) = (app.clock.now(), job_id.clone());
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         job::cancelled(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, now)
     });
-    let change = house.store.decide(job_id, Promise::Durable, None, rule).await??;
-    if let Some(holder) = change.as_ref().and_then(Change::loser) {
-        nudge(house, holder);
+    let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
+    if let Some(holder) = change.as_ref().and_then(JobChange::released_holder) {
+        notify_worker(app, holder);
     }
     Ok(Reply::Simple("OK job cancelled".into()))
 }
 
 /// JOB.RETRY
-pub(super) async fn retry(house: &House, job_id: &JobId, force: bool) -> Outcome {
-    let stored = house.store.job(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
+pub(super) async fn retry(app: &AppState, job_id: &JobId, force: bool) -> CommandResult {
+    let stored = app.store.job(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
     job::retried(&stored.job, force)?;
-    let plan = super::plan::find(house, &stored.job.plan_id).await?;
+    let plan = super::plan::find(app, &stored.job.plan_id).await?;
     plan::check_same_needs(&plan, &stored.job.plan_id, &stored.needs)?;
-    let place = workflow::place_of(house, &stored.job).await?;
-    workflow::take_up(house, place.as_ref()).await?;
+    let place = workflow::place_of(app, &stored.job).await?;
+    workflow::resume(app, place.as_ref()).await?;
     let id = job_id.clone();
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         job::retried(job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?, force)
     });
-    house.store.decide(job_id, Promise::Durable, None, rule).await??;
-    workflow::take_up(house, place.as_ref()).await?;
+    app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
+    workflow::resume(app, place.as_ref()).await?;
     Ok(Reply::Simple("OK job re-queued".into()))
 }
 
 /// JOBS.SEARCH
-pub(super) async fn search(house: &House, search: Search) -> Outcome {
-    Ok(Reply::bulks(house.store.search(search).await?.into_iter().map(String::from)))
+pub(super) async fn search(app: &AppState, search: Search) -> CommandResult {
+    Ok(Reply::bulks(app.store.search(search).await?.into_iter().map(String::from)))
 }
 
 /// JOB.STATUS
-pub(super) async fn status(house: &House, job_id: &JobId) -> Outcome {
-    Ok(document(house, job_id).await?.map_or(Reply::Nil, |job| json(&job)))
+pub(super) async fn status(app: &AppState, job_id: &JobId) -> CommandResult {
+    Ok(document(app, job_id).await?.map_or(Reply::Nil, |job| json(&job)))
 }
 
 /// What `JOB.STATUS` says of a job.
-pub(crate) async fn document(house: &House, job_id: &JobId) -> Result<Option<JobStatus>, CommandError> {
-    let Some(stored) = house.store.job(job_id).await? else { return Ok(None) };
+pub(crate) async fn document(app: &AppState, job_id: &JobId) -> Result<Option<JobStatus>, CommandError> {
+    let Some(stored) = app.store.job(job_id).await? else { return Ok(None) };
     let broken = |error: serde_json::Error| StoreError(format!("job {job_id} cannot be read: {error}"));
-    Ok(Some(shown(stored).map_err(broken)?))
+    Ok(Some(job_document(stored).map_err(broken)?))
 }
 
-pub(super) fn shown(stored: StoredJob) -> Result<JobStatus, serde_json::Error> {
+pub(super) fn job_document(stored: StoredJob) -> Result<JobStatus, serde_json::Error> {
     let StoredJob { job, queue, input, results, .. } = stored;
     let status = job.status();
     let results_of = results.as_deref().map_or_else(Vec::new, read_results);
@@ -149,36 +149,36 @@ fn read_results(results: &str) -> Vec<TaskResult> {
 
 /// JOB.LIST
 pub(super) async fn list(
-    house: &House,
+    app: &AppState,
     action_id: &ActionId,
     status: Option<Status>,
     slice: Slice,
-) -> Outcome {
-    let jobs = house.store.jobs_of(action_id, status.into_iter().collect(), slice).await?;
+) -> CommandResult {
+    let jobs = app.store.jobs_of(action_id, status.into_iter().collect(), slice).await?;
     Ok(Reply::bulks(jobs.into_iter().map(String::from)))
 }
 
 /// A claim whose reply may never have arrived: the job goes back unless it was reported since.
-pub(crate) async fn hand_back_unreported(
-    house: &House,
+pub(crate) async fn release_unreported(
+    app: &AppState,
     job_id: &JobId,
     holder: &str,
     attempt: u32,
 ) -> Result<(), CommandError> {
     let rule = back_rule(holder, Some(attempt));
-    house.store.decide(job_id, Promise::Visible, None, rule).await??;
+    app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
     Ok(())
 }
 
 /// A holder is no more: everything it has goes back.
-pub(crate) async fn hand_back_all(house: &House, holder: &str) -> Result<(), CommandError> {
-    decide_all(house, holder, || back_rule(holder, None)).await
+pub(crate) async fn release_all(app: &AppState, holder: &str) -> Result<(), CommandError> {
+    decide_all(app, holder, || back_rule(holder, None)).await
 }
 
 /// A holder is dead: everything it has goes to others, and it counts against the jobs.
-pub(crate) async fn take_all(house: &House, holder: &str) -> Result<(), CommandError> {
-    let now = house.clock.now();
-    decide_all(house, holder, || {
+pub(crate) async fn requeue_lost(app: &AppState, holder: &str) -> Result<(), CommandError> {
+    let now = app.clock.now();
+    decide_all(app, holder, || {
         let holder = holder.to_owned();
         Box::new(move |job| {
             Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::abandoned(job, &holder, now)))
@@ -189,13 +189,13 @@ pub(crate) async fn take_all(house: &House, holder: &str) -> Result<(), CommandE
 
 /// A worker has registered: what it was given and does not have goes to others.
 pub(super) async fn reclaim(
-    house: &House,
+    app: &AppState,
     worker_id: &WorkerId,
     has: Option<Vec<JobId>>,
 ) -> Result<(), CommandError> {
     let has: Option<Arc<[JobId]>> = has.map(Into::into);
-    let now = house.clock.now();
-    decide_all(house, worker_id.as_str(), || {
+    let now = app.clock.now();
+    decide_all(app, worker_id.as_str(), || {
         let (holder, has) = (worker_id.clone(), has.clone());
         Box::new(move |job| {
             let reclaimed = |job| job::reclaimed(job, holder.as_str(), has.as_deref(), now);
@@ -206,10 +206,10 @@ pub(super) async fn reclaim(
 }
 
 /// Applies a rule to every job of a holder, all in one batch.
-async fn decide_all(house: &House, holder: &str, rule: impl Fn() -> JobRule) -> Result<(), CommandError> {
-    let jobs = house.store.held_by(holder).await?;
+async fn decide_all(app: &AppState, holder: &str, rule: impl Fn() -> JobRule) -> Result<(), CommandError> {
+    let jobs = app.store.held_by(holder).await?;
     let answers: Vec<_> =
-        jobs.iter().map(|job_id| house.store.decide(job_id, Promise::Durable, None, rule())).collect();
+        jobs.iter().map(|job_id| app.store.decide(job_id, AckLevel::Durable, None, rule())).collect();
     for answer in answers {
         answer.await??;
     }

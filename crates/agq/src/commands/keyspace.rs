@@ -9,12 +9,12 @@ use agenix_protocol::{
 };
 use agenix_rules::rejection::Rejection;
 
-use super::Outcome;
+use super::CommandResult;
 use crate::{
-    app::House,
+    app::AppState,
     error::CommandError,
     redis,
-    store::{Keys, Ruled, StoreError, change, look, scan},
+    store::{Keys, RuleResult, StoreError, change, look, scan},
 };
 
 /// Refuses a key that agq keeps for itself.
@@ -28,31 +28,31 @@ pub(super) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Reje
 }
 
 /// A command on users' keys.
-pub(super) async fn users(house: &House, command: KeyCommand) -> Outcome {
+pub(super) async fn users(app: &AppState, command: KeyCommand) -> CommandResult {
     if command.is_write() {
-        let replies = transaction(house, vec![command]).await?;
+        let replies = transaction(app, vec![command]).await?;
         return Ok(replies.into_iter().next().unwrap_or(Reply::Nil));
     }
     let is_long = is_long(&command);
-    let (store, work) = (&*house.store, one(command, house.clock.now()));
+    let (store, work) = (&*app.store, one(command, app.clock.now()));
     let reply = if is_long { scan(store, work).await? } else { look(store, work).await? };
     Ok(reply?)
 }
 
 /// A command on users' keys that is a short read, where the store has them at hand.
-pub(super) fn users_at_once(house: &House, command: &KeyCommand, now: Timestamp) -> Option<Outcome> {
+pub(super) fn users_at_once(app: &AppState, command: &KeyCommand, now: Timestamp) -> Option<CommandResult> {
     if command.is_write() || is_long(command) {
         return None;
     }
     let mut reply = None;
-    house.store.look_at_once(&mut |all| reply = Some(redis::ruled(redis::apply(all, command, now))));
+    app.store.read_at_once(&mut |all| reply = Some(redis::ruled(redis::apply(all, command, now))));
     reply.map(|reply| Ok(reply??))
 }
 
 fn one(
     command: KeyCommand,
     now: Timestamp,
-) -> impl Fn(&mut dyn Keys) -> Result<Ruled<Reply>, StoreError> + Send + Sync + 'static {
+) -> impl Fn(&mut dyn Keys) -> Result<RuleResult<Reply>, StoreError> + Send + Sync + 'static {
     move |all| redis::ruled(redis::apply(all, &command, now))
 }
 
@@ -69,18 +69,18 @@ fn is_long(command: &KeyCommand) -> bool {
 }
 
 /// How many keys users have.
-pub(super) async fn count(house: &House) -> Result<u64, CommandError> {
-    let now = house.clock.now();
-    Ok(look(&*house.store, move |all| all.count(now)).await?)
+pub(super) async fn count(app: &AppState) -> Result<u64, CommandError> {
+    let now = app.clock.now();
+    Ok(look(&*app.store, move |all| all.count(now)).await?)
 }
 
 /// Commands in one transaction, one reply each.
 pub(super) async fn transaction(
-    house: &House,
+    app: &AppState,
     commands: Vec<KeyCommand>,
 ) -> Result<Vec<Reply>, CommandError> {
-    let (only_reads, now) = (!commands.iter().any(KeyCommand::is_write), house.clock.now());
-    let (store, work) = (&*house.store, every(commands, now));
+    let (only_reads, now) = (!commands.iter().any(KeyCommand::is_write), app.clock.now());
+    let (store, work) = (&*app.store, every(commands, now));
     Ok(if only_reads { scan(store, work).await? } else { change(store, work).await? })
 }
 
@@ -92,13 +92,13 @@ fn every(
 }
 
 /// BRPOP, BLPOP and BLMOVE of users' lists. A move answers the element alone, whoever asks.
-pub(super) async fn blocking_pop(house: &House, pop: BlockingPop, is_pair: bool) -> Outcome {
+pub(super) async fn blocking_pop(app: &AppState, pop: BlockingPop, is_pair: bool) -> CommandResult {
     pop.keys.iter().try_for_each(|key| refuse_reserved(key, "popped"))?;
     if let Some((target, _)) = &pop.to {
         refuse_reserved(target, "written")?;
     }
     let is_move = pop.to.is_some();
-    let Some(handed) = house.matchmaker.element(pop).await?? else {
+    let Some(handed) = app.waiters.element(pop).await?? else {
         return Ok(if is_pair || is_move { Reply::NilArray } else { Reply::Nil });
     };
     let element = handed.take();

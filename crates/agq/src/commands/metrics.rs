@@ -7,8 +7,8 @@ use agenix_rules::worker::{Liveness, Worker};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Outcome, json, stats};
-use crate::{app::House, error::CommandError, registry::last_figures::StoreFigures, store::StoreError};
+use super::{CommandResult, json, stats};
+use crate::{app::AppState, error::CommandError, registry::last_figures::StoreFigures, store::StoreError};
 
 /// Maximum time for which the figures wait for the store.
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
@@ -28,14 +28,14 @@ const WORKER_FIGURES: [(&str, &str); 7] = [
 ];
 
 /// METRICS
-pub(super) async fn metrics(house: &House, prometheus: bool) -> Outcome {
-    let figures = figures(house, of_the_store(house)).await?;
+pub(super) async fn metrics(app: &AppState, prometheus: bool) -> CommandResult {
+    let figures = figures(app, of_the_store(app)).await?;
     if prometheus { Ok(Reply::bulk(figures.text())) } else { Ok(json(&figures)) }
 }
 
 /// The figures, as Prometheus reads them.
-pub(crate) async fn prometheus(house: &House) -> Result<String, CommandError> {
-    Ok(figures(house, of_the_store(house)).await?.text())
+pub(crate) async fn prometheus(app: &AppState) -> Result<String, CommandError> {
+    Ok(figures(app, of_the_store(app)).await?.text())
 }
 
 /// The figures, as JSON shows them.
@@ -68,32 +68,32 @@ struct Figures {
 /// Returns the figures that `read` gives, or those that the store last gave if it does not answer within `LONGEST_LOOK`. A monitor
 /// that gets no answer knows nothing of agq, just when something is wrong.
 async fn figures(
-    house: &House,
+    app: &AppState,
     read: impl Future<Output = Result<StoreFigures, CommandError>>,
 ) -> Result<Figures, CommandError> {
-    let read = house.clock.within(LONGEST_LOOK, Box::pin(read)).await;
+    let read = app.clock.within(LONGEST_LOOK, Box::pin(read)).await;
     let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
     match read.unwrap_or_else(|| Err(late().into())) {
         Ok(told) => {
             let told = Arc::new(told);
-            house.last_figures.keep(house.clock.now(), &told);
-            Ok(shown(house, &told, None))
+            app.last_figures.keep(app.clock.now(), &told);
+            Ok(shown(app, &told, None))
         }
         Err(error) => {
-            let (at, told) = house.last_figures.last().ok_or(error)?;
-            Ok(shown(house, &told, Some(at)))
+            let (at, told) = app.last_figures.last().ok_or(error)?;
+            Ok(shown(app, &told, Some(at)))
         }
     }
 }
 
-async fn of_the_store(house: &House) -> Result<StoreFigures, CommandError> {
-    let (totals, queues) = (house.store.totals().await?, stats::all(house).await?);
-    let oldest_snapshot_secs = house.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
-    Ok(StoreFigures { totals, queues, workers: house.store.workers().await?, oldest_snapshot_secs })
+async fn of_the_store(app: &AppState) -> Result<StoreFigures, CommandError> {
+    let (totals, queues) = (app.store.totals().await?, stats::all(app).await?);
+    let oldest_snapshot_secs = app.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
+    Ok(StoreFigures { totals, queues, workers: app.store.workers().await?, oldest_snapshot_secs })
 }
 
 /// Returns the figures of the store and of this agq; `as_of` is the time of the former where they are old.
-fn shown(house: &House, told: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
+fn shown(app: &AppState, told: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
     let StoreFigures { totals, queues, workers, oldest_snapshot_secs } = told;
     let by_status = |counts: [u64; 6]| STATUSES.map(Status::as_str).into_iter().zip(counts).collect();
     let name = |key: &str| key.trim_start_matches("queue:").to_owned();
@@ -101,8 +101,8 @@ fn shown(house: &House, told: &StoreFigures, as_of: Option<Timestamp>) -> Figure
         queues.others.iter().map(|(key, stats)| (name(key), stats.length)).collect();
     queue_length.insert("ready".into(), queues.ready.length);
     queue_length.insert("scheduled".into(), queues.scheduled.length);
-    let (connections, connections_total, commands_total) = house.directory.counts();
-    let now = house.clock.now();
+    let (connections, connections_total, commands_total) = app.connections.counts();
+    let now = app.clock.now();
     Figures {
         jobs_total: by_status(totals.ever),
         jobs: by_status(totals.now),
@@ -113,7 +113,7 @@ fn shown(house: &House, told: &StoreFigures, as_of: Option<Timestamp>) -> Figure
         connections: connections as u64,
         connections_total,
         commands_total,
-        uptime_seconds: now.ms_since(house.started_at) / 1000,
+        uptime_seconds: now.ms_since(app.started_at) / 1000,
         store_oldest_snapshot_seconds: *oldest_snapshot_secs,
         store_up: as_of.is_none(),
         store_figures_age_seconds: as_of.map_or(0, |at| now.ms_since(at) / 1000),
@@ -221,13 +221,13 @@ mod tests {
     use std::{future::pending, sync::Arc};
 
     use super::{figures, of_the_store};
-    use crate::auth::audit_log::Audit;
+    use crate::auth::audit_log::AuditLog;
     use crate::clock::Clock;
     use crate::config;
     use crate::error::CommandError;
     use crate::registry::last_figures::StoreFigures;
-    use crate::startup::services::furnish;
-    use crate::store::{Opening, Store, StoreError, redb::RedbStore};
+    use crate::startup::services::build;
+    use crate::store::{OpenOptions, Store, StoreError, redb::RedbStore};
 
     async fn away() -> Result<StoreFigures, CommandError> {
         Err(StoreError("it is away".into()).into())
@@ -237,15 +237,15 @@ mod tests {
     async fn a_store_that_does_not_answer_is_shown_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agq.redb");
-        let store: Arc<dyn Store> = Arc::new(RedbStore::open(&file, Opening::default()).unwrap());
+        let store: Arc<dyn Store> = Arc::new(RedbStore::open(&file, OpenOptions::default()).unwrap());
         let settings = config::default_settings().unwrap();
-        let (house, _works) = furnish(store, Clock::default(), Audit::open(None).unwrap(), settings);
-        assert!(figures(&house, away()).await.is_err(), "nothing is known yet");
-        let known = figures(&house, of_the_store(&house)).await.unwrap().text();
+        let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+        assert!(figures(&app, away()).await.is_err(), "nothing is known yet");
+        let known = figures(&app, of_the_store(&app)).await.unwrap().text();
         assert!(
             known.contains("\nagq_store_up 1\n") && known.contains("\nagq_store_figures_age_seconds 0\n")
         );
-        for last in [figures(&house, away()).await, figures(&house, pending()).await] {
+        for last in [figures(&app, away()).await, figures(&app, pending()).await] {
             let text = last.unwrap().text();
             assert!(text.contains("\nagq_store_up 0\n"), "{text}");
             assert!(text.contains("\nagq_jobs{status=\"pending\"} 0\n"), "{text}");

@@ -11,8 +11,8 @@ use agenix_protocol::{
 use agenix_rules::{rejection::Rejection, worker::Liveness};
 use bytes::Bytes;
 
-use super::{Outcome, identity};
-use crate::app::{Caller, House};
+use super::{CommandResult, identity};
+use crate::app::{AppState, Caller};
 
 /// How long a worker has to answer, in seconds.
 const SECONDS: u64 = 3;
@@ -20,24 +20,24 @@ const SECONDS: u64 = 3;
 const MOST_BYTES: usize = 1024 * 1024;
 
 /// JOB.OUTPUT
-pub(super) async fn show(house: &House, job_id: &JobId, position: Option<&Bytes>) -> Outcome {
+pub(super) async fn show(app: &AppState, job_id: &JobId, position: Option<&Bytes>) -> CommandResult {
     let known = position.map(|json| documents::parse::<OutputPosition>(json)).transpose();
     let known = known.map_err(|error| Rejection::InvalidOutput(error.to_string()))?;
-    let job = house.store.job_record(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
+    let job = app.store.job_record(job_id).await?.ok_or_else(|| Rejection::JobNotFound(job_id.clone()))?;
     // Whoever followed it is told what it wrote last; all others find that in its results.
     let is_wanted = job.status() == Status::Running || known.is_some();
     let worker = job.holder.as_deref().filter(|_| is_wanted).and_then(|holder| WorkerId::new(holder).ok());
     let Some(worker) = worker else { return Ok(Reply::Nil) };
-    let known_worker = house.store.worker(&worker).await?;
+    let known_worker = app.store.worker(&worker).await?;
     if known_worker.is_none_or(|known| known.standing != Liveness::Active) {
         return Ok(Reply::Nil);
     }
-    let request_id = house.clock.challenge_id();
-    let answer = house.hub.reply_on(reply_channel(worker.as_str(), &request_id).into());
+    let request_id = app.clock.challenge_id();
+    let answer = app.pubsub.reply_on(reply_channel(worker.as_str(), &request_id).into());
     let request = OutputRequest { request_id, job_id: job_id.clone(), position: known.unwrap_or_default() };
     let call = documents::to_json(&OutputCall { output: request });
-    house.hub.publish(&orders_channel(worker.as_str()).into(), &call.into());
-    let answer = house.clock.within(Duration::from_secs(SECONDS), answer).await;
+    app.pubsub.publish(&orders_channel(worker.as_str()).into(), &call.into());
+    let answer = app.clock.within(Duration::from_secs(SECONDS), answer).await;
     let Some(Ok(answer)) = answer else {
         return Err(Rejection::OutputTimedOut { worker, seconds: SECONDS }.into());
     };
@@ -46,15 +46,20 @@ pub(super) async fn show(house: &House, job_id: &JobId, position: Option<&Bytes>
 
 /// WORKER.OUTPUT: only who was asked can answer, for the channel has its name. Whether anyone still waits is not known here:
 /// it may be at another node.
-pub(super) async fn bring(house: &House, caller: &Caller, request_id: &[u8], output: &[u8]) -> Outcome {
+pub(super) async fn bring(
+    app: &AppState,
+    caller: &Caller,
+    request_id: &[u8],
+    output: &[u8],
+) -> CommandResult {
     if output.len() > MOST_BYTES {
         let text = format!("it has {} bytes, max {MOST_BYTES}", output.len());
         return Err(Rejection::InvalidOutput(text).into());
     }
     let output: Option<JobOutput> =
         documents::parse(output).map_err(|error| Rejection::InvalidOutput(error.to_string()))?;
-    let own = identity::reporter_id(house, caller).await?.ok_or(Rejection::NotRegistered)?;
+    let own = identity::reporter_id(app, caller).await?.ok_or(Rejection::NotRegistered)?;
     let channel = reply_channel(own.as_str(), &String::from_utf8_lossy(request_id));
-    house.hub.publish(&channel.into(), &documents::to_json(&output).into());
+    app.pubsub.publish(&channel.into(), &documents::to_json(&output).into());
     Ok(Reply::ok())
 }

@@ -13,57 +13,57 @@ use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::{Done, Effect, Outcome, identity, keyspace, notice::end_trial_claim};
+use super::{CommandOutcome, CommandResult, Effect, identity, keyspace, notice::end_trial_claim};
 use crate::{
-    app::{Caller, House, PopReply},
+    app::{AppState, Caller, PopReply},
     error::CommandError,
     store::{Claim, StoreError},
-    waiters::Handed,
+    waiters::Handoff,
 };
 
 /// BRPOP, BLPOP, BLMOVE. Of a queue, it claims at most so many jobs that are there, for those behind it, too.
 pub(super) async fn blocking_pop(
-    house: &House,
+    app: &AppState,
     caller: &Caller,
     pop: BlockingPop,
     most: usize,
-) -> Result<Done, CommandError> {
-    let is_pair = shows_pair(house, caller, &pop);
+) -> Result<CommandOutcome, CommandError> {
+    let is_pair = shows_pair(app, caller, &pop);
     let queues: Vec<QueueName> = pop.keys.iter().filter_map(|key| claimed_queue(key)).collect();
     if queues.is_empty() {
-        return Ok(Done::plain(keyspace::blocking_pop(house, pop, is_pair).await?));
+        return Ok(CommandOutcome::plain(keyspace::blocking_pop(app, pop, is_pair).await?));
     }
     if queues.len() != pop.keys.len() || pop.to.is_some() {
         return Err(Rejection::MixedKeys.into());
     }
-    let shown = |handed: Handed<Claim>| {
+    let shown = |handed: Handoff<Claim>| {
         let value = document(handed.get())?;
         let key = queue_key(&handed.get().queue);
         let reply = if is_pair { Reply::bulks([key, value]) } else { Reply::Bulk(value) };
         Ok(given(handed.take(), reply))
     };
-    let handed = wait_for_jobs(house, caller, &queues, pop.timeout, most).await?;
+    let handed = wait_for_jobs(app, caller, &queues, pop.timeout, most).await?;
     let mut done = handed.into_iter().map(shown).collect::<Result<Vec<_>, CommandError>>()?.into_iter();
     let Some(first) = done.next() else {
-        return Ok(Done::plain(if is_pair { Reply::NilArray } else { Reply::Nil }));
+        return Ok(CommandOutcome::plain(if is_pair { Reply::NilArray } else { Reply::Nil }));
     };
-    Ok(Done { also: done.collect(), ..first })
+    Ok(CommandOutcome { also: done.collect(), ..first })
 }
 
 async fn wait_for_jobs(
-    house: &House,
+    app: &AppState,
     caller: &Caller,
     queues: &[QueueName],
     wait: BlockingWait,
     most: usize,
-) -> Result<Vec<Handed<Claim>>, CommandError> {
+) -> Result<Vec<Handoff<Claim>>, CommandError> {
     let names = queues.iter().map(|queue| queue.as_str().to_owned()).collect();
-    let dismissals = house.matchmaker.dismissals();
-    let (claimant, on_trial) = identity::claimant(house, caller, names, true).await?;
+    let dismissals = app.waiters.evictions();
+    let (claimant, on_trial) = identity::claimant(app, caller, names, true).await?;
     let most = if on_trial.is_some() { 1 } else { most };
-    let jobs = house.matchmaker.jobs(claimant, dismissals, wait, most).await?;
+    let jobs = app.waiters.jobs(claimant, dismissals, wait, most).await?;
     if let Some(worker_id) = on_trial {
-        end_trial_claim(house, &worker_id, !jobs.is_empty()).await?;
+        end_trial_claim(app, &worker_id, !jobs.is_empty()).await?;
     }
     Ok(jobs)
 }
@@ -74,9 +74,9 @@ fn queue_key(queue: &str) -> Bytes {
 
 /// The seed's bare value, or Redis' pair: for those who introduced themselves as Redis clients do, and for who waits for
 /// several keys and has to know which it was.
-fn shows_pair(house: &House, caller: &Caller, pop: &BlockingPop) -> bool {
+fn shows_pair(app: &AppState, caller: &Caller, pop: &BlockingPop) -> bool {
     pop.keys.len() > 1
-        || match house.settings.brpop_reply {
+        || match app.settings.brpop_reply {
             PopReply::Auto => caller.is_introduced,
             PopReply::Bulk => false,
             PopReply::Pair => true,
@@ -85,29 +85,32 @@ fn shows_pair(house: &House, caller: &Caller, pop: &BlockingPop) -> bool {
 
 /// RPOP and LPOP of a queue: a claim that does not wait.
 pub(super) async fn pop(
-    house: &House,
+    app: &AppState,
     caller: &Caller,
     queue: &QueueName,
     count: Option<usize>,
-) -> Result<Done, CommandError> {
+) -> Result<CommandOutcome, CommandError> {
     if count.is_some() {
         let text = "a queue is popped without a count: each job is claimed for itself";
         return Err(Rejection::QueueCount(text).into());
     }
     let queues = Arc::new([queue.as_str().to_owned()]);
-    let (claimant, on_trial) = identity::claimant(house, caller, queues, false).await?;
-    let handed = house.matchmaker.job_now(claimant).await?;
+    let (claimant, on_trial) = identity::claimant(app, caller, queues, false).await?;
+    let handed = app.waiters.job_now(claimant).await?;
     if let Some(worker_id) = on_trial {
-        end_trial_claim(house, &worker_id, handed.is_some()).await?;
+        end_trial_claim(app, &worker_id, handed.is_some()).await?;
     }
-    let Some(handed) = handed else { return Ok(Done::plain(Reply::Nil)) };
+    let Some(handed) = handed else { return Ok(CommandOutcome::plain(Reply::Nil)) };
     let value = document(handed.get())?;
     Ok(given(handed.take(), Reply::Bulk(value)))
 }
 
-fn given(claim: Claim, reply: Reply) -> Done {
+fn given(claim: Claim, reply: Reply) -> CommandOutcome {
     let holder = claim.job.holder.as_deref().unwrap_or_default().into();
-    Done::with(reply, Effect::Claimed { job_id: claim.job.job_id, holder, attempt: claim.job.attempt })
+    CommandOutcome::with(
+        reply,
+        Effect::Claimed { job_id: claim.job.job_id, holder, attempt: claim.job.attempt },
+    )
 }
 
 fn document(claim: &Claim) -> Result<Bytes, StoreError> {
@@ -126,14 +129,15 @@ fn document(claim: &Claim) -> Result<Bytes, StoreError> {
 }
 
 /// LLEN of a queue.
-pub(super) async fn length(house: &House, key: &[u8]) -> Outcome {
+pub(super) async fn length(app: &AppState, key: &[u8]) -> CommandResult {
     let length = if key == QUEUE_SCHEDULED.as_bytes() {
-        house.store.scheduled().await?.0
+        app.store.scheduled().await?.0
     } else {
         let queue = claimed_queue(key);
-        let is_own =
-            |lane: &&crate::store::Lane| queue.as_ref().is_some_and(|queue| queue.as_str() == lane.queue);
-        house.store.lanes().await?.iter().filter(is_own).map(|lane| lane.length).sum()
+        let is_own = |lane: &&crate::store::LaneSummary| {
+            queue.as_ref().is_some_and(|queue| queue.as_str() == lane.queue)
+        };
+        app.store.lanes().await?.iter().filter(is_own).map(|lane| lane.length).sum()
     };
     Ok(Reply::Integer(i64::try_from(length).unwrap_or(i64::MAX)))
 }
@@ -147,17 +151,17 @@ fn check_name(queue: &QueueName) -> Result<(), Rejection> {
 }
 
 /// QUEUE.PEEK
-pub(super) async fn peek(house: &House, queue: &QueueName, count: usize) -> Outcome {
+pub(super) async fn peek(app: &AppState, queue: &QueueName, count: usize) -> CommandResult {
     let next = match queue.as_str() {
-        SCHEDULED => house.store.peek_scheduled(count).await?,
-        name => house.store.peek(name, count).await?,
+        SCHEDULED => app.store.peek_scheduled(count).await?,
+        name => app.store.peek(name, count).await?,
     };
     Ok(Reply::bulks(next.into_iter().map(String::from)))
 }
 
 /// QUEUE.PAUSE, QUEUE.RESUME
-pub(super) async fn pause(house: &House, queue: &QueueName, paused: bool) -> Outcome {
+pub(super) async fn pause(app: &AppState, queue: &QueueName, paused: bool) -> CommandResult {
     check_name(queue)?;
-    house.store.set_paused(queue.as_str(), paused).await?;
+    app.store.set_paused(queue.as_str(), paused).await?;
     Ok(Reply::ok())
 }

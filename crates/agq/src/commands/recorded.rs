@@ -8,32 +8,32 @@ use agenix_protocol::{
 };
 
 use crate::{
-    app::{Caller, House},
-    auth::audit_log::{self, Entry},
+    app::{AppState, Caller},
+    auth::audit_log::{self, AuditEntry},
 };
 
 /// What is written of a command whose answer could not be given any more: it may have been carried out.
 const UNKNOWN: &str = "unknown: the connection broke before the answer";
 
 /// A command that is recorded; dropped without its answer, it is recorded all the same.
-pub(super) struct Record {
-    house: Arc<House>,
+pub(super) struct AuditedCommand {
+    app: Arc<AppState>,
     caller: Arc<Caller>,
     command: &'static str,
     target: Option<String>,
     is_written: bool,
 }
 
-impl Record {
+impl AuditedCommand {
     /// The record of a command; none where nothing is recorded of it.
     pub(super) fn of(
-        house: &Arc<House>,
+        app: &Arc<AppState>,
         caller: &Arc<Caller>,
         command: &'static Command,
         request: &Request,
     ) -> Option<Self> {
-        is_recorded(house, command, request).then(|| Self {
-            house: Arc::clone(house),
+        is_recorded(app, command, request).then(|| Self {
+            app: Arc::clone(app),
             caller: Arc::clone(caller),
             command: command.name,
             target: target(request),
@@ -49,40 +49,40 @@ impl Record {
             _ => ("OK", None),
         };
         self.is_written = true;
-        put(&self.house, &self.caller, self.command, self.target.as_deref().or(told), outcome);
+        put(&self.app, &self.caller, self.command, self.target.as_deref().or(told), outcome);
     }
 }
 
-impl Drop for Record {
+impl Drop for AuditedCommand {
     fn drop(&mut self) {
         if !self.is_written {
-            put(&self.house, &self.caller, self.command, self.target.as_deref(), UNKNOWN);
+            put(&self.app, &self.caller, self.command, self.target.as_deref(), UNKNOWN);
         }
     }
 }
 
 /// Records a command that a key may not give.
 pub(crate) fn record_refusal(
-    house: &House,
+    app: &AppState,
     caller: &Caller,
     command: &'static Command,
     request: &Request,
     line: &str,
 ) {
-    if is_recorded(house, command, request) {
-        put(house, caller, command.name, target(request).as_deref(), line);
+    if is_recorded(app, command, request) {
+        put(app, caller, command.name, target(request).as_deref(), line);
     }
 }
 
 /// A backup is read in many pieces: that it began says that it may have been.
-fn is_recorded(house: &House, command: &Command, request: &Request) -> bool {
+fn is_recorded(app: &AppState, command: &Command, request: &Request) -> bool {
     let is_piece = matches!(request, Request::Backup(BackupCommand::Read { .. }));
-    house.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
+    app.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
 }
 
-fn put(house: &House, caller: &Caller, command: &str, target: Option<&str>, outcome: &str) {
-    house.audit.record(&Entry {
-        at: house.clock.now(),
+fn put(app: &AppState, caller: &Caller, command: &str, target: Option<&str>, outcome: &str) {
+    app.audit.record(&AuditEntry {
+        at: app.clock.now(),
         who: caller.identity.as_ref().map(|identity| &*identity.name),
         role: caller.identity.as_ref().map(|identity| identity.role),
         from: &caller.from,

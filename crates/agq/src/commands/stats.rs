@@ -18,12 +18,12 @@ use agenix_rules::{
     worker::{Liveness, Worker},
 };
 
-use super::{Outcome, json};
-use crate::{app::House, error::CommandError, store::Lane};
+use super::{CommandResult, json};
+use crate::{app::AppState, error::CommandError, store::LaneSummary};
 
 /// QUEUE.STATS
-pub(super) async fn stats(house: &House, queue: Option<&str>) -> Outcome {
-    let stats = all(house).await?;
+pub(super) async fn stats(app: &AppState, queue: Option<&str>) -> CommandResult {
+    let stats = all(app).await?;
     let Some(name) = queue.map(queue_of) else { return Ok(json(&stats)) };
     if QueueName::new(name).is_err() {
         return Err(Rejection::UnknownQueue(name.escape_debug().to_string()).into());
@@ -47,17 +47,17 @@ static EMPTY: ReadyStats = ReadyStats {
 };
 
 /// The statistics of all queues.
-pub(super) async fn all(house: &House) -> Result<QueueStats, CommandError> {
-    let (lanes, paused, now) = (house.store.lanes().await?, house.store.paused().await?, house.clock.now());
-    let workers = house.store.workers().await?;
+pub(super) async fn all(app: &AppState) -> Result<QueueStats, CommandError> {
+    let (lanes, paused, now) = (app.store.lanes().await?, app.store.paused().await?, app.clock.now());
+    let workers = app.store.workers().await?;
     let mut abilities = Vec::new();
     for (worker, _) in workers.iter().filter(|(worker, _)| worker.wants_jobs()) {
-        abilities.push(house.abilities.of(&*house.store, worker).await?);
+        abilities.push(app.abilities.of(&*app.store, worker).await?);
     }
     let names: BTreeSet<&str> =
         lanes.iter().map(|lane| &lane.queue).chain(&paused).map(String::as_str).collect();
     let ready = |name: &str| {
-        let own: Vec<&Lane> = lanes.iter().filter(|lane| lane.queue == name).collect();
+        let own: Vec<&LaneSummary> = lanes.iter().filter(|lane| lane.queue == name).collect();
         ready_stats(&own, &abilities, paused.iter().any(|paused| paused == name), now)
     };
     let others = names.iter().filter(|name| **name != READY);
@@ -65,13 +65,18 @@ pub(super) async fn all(house: &House) -> Result<QueueStats, CommandError> {
         others.map(|name| (format!("queue:{name}"), ready(name))).collect();
     Ok(QueueStats {
         ready: ready(READY),
-        scheduled: scheduled(house).await?,
+        scheduled: scheduled(app).await?,
         workers: counts(&workers),
         others,
     })
 }
 
-fn ready_stats(lanes: &[&Lane], abilities: &[Arc<Abilities>], paused: bool, now: Timestamp) -> ReadyStats {
+fn ready_stats(
+    lanes: &[&LaneSummary],
+    abilities: &[Arc<Abilities>],
+    paused: bool,
+    now: Timestamp,
+) -> ReadyStats {
     let spans = || lanes.iter().map(|lane| lane.span);
     let age = |at: Timestamp| now.ms_since(at) / 1000;
     ReadyStats {
@@ -83,15 +88,15 @@ fn ready_stats(lanes: &[&Lane], abilities: &[Arc<Abilities>], paused: bool, now:
     }
 }
 
-fn demand(lane: &Lane, abilities: &[Arc<Abilities>]) -> Demand {
+fn demand(lane: &LaneSummary, abilities: &[Arc<Abilities>]) -> Demand {
     let workers = abilities.iter().filter(|abilities| abilities.cover(&lane.needs)).count() as u64;
     let needs = lane.needs.clone();
     Demand { tools: needs.tools, tags: needs.tags, labels: needs.labels, length: lane.length, workers }
 }
 
-async fn scheduled(house: &House) -> Result<ScheduledStats, CommandError> {
-    let (length, first) = house.store.scheduled().await?;
-    let now = house.clock.now();
+async fn scheduled(app: &AppState) -> Result<ScheduledStats, CommandError> {
+    let (length, first) = app.store.scheduled().await?;
+    let now = app.clock.now();
     Ok(ScheduledStats { length, next_job_due_in_seconds: first.map(|at| at.ms_since(now) / 1000) })
 }
 

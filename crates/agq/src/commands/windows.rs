@@ -19,14 +19,14 @@ use agenix_rules::{
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::{Outcome, challenge, job, keyspace::refuse_reserved, queue, worker};
-use crate::{app::House, error::CommandError, store::StoreError};
+use super::{CommandResult, challenge, job, keyspace::refuse_reserved, queue, worker};
+use crate::{app::AppState, error::CommandError, store::StoreError};
 
 /// How long the statistics of a heartbeat are shown (worker spec §3.4).
 const STATS_MS: u64 = 120_000;
 
 /// What a window shows.
-enum Shown {
+enum VirtualValue {
     Text(String),
     Set(Vec<String>),
     Hash(Vec<(String, String)>),
@@ -35,23 +35,23 @@ enum Shown {
 }
 
 /// A window: what it shows, and for how many milliseconds still, where that is bounded.
-type Window = Option<(Shown, Option<u64>)>;
+type VirtualKey = Option<(VirtualValue, Option<u64>)>;
 
 /// Answers a command on a key that agq keeps for itself.
-pub(super) async fn answer(house: &House, command: &KeyCommand) -> Outcome {
+pub(super) async fn answer(app: &AppState, command: &KeyCommand) -> CommandResult {
     match command {
-        KeyCommand::Keys { pattern } => Ok(Reply::bulks(names(house, pattern).await?)),
+        KeyCommand::Keys { pattern } => Ok(Reply::bulks(names(app, pattern).await?)),
         KeyCommand::Scan { pattern, .. } => {
-            let found = names(house, pattern.as_deref().unwrap_or_default()).await?;
+            let found = names(app, pattern.as_deref().unwrap_or_default()).await?;
             Ok(Reply::Array(vec![Reply::bulk("0"), Reply::bulks(found)]))
         }
-        KeyCommand::Exists { keys } => exists(house, keys).await,
-        KeyCommand::LLen { key } if is_queue(key) => queue::length(house, key).await,
+        KeyCommand::Exists { keys } => exists(app, keys).await,
+        KeyCommand::LLen { key } if is_queue(key) => queue::length(app, key).await,
         KeyCommand::Del { .. } => Err(refused(command, "deleted")),
         KeyCommand::Pop { .. } => Err(refused(command, "popped")),
         _ if command.is_write() => Err(refused(command, "written")),
         _ => match command.keys().collect::<Vec<_>>()[..] {
-            [key] => read(house, command, key).await,
+            [key] => read(app, command, key).await,
             _ => Err(refused(command, "read beside other keys")),
         },
     }
@@ -66,8 +66,8 @@ fn is_queue(key: &[u8]) -> bool {
     key.starts_with(b"queue:")
 }
 
-async fn read(house: &House, command: &KeyCommand, key: &Bytes) -> Outcome {
-    let window = look(house, key).await?;
+async fn read(app: &AppState, command: &KeyCommand, key: &Bytes) -> CommandResult {
+    let window = look(app, key).await?;
     let ttl = |unit: u64| match &window {
         None => -2,
         Some((_, None)) => -1,
@@ -78,24 +78,24 @@ async fn read(house: &House, command: &KeyCommand, key: &Bytes) -> Outcome {
         (KeyCommand::PTtl { .. }, _) => Ok(Reply::Integer(ttl(1))),
         (KeyCommand::Type { .. }, _) => Ok(Reply::Simple(type_of(&window).into())),
         (KeyCommand::Get { .. } | KeyCommand::HGet { .. }, None) => Ok(Reply::Nil),
-        (KeyCommand::Get { .. }, Some((Shown::Text(text), _))) => Ok(Reply::bulk(text.clone())),
-        (KeyCommand::MGet { .. }, Some((Shown::Text(text), _))) => Ok(Reply::bulks([text.clone()])),
+        (KeyCommand::Get { .. }, Some((VirtualValue::Text(text), _))) => Ok(Reply::bulk(text.clone())),
+        (KeyCommand::MGet { .. }, Some((VirtualValue::Text(text), _))) => Ok(Reply::bulks([text.clone()])),
         (KeyCommand::MGet { .. }, _) => Ok(Reply::Array(vec![Reply::Nil])),
         (KeyCommand::SMembers { .. }, None) => Ok(Reply::Set(Vec::new())),
-        (KeyCommand::SMembers { .. }, Some((Shown::Set(members), _))) => {
+        (KeyCommand::SMembers { .. }, Some((VirtualValue::Set(members), _))) => {
             Ok(Reply::Set(members.iter().cloned().map(Reply::bulk).collect()))
         }
         (KeyCommand::SIsMember { .. }, None) => Ok(Reply::Integer(0)),
-        (KeyCommand::SIsMember { member, .. }, Some((Shown::Set(members), _))) => {
+        (KeyCommand::SIsMember { member, .. }, Some((VirtualValue::Set(members), _))) => {
             Ok(Reply::Integer(members.iter().any(|name| name.as_bytes() == &member[..]).into()))
         }
         (KeyCommand::HGetAll { .. }, None) => Ok(Reply::Map(Vec::new())),
-        (KeyCommand::HGetAll { .. }, Some((Shown::Hash(fields), _))) => {
+        (KeyCommand::HGetAll { .. }, Some((VirtualValue::Hash(fields), _))) => {
             let pair =
                 |(name, value): &(String, String)| (Reply::bulk(name.clone()), Reply::bulk(value.clone()));
             Ok(Reply::Map(fields.iter().map(pair).collect()))
         }
-        (KeyCommand::HGet { field, .. }, Some((Shown::Hash(fields), _))) => {
+        (KeyCommand::HGet { field, .. }, Some((VirtualValue::Hash(fields), _))) => {
             let found = fields.iter().find(|(name, _)| name.as_bytes() == &field[..]);
             Ok(Reply::bulk_or_nil(found.map(|(_, value)| value.clone())))
         }
@@ -103,24 +103,24 @@ async fn read(house: &House, command: &KeyCommand, key: &Bytes) -> Outcome {
     }
 }
 
-fn type_of(window: &Window) -> &'static str {
+fn type_of(window: &VirtualKey) -> &'static str {
     match window {
         None => "none",
-        Some((Shown::Text(_), _)) => "string",
-        Some((Shown::Set(_), _)) => "set",
-        Some((Shown::Hash(_), _)) => "hash",
-        Some((Shown::Queue, _)) => "list",
+        Some((VirtualValue::Text(_), _)) => "string",
+        Some((VirtualValue::Set(_), _)) => "set",
+        Some((VirtualValue::Hash(_), _)) => "hash",
+        Some((VirtualValue::Queue, _)) => "list",
     }
 }
 
-async fn exists(house: &House, keys: &[Bytes]) -> Outcome {
+async fn exists(app: &AppState, keys: &[Bytes]) -> CommandResult {
     let mut count = 0;
     for key in keys {
         if is_reserved(key) {
-            count += usize::from(look(house, key).await?.is_some());
+            count += usize::from(look(app, key).await?.is_some());
         } else {
             let users = KeyCommand::Exists { keys: vec![key.clone()] };
-            let Reply::Integer(found) = super::keyspace::users(house, users).await? else { continue };
+            let Reply::Integer(found) = super::keyspace::users(app, users).await? else { continue };
             count += usize::from(found > 0);
         }
     }
@@ -128,90 +128,92 @@ async fn exists(house: &House, keys: &[Bytes]) -> Outcome {
 }
 
 /// What a reserved key shows now.
-async fn look(house: &House, key: &[u8]) -> Result<Window, CommandError> {
+async fn look(app: &AppState, key: &[u8]) -> Result<VirtualKey, CommandError> {
     if is_queue(key) {
-        return Ok(claimed_queue(key).map(|_| (Shown::Queue, None)));
+        return Ok(claimed_queue(key).map(|_| (VirtualValue::Queue, None)));
     }
     let Ok(key) = std::str::from_utf8(key) else { return Ok(None) };
     let parts: Vec<&str> = key.split(':').collect();
     match parts[..] {
-        ["worker", id] => Ok(worker_of(house, id)
-            .await?
-            .map(|(worker, jobs, told)| (hash(&worker.status(told, jobs)), None))),
-        ["worker", id, part] => worker_part(house, id, part).await,
+        ["worker", id] => {
+            Ok(worker_of(app, id).await?.map(|(worker, jobs, told)| (hash(&worker.status(told, jobs)), None)))
+        }
+        ["worker", id, part] => worker_part(app, id, part).await,
         ["capability", tool, "workers"] => {
-            let workers = challenge::workers_with(house, tool).await?;
+            let workers = challenge::workers_with(app, tool).await?;
             let ids: Vec<String> = workers.into_iter().map(|worker| worker.worker_id.into()).collect();
-            Ok((!ids.is_empty()).then_some((Shown::Set(ids), None)))
+            Ok((!ids.is_empty()).then_some((VirtualValue::Set(ids), None)))
         }
         ["plan", id] => {
             let Ok(id) = PlanId::new(id) else { return Ok(None) };
-            Ok(house.store.plan(&id).await?.map(|plan| (Shown::Text(plan.json), None)))
+            Ok(app.store.plan(&id).await?.map(|plan| (VirtualValue::Text(plan.json), None)))
         }
         ["action", id] => {
             let Ok(id) = ActionId::new(id) else { return Ok(None) };
-            let found = house.store.action(&id).await?;
+            let found = app.store.action(&id).await?;
             let status = |(action, tally)| -> ActionStatus { action::status(&action, &tally) };
             Ok(found.map(|found| (hash(&status(found)), None)))
         }
         ["job", id] => {
-            let Some(stored) = stored(house, id).await? else { return Ok(None) };
-            let shown = job::shown(stored).map_err(|error| StoreError(error.to_string()))?;
+            let Some(stored) = stored(app, id).await? else { return Ok(None) };
+            let shown = job::job_document(stored).map_err(|error| StoreError(error.to_string()))?;
             Ok(Some((hash(&shown), None)))
         }
         ["job", id, "worker"] => {
             let Ok(id) = JobId::new(id) else { return Ok(None) };
-            let Some(job) = house.store.job_record(&id).await? else { return Ok(None) };
-            let left = job.due_at.map(|due| due.ms_since(house.clock.now()));
+            let Some(job) = app.store.job_record(&id).await? else { return Ok(None) };
+            let left = job.due_at.map(|due| due.ms_since(app.clock.now()));
             let holder = job.holder.filter(|_| job.state == agenix_rules::job::JobState::Active);
-            Ok(holder.map(|holder| (Shown::Text(holder), left)))
+            Ok(holder.map(|holder| (VirtualValue::Text(holder), left)))
         }
         _ => Ok(None),
     }
 }
 
-async fn stored(house: &House, id: &str) -> Result<Option<crate::store::StoredJob>, CommandError> {
+async fn stored(app: &AppState, id: &str) -> Result<Option<crate::store::StoredJob>, CommandError> {
     let Ok(id) = JobId::new(id) else { return Ok(None) };
-    Ok(house.store.job(&id).await?)
+    Ok(app.store.job(&id).await?)
 }
 
-type Known = Option<(Worker, u64, Option<WorkerRegistration>)>;
+type WorkerLookup = Option<(Worker, u64, Option<WorkerRegistration>)>;
 
-async fn worker_of(house: &House, id: &str) -> Result<Known, CommandError> {
+async fn worker_of(app: &AppState, id: &str) -> Result<WorkerLookup, CommandError> {
     let Ok(id) = WorkerId::new(id) else { return Ok(None) };
-    let Some(worker) = house.store.worker(&id).await? else { return Ok(None) };
-    let jobs = house.store.held_by(id.as_str()).await?.len() as u64;
-    Ok(Some((worker, jobs, worker::registration(house, &id).await?)))
+    let Some(worker) = app.store.worker(&id).await? else { return Ok(None) };
+    let jobs = app.store.held_by(id.as_str()).await?.len() as u64;
+    Ok(Some((worker, jobs, worker::registration(app, &id).await?)))
 }
 
-async fn worker_part(house: &House, id: &str, part: &str) -> Result<Window, CommandError> {
-    let Some((worker, _, told)) = worker_of(house, id).await? else { return Ok(None) };
-    let silent = house.clock.now().ms_since(worker.last_seen_at);
+async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey, CommandError> {
+    let Some((worker, _, told)) = worker_of(app, id).await? else { return Ok(None) };
+    let silent = app.clock.now().ms_since(worker.last_seen_at);
     let rest = |ms: u64| Some(ms.saturating_sub(silent)).filter(|left| *left > 0);
     Ok(match part {
         "alive" => {
-            let silence_ms = worker.silence_ms.unwrap_or_else(|| house.settings.silence_ms());
+            let silence_ms = worker.silence_ms.unwrap_or_else(|| app.settings.silence_ms());
             let left = rest(silence_ms).filter(|_| worker.standing == Liveness::Active);
-            left.map(|left| (Shown::Text((worker.last_seen_at.0 / 1000).to_string()), Some(left)))
+            left.map(|left| (VirtualValue::Text((worker.last_seen_at.0 / 1000).to_string()), Some(left)))
         }
-        "stats" => worker.stats.zip(rest(STATS_MS)).map(|(stats, left)| (Shown::Text(stats), Some(left))),
+        "stats" => {
+            worker.stats.zip(rest(STATS_MS)).map(|(stats, left)| (VirtualValue::Text(stats), Some(left)))
+        }
         // Any key may read this: what tells a run of the worker from another is its own.
         "metadata" => told.map(|told| {
             let told = WorkerRegistration { instance: None, active_job_ids: None, ..told };
-            (Shown::Text(to_json(&told)), None)
+            (VirtualValue::Text(to_json(&told)), None)
         }),
         _ => None,
     })
 }
 
 /// A document's fields that are not null, each as text: a string as it is, anything else as JSON.
-fn hash(document: &impl serde::Serialize) -> Shown {
+fn hash(document: &impl serde::Serialize) -> VirtualValue {
     let fields: Map<String, Value> = serde_json::from_str(&to_json(document)).unwrap_or_default();
     let text = |value: Value| match value {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    Shown::Hash(
+    VirtualValue::Hash(
         fields
             .into_iter()
             .filter(|(_, value)| !value.is_null())
@@ -222,17 +224,17 @@ fn hash(document: &impl serde::Serialize) -> Shown {
 
 /// The windows whose names match a pattern that begins with one of their kinds. Those of jobs are not listed: there may be
 /// millions, and JOBS.SEARCH finds them.
-async fn names(house: &House, pattern: &[u8]) -> Result<Vec<String>, CommandError> {
+async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>, CommandError> {
     let mut names = BTreeSet::new();
     if pattern.starts_with(b"plan:") {
         let page = Page { limit: usize::MAX, ..Page::default() };
-        names.extend(house.store.plans(page).await?.into_iter().map(|id| format!("plan:{id}")));
+        names.extend(app.store.plans(page).await?.into_iter().map(|id| format!("plan:{id}")));
     } else if pattern.starts_with(b"action:") {
         let page = Page { limit: usize::MAX, ..Page::default() };
-        names.extend(house.store.actions(page).await?.into_iter().map(|id| format!("action:{id}")));
+        names.extend(app.store.actions(page).await?.into_iter().map(|id| format!("action:{id}")));
     } else if pattern.starts_with(b"worker:") || pattern.starts_with(b"capability:") {
-        for worker in house.store.worker_records().await? {
-            names.extend(names_of(house, &worker).await?);
+        for worker in app.store.worker_records().await? {
+            names.extend(names_of(app, &worker).await?);
         }
     }
     names.retain(|name| glob::matches(pattern, name.as_bytes()));
@@ -240,16 +242,16 @@ async fn names(house: &House, pattern: &[u8]) -> Result<Vec<String>, CommandErro
 }
 
 /// The windows on a worker.
-async fn names_of(house: &House, worker: &Worker) -> Result<Vec<String>, CommandError> {
+async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>, CommandError> {
     let id = worker.worker_id.as_str();
     let mut names = vec![format!("worker:{id}")];
     for part in ["alive", "stats", "metadata"] {
-        if worker_part(house, id, part).await?.is_some() {
+        if worker_part(app, id, part).await?.is_some() {
             names.push(format!("worker:{id}:{part}"));
         }
     }
     if worker.standing == Liveness::Active
-        && let Some(told) = worker::registration(house, &worker.worker_id).await?
+        && let Some(told) = worker::registration(app, &worker.worker_id).await?
     {
         names.extend(told.capabilities.commands().map(|tool| format!("capability:{tool}:workers")));
     }

@@ -14,51 +14,55 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{
-    Done, Effect, Outcome, identity,
-    job::{hand_back_all, reclaim},
+    CommandOutcome, CommandResult, Effect, identity,
+    job::{reclaim, release_all},
     json,
-    notice::nudge,
+    notice::notify_worker,
 };
 use crate::{
-    app::{Caller, House, is_connection},
+    app::{AppState, Caller, is_connection},
     error::CommandError,
-    herald::tell_of_worker,
-    store::{Promise, StoreError},
+    herald::publish_worker_event,
+    store::{AckLevel, StoreError},
 };
 
 /// Most jobs that a worker may name in a heartbeat.
 const MAX_ACTIVE: usize = 10_000;
 
 /// WORKER.REGISTER
-pub(super) async fn register(house: &House, caller: &Caller, json: &[u8]) -> Result<Done, CommandError> {
+pub(super) async fn register(
+    app: &AppState,
+    caller: &Caller,
+    json: &[u8],
+) -> Result<CommandOutcome, CommandError> {
     let mut registration = read_registration(json)?;
     worker::shorten_descriptions(&mut registration);
     let worker_id = registration.worker_id.clone();
     identity::check_own(caller, &worker_id)?;
-    let known = house.store.worker(&worker_id).await?;
+    let known = app.store.worker(&worker_id).await?;
     let is_new_run = known.is_some_and(|known| worker::is_new_run(&known, &registration));
     let has = registration.active_job_ids.take().or(is_new_run.then(Vec::new));
     worker::check_connection(caller.registered.as_ref(), &worker_id)?;
     let (connection, now, text) =
-        (caller.connection.clone(), house.clock.now(), documents::to_json(&registration));
+        (caller.connection.clone(), app.clock.now(), documents::to_json(&registration));
     // The worker's record keeps this setting, because another agq with other settings may be the
     // one that looks for silent workers.
-    let silence_ms = Some(house.settings.silence_ms());
+    let silence_ms = Some(app.settings.silence_ms());
     let rule = move |known: Option<&Worker>| {
         let registered = worker::registered(known, &registration, &connection, now)?;
         Ok(Some(Worker { silence_ms, ..registered }))
     };
-    house.store.decide_worker(&worker_id, Promise::Durable, Some(text), Box::new(rule)).await??;
+    app.store.decide_worker(&worker_id, AckLevel::Durable, Some(text), Box::new(rule)).await??;
     if is_new_run {
-        house.reputation.forget(&worker_id);
+        app.outcomes.forget(&worker_id);
     }
     // Whoever still waits in its name is the run before, or was looked at as what the worker was then.
-    house.matchmaker.dismiss(worker_id.as_str());
-    reclaim(house, &worker_id, has).await?;
-    tell_of_worker(house, &worker_id, "registered");
-    let seconds = heartbeat_seconds(house.settings.heartbeat_interval_ms);
+    app.waiters.evict(worker_id.as_str());
+    reclaim(app, &worker_id, has).await?;
+    publish_worker_event(app, &worker_id, "registered");
+    let seconds = heartbeat_seconds(app.settings.heartbeat_interval_ms);
     let reply = Reply::Simple(format!("OK worker_id={worker_id} heartbeat_interval={seconds}"));
-    Ok(Done::with(reply, Effect::Registered(worker_id)))
+    Ok(CommandOutcome::with(reply, Effect::Registered(worker_id)))
 }
 
 /// Returns one of the three texts of the specifications for a bad registration.
@@ -83,23 +87,23 @@ fn heartbeat_seconds(ms: u64) -> String {
 
 /// WORKER.HEARTBEAT
 pub(super) async fn heartbeat(
-    house: &House,
+    app: &AppState,
     caller: &Caller,
     worker_id: &WorkerId,
     stats: Option<Bytes>,
-) -> Outcome {
+) -> CommandResult {
     identity::check_own(caller, worker_id)?;
     let stats = stats.map(|stats| read_stats(&stats)).transpose()?;
     let active = stats.as_ref().map(active_job_ids).transpose()?.unwrap_or_default();
     let is_quiet = stats.as_ref().and_then(|stats| stats.get("quiet")?.as_bool()).unwrap_or_default();
     let text = stats.as_ref().map(documents::to_json);
-    let (now, id) = (house.clock.now(), worker_id.clone());
+    let (now, id) = (app.clock.now(), worker_id.clone());
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
         worker::heartbeat(known, text.as_deref(), is_quiet, now).map(Some)
     };
-    house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
-    let orders = orders(house, worker_id, &active).await?;
+    app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+    let orders = orders(app, worker_id, &active).await?;
     if orders.is_empty() {
         return Ok(Reply::ok());
     }
@@ -129,10 +133,10 @@ fn active_job_ids(stats: &Map<String, Value>) -> Result<Vec<JobId>, Rejection> {
 }
 
 /// What a worker is to do; the claims of the jobs that it says it runs are renewed.
-async fn orders(house: &House, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders, CommandError> {
+async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Result<Orders, CommandError> {
     let mut cancel = Vec::new();
     for job_id in active {
-        match house.store.job_record(job_id).await?.filter(|job| job.is_held_by(worker_id.as_str())) {
+        match app.store.job_record(job_id).await?.filter(|job| job.is_held_by(worker_id.as_str())) {
             None => cancel.push(job_id.clone()),
             Some(job) if job.is_confirmed => {}
             Some(_unstarted) => {
@@ -140,112 +144,116 @@ async fn orders(house: &House, worker_id: &WorkerId, active: &[JobId]) -> Result
                 let rule = move |job: Option<&Job>| {
                     Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::renewed(job, holder.as_str())))
                 };
-                house.store.decide(job_id, Promise::Visible, None, Box::new(rule)).await??;
+                app.store.decide(job_id, AckLevel::Visible, None, Box::new(rule)).await??;
             }
         }
     }
-    let told = house.store.worker(worker_id).await?.and_then(|worker| worker.told);
+    let told = app.store.worker(worker_id).await?.and_then(|worker| worker.told);
     Ok(Orders {
         drain: told == Some(Directive::Drain),
         terminate: told == Some(Directive::Terminate),
         cancel,
-        verify: house.challenges.of(worker_id),
+        verify: app.challenges.of(worker_id),
     })
 }
 
 /// WORKER.UNREGISTER
 pub(super) async fn unregister(
-    house: &House,
+    app: &AppState,
     caller: &Caller,
     worker_id: WorkerId,
-) -> Result<Done, CommandError> {
+) -> Result<CommandOutcome, CommandError> {
     identity::check_own(caller, &worker_id)?;
     // First the worker, so that it claims nothing more; a crash between leaves jobs that the reaper finds.
-    if !house.store.remove_worker(&worker_id).await? {
+    if !app.store.remove_worker(&worker_id).await? {
         return Err(Rejection::NotRegistered.into());
     }
-    house.matchmaker.dismiss(worker_id.as_str());
-    house.abilities.forget(&worker_id);
-    house.reputation.forget(&worker_id);
-    hand_back_all(house, worker_id.as_str()).await?;
-    tell_of_worker(house, &worker_id, "unregistered");
-    Ok(Done::with(Reply::ok(), Effect::Unregistered(worker_id)))
+    app.waiters.evict(worker_id.as_str());
+    app.abilities.forget(&worker_id);
+    app.outcomes.forget(&worker_id);
+    release_all(app, worker_id.as_str()).await?;
+    publish_worker_event(app, &worker_id, "unregistered");
+    Ok(CommandOutcome::with(Reply::ok(), Effect::Unregistered(worker_id)))
 }
 
 /// WORKER.LIST
-pub(super) async fn list(house: &House) -> Outcome {
+pub(super) async fn list(app: &AppState) -> CommandResult {
     let mut shown = Vec::new();
-    for (worker, jobs) in house.store.workers().await? {
-        shown.push(documents::to_json(&worker.status(registration(house, &worker.worker_id).await?, jobs)));
+    for (worker, jobs) in app.store.workers().await? {
+        shown.push(documents::to_json(&worker.status(registration(app, &worker.worker_id).await?, jobs)));
     }
     Ok(Reply::bulks(shown))
 }
 
 /// WORKER.GET
-pub(super) async fn get(house: &House, worker_id: &WorkerId) -> Outcome {
-    let Some(worker) = house.store.worker(worker_id).await? else { return Ok(Reply::Nil) };
-    let jobs = house.store.held_by(worker_id.as_str()).await?.len() as u64;
-    Ok(json(&worker.status(registration(house, worker_id).await?, jobs)))
+pub(super) async fn get(app: &AppState, worker_id: &WorkerId) -> CommandResult {
+    let Some(worker) = app.store.worker(worker_id).await? else { return Ok(Reply::Nil) };
+    let jobs = app.store.held_by(worker_id.as_str()).await?.len() as u64;
+    Ok(json(&worker.status(registration(app, worker_id).await?, jobs)))
 }
 
 /// What a worker registered.
 pub(super) async fn registration(
-    house: &House,
+    app: &AppState,
     worker_id: &WorkerId,
 ) -> Result<Option<WorkerRegistration>, StoreError> {
-    let text = house.store.registration(worker_id).await?;
+    let text = app.store.registration(worker_id).await?;
     Ok(text.and_then(|text| documents::parse(text.as_bytes()).ok()))
 }
 
 /// WORKER.DRAIN, WORKER.TERMINATE, WORKER.RESUME
-pub(super) async fn tell(house: &House, worker_id: &WorkerId, told: Option<Directive>) -> Outcome {
+pub(super) async fn set_directive(
+    app: &AppState,
+    worker_id: &WorkerId,
+    told: Option<Directive>,
+) -> CommandResult {
     let id = worker_id.clone();
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
         worker::directed(known, told).map(Some)
     };
-    house.store.decide_worker(worker_id, Promise::Durable, None, Box::new(rule)).await??;
+    app.store.decide_worker(worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
     if told.is_none() {
-        house.reputation.forget(worker_id);
+        app.outcomes.forget(worker_id);
     }
     // Whoever waits in its name comes again, and is then seen as what it is now.
-    house.matchmaker.dismiss(worker_id.as_str());
+    app.waiters.evict(worker_id.as_str());
     let event = match told {
         None => "resumed",
         Some(Directive::Drain) => "draining",
         Some(Directive::Terminate) => "terminating",
     };
-    tell_of_worker(house, worker_id, event);
-    nudge(house, worker_id.as_str());
+    publish_worker_event(app, worker_id, event);
+    notify_worker(app, worker_id.as_str());
     Ok(Reply::ok())
 }
 
 /// The connection on which a worker registered is closed.
 pub(crate) async fn detach(
-    house: &House,
+    app: &AppState,
     worker_id: &WorkerId,
     connection: &str,
 ) -> Result<(), CommandError> {
     let connection = connection.to_owned();
     let rule =
         move |known: Option<&Worker>| Ok(known.and_then(|worker| worker::detached(worker, &connection)));
-    Ok(house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??)
+    Ok(app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??)
 }
 
 /// When agq starts, no connection of before is open: workers are free to register, and what connections held goes back.
-pub(crate) async fn start_over(house: &House) -> Result<(), CommandError> {
-    if house.store.node().is_some() {
+pub(crate) async fn recover_after_restart(app: &AppState) -> Result<(), CommandError> {
+    if app.store.node().is_some() {
         // Others share the store: whoever leads sees which connections are no more.
         return Ok(());
     }
-    for worker in house.store.worker_records().await? {
+    for worker in app.store.worker_records().await? {
         if let Some(connection) = &worker.connection {
-            detach(house, &worker.worker_id, connection).await?;
+            detach(app, &worker.worker_id, connection).await?;
         }
     }
-    for holder in house.store.holders().await? {
+    for holder in app.store.holders().await? {
         if is_connection(&holder) {
-            hand_back_all(house, &holder).await?;
+            release_all(app, &holder).await?;
         }
     }
     Ok(())

@@ -50,7 +50,7 @@ pub(crate) enum Command {
     /// Print what a shell needs to complete commands of agq
     Completions { shell: Shell },
     /// Write a man page for each command into a directory, as agq-backup.1
-    Man { directory: PathBuf },
+    Man { connections: PathBuf },
 }
 
 #[derive(Debug, Args)]
@@ -98,8 +98,8 @@ pub(crate) struct ExportArgs {
 }
 
 impl ExportArgs {
-    pub(crate) fn from(&self) -> Holding {
-        Holding::of(&self.from)
+    pub(crate) fn from(&self) -> DataLocation {
+        DataLocation::of(&self.from)
     }
 }
 
@@ -113,21 +113,21 @@ pub(crate) struct ImportArgs {
 }
 
 impl ImportArgs {
-    pub(crate) fn to(&self) -> Holding {
-        Holding::of(&self.to)
+    pub(crate) fn to(&self) -> DataLocation {
+        DataLocation::of(&self.to)
     }
 }
 
 /// A store, as it is said on the command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Holding {
+pub(crate) enum DataLocation {
     /// A data directory or a database file.
     Path(PathBuf),
     /// A PostgreSQL.
     Postgres(String),
 }
 
-impl Holding {
+impl DataLocation {
     fn of(place: &str) -> Self {
         let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| place.starts_with(scheme));
         if is_url { Self::Postgres(place.to_owned()) } else { Self::Path(place.into()) }

@@ -6,20 +6,20 @@ use agenix_protocol::{request::ListEnd, resp::Reply, time::Timestamp};
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyError, live};
-use crate::store::{Content, Entry, Keys, StoreError};
+use super::{KeyCommandError, live};
+use crate::store::{KeyEntry, Keys, StoreError, StoredValue};
 
 /// A list while it is worked on; empty where there is no key.
-struct List {
+struct OpenList {
     places: Range<i64>,
     expires_at: Option<Timestamp>,
 }
 
-impl List {
-    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyError> {
+impl OpenList {
+    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
         match live(keys, key, now)? {
             None => Ok(Self { places: 0..0, expires_at: None }),
-            Some(Entry { content: Content::List { head, tail }, expires_at }) => {
+            Some(KeyEntry { content: StoredValue::List { head, tail }, expires_at }) => {
                 Ok(Self { places: head..tail, expires_at })
             }
             Some(_) => Err(Rejection::WrongType.into()),
@@ -71,8 +71,8 @@ impl List {
             keys.remove(key)?;
             return Ok(());
         }
-        let content = Content::List { head: self.places.start, tail: self.places.end };
-        keys.put_entry(key, &Entry { content, expires_at: self.expires_at })
+        let content = StoredValue::List { head: self.places.start, tail: self.places.end };
+        keys.put_entry(key, &KeyEntry { content, expires_at: self.expires_at })
     }
 }
 
@@ -90,8 +90,8 @@ pub(super) fn push(
     values: &[Bytes],
     to: ListEnd,
     now: Timestamp,
-) -> Result<usize, KeyError> {
-    let mut list = List::of(keys, key, now)?;
+) -> Result<usize, KeyCommandError> {
+    let mut list = OpenList::of(keys, key, now)?;
     for value in values {
         list.push(keys, key, value, to)?;
     }
@@ -106,8 +106,8 @@ pub(super) fn take(
     key: &[u8],
     from: ListEnd,
     now: Timestamp,
-) -> Result<Option<Bytes>, KeyError> {
-    let mut list = List::of(keys, key, now)?;
+) -> Result<Option<Bytes>, KeyCommandError> {
+    let mut list = OpenList::of(keys, key, now)?;
     let item = list.pop(keys, key, from)?;
     if item.is_some() {
         list.save(keys, key)?;
@@ -122,9 +122,9 @@ pub(super) fn pop(
     from: ListEnd,
     count: Option<usize>,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
+) -> Result<Reply, KeyCommandError> {
     let Some(count) = count else { return Ok(Reply::bulk_or_nil(take(keys, key, from, now)?)) };
-    let mut list = List::of(keys, key, now)?;
+    let mut list = OpenList::of(keys, key, now)?;
     if list.places.is_empty() {
         return Ok(Reply::NilArray);
     }
@@ -146,8 +146,8 @@ pub(super) fn pop(
 }
 
 /// LLEN
-pub(super) fn length(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<usize, KeyError> {
-    Ok(List::of(keys, key, now)?.count())
+pub(super) fn length(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<usize, KeyCommandError> {
+    Ok(OpenList::of(keys, key, now)?.count())
 }
 
 /// LRANGE
@@ -157,8 +157,8 @@ pub(super) fn range(
     start: i64,
     stop: i64,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
-    let list = List::of(keys, key, now)?;
+) -> Result<Reply, KeyCommandError> {
+    let list = OpenList::of(keys, key, now)?;
     let part = part(start, stop, list.length());
     if part.is_empty() {
         return Ok(Reply::Array(Vec::new()));
@@ -174,8 +174,8 @@ pub(super) fn remove(
     count: i64,
     value: &Bytes,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
-    let mut list = List::of(keys, key, now)?;
+) -> Result<Reply, KeyCommandError> {
+    let mut list = OpenList::of(keys, key, now)?;
     let items = keys.items(key, list.places.clone())?;
     let most =
         if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
@@ -207,13 +207,13 @@ pub(super) fn shift(
     from: ListEnd,
     (target, to): &(Bytes, ListEnd),
     now: Timestamp,
-) -> Result<Option<Bytes>, KeyError> {
-    let mut list = List::of(keys, key, now)?;
+) -> Result<Option<Bytes>, KeyCommandError> {
+    let mut list = OpenList::of(keys, key, now)?;
     if list.places.is_empty() {
         return Ok(None);
     }
     // A target of another type refuses before anything is taken.
-    List::of(keys, target, now)?;
+    OpenList::of(keys, target, now)?;
     let Some(item) = list.pop(keys, key, from)? else { return Ok(None) };
     if key == target {
         list.push(keys, key, &item, *to)?;

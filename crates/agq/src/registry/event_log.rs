@@ -16,7 +16,7 @@ const MAX_MESSAGE: usize = 500;
 
 /// Something that happened to a job.
 #[derive(Debug, Clone)]
-pub(crate) struct Event {
+pub(crate) struct LoggedEvent {
     /// Its place in the order of all events.
     pub(crate) number: u64,
     pub(crate) kind: &'static str,
@@ -42,27 +42,27 @@ pub(crate) struct Event {
 pub(crate) struct EventLog {
     /// Beginning of the log, which tells the ids of this start from those of others.
     began_at: Timestamp,
-    remembered: Mutex<Remembered>,
+    remembered: Mutex<EventRing>,
     /// Number of the last event.
     last: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Remembered {
-    events: VecDeque<Event>,
+struct EventRing {
+    events: VecDeque<LoggedEvent>,
     last: u64,
 }
 
 /// Events for a follower of the log.
-pub(crate) struct Followed {
-    pub(crate) events: Vec<Event>,
+pub(crate) struct NewEvents {
+    pub(crate) events: Vec<LoggedEvent>,
     /// Number up to which the follower has seen the log then.
     pub(crate) up_to: u64,
     /// True if events that the follower had not seen were forgotten.
     pub(crate) has_gap: bool,
 }
 
-impl Event {
+impl LoggedEvent {
     fn new(number: u64, kind: &'static str, was: Option<JobState>, job: &Job, at: Timestamp) -> Option<Self> {
         let ojs = job.ojs.as_ref()?;
         let short = |text: &str| text.chars().take(MAX_MESSAGE).collect::<String>();
@@ -96,7 +96,7 @@ impl Event {
     }
 }
 
-impl Event {
+impl LoggedEvent {
     /// Tells whether no other event follows of the job, unless it is tried again by hand.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self.kind, "job.completed" | "job.discarded" | "job.cancelled")
@@ -113,7 +113,7 @@ impl EventLog {
     pub(crate) fn note(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
         let mut remembered = self.lock();
         for kind in kinds_of(was, job, has_progressed).into_iter().flatten() {
-            let Some(event) = Event::new(remembered.last + 1, kind, was, job, at) else { return };
+            let Some(event) = LoggedEvent::new(remembered.last + 1, kind, was, job, at) else { return };
             remembered.last = event.number;
             if remembered.events.len() >= MOST {
                 remembered.events.pop_front();
@@ -129,18 +129,23 @@ impl EventLog {
         &self,
         number: u64,
         limit: usize,
-        wanted: impl Fn(&Event) -> bool,
-    ) -> (Vec<Event>, bool) {
+        wanted: impl Fn(&LoggedEvent) -> bool,
+    ) -> (Vec<LoggedEvent>, bool) {
         self.lock().after(number, limit, wanted)
     }
 
     /// Returns at most `limit` events for a follower that has seen the log up to a number.
-    pub(crate) fn follow(&self, number: u64, limit: usize, wanted: impl Fn(&Event) -> bool) -> Followed {
+    pub(crate) fn follow(
+        &self,
+        number: u64,
+        limit: usize,
+        wanted: impl Fn(&LoggedEvent) -> bool,
+    ) -> NewEvents {
         let remembered = self.lock();
         let (events, has_more) = remembered.after(number, limit, wanted);
         let up_to = events.last().filter(|_| has_more).map_or(remembered.last, |event| event.number);
         let has_gap = remembered.events.front().is_some_and(|oldest| oldest.number > number + 1);
-        Followed { events, up_to, has_gap }
+        NewEvents { events, up_to, has_gap }
     }
 
     /// Returns the number of the last event, and what tells of later ones.
@@ -151,7 +156,7 @@ impl EventLog {
     }
 
     /// Returns the event that says how a job that has ended stands. Its number is that of the last event.
-    pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<Event> {
+    pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<LoggedEvent> {
         let kind = match job.state {
             JobState::Completed => "job.completed",
             JobState::Discarded => "job.discarded",
@@ -159,11 +164,11 @@ impl EventLog {
             _ => return None,
         };
         let number = self.lock().last;
-        Event::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
+        LoggedEvent::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
     }
 
     /// Returns the id of an event, which no other start of agq uses.
-    pub(crate) fn id_of(&self, event: &Event) -> String {
+    pub(crate) fn id_of(&self, event: &LoggedEvent) -> String {
         format!("evt_{:x}_{}", self.began_at.0, event.number)
     }
 
@@ -174,16 +179,21 @@ impl EventLog {
         (u64::from_str_radix(began_at, 16) == Ok(self.began_at.0)).then_some(number)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
+    fn lock(&self) -> MutexGuard<'_, EventRing> {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Remembered {
-    fn after(&self, number: u64, limit: usize, wanted: impl Fn(&Event) -> bool) -> (Vec<Event>, bool) {
+impl EventRing {
+    fn after(
+        &self,
+        number: u64,
+        limit: usize,
+        wanted: impl Fn(&LoggedEvent) -> bool,
+    ) -> (Vec<LoggedEvent>, bool) {
         let begin = self.events.partition_point(|event| event.number <= number);
         let mut found = self.events.range(begin..).filter(|event| wanted(event));
-        let page: Vec<Event> = found.by_ref().take(limit).cloned().collect();
+        let page: Vec<LoggedEvent> = found.by_ref().take(limit).cloned().collect();
         (page, found.next().is_some())
     }
 }

@@ -13,12 +13,12 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
+    access_control::AccessControl,
     connection,
-    door::Door,
-    listen::{Accepted, Arrival, Entrance, tune},
-    tls::TlsDoor,
+    listen::{ClientStream, IncomingStream, Listeners, tune},
+    tls::TlsAcceptance,
 };
-use crate::app::House;
+use crate::app::AppState;
 
 /// How long to wait before accepting again when the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -26,33 +26,43 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const TURN_AWAY_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is done with connections, once they have come in: one manner for each door.
-pub(crate) struct Manner {
+pub(crate) struct ProtocolHandler {
     /// Serves one, which has this number, to its end, or until it is told to stop.
     pub(crate) attend:
-        Box<dyn Fn(Accepted, u64, watch::Receiver<bool>) -> BoxFuture<'static, ()> + Send + Sync>,
+        Box<dyn Fn(ClientStream, u64, watch::Receiver<bool>) -> BoxFuture<'static, ()> + Send + Sync>,
     /// What someone is told for whom there is no place, and why.
     pub(crate) farewell: fn(&str) -> String,
 }
 
 /// How RESP is spoken.
-pub(crate) fn resp(house: Arc<House>, door: Arc<Door>) -> Manner {
+pub(crate) fn resp_handler(app: Arc<AppState>, access_control: Arc<AccessControl>) -> ProtocolHandler {
     let attend = move |accepted, number, stop| -> BoxFuture<'static, ()> {
-        Box::pin(connection::serve(accepted, number, Arc::clone(&house), Arc::clone(&door), stop))
+        Box::pin(connection::serve(accepted, number, Arc::clone(&app), Arc::clone(&access_control), stop))
     };
-    Manner { attend: Box::new(attend), farewell: |reason| format!("-{reason}\r\n") }
+    ProtocolHandler { attend: Box::new(attend), farewell: |reason| format!("-{reason}\r\n") }
 }
 
 /// Serves connections until `stop` says so.
-pub(crate) async fn serve(entrance: Entrance, manner: Manner, door: Arc<Door>, stop: watch::Receiver<bool>) {
-    let host = Arc::new(Host { tls: entrance.tls(), socket_shown: entrance.socket_shown(), manner, door });
+pub(crate) async fn serve(
+    entrance: Listeners,
+    manner: ProtocolHandler,
+    access_control: Arc<AccessControl>,
+    stop: watch::Receiver<bool>,
+) {
+    let host = Arc::new(Acceptor {
+        tls: entrance.tls(),
+        socket_shown: entrance.socket_shown(),
+        manner,
+        access_control,
+    });
     let mut open = JoinSet::new();
     let mut stopped = stop.clone();
     loop {
         tokio::select! {
             arrival = entrance.accept() => match arrival {
                 Ok(arrival) => {
-                    let number = host.door.next_connection();
-                    open.spawn(Arc::clone(&host).attend(arrival, number, stop.clone()));
+                    let number = host.access_control.next_connection();
+                    open.spawn(Arc::clone(&host).handle(arrival, number, stop.clone()));
                 }
                 Err(error) => {
                     warn!(%error, "a connection could not be accepted");
@@ -68,19 +78,19 @@ pub(crate) async fn serve(entrance: Entrance, manner: Manner, door: Arc<Door>, s
 }
 
 /// What every connection is met with.
-struct Host {
-    tls: Option<Arc<TlsDoor>>,
+struct Acceptor {
+    tls: Option<Arc<TlsAcceptance>>,
     socket_shown: String,
-    manner: Manner,
-    door: Arc<Door>,
+    manner: ProtocolHandler,
+    access_control: Arc<AccessControl>,
 }
 
-impl Host {
+impl Acceptor {
     /// Serves one connection to its end.
-    async fn attend(self: Arc<Self>, arrival: Arrival, number: u64, stop: watch::Receiver<bool>) {
+    async fn handle(self: Arc<Self>, arrival: IncomingStream, number: u64, stop: watch::Receiver<bool>) {
         let mut stopped = stop.clone();
         let accepted = tokio::select! {
-            accepted = self.welcome(arrival) => accepted,
+            accepted = self.handshake(arrival) => accepted,
             _ = stopped.changed() => return,
         };
         if let Some(accepted) = accepted {
@@ -90,33 +100,35 @@ impl Host {
     }
 
     /// Finds a place for a connection, and shakes hands where that is asked for.
-    async fn welcome(&self, arrival: Arrival) -> Option<Accepted> {
+    async fn handshake(&self, arrival: IncomingStream) -> Option<ClientStream> {
         let (socket, mut peer) = match arrival {
-            Arrival::Unix(socket) => return Some(Accepted::unix(socket, self.socket_shown.clone())),
-            Arrival::Tcp(socket, peer) => (socket, peer),
+            IncomingStream::Unix(socket) => {
+                return Some(ClientStream::unix(socket, self.socket_shown.clone()));
+            }
+            IncomingStream::Tcp(socket, peer) => (socket, peer),
         };
         // One address is one guest, whether it came over IPv4 or over IPv6 that holds IPv4.
         peer.set_ip(peer.ip().to_canonical());
         if let Err(error) = tune(&socket) {
             debug!(%error, "the socket could not be tuned");
         }
-        let Some(guest) = self.door.guests.admit(peer.ip()) else {
-            let reason = self.door.guests.refusal(peer.ip());
+        let Some(guest) = self.access_control.guests.admit(peer.ip()) else {
+            let reason = self.access_control.guests.refusal(peer.ip());
             debug!(%peer, reason, "turned away");
             // Without a handshake, which would be the guest's to ask for, nothing can be said over TLS.
             if self.tls.is_none() {
-                turn_away(socket, &(self.manner.farewell)(&reason)).await;
+                reject(socket, &(self.manner.farewell)(&reason)).await;
             }
             return None;
         };
-        let Some(tls) = &self.tls else { return Some(Accepted::tcp(socket, peer, guest)) };
+        let Some(tls) = &self.tls else { return Some(ClientStream::tcp(socket, peer, guest)) };
         match tls.shake_hands(socket).await {
             Ok((stream, names)) => {
-                let certified = self.door.keyring.of_certificate(&names);
+                let certified = self.access_control.keyring.of_certificate(&names);
                 if let Some(identity) = &certified {
                     debug!(%peer, role = %identity.role, name = %identity.name, "known by a certificate");
                 }
-                Some(Accepted::tls(stream, peer, guest, certified))
+                Some(ClientStream::tls(stream, peer, guest, certified))
             }
             Err(error) => {
                 info!(%peer, %error, "a TLS handshake failed");
@@ -128,7 +140,7 @@ impl Host {
 
 /// Says why there is no place. The client may have sent something already: it is read for a moment, for a reset would take
 /// the reason away from it.
-async fn turn_away(mut socket: TcpStream, farewell: &str) {
+async fn reject(mut socket: TcpStream, farewell: &str) {
     let parting = async {
         socket.write_all(farewell.as_bytes()).await?;
         socket.shutdown().await?;

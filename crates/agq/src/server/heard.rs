@@ -14,12 +14,12 @@ use tokio::{
 };
 
 /// The reader of a connection.
-pub(super) struct Heard {
+pub(super) struct NotifyOnRead {
     inner: Box<dyn AsyncRead + Send + Unpin>,
     heard: Arc<Notify>,
 }
 
-impl Heard {
+impl NotifyOnRead {
     /// A reader, and what is told when bytes have come.
     pub(super) fn new(inner: Box<dyn AsyncRead + Send + Unpin>) -> (Self, Arc<Notify>) {
         let heard = Arc::new(Notify::new());
@@ -27,7 +27,7 @@ impl Heard {
     }
 }
 
-impl AsyncRead for Heard {
+impl AsyncRead for NotifyOnRead {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -18,8 +18,8 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 
 use super::{
-    guests::Guest,
-    tls::{TlsDoor, TlsFiles},
+    guests::ConnectionPermit,
+    tls::{TlsAcceptance, TlsFiles},
 };
 use crate::auth::keyring::Identity;
 
@@ -39,7 +39,7 @@ const SEND_BUFFER: usize = 128 * 1024;
 
 /// Where agq listens.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct ListenAddresses {
     pub(crate) tcp: Option<SocketAddr>,
     /// The Unix socket.
     pub(crate) socket: Option<PathBuf>,
@@ -50,20 +50,20 @@ pub(crate) struct Places {
 }
 
 /// Open listeners.
-pub(crate) struct Entrance {
+pub(crate) struct Listeners {
     tcp: Option<TcpListener>,
     unix: Option<(UnixListener, SocketFile)>,
-    tls: Option<Arc<TlsDoor>>,
+    tls: Option<Arc<TlsAcceptance>>,
 }
 
 /// A connection that has just come in.
-pub(super) enum Arrival {
+pub(super) enum IncomingStream {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
 }
 
 /// A connection, however it came in.
-pub(crate) struct Accepted {
+pub(crate) struct ClientStream {
     pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
     /// Where it comes from; none for a Unix socket.
@@ -73,13 +73,13 @@ pub(crate) struct Accepted {
     /// Who it is by its certificate; it need not AUTH.
     pub(crate) certified: Option<Identity>,
     /// Its place among the connections of its address; to be kept as long as it is open.
-    pub(crate) guest: Option<Guest>,
+    pub(crate) guest: Option<ConnectionPermit>,
 }
 
-impl Entrance {
+impl Listeners {
     /// Listens at these places.
-    pub(crate) async fn open(places: &Places) -> anyhow::Result<Self> {
-        let tls = places.tls.clone().map(TlsDoor::open).transpose()?.map(Arc::new);
+    pub(crate) async fn open(places: &ListenAddresses) -> anyhow::Result<Self> {
+        let tls = places.tls.clone().map(TlsAcceptance::open).transpose()?.map(Arc::new);
         let tcp = match places.tcp {
             None => None,
             Some(address) => Some(TcpListener::bind(address).await.with_context(|| {
@@ -106,7 +106,7 @@ impl Entrance {
     }
 
     /// What the certificates are read again by.
-    pub(crate) fn tls(&self) -> Option<Arc<TlsDoor>> {
+    pub(crate) fn tls(&self) -> Option<Arc<TlsAcceptance>> {
         self.tls.clone()
     }
 
@@ -124,16 +124,20 @@ impl Entrance {
     }
 
     /// Waits for the next connection. May be dropped and called again.
-    pub(super) async fn accept(&self) -> io::Result<Arrival> {
+    pub(super) async fn accept(&self) -> io::Result<IncomingStream> {
         let tcp = async {
             match &self.tcp {
-                Some(listener) => listener.accept().await.map(|(socket, peer)| Arrival::Tcp(socket, peer)),
+                Some(listener) => {
+                    listener.accept().await.map(|(socket, peer)| IncomingStream::Tcp(socket, peer))
+                }
                 None => std::future::pending().await,
             }
         };
         let unix = async {
             match &self.unix {
-                Some((listener, _)) => listener.accept().await.map(|(socket, _)| Arrival::Unix(socket)),
+                Some((listener, _)) => {
+                    listener.accept().await.map(|(socket, _)| IncomingStream::Unix(socket))
+                }
                 None => std::future::pending().await,
             }
         };
@@ -144,9 +148,9 @@ impl Entrance {
     }
 }
 
-impl Accepted {
+impl ClientStream {
     /// A connection over plain TCP.
-    pub(super) fn tcp(socket: TcpStream, peer: SocketAddr, guest: Guest) -> Self {
+    pub(super) fn tcp(socket: TcpStream, peer: SocketAddr, guest: ConnectionPermit) -> Self {
         let (reader, writer) = socket.into_split();
         Self {
             reader: Box::new(reader),
@@ -162,7 +166,7 @@ impl Accepted {
     pub(super) fn tls(
         stream: TlsStream<TcpStream>,
         peer: SocketAddr,
-        guest: Guest,
+        guest: ConnectionPermit,
         certified: Option<Identity>,
     ) -> Self {
         let (reader, writer) = tokio::io::split(stream);
@@ -230,7 +234,7 @@ fn identity_of(path: &Path) -> Option<(u64, u64)> {
 }
 
 fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
-    make_way(path)?;
+    remove_stale_socket(path)?;
     let shown = path.display();
     // By the mask that `main` sets nobody else can ever open it, not even between its making and this chmod.
     let listener = UnixListener::bind(path)
@@ -243,7 +247,7 @@ fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
 }
 
 /// Removes what a dead agq left behind, and nothing else.
-fn make_way(path: &Path) -> anyhow::Result<()> {
+fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
     let shown = path.display();
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -267,10 +271,11 @@ fn make_way(path: &Path) -> anyhow::Result<()> {
 mod tests {
     use std::{os::unix::fs::PermissionsExt, path::Path};
 
-    use super::{Entrance, Places};
+    use super::{ListenAddresses, Listeners};
 
-    async fn open(path: &Path) -> anyhow::Result<Entrance> {
-        Entrance::open(&Places { tcp: None, socket: Some(path.to_owned()), tls: None, http: None }).await
+    async fn open(path: &Path) -> anyhow::Result<Listeners> {
+        Listeners::open(&ListenAddresses { tcp: None, socket: Some(path.to_owned()), tls: None, http: None })
+            .await
     }
 
     #[tokio::test]

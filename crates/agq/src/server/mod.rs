@@ -1,9 +1,9 @@
 //! The RESP door: sockets and sessions. It knows no rule and no record.
 
 mod accept;
+mod access_control;
 mod auth_errors;
 mod connection;
-mod door;
 mod guests;
 mod heard;
 mod listen;
@@ -15,9 +15,9 @@ mod tls;
 mod transaction;
 mod unproven;
 
-pub(crate) use accept::{Manner, resp, serve};
-pub(crate) use door::Door;
-pub(crate) use guests::Guest;
-pub(crate) use listen::{Accepted, Entrance, Places};
-pub(crate) use outlet::{Outlet, Unread};
-pub(crate) use tls::{TlsDoor, TlsFiles};
+pub(crate) use accept::{ProtocolHandler, resp_handler, serve};
+pub(crate) use access_control::AccessControl;
+pub(crate) use guests::ConnectionPermit;
+pub(crate) use listen::{ClientStream, ListenAddresses, Listeners};
+pub(crate) use outlet::{SlowClient, TimeoutWriter};
+pub(crate) use tls::{TlsAcceptance, TlsFiles};

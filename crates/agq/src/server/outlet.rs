@@ -15,7 +15,7 @@ use tokio::{
 
 /// Why a client is cut off that is still there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unread {
+pub(crate) enum SlowClient {
     /// It takes nothing of what is sent to it.
     #[error("it has read none of its replies for {} seconds", .0.as_secs_f64())]
     Replies(Duration),
@@ -24,21 +24,21 @@ pub(crate) enum Unread {
     Messages,
 }
 
-impl Unread {
+impl SlowClient {
     /// Whether this is why an error came.
     pub(crate) fn is_behind(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|cause| cause.is::<Self>())
     }
 }
 
-impl From<Unread> for io::Error {
-    fn from(unread: Unread) -> Self {
+impl From<SlowClient> for io::Error {
+    fn from(unread: SlowClient) -> Self {
         Self::new(io::ErrorKind::TimedOut, unread)
     }
 }
 
 /// The writer of a connection.
-pub(crate) struct Outlet {
+pub(crate) struct TimeoutWriter {
     inner: Box<dyn AsyncWrite + Send + Unpin>,
     /// How long it may take nothing; zero for as long as it likes.
     bound: Duration,
@@ -46,28 +46,28 @@ pub(crate) struct Outlet {
     patience: Option<Pin<Box<Sleep>>>,
 }
 
-impl Outlet {
+impl TimeoutWriter {
     /// The writer of a client that may take nothing for `bound`.
     pub(crate) fn new(inner: Box<dyn AsyncWrite + Send + Unpin>, bound: Duration) -> Self {
         Self { inner, bound, patience: None }
     }
 
     /// What came of sending, or the end of the patience.
-    fn judge<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if sent.is_ready() || self.bound.is_zero() {
             self.patience = None;
             return sent;
         }
         let bound = self.bound;
         let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(bound)));
-        patience.as_mut().poll(cx).map(|()| Err(Unread::Replies(bound).into()))
+        patience.as_mut().poll(cx).map(|()| Err(SlowClient::Replies(bound).into()))
     }
 }
 
-impl AsyncWrite for Outlet {
+impl AsyncWrite for TimeoutWriter {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let sent = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        self.judge(cx, sent)
+        self.check(cx, sent)
     }
 
     fn poll_write_vectored(
@@ -76,7 +76,7 @@ impl AsyncWrite for Outlet {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let sent = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
-        self.judge(cx, sent)
+        self.check(cx, sent)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -86,12 +86,12 @@ impl AsyncWrite for Outlet {
     /// Only over TLS is there anything left to send: one record or a few, of which nothing is seen until the last has gone.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = Pin::new(&mut self.inner).poll_flush(cx);
-        self.judge(cx, sent)
+        self.check(cx, sent)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = Pin::new(&mut self.inner).poll_shutdown(cx);
-        self.judge(cx, sent)
+        self.check(cx, sent)
     }
 }
 
@@ -102,12 +102,12 @@ mod tests {
     use futures_util::poll;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
-    use super::{Outlet, Unread};
+    use super::{SlowClient, TimeoutWriter};
 
     /// An outlet that has room for one byte, and the client.
-    fn narrow(bound: Duration) -> (Outlet, DuplexStream) {
+    fn narrow(bound: Duration) -> (TimeoutWriter, DuplexStream) {
         let (ours, theirs) = duplex(1);
-        (Outlet::new(Box::new(ours), bound), theirs)
+        (TimeoutWriter::new(Box::new(ours), bound), theirs)
     }
 
     #[tokio::test]
@@ -115,7 +115,7 @@ mod tests {
         let (mut outlet, _deaf) = narrow(Duration::from_millis(5));
         assert_eq!(outlet.write(b"ab").await.unwrap(), 1);
         let error = outlet.write(b"b").await.unwrap_err();
-        assert!(Unread::is_behind(&error), "{error:?}");
+        assert!(SlowClient::is_behind(&error), "{error:?}");
         assert_eq!(error.to_string(), "it has read none of its replies for 0.005 seconds");
     }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn other_errors_are_not_the_clients_fault() {
-        assert!(!Unread::is_behind(&std::io::ErrorKind::TimedOut.into()));
-        assert!(Unread::is_behind(&Unread::Messages.into()));
+        assert!(!SlowClient::is_behind(&std::io::ErrorKind::TimedOut.into()));
+        assert!(SlowClient::is_behind(&SlowClient::Messages.into()));
     }
 }

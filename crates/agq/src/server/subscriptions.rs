@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    app::House,
-    registry::pubsub::{By, Delivery, Message},
+    app::AppState,
+    registry::pubsub::{Message, QueuedMessage, SubscriptionKind},
 };
 
 /// What one connection listens to.
@@ -17,7 +17,7 @@ pub(super) struct Subscriptions {
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
     /// Where the messages come in, once it listens.
-    messages: Option<mpsc::Receiver<Delivery>>,
+    messages: Option<mpsc::Receiver<QueuedMessage>>,
     /// Told when it is cut off.
     cut: Arc<Notify>,
 }
@@ -43,28 +43,28 @@ impl Subscriptions {
     }
 
     /// Listens to more channels or patterns; one confirmation each.
-    pub(super) fn subscribe(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
-        let reply = self.add(house, by, names);
-        house.tell_whether_heard();
+    pub(super) fn subscribe(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
+        let reply = self.add(app, by, names);
+        app.update_event_interest();
         reply
     }
 
     /// Listens to some channels or patterns no more, or to none of them where none is named.
-    pub(super) fn unsubscribe(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
-        let reply = self.remove(house, by, names);
-        house.tell_whether_heard();
+    pub(super) fn unsubscribe(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
+        let reply = self.remove(app, by, names);
+        app.update_event_interest();
         reply
     }
 
-    fn add(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
+    fn add(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
         if self.messages.is_none() {
-            self.messages = Some(house.hub.join(self.number, Arc::clone(&self.cut)));
+            self.messages = Some(app.pubsub.join(self.number, Arc::clone(&self.cut)));
         }
         let confirm = |name: Bytes| {
             self.set(by).insert(name.clone());
-            house.hub.subscribe(self.number, by, &name);
+            app.pubsub.subscribe(self.number, by, &name);
             confirmation(
-                if by == By::Name { "subscribe" } else { "psubscribe" },
+                if by == SubscriptionKind::Name { "subscribe" } else { "psubscribe" },
                 Reply::Bulk(name),
                 self.count(),
             )
@@ -72,32 +72,32 @@ impl Subscriptions {
         Reply::Several(names.into_iter().map(confirm).collect())
     }
 
-    fn remove(&mut self, house: &House, by: By, names: Vec<Bytes>) -> Reply {
-        let word = if by == By::Name { "unsubscribe" } else { "punsubscribe" };
+    fn remove(&mut self, app: &AppState, by: SubscriptionKind, names: Vec<Bytes>) -> Reply {
+        let word = if by == SubscriptionKind::Name { "unsubscribe" } else { "punsubscribe" };
         let names = if names.is_empty() { self.set(by).iter().cloned().collect() } else { names };
         if names.is_empty() {
             return confirmation(word, Reply::Nil, self.count());
         }
         let confirm = |name: Bytes| {
             self.set(by).remove(&name);
-            house.hub.unsubscribe(self.number, by, &name);
+            app.pubsub.unsubscribe(self.number, by, &name);
             confirmation(word, Reply::Bulk(name), self.count())
         };
         Reply::Several(names.into_iter().map(confirm).collect())
     }
 
-    fn set(&mut self, by: By) -> &mut BTreeSet<Bytes> {
+    fn set(&mut self, by: SubscriptionKind) -> &mut BTreeSet<Bytes> {
         match by {
-            By::Name => &mut self.channels,
-            By::Pattern => &mut self.patterns,
+            SubscriptionKind::Name => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
         }
     }
 
     /// Listens to nothing any more.
-    pub(super) fn leave(&mut self, house: &House) {
+    pub(super) fn leave(&mut self, app: &AppState) {
         if self.messages.take().is_some() {
-            house.hub.leave(self.number);
-            house.tell_whether_heard();
+            app.pubsub.leave(self.number);
+            app.update_event_interest();
         }
         self.channels.clear();
         self.patterns.clear();

@@ -35,12 +35,12 @@ pub(crate) struct TlsFiles {
 }
 
 /// What a TLS handshake needs. Its files can be read again while connections come in.
-pub(crate) struct TlsDoor {
+pub(crate) struct TlsAcceptance {
     files: TlsFiles,
     acceptor: RwLock<TlsAcceptor>,
 }
 
-impl TlsDoor {
+impl TlsAcceptance {
     /// Reads the files.
     pub(crate) fn open(files: TlsFiles) -> anyhow::Result<Self> {
         let acceptor = RwLock::new(acceptor(&files)?);
@@ -167,7 +167,7 @@ fn private_key(path: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TlsDoor, TlsFiles, certificates, is_of_ca, private_key};
+    use super::{TlsAcceptance, TlsFiles, certificates, is_of_ca, private_key};
 
     #[test]
     fn files_that_cannot_be_used_are_named() {
@@ -180,7 +180,7 @@ mod tests {
                 key: missing.clone(),
                 client_ca: client_ca.map(std::path::Path::to_owned),
             };
-            format!("{:#}", TlsDoor::open(files).err().unwrap())
+            format!("{:#}", TlsAcceptance::open(files).err().unwrap())
         };
         assert!(open(&missing, None).contains("cannot read the certificates in"), "{}", open(&missing, None));
         assert!(open(&empty, None).contains("there is no certificate in"), "{}", open(&empty, None));

@@ -9,12 +9,12 @@ use agenix_protocol::{
 
 use bytes::Bytes;
 
-use crate::commands::Queued;
+use crate::commands::QueuedCommand;
 
 /// A transaction under way.
 #[derive(Debug)]
 pub(super) struct Transaction {
-    queued: Vec<Queued>,
+    queued: Vec<QueuedCommand>,
     /// How many bytes are queued, and may be; 0 for no limit.
     bytes: usize,
     max_bytes: usize,
@@ -35,10 +35,10 @@ impl Transaction {
                 return None;
             }
             Request::Key(key) if !key.names().into_iter().any(|name| is_reserved(name)) => {
-                Queued::Key(key.clone())
+                QueuedCommand::Key(key.clone())
             }
-            Request::Ping { message } => Queued::Ping(message.clone()),
-            Request::Echo { message } => Queued::Echo(message.clone()),
+            Request::Ping { message } => QueuedCommand::Ping(message.clone()),
+            Request::Echo { message } => QueuedCommand::Echo(message.clone()),
             _ => {
                 self.is_spoiled = true;
                 return Some(Reply::Error(format!(
@@ -54,14 +54,14 @@ impl Transaction {
     /// what is wrong with an argument is said in its turn, and the other commands are carried out.
     pub(super) fn refuse(&mut self, command: Option<&Command>, args: &[Bytes], line: String) -> Reply {
         if command.is_some_and(|command| command.takes(args.len()) && !line.starts_with("NOPERM")) {
-            return self.admit(Queued::Refused(line), size(args));
+            return self.admit(QueuedCommand::Refused(line), size(args));
         }
         self.is_spoiled = true;
         Reply::Error(line)
     }
 
-    fn admit(&mut self, queued: Queued, bytes: usize) -> Reply {
-        self.bytes += bytes + size_of::<Queued>();
+    fn admit(&mut self, queued: QueuedCommand, bytes: usize) -> Reply {
+        self.bytes += bytes + size_of::<QueuedCommand>();
         if exceeds(self.bytes, self.max_bytes) {
             self.is_spoiled = true;
             self.queued.clear();
@@ -72,7 +72,7 @@ impl Transaction {
     }
 
     /// What is to be carried out, or the error line.
-    pub(super) fn end(self) -> Result<Vec<Queued>, String> {
+    pub(super) fn end(self) -> Result<Vec<QueuedCommand>, String> {
         if self.is_spoiled {
             return Err("EXECABORT Transaction discarded because of previous errors.".into());
         }

@@ -12,7 +12,7 @@ const MOST: usize = 1024;
 
 /// A claim of which nobody knows whether it reached its claimant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Unproven {
+pub(super) struct UnackedClaim {
     pub(super) job_id: JobId,
     pub(super) holder: Arc<str>,
     pub(super) attempt: u32,
@@ -20,11 +20,11 @@ pub(super) struct Unproven {
 
 /// The unproven claims of one connection, at most [`MOST`].
 #[derive(Debug, Default)]
-pub(super) struct UnprovenClaims(VecDeque<Unproven>);
+pub(super) struct UnackedClaims(VecDeque<UnackedClaim>);
 
-impl UnprovenClaims {
+impl UnackedClaims {
     /// Remembers a claim, and forgets the oldest claim if there are more than [`MOST`].
-    pub(super) fn push(&mut self, claim: Unproven) {
+    pub(super) fn push(&mut self, claim: UnackedClaim) {
         if self.0.len() == MOST {
             self.0.pop_front();
         }
@@ -36,20 +36,20 @@ impl UnprovenClaims {
         self.0.clear();
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Unproven> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &UnackedClaim> {
         self.0.iter()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, Unproven, UnprovenClaims};
+    use super::{MOST, UnackedClaim, UnackedClaims};
 
     #[test]
     fn a_client_that_never_pauses_has_a_bounded_number_of_unproven_claims() {
-        let claim = |attempt| Unproven { job_id: "j".parse().unwrap(), holder: "w".into(), attempt };
+        let claim = |attempt| UnackedClaim { job_id: "j".parse().unwrap(), holder: "w".into(), attempt };
         let most = u32::try_from(MOST).unwrap();
-        let mut claims = UnprovenClaims::default();
+        let mut claims = UnackedClaims::default();
         (0..most).for_each(|attempt| claims.push(claim(attempt)));
         assert_eq!((claims.iter().count(), claims.iter().next()), (MOST, Some(&claim(0))));
         claims.push(claim(most));

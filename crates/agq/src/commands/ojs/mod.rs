@@ -14,7 +14,7 @@ pub(crate) use jobs::{activate, cancel, get, progress};
 pub(crate) use queues::{
     check_room, configure, limit, pause, queue_counts, queue_settings, queue_states, room,
 };
-pub(crate) use shown::shown;
+pub(crate) use shown::job_view;
 pub(crate) use submit::{enqueue, enqueue_all, submit_named};
-pub(crate) use work::{ack, fetch, follow, nack, report_progress};
-pub(crate) use workers::{beat, deregister, register, tell, worker_of};
+pub(crate) use work::{ack, fetch, nack, on_job_ended, report_progress};
+pub(crate) use workers::{beat, deregister, register, set_directive, worker_of};

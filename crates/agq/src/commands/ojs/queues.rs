@@ -6,15 +6,15 @@ use agenix_protocol::{documents::to_json, ids::QueueName};
 use agenix_rules::{job::JobState, limit::Limit, rejection::Rejection};
 
 use crate::{
-    app::House,
+    app::AppState,
     error::CommandError,
     registry::queue_limits::{Backpressure, QueueSettings},
-    store::{NoteChange, NoteKind, QueueCounts, StoreError},
+    store::{DocumentChange, DocumentKind, QueueCounts, StoreError},
 };
 
 /// How full a queue is that has a bound.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Room {
+pub(crate) struct QueueRoom {
     pub(crate) depth: u64,
     pub(crate) bound: u64,
     /// Whether whoever submits is to be warned.
@@ -27,12 +27,12 @@ pub(super) fn check(queue: &str) -> Result<(), Rejection> {
 }
 
 /// The bound of a queue.
-async fn bound(house: &House, queue: &str) -> Result<Option<Backpressure>, CommandError> {
-    let now = house.clock.now();
-    if let Some(known) = house.bounds.known(queue, now) {
+async fn bound(app: &AppState, queue: &str) -> Result<Option<Backpressure>, CommandError> {
+    let now = app.clock.now();
+    if let Some(known) = app.bounds.known(queue, now) {
         return Ok(known);
     }
-    let notes = house.store.notes(NoteKind::Queue).await?;
+    let notes = app.store.documents(DocumentKind::Queue).await?;
     let bounds: HashMap<String, Backpressure> = notes
         .iter()
         .filter_map(|(queue, json)| {
@@ -40,13 +40,13 @@ async fn bound(house: &House, queue: &str) -> Result<Option<Backpressure>, Comma
         })
         .collect();
     let found = bounds.get(queue).cloned();
-    house.bounds.set(Some((now, bounds)));
+    app.bounds.set(Some((now, bounds)));
     Ok(found)
 }
 
 /// What is set for a queue.
-pub(crate) async fn queue_settings(house: &House, queue: &str) -> Result<QueueSettings, CommandError> {
-    let note = house.store.note(NoteKind::Queue, queue).await?;
+pub(crate) async fn queue_settings(app: &AppState, queue: &str) -> Result<QueueSettings, CommandError> {
+    let note = app.store.document(DocumentKind::Queue, queue).await?;
     let broken = |error: serde_json::Error| {
         StoreError(format!("the settings of queue {queue} cannot be read: {error}"))
     };
@@ -55,7 +55,7 @@ pub(crate) async fn queue_settings(house: &House, queue: &str) -> Result<QueueSe
 
 /// Sets what is set for a queue: what is not said stays as it was.
 pub(crate) async fn configure(
-    house: &House,
+    app: &AppState,
     queue: &str,
     settings: QueueSettings,
 ) -> Result<QueueSettings, CommandError> {
@@ -75,27 +75,27 @@ pub(crate) async fn configure(
         let mut next = known.unwrap_or_default();
         next.backpressure = settings.backpressure.clone().or(next.backpressure);
         next.others.extend(settings.others.clone());
-        Ok(NoteChange::Put(to_json(&next)))
+        Ok(DocumentChange::Put(to_json(&next)))
     };
-    house.store.decide_note(NoteKind::Queue, queue, Box::new(rule)).await??;
-    house.bounds.set(None);
-    queue_settings(house, queue).await
+    app.store.update_document(DocumentKind::Queue, queue, Box::new(rule)).await??;
+    app.bounds.set(None);
+    queue_settings(app, queue).await
 }
 
 /// How full a queue is; `None` where it has no bound.
-pub(crate) async fn room(house: &House, queue: &str) -> Result<Option<Room>, CommandError> {
-    let Some(bound) = bound(house, queue).await? else { return Ok(None) };
-    let counts = house.store.queue_counts().await?.remove(queue).unwrap_or_default();
+pub(crate) async fn room(app: &AppState, queue: &str) -> Result<Option<QueueRoom>, CommandError> {
+    let Some(bound) = bound(app, queue).await? else { return Ok(None) };
+    let counts = app.store.queue_counts().await?.remove(queue).unwrap_or_default();
     let depth = counts[JobState::Available as usize];
     #[expect(clippy::cast_precision_loss, reason = "a queue of 2^52 jobs is full anyway")]
     let is_tight = depth as f64 >= bound.max_depth as f64 * bound.warning_threshold;
-    Ok(Some(Room { depth, bound: bound.max_depth, is_tight }))
+    Ok(Some(QueueRoom { depth, bound: bound.max_depth, is_tight }))
 }
 
 /// Whether queues take so many more jobs. Those who submit at the same moment may pass the bound together.
-pub(crate) async fn check_room(house: &House, coming: &HashMap<String, u64>) -> Result<(), CommandError> {
+pub(crate) async fn check_room(app: &AppState, coming: &HashMap<String, u64>) -> Result<(), CommandError> {
     for (queue, count) in coming {
-        if let Some(Room { depth, bound, .. }) = room(house, queue).await?
+        if let Some(QueueRoom { depth, bound, .. }) = room(app, queue).await?
             && depth.saturating_add(*count) > bound
         {
             return Err(Rejection::QueueFull { queue: queue.clone(), depth, bound }.into());
@@ -105,17 +105,17 @@ pub(crate) async fn check_room(house: &House, coming: &HashMap<String, u64>) -> 
 }
 
 /// Lets a queue give no jobs, or give them again.
-pub(crate) async fn pause(house: &House, queue: &str, paused: bool) -> Result<(), CommandError> {
+pub(crate) async fn pause(app: &AppState, queue: &str, paused: bool) -> Result<(), CommandError> {
     check(queue)?;
     let queue = QueueName::new(queue).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
-    crate::commands::queue::pause(house, &queue, paused).await.map(drop)
+    crate::commands::queue::pause(app, &queue, paused).await.map(drop)
 }
 
 /// Every queue that has jobs, settings, or gives none, with its counts and whether it gives none.
-pub(crate) async fn queue_states(house: &House) -> Result<Vec<(String, [u64; 8], bool)>, CommandError> {
-    let counts: QueueCounts = house.store.queue_counts().await?;
-    let paused = house.store.paused().await?;
-    let settled = house.store.notes(NoteKind::Queue).await?;
+pub(crate) async fn queue_states(app: &AppState) -> Result<Vec<(String, [u64; 8], bool)>, CommandError> {
+    let counts: QueueCounts = app.store.queue_counts().await?;
+    let paused = app.store.paused().await?;
+    let settled = app.store.documents(DocumentKind::Queue).await?;
     let settled = settled.iter().map(|(queue, _)| queue);
     let names: BTreeSet<&String> = counts.keys().chain(&paused).chain(settled).collect();
     let state =
@@ -124,18 +124,18 @@ pub(crate) async fn queue_states(house: &House) -> Result<Vec<(String, [u64; 8],
 }
 
 /// The counts of a queue, and whether it gives no jobs.
-pub(crate) async fn queue_counts(house: &House, queue: &str) -> Result<([u64; 8], bool), CommandError> {
+pub(crate) async fn queue_counts(app: &AppState, queue: &str) -> Result<([u64; 8], bool), CommandError> {
     check(queue)?;
-    let counts = house.store.queue_counts().await?.remove(queue).unwrap_or_default();
-    Ok((counts, house.store.paused().await?.iter().any(|paused| paused == queue)))
+    let counts = app.store.queue_counts().await?.remove(queue).unwrap_or_default();
+    Ok((counts, app.store.paused().await?.iter().any(|paused| paused == queue)))
 }
 
 /// A limit and how far it is used up.
-pub(crate) async fn limit(house: &House, key: &str) -> Result<Option<Limit>, CommandError> {
+pub(crate) async fn limit(app: &AppState, key: &str) -> Result<Option<Limit>, CommandError> {
     if key.contains('\0') {
         return Ok(None);
     }
-    let note = house.store.note(NoteKind::Limit, key).await?;
+    let note = app.store.document(DocumentKind::Limit, key).await?;
     let broken = |error: serde_json::Error| StoreError(format!("the limit {key} cannot be read: {error}"));
     Ok(note.map(|note| serde_json::from_str(&note)).transpose().map_err(broken)?)
 }

@@ -52,7 +52,7 @@ impl Parts {
 }
 
 /// A job as it is shown.
-pub(crate) fn shown(stored: &StoredJob) -> Result<OjsJob, StoreError> {
+pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
     let StoredJob { job, queue, results, .. } = stored;
     let broken = |error: serde_json::Error| StoreError(format!("job {} cannot be read: {error}", job.job_id));
     let Parts { args, meta, tags, expires_at, others } = Parts::of(stored).map_err(broken)?;

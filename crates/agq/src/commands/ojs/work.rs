@@ -18,16 +18,17 @@ use agenix_rules::{
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::workers::{named, seen, touch};
+use super::workers::{record_activity, reporting_worker, seen_worker};
 use crate::{
-    app::House,
+    app::AppState,
     commands::{
-        notice::{begin_trial, end_trial_claim, note_outcome},
-        wake_due, workflow,
+        fire_due_jobs,
+        notice::{begin_trial, end_trial_claim, record_outcome},
+        workflow,
     },
     error::CommandError,
-    store::{Change, Claim, Claimant, JobRule, Promise, StoredJob},
-    waiters::Handed,
+    store::{AckLevel, Claim, Claimant, JobChange, JobRule, StoredJob},
+    waiters::Handoff,
 };
 
 /// Most jobs that are fetched at once.
@@ -39,35 +40,35 @@ const MAX_WOKEN: usize = 100;
 
 /// Gives a worker jobs, in the order of its queues. Whoever drops them gives them back.
 pub(crate) async fn fetch(
-    house: &House,
+    app: &AppState,
     own: Option<&WorkerId>,
     asked: OjsFetch,
-) -> Result<Vec<Handed<Claim>>, CommandError> {
+) -> Result<Vec<Handoff<Claim>>, CommandError> {
     if asked.queues.is_empty() {
         let text = "queues is empty: name at least one to fetch from";
         return Err(Rejection::InvalidJob(text.into()).into());
     }
     asked.queues.iter().try_for_each(|queue| check_name(queue))?;
     check_visibility(asked.visibility_timeout_ms)?;
-    let worker_id = named(own, asked.worker_id.as_deref())?;
+    let worker_id = reporting_worker(own, asked.worker_id.as_deref())?;
     let count = asked.count.unwrap_or(1).min(MAX_FETCHED);
-    let dismissals = house.matchmaker.dismissals();
+    let dismissals = app.waiters.evictions();
     let worker = match &worker_id {
-        Some(worker_id) => Some(seen(house, worker_id, asked.visibility_timeout_ms).await?),
+        Some(worker_id) => Some(seen_worker(app, worker_id, asked.visibility_timeout_ms).await?),
         None => None,
     };
-    let claimant = claimant(house, worker.as_ref(), &asked).await?;
+    let claimant = claimant(app, worker.as_ref(), &asked).await?;
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     match worker.filter(|worker| !worker.wants_jobs()) {
-        None => take(house, claimant, dismissals, count, asked.wait_ms).await,
+        None => take(app, claimant, dismissals, count, asked.wait_ms).await,
         Some(worker)
             if !worker.is_quiet
                 && count > 0
-                && begin_trial(house, &worker, &claimant.queues, asked.wait_ms.unwrap_or_default() > 0)
+                && begin_trial(app, &worker, &claimant.queues, asked.wait_ms.unwrap_or_default() > 0)
                     .await? =>
         {
-            let jobs = take(house, claimant, dismissals, 1, asked.wait_ms).await?;
-            end_trial_claim(house, &worker.worker_id, !jobs.is_empty()).await?;
+            let jobs = take(app, claimant, dismissals, 1, asked.wait_ms).await?;
+            end_trial_claim(app, &worker.worker_id, !jobs.is_empty()).await?;
             Ok(jobs)
         }
         Some(_no_taker) => Ok(Vec::new()),
@@ -77,24 +78,24 @@ pub(crate) async fn fetch(
 /// Takes the jobs that are ready, at most `count`. If no job is ready, waits up to `wait_ms` for
 /// the first one.
 async fn take(
-    house: &House,
+    app: &AppState,
     claimant: Claimant,
     dismissals: u64,
     count: usize,
     wait_ms: Option<u64>,
-) -> Result<Vec<Handed<Claim>>, CommandError> {
-    let mut jobs = house.matchmaker.jobs_now(&claimant, count).await?;
-    if jobs.len() < count && wake_due(house, MAX_WOKEN).await? > 0 {
+) -> Result<Vec<Handoff<Claim>>, CommandError> {
+    let mut jobs = app.waiters.jobs_now(&claimant, count).await?;
+    if jobs.len() < count && fire_due_jobs(app, MAX_WOKEN).await? > 0 {
         // What has just become due need not wait for the reaper's next round.
-        jobs.extend(house.matchmaker.jobs_now(&claimant, count - jobs.len()).await?);
+        jobs.extend(app.waiters.jobs_now(&claimant, count - jobs.len()).await?);
     }
     let wait = wait_ms.unwrap_or_default().min(MAX_WAIT_MS);
     if !jobs.is_empty() || wait == 0 || count == 0 {
         return Ok(jobs);
     }
-    let mut jobs = house.matchmaker.jobs(claimant.clone(), dismissals, BlockingWait::Ms(wait), count).await?;
+    let mut jobs = app.waiters.jobs(claimant.clone(), dismissals, BlockingWait::Ms(wait), count).await?;
     if !jobs.is_empty() && jobs.len() < count {
-        jobs.extend(house.matchmaker.jobs_now(&claimant, count - jobs.len()).await?);
+        jobs.extend(app.waiters.jobs_now(&claimant, count - jobs.len()).await?);
     }
     Ok(jobs)
 }
@@ -115,12 +116,12 @@ fn check_name(queue: &str) -> Result<(), Rejection> {
 }
 
 async fn claimant(
-    house: &House,
+    app: &AppState,
     worker: Option<&Worker>,
     asked: &OjsFetch,
 ) -> Result<Claimant, CommandError> {
     let abilities = match worker {
-        Some(worker) => house.abilities.of(&*house.store, worker).await?,
+        Some(worker) => app.abilities.of(&*app.store, worker).await?,
         None => {
             let tags: Map<String, Value> = [(OJS_TAG.to_owned(), Value::Bool(true))].into_iter().collect();
             Arc::new(Abilities::Worker { commands: Default::default(), tags })
@@ -135,53 +136,53 @@ async fn claimant(
 }
 
 /// What came of a report.
-pub(crate) struct Done {
+pub(crate) struct ReportedJob {
     pub(crate) job: StoredJob,
 }
 
 /// A job is done.
 pub(crate) async fn ack(
-    house: &House,
+    app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     asked: OjsAck,
-) -> Result<Done, CommandError> {
-    let who = named(own, asked.worker_id.as_deref())?;
-    touch(house, who.as_ref()).await?;
+) -> Result<ReportedJob, CommandError> {
+    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    record_activity(app, who.as_ref()).await?;
     let results = asked.result.map(|result| String::from(Box::<str>::from(result)));
     if results.as_ref().is_some_and(|results| results.len() > MAX_UPDATE_BYTES) {
         let text =
             format!("result has more than {MAX_UPDATE_BYTES} bytes: keep it elsewhere, and return where");
         return Err(Rejection::InvalidJob(text).into());
     }
-    let (now, id, holder) = (house.clock.now(), job_id.clone(), who.clone());
+    let (now, id, holder) = (app.clock.now(), job_id.clone(), who.clone());
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         job::acked(job, Reporter { who: holder.as_ref().map(WorkerId::as_str), attempt: asked.attempt }, now)
     });
-    let change = house.store.decide(job_id, Promise::Durable, results.map(Bytes::from), rule).await??;
-    settle(house, job_id, change, false).await
+    let change = app.store.decide(job_id, AckLevel::Durable, results.map(Bytes::from), rule).await??;
+    settle(app, job_id, change, false).await
 }
 
 /// A job failed, or is given back.
 pub(crate) async fn nack(
-    house: &House,
+    app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     asked: OjsNack,
-) -> Result<Done, CommandError> {
-    let who = named(own, asked.worker_id.as_deref())?;
-    touch(house, who.as_ref()).await?;
+) -> Result<ReportedJob, CommandError> {
+    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    record_activity(app, who.as_ref()).await?;
     let fault = fault_of(asked.error.unwrap_or_default());
-    let (now, jitter) = (house.clock.now(), house.clock.chance());
+    let (now, jitter) = (app.clock.now(), app.clock.chance());
     let (id, requeue, attempt) = (job_id.clone(), asked.requeue.unwrap_or_default(), asked.attempt);
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         let said = Reporter { who: who.as_ref().map(WorkerId::as_str), attempt };
         job::nacked(job, said, &fault, requeue, now, jitter)
     });
-    let change = house.store.decide(job_id, Promise::Durable, None, rule).await??;
-    settle(house, job_id, change, !requeue).await
+    let change = app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
+    settle(app, job_id, change, !requeue).await
 }
 
 /// What a worker says of a failure, with what is usual where it says nothing.
@@ -198,30 +199,32 @@ fn fault_of(told: OjsFault) -> ReportedFailure {
 }
 
 async fn settle(
-    house: &House,
+    app: &AppState,
     job_id: &JobId,
-    change: Option<Change>,
+    change: Option<JobChange>,
     failed: bool,
-) -> Result<Done, CommandError> {
-    if let Some((change, holder)) = change.as_ref().and_then(|change| Some((change, change.loser()?))) {
-        note_outcome(house, holder, &change.before, failed).await?;
+) -> Result<ReportedJob, CommandError> {
+    if let Some((change, holder)) =
+        change.as_ref().and_then(|change| Some((change, change.released_holder()?)))
+    {
+        record_outcome(app, holder, &change.before, failed).await?;
     }
-    follow(house, change.as_ref()).await?;
-    Ok(Done { job: super::jobs::get(house, job_id).await? })
+    on_job_ended(app, change.as_ref()).await?;
+    Ok(ReportedJob { job: super::jobs::get(app, job_id).await? })
 }
 
 /// What follows from a job's end.
-pub(crate) async fn follow(house: &House, change: Option<&Change>) -> Result<(), CommandError> {
+pub(crate) async fn on_job_ended(app: &AppState, change: Option<&JobChange>) -> Result<(), CommandError> {
     let after = change.map(|change| &change.after).filter(|after| after.is_ended());
     match after.and_then(|after| after.ojs.as_ref()?.workflow.as_ref()) {
-        Some(workflow_id) => workflow::step_ended(house, workflow_id).await,
+        Some(workflow_id) => workflow::step_ended(app, workflow_id).await,
         None => Ok(()),
     }
 }
 
 /// How far a worker is with a job; of one that nobody has it says nothing.
 pub(crate) async fn report_progress(
-    house: &House,
+    app: &AppState,
     own: Option<&WorkerId>,
     job_id: &JobId,
     asked: OjsProgress,
@@ -229,15 +232,15 @@ pub(crate) async fn report_progress(
     if !asked.progress.is_finite() {
         return Err(Rejection::InvalidJob("progress is no number from 0 to 1".into()).into());
     }
-    let now = house.clock.now();
+    let now = app.clock.now();
     let report = Progress::new(asked.message.as_deref(), asked.data.map(|data| to_json(&data)), now);
-    let who = named(own, asked.worker_id.as_deref())?;
-    touch(house, who.as_ref()).await?;
+    let who = reporting_worker(own, asked.worker_id.as_deref())?;
+    record_activity(app, who.as_ref()).await?;
     let (id, progress) = (job_id.clone(), asked.progress);
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| Rejection::JobNotFound(id.clone()))?;
         job::progressed(job, who.as_ref().map(WorkerId::as_str), progress, &report, now)
     });
-    house.store.decide(job_id, Promise::Visible, None, rule).await??;
-    super::jobs::progress(house, job_id).await
+    app.store.decide(job_id, AckLevel::Visible, None, rule).await??;
+    super::jobs::progress(app, job_id).await
 }

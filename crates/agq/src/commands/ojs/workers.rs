@@ -14,11 +14,11 @@ use serde_json::{Map, Value};
 
 use super::work::check_visibility;
 use crate::{
-    app::House,
-    commands::job::hand_back_all,
+    app::AppState,
+    commands::job::release_all,
     error::CommandError,
-    herald::tell_of_worker,
-    store::{JobRule, Promise},
+    herald::publish_worker_event,
+    store::{AckLevel, JobRule},
 };
 
 /// Most characters of a worker's state, of its host's name, of a label.
@@ -35,7 +35,7 @@ const SEEN_AGAIN_MS: u64 = 1000;
 const NO_CONNECTION: &str = "http";
 
 /// What a worker is told.
-pub(crate) struct Beat {
+pub(crate) struct HeartbeatReply {
     /// `running`, `quiet` or `terminate`.
     pub(crate) state: &'static str,
     /// The jobs whose time begins anew.
@@ -45,7 +45,10 @@ pub(crate) struct Beat {
 }
 
 /// The worker that speaks: `own` has its own key, and names no other.
-pub(super) fn named(own: Option<&WorkerId>, told: Option<&str>) -> Result<Option<WorkerId>, Rejection> {
+pub(super) fn reporting_worker(
+    own: Option<&WorkerId>,
+    told: Option<&str>,
+) -> Result<Option<WorkerId>, Rejection> {
     let told = told.map(|told| WorkerId::new(told).map_err(|error| Rejection::InvalidJob(error.to_string())));
     let told = told.transpose()?;
     match (own, told) {
@@ -55,19 +58,19 @@ pub(super) fn named(own: Option<&WorkerId>, told: Option<&str>) -> Result<Option
 }
 
 /// A worker, which has to be there.
-pub(crate) async fn worker_of(house: &House, worker_id: &WorkerId) -> Result<Worker, CommandError> {
-    Ok(house.store.worker(worker_id).await?.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?)
+pub(crate) async fn worker_of(app: &AppState, worker_id: &WorkerId) -> Result<Worker, CommandError> {
+    Ok(app.store.worker(worker_id).await?.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?)
 }
 
 /// A worker fetches: it lives. One that nobody knows is made known; as long as it says nothing else it is given the time that a job
 /// has.
-pub(super) async fn seen(
-    house: &House,
+pub(super) async fn seen_worker(
+    app: &AppState,
     worker_id: &WorkerId,
     visibility_ms: Option<u64>,
 ) -> Result<Worker, CommandError> {
-    let now = house.clock.now();
-    match house.store.worker(worker_id).await? {
+    let now = app.clock.now();
+    match app.store.worker(worker_id).await? {
         Some(worker) if worker.takes_jobs() && now.ms_since(worker.last_seen_at) < SEEN_AGAIN_MS => {
             Ok(worker)
         }
@@ -75,29 +78,32 @@ pub(super) async fn seen(
             let rule = move |known: Option<&Worker>| {
                 known.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
             };
-            house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
-            worker_of(house, worker_id).await
+            app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
+            worker_of(app, worker_id).await
         }
         _ => {
             let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
-            enter(house, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default())).await?;
-            worker_of(house, worker_id).await
+            enter(app, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default())).await?;
+            worker_of(app, worker_id).await
         }
     }
 }
 
 /// A worker says something of a job: it lives.
-pub(super) async fn touch(house: &House, worker_id: Option<&WorkerId>) -> Result<(), CommandError> {
+pub(super) async fn record_activity(
+    app: &AppState,
+    worker_id: Option<&WorkerId>,
+) -> Result<(), CommandError> {
     let Some(worker_id) = worker_id else { return Ok(()) };
-    let now = house.clock.now();
+    let now = app.clock.now();
     let is_old =
         |worker: &Worker| worker::is_alive(worker) && now.ms_since(worker.last_seen_at) >= SEEN_AGAIN_MS;
-    if house.store.worker(worker_id).await?.is_some_and(|worker| is_old(&worker)) {
+    if app.store.worker(worker_id).await?.is_some_and(|worker| is_old(&worker)) {
         let rule = move |known: Option<&Worker>| {
             let alive = known.filter(|known| worker::is_alive(known));
             alive.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
         };
-        house.store.decide_worker(worker_id, Promise::Visible, None, Box::new(rule)).await??;
+        app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
     }
     Ok(())
 }
@@ -114,25 +120,29 @@ fn registration_of(worker_id: WorkerId, concurrency: u32, labels: &[String]) -> 
 }
 
 /// A worker is there from now on, until it has been silent for so long.
-async fn enter(house: &House, registration: WorkerRegistration, silence_ms: u64) -> Result<(), CommandError> {
-    let (worker_id, now) = (registration.worker_id.clone(), house.clock.now());
+async fn enter(
+    app: &AppState,
+    registration: WorkerRegistration,
+    silence_ms: u64,
+) -> Result<(), CommandError> {
+    let (worker_id, now) = (registration.worker_id.clone(), app.clock.now());
     let text = documents::to_json(&registration);
     let rule = move |known: Option<&Worker>| {
         let entered = worker::registered(known, &registration, NO_CONNECTION, now)?;
         Ok(Some(Worker { silence_ms: Some(silence_ms), ..entered }))
     };
-    house.store.decide_worker(&worker_id, Promise::Durable, Some(text), Box::new(rule)).await??;
-    tell_of_worker(house, &worker_id, "registered");
+    app.store.decide_worker(&worker_id, AckLevel::Durable, Some(text), Box::new(rule)).await??;
+    publish_worker_event(app, &worker_id, "registered");
     Ok(())
 }
 
 /// A worker registers.
 pub(crate) async fn register(
-    house: &House,
+    app: &AppState,
     own: Option<&WorkerId>,
     asked: OjsRegistration,
 ) -> Result<WorkerId, CommandError> {
-    let worker_id = named(own, Some(&asked.worker_id))?;
+    let worker_id = reporting_worker(own, Some(&asked.worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
     let is_long = |word: &String| word.len() > MAX_WORD;
     let has_long = asked.labels.iter().chain(&asked.queues).chain([&asked.hostname]).any(is_long);
@@ -147,46 +157,46 @@ pub(crate) async fn register(
     registration.hostname = asked.hostname;
     registration.platform = asked.pid.map(|pid| format!("pid {pid}")).unwrap_or_default();
     registration.tags.insert("queues".into(), asked.queues.into());
-    enter(house, registration, SILENCE_MS).await?;
+    enter(app, registration, SILENCE_MS).await?;
     Ok(worker_id)
 }
 
 /// A worker is heard of: the jobs that it names are its own for their full time again.
 pub(crate) async fn beat(
-    house: &House,
+    app: &AppState,
     own: Option<&WorkerId>,
     asked: &OjsHeartbeat,
-) -> Result<Beat, CommandError> {
-    let worker_id = named(own, Some(&asked.worker_id))?;
+) -> Result<HeartbeatReply, CommandError> {
+    let worker_id = reporting_worker(own, Some(&asked.worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
     let active = active_jobs(asked)?;
     check_visibility(asked.visibility_timeout_ms)?;
     let told: String = asked.state.as_deref().unwrap_or("running").chars().take(MAX_WORD).collect();
     let told = told.as_str();
-    if house.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
-        enter(house, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
+    if app.store.worker(&worker_id).await?.is_none_or(|worker| !worker::is_alive(&worker)) {
+        enter(app, registration_of(worker_id.clone(), CONCURRENCY, &[]), SILENCE_MS).await?;
     }
     let is_quiet =
         matches!(told, "quiet" | "terminate" | "terminated" | "drain" | "draining" | "shutting_down");
-    let (now, text) = (house.clock.now(), format!(r#"{{"state":{}}}"#, documents::to_json(&told)));
+    let (now, text) = (app.clock.now(), format!(r#"{{"state":{}}}"#, documents::to_json(&told)));
     let rule = move |known: Option<&Worker>| {
         let seen = known.map(|known| worker::heartbeat(known, Some(&text), is_quiet, now)).transpose()?;
         Ok(seen.map(|seen| Worker { silence_ms: Some(SILENCE_MS), ..seen }))
     };
-    house.store.decide_worker(&worker_id, Promise::Visible, None, Box::new(rule)).await??;
+    app.store.decide_worker(&worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
     if is_quiet {
         // Whoever waits in its name is to get nothing.
-        house.matchmaker.dismiss(worker_id.as_str());
+        app.waiters.evict(worker_id.as_str());
     }
-    let (extended, lost, directive) = extend(house, &worker_id, &active, asked.visibility_timeout_ms).await?;
-    let worker = worker_of(house, &worker_id).await?;
+    let (extended, lost, directive) = extend(app, &worker_id, &active, asked.visibility_timeout_ms).await?;
+    let worker = worker_of(app, &worker_id).await?;
     let state = match (worker.told, directive.as_deref()) {
         (Some(Directive::Terminate), _) | (_, Some("terminate")) => "terminate",
         (Some(Directive::Drain), _) | (_, Some("quiet")) => "quiet",
         _ if worker.quarantine.is_some() => "quiet",
         _ => "running",
     };
-    Ok(Beat { state, extended, lost })
+    Ok(HeartbeatReply { state, extended, lost })
 }
 
 /// The jobs that a worker says it has: a list under either name; a number says nothing.
@@ -209,16 +219,16 @@ fn active_jobs(asked: &OjsHeartbeat) -> Result<Vec<JobId>, Rejection> {
     ids.into_iter().map(|id| JobId::new(id).map_err(|error| invalid(error.to_string()))).collect()
 }
 
-type Extended = (Vec<JobId>, Vec<JobId>, Option<String>);
+type LeaseExtension = (Vec<JobId>, Vec<JobId>, Option<String>);
 
 /// Gives jobs their full time again; those that are the worker's, those that are not, and what one of them has it told.
 async fn extend(
-    house: &House,
+    app: &AppState,
     worker_id: &WorkerId,
     active: &[JobId],
     visibility_ms: Option<u64>,
-) -> Result<Extended, CommandError> {
-    let now = house.clock.now();
+) -> Result<LeaseExtension, CommandError> {
+    let now = app.clock.now();
     let mut answers = Vec::with_capacity(active.len());
     for job_id in active {
         let holder = worker_id.clone();
@@ -227,7 +237,7 @@ async fn extend(
                 job::extended(job, holder.as_str(), visibility_ms, now)
             }))
         });
-        answers.push((job_id, house.store.decide(job_id, Promise::Visible, None, rule)));
+        answers.push((job_id, app.store.decide(job_id, AckLevel::Visible, None, rule)));
     }
     let (mut extended, mut lost, mut directive) = (Vec::new(), Vec::new(), None);
     for (job_id, answer) in answers {
@@ -243,29 +253,29 @@ async fn extend(
 }
 
 /// A worker is told to take no more jobs, to end, or (`None`) to go on.
-pub(crate) async fn tell(
-    house: &House,
+pub(crate) async fn set_directive(
+    app: &AppState,
     worker_id: &WorkerId,
     told: Option<Directive>,
 ) -> Result<(), CommandError> {
-    crate::commands::worker::tell(house, worker_id, told).await.map(drop)
+    crate::commands::worker::set_directive(app, worker_id, told).await.map(drop)
 }
 
 /// A worker ends: what it still has goes to others at no cost. Whether there was one.
 pub(crate) async fn deregister(
-    house: &House,
+    app: &AppState,
     own: Option<&WorkerId>,
     worker_id: &str,
 ) -> Result<(), CommandError> {
-    let worker_id = named(own, Some(worker_id))?;
+    let worker_id = reporting_worker(own, Some(worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
-    if !house.store.remove_worker(&worker_id).await? {
+    if !app.store.remove_worker(&worker_id).await? {
         return Err(Rejection::WorkerUnknown(worker_id).into());
     }
-    house.matchmaker.dismiss(worker_id.as_str());
-    house.abilities.forget(&worker_id);
-    house.reputation.forget(&worker_id);
-    hand_back_all(house, worker_id.as_str()).await?;
-    tell_of_worker(house, &worker_id, "unregistered");
+    app.waiters.evict(worker_id.as_str());
+    app.abilities.forget(&worker_id);
+    app.outcomes.forget(&worker_id);
+    release_all(app, worker_id.as_str()).await?;
+    publish_worker_event(app, &worker_id, "unregistered");
     Ok(())
 }

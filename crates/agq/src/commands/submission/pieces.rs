@@ -9,7 +9,7 @@ use crate::{error::CommandError, store::StoreError};
 const PIECE_BYTES: usize = 256 * 1024;
 
 /// Consecutive inputs of an action.
-pub(in crate::commands) struct Piece {
+pub(in crate::commands) struct InputChunk {
     /// Place of the first input.
     pub(super) place: u64,
     /// The inputs, as a JSON array.
@@ -20,7 +20,7 @@ pub(in crate::commands) struct Piece {
 pub(in crate::commands) fn pieces(
     inputs: Vec<Box<RawValue>>,
     most: usize,
-) -> Result<Vec<Piece>, Vec<Box<RawValue>>> {
+) -> Result<Vec<InputChunk>, Vec<Box<RawValue>>> {
     if inputs.len() <= most {
         return Err(inputs);
     }
@@ -28,7 +28,7 @@ pub(in crate::commands) fn pieces(
     for input in inputs {
         if count >= most || json.len() >= PIECE_BYTES {
             json.push(']');
-            pieces.push(Piece { place, json: std::mem::replace(&mut json, "[".into()) });
+            pieces.push(InputChunk { place, json: std::mem::replace(&mut json, "[".into()) });
             (place, count) = (place + count as u64, 0);
         }
         if count > 0 {
@@ -38,7 +38,7 @@ pub(in crate::commands) fn pieces(
         count += 1;
     }
     json.push(']');
-    pieces.push(Piece { place, json });
+    pieces.push(InputChunk { place, json });
     Ok(pieces)
 }
 

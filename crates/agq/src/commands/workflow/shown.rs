@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 
 /// Type of the job that a step submits.
 #[derive(Deserialize)]
-struct Typed {
+struct JobTypeField {
     #[serde(rename = "type")]
     kind: Option<String>,
 }
 
 /// Returns a workflow as both doors show it.
-pub(crate) fn shown(workflow: &Workflow) -> Value {
+pub(crate) fn workflow_view(workflow: &Workflow) -> Value {
     let Workflow { kind, steps, callbacks, .. } = workflow;
     let mut shown = parts(*kind, workflow.name.as_deref(), steps, callbacks);
     shown.insert("id".into(), workflow.id.as_str().into());
@@ -79,7 +79,7 @@ fn step(step: &WorkflowStep) -> Value {
     let is_action = step.is_action();
     let mut shown = json!({"state": step.stage});
     shown[if is_action { "action_id" } else { "job_id" }] = step.id.as_str().into();
-    let typed = serde_json::from_str::<Typed>(step.document.get()).ok();
+    let typed = serde_json::from_str::<JobTypeField>(step.document.get()).ok();
     if let Some(kind) = typed.filter(|_| !is_action).and_then(|typed| typed.kind) {
         shown["type"] = kind.into();
     }

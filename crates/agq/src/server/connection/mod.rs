@@ -26,21 +26,21 @@ use tracing::debug;
 
 use self::{
     parting::LINGER,
-    running::{Passed, Running, front},
+    running::{InFlight, ReadyCommand, next_done},
 };
 use super::{
-    door::Door,
-    guests::Guest,
-    heard::Heard,
-    listen::Accepted,
-    outlet::{Outlet, Unread},
-    session::Session,
+    access_control::AccessControl,
+    guests::ConnectionPermit,
+    heard::NotifyOnRead,
+    listen::ClientStream,
+    outlet::{SlowClient, TimeoutWriter},
+    session::RespSession,
     subscriptions::delivery,
-    throttle::{Bounds, CommandRate, Overdue, Patience},
+    throttle::{ClientTimeouts, CommandRate, TimedOut, TimeoutLimits},
 };
 use crate::{
-    app::House,
-    commands::{Done, Effect},
+    app::AppState,
+    commands::{CommandOutcome, Effect},
 };
 
 /// Most bytes of commands that are not answered yet; one command may pass it.
@@ -52,23 +52,23 @@ const MOST_AT_ONCE: usize = 256;
 /// How long a command may wait with so much behind it that nothing more can be read.
 const CROWDED_AFTER: Duration = Duration::from_secs(1);
 
-struct Connection {
-    house: Arc<House>,
-    session: Session,
-    reader: FramedRead<Heard, CommandDecoder>,
+struct RespConnection {
+    app: Arc<AppState>,
+    session: RespSession,
+    reader: FramedRead<NotifyOnRead, CommandDecoder>,
     /// Told when bytes have come.
     heard: Arc<Notify>,
     /// What waits here to be sent is bounded: a reply is put into it when the ones before it have all but gone, and while that takes
     /// its time no other command is read or started.
-    writer: FramedWrite<Outlet, ReplyEncoder>,
+    writer: FramedWrite<TimeoutWriter, ReplyEncoder>,
     /// Commands that were read and not started.
     ahead: VecDeque<Vec<Bytes>>,
     /// The bytes of all commands that are not answered yet.
     taken_bytes: usize,
     /// The next of them, which may be given and waits until nothing is under way.
-    held: Option<Passed>,
+    held: Option<ReadyCommand>,
     /// Commands under way with their sizes, in the order of their replies.
-    running: VecDeque<(usize, Running)>,
+    running: VecDeque<(usize, InFlight)>,
     /// Whether all that is under way is settled: then a read may start.
     is_settled: bool,
     /// Whether what is under way runs alone.
@@ -79,7 +79,7 @@ struct Connection {
     is_waiting: bool,
     /// Whether every reply was sent and nothing has been read since.
     is_quiet: bool,
-    patience: Patience,
+    patience: ClientTimeouts,
     rate: CommandRate,
     /// Until then nothing is read: the client is faster than it may be.
     slowed_until: Option<Instant>,
@@ -88,11 +88,11 @@ struct Connection {
     /// Whether a subscription is being confirmed: no message comes before that.
     is_confirming: bool,
     /// Its place among the connections of its address.
-    _guest: Option<Guest>,
+    _guest: Option<ConnectionPermit>,
 }
 
 /// Why a connection ends.
-enum End {
+enum Disconnect {
     /// The other side closed it, or it broke.
     Closed,
     /// The client said QUIT, and has its answer.
@@ -100,7 +100,7 @@ enum End {
     /// A frame could not be read.
     Broken(FrameError),
     /// The client was waited for too long.
-    Overdue(Overdue),
+    Overdue(TimedOut),
     /// The client was too fast for too long.
     TooFast,
     /// So much came behind a command that waits that nothing more can be read, not even that the client has gone.
@@ -109,25 +109,25 @@ enum End {
 
 /// Serves one connection until it closes, or `stop` says so.
 pub(super) async fn serve(
-    mut accepted: Accepted,
+    mut accepted: ClientStream,
     number: u64,
-    house: Arc<House>,
-    door: Arc<Door>,
+    app: Arc<AppState>,
+    access_control: Arc<AccessControl>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let (now, limits) = (house.clock.now(), house.settings.limits);
-    let session = Session::new(&mut accepted, number, Arc::clone(&house), door);
-    let (reader, heard) = Heard::new(accepted.reader);
-    let send = Duration::from_millis(house.settings.send_timeout_ms);
+    let (now, limits) = (app.clock.now(), app.settings.limits);
+    let session = RespSession::new(&mut accepted, number, Arc::clone(&app), access_control);
+    let (reader, heard) = NotifyOnRead::new(accepted.reader);
+    let send = Duration::from_millis(app.settings.send_timeout_ms);
     let admitted = if session.is_authenticated() { limits } else { limits.before_login() };
-    let mut connection = Connection {
-        patience: Patience::new(now, session.is_authenticated(), bounds(&house)),
+    let mut connection = RespConnection {
+        patience: ClientTimeouts::new(now, session.is_authenticated(), bounds(&app)),
         rate: CommandRate::new(limits.max_commands_per_sec, now),
         session,
         reader: FramedRead::new(reader, CommandDecoder::new(&admitted)),
         heard,
-        writer: FramedWrite::new(Outlet::new(accepted.writer, send), ReplyEncoder::default()),
-        house,
+        writer: FramedWrite::new(TimeoutWriter::new(accepted.writer, send), ReplyEncoder::default()),
+        app,
         ahead: VecDeque::new(),
         taken_bytes: 0,
         held: None,
@@ -145,36 +145,36 @@ pub(super) async fn serve(
     let (stopped, cut) = (stop.clone(), connection.session.subscriptions.cut());
     let end = tokio::select! {
         end = connection.converse(&mut stop) => end,
-        () = cut.notified() => Err(Unread::Messages.into()),
+        () = cut.notified() => Err(SlowClient::Messages.into()),
         () = stuck(stopped) => Err(std::io::Error::other("the client does not read its replies")),
     };
-    if timeout(LINGER * 2, connection.part(end)).await.is_err() {
+    if timeout(LINGER * 2, connection.shut_down(end)).await.is_err() {
         debug!("a client did not read its last replies");
     }
     connection.close().await;
 }
 
-impl Connection {
-    async fn converse(&mut self, stop: &mut watch::Receiver<bool>) -> Result<End, std::io::Error> {
+impl RespConnection {
+    async fn converse(&mut self, stop: &mut watch::Receiver<bool>) -> Result<Disconnect, std::io::Error> {
         loop {
             if *stop.borrow() {
-                return Ok(End::Closed);
+                return Ok(Disconnect::Closed);
             }
-            if self.answer_what_is_ready().await? {
+            if self.answer_ready().await? {
                 self.flush().await?;
-                return Ok(End::Quit);
+                return Ok(Disconnect::Quit);
             }
-            if self.start_what_may().await {
+            if self.start_ready().await {
                 continue;
             }
             if self.is_refused && self.running.is_empty() {
-                return Ok(End::TooFast);
+                return Ok(Disconnect::TooFast);
             }
-            let now = self.house.clock.now();
+            let now = self.app.clock.now();
             if let Some(overdue) = self.patience.overdue(now) {
-                return Ok(End::Overdue(overdue));
+                return Ok(Disconnect::Overdue(overdue));
             }
-            match self.take_what_has_come(now) {
+            match self.take_input(now) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(end) => return Ok(end),
@@ -188,15 +188,15 @@ impl Connection {
     }
 
     /// Takes the commands that have come and may be read; whether there were any. They start together.
-    fn take_what_has_come(&mut self, now: Timestamp) -> Result<bool, End> {
+    fn take_input(&mut self, now: Timestamp) -> Result<bool, Disconnect> {
         let mut count = 0;
         while count < MOST_AT_ONCE
             && self.may_read()
             && let Some(frame) = self.reader.next().now_or_never()
         {
             match frame {
-                None => return Err(End::Closed),
-                Some(Err(error)) => return Err(End::Broken(error)),
+                None => return Err(Disconnect::Closed),
+                Some(Err(error)) => return Err(Disconnect::Broken(error)),
                 Some(Ok(args)) => self.accept(args, now),
             }
             count += 1;
@@ -205,8 +205,8 @@ impl Connection {
     }
 
     /// Waits until something happens; the end of the connection, where that is what happened.
-    async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<Option<End>, std::io::Error> {
-        let (may_read, now) = (self.may_read(), self.house.clock.now());
+    async fn wait(&mut self, stop: &mut watch::Receiver<bool>) -> Result<Option<Disconnect>, std::io::Error> {
+        let (may_read, now) = (self.may_read(), self.app.clock.now());
         let has_begun =
             may_read && (self.reader.decoder().has_begun() || !self.reader.read_buffer().is_empty());
         if has_begun {
@@ -218,30 +218,30 @@ impl Connection {
         let is_crowded = self.only_waits() && !may_read && !self.is_refused && self.slowed_until.is_none();
         let is_confirming = self.is_confirming;
         tokio::select! {
-            done = front(&mut self.running) => drop(self.answer(done).await?),
-            _ = stop.changed() => return Ok(Some(End::Closed)),
+            done = next_done(&mut self.running) => drop(self.answer(done).await?),
+            _ = stop.changed() => return Ok(Some(Disconnect::Closed)),
             frame = self.reader.next(), if may_read => match frame {
-                None => return Ok(Some(End::Closed)),
-                Some(Err(error)) => return Ok(Some(End::Broken(error))),
+                None => return Ok(Some(Disconnect::Closed)),
+                Some(Err(error)) => return Ok(Some(Disconnect::Broken(error))),
                 Some(Ok(args)) => {
-                    let now = self.house.clock.now();
+                    let now = self.app.clock.now();
                     self.accept(args, now);
                     // What came with it starts with it.
-                    if let Err(end) = self.take_what_has_come(now) {
+                    if let Err(end) = self.take_input(now) {
                         return Ok(Some(end));
                     }
                 }
             },
             message = self.session.subscriptions.next(), if !is_confirming => match message {
                 Some(message) => self.reply(delivery(message)).await?,
-                None => return Err(Unread::Messages.into()),
+                None => return Err(SlowClient::Messages.into()),
             },
             // A part of a command: from now on it is waited for.
             () = self.heard.notified(), if may_read && !has_begun => {}
-            () = after(CROWDED_AFTER), if is_crowded => return Ok(Some(End::Crowded)),
+            () = after(CROWDED_AFTER), if is_crowded => return Ok(Some(Disconnect::Crowded)),
             () = until(self.slowed_until) => self.slowed_until = None,
             () = after(patience.unwrap_or_default()), if patience.is_some() => {
-                return Ok(self.patience.overdue(self.house.clock.now()).map(End::Overdue));
+                return Ok(self.patience.overdue(self.app.clock.now()).map(Disconnect::Overdue));
             }
         }
         Ok(None)
@@ -253,7 +253,7 @@ impl Connection {
     }
 
     fn may_read(&self) -> bool {
-        let max = self.house.settings.limits.max_pipeline;
+        let max = self.app.settings.limits.max_pipeline;
         // What is read behind a command that waits is read to notice when the client goes.
         let count = (self.running.len() + self.ahead.len()).saturating_sub(usize::from(self.is_waiting));
         // Who is about to log in may send more then: what comes behind is not read with the bounds of a stranger.
@@ -266,7 +266,7 @@ impl Connection {
     }
 
     /// Sends every reply whose turn it is; whether the client said QUIT.
-    async fn answer_what_is_ready(&mut self) -> Result<bool, std::io::Error> {
+    async fn answer_ready(&mut self) -> Result<bool, std::io::Error> {
         while let Some((_, first)) = self.running.front_mut() {
             match poll!(first) {
                 Poll::Pending => break,
@@ -281,7 +281,10 @@ impl Connection {
     }
 
     /// Sends the reply of the first command, and of those that were carried out with it; whether that was QUIT.
-    async fn answer(&mut self, Done { reply, effect, also }: Done) -> Result<bool, std::io::Error> {
+    async fn answer(
+        &mut self,
+        CommandOutcome { reply, effect, also }: CommandOutcome,
+    ) -> Result<bool, std::io::Error> {
         self.leave_running();
         let is_quit = effect == Effect::Quit;
         self.session.apply(effect);
@@ -289,8 +292,8 @@ impl Connection {
         let mut others = Vec::new();
         for twin in also {
             match self.running.front() {
-                Some((_, Running::Along)) => self.leave_running(),
-                _ => self.leave_out_twin(),
+                Some((_, InFlight::Along)) => self.leave_running(),
+                _ => self.merge_identical_claim(),
             }
             self.session.apply(twin.effect);
             others.push(twin.reply);
@@ -311,12 +314,12 @@ impl Connection {
 
     async fn reply(&mut self, reply: Reply) -> Result<(), std::io::Error> {
         self.writer.encoder_mut().version = self.session.version;
-        let bound = self.strangers_time();
+        let bound = self.login_time();
         within(bound, self.writer.feed(reply)).await
     }
 
     async fn flush(&mut self) -> Result<(), std::io::Error> {
-        let bound = self.strangers_time();
+        let bound = self.login_time();
         within(bound, self.writer.flush()).await?;
         // The room of a large reply is not kept until the connection ends.
         *self.writer.write_buffer_mut() = BytesMut::new();
@@ -324,8 +327,8 @@ impl Connection {
     }
 
     /// How long a reply to someone who has not logged in may take.
-    fn strangers_time(&self) -> Option<Duration> {
-        if self.session.is_authenticated() { None } else { self.patience.left(self.house.clock.now()) }
+    fn login_time(&self) -> Option<Duration> {
+        if self.session.is_authenticated() { None } else { self.patience.left(self.app.clock.now()) }
     }
 }
 
@@ -339,9 +342,9 @@ async fn within(
     }
 }
 
-fn bounds(house: &House) -> Bounds {
+fn bounds(app: &AppState) -> TimeoutLimits {
     let ms = Duration::from_millis;
-    Bounds { login: ms(house.settings.login_timeout_ms), frame: ms(house.settings.frame_timeout_ms) }
+    TimeoutLimits { login: ms(app.settings.login_timeout_ms), frame: ms(app.settings.frame_timeout_ms) }
 }
 
 /// agq stops and the connection does not come to an end: it is writing to someone who does not read.

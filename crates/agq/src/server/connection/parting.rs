@@ -7,36 +7,36 @@ use futures_util::SinkExt;
 use tokio::{io::AsyncReadExt, time::timeout};
 use tracing::{debug, warn};
 
-use super::{Connection, End, running::front};
-use crate::{commands, server::outlet::Unread};
+use super::{Disconnect, RespConnection, running::next_done};
+use crate::{commands, server::outlet::SlowClient};
 
 /// How long a connection that sent a broken or too large frame is still read, so that the error reaches it.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
 
-impl Connection {
+impl RespConnection {
     /// Says what is left to be said.
-    pub(super) async fn part(&mut self, end: Result<End, std::io::Error>) {
+    pub(super) async fn shut_down(&mut self, end: Result<Disconnect, std::io::Error>) {
         match end {
-            Ok(End::Broken(error)) => self.refuse(&error).await,
+            Ok(Disconnect::Broken(error)) => self.refuse(&error).await,
             // It may have closed only its sending side, as `nc -N` does, and still read.
-            Ok(End::Closed) => self.finish().await,
-            Ok(End::Quit) => debug!("a client said QUIT"),
-            Ok(End::Overdue(overdue)) => {
-                self.say_last(format!("ERR {overdue}")).await;
+            Ok(Disconnect::Closed) => self.finish().await,
+            Ok(Disconnect::Quit) => debug!("a client said QUIT"),
+            Ok(Disconnect::Overdue(overdue)) => {
+                self.send_final_error(format!("ERR {overdue}")).await;
             }
-            Ok(End::TooFast) => {
-                let max = self.house.settings.limits.max_commands_per_sec;
-                self.say_last(format!("ERR Too many commands: max {max} a second")).await;
-                self.linger().await;
+            Ok(Disconnect::TooFast) => {
+                let max = self.app.settings.limits.max_commands_per_sec;
+                self.send_final_error(format!("ERR Too many commands: max {max} a second")).await;
+                self.drain_input().await;
             }
-            Ok(End::Crowded) => {
+            Ok(Disconnect::Crowded) => {
                 // What waits takes nothing any more, however long the client is still read.
                 self.running.clear();
-                self.say_last("ERR Too many commands behind one that waits".into()).await;
-                self.linger().await;
+                self.send_final_error("ERR Too many commands behind one that waits".into()).await;
+                self.drain_input().await;
             }
             // In the middle of a reply nothing more can be said.
-            Err(error) if Unread::is_behind(&error) => {
+            Err(error) if SlowClient::is_behind(&error) => {
                 let caller = &self.session.caller;
                 warn!(from = %caller.from, connection = %caller.connection, %error, "a client is cut off");
             }
@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    async fn say_last(&mut self, line: String) {
+    async fn send_final_error(&mut self, line: String) {
         debug!(line, from = %self.session.caller.from, "a connection is closed");
         let _closed_anyway = self.writer.send(Reply::Error(line)).await;
     }
@@ -52,11 +52,11 @@ impl Connection {
     /// No more is read: what was sent is carried out and answered, what waits for work is not.
     async fn finish(&mut self) {
         loop {
-            self.start_what_may().await;
+            self.start_ready().await;
             if self.running.is_empty() || self.only_waits() {
                 break;
             }
-            let done = front(&mut self.running).await;
+            let done = next_done(&mut self.running).await;
             match self.answer(done).await {
                 Ok(false) => {}
                 Ok(true) => break,
@@ -78,11 +78,11 @@ impl Connection {
         {
             return;
         }
-        self.linger().await;
+        self.drain_input().await;
     }
 
     /// The client may still be sending: a reset would take the last replies away from it.
-    async fn linger(&mut self) {
+    async fn drain_input(&mut self) {
         let linger = async {
             tokio::io::AsyncWriteExt::shutdown(self.writer.get_mut()).await?;
             let mut sink = vec![0; 64 * 1024];
@@ -103,13 +103,12 @@ impl Connection {
         let mut outcome = Ok(());
         for claim in self.session.unproven.iter() {
             let back =
-                commands::hand_back_unreported(&self.house, &claim.job_id, &claim.holder, claim.attempt)
-                    .await;
+                commands::release_unreported(&self.app, &claim.job_id, &claim.holder, claim.attempt).await;
             outcome = outcome.and(back);
         }
-        outcome = outcome.and(commands::hand_back_all(&self.house, &caller.connection).await);
+        outcome = outcome.and(commands::release_all(&self.app, &caller.connection).await);
         if let Some(worker_id) = &caller.registered {
-            outcome = outcome.and(commands::detach(&self.house, worker_id, &caller.connection).await);
+            outcome = outcome.and(commands::detach(&self.app, worker_id, &caller.connection).await);
         }
         if let Err(error) = outcome {
             warn!(%error, connection = %caller.connection, "a closed connection could not be cleared");

@@ -11,29 +11,29 @@ use agenix_protocol::{
     resp::Reply,
 };
 
-use crate::commands::{Done, Effect};
+use crate::commands::{CommandOutcome, Effect};
 
 /// Reads that come together are answered together while what they answer has no more bytes than this, each: what is not sent yet
 /// is in memory.
 const SMALL_REPLY: usize = 1024;
 
 /// A command under way. What is done at once needs no future.
-pub(super) enum Running {
-    Done(Option<Done>),
-    Going(Pin<Box<dyn Future<Output = Done> + Send>>),
+pub(super) enum InFlight {
+    Done(Option<CommandOutcome>),
+    Going(Pin<Box<dyn Future<Output = CommandOutcome> + Send>>),
     /// It is carried out together with the one before it, whose outcome has this one's, too.
     Along,
 }
 
-impl Running {
-    pub(super) fn done(done: Done) -> Self {
+impl InFlight {
+    pub(super) fn done(done: CommandOutcome) -> Self {
         Self::Done(Some(done))
     }
 
     /// Whether nothing is left to be done but to send a small reply.
     pub(super) fn is_settled(&self) -> bool {
         match self {
-            Self::Done(Some(Done { reply, effect: Effect::None, .. })) => match reply {
+            Self::Done(Some(CommandOutcome { reply, effect: Effect::None, .. })) => match reply {
                 Reply::Bulk(bytes) => bytes.len() <= SMALL_REPLY,
                 reply => matches!(reply, Reply::Simple(_) | Reply::Integer(_) | Reply::Nil),
             },
@@ -42,10 +42,10 @@ impl Running {
     }
 }
 
-impl Future for Running {
-    type Output = Done;
+impl Future for InFlight {
+    type Output = CommandOutcome;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CommandOutcome> {
         match &mut *self {
             Self::Done(done) => done.take().map_or(Poll::Pending, Poll::Ready),
             Self::Going(going) => going.as_mut().poll(cx),
@@ -55,7 +55,7 @@ impl Future for Running {
 }
 
 /// A command that the session let pass.
-pub(super) struct Passed {
+pub(super) struct ReadyCommand {
     /// In bytes.
     pub(super) size: usize,
     pub(super) command: &'static Command,
@@ -65,7 +65,7 @@ pub(super) struct Passed {
 }
 
 /// The first of the commands under way, when it is done. Waits for ever where there is none.
-pub(super) async fn front(running: &mut VecDeque<(usize, Running)>) -> Done {
+pub(super) async fn next_done(running: &mut VecDeque<(usize, InFlight)>) -> CommandOutcome {
     match running.front_mut() {
         Some((_, first)) => first.await,
         None => std::future::pending().await,

@@ -15,16 +15,16 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    Connection, bounds,
-    running::{Passed, Running},
+    RespConnection, bounds,
+    running::{InFlight, ReadyCommand},
 };
 use crate::{
-    commands::{self, Done, Effect},
+    commands::{self, CommandOutcome, Effect},
     server::{
-        session::Gate,
-        throttle::{Pace, Patience},
+        session::SessionAction,
+        throttle::{ClientTimeouts, RateDecision},
     },
-    store::{at_once, hand_ins},
+    store::{at_once, writes_submitted},
 };
 
 /// Most commands that are carried out together with one that says the same. Their replies, of any size, are in memory until they
@@ -34,7 +34,7 @@ const MOST_TWINS: usize = 15;
 /// Most writes of keys that are one write of the store: each by itself would be handed in, answered and waited for by itself.
 const MOST_TOGETHER: usize = 16;
 
-impl Connection {
+impl RespConnection {
     /// Takes a command that was read; its turn comes.
     pub(super) fn accept(&mut self, args: Vec<Bytes>, now: Timestamp) {
         // A whole command has come: the next has its own time.
@@ -44,29 +44,29 @@ impl Connection {
             self.session.unproven.clear();
         }
         match self.rate.take(now) {
-            Pace::Now => {}
-            Pace::After(delay) => self.slowed_until = Some(Instant::now() + delay),
+            RateDecision::Now => {}
+            RateDecision::After(delay) => self.slowed_until = Some(Instant::now() + delay),
             // It ends: an error among other replies would tear a transaction apart.
-            Pace::Refused => return self.is_refused = true,
+            RateDecision::Refused => return self.is_refused = true,
         }
         self.taken_bytes += size_of_command(&args);
         self.ahead.push_back(args);
     }
 
     /// Starts every command that may start now; whether any did.
-    pub(super) async fn start_what_may(&mut self) -> bool {
-        self.look_who_is_under_way();
+    pub(super) async fn start_ready(&mut self) -> bool {
+        self.refresh_state();
         if self.ahead.is_empty() && self.held.is_none() {
             return false;
         }
-        let (house, number, mut has_started) = (Arc::clone(&self.house), self.session.caller.number, false);
+        let (app, number, mut has_started) = (Arc::clone(&self.app), self.session.caller.number, false);
         // Their writes share a batch, and nobody is called for it where nobody else is at it.
-        at_once(&*house.store, Some(number), &mut || has_started = self.start_each()).await;
+        at_once(&*app.store, Some(number), &mut || has_started = self.start_each()).await;
         has_started
     }
 
     /// Where nobody is, nobody is alone or waited for.
-    fn look_who_is_under_way(&mut self) {
+    fn refresh_state(&mut self) {
         if self.running.is_empty() {
             (self.is_alone, self.is_waiting, self.is_confirming) = (false, false, false);
             self.is_settled = true;
@@ -74,9 +74,9 @@ impl Connection {
     }
 
     fn start_each(&mut self) -> bool {
-        let (mut has_started, now) = (false, self.house.clock.now());
+        let (mut has_started, now) = (false, self.app.clock.now());
         loop {
-            self.look_who_is_under_way();
+            self.refresh_state();
             if self.is_alone {
                 return has_started;
             }
@@ -98,98 +98,102 @@ impl Connection {
     /// Returns whether a write may start behind the writes under way. A store that writes users'
     /// keys apart has two orders, and a client that sends a write of one kind behind a write of the
     /// other kind expects the first write to be done once the second is.
-    fn keeps_order(&self, passed: &Passed) -> bool {
+    fn keeps_order(&self, passed: &ReadyCommand) -> bool {
         self.is_settled
             || self.is_on_keys == is_on_keys(&passed.request)
-            || !self.house.store.writes_keys_apart()
+            || !self.app.store.writes_keys_apart()
     }
 
     /// The next command that the session lets pass; what it refuses is answered.
-    fn next_command(&mut self) -> Option<Passed> {
+    fn next_command(&mut self) -> Option<ReadyCommand> {
         if let Some(held) = self.held.take() {
             return Some(held);
         }
         loop {
             let args = self.ahead.pop_front()?;
-            match self.pass(&args) {
+            match self.authorize(&args) {
                 Ok(passed) => return Some(passed),
-                Err((size, reply)) => self.line_up(size, Running::done(Done::plain(reply))),
+                Err((size, reply)) => {
+                    self.push_reply_slot(size, InFlight::done(CommandOutcome::plain(reply)))
+                }
             }
         }
     }
 
     /// A command that the session lets pass; or its size, and what it is answered.
-    fn pass(&mut self, args: &[Bytes]) -> Result<Passed, (usize, Reply)> {
+    fn authorize(&mut self, args: &[Bytes]) -> Result<ReadyCommand, (usize, Reply)> {
         let size = size_of_command(args);
-        let (command, request) = self.session.gate(args).map_err(|reply| (size, reply))?;
-        let twins = if command.kind == CommandKind::Blocking { self.twins_of(args) } else { 0 };
-        Ok(Passed { size, command, request, twins })
+        let (command, request) = self.session.authorize(args).map_err(|reply| (size, reply))?;
+        let twins = if command.kind == CommandKind::Blocking { self.identical_claims(args) } else { 0 };
+        Ok(ReadyCommand { size, command, request, twins })
     }
 
     /// How many commands that say the same have come right behind this one.
-    fn twins_of(&self, args: &[Bytes]) -> usize {
+    fn identical_claims(&self, args: &[Bytes]) -> usize {
         self.ahead.iter().take(MOST_TWINS).take_while(|other| *other == args).count()
     }
 
     /// A command that came behind its twin was carried out with it.
-    pub(super) fn leave_out_twin(&mut self) {
+    pub(super) fn merge_identical_claim(&mut self) {
         if let Some(args) = self.ahead.pop_front() {
             self.taken_bytes = self.taken_bytes.saturating_sub(size_of_command(&args));
-            self.house.directory.count_command();
+            self.app.connections.count_command();
         }
     }
 
-    fn start(&mut self, Passed { size, command, request, twins }: Passed, now: Timestamp) {
+    fn start(&mut self, ReadyCommand { size, command, request, twins }: ReadyCommand, now: Timestamp) {
         let flow = request.flow(command);
         self.is_on_keys = is_on_keys(&request);
         self.is_alone = matches!(flow, Concurrency::Alone | Concurrency::Claim);
         self.is_waiting = command.kind == CommandKind::Blocking;
         let was_authenticated = self.session.is_authenticated();
-        let gate = self.session.admit(command, request);
-        let (house, caller) = (Arc::clone(&self.house), Arc::clone(&self.session.caller));
+        let gate = self.session.handle(command, request);
+        let (app, caller) = (Arc::clone(&self.app), Arc::clone(&self.session.caller));
         match (was_authenticated, self.session.is_authenticated()) {
             (false, true) => {
                 self.patience.logged_in();
-                self.reader.decoder_mut().set_limits(&self.house.settings.limits);
+                self.reader.decoder_mut().set_limits(&self.app.settings.limits);
             }
             // RESET: it has to log in again, in time.
             (true, false) => {
-                self.patience = Patience::new(self.house.clock.now(), false, bounds(&self.house));
-                self.reader.decoder_mut().set_limits(&self.house.settings.limits.before_login());
+                self.patience = ClientTimeouts::new(self.app.clock.now(), false, bounds(&self.app));
+                self.reader.decoder_mut().set_limits(&self.app.settings.limits.before_login());
             }
             _ => {}
         }
         let running = match gate {
-            Gate::Answer(reply) => Running::done(Done::plain(reply)),
-            Gate::Settled(reply) => {
+            SessionAction::Answer(reply) => InFlight::done(CommandOutcome::plain(reply)),
+            SessionAction::Settled(reply) => {
                 self.is_confirming = true;
-                Running::Going(Box::pin(async move {
+                InFlight::Going(Box::pin(async move {
                     // A change that is being written now is not told to who comes now; it is in what is read after this.
-                    let _confirmed_anyway = house.store.settled().await;
-                    Done::plain(reply)
+                    let _confirmed_anyway = app.store.wait_until_applied().await;
+                    CommandOutcome::plain(reply)
                 }))
             }
-            Gate::Quit(reply) => Running::done(Done::with(reply, Effect::Quit)),
-            Gate::Delay(reply, delay) if delay.is_zero() => Running::done(Done::plain(reply)),
-            Gate::Delay(reply, delay) => {
+            SessionAction::Quit(reply) => InFlight::done(CommandOutcome::with(reply, Effect::Quit)),
+            SessionAction::Delay(reply, delay) if delay.is_zero() => {
+                InFlight::done(CommandOutcome::plain(reply))
+            }
+            SessionAction::Delay(reply, delay) => {
                 self.patience.answer_delayed(delay);
-                Running::Going(Box::pin(async move {
+                InFlight::Going(Box::pin(async move {
                     tokio::time::sleep(delay).await;
-                    Done::plain(reply)
+                    CommandOutcome::plain(reply)
                 }))
             }
-            Gate::Pass(command, request) => match commands::at_once(&house, &request, now) {
-                Some(done) => Running::done(done),
+            SessionAction::Pass(command, request) => match commands::at_once(&app, &request, now) {
+                Some(done) => InFlight::done(done),
                 None => match commands::write_of_keys(request) {
                     Ok(write) => return self.start_writes(size, write),
                     Err(request) => {
-                        Running::Going(Box::pin(commands::run(house, caller, command, request, twins)))
+                        InFlight::Going(Box::pin(commands::run(app, caller, command, request, twins)))
                     }
                 },
             },
-            Gate::Transaction(queued) => Running::Going(Box::pin(commands::transact(house, queued))),
+            SessionAction::Transaction(queued) => InFlight::Going(Box::pin(commands::exec(app, queued))),
         };
-        self.set_going(size, running, flow);
+        self.spawn(size, running, flow);
     }
 
     /// Starts a write of keys, and those right behind it together with it.
@@ -200,46 +204,46 @@ impl Connection {
             && self.held.is_none()
             && let Some(args) = self.ahead.pop_front()
         {
-            match self.pass(&args) {
+            match self.authorize(&args) {
                 Ok(passed) => match commands::write_of_keys(passed.request) {
                     Ok(write) => {
                         writes.push(write);
                         sizes.push(passed.size);
                     }
-                    Err(request) => self.held = Some(Passed { request, ..passed }),
+                    Err(request) => self.held = Some(ReadyCommand { request, ..passed }),
                 },
                 Err(refusal) => refused = Some(refusal),
             }
         }
-        let running = Running::Going(Box::pin(commands::write_keys(Arc::clone(&self.house), writes)));
-        self.set_going(size, running, Concurrency::Write);
+        let running = InFlight::Going(Box::pin(commands::write_keys(Arc::clone(&self.app), writes)));
+        self.spawn(size, running, Concurrency::Write);
         for size in sizes {
-            self.line_up(size, Running::Along);
+            self.push_reply_slot(size, InFlight::Along);
         }
         if let Some((size, reply)) = refused {
-            self.line_up(size, Running::done(Done::plain(reply)));
+            self.push_reply_slot(size, InFlight::done(CommandOutcome::plain(reply)));
         }
     }
 
-    fn set_going(&mut self, size: usize, mut running: Running, flow: Concurrency) {
+    fn spawn(&mut self, size: usize, mut running: InFlight, flow: Concurrency) {
         // The first poll puts its write in the store's order.
         // Nobody is told when it can go on: it is polled again when it is the first.
-        let handed_in = hand_ins();
+        let handed_in = writes_submitted();
         match Pin::new(&mut running).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => {
                 self.is_waiting = false;
-                self.line_up(size, Running::done(done));
+                self.push_reply_slot(size, InFlight::done(done));
             }
             Poll::Pending => {
                 // A read that goes on must not see the writes behind it; and a write that has to look at something first, in a store
                 // that is elsewhere, has no place in the order yet.
-                self.is_alone |= flow == Concurrency::Read || hand_ins() == handed_in;
-                self.line_up(size, running);
+                self.is_alone |= flow == Concurrency::Read || writes_submitted() == handed_in;
+                self.push_reply_slot(size, running);
             }
         }
     }
 
-    fn line_up(&mut self, size: usize, running: Running) {
+    fn push_reply_slot(&mut self, size: usize, running: InFlight) {
         self.is_settled &= running.is_settled();
         self.running.push_back((size, running));
     }

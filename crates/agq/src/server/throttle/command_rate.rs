@@ -16,7 +16,7 @@ const MOST_PER_SEC: i64 = 1_000_000_000;
 
 /// When a command may be carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum RateDecision {
     /// At once.
     Now,
     /// After this time. Its place is taken: wait, then carry it out, without asking again.
@@ -34,12 +34,12 @@ pub(crate) struct CommandRate {
     level: i64,
     /// When it was last filled.
     at: Timestamp,
-    strain: Option<Strain>,
+    strain: Option<OverloadPeriod>,
 }
 
 /// A time of delays without a pause.
 #[derive(Debug, Clone, Copy)]
-struct Strain {
+struct OverloadPeriod {
     since: Timestamp,
     /// The end of the last delay.
     until: Timestamp,
@@ -53,9 +53,9 @@ impl CommandRate {
     }
 
     /// Takes the turn of one command.
-    pub(crate) fn take(&mut self, now: Timestamp) -> Pace {
+    pub(crate) fn take(&mut self, now: Timestamp) -> RateDecision {
         if self.per_sec == 0 {
-            return Pace::Now;
+            return RateDecision::Now;
         }
         let passed_ms = i64::try_from(now.ms_since(self.at)).unwrap_or(i64::MAX);
         let filled = self.level.saturating_add(passed_ms.saturating_mul(self.per_sec));
@@ -64,17 +64,17 @@ impl CommandRate {
         self.strain = self.strain.filter(|strain| now.ms_since(strain.until) < PAUSE_MS);
         if self.level >= TOKEN {
             self.level -= TOKEN;
-            return Pace::Now;
+            return RateDecision::Now;
         }
         let since = self.strain.map_or(now, |strain| strain.since);
         if now.ms_since(since) >= REFUSE_AFTER_MS {
-            self.strain = Some(Strain { since, until: now });
-            return Pace::Refused;
+            self.strain = Some(OverloadPeriod { since, until: now });
+            return RateDecision::Refused;
         }
         self.level -= TOKEN;
         let wait_ms = (-self.level).unsigned_abs().div_ceil(self.per_sec.unsigned_abs());
-        self.strain = Some(Strain { since, until: now.plus_ms(wait_ms) });
-        Pace::After(Duration::from_millis(wait_ms))
+        self.strain = Some(OverloadPeriod { since, until: now.plus_ms(wait_ms) });
+        RateDecision::After(Duration::from_millis(wait_ms))
     }
 }
 
@@ -84,24 +84,24 @@ mod tests {
 
     use agenix_protocol::time::Timestamp;
 
-    use super::{CommandRate, Pace};
+    use super::{CommandRate, RateDecision};
 
-    fn after(ms: u64) -> Pace {
-        Pace::After(Duration::from_millis(ms))
+    fn after(ms: u64) -> RateDecision {
+        RateDecision::After(Duration::from_millis(ms))
     }
 
     #[test]
     fn a_second_of_commands_is_free_and_the_next_one_waits() {
         let mut rate = CommandRate::new(10, Timestamp(0));
         for n in 0..10 {
-            assert_eq!(rate.take(Timestamp(0)), Pace::Now, "{n}");
+            assert_eq!(rate.take(Timestamp(0)), RateDecision::Now, "{n}");
         }
         assert_eq!(rate.take(Timestamp(0)), after(100));
         assert_eq!(rate.take(Timestamp(100)), after(100), "what waited its time has its place");
-        assert_eq!(rate.take(Timestamp(300)), Pace::Now);
-        assert_eq!(rate.take(Timestamp(10_000)), Pace::Now);
+        assert_eq!(rate.take(Timestamp(300)), RateDecision::Now);
+        assert_eq!(rate.take(Timestamp(10_000)), RateDecision::Now);
         let mut unlimited = CommandRate::new(0, Timestamp(0));
-        assert!((0..100_000).all(|_| unlimited.take(Timestamp(0)) == Pace::Now), "0 is no limit");
+        assert!((0..100_000).all(|_| unlimited.take(Timestamp(0)) == RateDecision::Now), "0 is no limit");
     }
 
     #[test]
@@ -112,20 +112,20 @@ mod tests {
         while now < 9_000 {
             taken += 1;
             match rate.take(Timestamp(now)) {
-                Pace::Now => {}
-                Pace::After(wait) => now += u64::try_from(wait.as_millis()).unwrap(),
-                Pace::Refused => panic!("refused after {now} ms"),
+                RateDecision::Now => {}
+                RateDecision::After(wait) => now += u64::try_from(wait.as_millis()).unwrap(),
+                RateDecision::Refused => panic!("refused after {now} ms"),
             }
         }
         // Three at once, then three a second for nine seconds.
         assert_eq!(taken, 3 + 27);
         // A rate above one a millisecond, and a clock that ticks every seven.
         let mut fast = CommandRate::new(7_000, Timestamp(0));
-        let free = (0..).take_while(|_| fast.take(Timestamp(0)) == Pace::Now).count();
+        let free = (0..).take_while(|_| fast.take(Timestamp(0)) == RateDecision::Now).count();
         assert_eq!(free, 7_000);
         for tick in 1..=100 {
             // The first of these pays for the one that was delayed just before.
-            let passed = (0..49).filter(|_| fast.take(Timestamp(tick * 7)) == Pace::Now).count();
+            let passed = (0..49).filter(|_| fast.take(Timestamp(tick * 7)) == RateDecision::Now).count();
             assert!((48..=49).contains(&passed), "{passed} at tick {tick}");
         }
     }
@@ -133,16 +133,16 @@ mod tests {
     #[test]
     fn ten_seconds_of_delays_without_a_pause_are_refused_and_a_pause_is_heeded() {
         let mut rate = CommandRate::new(1, Timestamp(0));
-        assert_eq!(rate.take(Timestamp(0)), Pace::Now);
+        assert_eq!(rate.take(Timestamp(0)), RateDecision::Now);
         for second in 0..10 {
             assert_eq!(rate.take(Timestamp(second * 1000)), after(1000), "{second}");
         }
         assert_eq!(rate.take(Timestamp(9_999)), after(1001));
-        assert_eq!(rate.take(Timestamp(10_000)), Pace::Refused);
-        assert_eq!(rate.take(Timestamp(10_500)), Pace::Refused, "and so is what comes right after");
-        assert_eq!(rate.take(Timestamp(11_499)), Pace::Refused);
+        assert_eq!(rate.take(Timestamp(10_000)), RateDecision::Refused);
+        assert_eq!(rate.take(Timestamp(10_500)), RateDecision::Refused, "and so is what comes right after");
+        assert_eq!(rate.take(Timestamp(11_499)), RateDecision::Refused);
         let mut now = 12_499;
-        while rate.take(Timestamp(now)) == Pace::Refused {
+        while rate.take(Timestamp(now)) == RateDecision::Refused {
             now += 1000;
         }
         assert_eq!(now, 12_499, "a second of silence is a pause");
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_breaks_nothing() {
         let mut rate = CommandRate::new(1, Timestamp(1_000_000));
-        assert_eq!(rate.take(Timestamp(1_000_000)), Pace::Now);
+        assert_eq!(rate.take(Timestamp(1_000_000)), RateDecision::Now);
         assert_eq!(rate.take(Timestamp(0)), after(1000));
-        assert_eq!(rate.take(Timestamp(5_000)), Pace::Now);
+        assert_eq!(rate.take(Timestamp(5_000)), RateDecision::Now);
     }
 }

@@ -6,5 +6,5 @@ mod command_rate;
 mod patience;
 
 pub(super) use auth_guard::AuthGuard;
-pub(super) use command_rate::{CommandRate, Pace};
-pub(super) use patience::{Bounds, Overdue, Patience};
+pub(super) use command_rate::{CommandRate, RateDecision};
+pub(super) use patience::{ClientTimeouts, TimedOut, TimeoutLimits};

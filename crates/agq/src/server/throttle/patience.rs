@@ -7,7 +7,7 @@ use agenix_protocol::time::Timestamp;
 
 /// How long agq waits; zero for as long as it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct TimeoutLimits {
     /// How long a connection may be there without having logged in.
     pub(crate) login: Duration,
     /// How long a command may take from its first byte to its last.
@@ -16,7 +16,7 @@ pub(crate) struct Bounds {
 
 /// What a connection was waited for too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Overdue {
+pub(crate) enum TimedOut {
     /// It has not logged in.
     #[error("no AUTH within {} seconds", .0.as_secs_f64())]
     Login(Duration),
@@ -27,17 +27,17 @@ pub(crate) enum Overdue {
 
 /// The patience with one connection. A client that is silent between two commands may be so for ever.
 #[derive(Debug)]
-pub(crate) struct Patience {
-    bounds: Bounds,
+pub(crate) struct ClientTimeouts {
+    bounds: TimeoutLimits,
     /// Since when it should log in; none when it has.
     waits_for_login: Option<Timestamp>,
     /// When the frame began that is under way.
     frame_began: Option<Timestamp>,
 }
 
-impl Patience {
+impl ClientTimeouts {
     /// The patience with a connection that was just made; `is_logged_in` where a certificate has said who it is.
-    pub(crate) fn new(now: Timestamp, is_logged_in: bool, bounds: Bounds) -> Self {
+    pub(crate) fn new(now: Timestamp, is_logged_in: bool, bounds: TimeoutLimits) -> Self {
         Self { bounds, waits_for_login: (!is_logged_in).then_some(now), frame_began: None }
     }
 
@@ -69,16 +69,16 @@ impl Patience {
     }
 
     /// What was waited for too long.
-    pub(crate) fn overdue(&self, now: Timestamp) -> Option<Overdue> {
+    pub(crate) fn overdue(&self, now: Timestamp) -> Option<TimedOut> {
         let over = self.waits().find(|(since, bound, _)| passed(*since, now) >= *bound);
         over.map(|(_, bound, overdue)| overdue(bound))
     }
 
     /// What is waited for: since when, how long, and what it is called when it is over.
-    fn waits(&self) -> impl Iterator<Item = (Timestamp, Duration, fn(Duration) -> Overdue)> {
+    fn waits(&self) -> impl Iterator<Item = (Timestamp, Duration, fn(Duration) -> TimedOut)> {
         let login =
-            self.waits_for_login.map(|since| (since, self.bounds.login, Overdue::Login as fn(_) -> _));
-        let frame = self.frame_began.map(|since| (since, self.bounds.frame, Overdue::Frame as fn(_) -> _));
+            self.waits_for_login.map(|since| (since, self.bounds.login, TimedOut::Login as fn(_) -> _));
+        let frame = self.frame_began.map(|since| (since, self.bounds.frame, TimedOut::Frame as fn(_) -> _));
         login.into_iter().chain(frame).filter(|(_, bound, _)| !bound.is_zero())
     }
 }
@@ -93,30 +93,31 @@ mod tests {
 
     use agenix_protocol::time::Timestamp;
 
-    use super::{Bounds, Overdue, Patience};
+    use super::{ClientTimeouts, TimedOut, TimeoutLimits};
 
-    const BOUNDS: Bounds = Bounds { login: Duration::from_secs(10), frame: Duration::from_secs(60) };
+    const BOUNDS: TimeoutLimits =
+        TimeoutLimits { login: Duration::from_secs(10), frame: Duration::from_secs(60) };
 
     #[test]
     fn a_login_has_ten_seconds() {
-        let mut patience = Patience::new(Timestamp(1000), false, BOUNDS);
+        let mut patience = ClientTimeouts::new(Timestamp(1000), false, BOUNDS);
         assert_eq!(patience.left(Timestamp(1000)), Some(Duration::from_secs(10)));
         assert_eq!(patience.overdue(Timestamp(10_999)), None);
-        assert_eq!(patience.overdue(Timestamp(11_000)), Some(Overdue::Login(BOUNDS.login)));
+        assert_eq!(patience.overdue(Timestamp(11_000)), Some(TimedOut::Login(BOUNDS.login)));
         assert_eq!(patience.left(Timestamp(12_000)), Some(Duration::ZERO));
         patience.logged_in();
         assert_eq!((patience.left(Timestamp(99_000)), patience.overdue(Timestamp(99_000))), (None, None));
-        let certified = Patience::new(Timestamp(0), true, BOUNDS);
+        let certified = ClientTimeouts::new(Timestamp(0), true, BOUNDS);
         assert_eq!(certified.left(Timestamp(0)), None);
-        assert_eq!(Overdue::Login(BOUNDS.login).to_string(), "no AUTH within 10 seconds");
+        assert_eq!(TimedOut::Login(BOUNDS.login).to_string(), "no AUTH within 10 seconds");
     }
 
     #[test]
     fn the_delay_of_an_answer_is_not_counted_as_time_to_log_in() {
-        let mut patience = Patience::new(Timestamp(1000), false, BOUNDS);
+        let mut patience = ClientTimeouts::new(Timestamp(1000), false, BOUNDS);
         patience.answer_delayed(Duration::from_secs(16));
         assert_eq!(patience.overdue(Timestamp(17_000)), None, "the answer goes out");
-        assert_eq!(patience.overdue(Timestamp(27_000)), Some(Overdue::Login(BOUNDS.login)));
+        assert_eq!(patience.overdue(Timestamp(27_000)), Some(TimedOut::Login(BOUNDS.login)));
         patience.logged_in();
         patience.answer_delayed(Duration::from_secs(16));
         assert_eq!(patience.overdue(Timestamp(99_000)), None);
@@ -124,12 +125,12 @@ mod tests {
 
     #[test]
     fn a_frame_has_a_minute_from_its_first_byte() {
-        let mut patience = Patience::new(Timestamp(0), true, BOUNDS);
+        let mut patience = ClientTimeouts::new(Timestamp(0), true, BOUNDS);
         patience.frame_began(Timestamp(5_000));
         patience.frame_began(Timestamp(50_000));
         assert_eq!(patience.left(Timestamp(5_000)), Some(Duration::from_secs(60)));
         assert_eq!(patience.overdue(Timestamp(64_999)), None);
-        assert_eq!(patience.overdue(Timestamp(65_000)), Some(Overdue::Frame(BOUNDS.frame)));
+        assert_eq!(patience.overdue(Timestamp(65_000)), Some(TimedOut::Frame(BOUNDS.frame)));
         patience.frame_ended();
         assert_eq!(patience.overdue(Timestamp(65_000)), None);
         patience.frame_began(Timestamp(65_000));
@@ -138,17 +139,17 @@ mod tests {
 
     #[test]
     fn zero_is_no_bound() {
-        let none = Bounds { login: Duration::ZERO, frame: Duration::ZERO };
-        let mut patience = Patience::new(Timestamp(0), false, none);
+        let none = TimeoutLimits { login: Duration::ZERO, frame: Duration::ZERO };
+        let mut patience = ClientTimeouts::new(Timestamp(0), false, none);
         patience.frame_began(Timestamp(0));
         assert_eq!((patience.left(Timestamp(1)), patience.overdue(Timestamp(u64::MAX))), (None, None));
     }
 
     #[test]
     fn what_comes_first_counts() {
-        let mut patience = Patience::new(Timestamp(0), false, BOUNDS);
+        let mut patience = ClientTimeouts::new(Timestamp(0), false, BOUNDS);
         patience.frame_began(Timestamp(0));
         assert_eq!(patience.left(Timestamp(4_000)), Some(Duration::from_secs(6)));
-        assert_eq!(patience.overdue(Timestamp(70_000)), Some(Overdue::Login(BOUNDS.login)));
+        assert_eq!(patience.overdue(Timestamp(70_000)), Some(TimedOut::Login(BOUNDS.login)));
     }
 }

@@ -14,14 +14,16 @@ use agenix_rules::{
 };
 use e2e::Database;
 
-use super::super::{PostgresStore, Settings};
-use crate::store::{Added, Claim, Claimant, JobRule, NewAction, Promise, Records, Ruled, StoredPlan};
+use super::super::{PostgresSettings, PostgresStore};
+use crate::store::{
+    AckLevel, AddOutcome, Claim, Claimant, JobRule, NewAction, Records, RuleResult, StoredPlan,
+};
 
 pub(super) const NOW: Timestamp = Timestamp(1_000);
 
 /// Opens a node of agq on `database`.
 pub(super) async fn node(database: &Database) -> PostgresStore {
-    let settings = Settings { listens: false, ..Settings::default() };
+    let settings = PostgresSettings { listens: false, ..PostgresSettings::default() };
     let store = PostgresStore::open(&database.url(), settings).await.unwrap();
     let plan = StoredPlan { plan_id: plan(), json: r#"{"plan_id":"p"}"#.into(), created_at: NOW };
     store.add_plan(plan).await.unwrap();
@@ -66,7 +68,12 @@ pub(super) fn plain(job_id: &str) -> NewJob {
 }
 
 /// Submits jobs to the queue `q`.
-pub(super) async fn submit(store: &PostgresStore, id: &str, needs: Needs, jobs: Vec<NewJob>) -> Ruled<Added> {
+pub(super) async fn submit(
+    store: &PostgresStore,
+    id: &str,
+    needs: Needs,
+    jobs: Vec<NewJob>,
+) -> RuleResult<AddOutcome> {
     let action = Action { queue: "q".into(), ..Action::new(ActionId::new(id).unwrap(), plan(), NOW) };
     store
         .add_action(NewAction { action, needs, terms: JobParams::default(), jobs, notes: Vec::new() })
@@ -93,7 +100,7 @@ pub(super) async fn claim(store: &PostgresStore, count: usize) -> Vec<Claim> {
 pub(super) async fn ack(store: &PostgresStore, job_id: &JobId) {
     let rule: JobRule =
         Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Reporter::default(), NOW));
-    store.decide(job_id, Promise::Durable, None, rule).await.unwrap().unwrap();
+    store.decide(job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap();
 }
 
 /// Returns the one number that `sql` selects.

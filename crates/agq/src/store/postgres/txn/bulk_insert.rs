@@ -10,7 +10,7 @@ use agenix_protocol::{
 use agenix_rules::job::{Job, JobState};
 use sqlx::{Error, Row, query};
 
-use crate::store::postgres::{codec::encode, connection::session::Session, sql_types};
+use crate::store::postgres::{codec::encode, connection::session::DatabaseSession, sql_types};
 
 /// Jobs that have not ended.
 #[derive(Default)]
@@ -59,7 +59,11 @@ impl JobRows {
     }
 
     /// Writes jobs that are not there, and inputs: ids and texts.
-    pub(crate) fn insert(self, session: &Session, inputs: (Vec<String>, Vec<String>)) -> Result<(), Error> {
+    pub(crate) fn insert(
+        self,
+        session: &DatabaseSession,
+        inputs: (Vec<String>, Vec<String>),
+    ) -> Result<(), Error> {
         if self.job_id.is_empty() && inputs.0.is_empty() {
             return Ok(());
         }
@@ -92,7 +96,7 @@ impl JobRows {
     }
 
     /// Jobs that had ended are to be done again.
-    pub(crate) fn revive(self, session: &Session) -> Result<(), Error> {
+    pub(crate) fn revive(self, session: &DatabaseSession) -> Result<(), Error> {
         if self.job_id.is_empty() {
             return Ok(());
         }
@@ -134,7 +138,7 @@ impl EndedRows {
     }
 
     /// Ended jobs that ended otherwise now.
-    pub(crate) fn amend(self, session: &Session) -> Result<(), Error> {
+    pub(crate) fn amend(self, session: &DatabaseSession) -> Result<(), Error> {
         if self.job_id.is_empty() {
             return Ok(());
         }
@@ -222,7 +226,7 @@ impl Deltas {
     /// Writes them, with jobs that changed and jobs that ended, and what was reported of their tasks.
     pub(crate) fn write_with(
         self,
-        session: &Session,
+        session: &DatabaseSession,
         shard: i16,
         changed: JobRows,
         ended: EndedRows,

@@ -10,22 +10,22 @@ use agenix_rules::action::{
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    NoteKind,
+    DocumentKind,
     postgres::{
         queries::action_of,
         sql_types,
-        txn::{Batch, documents::put},
+        txn::{PgTxn, documents::put},
     },
 };
 
 const DISARM: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
 
-impl Batch<'_> {
+impl PgTxn<'_> {
     /// Notes which of some new actions have halt policies.
     pub(crate) fn arm<'a>(&self, new: impl Iterator<Item = &'a Action>) -> Result<(), Error> {
         let armed = new.filter(|action| action.halt.is_some());
         let notes = armed.map(|action| (action.action_id.to_string(), "{}".to_owned())).unzip();
-        put(self.session, NoteKind::Halt, notes)
+        put(self.session, DocumentKind::Halt, notes)
     }
 
     /// Halts those actions whose policies the ends of their jobs meet now. `ended` has the actions
@@ -55,9 +55,9 @@ impl Batch<'_> {
             return Ok(());
         }
         self.arrived.halts = true;
-        self.session.run(query(DISARM).bind(NoteKind::Halt.as_str()).bind(&halted))?;
+        self.session.run(query(DISARM).bind(DocumentKind::Halt.as_str()).bind(&halted))?;
         let texts = vec!["{}".to_owned(); halted.len()];
-        put(self.session, NoteKind::Halted, (halted, texts))
+        put(self.session, DocumentKind::Halted, (halted, texts))
     }
 
     fn tallies_of(&self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<HashMap<String, JobCounts>, Error> {
@@ -84,7 +84,7 @@ impl Batch<'_> {
             halt::remaining_work(&action, &tally, now) == RemainingWork::Settled
         }) {
             let ids = vec![action_id.as_str()];
-            self.session.run(query(DISARM).bind(NoteKind::Halted.as_str()).bind(ids))?;
+            self.session.run(query(DISARM).bind(DocumentKind::Halted.as_str()).bind(ids))?;
         }
         Ok(())
     }

@@ -9,11 +9,11 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Found, Tables};
+use super::{Inconsistencies, RecordTables};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
-        engine::snapshot::View,
+        engine::snapshot::Snapshot,
         schema::{
             codec::decode,
             tables::{LANE_LENGTHS, PLAN_LOADS, QUEUE_COUNTS, TALLIES, TOTALS},
@@ -27,7 +27,7 @@ const STATUSES: [Status; 6] =
 
 /// The jobs that are there, counted.
 #[derive(Default)]
-pub(super) struct Counted {
+pub(super) struct CountedJobs {
     /// By status.
     all: [u64; 6],
     actions: BTreeMap<String, JobCounts>,
@@ -39,7 +39,7 @@ pub(super) struct Counted {
     states: BTreeMap<u32, [u64; 8]>,
 }
 
-impl Counted {
+impl CountedJobs {
     pub(super) fn add(&mut self, job: Job) {
         let status = job.status() as usize;
         self.all[status] += 1;
@@ -59,11 +59,11 @@ impl Counted {
 
 /// Compares everything that is counted with the jobs that are there.
 pub(super) fn check(
-    read: &View<'_>,
-    tables: &Tables<'_>,
+    read: &Snapshot<'_>,
+    tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
-    counted: Counted,
-    found: &mut Found,
+    counted: CountedJobs,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     actions(read, tables, &counted.actions, found)?;
     loads(read, counted.loads, found)?;
@@ -73,10 +73,10 @@ pub(super) fn check(
 }
 
 fn actions(
-    read: &View<'_>,
-    tables: &Tables<'_>,
+    read: &Snapshot<'_>,
+    tables: &RecordTables<'_>,
     counted: &BTreeMap<String, JobCounts>,
-    found: &mut Found,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     let tallies = read.table(&TALLIES);
     for entry in tables.actions.iter()? {
@@ -112,7 +112,7 @@ fn actions(
 }
 
 /// A tally goes on counting the ended jobs that were forgotten.
-fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Found) {
+fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
     let (id, total) = (&action.action_id, action.total_jobs);
     let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
     if sum != total {
@@ -135,7 +135,11 @@ fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Fou
     }
 }
 
-fn loads(read: &View<'_>, mut counted: BTreeMap<String, u64>, found: &mut Found) -> Result<(), Error> {
+fn loads(
+    read: &Snapshot<'_>,
+    mut counted: BTreeMap<String, u64>,
+    found: &mut Inconsistencies,
+) -> Result<(), Error> {
     let mut say = |id: &str, told: u64, are: u64| {
         found.say(format_args!(
             "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}"
@@ -157,10 +161,10 @@ fn loads(read: &View<'_>, mut counted: BTreeMap<String, u64>, found: &mut Found)
 
 /// A lane is there as long as it has jobs.
 fn lengths(
-    read: &View<'_>,
+    read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, (u64, u64)>,
-    found: &mut Found,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     let lengths = read.table(&LANE_LENGTHS);
     for lane in queues.keys() {
@@ -189,10 +193,10 @@ fn lengths(
 
 /// How many jobs of a queue are in which state.
 fn by_queue(
-    read: &View<'_>,
+    read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, [u64; 8]>,
-    found: &mut Found,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     let mut are = QueueCounts::new();
     for (lane, counts) in counted {
@@ -220,7 +224,7 @@ fn by_queue(
     Ok(())
 }
 
-fn totals(read: &View<'_>, counted: &[u64; 6], found: &mut Found) -> Result<(), Error> {
+fn totals(read: &Snapshot<'_>, counted: &[u64; 6], found: &mut Inconsistencies) -> Result<(), Error> {
     let totals = read.table(&TOTALS);
     let record = totals.get("totals")?;
     let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {

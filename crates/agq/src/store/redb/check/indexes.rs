@@ -6,15 +6,19 @@ use agenix_protocol::time::Timestamp;
 use agenix_rules::job::{Job, JobState};
 use redb::Error;
 
-use super::{Found, Tables, Text, end_of};
+use super::{Inconsistencies, RecordTables, Text, end_of};
 use crate::store::redb::{
-    engine::{snapshot::View, table::Table},
+    engine::{snapshot::Snapshot, table::Table},
     schema::{codec::decode, tables::RESULTS},
     txn::turn,
 };
 
 /// Goes through all indexes, and through what is kept beside the jobs.
-pub(super) fn check(read: &View<'_>, tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+pub(super) fn check(
+    read: &Snapshot<'_>,
+    tables: &RecordTables<'_>,
+    found: &mut Inconsistencies,
+) -> Result<(), Error> {
     action_jobs(tables, found)?;
     beside("inputs", &tables.inputs, tables, found)?;
     beside("results", &read.table(&RESULTS), tables, found)?;
@@ -27,10 +31,10 @@ pub(super) fn check(read: &View<'_>, tables: &Tables<'_>, found: &mut Found) -> 
 
 /// Compares an entry, which `stands` somewhere, with the record of its job: `differs` is what that says instead.
 fn compare(
-    tables: &Tables<'_>,
+    tables: &RecordTables<'_>,
     id: &str,
     stands: fmt::Arguments<'_>,
-    found: &mut Found,
+    found: &mut Inconsistencies,
     differs: impl FnOnce(&Job) -> Option<String>,
 ) -> Result<(), Error> {
     let why = match tables.jobs.get(id)?.map(|record| decode::<Job>(record.value())) {
@@ -49,7 +53,7 @@ fn state_of(job: &Job) -> String {
     format!("its record says it is {}", job.state.as_str())
 }
 
-fn action_jobs(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+fn action_jobs(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     for entry in tables.action_jobs.iter()? {
         let (place, id) = entry?;
         let ((action_id, index), id) = (place.value(), id.value());
@@ -66,8 +70,8 @@ fn action_jobs(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
 fn beside(
     name: &str,
     table: &Table<'_, Text, Text>,
-    tables: &Tables<'_>,
-    found: &mut Found,
+    tables: &RecordTables<'_>,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     for entry in table.iter()? {
         let (key, _) = entry?;
@@ -79,7 +83,7 @@ fn beside(
     Ok(())
 }
 
-fn ready(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+fn ready(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     for entry in tables.ready.iter()? {
         let (place, id) = entry?;
         let (place, id) = (place.value(), id.value());
@@ -101,8 +105,8 @@ fn ready(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
 fn due(
     name: &str,
     table: &Table<'_, (u64, Text), ()>,
-    tables: &Tables<'_>,
-    found: &mut Found,
+    tables: &RecordTables<'_>,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     for entry in table.iter()? {
         let (place, _) = entry?;
@@ -120,7 +124,7 @@ fn due(
     Ok(())
 }
 
-fn held(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+fn held(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     for entry in tables.held.iter()? {
         let (place, _) = entry?;
         let (holder, id) = place.value();
@@ -135,7 +139,7 @@ fn held(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
     Ok(())
 }
 
-fn ended(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+fn ended(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     for entry in tables.ended.iter()? {
         let (place, _) = entry?;
         let (status, at, id) = place.value();

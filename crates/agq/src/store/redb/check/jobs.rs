@@ -8,17 +8,17 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use super::{Found, Tables, counts::Counted, end_of};
+use super::{Inconsistencies, RecordTables, counts::CountedJobs, end_of};
 use crate::store::redb::{schema::codec::decode, txn::turn};
 
 /// Goes through all jobs, and counts them on the way.
 pub(super) fn check(
-    tables: &Tables<'_>,
+    tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
     last_seq: u64,
-    found: &mut Found,
-) -> Result<Counted, Error> {
-    let mut counted = Counted::default();
+    found: &mut Inconsistencies,
+) -> Result<CountedJobs, Error> {
+    let mut counted = CountedJobs::default();
     for entry in tables.jobs.iter()? {
         let (key, record) = entry?;
         let id = key.value();
@@ -42,7 +42,7 @@ pub(super) fn check(
 }
 
 /// What no rule makes of a job.
-fn impossible(job: &Job, found: &mut Found) {
+fn impossible(job: &Job, found: &mut Inconsistencies) {
     let (is_active, is_ended) = (job.state == JobState::Active, job.is_ended());
     let waits = matches!(job.state, JobState::Scheduled | JobState::Retryable);
     let was_claimed = matches!(job.state, JobState::Active | JobState::Retryable | JobState::Completed);
@@ -70,10 +70,10 @@ fn impossible(job: &Job, found: &mut Found) {
 
 /// Its action, its place in it, its input, its lane and its plan.
 fn belongings(
-    tables: &Tables<'_>,
+    tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
     job: &Job,
-    found: &mut Found,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     let (id, action_id, index, lane) = (job.job_id.as_str(), job.action_id.as_str(), job.index, job.lane);
     match tables.actions.get(action_id)?.map(|record| decode::<Action>(record.value())) {
@@ -106,7 +106,7 @@ fn belongings(
 }
 
 /// What an action says of all its jobs.
-fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Found) {
+fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Inconsistencies) {
     let (id, action_id) = (&job.job_id, &action.action_id);
     if job.index >= action.total_jobs {
         let (index, total) = (job.index, action.total_jobs);
@@ -135,7 +135,7 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
 }
 
 /// Its places in the indexes: those that it must have.
-fn places(tables: &Tables<'_>, job: &Job, found: &mut Found) -> Result<(), Error> {
+fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<(), Error> {
     let id = job.job_id.as_str();
     let is_active = job.state == JobState::Active;
     if job.state == JobState::Available {

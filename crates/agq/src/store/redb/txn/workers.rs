@@ -5,20 +5,20 @@ use agenix_rules::worker::{Liveness, Worker};
 use redb::Error;
 
 use crate::store::{
-    Ruled, WorkerRule,
+    RuleResult, WorkerRule,
     redb::{
         schema::codec::{decode, encode},
-        txn::Batch,
+        txn::WriteTxn,
     },
 };
 
-impl Batch<'_> {
+impl WriteTxn<'_> {
     pub(crate) fn decide_worker(
         &mut self,
         worker_id: &WorkerId,
         registration: Option<&str>,
         rule: &WorkerRule,
-    ) -> Result<Ruled<()>, Error> {
+    ) -> Result<RuleResult<()>, Error> {
         let id = worker_id.as_str();
         let before = self.workers.get(id)?.map(|record| decode::<Worker>(record.value())).transpose()?;
         match rule(before.as_ref()) {

@@ -12,7 +12,7 @@ use std::{
 use agenix_protocol::{limits::Limits, time::Timestamp};
 
 use super::{
-    guests::{Guest, Guests},
+    guests::{ConnectionLimiter, ConnectionPermit},
     throttle::AuthGuard,
 };
 use crate::auth::{
@@ -25,18 +25,18 @@ const STREAMS: usize = 4;
 
 /// The door that every connection comes through.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct AccessControl {
     pub(super) keyring: Arc<Keyring>,
     pub(super) auth_guard: AuthGuard,
-    pub(super) guests: Arc<Guests>,
+    pub(super) guests: Arc<ConnectionLimiter>,
     /// The number of the last connection, over RESP and HTTP together.
     last_connection: AtomicU64,
     /// Event streams, which go on until the client leaves. The door counts event streams apart from
     /// connections.
-    streams: Arc<Guests>,
+    streams: Arc<ConnectionLimiter>,
 }
 
-impl Door {
+impl AccessControl {
     /// Whose key this is.
     pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
         self.keyring.identify(key)
@@ -61,7 +61,7 @@ impl Door {
     /// Returns a place for an event stream, which goes on until the client leaves. The connection
     /// of an event stream needs no place among the connections of its address, so that open
     /// dashboards keep nobody else away.
-    pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<Guest>, String> {
+    pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<ConnectionPermit>, String> {
         let Some(ip) = ip else { return Ok(None) };
         let place = self.streams.admit(ip).map(Some);
         place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.streams.max()))
@@ -72,7 +72,7 @@ impl Door {
         let auth_guard = AuthGuard::new(limits.max_auth_failures);
         let (guests, streams) =
             (limits.max_connections_per_ip, limits.max_connections_per_ip.div_ceil(STREAMS));
-        let (guests, streams) = (Guests::new(guests), Guests::new(streams));
+        let (guests, streams) = (ConnectionLimiter::new(guests), ConnectionLimiter::new(streams));
         Self { keyring, auth_guard, guests, streams, last_connection: AtomicU64::new(0) }
     }
 }
@@ -86,31 +86,34 @@ mod tests {
 
     use agenix_protocol::limits::Limits;
 
-    use super::Door;
-    use crate::auth::keyring::{Keyring, Keys};
+    use super::AccessControl;
+    use crate::auth::keyring::{Keyring, SessionKeys};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    fn door(max_connections_per_ip: usize) -> Door {
+    fn access_control(max_connections_per_ip: usize) -> AccessControl {
         let limits = Limits { max_connections_per_ip, ..Limits::default() };
-        Door::new(Arc::new(Keyring::new(Keys::default())), &limits)
+        AccessControl::new(Arc::new(Keyring::new(SessionKeys::default())), &limits)
     }
 
     #[test]
     fn event_streams_are_counted_apart_from_connections_and_are_fewer() {
-        let door = door(5);
-        let _streams = [door.admit_stream(Some(HERE)).unwrap(), door.admit_stream(Some(HERE)).unwrap()];
-        let refused = door.admit_stream(Some(HERE)).unwrap_err();
+        let access_control = access_control(5);
+        let _streams = [
+            access_control.admit_stream(Some(HERE)).unwrap(),
+            access_control.admit_stream(Some(HERE)).unwrap(),
+        ];
+        let refused = access_control.admit_stream(Some(HERE)).unwrap_err();
         assert_eq!(refused, "too many event streams from 127.0.0.1: max 2");
-        let connections: Vec<_> = (0..5).map(|_| door.guests.admit(HERE)).collect();
+        let connections: Vec<_> = (0..5).map(|_| access_control.guests.admit(HERE)).collect();
         assert!(connections.iter().all(Option::is_some), "streams take no place of a connection");
-        assert!(door.admit_stream(Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))).is_ok());
+        assert!(access_control.admit_stream(Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))).is_ok());
     }
 
     #[test]
     fn without_a_bound_on_connections_there_is_none_on_event_streams() {
-        let door = door(0);
-        let streams: Vec<_> = (0..100).map(|_| door.admit_stream(Some(HERE)).unwrap()).collect();
+        let access_control = access_control(0);
+        let streams: Vec<_> = (0..100).map(|_| access_control.admit_stream(Some(HERE)).unwrap()).collect();
         assert!(streams.iter().all(Option::is_some));
     }
 }
