@@ -5,21 +5,20 @@
 mod admin;
 mod app;
 mod auth;
+mod background;
 mod clock;
-mod commands;
 mod config;
 mod error;
-mod herald;
 mod http;
-mod reaper;
+mod net;
 mod redis;
 mod registry;
-mod server;
+mod resp;
+mod service;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod startup;
 mod store;
-mod unseen;
 mod waiters;
 
 use std::{
@@ -42,7 +41,7 @@ use crate::{
     auth::{audit_log::AuditLog, keyring::Keyring},
     clock::Clock,
     config::{Cli, ServerConfig, StoreLocation},
-    server::{AccessControl, Listeners},
+    net::{AccessControl, Listeners},
     startup::{logging, reload::Reload, services},
     store::{Store, postgres::PostgresStore, redb::RedbStore},
     waiters::BackgroundTask,
@@ -104,7 +103,7 @@ fn ignore_file_size_signal() -> std::io::Result<Signal> {
 async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let _too_large = ignore_file_size_signal()?;
     let (app, works) = open(&config).await?;
-    commands::recover_after_restart(&app).await?;
+    service::worker::recover_after_restart(&app).await?;
     let entrance = Listeners::open(&config.places).await?;
     // From here on SIGHUP does not end agq.
     let hangups = signal(SignalKind::hangup())?;
@@ -127,11 +126,11 @@ async fn run(config: ServerConfig) -> anyhow::Result<()> {
     let mut background = JoinSet::new();
     works.into_iter().for_each(|work| drop(background.spawn(work)));
     let mut doors = JoinSet::new();
-    let resp = server::resp_handler(Arc::clone(&app), Arc::clone(&access_control));
-    doors.spawn(server::serve(entrance, resp, Arc::clone(&access_control), stopped.clone()));
+    let resp = resp::handler(Arc::clone(&app), Arc::clone(&access_control));
+    doors.spawn(net::serve(entrance, resp, Arc::clone(&access_control), stopped.clone()));
     if let Some(entrance) = http {
         let manner = http::handler(&app, &access_control, entrance.tls().is_some());
-        doors.spawn(server::serve(entrance, manner, access_control, stopped));
+        doors.spawn(net::serve(entrance, manner, access_control, stopped));
     }
     let server = async { while doors.join_next().await.is_some() {} };
     let signal = tokio::select! {
@@ -188,7 +187,7 @@ async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<Backg
             let at_home = Arc::downgrade(&app);
             store.join(&config.settings.shared_by_nodes(), outgoing, move |channel, payload| {
                 if let Some(app) = at_home.upgrade() {
-                    herald::on_peer_message(&app, &channel, &payload);
+                    background::event_publisher::on_peer_message(&app, &channel, &payload);
                 }
             });
             Ok((app, works))

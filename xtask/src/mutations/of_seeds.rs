@@ -12,7 +12,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "schedules wait for a time that a clock which was ahead has named",
-        file: "crates/agq/src/reaper.rs",
+        file: "crates/agq/src/background/reaper.rs",
         from: "schedule::reschedule_all(app).await?;",
         to: "",
     },
@@ -78,7 +78,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "the end of a job is acknowledged before it is on disk",
-        file: "crates/agq/src/commands/job.rs",
+        file: "crates/agq/src/service/job.rs",
         from: "if is_end { AckLevel::Durable } else { AckLevel::Visible }",
         to: "if is_end { AckLevel::Visible } else { AckLevel::Visible }",
     },
@@ -132,7 +132,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "the jobs of dead workers stay theirs",
-        file: "crates/agq/src/reaper.rs",
+        file: "crates/agq/src/background/reaper.rs",
         from: "Some(_dead) => requeue_lost(app, &holder).await?,",
         to: "Some(_dead) => continue,",
     },
@@ -150,7 +150,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "nobody notices that the clock was set back",
-        file: "crates/agq/src/reaper.rs",
+        file: "crates/agq/src/background/reaper.rs",
         from: "if now < latest {",
         to: "if false && now < latest {",
     },

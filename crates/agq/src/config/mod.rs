@@ -26,7 +26,7 @@ pub(crate) use self::{
 use crate::{
     app::Settings,
     auth::{keyring::SessionKeys, session_key::GeneratedKey},
-    server::{ListenAddresses, TlsFiles},
+    net::{ListenAddresses, TlsFiles},
     store::{OpenOptions, postgres},
 };
 

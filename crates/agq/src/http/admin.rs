@@ -9,7 +9,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    commands::ojs,
     http::{
         HttpState,
         extract::{Authenticated, JsonBody, above_zero, job_id, shown as quoted, worker_id},
@@ -18,6 +17,7 @@ use crate::{
         response::{ApiError, HttpResult, nothing, object, ok, raw},
     },
     registry::queue_limits::QueueSettings,
+    service::ojs,
 };
 
 /// `GET admin/stats`

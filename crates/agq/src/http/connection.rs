@@ -23,7 +23,7 @@ use tracing::{debug, warn};
 
 use crate::{
     http::{HttpState, auth::Peer},
-    server::{ClientStream, ConnectionPermit, SlowClient, TimeoutWriter},
+    net::{ClientStream, ConnectionPermit, SlowClient, TimeoutWriter},
 };
 
 /// How long a request under way may take once agq stops.

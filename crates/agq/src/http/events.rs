@@ -15,7 +15,6 @@ use tokio::sync::watch;
 
 use crate::{
     app::AppState,
-    commands::ojs,
     http::{
         HttpState,
         auth::{Peer, bearer},
@@ -24,6 +23,7 @@ use crate::{
         stream::{self, StreamPermit},
     },
     registry::event_log::{EventLog, LoggedEvent},
+    service::ojs,
 };
 
 /// Interval of comments on a stream on which nothing happens, because proxies close idle connections.

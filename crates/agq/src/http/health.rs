@@ -10,12 +10,12 @@ use axum::{
 use serde_json::{Value, json};
 
 use crate::{
-    commands::prometheus,
     http::{
         HttpState,
         extract::Authenticated,
         response::{HttpResult, ok, with_status},
     },
+    service::metrics::prometheus,
     store::StoreError,
 };
 

@@ -16,12 +16,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    commands::ojs,
     http::{
         HttpState,
         extract::{Authenticated, JsonBody, job_id},
         response::{ApiError, HttpResult, created, object, ok, raw, with_status},
     },
+    service::ojs,
     store::StoredJob,
 };
 

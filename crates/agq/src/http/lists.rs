@@ -12,7 +12,6 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    commands::ojs,
     http::{
         HttpState,
         events::envelope,
@@ -21,6 +20,7 @@ use crate::{
         response::{ApiError, HttpResult, object, ok, pagination, raw},
     },
     registry::event_log::LoggedEvent,
+    service::ojs,
     store::{StoreError, StoredJob},
 };
 

@@ -28,7 +28,7 @@ use futures_util::future::BoxFuture;
 
 use crate::{
     app::AppState,
-    server::{AccessControl, ProtocolHandler},
+    net::{AccessControl, ProtocolHandler},
 };
 
 /// What every handler works with.

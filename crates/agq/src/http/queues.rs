@@ -8,12 +8,12 @@ use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
 use crate::{
-    commands::ojs,
     http::{
         HttpState,
         extract::{Authenticated, shown},
         response::{ApiError, HttpResult, ok},
     },
+    service::ojs,
     store::DocumentKind,
 };
 

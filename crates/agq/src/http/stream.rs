@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt};
 
 use crate::{
     http::{HttpState, auth::Peer, response::ApiError},
-    server::ConnectionPermit,
+    net::ConnectionPermit,
 };
 
 /// Permission to listen, and the listener's place among the event streams.

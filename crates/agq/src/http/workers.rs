@@ -20,7 +20,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    commands::ojs,
     http::{
         HttpState,
         auth::Peer,
@@ -28,6 +27,7 @@ use crate::{
         jobs::{job_view, progress_of},
         response::{ApiError, HttpResult, object, ok, raw, with_status},
     },
+    service::ojs,
     store::{Claim, StoredJob},
 };
 

@@ -15,12 +15,12 @@ use serde_json::{
 };
 
 use crate::{
-    commands::{schedule, workflow},
     http::{
         HttpState,
         extract::{Authenticated, JsonBody},
         response::{ApiError, HttpResult, created, ok, with_status},
     },
+    service::{schedule, workflow},
 };
 
 /// Answer with one schedule.

@@ -7,7 +7,7 @@ use agenix_protocol::ids::WorkerId;
 use crate::{
     app::{AppState, Caller, connection_name},
     auth::keyring::{Identity, Role},
-    commands::{self, CommandOutcome},
+    resp::outcome::CommandOutcome,
 };
 use agenix_protocol::resp::Reply;
 
@@ -100,11 +100,12 @@ pub(super) fn close_connection(
     async move {
         for claim in unproven {
             let holder = &*claim.holder;
-            let _failing = commands::release_unreported(&app, &claim.job_id, holder, claim.attempt).await;
+            let _failing =
+                crate::service::job::release_unreported(&app, &claim.job_id, holder, claim.attempt).await;
         }
-        let _failing = commands::release_all(&app, &caller.connection).await;
+        let _failing = crate::service::job::release_all(&app, &caller.connection).await;
         if let Some(worker_id) = &caller.registered {
-            let _failing = commands::detach(&app, worker_id, &caller.connection).await;
+            let _failing = crate::service::worker::detach(&app, worker_id, &caller.connection).await;
         }
         CommandOutcome::plain(Reply::Nil)
     }

@@ -19,7 +19,8 @@ use crate::{
     app::{AppState, Settings},
     auth::audit_log::AuditLog,
     clock::{Clock, TimeSource},
-    commands::{self, CommandOutcome},
+    resp::dispatch,
+    resp::outcome::CommandOutcome,
     simulation::{
         actors::close_connection,
         operations::Operation,
@@ -93,7 +94,8 @@ impl PostgresReplica {
         let mut pool = LocalPool::new();
         {
             let _inside = runtime.enter();
-            pool.run_until(commands::recover_after_restart(&app)).map_err(|error| error.to_string())?;
+            pool.run_until(crate::service::worker::recover_after_restart(&app))
+                .map_err(|error| error.to_string())?;
         }
         let spawner = pool.spawner();
         for work in works {
@@ -116,14 +118,14 @@ impl PostgresReplica {
                         words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
                     let (command, request): (&'static Command, Request) =
                         Request::parse(&bytes).map_err(|error| error.line())?;
-                    let run = commands::run(Arc::clone(&self.app), Arc::clone(caller), command, request, 0);
+                    let run = dispatch::run(Arc::clone(&self.app), Arc::clone(caller), command, request, 0);
                     self.asked.push((*number, words.join(" ")));
                     self.spawn(*number, run);
                 }
                 Operation::Transact { number, commands } => {
                     let queued = commands.iter().map(|words| key_command(words)).collect::<Result<_, _>>()?;
                     self.asked.push((*number, format!("MULTI {commands:?}")));
-                    self.spawn(*number, commands::exec(Arc::clone(&self.app), queued));
+                    self.spawn(*number, dispatch::exec(Arc::clone(&self.app), queued));
                 }
                 Operation::Own { number, own } => {
                     self.asked.push((*number, format!("{own:?}")));

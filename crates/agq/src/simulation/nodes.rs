@@ -21,8 +21,9 @@ use crate::{
     app::{AppState, Caller, connection_name},
     auth::audit_log::AuditLog,
     clock::Clock,
-    commands::{self, ojs},
     config,
+    resp::dispatch,
+    service::ojs,
     startup::services,
     store::{DocumentKind, Records, Store, postgres::PostgresStore},
 };
@@ -167,7 +168,7 @@ async fn hold_a_job(app: &Arc<AppState>, caller: &Arc<Caller>) -> Result<String,
 async fn ask(app: &Arc<AppState>, caller: &Arc<Caller>, words: &[&str]) -> Result<Reply, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     let (command, request) = Request::parse(&words).map_err(|error| error.line())?;
-    let run = commands::run(Arc::clone(app), Arc::clone(caller), command, request, 0);
+    let run = dispatch::run(Arc::clone(app), Arc::clone(caller), command, request, 0);
     Ok(run.await.reply)
 }
 

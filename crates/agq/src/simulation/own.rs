@@ -12,8 +12,9 @@ use agenix_rules::job::Job;
 
 use crate::{
     app::AppState,
-    commands::{CommandOutcome, ojs},
     error::CommandError,
+    resp::outcome::CommandOutcome,
+    service::ojs,
     simulation::{
         checks::now,
         ledger::CheckResult,

@@ -18,8 +18,9 @@ use crate::{
     app::{AppState, Caller, Settings},
     auth::audit_log::AuditLog,
     clock::{Clock, TimeSource},
-    commands::{self, CommandOutcome},
     registry::pubsub::{QueuedMessage, SubscriptionKind},
+    resp::dispatch,
+    resp::outcome::CommandOutcome,
     startup::services,
     store::{
         Records, Store,
@@ -84,7 +85,7 @@ impl SimulatedProcess {
     ) -> Result<AbortHandle, String> {
         let (command, request): (&'static Command, Request) =
             Request::parse(words).map_err(|error| error.line())?;
-        let run = commands::run(Arc::clone(&self.app), caller, command, request, 0);
+        let run = dispatch::run(Arc::clone(&self.app), caller, command, request, 0);
         Ok(self.spawn(number, run))
     }
 
@@ -131,7 +132,8 @@ impl SimulatedProcess {
 fn start_over(pool: &mut LocalPool, writer: &mut Writer, app: &Arc<AppState>) -> Result<(), String> {
     let outcome = Rc::new(RefCell::new(None));
     let (told, own) = (Rc::clone(&outcome), Arc::clone(app));
-    let work = async move { *told.borrow_mut() = Some(commands::recover_after_restart(&own).await) };
+    let work =
+        async move { *told.borrow_mut() = Some(crate::service::worker::recover_after_restart(&own).await) };
     pool.spawner().spawn_local(work).expect("the pool is there as long as its life");
     loop {
         pool.run_until_stalled();

@@ -14,7 +14,7 @@ use super::{
     own,
     world::{PendingRequest, World},
 };
-use crate::commands::{CommandOutcome, Effect};
+use crate::resp::outcome::{CommandOutcome, Effect};
 
 impl World {
     /// A reply reaches whoever asked.

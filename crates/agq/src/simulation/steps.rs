@@ -7,7 +7,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 
 use crate::{
-    commands::{self, QueuedCommand},
+    resp::dispatch::{self, QueuedCommand},
     simulation::{
         disk::DiskFault,
         keys::KeyOperation,
@@ -262,7 +262,7 @@ impl World {
         self.tell(|| format!("{number}: MULTI {works:?} EXEC"));
         let Some(life) = &mut self.life else { return Ok(()) };
         let app = Arc::clone(&life.app);
-        let abort = life.spawn(number, commands::exec(app, queued));
+        let abort = life.spawn(number, dispatch::exec(app, queued));
         self.ops.insert(number, InFlightRequest { asked, abort });
         self.note(|| Operation::Transact {
             number,

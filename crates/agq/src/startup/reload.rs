@@ -9,7 +9,7 @@ use std::{
 use tokio::signal::unix::Signal;
 use tracing::{error, info};
 
-use crate::{app::AppState, auth::keyring::Keyring, config::KeySource, server::TlsAcceptance};
+use crate::{app::AppState, auth::keyring::Keyring, config::KeySource, net::TlsAcceptance};
 
 /// What is read again.
 pub(crate) struct Reload {

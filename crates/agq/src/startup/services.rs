@@ -7,14 +7,14 @@ use agenix_protocol::documents::PlanCache;
 use crate::{
     app::{AppState, CapabilityCache, OutcomeTracker, Settings, UnendedSteps},
     auth::audit_log::AuditLog,
+    background::{event_publisher, reaper},
     clock::Clock,
-    commands::halting,
-    herald, reaper,
     registry::{
         backups::Backups, challenges::Challenges, connections::ConnectionRegistry, event_log::EventLog,
         last_figures::LastFigures, output_handovers::OutputHandovers, pubsub::PubSub,
         queue_limits::QueueLimitCache, throughput::Throughput,
     },
+    service::halting,
     store::Store,
     waiters::{BackgroundTask, Waiters},
 };
@@ -51,7 +51,7 @@ pub(crate) fn build(
     });
     let mut works = Vec::from(matching);
     works.push(Box::pin(reaper::run(Arc::clone(&app))));
-    works.push(Box::pin(herald::run(Arc::clone(&app))));
+    works.push(Box::pin(event_publisher::run(Arc::clone(&app))));
     works.push(Box::pin(halting::run(Arc::clone(&app))));
     (app, works)
 }

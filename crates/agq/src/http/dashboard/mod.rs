@@ -29,7 +29,6 @@ use self::sessions::DashboardSession;
 use crate::{
     app::{Caller, connection_name},
     auth::{keyring::Identity, session_key::KeyHash},
-    commands,
     http::{
         HttpState,
         auth::Peer,
@@ -37,6 +36,8 @@ use crate::{
         response::{ApiError, HttpResult, forbidden, nothing, ok, with_status},
         stream::StreamPermit,
     },
+    resp::dispatch,
+    service,
 };
 
 const PAGE: &str = include_str!("index.html");
@@ -241,7 +242,7 @@ async fn run(desk: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Valu
     if !may || !COMMANDS.contains(&command.name) {
         return json!({"error": format!("NOPERM this is not for the dashboard, or not for this key: '{}'", command.name)});
     }
-    let done = commands::run(Arc::clone(&desk.app), Arc::clone(caller), command, request, 0).await;
+    let done = dispatch::run(Arc::clone(&desk.app), Arc::clone(caller), command, request, 0).await;
     match done.reply {
         Reply::Error(error) => json!({"error": error}),
         reply => json!({"reply": value(reply)}),
@@ -292,7 +293,7 @@ pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMa
     for status in [Status::Dead, Status::Failed] {
         let search = Search { status: Some(status), limit: RECENT, ..Search::default() };
         for job_id in app.store.search(search).await? {
-            dead.extend(commands::job_status(app, &job_id).await?.map(summary));
+            dead.extend(service::job::document(app, &job_id).await?.map(summary));
         }
     }
     dead.sort_by_key(|job| std::cmp::Reverse(job.completed_at));
