@@ -1,11 +1,6 @@
 //! Schedules: set, shown, and run when their time has come. They are the cron jobs of the Open Job Spec.
 
-use agenix_protocol::{
-    documents::{parse_object, to_json},
-    request::Page,
-    resp::Reply,
-    time::Timestamp,
-};
+use agenix_protocol::{documents::to_json, time::Timestamp};
 use agenix_rules::{
     cron::{Overlap, Schedule, ScheduleRequest, check_name},
     rejection::Rejection,
@@ -15,11 +10,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tracing::{error, info};
 
-use super::deferred::{self, SubmissionContext};
+use super::deferred_submission::{self, SubmissionContext};
 use crate::{
     app::AppState,
     error::CommandError,
-    resp::outcome::{CommandResult, json as bulk},
     store::{DocumentChange, DocumentKind, StoreError},
 };
 
@@ -35,7 +29,7 @@ pub(crate) async fn set(
     replace: bool,
 ) -> Result<Schedule, CommandError> {
     let schedule = Schedule::new(wanted, app.clock.now())?;
-    deferred::check(app, &schedule.template, false).await?;
+    deferred_submission::check(app, &schedule.template, false).await?;
     let made = schedule.clone();
     let rule = move |known: Option<&str>| {
         if known.is_some() && !replace {
@@ -119,7 +113,8 @@ async fn run(app: &AppState, schedule: &Schedule) -> Result<(), CommandError> {
     else {
         return Ok(());
     };
-    let outcome = deferred::submit(app, &decided.template, &id, SubmissionContext::default()).await;
+    let outcome =
+        deferred_submission::submit(app, &decided.template, &id, SubmissionContext::default()).await;
     if let Err(CommandError::Store(error)) = outcome {
         return Err(error.into());
     }
@@ -138,11 +133,11 @@ async fn decide(app: &AppState, schedule: &Schedule) -> Result<Option<Schedule>,
     let (now, at) = (app.clock.now(), schedule.next_run_at);
     let is_busy = match (schedule.overlap_policy, &schedule.last_id) {
         (Overlap::Skip, Some(last)) => {
-            deferred::observe(app, schedule.is_action(), last).await? == StepObservation::Underway
+            deferred_submission::observe(app, schedule.is_action(), last).await? == StepObservation::Underway
         }
         _ => false,
     };
-    let id = (!is_busy).then(|| deferred::new_id(app));
+    let id = (!is_busy).then(|| deferred_submission::new_id(app));
     // Another agq may have been quicker, or somebody may have changed it.
     change(app, &schedule.name, move |known| {
         (known.next_run_at == at && known.is_due(now)).then(|| known.fired(id.clone(), now))
@@ -210,38 +205,5 @@ pub(crate) fn schedule_view(schedule: Schedule) -> ScheduleView {
         overlap_policy: schedule.overlap_policy,
         runs: schedule.runs,
         timezone: schedule.timezone,
-    }
-}
-
-/// SCHEDULE.SET
-pub(crate) async fn set_command(app: &AppState, json: &[u8]) -> CommandResult {
-    let wanted: ScheduleRequest =
-        parse_object(json).map_err(|error| Rejection::InvalidSchedule(error.to_string()))?;
-    let schedule = set(app, wanted, true).await?;
-    let next = schedule.next_run_at.map(|at| at.to_string()).unwrap_or_default();
-    Ok(Reply::Simple(format!("OK name={} next_run_at={next}", schedule.name)))
-}
-
-/// SCHEDULE.GET
-pub(crate) async fn get_command(app: &AppState, name: &str) -> CommandResult {
-    match get(app, name).await {
-        Ok(schedule) => Ok(bulk(&schedule_view(schedule))),
-        Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Nil),
-        Err(error) => Err(error),
-    }
-}
-
-/// SCHEDULE.LIST
-pub(crate) async fn list_command(app: &AppState, page: &Page) -> CommandResult {
-    let notes = app.store.documents(DocumentKind::Cron).await?;
-    Ok(Reply::bulks(page.of(notes.into_iter().map(|(name, _)| name))))
-}
-
-/// SCHEDULE.DELETE
-pub(crate) async fn delete_command(app: &AppState, name: &str) -> CommandResult {
-    match delete(app, name).await {
-        Ok(_) => Ok(Reply::Integer(1)),
-        Err(CommandError::Rejected(Rejection::ScheduleNotFound(_))) => Ok(Reply::Integer(0)),
-        Err(error) => Err(error),
     }
 }

@@ -6,43 +6,19 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts, to_json},
-    ids::QueueName,
-    names::{READY, SCHEDULED, queue_of},
-    resp::Reply,
+    documents::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts},
+    names::READY,
     time::Timestamp,
 };
 use agenix_rules::{
     capability::Abilities,
-    rejection::Rejection,
     worker::{Liveness, Worker},
 };
 
-use crate::{
-    app::AppState,
-    error::CommandError,
-    resp::outcome::{CommandResult, json},
-    store::LaneSummary,
-};
-
-/// QUEUE.STATS
-pub(crate) async fn stats(app: &AppState, queue: Option<&str>) -> CommandResult {
-    let stats = all(app).await?;
-    let Some(name) = queue.map(queue_of) else { return Ok(json(&stats)) };
-    if QueueName::new(name).is_err() {
-        return Err(Rejection::UnknownQueue(name.escape_debug().to_string()).into());
-    }
-    let key = format!("queue:{name}");
-    let shown = match name {
-        READY => to_json(&stats.ready),
-        SCHEDULED => to_json(&stats.scheduled),
-        _ => to_json(stats.others.get(&key).unwrap_or(&EMPTY)),
-    };
-    Ok(Reply::bulk(format!(r#"{{"{key}":{shown}}}"#)))
-}
+use crate::{app::AppState, error::CommandError, store::LaneSummary};
 
 /// A queue in which nothing waits.
-static EMPTY: ReadyStats = ReadyStats {
+pub(crate) static EMPTY: ReadyStats = ReadyStats {
     length: 0,
     oldest_job_age_seconds: None,
     newest_job_age_seconds: None,

@@ -17,10 +17,10 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
+use super::{lookup, queues};
 use crate::{
     app::AppState,
     error::CommandError,
-    service::plan::find,
     store::{AddOutcome, NewAction, StoredJob, StoredPlan},
 };
 
@@ -88,7 +88,7 @@ async fn enqueue_checked(
     now: Timestamp,
 ) -> Result<Vec<Enqueued>, CommandError> {
     let ready = make_ready(app, all).await?;
-    super::queues::check_room(app, &ready_by_queue(&ready)).await?;
+    queues::check_room(app, &ready_by_queue(&ready)).await?;
     let action_id = match ready.as_slice() {
         [one] => ActionId::new(one.new.job_id.as_str()).unwrap_or_else(|_| app.clock.action_id()),
         _ => app.clock.action_id(),
@@ -132,7 +132,7 @@ async fn make_ready(app: &AppState, all: Vec<JobSubmission>) -> Result<Vec<Prepa
         if let Some(plan_id) = &submitted.plan_id
             && !plans.contains_key(plan_id)
         {
-            plans.insert(plan_id.clone(), find(app, plan_id).await?);
+            plans.insert(plan_id.clone(), lookup::plan(app, plan_id).await?);
         }
         let plan = submitted.plan_id.as_ref().and_then(|plan_id| plans.get(plan_id));
         ready.push(ready_job(app, submitted, plan.map(Arc::as_ref))?);

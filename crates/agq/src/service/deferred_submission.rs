@@ -21,9 +21,10 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    action::{add_inputs, close_for_good, submit_action},
-    ojs::submit_named,
-    plan::find,
+    action_changes,
+    action_submission::{self, add_inputs},
+    lookup,
+    ojs_submission::submit_named,
 };
 use crate::{app::AppState, error::CommandError};
 
@@ -52,7 +53,7 @@ pub(crate) async fn check(
         return read_job(app, document).map(drop);
     }
     let mut submission = read_action(document)?;
-    let plan = find(app, &submission.plan_id).await?;
+    let plan = lookup::plan(app, &submission.plan_id).await?;
     if takes_inputs && submission.inputs.is_empty() {
         // They are the outputs of the step before, which nobody knows yet.
         submission.open = true;
@@ -114,7 +115,7 @@ async fn submit_later_action(
     if app.store.action(&action_id).await?.is_some() {
         return Ok(());
     }
-    submit_action(app, submission).await.map(drop)
+    action_submission::submit(app, submission).await.map(drop)
 }
 
 /// Submits an action whose inputs are the outputs of the step before. Submits the inputs in pieces,
@@ -163,7 +164,7 @@ async fn hand_on_all(
     if !piece.is_empty() || !is_begun {
         hand_on_piece(app, submission, (piece, at), is_begun).await?;
     }
-    if submission.open { Ok(()) } else { close_for_good(app, action_id).await }
+    if submission.open { Ok(()) } else { action_changes::close(app, action_id).await }
 }
 
 /// Cancels an action of which some inputs were refused. The refusal says nothing where another node has handed on all inputs, or has
@@ -172,7 +173,7 @@ async fn give_up(app: &AppState, action_id: &ActionId, rejection: Rejection) -> 
     match app.store.action(action_id).await? {
         Some((action, _)) if !action.is_open || matches!(rejection, Rejection::ActionExists(_)) => Ok(()),
         Some(_) => {
-            super::action::cancel(app, action_id).await.map(drop)?;
+            action_changes::cancel(app, action_id).await.map(drop)?;
             Err(rejection.into())
         }
         None => Err(rejection.into()),
@@ -203,7 +204,9 @@ async fn hand_on_piece(
             // An action without inputs stays closed unless `submission.open`, so that
             // `submit_action` refuses it like any other.
             let open = submission.open || !inputs.is_empty();
-            submit_action(app, ActionSubmission { inputs, open, ..submission.clone() }).await.map(drop)
+            action_submission::submit(app, ActionSubmission { inputs, open, ..submission.clone() })
+                .await
+                .map(drop)
         }
     }
 }

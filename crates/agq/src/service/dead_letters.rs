@@ -6,11 +6,10 @@ use agenix_rules::{
     rejection::Rejection,
 };
 
-use super::jobs::get;
+use super::{lookup, workflow};
 use crate::{
     app::AppState,
     error::CommandError,
-    service::workflow,
     store::{AckLevel, JobRule, StoredJob},
 };
 
@@ -23,7 +22,7 @@ pub(crate) async fn dead_letters(app: &AppState, limit: usize) -> Result<(u64, V
 
 /// The dead letter.
 pub(crate) async fn dead_letter(app: &AppState, job_id: &JobId) -> Result<StoredJob, CommandError> {
-    let job = get(app, job_id).await?;
+    let job = lookup::job(app, job_id).await?;
     if job.job.status() == Status::Dead {
         Ok(job)
     } else {
@@ -48,7 +47,7 @@ pub(crate) async fn retry(app: &AppState, job_id: &JobId) -> Result<StoredJob, C
     let rule: JobRule = Box::new(retried);
     app.store.decide(job_id, AckLevel::Durable, None, rule).await??;
     workflow::resume(app, place.as_ref()).await?;
-    get(app, job_id).await
+    lookup::job(app, job_id).await
 }
 
 /// A dead letter is tried again; the job then.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use agenix_protocol::{documents::to_json, ids::QueueName};
+use agenix_protocol::{documents::to_json, ids::QueueName, names::SCHEDULED};
 use agenix_rules::{job::JobState, limit::Limit, rejection::Rejection};
 
 use crate::{
@@ -108,7 +108,21 @@ pub(crate) async fn check_room(app: &AppState, coming: &HashMap<String, u64>) ->
 pub(crate) async fn pause(app: &AppState, queue: &str, paused: bool) -> Result<(), CommandError> {
     check(queue)?;
     let queue = QueueName::new(queue).map_err(|error| Rejection::InvalidJob(error.to_string()))?;
-    crate::resp::handlers::queue::pause(app, &queue, paused).await.map(drop)
+    set_paused(app, &queue, paused).await
+}
+
+/// Pauses or resumes a queue.
+pub(crate) async fn set_paused(app: &AppState, queue: &QueueName, paused: bool) -> Result<(), CommandError> {
+    check_name(queue)?;
+    Ok(app.store.set_paused(queue.as_str(), paused).await?)
+}
+
+/// `scheduled` counts jobs that wait for a time; it is no queue that could be paused.
+pub(crate) fn check_name(queue: &QueueName) -> Result<(), Rejection> {
+    match queue.as_str() {
+        SCHEDULED => Err(Rejection::UnknownQueue(SCHEDULED.into())),
+        _ => Ok(()),
+    }
 }
 
 /// Every queue that has jobs, settings, or gives none, with its counts and whether it gives none.

@@ -6,18 +6,16 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     job::{self, Job, RuleOutcome},
-    ojs::{OJS_TAG, SILENCE_MS, VISIBILITY_MS},
+    ojs::{MAX_MS, OJS_TAG, SILENCE_MS, VISIBILITY_MS},
     rejection::Rejection,
     worker::{self, Directive, Worker},
 };
 use serde_json::{Map, Value};
 
-use super::work::check_visibility;
+use super::{lookup, worker_messages::publish_worker_event, workers};
 use crate::{
     app::AppState,
-    background::event_publisher::publish_worker_event,
     error::CommandError,
-    service::job::release_all,
     store::{AckLevel, JobRule},
 };
 
@@ -57,11 +55,6 @@ pub(crate) fn reporting_worker(
     }
 }
 
-/// A worker, which has to be there.
-pub(crate) async fn worker_of(app: &AppState, worker_id: &WorkerId) -> Result<Worker, CommandError> {
-    Ok(app.store.worker(worker_id).await?.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?)
-}
-
 /// A worker fetches: it lives. One that nobody knows is made known; as long as it says nothing else it is given the time that a job
 /// has.
 pub(crate) async fn seen_worker(
@@ -79,12 +72,12 @@ pub(crate) async fn seen_worker(
                 known.map(|known| worker::heartbeat(known, None, known.is_quiet, now)).transpose()
             };
             app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
-            worker_of(app, worker_id).await
+            lookup::worker(app, worker_id).await
         }
         _ => {
             let registration = registration_of(worker_id.clone(), CONCURRENCY, &[]);
             enter(app, registration, VISIBILITY_MS.max(visibility_ms.unwrap_or_default())).await?;
-            worker_of(app, worker_id).await
+            lookup::worker(app, worker_id).await
         }
     }
 }
@@ -189,7 +182,7 @@ pub(crate) async fn beat(
         app.waiters.evict(worker_id.as_str());
     }
     let (extended, lost, directive) = extend(app, &worker_id, &active, asked.visibility_timeout_ms).await?;
-    let worker = worker_of(app, &worker_id).await?;
+    let worker = lookup::worker(app, &worker_id).await?;
     let state = match (worker.told, directive.as_deref()) {
         (Some(Directive::Terminate), _) | (_, Some("terminate")) => "terminate",
         (Some(Directive::Drain), _) | (_, Some("quiet")) => "quiet",
@@ -252,15 +245,6 @@ async fn extend(
     Ok((extended, lost, directive))
 }
 
-/// A worker is told to take no more jobs, to end, or (`None`) to go on.
-pub(crate) async fn set_directive(
-    app: &AppState,
-    worker_id: &WorkerId,
-    told: Option<Directive>,
-) -> Result<(), CommandError> {
-    crate::service::worker::set_directive(app, worker_id, told).await.map(drop)
-}
-
 /// A worker ends: what it still has goes to others at no cost. Whether there was one.
 pub(crate) async fn deregister(
     app: &AppState,
@@ -269,13 +253,19 @@ pub(crate) async fn deregister(
 ) -> Result<(), CommandError> {
     let worker_id = reporting_worker(own, Some(worker_id))?;
     let worker_id = worker_id.ok_or_else(|| Rejection::InvalidJob("worker_id is missing".into()))?;
-    if !app.store.remove_worker(&worker_id).await? {
-        return Err(Rejection::WorkerUnknown(worker_id).into());
+    if workers::remove(app, &worker_id).await? {
+        Ok(())
+    } else {
+        Err(Rejection::WorkerUnknown(worker_id).into())
     }
-    app.waiters.evict(worker_id.as_str());
-    app.abilities.forget(&worker_id);
-    app.outcomes.forget(&worker_id);
-    release_all(app, worker_id.as_str()).await?;
-    publish_worker_event(app, &worker_id, "unregistered");
-    Ok(())
+}
+
+/// How long a job may be reserved.
+pub(crate) fn check_visibility(ms: Option<u64>) -> Result<(), Rejection> {
+    if ms.is_none_or(|ms| (1..=MAX_MS).contains(&ms)) {
+        return Ok(());
+    }
+    Err(Rejection::InvalidJob(
+        "visibility_timeout_ms is to be a whole number above 0, at most a hundred years".into(),
+    ))
 }

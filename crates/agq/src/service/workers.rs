@@ -1,41 +1,38 @@
-//! WORKER.*: who works for us, and whether it still lives (the worker spec).
+//! Operations on workers: register, heartbeat, directives, unregister (the worker spec).
 
 use agenix_protocol::{
-    documents::{self, Orders, WorkerRegistration},
+    documents::{self, Orders, WorkerRegistration, WorkerStatus},
     ids::{JobId, WorkerId},
-    resp::Reply,
 };
 use agenix_rules::{
     job::{self, Job},
     rejection::Rejection,
     worker::{self, Directive, Worker},
 };
-use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use super::{
     identity,
-    job::{reclaim, release_all},
-    worker_health::notify_worker,
+    job_changes::release_all,
+    jobs::reclaim,
+    worker_messages::{notify_worker, publish_worker_event},
 };
 use crate::{
     app::{AppState, Caller, is_connection},
-    background::event_publisher::publish_worker_event,
     error::CommandError,
-    resp::outcome::{CommandOutcome, CommandResult, Effect, json},
     store::{AckLevel, StoreError},
 };
 
 /// Most jobs that a worker may name in a heartbeat.
 const MAX_ACTIVE: usize = 10_000;
 
-/// WORKER.REGISTER
+/// Registers the worker of a connection. Jobs that an earlier run of the worker held go to other
+/// workers, but for those that the registration names.
 pub(crate) async fn register(
     app: &AppState,
     caller: &Caller,
-    json: &[u8],
-) -> Result<CommandOutcome, CommandError> {
-    let mut registration = read_registration(json)?;
+    mut registration: WorkerRegistration,
+) -> Result<WorkerId, CommandError> {
     worker::shorten_descriptions(&mut registration);
     let worker_id = registration.worker_id.clone();
     identity::check_own(caller, &worker_id)?;
@@ -60,40 +57,20 @@ pub(crate) async fn register(
     app.waiters.evict(worker_id.as_str());
     reclaim(app, &worker_id, has).await?;
     publish_worker_event(app, &worker_id, "registered");
-    let seconds = heartbeat_seconds(app.settings.heartbeat_interval_ms);
-    let reply = Reply::Simple(format!("OK worker_id={worker_id} heartbeat_interval={seconds}"));
-    Ok(CommandOutcome::with(reply, Effect::Registered(worker_id)))
+    Ok(worker_id)
 }
 
-/// Returns one of the three texts of the specifications for a bad registration.
-fn read_registration(json: &[u8]) -> Result<WorkerRegistration, Rejection> {
-    documents::parse_object(json).map_err(|error| {
-        let text = error.to_string();
-        if text.starts_with("capabilities:") {
-            Rejection::CapabilitiesFormat
-        } else {
-            Rejection::InvalidRegistration(text)
-        }
-    })
-}
-
-/// `30`, or `0.5`: whole seconds are written without a point.
-fn heartbeat_seconds(ms: u64) -> String {
-    match ms % 1000 {
-        0 => (ms / 1000).to_string(),
-        rest => format!("{}.{rest:03}", ms / 1000).trim_end_matches('0').to_owned(),
-    }
-}
-
-/// WORKER.HEARTBEAT
+/// Records the heartbeat of a worker, and returns the directives for the worker.
 pub(crate) async fn heartbeat(
     app: &AppState,
     caller: &Caller,
     worker_id: &WorkerId,
-    stats: Option<Bytes>,
-) -> CommandResult {
+    stats: Option<Map<String, Value>>,
+) -> Result<Orders, CommandError> {
     identity::check_own(caller, worker_id)?;
-    let stats = stats.map(|stats| read_stats(&stats)).transpose()?;
+    if let Some(stats) = &stats {
+        worker::check_stats(stats)?;
+    }
     let active = stats.as_ref().map(active_job_ids).transpose()?.unwrap_or_default();
     let is_quiet = stats.as_ref().and_then(|stats| stats.get("quiet")?.as_bool()).unwrap_or_default();
     let text = stats.as_ref().map(documents::to_json);
@@ -103,18 +80,7 @@ pub(crate) async fn heartbeat(
         worker::heartbeat(known, text.as_deref(), is_quiet, now).map(Some)
     };
     app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??;
-    let orders = orders(app, worker_id, &active).await?;
-    if orders.is_empty() {
-        return Ok(Reply::ok());
-    }
-    Ok(Reply::Simple(format!("OK orders={}", documents::to_json(&orders))))
-}
-
-/// The statistics of both seeds, and whatever else a worker counts: any JSON object.
-fn read_stats(json: &[u8]) -> Result<Map<String, Value>, Rejection> {
-    let stats = documents::parse_object(json).map_err(|error| Rejection::InvalidStats(error.to_string()))?;
-    worker::check_stats(&stats)?;
-    Ok(stats)
+    orders(app, worker_id, &active).await
 }
 
 /// The jobs that a worker says it runs: `active_job_ids`, or `active_jobs` where that is a list and not a number.
@@ -157,39 +123,28 @@ async fn orders(app: &AppState, worker_id: &WorkerId, active: &[JobId]) -> Resul
     })
 }
 
-/// WORKER.UNREGISTER
+/// Unregisters the worker of a connection. Its jobs return to their queues.
 pub(crate) async fn unregister(
     app: &AppState,
     caller: &Caller,
-    worker_id: WorkerId,
-) -> Result<CommandOutcome, CommandError> {
-    identity::check_own(caller, &worker_id)?;
-    // First the worker, so that it claims nothing more; a crash between leaves jobs that the reaper finds.
-    if !app.store.remove_worker(&worker_id).await? {
-        return Err(Rejection::NotRegistered.into());
+    worker_id: &WorkerId,
+) -> Result<(), CommandError> {
+    identity::check_own(caller, worker_id)?;
+    if remove(app, worker_id).await? { Ok(()) } else { Err(Rejection::NotRegistered.into()) }
+}
+
+/// Removes a worker, and returns its jobs to their queues. Returns false if there is no such worker.
+pub(crate) async fn remove(app: &AppState, worker_id: &WorkerId) -> Result<bool, CommandError> {
+    // The worker goes first, so that it claims nothing more. The reaper finds the jobs after a crash.
+    if !app.store.remove_worker(worker_id).await? {
+        return Ok(false);
     }
     app.waiters.evict(worker_id.as_str());
-    app.abilities.forget(&worker_id);
-    app.outcomes.forget(&worker_id);
+    app.abilities.forget(worker_id);
+    app.outcomes.forget(worker_id);
     release_all(app, worker_id.as_str()).await?;
-    publish_worker_event(app, &worker_id, "unregistered");
-    Ok(CommandOutcome::with(Reply::ok(), Effect::Unregistered(worker_id)))
-}
-
-/// WORKER.LIST
-pub(crate) async fn list(app: &AppState) -> CommandResult {
-    let mut shown = Vec::new();
-    for (worker, jobs) in app.store.workers().await? {
-        shown.push(documents::to_json(&worker.status(registration(app, &worker.worker_id).await?, jobs)));
-    }
-    Ok(Reply::bulks(shown))
-}
-
-/// WORKER.GET
-pub(crate) async fn get(app: &AppState, worker_id: &WorkerId) -> CommandResult {
-    let Some(worker) = app.store.worker(worker_id).await? else { return Ok(Reply::Nil) };
-    let jobs = app.store.held_by(worker_id.as_str()).await?.len() as u64;
-    Ok(json(&worker.status(registration(app, worker_id).await?, jobs)))
+    publish_worker_event(app, worker_id, "unregistered");
+    Ok(true)
 }
 
 /// What a worker registered.
@@ -201,12 +156,12 @@ pub(crate) async fn registration(
     Ok(text.and_then(|text| documents::parse(text.as_bytes()).ok()))
 }
 
-/// WORKER.DRAIN, WORKER.TERMINATE, WORKER.RESUME
+/// Sets the directive of a worker, or removes it with `None`.
 pub(crate) async fn set_directive(
     app: &AppState,
     worker_id: &WorkerId,
     told: Option<Directive>,
-) -> CommandResult {
+) -> Result<(), CommandError> {
     let id = worker_id.clone();
     let rule = move |known: Option<&Worker>| {
         let known = known.ok_or_else(|| Rejection::WorkerUnknown(id.clone()))?;
@@ -225,7 +180,7 @@ pub(crate) async fn set_directive(
     };
     publish_worker_event(app, worker_id, event);
     notify_worker(app, worker_id.as_str());
-    Ok(Reply::ok())
+    Ok(())
 }
 
 /// The connection on which a worker registered is closed.
@@ -259,14 +214,28 @@ pub(crate) async fn recover_after_restart(app: &AppState) -> Result<(), CommandE
     Ok(())
 }
 
+/// Returns all workers as `WORKER.LIST` shows them.
+pub(crate) async fn list(app: &AppState) -> Result<Vec<WorkerStatus>, CommandError> {
+    let mut shown = Vec::new();
+    for (worker, jobs) in app.store.workers().await? {
+        shown.push(worker.status(registration(app, &worker.worker_id).await?, jobs));
+    }
+    Ok(shown)
+}
+
+/// Returns a worker as `WORKER.GET` shows it, if the worker exists.
+pub(crate) async fn status(
+    app: &AppState,
+    worker_id: &WorkerId,
+) -> Result<Option<WorkerStatus>, CommandError> {
+    let Some(worker) = app.store.worker(worker_id).await? else { return Ok(None) };
+    let jobs = app.store.held_by(worker_id.as_str()).await?.len() as u64;
+    Ok(Some(worker.status(registration(app, worker_id).await?, jobs)))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{active_job_ids, heartbeat_seconds};
-
-    #[test]
-    fn whole_seconds_have_no_point() {
-        assert_eq!([30_000, 500, 1250].map(heartbeat_seconds), ["30", "0.5", "1.25"]);
-    }
+    use super::active_job_ids;
 
     #[test]
     fn active_jobs_may_be_a_number_or_a_list() {

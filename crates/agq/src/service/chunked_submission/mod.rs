@@ -5,6 +5,7 @@
 //! because a piece that is there already adds nothing.
 
 mod pieces;
+
 #[cfg(test)]
 mod tests;
 
@@ -16,13 +17,14 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::{self, Action},
-    job::JobParams,
+    job::{JobParams, NewJob},
     plan,
     rejection::Rejection,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::{action::new_jobs, plan::find};
+use super::lookup;
 use crate::{
     app::AppState,
     error::CommandError,
@@ -188,7 +190,7 @@ async fn store_pieces(app: &AppState, action_id: &ActionId, most: usize) -> Resu
             // Somebody else has stored all of it meanwhile.
             return Ok(());
         };
-        let plan = find(app, &action.plan_id).await?;
+        let plan = lookup::plan(app, &action.plan_id).await?;
         match add_piece(app, &action, &plan, &InputChunk { place, json }).await {
             Err(CommandError::Rejected(Rejection::ActionHalted { .. })) => break,
             added => added?,
@@ -234,4 +236,10 @@ async fn settle(
         answer.await??;
     }
     Ok(remove(DocumentKind::Arriving, action_id.as_str()).await??)
+}
+
+/// Returns the jobs of `inputs`, each with a new id.
+pub(crate) fn new_jobs(app: &AppState, inputs: Vec<Box<RawValue>>) -> Vec<NewJob> {
+    let new = |input: Box<RawValue>| NewJob { job_id: app.clock.job_id(), input: input.into(), own: None };
+    inputs.into_iter().map(new).collect()
 }

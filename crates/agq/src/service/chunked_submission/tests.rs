@@ -17,8 +17,8 @@ use crate::{
     config,
     error::CommandError,
     service::{
-        action::{add_inputs, submit_action},
-        plan,
+        action_submission::{add_inputs, submit as submit_action},
+        plans,
     },
     startup::services::build,
     store::{ActionRule, DocumentKind, OpenOptions, Store, redb::RedbStore},
@@ -34,7 +34,7 @@ async fn open(dir: &Path) -> Arc<AppState> {
         Arc::new(RedbStore::open(&dir.join("agq.redb"), OpenOptions::default()).unwrap());
     let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
     // It is there already where the database is opened again.
-    let _is_there = plan::submit(&app, PLAN).await;
+    let _is_there = plans::submit(&app, PLAN).await;
     app
 }
 
@@ -174,6 +174,6 @@ async fn an_addition_comes_after_the_whole_submission() {
 #[tokio::test]
 async fn a_plan_stays_while_inputs_are_still_to_be_stored() {
     let (_dir, app) = begun_house().await;
-    assert!(plan::delete(&app, &"p".parse().unwrap()).await.is_err());
+    assert!(plans::delete(&app, &"p".parse().unwrap()).await.is_err());
     assert_whole(&app).await;
 }
