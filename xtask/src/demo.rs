@@ -10,10 +10,9 @@ use std::{
     time::Instant,
 };
 
+use agenix_harness::binaries;
 use anyhow::{Context, bail, ensure};
 use e2e::{Agq, Lab, eventually};
-
-use crate::binaries;
 
 /// How many files to take, and how few will do.
 const FILES: usize = 2000;

@@ -11,14 +11,13 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, ensure};
-
-use crate::{
-    bench,
+use agenix_harness::{
     binaries::{self, PROGRAMS},
-    report::{Report, cargo, must, root},
-    tools, trained,
+    pgo,
+    report::{Report, cargo, must, root, tool},
+    tools,
 };
+use anyhow::{Context, ensure};
 
 /// The version of all of them.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -75,7 +74,7 @@ fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf>
         added.is_ok_and(|status| status.success()),
         "Rust's standard library for {target} is missing: `rustup target add {target}` has to bring it"
     );
-    let bin = match trained::build(report, Some(target), bench::train)? {
+    let bin = match pgo::build(report, Some(target), train)? {
         Some(bin) => bin,
         None => {
             must(binaries::release().args(["--target", target]))?;
@@ -88,6 +87,11 @@ fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf>
         ensure!(said.stdout.ends_with(format!("{program} {VERSION}\n").as_bytes()), "{program} does not run");
     }
     Ok(bin)
+}
+
+/// What the programs do while they count what they do.
+fn train(bin: &Path) -> anyhow::Result<()> {
+    must(&mut tool("agenix-bench", &[Path::new("train"), bin]))
 }
 
 /// Whoever has Rust installs a program from its crate.

@@ -2,13 +2,12 @@
 
 use std::process::Command;
 
-use e2e::{Postgres, SHARED};
-
-use crate::{
+use agenix_harness::{
     binaries,
     report::{Report, cargo, must},
     tools,
 };
+use e2e::{Postgres, SHARED};
 
 /// Runs the stories alone.
 pub(crate) fn run(filter: Option<&str>) -> anyhow::Result<()> {

@@ -3,26 +3,20 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "these are commands: what they say is their output")]
 
-mod bench;
-mod binaries;
-mod chaos;
 mod demo;
 mod dist;
 mod e2e;
 mod floors;
-mod load;
 mod mutations;
-mod report;
-mod resp;
 mod simulate;
 mod test;
 mod tidy;
-mod tools;
-mod trained;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{ffi::OsString, os::unix::process::CommandExt, path::PathBuf, process::ExitCode};
 
-use clap::Parser;
+use agenix_harness::report::{self, tool};
+use anyhow::Context;
+use clap::{Args, Parser};
 
 /// The commands of this repository.
 #[derive(Parser)]
@@ -52,17 +46,8 @@ enum Xtask {
         every_byte: bool,
     },
     /// The real binaries at work while they are killed, stopped, cut off and starved at random: nothing may be lost
-    Chaos {
-        /// For how long; fractions are fine
-        #[arg(long, default_value_t = 1.0)]
-        minutes: f64,
-        /// The seed of an earlier run, to do the same again [default: a random one]
-        #[arg(long)]
-        seed: Option<u64>,
-        /// Where the programs are [default: a release build of them]
-        #[arg(long, value_name = "DIR")]
-        bin: Option<PathBuf>,
-    },
+    #[command(disable_help_flag = true)]
+    Chaos(Arguments),
     /// What is shipped: static programs, a Debian package, source and formula, the dashboard for Grafana
     Dist {
         /// Where to
@@ -70,13 +55,24 @@ enum Xtask {
         out: PathBuf,
     },
     /// How fast it is, beside others that do the same
-    Bench(Box<bench::BenchOptions>),
+    #[command(disable_help_flag = true)]
+    Bench(Arguments),
     /// A great deal at once, held against floors: a million inputs, thousands of connections, claims during bulk submissions
-    Load {
-        /// How many inputs the large action has
-        #[arg(long, default_value_t = 1_000_000)]
-        inputs: usize,
-    },
+    #[command(disable_help_flag = true)]
+    Load(Arguments),
+}
+
+/// Arguments of a program in tools/, which reads them itself.
+#[derive(Args)]
+struct Arguments {
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Runs a program of tools/ in place of this one. Returns only if it cannot be started.
+fn hand_over(package: &str, command: Option<&str>, Arguments { arguments }: Arguments) -> anyhow::Result<()> {
+    let arguments: Vec<OsString> = command.into_iter().map(OsString::from).chain(arguments).collect();
+    Err(tool(package, &arguments).exec()).with_context(|| format!("cannot start {package}"))
 }
 
 fn main() -> ExitCode {
@@ -88,10 +84,10 @@ fn main() -> ExitCode {
         Xtask::Simulate(seeds) => simulate::seeds(&seeds),
         Xtask::Mutations { filter } => mutations::run(filter.as_deref()),
         Xtask::CrashImages { every_byte } => simulate::crash_images(every_byte),
-        Xtask::Chaos { minutes, seed, bin } => chaos::run(minutes, seed, bin),
+        Xtask::Chaos(arguments) => hand_over("agenix-chaos", None, arguments),
         Xtask::Dist { out } => dist::run(&out),
-        Xtask::Bench(options) => bench::run(&options),
-        Xtask::Load { inputs } => load::run(inputs),
+        Xtask::Bench(arguments) => hand_over("agenix-bench", Some("bench"), arguments),
+        Xtask::Load(arguments) => hand_over("agenix-bench", Some("load"), arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,13 +10,14 @@ use std::{
     process::Command,
 };
 
+use agenix_harness::{
+    binaries,
+    report::{Report, cargo, must, root, tool},
+    tools,
+};
 use anyhow::{Context, bail, ensure};
 
-use crate::{
-    binaries, chaos,
-    report::{Report, cargo, must, root},
-    simulate, tools,
-};
+use crate::simulate;
 
 /// How many seeds a mutation may survive.
 const SEEDS: u64 = 5000;
@@ -24,8 +25,7 @@ const SEEDS: u64 = 5000;
 const SEEDS_ON_STORES: u64 = 200;
 const SEEDS_ON_NODES: u64 = 8;
 /// The chaos that a mutation may survive.
-const CHAOS_MINUTES: f64 = 1.0;
-const CHAOS_SEED: u64 = 1;
+const CHAOS: [&str; 2] = ["--minutes=1", "--seed=1"];
 
 /// A place in the sources, and what stands there instead.
 struct Mutation {
@@ -148,7 +148,10 @@ fn stores_that_notice(tree: &Path, place: &Path) -> anyhow::Result<Option<String
 fn chaos_that_notices(tree: &Path, place: &Path) -> anyhow::Result<Option<String>> {
     let args = binaries::PROGRAMS.map(|program| ["--package", program]);
     let bin = build(tree, place, &args.concat())?.join("debug");
-    Ok(chaos::run(CHAOS_MINUTES, Some(CHAOS_SEED), Some(bin)).err().map(|error| format!("{error:#}")))
+    // A mutation is not caught by a test that cannot be built.
+    must(&mut cargo(&["build", "--quiet", "--locked", "--package", "agenix-chaos"]))?;
+    let mut chaos = tool("agenix-chaos", &CHAOS);
+    Ok(must(chaos.arg("--bin").arg(bin)).err().map(|error| format!("{error:#}")))
 }
 
 #[cfg(test)]

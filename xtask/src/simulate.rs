@@ -3,14 +3,13 @@
 
 use std::{fs::File, path::Path, process::Command};
 
-use anyhow::Context;
-use clap::Args;
-
-use crate::{
+use agenix_harness::{
     binaries,
     report::{Report, must},
     tools,
 };
+use anyhow::Context;
+use clap::Args;
 
 /// Of so many seeds that are played on both stores one is also played on two nodes.
 const SEEDS_FOR_NODES: u64 = 25;

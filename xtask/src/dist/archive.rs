@@ -2,13 +2,13 @@
 
 use std::{fs, path::Path, process::Command};
 
-use anyhow::{Context, bail, ensure};
-
-use super::manuals;
-use crate::{
+use agenix_harness::{
     binaries::PROGRAMS,
     report::{must, root},
 };
+use anyhow::{Context, bail, ensure};
+
+use super::manuals;
 
 /// What goes along with the programs.
 const BESIDE: [&str; 5] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/systemd"];

@@ -6,12 +6,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, bail};
-
-use crate::{
+use agenix_harness::{
     report::{Report, cargo, must, root},
     tools,
 };
+use anyhow::{Context, bail};
 
 /// Makes the package of programs that are built; of a target, with where they are, or of this machine's own. `None` where the tools are
 /// missing and may not be installed.

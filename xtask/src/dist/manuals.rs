@@ -6,9 +6,8 @@ use std::{
     process::Command,
 };
 
+use agenix_harness::{binaries::PROGRAMS, report::must};
 use anyhow::ensure;
-
-use crate::{binaries::PROGRAMS, report::must};
 
 /// Where completions are put, and what their files are called there, by shell.
 const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ""), ("zsh", "_", ""), ("fish", "", ".fish")];
