@@ -11,6 +11,8 @@ use std::{
 
 use anyhow::{Context, bail};
 
+use crate::environment::is_by_cargo;
+
 /// Names a file to which a command that runs below another one appends what it has installed and
 /// skipped. The outer command shows these lines at its own end.
 const INNER_REPORT: &str = "AGENIX_INNER_REPORT";
@@ -106,7 +108,9 @@ pub fn must(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a cargo command that runs in the repository.
+/// Returns a cargo command that runs in the repository, without the variables that an outer
+/// `cargo run` has set. Build scripts, such as the one of ring, run again if those variables
+/// change, and everything above them is then built again.
 pub fn cargo(args: &[&str]) -> Command {
     let mut command = cargo_anywhere();
     command.args(args).current_dir(root());
@@ -115,6 +119,9 @@ pub fn cargo(args: &[&str]) -> Command {
 
 fn cargo_anywhere() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_by_cargo(name)) {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -134,7 +141,7 @@ pub fn root() -> &'static Path {
 
 #[cfg(test)]
 mod tests {
-    use super::Report;
+    use super::{Report, cargo};
 
     #[test]
     fn report_takes_over_what_an_inner_command_installed_and_skipped() {
@@ -142,5 +149,11 @@ mod tests {
         report.add("INSTALLED a with apt-get\nSKIPPED b: it is missing\nelse\n");
         assert_eq!(report.installed, ["a with apt-get"]);
         assert_eq!(report.skipped, ["b: it is missing"]);
+    }
+
+    #[test]
+    fn cargo_runs_without_the_variables_of_an_outer_cargo() {
+        let removed = cargo(&["build"]).get_envs().filter(|(_, value)| value.is_none()).count();
+        assert!(removed > 0, "this test runs below cargo, which sets CARGO_MANIFEST_DIR");
     }
 }
