@@ -27,7 +27,7 @@ done < files | awk 'NF == 2 { count[$2] += $1 } END { for (word in count) printf
   sort -k1,1nr -k2,2"#;
 
 pub(crate) fn run() -> anyhow::Result<()> {
-    let lab = Lab::with_binaries(binaries::build()?);
+    let lab = Lab::with_binaries(binaries::build_profile("demo")?);
     let files = text_files()?;
     lab.file("files", &(files.join("\n") + "\n"));
     let mut agq = lab.agq(&[]);

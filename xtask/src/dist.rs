@@ -4,6 +4,7 @@
 mod archive;
 mod debian;
 mod manuals;
+mod symbols;
 
 use std::{
     fs,
@@ -40,6 +41,9 @@ pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
     })?;
     report.step("man pages and completions", |_| manuals::make(&bin))?;
     report.step("archive", |_| archive::of_programs(&bin, &format!("agenix-{VERSION}-{target}"), &out))?;
+    report.step("archive of debug information", |_| {
+        archive::of_symbols(&bin, &format!("agenix-{VERSION}-{target}-debug"), &out)
+    })?;
     report.step("Debian package", |report| debian::package(report, Some((&target, &bin)), &out).map(drop))?;
     report.step("the package under systemd", |report| debian::check(report, &debian::found(&out)?))?;
     report.step("source and formula", |_| archive::of_source(VERSION, &out))?;
@@ -77,16 +81,20 @@ fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf>
     let bin = match pgo::build(report, Some(target), train)? {
         Some(bin) => bin,
         None => {
-            must(binaries::release().args(["--target", target]))?;
-            binaries::target()?.join(target).join("release")
+            let built = binaries::target()?.join("static");
+            must(binaries::shipped().args(["--target", target, "--target-dir"]).arg(&built))?;
+            built.join(target).join("release")
         }
     };
+    // cargo-deb looks for programs in such a directory.
+    let shipped = binaries::target()?.join("shipped").join(target).join("release");
+    symbols::split(&bin, &shipped)?;
     for program in PROGRAMS {
         // What is missing from the machine that it runs on would be found out there.
-        let said = Command::new(bin.join(program)).arg("--version").output()?;
+        let said = Command::new(shipped.join(program)).arg("--version").output()?;
         ensure!(said.stdout.ends_with(format!("{program} {VERSION}\n").as_bytes()), "{program} does not run");
     }
-    Ok(bin)
+    Ok(shipped)
 }
 
 /// What the programs do while they count what they do.

@@ -1,32 +1,44 @@
-//! Builds the three binaries as `cargo build --release` does.
+//! Builds the programs of AGEniX.
 
 use std::{path::PathBuf, process::Command};
 
 use crate::report::{cargo, must, root};
 
-/// The programs that are shipped.
+/// Names of the programs that are shipped.
 pub const PROGRAMS: [&str; 3] = ["agq", "agw", "agx"];
 
-/// Builds them, and says where they are.
+/// Builds the programs as `cargo build --release` does, and returns their directory.
 pub fn build() -> anyhow::Result<PathBuf> {
-    must(&mut release())?;
-    Ok(target()?.join("release"))
+    build_profile("release")
 }
 
-/// What builds them.
-pub fn release() -> Command {
-    let mut build = cargo(&["build", "--release", "--locked"]);
+/// Builds the programs with a cargo profile, and returns their directory.
+pub fn build_profile(profile: &str) -> anyhow::Result<PathBuf> {
+    must(&mut command(profile))?;
+    Ok(target()?.join(profile))
+}
+
+/// Returns the command that builds the programs as they are shipped: a release build with line
+/// tables, which are split from the programs later.
+pub fn shipped() -> Command {
+    let mut build = command("release");
+    build.env("CARGO_PROFILE_RELEASE_DEBUG", "line-tables-only");
+    build
+}
+
+fn command(profile: &str) -> Command {
+    let mut build = cargo(&["build", "--profile", profile, "--locked"]);
     build.args(PROGRAMS.iter().flat_map(|program| ["--package", program]));
     build
 }
 
-/// Where cargo builds.
+/// Returns cargo's target directory as an absolute path.
 pub fn target() -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     Ok(std::path::absolute(target)?)
 }
 
-/// Builds a program of agq with the checks of a debug build and the speed of a release, and says where it is.
+/// Builds the program `name` of agq with the profile `simulation`, and returns its path.
 pub fn build_simulation(name: &str) -> anyhow::Result<PathBuf> {
     must(&mut cargo(&[
         "build",

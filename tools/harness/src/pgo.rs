@@ -78,7 +78,7 @@ fn said(command: &mut Command) -> anyhow::Result<String> {
 /// Builds them in a directory, with a flag for the compiler; where they are then. Whatever else is set for the compiler is left out: a
 /// profile fits what was built in the same way alone.
 fn built(directory: &Path, target: &str, flag: &str) -> anyhow::Result<PathBuf> {
-    let mut build = binaries::release();
+    let mut build = binaries::shipped();
     build.args(["--target", target, "--target-dir"]).arg(directory);
     must(build.env_remove("RUSTFLAGS").env("CARGO_ENCODED_RUSTFLAGS", flag))?;
     Ok(directory.join(target).join("release"))

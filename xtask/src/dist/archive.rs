@@ -8,7 +8,7 @@ use agenix_harness::{
 };
 use anyhow::{Context, bail, ensure};
 
-use super::manuals;
+use super::{manuals, symbols::debug_file};
 
 /// What goes along with the programs.
 const BESIDE: [&str; 5] = ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "packaging/systemd"];
@@ -25,22 +25,37 @@ pub(super) fn cleared(out: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An archive of the programs, without what only a debugger needs, their man pages and completions.
+/// An archive of the programs, their man pages and completions.
 pub(super) fn of_programs(bin: &Path, name: &str, out: &Path) -> anyhow::Result<()> {
     let stage = tempfile::tempdir()?;
     let top = stage.path().join(name);
     fs::create_dir(&top)?;
     for program in PROGRAMS {
         fs::copy(bin.join(program), top.join(program))?;
-        must(Command::new("strip").arg(top.join(program)))?;
     }
     for beside in BESIDE.map(|beside| root().join(beside)).iter().chain([&manuals::place(bin)]) {
         must(Command::new("cp").arg("-R").arg(beside).arg(&top))?;
     }
+    packed(stage.path(), name, out)
+}
+
+/// An archive of the debug information of the programs.
+pub(super) fn of_symbols(bin: &Path, name: &str, out: &Path) -> anyhow::Result<()> {
+    let stage = tempfile::tempdir()?;
+    let top = stage.path().join(name);
+    fs::create_dir(&top)?;
+    for program in PROGRAMS {
+        fs::copy(debug_file(bin, program), debug_file(&top, program))?;
+    }
+    packed(stage.path(), name, out)
+}
+
+/// Packs the directory `name` of `stage`.
+fn packed(stage: &Path, name: &str, out: &Path) -> anyhow::Result<()> {
     let archive = out.join(format!("{name}.tar.gz"));
     // The same from the same: no times, no users of this machine.
     let same = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
-    must(Command::new("tar").args(same).arg("-C").arg(stage.path()).arg("-czf").arg(archive).arg(name))
+    must(Command::new("tar").args(same).arg("-C").arg(stage).arg("-czf").arg(archive).arg(name))
 }
 
 /// An archive of the source as it is committed, and the formula that knows its sum.

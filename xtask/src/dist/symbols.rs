@@ -1,0 +1,32 @@
+//! Splits programs into a stripped program and a file of debug information.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use agenix_harness::{binaries::PROGRAMS, report::must};
+use anyhow::Context;
+
+/// Copies the programs of `bin` into `into` without debug information, which is put beside each of
+/// them. Debuggers, and the backtraces of Rust, find it there by the name in the program.
+pub(super) fn split(bin: &Path, into: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(into)?;
+    for program in PROGRAMS {
+        let (built, stripped, debug) = (bin.join(program), into.join(program), debug_file(into, program));
+        let run = |command: &str, args: &[&str], files: &[&Path]| {
+            must(Command::new(command).args(args).args(files).current_dir(into))
+        };
+        run("objcopy", &["--only-keep-debug"], &[&built, &debug])?;
+        run("strip", &["-o"], &[&stripped, &built])?;
+        let name = debug.file_name().context("a debug file has a name")?;
+        run("objcopy", &["--add-gnu-debuglink"], &[Path::new(name), &stripped])?;
+    }
+    Ok(())
+}
+
+/// Returns the path of the debug information of a program.
+pub(super) fn debug_file(bin: &Path, program: &str) -> PathBuf {
+    bin.join(format!("{program}.debug"))
+}
