@@ -1,5 +1,6 @@
-//! `cargo xtask dist`: what is shipped. Static programs for every Linux in an archive, a Debian package, the source with a Homebrew
-//! formula, the dashboard for Grafana, and the sums of all of them.
+//! `cargo xtask dist`: makes the files of a release. These are an archive of static programs, one of
+//! their debug information, a Debian package, the source with a Homebrew formula, the dashboard for
+//! Grafana, and the checksums of all of them.
 
 mod archive;
 mod debian;
@@ -20,19 +21,19 @@ use agenix_harness::{
 };
 use anyhow::{Context, ensure};
 
-/// The version of all of them.
+/// Version of all programs.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Makes everything, and puts it into a directory.
+/// Makes all files in the directory `out`.
 pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
     let mut report = Report::default();
     let out = std::path::absolute(out)?;
     let changed = Command::new("git").args(["status", "--porcelain"]).current_dir(root()).output()?;
     ensure!(
         changed.stdout.is_empty(),
-        "commit what has changed first: the source that is shipped is the commit's"
+        "commit your changes first, because the archive of the source is made from the commit"
     );
-    archive::cleared(&out).with_context(|| format!("cannot make {} anew", out.display()))?;
+    archive::cleared(&out).with_context(|| format!("cannot clear {}", out.display()))?;
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let mut bin = PathBuf::new();
     report.step("static programs", |report| {
@@ -52,13 +53,13 @@ pub(crate) fn run(out: &Path) -> anyhow::Result<()> {
         Ok(fs::copy(root().join(dashboard), out.join("agenix-grafana.json")).map(drop)?)
     })?;
     report.step("cargo install", |_| install())?;
-    report.step("sums", |_| archive::sums(&out))?;
+    report.step("checksums", |_| archive::sums(&out))?;
     report.print();
-    println!("it is in {}", out.display());
+    println!("the files are in {}", out.display());
     Ok(())
 }
 
-/// What `cargo xtask test` tries of it: the package with the programs that the stories have used, under systemd.
+/// Tests the Debian package under systemd, with the programs of the end-to-end tests.
 pub(crate) fn test(report: &mut Report) -> anyhow::Result<()> {
     let bin = binaries::build()?;
     manuals::make(&bin)?;
@@ -69,7 +70,7 @@ pub(crate) fn test(report: &mut Report) -> anyhow::Result<()> {
     }
 }
 
-/// Builds the programs without any library of the system's, trained where that can be done; where they are.
+/// Builds static programs, PGO-optimised if possible, and returns the directory of the stripped ones.
 fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "static programs are made on Linux");
     tools::debian_program(report, "musl-gcc", "musl-tools");
@@ -78,7 +79,7 @@ fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf>
         added.is_ok_and(|status| status.success()),
         "Rust's standard library for {target} is missing: `rustup target add {target}` has to bring it"
     );
-    let bin = match pgo::build(report, Some(target), train)? {
+    let bin = match pgo::build(report, Some(target), pgo_workload)? {
         Some(bin) => bin,
         None => {
             let built = binaries::target()?.join("static");
@@ -90,19 +91,22 @@ fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf>
     let shipped = binaries::target()?.join("shipped").join(target).join("release");
     symbols::split(&bin, &shipped)?;
     for program in PROGRAMS {
-        // What is missing from the machine that it runs on would be found out there.
-        let said = Command::new(shipped.join(program)).arg("--version").output()?;
-        ensure!(said.stdout.ends_with(format!("{program} {VERSION}\n").as_bytes()), "{program} does not run");
+        // A program that lacks something would fail only on the machines of users.
+        let output = Command::new(shipped.join(program)).arg("--version").output()?;
+        ensure!(
+            output.stdout.ends_with(format!("{program} {VERSION}\n").as_bytes()),
+            "{program} does not run"
+        );
     }
     Ok(shipped)
 }
 
-/// What the programs do while they count what they do.
-fn train(bin: &Path) -> anyhow::Result<()> {
-    must(&mut tool("agenix-bench", &[Path::new("train"), bin]))
+/// Runs the workload during which instrumented programs record their profile.
+fn pgo_workload(bin: &Path) -> anyhow::Result<()> {
+    must(&mut tool("agenix-bench", &[Path::new("pgo-workload"), bin]))
 }
 
-/// Whoever has Rust installs a program from its crate.
+/// Installs each program from its crate, as users of Rust do.
 fn install() -> anyhow::Result<()> {
     let into = tempfile::tempdir()?;
     for program in PROGRAMS {

@@ -12,6 +12,7 @@ pub(crate) mod nodes;
 mod ours;
 mod pairs;
 mod pairs_ours;
+pub(crate) mod pgo_workload;
 mod postgres;
 mod redis;
 mod redis_lua;
@@ -21,7 +22,6 @@ mod slow_disk;
 pub(crate) mod store;
 mod texts;
 mod tools;
-pub(crate) mod training;
 mod wire;
 
 use std::time::Duration;

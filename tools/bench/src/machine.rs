@@ -84,8 +84,17 @@ pub(crate) fn refuse_memory() -> anyhow::Result<()> {
 /// The commit that is measured; whether what is built differs from it.
 pub(crate) fn commit() -> anyhow::Result<String> {
     let head = git(&["rev-parse", "--short", "HEAD"])?;
-    let changes =
-        git(&["status", "--porcelain", "--", "crates", "tests", "xtask", "Cargo.toml", "Cargo.lock"])?;
+    let changes = git(&[
+        "status",
+        "--porcelain",
+        "--",
+        "crates",
+        "tests",
+        "tools",
+        "xtask",
+        "Cargo.toml",
+        "Cargo.lock",
+    ])?;
     Ok(if changes.is_empty() { head } else { head + "+changes" })
 }
 

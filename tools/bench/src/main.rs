@@ -57,7 +57,7 @@ enum Cli {
     },
     /// The work during which instrumented programs record their profile
     #[command(hide = true)]
-    Train {
+    PgoWorkload {
         /// Directory of the programs
         bin: PathBuf,
     },
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse() {
         Cli::Bench(options) => run(&options),
         Cli::Load { inputs } => load::run(inputs),
-        Cli::Train { bin } => train(&bin),
+        Cli::PgoWorkload { bin } => pgo_workload(&bin),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -234,19 +234,20 @@ fn run(options: &BenchOptions) -> anyhow::Result<()> {
     if options.publish { publish::publish(document(&bench, &place)) } else { Ok(()) }
 }
 
-/// What the programs do while they count what they do (ADR 16): some of everything that is measured here.
-fn train(bin: &Path) -> anyhow::Result<()> {
-    cycle::training::work(bin)?;
-    tasks::train(bin)
+/// Runs some of each workload that the benchmark has, so that instrumented programs record their
+/// profile (ADR 16).
+fn pgo_workload(bin: &Path) -> anyhow::Result<()> {
+    cycle::pgo_workload::run(bin)?;
+    tasks::pgo_workload(bin)
 }
 
-/// Builds ours, installs theirs. A quick run does not wait until ours are trained.
+/// Builds our programs, and installs those of the peers. A quick run skips the PGO.
 fn prepare(bench: &mut Bench, sections: &[Section], is_quick: bool) -> anyhow::Result<Place> {
-    let trained = if is_quick { None } else { pgo::build(&mut bench.report, None, train)? };
-    let bin = match trained {
+    let optimised = if is_quick { None } else { pgo::build(&mut bench.report, None, pgo_workload)? };
+    let bin = match optimised {
         Some(bin) => bin,
         None => {
-            bench.note_untrained();
+            bench.note_without_pgo();
             binaries::build()?
         }
     };

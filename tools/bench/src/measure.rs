@@ -106,9 +106,9 @@ impl Bench {
         if self.is_quick { quick } else { full }
     }
 
-    /// What is measured is not what is shipped: it was not trained.
-    pub(crate) fn note_untrained(&mut self) {
-        self.origin.commit += "+untrained";
+    /// Marks the commit, because the programs are not PGO-optimised as the shipped ones are.
+    pub(crate) fn note_without_pgo(&mut self) {
+        self.origin.commit += "+no-pgo";
     }
 
     /// Where its figures come from.

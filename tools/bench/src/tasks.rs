@@ -71,8 +71,8 @@ pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What all three do while they count what they do: tasks, from their submission to the last result.
-pub(crate) fn train(bin: &std::path::Path) -> anyhow::Result<()> {
+/// Runs tasks on all three programs, so that instrumented ones record their profile.
+pub(crate) fn pgo_workload(bin: &std::path::Path) -> anyhow::Result<()> {
     let desk = Desk::new(bin)?;
     let ours = Ours::start(&desk);
     ours.run(&desk, Work::True, 6_000)?;

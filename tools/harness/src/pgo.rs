@@ -1,4 +1,5 @@
-//! The programs as they are shipped (ADR 16): built so that they count what they do, set to work, and built again for what they did.
+//! Profile-guided optimisation (PGO, ADR 16): builds instrumented programs, lets them work, merges
+//! the profiles that they write, and builds the programs again with the merged profile.
 
 use std::{
     fs,
@@ -14,69 +15,75 @@ use crate::{
     report::{Report, must},
 };
 
-/// Builds them for a target, or for this machine, and says where they are; `None` where what merges counts is missing and cannot be
-/// had. What they do meanwhile is `work`, which is told where they are. What was trained already and has not changed is as it was.
+/// Builds PGO-optimised programs for `target`, or for the host, and returns their directory.
+/// `work` runs the instrumented programs, whose directory is its argument. It does not run if a
+/// profile of the same instrumented programs exists. Returns `None` if `llvm-profdata` is missing
+/// and cannot be installed.
 pub fn build(
     report: &mut Report,
     target: Option<&str>,
     work: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<PathBuf>> {
     let host = host()?;
-    let Some(merger) = merger(report, &host)? else { return Ok(None) };
+    let Some(profdata) = llvm_profdata(report, &host)? else { return Ok(None) };
     let target = target.unwrap_or(&host);
-    let home = binaries::target()?.join("trained").join(target);
-    let (seen, profile, into) = (home.join("seen"), home.join("programs.profdata"), home.join("programs"));
+    let home = binaries::target()?.join("pgo").join(target);
+    let (counts, profile, into) =
+        (home.join("counts"), home.join("programs.profdata"), home.join("programs"));
     println!(
-        "programs for {target} are trained: they are built twice, which takes some minutes where they have changed"
+        "programs for {target} get profile-guided optimisation: they are built twice, which takes minutes if they have changed"
     );
-    let counting = built(&home.join("counting"), target, &format!("-Cprofile-generate={}", seen.display()))?;
-    if !is_current(&profile, &counting)? {
-        // Of a profile cargo knows the name alone: it would take what was built for the one before.
+    let instrumented =
+        built(&home.join("instrumented"), target, &format!("-Cprofile-generate={}", counts.display()))?;
+    if !is_current(&profile, &instrumented)? {
+        // cargo compares only the name of the profile, so it would keep programs of an older one.
         emptied(&into)?;
-        emptied(&seen)?;
-        work(&counting)?;
-        merge(&merger, &seen, &profile)?;
+        emptied(&counts)?;
+        work(&instrumented)?;
+        merge(&profdata, &counts, &profile)?;
     }
     built(&into, target, &format!("-Cprofile-use={}", profile.display())).map(Some)
 }
 
-/// The machine that all of this runs on, as Rust calls it.
+/// Returns the target triple of this machine.
 fn host() -> anyhow::Result<String> {
-    let said = said(Command::new("rustc").arg("-vV"))?;
-    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc does not say which machine this is")?.to_owned())
+    let version = output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("`rustc -vV` has no line `host:`")?.to_owned())
 }
 
-/// What makes one profile of many counts: it has to be of the compiler's own version, and rustup has it.
-fn merger(report: &mut Report, host: &str) -> anyhow::Result<Option<PathBuf>> {
-    let sysroot = said(Command::new("rustc").args(["--print", "sysroot"]))?;
+/// Returns the path of `llvm-profdata` of the compiler's own version, which rustup installs if it is
+/// missing.
+fn llvm_profdata(report: &mut Report, host: &str) -> anyhow::Result<Option<PathBuf>> {
+    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let program = Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata");
     if program.is_file() {
         return Ok(Some(program));
     }
-    println!("llvm-profdata is missing: rustup brings it");
-    // Where there is no rustup, or it cannot reach anybody, there is none.
+    println!("llvm-profdata is missing: installing it with rustup");
+    // A failure shows in the missing program.
     let _status = Command::new("rustup").args(["component", "add", "llvm-tools"]).status();
     if program.is_file() {
         report.installed("llvm-tools with rustup");
         return Ok(Some(program));
     }
     report.skip(
-        "training",
-        "llvm-profdata is missing, and `rustup component add llvm-tools` does not bring it",
+        "profile-guided optimisation",
+        "llvm-profdata is missing, and `rustup component add llvm-tools` does not install it",
     );
     Ok(None)
 }
 
-/// What a command says, which has to succeed.
-fn said(command: &mut Command) -> anyhow::Result<String> {
+/// Runs a command, which has to succeed, and returns its stdout.
+fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     ensure!(output.status.success(), "{command:?} ended with {}", output.status);
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Builds them in a directory, with a flag for the compiler; where they are then. Whatever else is set for the compiler is left out: a
-/// profile fits what was built in the same way alone.
+/// Builds the programs below `directory` with one flag for the compiler, and returns their directory.
+/// Other flags from the environment are left out, because a profile fits only programs that were
+/// built with the same flags.
 fn built(directory: &Path, target: &str, flag: &str) -> anyhow::Result<PathBuf> {
     let mut build = binaries::shipped();
     build.args(["--target", target, "--target-dir"]).arg(directory);
@@ -91,7 +98,7 @@ fn emptied(directory: &Path) -> anyhow::Result<()> {
     Ok(fs::create_dir_all(directory)?)
 }
 
-/// Whether a profile is of these programs: there is one, and none of them was built since.
+/// Returns true if the profile exists and is newer than each of the instrumented programs.
 fn is_current(profile: &Path, programs: &Path) -> anyhow::Result<bool> {
     let Ok(made) = modified(profile) else { return Ok(false) };
     let built: Vec<SystemTime> =
@@ -103,13 +110,13 @@ fn modified(path: &Path) -> std::io::Result<SystemTime> {
     fs::metadata(path)?.modified()
 }
 
-/// Makes one profile of everything that was counted.
-fn merge(merger: &Path, seen: &Path, profile: &Path) -> anyhow::Result<()> {
+/// Merges the files in `counts` into one profile.
+fn merge(profdata: &Path, counts: &Path, profile: &Path) -> anyhow::Result<()> {
     let counts: Vec<PathBuf> =
-        fs::read_dir(seen)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-    // Each program leaves its own when it ends by itself.
-    ensure!(counts.len() >= PROGRAMS.len(), "only {} programs have left what they counted", counts.len());
-    must(Command::new(merger).args(["merge", "--sparse", "-o"]).arg(profile).args(counts))
+        fs::read_dir(counts)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    // A program writes its file when it exits by itself.
+    ensure!(counts.len() >= PROGRAMS.len(), "only {} programs have written a profile", counts.len());
+    must(Command::new(profdata).args(["merge", "--sparse", "-o"]).arg(profile).args(counts))
 }
 
 #[cfg(test)]
@@ -120,7 +127,7 @@ mod tests {
     use super::{PROGRAMS, emptied, is_current};
 
     #[test]
-    fn a_profile_is_of_what_was_built_before_it() {
+    fn pgo_profile_is_current_until_a_program_is_built_again() {
         let place = tempfile::tempdir().unwrap();
         let profile = place.path().join("programs.profdata");
         let touch = |name: &str, secs: u64| {
@@ -128,17 +135,17 @@ mod tests {
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(secs)).unwrap();
         };
         PROGRAMS.iter().for_each(|program| touch(program, 10));
-        assert!(!is_current(&profile, place.path()).unwrap(), "there is none");
+        assert!(!is_current(&profile, place.path()).unwrap(), "there is no profile");
         touch("programs.profdata", 20);
         assert!(is_current(&profile, place.path()).unwrap());
         touch(PROGRAMS[1], 30);
         assert!(!is_current(&profile, place.path()).unwrap());
         fs::remove_file(place.path().join(PROGRAMS[1])).unwrap();
-        assert!(is_current(&profile, place.path()).is_err(), "what is not there was not built");
+        assert!(is_current(&profile, place.path()).is_err(), "a program is missing");
     }
 
     #[test]
-    fn a_directory_that_is_emptied_is_there_and_has_nothing() {
+    fn emptied_creates_a_directory_and_removes_its_content() {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("a/b");
         emptied(&directory).unwrap();

@@ -1,4 +1,5 @@
-//! Steps, how long they took, and what was left out, in the last lines of a run.
+//! Runs commands and steps, and reports at the end the time of each step, what was installed, and
+//! what was skipped.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +12,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::environment::is_by_cargo;
+use crate::environment::is_set_by_cargo;
 
 /// Names a file to which a command that runs below another one appends what it has installed and
 /// skipped. The outer command shows these lines at its own end.
@@ -19,7 +20,7 @@ const INNER_REPORT: &str = "AGENIX_INNER_REPORT";
 const INSTALLED: &str = "INSTALLED ";
 const SKIPPED: &str = "SKIPPED ";
 
-/// What was done and what was not.
+/// Steps that ran, tools that were installed, and checks that were skipped.
 #[derive(Default)]
 pub struct Report {
     steps: Vec<(String, Duration)>,
@@ -28,7 +29,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Does a step; an error ends the run.
+    /// Runs a step and records its time. Its error gets the name of the step.
     pub fn step(
         &mut self,
         name: &str,
@@ -41,7 +42,7 @@ impl Report {
         Ok(())
     }
 
-    /// Notes that something was left out, and why.
+    /// Prints and records that something was skipped, and why.
     pub fn skip(&mut self, what: &str, why: &str) {
         println!("SKIPPED {what}: {why}");
         let line = format!("{what}: {why}");
@@ -49,7 +50,7 @@ impl Report {
         self.skipped.push(line);
     }
 
-    /// Notes that something was installed.
+    /// Records that something was installed.
     pub fn installed(&mut self, what: &str) {
         tell_outer(INSTALLED, what);
         self.installed.push(what.to_owned());
@@ -70,7 +71,7 @@ impl Report {
         }
     }
 
-    /// The last lines.
+    /// Prints the time of each step, and everything that was installed or skipped.
     pub fn print(&self) {
         println!();
         for (name, took) in &self.steps {
@@ -98,7 +99,11 @@ fn tell_outer(kind: &str, what: &str) {
     }
 }
 
-/// Runs a command to its end, its output shown; anything but success is an error.
+/// Runs a command and waits for its end. Its output is not captured.
+///
+/// # Errors
+///
+/// The command cannot be started, or does not exit with 0.
 pub fn must(command: &mut Command) -> anyhow::Result<()> {
     let shown = format!("{command:?}");
     let status = command.status().with_context(|| format!("cannot start {shown}"))?;
@@ -119,7 +124,7 @@ pub fn cargo(args: &[&str]) -> Command {
 
 fn cargo_anywhere() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| is_by_cargo(name)) {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_set_by_cargo(name)) {
         command.env_remove(name);
     }
     command
@@ -134,7 +139,7 @@ pub fn tool<A: AsRef<OsStr>>(package: &str, args: &[A]) -> Command {
     command
 }
 
-/// The repository.
+/// Returns the directory of the repository.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }

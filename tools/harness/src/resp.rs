@@ -1,4 +1,4 @@
-//! The smallest client there is: commands out, replies in. What it does not get in time it does not wait for.
+//! A minimal blocking RESP client with timeouts.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-/// Longer than any fault lasts.
-const WITHIN: Duration = Duration::from_secs(15);
+/// Timeout of connecting, reading and writing: longer than any fault of the chaos test.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What agq answers.
+/// A reply in RESP.
 #[derive(Debug, PartialEq)]
 pub enum Reply {
     /// `+text`
@@ -32,7 +32,7 @@ pub struct Resp {
 }
 
 impl Resp {
-    /// Connects and logs in.
+    /// Connects and logs in. `address` is `IP:PORT`.
     pub fn open(address: &str, key: &str) -> io::Result<Self> {
         let mut resp = Self { stream: BufReader::new(connect(address)?) };
         match resp.ask(&["AUTH", key])? {
@@ -41,13 +41,13 @@ impl Resp {
         }
     }
 
-    /// Sends a command and takes its reply.
+    /// Sends a command and returns its reply.
     pub fn ask(&mut self, command: &[&str]) -> io::Result<Reply> {
         self.send(command)?;
         self.receive()
     }
 
-    /// Sends a command; its reply has to be taken in its turn.
+    /// Sends a command. Its reply follows those of earlier commands, and is read by [`Resp::receive`].
     pub fn send(&mut self, command: &[&str]) -> io::Result<()> {
         let mut bytes = format!("*{}\r\n", command.len());
         for argument in command {
@@ -56,7 +56,7 @@ impl Resp {
         self.stream.get_mut().write_all(bytes.as_bytes())
     }
 
-    /// Takes the next reply.
+    /// Reads the next reply.
     pub fn receive(&mut self) -> io::Result<Reply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 || !line.ends_with('\n') {
@@ -84,21 +84,21 @@ impl Resp {
     }
 }
 
-/// A connection that has said nothing yet.
+/// Opens a TCP connection to `IP:PORT` without logging in.
 pub fn connect(address: &str) -> io::Result<TcpStream> {
     let address = address.parse().map_err(io::Error::other)?;
-    let stream = TcpStream::connect_timeout(&address, WITHIN)?;
-    stream.set_read_timeout(Some(WITHIN))?;
-    stream.set_write_timeout(Some(WITHIN))?;
+    let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// The error that a reply is to somebody who cannot use it.
+/// Returns the error for a reply that the caller did not expect.
 pub fn unexpected(reply: &Reply) -> io::Error {
     io::Error::other(format!("agq answered {reply:?}"))
 }
 
 fn malformed(line: &str) -> io::Error {
-    io::Error::other(format!("agq sent what is no reply: '{line}'"))
+    io::Error::other(format!("agq sent an invalid reply: '{line}'"))
 }

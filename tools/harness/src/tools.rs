@@ -1,4 +1,5 @@
-//! What the checks need beside the Rust toolchain: installed where it is missing and may be, named where not.
+//! Tools that the checks need besides the Rust toolchain. Missing ones are installed if that is
+//! allowed, and named in the report otherwise.
 
 mod clients;
 
@@ -12,26 +13,27 @@ use e2e::{FOR_TESTS, Postgres};
 
 use crate::report::{Report, cargo, must};
 
-/// Whether a command can be run.
-fn answers(program: &Path, args: &[&str]) -> bool {
+/// Returns true if a command exits with 0.
+fn succeeds(program: &Path, args: &[&str]) -> bool {
     let run = Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     run.is_ok_and(|status| status.success())
 }
 
-/// Makes sure that there is a cargo subcommand.
+/// Installs a cargo subcommand if it is missing.
 pub fn cargo_tool(report: &mut Report, name: &str) -> anyhow::Result<()> {
     if cargo(&[name, "--version"]).output().is_ok_and(|output| output.status.success()) {
         return Ok(());
     }
     let package = format!("cargo-{name}");
     println!("{package} is missing: installing it with cargo install --debug --locked {package}");
-    // To build it well takes three times as long, and to use it a moment less.
+    // An optimised build takes far longer than it saves.
     must(&mut cargo(&["install", "--debug", "--locked", &package]))?;
     report.installed(&format!("{package} with cargo install"));
     Ok(())
 }
 
-/// A PostgreSQL of our own for tests, in a directory that disappears; `None` where there is none and it may not be installed.
+/// Starts a PostgreSQL cluster for tests in a temporary directory. Returns `None` if PostgreSQL is
+/// missing and cannot be installed.
 pub fn postgres(report: &mut Report) -> Option<Postgres> {
     if Postgres::programs().is_none() {
         debian_package(report, "PostgreSQL", "postgresql");
@@ -39,30 +41,32 @@ pub fn postgres(report: &mut Report) -> Option<Postgres> {
     Postgres::programs().map(|_| Postgres::start(&FOR_TESTS))
 }
 
-/// Makes sure that there is a browser, and what leads it; whether there is in the end.
+/// Installs Chromium and its driver if they are missing. Returns true if they are there.
 pub fn browser(report: &mut Report) -> bool {
     debian_program(report, "chromedriver", "chromium-driver")
 }
 
-/// Installs pgbouncer if it is missing, and returns whether it is there. Debian installs the
-/// program in a directory that only the PATH of root has.
+/// Installs pgbouncer if it is missing. Returns true if it is there. Debian installs the program in a
+/// directory that only the PATH of root has.
 pub fn pooler(report: &mut Report) -> bool {
-    answers(Path::new("/usr/sbin/pgbouncer"), &["--version"])
+    succeeds(Path::new("/usr/sbin/pgbouncer"), &["--version"])
         || debian_program(report, "pgbouncer", "pgbouncer")
 }
 
-/// Makes sure that there is a program of a Debian package; whether there is one in the end.
+/// Installs the Debian package of a program if the program is missing. Returns true if the program is
+/// there.
 pub fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
-    if answers(Path::new(program), &["--version"]) {
+    if succeeds(Path::new(program), &["--version"]) {
         return true;
     }
     debian_package(report, program, package)
 }
 
-/// Installs a Debian package for the sake of a program; whether that went well.
+/// Installs the Debian package that has `program`. Returns true on success; the reason of a failure
+/// is in the report.
 pub fn debian_package(report: &mut Report, program: &str, package: &str) -> bool {
-    let may = rustix::process::geteuid().is_root() && answers(Path::new("apt-get"), &["--version"]);
-    if !may {
+    let is_allowed = rustix::process::geteuid().is_root() && succeeds(Path::new("apt-get"), &["--version"]);
+    if !is_allowed {
         report
             .skip(program, &format!("it is not installed, and only root with apt-get may install {package}"));
         return false;

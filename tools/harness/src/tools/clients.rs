@@ -1,5 +1,5 @@
-//! Real Redis clients and a real Redis for the stories, in one directory below the target directory.
-//! No service is started.
+//! Installs real Redis clients and a real Redis for the end-to-end tests, in one directory below the
+//! target directory. No service is started.
 
 use std::{
     fs,
@@ -10,16 +10,17 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 
-use super::{answers, debian_package, debian_program};
+use super::{debian_package, debian_program, succeeds};
 use crate::report::{Report, must, root};
 
-/// The directories of redis-py, and what pip is asked for.
+/// Directories of the redis-py versions, and their requirements for pip.
 const REDIS_PY: [(&str, &str); 3] =
     [("redis-py-4", "redis>=4,<5"), ("redis-py-5", "redis>=5,<6"), ("redis-py-newest", "redis")];
-/// The first Node that ioredis 6 and node-redis 6 run on.
+/// Lowest major version of Node that ioredis 6 and node-redis 6 run on.
 const NODE_OF_MAJOR_6: u32 = 20;
 
-/// Installs what is missing, as far as it can be had here, and says where: the stories' `AGENIX_TOOLS`.
+/// Installs missing clients as far as possible. Returns their directory, which the end-to-end tests
+/// get as `AGENIX_TOOLS`.
 pub fn real_clients(report: &mut Report) -> anyhow::Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let tools = std::path::absolute(target)?.join("tools");
@@ -37,10 +38,10 @@ pub fn real_clients(report: &mut Report) -> anyhow::Result<PathBuf> {
     Ok(tools)
 }
 
-/// redis-cli and redis-server. Debian has both in redis-tools, redis-server by the name of redis-check-rdb.
-/// The package redis-server would add that name, and a service.
+/// Links redis-cli and redis-server into `bin`. Debian has both in redis-tools, redis-server by the
+/// name redis-check-rdb. The package redis-server would only add that name, and a service.
 fn redis_programs(report: &mut Report, bin: &Path) {
-    let is_there = |name: &str| answers(&bin.join(name), &["--version"]);
+    let is_there = |name: &str| succeeds(&bin.join(name), &["--version"]);
     if is_there("redis-cli") && is_there("redis-server") {
         return;
     }
@@ -62,13 +63,13 @@ fn redis_programs(report: &mut Report, bin: &Path) {
     }
 }
 
-/// Where PATH has a program.
+/// Returns the path of a program on PATH.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|program| program.is_file())
 }
 
-/// Gives a program another name.
+/// Makes `name` a symbolic link to the program.
 fn link(program: &Path, name: &Path) -> anyhow::Result<()> {
     if name.symlink_metadata().is_ok() {
         fs::remove_file(name)?;
@@ -76,18 +77,19 @@ fn link(program: &Path, name: &Path) -> anyhow::Result<()> {
     symlink(program, name).with_context(|| format!("cannot link {} to {}", name.display(), program.display()))
 }
 
-/// What is no Redis 7 is not compared with, and what does not run is not offered.
+/// Returns an error if the program does not run, or is a redis-server of another version than 7, with
+/// which agq is not compared.
 fn check_redis(program: &Path) -> anyhow::Result<()> {
     let output = Command::new(program).arg("--version").output()?;
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    ensure!(output.status.success(), "{} does not run: {}", program.display(), said.trim());
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    ensure!(output.status.success(), "{} does not run: {}", program.display(), text.trim());
     let is_server = program.ends_with("redis-server");
-    ensure!(!is_server || said.contains("v=7."), "Redis 7 is wanted, there is {}", said.trim());
+    ensure!(!is_server || text.contains("v=7."), "Redis 7 is needed, this is {}", text.trim());
     Ok(())
 }
 
-/// Unpacks redis-tools beside `bin`, as anybody may, and says where its programs are.
+/// Unpacks redis-tools beside `bin`, which needs no root, and returns the directory of its programs.
 fn unpacked(bin: &Path) -> anyhow::Result<PathBuf> {
     let home = bin.with_file_name("redis-tools");
     let programs = home.join("usr/bin");
@@ -108,14 +110,14 @@ fn unpacked(bin: &Path) -> anyhow::Result<PathBuf> {
     bail!("apt-get left no package in {}", home.display())
 }
 
-/// Whether there is a Python with pip.
+/// Returns true if there is a Python with pip, which are installed if they are missing.
 fn has_pip(report: &mut Report) -> bool {
     debian_program(report, "python3", "python3")
-        && (answers(Path::new("python3"), &["-m", "pip", "--version"])
+        && (succeeds(Path::new("python3"), &["-m", "pip", "--version"])
             || debian_package(report, "redis-py", "python3-pip"))
 }
 
-/// One version of redis-py in a directory of its own.
+/// Installs one version of redis-py into a directory of its own.
 fn redis_py(report: &mut Report, home: &Path, requirement: &str) {
     if home.join("redis/__init__.py").is_file() {
         return;
@@ -132,14 +134,14 @@ fn redis_py(report: &mut Report, home: &Path, requirement: &str) {
     match must(&mut pip) {
         Ok(()) => report.installed(&format!("{name} with pip into {}", shown(home))),
         Err(error) => {
-            // What is there in part would be taken for the whole the next time.
+            // An incomplete installation would count as complete in the next run.
             let _removed = fs::remove_dir_all(home);
             report.skip(&name, &format!("it could not be installed: {error:#}"));
         }
     }
 }
 
-/// ioredis and node-redis, as tests/sessions/node/package.json wants them.
+/// Installs ioredis and node-redis in the versions of tests/sessions/node/package.json.
 fn node_packages(report: &mut Report, home: &Path) {
     match npm_install(home) {
         Ok(false) => {}
@@ -150,7 +152,7 @@ fn node_packages(report: &mut Report, home: &Path) {
     }
 }
 
-/// A Node that the newest clients run on: that of the system, or one that npm installs beside them.
+/// Installs a newer Node with npm if the one of the system is too old for the newest clients.
 fn recent_node(report: &mut Report, tools: &Path) {
     let (link_to, home) = (tools.join("bin/node"), tools.join("node-newest"));
     if major_of(&link_to)
@@ -173,15 +175,15 @@ fn recent_node(report: &mut Report, tools: &Path) {
     }
 }
 
-/// The major version of a Node.
+/// Returns the major version of a Node program.
 fn major_of(node: &Path) -> Option<u32> {
     let output =
         Command::new(node).arg("--version").output().ok().filter(|output| output.status.success())?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    said.trim().trim_start_matches('v').split('.').next()?.parse().ok()
+    let version = String::from_utf8_lossy(&output.stdout);
+    version.trim().trim_start_matches('v').split('.').next()?.parse().ok()
 }
 
-/// npm at work in a directory, quietly.
+/// Returns a quiet `npm install` in a directory.
 fn npm(home: &Path) -> Command {
     let mut npm = Command::new("npm");
     npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"])
@@ -192,7 +194,7 @@ fn npm(home: &Path) -> Command {
     npm
 }
 
-/// Whether there was anything to install.
+/// Installs the packages of the end-to-end tests. Returns false if they are installed already.
 fn npm_install(home: &Path) -> anyhow::Result<bool> {
     let wanted = fs::read_to_string(root().join("tests/sessions/node/package.json"))?;
     let done = home.join("installed.json");
@@ -207,7 +209,7 @@ fn npm_install(home: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// A directory as it is shown: from the repository on, where it is in there.
+/// Returns a directory relative to the repository, if it is inside.
 fn shown(directory: &Path) -> std::path::Display<'_> {
     let inside = std::path::absolute(root()).ok().and_then(|root| directory.strip_prefix(root).ok());
     inside.unwrap_or(directory).display()

@@ -1,5 +1,5 @@
-//! What agq does while it counts what it does: cycles of jobs over RESP and over HTTP, and commands on keys. Of one client there are as
-//! many as of eight: what few do is not to be taken for what nobody does.
+//! The part of the PGO workload for agq: cycles of jobs over RESP and over HTTP, and commands on keys.
+//! One client runs as long as eight, because otherwise the paths of a single client would count as rare.
 
 use std::{io, path::Path, time::Duration};
 
@@ -14,12 +14,12 @@ use super::{
 const LONG: Duration = Duration::from_secs(6);
 const SHORT: Duration = Duration::from_secs(2);
 
-/// Pipelines of commands on keys, and how many commands each has.
+/// Number of pipelines of commands on keys, and of commands in the long ones.
 const PIPELINES: usize = 4_000;
-const AT_ONCE: usize = 16;
+const DEPTH: usize = 16;
 
-/// Lets it work, and end by itself.
-pub(crate) fn work(bin: &Path) -> anyhow::Result<()> {
+/// Runs the workload. agq exits by itself, because it writes its profile only then.
+pub(crate) fn run(bin: &Path) -> anyhow::Result<()> {
     let of = |clients, input_bytes, queued| Setting { clients, input_bytes, queued };
     for (setting, span) in [
         (of(1, 100, 0), LONG),
@@ -29,26 +29,26 @@ pub(crate) fn work(bin: &Path) -> anyhow::Result<()> {
         (of(64, 100, 0), SHORT),
     ] {
         let agq = Agq::start(bin, Durability::Always, None)?;
-        practise(ours::crew(vec![agq], setting)?, span)?.into_iter().try_for_each(Agq::stop)?;
+        exercise(ours::crew(vec![agq], setting)?, span)?.into_iter().try_for_each(Agq::stop)?;
     }
     let shipped = || Agq::start(bin, Durability::AsShipped, None);
-    practise(http::whole(shipped()?, Setting::SLOW_DISK)?, SHORT)?.stop()?;
+    exercise(http::whole(shipped()?, Setting::SLOW_DISK)?, SHORT)?.stop()?;
     let agq = shipped()?;
     keys(&mut agq.connect()?)?;
     agq.stop()
 }
 
-/// Lets clients work for so long; the server that they leave.
-fn practise<S>(mut crew: Crew<impl Client, S>, span: Duration) -> anyhow::Result<S> {
+/// Runs the clients for `span`, and returns their server.
+fn exercise<S>(mut crew: Crew<impl Client, S>, span: Duration) -> anyhow::Result<S> {
     crew.cycles_per_sec(span)?;
     Ok(crew.into_server())
 }
 
-/// Texts and lists, written and read many at a time and one by one.
+/// Writes and reads strings and lists, in long pipelines and in short ones.
 fn keys(wire: &mut Wire) -> io::Result<()> {
     let value = "x".repeat(100);
     for round in 0..PIPELINES {
-        let count = if round % 2 == 0 { AT_ONCE } else { 1 };
+        let count = if round % 2 == 0 { DEPTH } else { 1 };
         let key = |n: usize| format!("key:{}", (round * 7 + n) % 1_000);
         for n in 0..count {
             wire.command(&["SET", &key(n), &value])?;
