@@ -1,4 +1,4 @@
-//! The mutations that seeds of the simulation notice, on redb alone.
+//! Mutations that seeds of the simulation notice on redb alone.
 
 use super::Mutation;
 
