@@ -1,4 +1,4 @@
-//! The reckoning: whether everything that stands in the ledger is so.
+//! Compares agq with the ledger at the end of a run.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -9,12 +9,16 @@ use std::{
 use super::{
     RUNS,
     ledger::{Action, Kind, Ledger, Stream},
+    progress::{document, jobs, status},
     resp::{Reply, Resp, unexpected},
     result_of,
-    watch::{document, jobs, status},
 };
 
-/// Compares agq with the ledger; what is wrong comes into it. The error says that agq could not be asked.
+/// Compares agq with the ledger, and records differences in it.
+///
+/// # Errors
+///
+/// agq does not answer.
 pub(super) fn check(resp: &mut Resp, ledger: &Ledger, lab: &Path) -> io::Result<()> {
     let text = fs::read_to_string(lab.join(RUNS)).unwrap_or_default();
     let runs: HashSet<&str> = text.lines().collect();
@@ -36,7 +40,7 @@ pub(super) fn check(resp: &mut Resp, ledger: &Ledger, lab: &Path) -> io::Result<
     Ok(())
 }
 
-/// The logs of those that panicked.
+/// Returns the lines of all logs that report a panic.
 pub(super) fn panicked(lab: &Path) -> io::Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(lab)? {
@@ -75,7 +79,7 @@ fn check_action(resp: &mut Resp, ledger: &Ledger, id: &str, action: &Action) -> 
     Ok(())
 }
 
-/// Everything acknowledged is there, nothing twice, nothing that nobody sent.
+/// Checks that a key has all acknowledged versions, none twice, and none that was not sent.
 pub(super) fn check_stream(resp: &mut Resp, ledger: &Ledger, stream: &Stream) -> io::Result<()> {
     let Stream { key, kind, acknowledged, sent } = stream;
     let verdict = match kind {
@@ -101,7 +105,7 @@ pub(super) fn check_stream(resp: &mut Resp, ledger: &Ledger, stream: &Stream) ->
     Ok(())
 }
 
-/// A value begins with its version; what comes behind makes it large.
+/// Parses the version at the beginning of a value. The rest of the value is padding.
 fn version_of(value: &str) -> Option<u64> {
     value.split(':').next().and_then(|version| version.parse().ok())
 }
@@ -120,7 +124,7 @@ fn list_fault(elements: &[Reply], acknowledged: u64, sent: u64) -> Option<String
         return Some(format!("has no {missing}"));
     }
     let unknown = times.keys().find(|version| !(1..=sent).contains(version));
-    unknown.map(|version| format!("has {version}, which nobody sent"))
+    unknown.map(|version| format!("has {version}, which was not sent"))
 }
 
 #[cfg(test)]
@@ -133,11 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_have_more_than_was_acknowledged_and_nothing_else() {
+    fn list_may_have_unacknowledged_versions_but_no_unknown_ones() {
         assert_eq!(fault(&[1, 2, 3], 2, 4), None);
         assert_eq!(fault(&[], 0, 4), None);
         assert_eq!(fault(&[1, 3], 3, 4), Some("has no 2".into()));
         assert_eq!(fault(&[1, 2, 2], 2, 4), Some("has 2 2 times".into()));
-        assert_eq!(fault(&[1, 2, 5], 2, 4), Some("has 5, which nobody sent".into()));
+        assert_eq!(fault(&[1, 2, 5], 2, 4), Some("has 5, which was not sent".into()));
     }
 }

@@ -1,4 +1,4 @@
-//! What is done to agq, its workers, its clients and the network between them, one thing after the other.
+//! Injects faults into agq, workers, clients, and the network between them, one after the other.
 
 use std::{fs, time::Duration};
 
@@ -6,7 +6,7 @@ use e2e::{Agq, Lab, Limit, Proxy, within};
 use fastrand::Rng;
 
 use super::{
-    Place,
+    Endpoints,
     check::check_stream,
     fleet::Fleet,
     health,
@@ -17,7 +17,7 @@ use super::{
     stampede,
 };
 
-/// Every kind, as often as it is to come in a round.
+/// Faults of a round, some kinds several times. Each round has its own order.
 const ROUND: [Fault; 23] = [
     Fault::KillAgq,
     Fault::KillAgq,
@@ -33,25 +33,26 @@ const ROUND: [Fault; 23] = [
     Fault::CutAnywhere,
     Fault::CutAnywhere,
     Fault::CutAll,
-    Fault::HoldUp,
-    Fault::HoldUp,
-    Fault::SlowDown,
+    Fault::PauseNetwork,
+    Fault::PauseNetwork,
+    Fault::DelayNetwork,
     Fault::FillDisk,
-    Fault::TakeDescriptors,
+    Fault::ExhaustDescriptors,
     Fault::Stampede,
     Fault::BreakLog,
     Fault::BreakLog,
     Fault::Stream,
 ];
-/// So many values fill a disk, if anything does; a long text in each.
+/// Number and size of the values that fill a disk.
 const FILLINGS: usize = 512;
 const FILLING_BYTES: usize = 256 * 1024;
-/// What a full disk has left at most.
-const LEFT_BYTES: u64 = 1024 * 1024;
+/// Greatest free space of a disk that is nearly full.
+const MAX_FREE_BYTES: u64 = 1024 * 1024;
+/// Limit of file descriptors of agq, and number of connections that exhaust it.
 const DESCRIPTORS: u64 = 64;
 const FLOOD: usize = 200;
-/// How long agq may take to end by itself, or to take connections again.
-const SOON: Duration = Duration::from_secs(20);
+/// Time within which agq has to exit by itself, or to accept connections again.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy)]
 enum Fault {
@@ -62,41 +63,44 @@ enum Fault {
     KillClient,
     CutAnywhere,
     CutAll,
-    HoldUp,
-    SlowDown,
+    PauseNetwork,
+    DelayNetwork,
     FillDisk,
-    TakeDescriptors,
+    ExhaustDescriptors,
     Stampede,
     BreakLog,
     Stream,
 }
 
-/// Whoever does it.
-pub(super) struct Mischief<'a> {
+pub(super) struct FaultInjector<'a> {
     lab: &'a Lab,
-    place: &'a Place,
+    endpoints: &'a Endpoints,
     ledger: &'a Ledger,
     agq: Agq,
     proxy: Proxy,
     rng: Rng,
-    /// What is still to come in this round.
+    /// Remaining faults of this round.
     round: Vec<Fault>,
-    /// How often the disk was filled: the names of what fills it.
+    /// Number of filled disks, for the names of the next values.
     filled: u64,
-    /// How often the log was broken: the names of what agq does meanwhile.
+    /// Number of broken logs, for the names of the next checks.
     broken_logs: u64,
 }
 
-impl<'a> Mischief<'a> {
+impl<'a> FaultInjector<'a> {
     pub(super) fn new(
-        (lab, place, ledger): (&'a Lab, &'a Place, &'a Ledger),
+        (lab, endpoints, ledger): (&'a Lab, &'a Endpoints, &'a Ledger),
         (agq, proxy): (Agq, Proxy),
         rng: Rng,
     ) -> Self {
-        Self { lab, place, ledger, agq, proxy, rng, round: Vec::new(), filled: 0, broken_logs: 0 }
+        Self { lab, endpoints, ledger, agq, proxy, rng, round: Vec::new(), filled: 0, broken_logs: 0 }
     }
 
-    /// Does the next thing; the error says that agq does not start any more. Every kind comes once before one comes again.
+    /// Injects the next fault. The faults of a round come in random order.
+    ///
+    /// # Errors
+    ///
+    /// agq does not start any more.
     pub(super) fn next(&mut self, fleet: &mut Fleet<'_>) -> anyhow::Result<()> {
         if self.round.is_empty() {
             self.round.extend(ROUND);
@@ -120,14 +124,14 @@ impl<'a> Mischief<'a> {
                 let cut = self.proxy.cut_all();
                 (0..cut).for_each(|_| self.ledger.fault("connection cut at once"));
             }
-            Some(Fault::HoldUp) => {
+            Some(Fault::PauseNetwork) => {
                 self.ledger.fault("network held up");
                 let duration = self.milliseconds(500, 3000);
                 self.proxy.pause(duration);
             }
-            Some(Fault::SlowDown) => self.slow_down(),
+            Some(Fault::DelayNetwork) => self.delay_network(),
             Some(Fault::FillDisk) => self.fill_disk()?,
-            Some(Fault::TakeDescriptors) => self.take_descriptors()?,
+            Some(Fault::ExhaustDescriptors) => self.exhaust_descriptors()?,
             Some(Fault::Stampede) => self.stampede(),
             Some(Fault::BreakLog) => self.break_log()?,
             Some(Fault::Stream) => {
@@ -139,12 +143,12 @@ impl<'a> Mischief<'a> {
         Ok(())
     }
 
-    /// From now on nothing happens to anybody.
-    pub(super) fn calm(&mut self) {
+    /// Ends delays and cuts of the network.
+    pub(super) fn stop_faults(&mut self) {
         self.proxy.calm();
     }
 
-    /// SIGKILL to agq, and another on the same data.
+    /// Kills agq with SIGKILL, and starts it on the same data.
     pub(super) fn kill_agq(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("agq killed (SIGKILL) and started again");
         self.end_agq();
@@ -152,18 +156,17 @@ impl<'a> Mischief<'a> {
     }
 
     fn end_agq(&mut self) {
-        self.place.doom();
+        self.endpoints.mark_ending();
         self.agq.kill();
     }
 
     fn start_agq(&mut self) -> anyhow::Result<()> {
         self.agq.try_start_again(self.lab, None).map_err(anyhow::Error::msg)?;
-        self.place.revive(self.agq.http_address());
+        self.endpoints.mark_started(self.agq.http_address());
         Ok(())
     }
 
-    /// agq with a log that cannot be written. Every line that agq loses is followed by work that
-    /// agq has to do as before.
+    /// Runs agq with a log that cannot be written, and checks that agq works as before.
     fn break_log(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("log of agq not writable");
         self.end_agq();
@@ -171,10 +174,10 @@ impl<'a> Mischief<'a> {
         self.start_agq()?;
         self.broken_logs += 1;
         let name = format!("health-{}", self.broken_logs);
-        let wrong = match health::register_silent(self.place, &name) {
+        let wrong = match health::register_silent(self.endpoints, &name) {
             Ok(()) => {
                 log.break_pipe(self.milliseconds(500, 5000))?;
-                health::check(self.place, &name)
+                health::check(self.endpoints, &name)
             }
             Err(error) => Some(format!("agq does not register a worker: {error}")),
         };
@@ -204,7 +207,7 @@ impl<'a> Mischief<'a> {
     fn kill_worker(&mut self, fleet: &mut Fleet<'_>) -> anyhow::Result<()> {
         self.ledger.fault("worker killed (SIGKILL)");
         fleet.kill_worker()?;
-        fleet.tend()
+        fleet.maintain()
     }
 
     fn kill_client(&mut self, fleet: &mut Fleet<'_>) -> anyhow::Result<()> {
@@ -214,7 +217,7 @@ impl<'a> Mischief<'a> {
         Ok(())
     }
 
-    fn slow_down(&mut self) {
+    fn delay_network(&mut self) {
         self.ledger.fault("network slowed down");
         let by = self.milliseconds(5, 100);
         self.proxy.delay(by);
@@ -222,20 +225,21 @@ impl<'a> Mischief<'a> {
         self.proxy.delay(Duration::ZERO);
     }
 
-    /// agq on a disk that has no room for its file as it is, or little more; it is filled until agq gives up.
+    /// Runs agq on a disk with little or no free space, and writes until agq exits. Then checks the writes
+    /// that were acknowledged.
     fn fill_disk(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("disk filled");
         self.end_agq();
         let size = |name| fs::metadata(self.lab.path().join(name)).map_or(0, |metadata| metadata.len());
         let (data, log) = (size("data/agq.redb"), size("agq.log"));
-        // The log stands under the limit, too.
-        let bytes = self.rng.u64(data - data / 8..data + LEFT_BYTES).max(log + LEFT_BYTES);
+        // The limit applies to the log, too.
+        let bytes = self.rng.u64(data - data / 8..data + MAX_FREE_BYTES).max(log + MAX_FREE_BYTES);
         if self.agq.try_start_again(self.lab, Some(Limit::FileBytes(bytes))).is_err() {
             self.ledger.note("full disks on which agq did not start");
             return self.start_agq();
         }
         let filled = self.fill();
-        match within(SOON, || self.agq.ended()) {
+        match within(TIMEOUT, || self.agq.ended()) {
             Some(status) if status.code() == Some(1) => self.ledger.note("full disks that agq named"),
             Some(_) => self.ledger.note("full disks on which agq was ended by a signal"),
             None if filled.len() < FILLINGS => {
@@ -245,7 +249,7 @@ impl<'a> Mischief<'a> {
         }
         self.agq.kill();
         self.start_agq()?;
-        let mut resp = Resp::open(&self.place.agq, &self.place.key)?;
+        let mut resp = Resp::open(&self.endpoints.agq, &self.endpoints.key)?;
         for stream in &filled {
             check_stream(&mut resp, self.ledger, stream)?;
             resp.ask(&["DEL", &stream.key])?;
@@ -253,12 +257,12 @@ impl<'a> Mischief<'a> {
         Ok(())
     }
 
-    /// Writes large values until one is not acknowledged.
+    /// Writes large values until one is not acknowledged. Returns the acknowledged ones.
     fn fill(&mut self) -> Vec<Stream> {
         self.filled += 1;
         let text = format!("1:{}", "x".repeat(FILLING_BYTES));
         let mut filled = Vec::new();
-        let Ok(mut resp) = Resp::open(&self.place.agq, &self.place.key) else { return filled };
+        let Ok(mut resp) = Resp::open(&self.endpoints.agq, &self.endpoints.key) else { return filled };
         for number in 0..FILLINGS {
             let key = format!("chaos:filling-{}-{number}", self.filled);
             let Ok(Reply::Line(_ok)) = resp.ask(&["SET", &key, &text]) else { break };
@@ -267,22 +271,22 @@ impl<'a> Mischief<'a> {
         filled
     }
 
-    /// agq with few file descriptors, and more connections than those: it has to serve the ones that it has, and to take
-    /// others when those are gone.
-    fn take_descriptors(&mut self) -> anyhow::Result<()> {
+    /// Opens more connections than agq has file descriptors. agq has to serve its open connections, and to
+    /// accept others when these are closed.
+    fn exhaust_descriptors(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("file descriptors exhausted");
         self.end_agq();
         let limit = Some(Limit::Descriptors(DESCRIPTORS));
         self.agq.try_start_again(self.lab, limit).map_err(anyhow::Error::msg)?;
-        let mut resp = self.opened_soon()?;
-        let flood: Vec<_> = (0..FLOOD).map(|_| connect(&self.place.agq)).collect();
+        let mut resp = self.connect_within_timeout()?;
+        let flood: Vec<_> = (0..FLOOD).map(|_| connect(&self.endpoints.agq)).collect();
         let served = resp.ask(&["PING"]);
         if !matches!(served, Ok(Reply::Line(_))) {
             let what = "without file descriptors agq did not serve a connection that it had";
             self.ledger.lost(format!("{what}: {served:?}"));
         }
         drop(flood);
-        self.opened_soon()?;
+        self.connect_within_timeout()?;
         if let Some(status) = self.agq.ended() {
             self.ledger.lost(format!("without file descriptors agq ended with {status}"));
         }
@@ -290,15 +294,17 @@ impl<'a> Mischief<'a> {
         self.start_agq()
     }
 
-    /// A connection, as soon as agq takes one.
-    fn opened_soon(&self) -> anyhow::Result<Resp> {
-        let opened = within(SOON, || Resp::open(&self.place.agq, &self.place.key).ok());
-        opened.ok_or_else(|| anyhow::anyhow!("agq takes no connection, though it has file descriptors again"))
+    /// Connects as soon as agq accepts a connection.
+    fn connect_within_timeout(&self) -> anyhow::Result<Resp> {
+        let opened = within(TIMEOUT, || Resp::open(&self.endpoints.agq, &self.endpoints.key).ok());
+        opened.ok_or_else(|| {
+            anyhow::anyhow!("agq accepts no connection, although it has file descriptors again")
+        })
     }
 
     fn stampede(&self) {
         self.ledger.fault("five hundred workers at once");
-        let (served, why) = stampede::run(self.place);
+        let (served, why) = stampede::run(self.endpoints);
         if let Some(why) = why {
             let all = stampede::WORKERS;
             self.ledger

@@ -1,4 +1,4 @@
-//! The workers and the agx processes: how many there have to be, and what is done to them.
+//! Keeps a number of workers and agx processes running, and kills or suspends them.
 
 use std::{
     fs::File,
@@ -11,33 +11,33 @@ use e2e::Lab;
 use fastrand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{PLAN, Place, ledger::Ledger};
+use super::{Endpoints, PLAN, ledger::Ledger};
 
 const WORKERS: usize = 3;
 const CLIENTS: usize = 2;
-/// Of so many processes one has its log on a full device, if it is a worker.
+/// One in this many processes has its log on a full device, if it is a worker.
 const FULL_LOG_EVERY: u64 = 3;
-/// Most jobs of an action that agx submits.
-const MOST_LINES: usize = 20;
+/// Greatest number of jobs of an action that agx submits.
+const MAX_LINES: usize = 20;
 
-/// Those that run; killed when dropped.
+/// Running workers and agx processes, which are killed when the fleet is dropped.
 pub(super) struct Fleet<'a> {
     lab: &'a Lab,
-    place: &'a Place,
+    endpoints: &'a Endpoints,
     ledger: &'a Ledger,
     rng: Rng,
     workers: Vec<Worker>,
     clients: Vec<Client>,
-    /// How many were started: the names of the next.
+    /// Number of started processes, for the names of the next.
     started: u64,
 }
 
 struct Worker {
     child: Child,
     id: String,
-    /// Whether its log can be written.
+    /// True if its log can be written.
     has_log: bool,
-    /// When it is to go on, where it was suspended.
+    /// Time at which it is resumed, if it is suspended.
     suspended_until: Option<Instant>,
 }
 
@@ -48,19 +48,19 @@ struct Client {
 }
 
 impl<'a> Fleet<'a> {
-    pub(super) fn new(lab: &'a Lab, place: &'a Place, ledger: &'a Ledger, rng: Rng) -> Self {
-        Self { lab, place, ledger, rng, workers: Vec::new(), clients: Vec::new(), started: 0 }
+    pub(super) fn new(lab: &'a Lab, endpoints: &'a Endpoints, ledger: &'a Ledger, rng: Rng) -> Self {
+        Self { lab, endpoints, ledger, rng, workers: Vec::new(), clients: Vec::new(), started: 0 }
     }
 
-    /// Resumes who was suspended for long enough, and starts new ones for those that have ended.
-    pub(super) fn tend(&mut self) -> anyhow::Result<()> {
+    /// Resumes workers whose suspension is over, and replaces processes that have exited.
+    pub(super) fn maintain(&mut self) -> anyhow::Result<()> {
         let now = Instant::now();
         for worker in &mut self.workers {
             if worker.suspended_until.is_some_and(|until| until <= now) {
                 worker.resume();
             }
         }
-        self.tend_workers()?;
+        self.maintain_workers()?;
         self.settle_clients()?;
         while self.clients.len() < CLIENTS && !self.ledger.is_over() {
             let client = self.start_client()?;
@@ -69,24 +69,24 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Resumes everybody.
-    pub(super) fn calm(&mut self) {
+    /// Resumes all workers.
+    pub(super) fn stop_faults(&mut self) {
         self.workers.iter_mut().for_each(Worker::resume);
     }
 
-    /// Whether an agx is still at work.
+    /// Returns true if an agx is still running.
     pub(super) fn has_clients(&self) -> bool {
         !self.clients.is_empty()
     }
 
-    /// SIGKILL to a worker.
+    /// Kills a worker with SIGKILL.
     pub(super) fn kill_worker(&mut self) -> anyhow::Result<()> {
         let at = self.rng.usize(..self.workers.len());
         end(&mut self.workers.swap_remove(at).child)?;
         Ok(())
     }
 
-    /// SIGSTOP to a worker; it goes on when it is tended to after so long.
+    /// Suspends a worker with SIGSTOP. [`Self::maintain`] resumes it after `duration`.
     pub(super) fn suspend_worker(&mut self, duration: Duration) {
         let at = self.rng.usize(..self.workers.len());
         let worker = &mut self.workers[at];
@@ -94,7 +94,7 @@ impl<'a> Fleet<'a> {
         worker.suspended_until = Some(Instant::now() + duration);
     }
 
-    /// SIGKILL to an agx, if there is one.
+    /// Kills an agx with SIGKILL. Returns false if there is none.
     pub(super) fn kill_client(&mut self) -> anyhow::Result<bool> {
         self.settle_clients()?;
         if self.clients.is_empty() {
@@ -103,17 +103,17 @@ impl<'a> Fleet<'a> {
         let at = self.rng.usize(..self.clients.len());
         let mut client = self.clients.swap_remove(at);
         end(&mut client.child)?;
-        self.take_word(client);
+        self.record_submission(client);
         Ok(true)
     }
 
-    fn tend_workers(&mut self) -> anyhow::Result<()> {
+    fn maintain_workers(&mut self) -> anyhow::Result<()> {
         let mut living = Vec::new();
         for mut worker in self.workers.drain(..) {
             match worker.child.try_wait()? {
                 None => living.push(worker),
-                Some(status) if worker.has_log => excuse(self.ledger, self.lab, &worker.id, status),
-                // A worker may give up where it has a reason, and a panic is none.
+                Some(status) if worker.has_log => judge_exit(self.ledger, self.lab, &worker.id, status),
+                // A worker may exit with an error, but not with a panic.
                 Some(status) if status.code() == Some(1) => {
                     self.ledger.note("workers without a log that gave up");
                 }
@@ -150,40 +150,40 @@ impl<'a> Fleet<'a> {
     fn start_client(&mut self) -> anyhow::Result<Client> {
         self.started += 1;
         let id = format!("agx-{}", self.started);
-        let inputs: Vec<String> = (0..self.rng.usize(1..=MOST_LINES)).map(|n| format!("{id}-{n}")).collect();
+        let inputs: Vec<String> = (0..self.rng.usize(1..=MAX_LINES)).map(|n| format!("{id}-{n}")).collect();
         let lines = self.lab.file(&format!("{id}.lines"), &(inputs.join("\n") + "\n"));
         let mut agx = self.command("agx", &id)?;
         agx.args(["action", "submit", PLAN, "--id", &id, "--field", "n", "--wait", "--lines"]).arg(lines);
         Ok(Client { child: agx.spawn().context("agx cannot be started")?, id, inputs })
     }
 
-    /// One of our programs behind the proxy, with a log of its own.
+    /// Returns a command that reaches agq through the proxy, and has its own log.
     fn command(&self, program: &str, id: &str) -> anyhow::Result<Command> {
         let log = File::create(self.lab.path().join(format!("{id}.log")))?;
         let mut command = self.lab.command(program);
-        command.env("AGQ_ADDR", &self.place.proxy).stdout(Stdio::null()).stderr(log);
+        command.env("AGQ_ADDR", &self.endpoints.proxy).stdout(Stdio::null()).stderr(log);
         Ok(command)
     }
 
-    /// Looks at every agx that has ended.
+    /// Removes each agx that has exited, and judges its exit.
     fn settle_clients(&mut self) -> anyhow::Result<()> {
         for mut client in std::mem::take(&mut self.clients) {
             match client.child.try_wait()? {
                 None => self.clients.push(client),
                 Some(status) => {
-                    // 1 says that a job did not complete: the ledger will show why. 3, that agq was not there at once.
+                    // 1 means that a job did not complete, which the ledger checks; 3, that agq was not reachable.
                     if !matches!(status.code(), Some(0 | 1 | 3)) {
-                        excuse(self.ledger, self.lab, &client.id, status);
+                        judge_exit(self.ledger, self.lab, &client.id, status);
                     }
-                    self.take_word(client);
+                    self.record_submission(client);
                 }
             }
         }
         Ok(())
     }
 
-    /// What agx said to be acknowledged is, however it ended.
-    fn take_word(&self, client: Client) {
+    /// Records the action if agx printed that it was acknowledged, whatever its exit.
+    fn record_submission(&self, client: Client) {
         let Client { id, inputs, .. } = client;
         if log_of(self.lab, &id).contains(&format!("action {id} has {} jobs", inputs.len())) {
             self.ledger.acknowledged("of the actions by agx", 1);
@@ -196,7 +196,7 @@ impl Drop for Fleet<'_> {
     fn drop(&mut self) {
         let workers = self.workers.iter_mut().map(|worker| &mut worker.child);
         for child in workers.chain(self.clients.iter_mut().map(|client| &mut client.child)) {
-            // It may have ended already.
+            // The process may have exited already.
             let _ended = end(child);
         }
     }
@@ -210,8 +210,8 @@ impl Worker {
     }
 }
 
-/// Nobody gives up but on a full disk.
-fn excuse(ledger: &Ledger, lab: &Lab, id: &str, status: ExitStatus) {
+/// Records a loss for an exit that no full disk explains.
+fn judge_exit(ledger: &Ledger, lab: &Lab, id: &str, status: ExitStatus) {
     let log = log_of(lab, id);
     if log.contains("the store failed") {
         ledger.note("workers and clients that gave up on a full disk");
@@ -220,7 +220,7 @@ fn excuse(ledger: &Ledger, lab: &Lab, id: &str, status: ExitStatus) {
     }
 }
 
-/// What one of them has said.
+/// Returns the log of a process.
 fn log_of(lab: &Lab, id: &str) -> String {
     std::fs::read_to_string(lab.path().join(format!("{id}.log"))).unwrap_or_default()
 }
@@ -231,7 +231,7 @@ fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
 }
 
 fn signal(child: &Child, signal: Signal) {
-    // One that was not waited for has its process id still.
+    // A process that was not waited for still has its id.
     let pid = Pid::from_raw(child.id().cast_signed());
     let _gone = pid.map(|pid| kill_process(pid, signal));
 }

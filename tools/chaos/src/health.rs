@@ -1,5 +1,4 @@
-//! Whether agq does what it says that it can: `/ready` beside a job that is submitted, claimed and
-//! reported.
+//! Compares `/ready` of agq with its work: a job is submitted, claimed and reported.
 
 use std::{io, time::Duration};
 
@@ -7,42 +6,42 @@ use e2e::within;
 use serde_json::json;
 
 use super::{
-    PLAN, Place, http,
+    Endpoints, PLAN, http,
+    progress::document,
     resp::{Reply, Resp, unexpected},
-    watch::document,
 };
 
 const QUEUE: &str = "chaos-health";
-/// Maximum time for the reaper to do what is due.
-const SOON: Duration = Duration::from_secs(20);
+/// Time within which the reaper has to notice a silent worker.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Returns what is wrong, if `/ready` and the job differ, or agq can do neither.
-pub(super) fn check(place: &Place, name: &str) -> Option<String> {
-    let ready = http::ask(&place.http(), ("GET", "/ready"), "", "");
+/// Returns an error message if `/ready` and the result of the job differ, or the job fails.
+pub(super) fn check(endpoints: &Endpoints, name: &str) -> Option<String> {
+    let ready = http::ask(&endpoints.http(), ("GET", "/ready"), "", "");
     let is_ready = ready.is_ok_and(|answer| answer.status == 200);
-    match (is_ready, cycle(place, name)) {
+    match (is_ready, cycle(endpoints, name)) {
         (true, Ok(())) => None,
-        (false, Ok(())) => Some("agq says that it is not ready, and did what it was asked".into()),
+        (false, Ok(())) => Some("/ready of agq fails, and agq ran a job".into()),
         (is_ready, Err(error)) => {
-            Some(format!("agq, which says ready: {is_ready}, did not run a job: {error}"))
+            Some(format!("agq, whose /ready is {is_ready}, did not run a job: {error}"))
         }
     }
 }
 
-/// Lets a worker fall silent and a job wait for a time, which the reaper of agq has to notice; then
-/// claims the job and reports it.
-fn cycle(place: &Place, name: &str) -> io::Result<()> {
-    let mut resp = Resp::open(&place.agq, &place.key)?;
-    let is_dead = within(SOON, || {
+/// Waits until the reaper has noticed a silent worker, submits a job with a delay, and claims and reports
+/// that job.
+fn cycle(endpoints: &Endpoints, name: &str) -> io::Result<()> {
+    let mut resp = Resp::open(&endpoints.agq, &endpoints.key)?;
+    let is_dead = within(TIMEOUT, || {
         let worker = resp.ask(&["WORKER.GET", &silent(name)]).and_then(document);
         worker.is_ok_and(|worker| worker.is_some_and(|worker| worker["state"] == "dead")).then_some(())
     });
-    is_dead.ok_or_else(|| io::Error::other("a worker that fell silent is not dead"))?;
+    is_dead.ok_or_else(|| io::Error::other("a silent worker is not marked as dead"))?;
     let action = json!({"action_id": name, "plan_id": PLAN, "queue": QUEUE, "inputs": [{"n": name}], "delay_secs": 0.2});
     expect_line(resp.ask(&["ACTION.SUBMIT", &action.to_string()])?)?;
     let claimed = resp.ask(&["BRPOP", &format!("queue:{QUEUE}"), "10"])?;
     let Some(job) = document(claimed)? else {
-        return Err(io::Error::other("a job whose time has come was not handed out"));
+        return Err(io::Error::other("a job was not handed out after its delay"));
     };
     let report = json!({"status": "completed", "attempt": job["attempt"]}).to_string();
     expect_line(resp.ask(&["JOB.UPDATE", job["job_id"].as_str().unwrap_or_default(), &report])?)?;
@@ -52,10 +51,10 @@ fn cycle(place: &Place, name: &str) -> io::Result<()> {
     }
 }
 
-/// Registers the worker that is to fall silent before `check` of the same name.
-pub(super) fn register_silent(place: &Place, name: &str) -> io::Result<()> {
+/// Registers the silent worker for a `check` of the same name.
+pub(super) fn register_silent(endpoints: &Endpoints, name: &str) -> io::Result<()> {
     let registration = json!({"worker_id": silent(name), "capabilities": ["nothing"]}).to_string();
-    let mut resp = Resp::open(&place.agq, &place.key)?;
+    let mut resp = Resp::open(&endpoints.agq, &endpoints.key)?;
     match resp.ask(&["WORKER.REGISTER", &registration])? {
         Reply::Line(_) | Reply::Bulk(_) => Ok(()),
         other => Err(unexpected(&other)),

@@ -1,4 +1,4 @@
-//! HTTP as chaos needs it: requests by hand, and event streams.
+//! A minimal HTTP client for requests and event streams.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -7,14 +7,14 @@ use std::{
 
 use super::resp::connect;
 
-/// Answer of agq, or the beginning of a stream.
+/// Response of agq, or the beginning of a stream.
 pub(super) struct Answer {
     pub(super) status: u16,
     /// Cookie that agq sets.
     pub(super) cookie: Option<String>,
     /// Body, if it has a length.
     pub(super) body: String,
-    /// Connection, for what comes behind.
+    /// Connection, from which the rest of a stream is read.
     pub(super) rest: BufReader<TcpStream>,
 }
 
@@ -29,7 +29,7 @@ impl Answer {
     }
 }
 
-/// Sends a request over a connection of its own. `headers` are whole lines.
+/// Sends a request over a new connection. `headers` are whole lines.
 pub(super) fn ask(
     address: &str,
     (method, path): (&str, &str),

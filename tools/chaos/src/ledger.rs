@@ -1,4 +1,4 @@
-//! What agq has acknowledged, and what was seen of it. Written by everybody, read at the end.
+//! The ledger of everything that agq has acknowledged, and that clients have seen. All threads write to it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,88 +10,88 @@ use std::{
 
 use serde_json::Value;
 
-/// The ledger.
 #[derive(Default)]
 pub(super) struct Ledger {
     book: Mutex<Book>,
     is_over: AtomicBool,
 }
 
-/// What stands in it.
+/// Content of the ledger.
 #[derive(Default)]
 pub(super) struct Book {
-    /// Actions whose submission was acknowledged, by their ids.
+    /// Actions whose submission was acknowledged, by id.
     pub(super) actions: BTreeMap<String, Action>,
-    /// The keys that were written.
+    /// Keys that were written.
     pub(super) streams: Vec<Stream>,
-    /// How often something was acknowledged.
+    /// Number of acknowledgements by kind.
     pub(super) acknowledged: BTreeMap<&'static str, u64>,
-    /// How often something was done to somebody.
+    /// Number of faults by kind.
     pub(super) faults: BTreeMap<&'static str, u64>,
-    /// What else is worth to be known.
+    /// Number of other events by kind.
     pub(super) notes: BTreeMap<&'static str, u64>,
-    /// What agq owes.
+    /// Broken promises.
     pub(super) lost: BTreeSet<String>,
 }
 
 /// An action that was acknowledged.
 #[derive(Clone)]
 pub(super) struct Action {
-    /// The value of each input, in their order.
+    /// Value of each input, in order.
     pub(super) inputs: Vec<String>,
-    /// The status of each job that was seen completed, as it was seen.
+    /// Status of each job when it was first seen as completed.
     pub(super) completed: BTreeMap<String, Value>,
-    /// Whether nothing more is expected of it.
+    /// True if no job of it is expected to change any more.
     pub(super) is_settled: bool,
 }
 
-/// How versions are written to a key.
+/// Way in which versions are written to a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// SET: each version replaces the one before.
+    /// SET: each version replaces the previous one.
     Value,
-    /// RPUSH: each version stands behind the one before.
+    /// RPUSH: each version is appended.
     List,
 }
 
-/// The versions 1, 2, 3 … of one key, all written over one connection: a second one could overtake the first on its way.
+/// The versions 1, 2, 3 … of a key. All are written over one connection, because commands of different
+/// connections have no order.
 #[derive(Clone)]
 pub(super) struct Stream {
     pub(super) key: String,
     pub(super) kind: Kind,
-    /// The last version of those that were acknowledged one after the other.
+    /// Last version that was acknowledged together with all before it.
     pub(super) acknowledged: u64,
-    /// The last version that was sent.
+    /// Last version that was sent.
     pub(super) sent: u64,
 }
 
 impl Ledger {
-    /// Opens the book; nobody may wait for agq while it is open.
+    /// Locks the content. The caller must not wait for agq while it has the lock.
     pub(super) fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that so many of something were acknowledged.
+    /// Counts acknowledgements.
     pub(super) fn acknowledged(&self, what: &'static str, by: usize) {
         *self.book().acknowledged.entry(what).or_default() += by as u64;
     }
 
-    /// Notes a fault.
+    /// Counts a fault.
     pub(super) fn fault(&self, what: &'static str) {
         *self.book().faults.entry(what).or_default() += 1;
     }
 
-    /// Notes something else.
+    /// Counts another event.
     pub(super) fn note(&self, what: &'static str) {
         *self.book().notes.entry(what).or_default() += 1;
     }
 
-    /// Notes that agq owes something.
+    /// Records a broken promise.
     pub(super) fn lost(&self, what: String) {
         self.book().lost.insert(what);
     }
 
-    /// An action was acknowledged.
+    /// Records an acknowledged action.
     pub(super) fn action(&self, id: &str, inputs: Vec<String>) {
         self.acknowledged("actions", 1);
         self.acknowledged("jobs", inputs.len());
@@ -99,14 +99,14 @@ impl Ledger {
         self.book().actions.insert(id.to_owned(), action);
     }
 
-    /// The actions of which something is still expected.
+    /// Returns the ids of actions whose jobs are still expected to change.
     pub(super) fn unsettled(&self) -> Vec<String> {
         let book = self.book();
         let open = book.actions.iter().filter(|(_, action)| !action.is_settled);
         open.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Whether the load is to end.
+    /// Returns true if the load has to end.
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
@@ -118,7 +118,7 @@ impl Ledger {
 }
 
 impl Book {
-    /// How many jobs were seen completed.
+    /// Returns the number of jobs that were seen as completed.
     pub(super) fn completed(&self) -> usize {
         self.actions.values().map(|action| action.completed.len()).sum()
     }

@@ -1,5 +1,5 @@
-//! A log of agq that cannot be written: a full device, or a pipe that is full for a while and then
-//! has no reader.
+//! Makes the log of agq unwritable: a full device, or a pipe that is full for a while and then has no
+//! reader.
 
 use std::{
     fs::{self, File},
@@ -13,16 +13,16 @@ use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 
 use super::pause;
 
-/// Log that stands at the place of agq's log until it is dropped.
+/// Replaces the log of agq until it is dropped.
 pub(super) struct FailingLog {
     path: PathBuf,
     kept: PathBuf,
-    /// Reader of the pipe, if it is a pipe.
+    /// Reader of the pipe, if the log is a pipe.
     reader: Option<File>,
 }
 
 impl FailingLog {
-    /// Replaces the log for an agq that is still to start.
+    /// Replaces the log before agq starts.
     pub(super) fn at(path: &Path, is_pipe: bool) -> io::Result<Self> {
         let kept = path.with_extension("kept");
         fs::rename(path, &kept)?;
@@ -37,7 +37,7 @@ impl FailingLog {
         Ok(log)
     }
 
-    /// Fills the pipe, so that whoever logs waits for `duration`; then leaves it without a reader.
+    /// Fills the pipe, so that writers block for `duration`, and then closes its reader.
     pub(super) fn break_pipe(&mut self, duration: Duration) -> io::Result<()> {
         let Some(reader) = self.reader.take() else { return Ok(()) };
         let mut writer = without_waiting(File::options().write(true), &self.path)?;
@@ -60,7 +60,7 @@ fn without_waiting(options: &mut fs::OpenOptions, path: &Path) -> io::Result<Fil
 
 impl Drop for FailingLog {
     fn drop(&mut self) {
-        // The directory is temporary, and a log that is missing is made anew.
+        // A failure does not matter, because agq creates a missing log.
         let _missing = fs::rename(&self.kept, &self.path);
     }
 }

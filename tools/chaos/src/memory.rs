@@ -1,4 +1,4 @@
-//! Memory of `agx map --pipe`: what agx holds does not grow with what comes.
+//! Checks that the memory of `agx map --pipe` does not grow with its input.
 
 use std::{
     fs::{self, File},
@@ -8,17 +8,17 @@ use std::{
 
 use e2e::Lab;
 
-/// Bytes that come over stdin. All of them together are well above the bound.
+/// Bytes of stdin, which are well above the bound of memory.
 const STREAM_BYTES: usize = 256 * 1024 * 1024;
-/// Most memory that agx may have had. What it reads and submits ahead has bounds of 16 and 64 MiB.
-const MOST_KIB: u64 = 128 * 1024;
+/// Greatest peak of memory of agx, whose buffers for reading and submitting ahead have 16 and 64 MiB.
+const MAX_KIB: u64 = 128 * 1024;
 const LINE: &[u8; 64] = b"a line of text that is one of very many, as a log may have them\n";
 
-/// Feeds a map that has its own agq and worker. Returns what is wrong, if anything is.
+/// Feeds an `agx map` with its own agq and worker. Returns an error message if it fails.
 pub(super) fn check(lab: &Lab) -> Option<String> {
     match peak(lab) {
-        Ok(Some(kib)) if kib > MOST_KIB => {
-            Some(format!("agx map --pipe had {kib} KiB of memory, and may have {MOST_KIB}"))
+        Ok(Some(kib)) if kib > MAX_KIB => {
+            Some(format!("agx map --pipe had {kib} KiB of memory, and may have {MAX_KIB}"))
         }
         Ok(Some(_)) => None,
         Ok(None) => Some("agx map --pipe failed or lost bytes".into()),
@@ -55,7 +55,7 @@ fn feed(child: &mut Child) -> io::Result<u64> {
     peak_of(pid)
 }
 
-/// Returns the most memory that a process has had, in KiB.
+/// Returns the peak of memory of a process in KiB.
 fn peak_of(pid: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

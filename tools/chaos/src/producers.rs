@@ -1,4 +1,5 @@
-//! The load: actions, values that grow, lists that grow. Only what was acknowledged comes into the ledger.
+//! Producers of load: they submit actions, set values, and push list elements. The ledger gets
+//! acknowledged writes only.
 
 use std::{io, time::Duration};
 
@@ -6,32 +7,31 @@ use fastrand::Rng;
 use serde_json::json;
 
 use super::{
-    PLAN, Place,
+    Endpoints, PLAN,
     ledger::{Kind, Ledger, Stream},
     pause,
     resp::{Reply, Resp, unexpected},
 };
 
-/// Most commands that are sent before their replies are taken.
-const MOST_AT_ONCE: u64 = 16;
-/// After so many versions the next key is begun.
+/// Greatest depth of a pipeline.
+const MAX_PIPELINE: u64 = 16;
+/// Number of versions after which a producer begins another key.
 const VERSIONS: u64 = 500;
-/// Most jobs of an action.
-const MOST_JOBS: usize = 20;
-/// While more actions than this are unsettled, only keys are written: the workers have to keep up.
-const MOST_UNSETTLED: usize = 40;
-/// Longest time between two things that a producer does, in milliseconds.
-const IDLE_MS: u64 = 20;
+/// Greatest number of jobs of an action.
+const MAX_JOBS: usize = 20;
+/// Number of unsettled actions above which producers write keys only, so that workers keep up.
+const MAX_UNSETTLED: usize = 40;
+/// Greatest pause between two operations of a producer, in milliseconds.
+const MAX_PAUSE_MS: u64 = 20;
 
-/// One producer.
 pub(super) struct Producer<'a> {
     pub(super) name: String,
-    pub(super) place: &'a Place,
+    pub(super) endpoints: &'a Endpoints,
     pub(super) ledger: &'a Ledger,
     pub(super) rng: Rng,
-    /// How many keys and actions it has begun: the names of the next.
+    /// Number of keys and actions so far, for the names of the next.
     begun: u64,
-    /// An action whose answer has not come: it is submitted until it has.
+    /// Action without an answer, which is submitted again.
     pending: Option<Submission>,
 }
 
@@ -42,15 +42,14 @@ struct Submission {
 }
 
 impl<'a> Producer<'a> {
-    /// A producer that has done nothing yet.
-    pub(super) fn new(name: String, place: &'a Place, ledger: &'a Ledger, rng: Rng) -> Self {
-        Self { name, place, ledger, rng, begun: 0, pending: None }
+    pub(super) fn new(name: String, endpoints: &'a Endpoints, ledger: &'a Ledger, rng: Rng) -> Self {
+        Self { name, endpoints, ledger, rng, begun: 0, pending: None }
     }
 
-    /// Produces until the load ends, over as many connections as it takes.
+    /// Produces until the load ends, and connects again after each lost connection.
     pub(super) fn run(mut self) {
         while !self.ledger.is_over() {
-            let connected = Resp::open(&self.place.proxy, &self.place.key);
+            let connected = Resp::open(&self.endpoints.proxy, &self.endpoints.key);
             if connected.and_then(|mut resp| self.produce(&mut resp)).is_err() {
                 self.ledger.note("connections that producers lost");
                 pause(Duration::from_millis(50));
@@ -58,7 +57,7 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// Works over one connection, with keys of its own.
+    /// Produces over one connection, with new keys.
     fn produce(&mut self, resp: &mut Resp) -> io::Result<()> {
         let (mut values, mut list) = (self.stream(Kind::Value), self.stream(Kind::List));
         let mut done = Ok(());
@@ -71,7 +70,7 @@ impl<'a> Producer<'a> {
             if values.sent >= VERSIONS || list.sent >= VERSIONS {
                 break;
             }
-            pause(Duration::from_millis(self.rng.u64(..IDLE_MS)));
+            pause(Duration::from_millis(self.rng.u64(..MAX_PAUSE_MS)));
         }
         self.ledger.book().streams.extend([values, list]);
         done
@@ -86,14 +85,14 @@ impl<'a> Producer<'a> {
         format!("{}-{}", self.name, self.begun)
     }
 
-    /// Sends some versions at once, and takes their replies until one of them is none.
+    /// Sends some versions in a pipeline, and reads their replies up to the first failure.
     fn extend(&mut self, resp: &mut Resp, stream: &mut Stream) -> io::Result<()> {
         let (verb, what) = match stream.kind {
             Kind::Value => ("SET", "values set"),
             Kind::List => ("RPUSH", "elements pushed"),
         };
         let first = stream.sent + 1;
-        stream.sent += self.rng.u64(1..=MOST_AT_ONCE);
+        stream.sent += self.rng.u64(1..=MAX_PIPELINE);
         for version in first..=stream.sent {
             resp.send(&[verb, &stream.key, &version.to_string()])?;
         }
@@ -114,9 +113,9 @@ impl<'a> Producer<'a> {
         Ok(())
     }
 
-    /// Submits an action, or once more the one whose answer was lost.
+    /// Submits an action, or again the one whose answer was lost.
     fn submit(&mut self, resp: &mut Resp) -> io::Result<()> {
-        if self.pending.is_none() && self.ledger.unsettled().len() > MOST_UNSETTLED {
+        if self.pending.is_none() && self.ledger.unsettled().len() > MAX_UNSETTLED {
             return Ok(());
         }
         let submission = self.pending.take().unwrap_or_else(|| self.submission());
@@ -143,7 +142,7 @@ impl<'a> Producer<'a> {
 
     fn submission(&mut self) -> Submission {
         let id = self.next_name();
-        let inputs: Vec<String> = (0..self.rng.usize(1..=MOST_JOBS)).map(|n| format!("{id}-{n}")).collect();
+        let inputs: Vec<String> = (0..self.rng.usize(1..=MAX_JOBS)).map(|n| format!("{id}-{n}")).collect();
         let documents: Vec<_> = inputs.iter().map(|input| json!({"n": input})).collect();
         let priority = self.rng.i32(-2..=2);
         let document =

@@ -1,22 +1,22 @@
-//! Five hundred workers at once: each logs in, registers, asks for a job, and is gone, whether it got one or not.
+//! Connects five hundred workers at once. Each logs in, registers, asks for a job, and disconnects with or
+//! without one.
 
 use std::{io, thread};
 
 use serde_json::json;
 
 use super::{
-    Place,
+    Endpoints,
     resp::{Reply, Resp, unexpected},
 };
 
-/// How many there are.
 pub(super) const WORKERS: usize = 500;
 const THREADS: usize = 10;
 
-/// Lets them in; how many were served, and why the first was not that was not.
-pub(super) fn run(place: &Place) -> (usize, Option<io::Error>) {
+/// Runs all workers. Returns the number of those that were served, and the first error of another one.
+pub(super) fn run(endpoints: &Endpoints) -> (usize, Option<io::Error>) {
     let outcomes: Vec<io::Result<()>> = thread::scope(|scope| {
-        let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || some(place, part))).collect();
+        let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || run_part(endpoints, part))).collect();
         let failed = |_| vec![Err(io::Error::other("a thread of the stampede panicked"))];
         parts.into_iter().flat_map(|part| part.join().unwrap_or_else(failed)).collect()
     });
@@ -24,15 +24,15 @@ pub(super) fn run(place: &Place) -> (usize, Option<io::Error>) {
     (served, outcomes.into_iter().find_map(Result::err))
 }
 
-/// A part of them: all are there before the first of them is listened to.
-fn some(place: &Place, part: usize) -> Vec<io::Result<()>> {
+/// Runs the workers of one thread, all of which connect before the first reply is read.
+fn run_part(endpoints: &Endpoints, part: usize) -> Vec<io::Result<()>> {
     let numbers = (part..WORKERS).step_by(THREADS);
-    let come: Vec<_> = numbers.map(|number| come(place, number)).collect();
-    come.into_iter().map(|resp| resp.and_then(|mut resp| listen(&mut resp))).collect()
+    let connected: Vec<_> = numbers.map(|number| connect(endpoints, number)).collect();
+    connected.into_iter().map(|resp| resp.and_then(|mut resp| receive(&mut resp))).collect()
 }
 
-fn come(place: &Place, number: usize) -> io::Result<Resp> {
-    let mut resp = Resp::open(&place.agq, &place.key)?;
+fn connect(endpoints: &Endpoints, number: usize) -> io::Result<Resp> {
+    let mut resp = Resp::open(&endpoints.agq, &endpoints.key)?;
     let registration =
         json!({"worker_id": format!("stampede-{number}"), "capabilities": ["sh", "sed"]}).to_string();
     resp.send(&["WORKER.REGISTER", &registration])?;
@@ -40,7 +40,7 @@ fn come(place: &Place, number: usize) -> io::Result<Resp> {
     Ok(resp)
 }
 
-fn listen(resp: &mut Resp) -> io::Result<()> {
+fn receive(resp: &mut Resp) -> io::Result<()> {
     match resp.receive()? {
         Reply::Line(_registered) => {}
         other => return Err(unexpected(&other)),

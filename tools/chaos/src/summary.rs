@@ -1,13 +1,13 @@
-//! What a run tells people.
+//! Progress line and summary of a run.
 
 use std::collections::BTreeMap;
 
 use super::ledger::Ledger;
 
-/// So many losses tell what is wrong, if any do.
-const MOST_SHOWN: usize = 50;
+/// Greatest number of losses that are printed.
+const MAX_SHOWN: usize = 50;
 
-/// One line while it runs.
+/// Returns the progress line.
 pub(super) fn line(ledger: &Ledger) -> String {
     let book = ledger.book();
     let sum = |counts: &BTreeMap<&str, u64>| counts.values().sum::<u64>();
@@ -16,7 +16,7 @@ pub(super) fn line(ledger: &Ledger) -> String {
     format!("{completed} of {jobs} jobs completed, {faults} faults, {lost} lost")
 }
 
-/// The last lines; how much is lost.
+/// Prints the summary, and returns the number of losses.
 pub(super) fn print(ledger: &Ledger, minutes: f64, seed: u64) -> usize {
     let book = ledger.book();
     println!("\nchaos, {minutes} minutes, seed {seed}");
@@ -26,9 +26,9 @@ pub(super) fn print(ledger: &Ledger, minutes: f64, seed: u64) -> usize {
     let completed = book.completed();
     println!("\n{completed:>9}  jobs seen completed");
     println!("{:>9}  lost", book.lost.len());
-    book.lost.iter().take(MOST_SHOWN).for_each(|what| println!("           {what}"));
-    if book.lost.len() > MOST_SHOWN {
-        println!("           … and {} more", book.lost.len() - MOST_SHOWN);
+    book.lost.iter().take(MAX_SHOWN).for_each(|what| println!("           {what}"));
+    if book.lost.len() > MAX_SHOWN {
+        println!("           … and {} more", book.lost.len() - MAX_SHOWN);
     }
     book.lost.len()
 }

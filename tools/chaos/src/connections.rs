@@ -1,5 +1,5 @@
-//! Clients that listen over RESP, beside dashboards and workers over HTTP, for the whole run. agq
-//! cuts nobody off because somebody else leaves, and a listener hears every message.
+//! Long connections over RESP and HTTP during the whole run: subscribers, dashboards, workers. agq must not
+//! close a connection because another one ends, and a subscriber must get every message.
 
 use std::{
     io::{self, ErrorKind},
@@ -12,28 +12,28 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::{
-    Place, http,
+    Endpoints, http,
     ledger::Ledger,
     pause,
     resp::{Reply, Resp, unexpected},
 };
 
-/// There are more dashboards than subscribers, because each door of agq has to number more
-/// connections than the other door has listeners.
+/// There are more dashboards than subscribers, so that the number of connections over HTTP exceeds the
+/// number of subscribers over RESP. A collision of connection numbers would then show.
 const SUBSCRIBERS: usize = 5;
 const DASHBOARDS: usize = 8;
 const CHANNEL: &str = "chaos:news";
 const LIST: &str = "chaos:relay";
 const QUEUE: &str = "chaos-http";
 const PUBLISH_EVERY: Duration = Duration::from_millis(20);
-/// Number of events after which a dashboard is closed at the latest.
-const MOST_EVENTS: usize = 6;
+/// Greatest number of events that a dashboard reads before it is closed.
+const MAX_EVENTS: usize = 6;
 
-/// A client, and what ended its connection.
-type Client = fn(&Place, &Ledger, &mut Rng) -> io::Result<()>;
+/// Runs a client until its connection ends, and returns the reason.
+type Client = fn(&Endpoints, &Ledger, &mut Rng) -> io::Result<()>;
 
-/// Starts all of them.
-pub(super) fn start(place: &Arc<Place>, ledger: &Arc<Ledger>, rng: &mut Rng) -> Vec<JoinHandle<()>> {
+/// Starts all clients.
+pub(super) fn start(endpoints: &Arc<Endpoints>, ledger: &Arc<Ledger>, rng: &mut Rng) -> Vec<JoinHandle<()>> {
     let subscribers = [("a subscriber", subscribe as Client)].repeat(SUBSCRIBERS);
     let dashboards = [("a dashboard", browse as Client)].repeat(DASHBOARDS);
     let others: [(&str, Client); 3] = [
@@ -43,23 +43,25 @@ pub(super) fn start(place: &Arc<Place>, ledger: &Arc<Ledger>, rng: &mut Rng) -> 
     ];
     let all = subscribers.into_iter().chain(dashboards).chain(others);
     all.map(|(name, client)| {
-        let (place, ledger, rng) = (Arc::clone(place), Arc::clone(ledger), rng.fork());
-        thread::spawn(move || keep(name, client, &place, &ledger, rng))
+        let (endpoints, ledger, rng) = (Arc::clone(endpoints), Arc::clone(ledger), rng.fork());
+        thread::spawn(move || keep(name, client, &endpoints, &ledger, rng))
     })
     .collect()
 }
 
-/// Keeps a client connected until the load ends. A connection that was open ends only with agq.
-fn keep(name: &str, client: Client, place: &Place, ledger: &Ledger, mut rng: Rng) {
+/// Keeps a client connected until the load ends. An open connection may end only with the agq process.
+fn keep(name: &str, client: Client, endpoints: &Endpoints, ledger: &Ledger, mut rng: Rng) {
     while !ledger.is_over() {
-        // A connection from here on belongs to this life or to a later one.
-        let life = place.life();
-        match client(place, ledger, &mut rng) {
+        // The connection is opened later, so it belongs to this agq process or to a later one.
+        let generation = endpoints.generation();
+        match client(endpoints, ledger, &mut rng) {
             Ok(()) => {}
             Err(error)
-                if error.kind() == ErrorKind::UnexpectedEof && life.is_some() && place.life() == life =>
+                if error.kind() == ErrorKind::UnexpectedEof
+                    && generation.is_some()
+                    && endpoints.generation() == generation =>
             {
-                ledger.lost(format!("{name} was cut off while agq lived: {error}"));
+                ledger.lost(format!("{name} was disconnected while agq was running: {error}"));
             }
             Err(_with_agq) => ledger.note("connections that listeners lost"),
         }
@@ -67,37 +69,37 @@ fn keep(name: &str, client: Client, place: &Place, ledger: &Ledger, mut rng: Rng
     }
 }
 
-/// Connects; whatever prevents that is no cut.
-fn open(place: &Place) -> io::Result<Resp> {
-    Resp::open(&place.agq, &place.key).map_err(|error| io::Error::other(error.to_string()))
+/// Connects. A failure to connect does not count as a disconnection.
+fn open(endpoints: &Endpoints) -> io::Result<Resp> {
+    Resp::open(&endpoints.agq, &endpoints.key).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// Listens to the channel, on which no message may be missing.
-fn subscribe(place: &Place, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
-    let mut resp = open(place)?;
+/// Subscribes to the channel, and checks that no message is missing.
+fn subscribe(endpoints: &Endpoints, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
+    let mut resp = open(endpoints)?;
     resp.ask(&["SUBSCRIBE", CHANNEL])?;
     let mut before: Option<(u64, u64)> = None;
     while !ledger.is_over() {
         let Reply::Array(message) = resp.receive()? else { continue };
         let Some(Reply::Bulk(text)) = message.last() else { continue };
-        let heard = text.split_once(':').and_then(|(of, n)| Some((of.parse().ok()?, n.parse().ok()?)));
-        let Some((of, number)) = heard else {
-            ledger.lost(format!("a subscriber heard '{text}', which nobody published"));
+        let parsed = text.split_once(':').and_then(|(of, n)| Some((of.parse().ok()?, n.parse().ok()?)));
+        let Some((of, number)) = parsed else {
+            ledger.lost(format!("a subscriber got '{text}', which was not published"));
             continue;
         };
         if let Some((last_of, last)) = before.filter(|(last_of, last)| *last_of == of && last + 1 != number) {
-            ledger.lost(format!("a subscriber heard {of}:{number} after {last_of}:{last}"));
+            ledger.lost(format!("a subscriber got {of}:{number} after {last_of}:{last}"));
         }
         before = Some((of, number));
-        ledger.acknowledged("messages heard", 1);
+        ledger.acknowledged("messages received", 1);
     }
     Ok(())
 }
 
-/// Publishes numbered messages, and pushes elements for the client that waits for them.
-fn publish(place: &Place, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
-    let mut resp = open(place)?;
-    // Messages of one connection come in their order.
+/// Publishes numbered messages, and pushes elements for the client that pops them.
+fn publish(endpoints: &Endpoints, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
+    let mut resp = open(endpoints)?;
+    // Messages of one publisher arrive in order.
     let of = rng.u64(..);
     for number in 1_u64.. {
         if ledger.is_over() {
@@ -112,14 +114,14 @@ fn publish(place: &Place, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
         }
         pause(PUBLISH_EVERY);
     }
-    // Subscribers wait for a last message.
+    // Subscribers wait for a last message before they end.
     (0..SUBSCRIBERS)
         .try_for_each(|_| resp.ask(&["PUBLISH", CHANNEL, &format!("{}:0", rng.u64(..))]).map(drop))
 }
 
-/// Waits for elements, each of which comes once.
-fn take(place: &Place, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
-    let mut resp = open(place)?;
+/// Pops elements, and checks that none comes twice.
+fn take(endpoints: &Endpoints, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
+    let mut resp = open(endpoints)?;
     let mut before = String::new();
     while !ledger.is_over() {
         let Reply::Array(taken) = resp.ask(&["BLPOP", LIST, "1"])? else { continue };
@@ -133,10 +135,10 @@ fn take(place: &Place, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a dashboard, looks at some events, and closes it.
-fn browse(place: &Place, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
-    let address = place.http();
-    let key = json!({"key": place.key}).to_string();
+/// Opens a dashboard, reads some events, and closes it.
+fn browse(endpoints: &Endpoints, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
+    let address = endpoints.http();
+    let key = json!({"key": endpoints.key}).to_string();
     let other = |error: io::Error| io::Error::other(error.to_string());
     let login = http::ask(&address, ("POST", "/dashboard/login"), "", &key).map_err(other)?;
     let cookie = format!("Cookie: {}\r\n", login.cookie.unwrap_or_default());
@@ -144,7 +146,7 @@ fn browse(place: &Place, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
     if stream.status != 200 {
         return Err(io::Error::other(format!("a dashboard's stream was answered {}", stream.status)));
     }
-    for _event in 0..rng.usize(1..=MOST_EVENTS) {
+    for _event in 0..rng.usize(1..=MAX_EVENTS) {
         while !ledger.is_over() && !stream.line()?.starts_with("event:") {}
     }
     ledger.acknowledged("dashboards that were open", 1);
@@ -152,10 +154,10 @@ fn browse(place: &Place, ledger: &Ledger, rng: &mut Rng) -> io::Result<()> {
 }
 
 /// Submits a job over HTTP, fetches it and reports it.
-fn work(place: &Place, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
+fn work(endpoints: &Endpoints, ledger: &Ledger, _rng: &mut Rng) -> io::Result<()> {
     let ask = |path: &str, body: Value| {
-        let headers = format!("Authorization: Bearer {}\r\n", place.key);
-        let answer = http::ask(&place.http(), ("POST", path), &headers, &body.to_string());
+        let headers = format!("Authorization: Bearer {}\r\n", endpoints.key);
+        let answer = http::ask(&endpoints.http(), ("POST", path), &headers, &body.to_string());
         let answer = answer.map_err(|error| io::Error::other(error.to_string()))?;
         if !(200..300).contains(&answer.status) {
             return Err(io::Error::other(answer.body));

@@ -1,40 +1,40 @@
-//! Looks at every action that is under way: what was seen completed has to stay so.
+//! Polls the jobs of unsettled actions, and records completed ones in the ledger.
 
 use std::{io, time::Duration};
 
 use serde_json::Value;
 
 use super::{
-    Place,
+    Endpoints,
     ledger::Ledger,
     pause,
     resp::{Reply, Resp, unexpected},
 };
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 
-/// Looks again and again until the load ends.
-pub(super) fn watch(place: &Place, ledger: &Ledger) {
+/// Polls until the load ends.
+pub(super) fn watch(endpoints: &Endpoints, ledger: &Ledger) {
     while !ledger.is_over() {
-        let connected = Resp::open(&place.agq, &place.key);
-        // That agq is away is nothing new: the next connection sees the rest.
+        let connected = Resp::open(&endpoints.agq, &endpoints.key);
+        // A lost connection is expected, and the next one polls the rest.
         let _away = connected.and_then(|mut resp| {
             while !ledger.is_over() {
-                look(&mut resp, ledger)?;
-                pause(LOOK_EVERY);
+                check_actions(&mut resp, ledger)?;
+                pause(POLL_EVERY);
             }
             Ok(())
         });
-        pause(LOOK_EVERY);
+        pause(POLL_EVERY);
     }
 }
 
-/// Looks at every action of which something is still expected.
-pub(super) fn look(resp: &mut Resp, ledger: &Ledger) -> io::Result<()> {
-    ledger.unsettled().iter().try_for_each(|id| look_at(resp, ledger, id))
+/// Polls all unsettled actions once.
+pub(super) fn check_actions(resp: &mut Resp, ledger: &Ledger) -> io::Result<()> {
+    ledger.unsettled().iter().try_for_each(|id| check_action_progress(resp, ledger, id))
 }
 
-fn look_at(resp: &mut Resp, ledger: &Ledger, id: &str) -> io::Result<()> {
+fn check_action_progress(resp: &mut Resp, ledger: &Ledger, id: &str) -> io::Result<()> {
     let jobs = jobs(resp, id)?;
     let Some(mut action) = ledger.book().actions.get(id).cloned() else { return Ok(()) };
     if jobs.len() != action.inputs.len() {
@@ -53,7 +53,7 @@ fn look_at(resp: &mut Resp, ledger: &Ledger, id: &str) -> io::Result<()> {
         match seen["status"].as_str() {
             Some("completed") => drop(action.completed.insert(job.clone(), seen)),
             Some("pending" | "running") => {}
-            // Whoever had it was killed three times: that is what agq promises of such a job.
+            // agq marks a job as dead after three lost workers, as it promises.
             Some("dead") if seen["error"].as_str().is_some_and(|error| error.contains("was lost")) => {
                 resp.ask(&["JOB.RETRY", job, "FORCE"])?;
                 ledger.note("jobs that lost three workers, and were retried");
@@ -69,7 +69,7 @@ fn look_at(resp: &mut Resp, ledger: &Ledger, id: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The ids of an action's jobs, in the order of its inputs.
+/// Returns the ids of the jobs of an action, in the order of its inputs.
 pub(super) fn jobs(resp: &mut Resp, action: &str) -> io::Result<Vec<String>> {
     let Reply::Array(replies) = resp.ask(&["JOB.LIST", action])? else {
         return Err(io::Error::other(format!("agq does not list the jobs of {action}")));
@@ -81,12 +81,11 @@ pub(super) fn jobs(resp: &mut Resp, action: &str) -> io::Result<Vec<String>> {
     replies.into_iter().map(id).collect()
 }
 
-/// A job's status.
 pub(super) fn status(resp: &mut Resp, job: &str) -> io::Result<Option<Value>> {
     document(resp.ask(&["JOB.STATUS", job])?)
 }
 
-/// A reply as the document that it holds.
+/// Parses the document in a reply. Returns `None` for nil.
 pub(super) fn document(reply: Reply) -> io::Result<Option<Value>> {
     match reply {
         Reply::Bulk(text) => serde_json::from_str(&text).map(Some).map_err(io::Error::other),
