@@ -1,12 +1,12 @@
-//! The chart of the ratios: a bar for every goal, to the right of the line where ours is better. An SVG that is light or dark
-//! as its reader is.
+//! Draws the chart of ratios as SVG, with one bar for each goal. A bar to the right of the line at 1 means
+//! that AGEniX is better. The colours follow the light or dark scheme of the reader.
 
 use std::fmt::Write;
 
 use super::row::{Row, Verdict};
 
 const WIDTH: f64 = 860.0;
-/// Where the labels end and the bars may begin, and where they end.
+/// Horizontal range of the bars. Labels end to the left of it.
 const LEFT: f64 = 470.0;
 const RIGHT: f64 = 800.0;
 const LINE: f64 = 20.0;
@@ -19,7 +19,6 @@ text{font:12px system-ui,sans-serif;fill:#1f2328}.h{font-weight:600}.s{fill:#596
 @media(prefers-color-scheme:dark){text{fill:#f0f6fc}.s{fill:#9198a1}.aim{fill:#3fb950}.ok{fill:#388bfd}.below{fill:#f85149}\
 .grid{stroke:#3d444d}.one{stroke:#f0f6fc}.back{fill:#0d1117}}";
 
-/// A bar: whom ours is compared with in what, and how that came out.
 struct Bar<'a> {
     section: &'a str,
     label: String,
@@ -27,7 +26,7 @@ struct Bar<'a> {
     verdict: Verdict,
 }
 
-/// The chart of all goals; nothing where there is none.
+/// Returns the chart of all goals, or `None` if there is no goal.
 pub(crate) fn svg(rows: &[Row]) -> Option<String> {
     let bars: Vec<Bar<'_>> = rows.iter().flat_map(bars_of).collect();
     let scale = Scale::of(&bars)?;
@@ -74,7 +73,7 @@ fn bars_of(row: &Row) -> impl Iterator<Item = Bar<'_>> {
     })
 }
 
-/// From a ratio to a place: a power of two to the left of the least, one to the right of the greatest.
+/// Logarithmic scale between a power of two below the least ratio and one above the greatest.
 struct Scale {
     low: f64,
     high: f64,
@@ -93,7 +92,7 @@ impl Scale {
         LEFT + share.clamp(0.0, 1.0) * (RIGHT - LEFT)
     }
 
-    /// The powers of two in it.
+    /// Returns the powers of two within the scale.
     fn ticks(&self) -> impl Iterator<Item = f64> {
         (-6_i32..=8).map(f64::from).filter(|power| (self.low..=self.high).contains(power)).map(f64::exp2)
     }
@@ -135,7 +134,7 @@ fn draw(svg: &mut String, bar: &Bar<'_>, scale: &Scale, y: f64) {
     );
 }
 
-/// What fits in front of the bars.
+/// Cuts a label to the width in front of the bars.
 fn shortened(label: &str) -> String {
     const FITS: usize = 74;
     if label.chars().count() <= FITS {
@@ -151,14 +150,14 @@ fn escaped(text: &str) -> String {
 }
 
 fn line(text: &mut String, what: std::fmt::Arguments<'_>) {
-    // A string takes whatever is written.
+    // Writing to a string cannot fail.
     let _written = writeln!(text, "{what}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::svg;
-    use crate::{contest::Better, row};
+    use crate::{comparison::Better, row};
 
     #[test]
     fn a_bar_starts_at_one_and_ends_at_its_ratio() {

@@ -1,5 +1,5 @@
-//! `cargo xtask bench --check`: how many instructions the hot paths take, counted by callgrind, beside what was recorded. Unlike
-//! time, that is the same on a machine that is busy.
+//! `cargo xtask bench --check`: counts the instructions of the hot paths with callgrind, and compares
+//! them with the recorded counts. Unlike time, the counts are the same on a busy machine.
 
 use std::{
     collections::BTreeMap,
@@ -18,25 +18,26 @@ use serde_json::{Value, json};
 
 use super::table::figure;
 
-/// The paths that `agq-paths` knows, and how often each is gone: once so often, and twice.
+/// Paths of `agq-paths`, and the number of repetitions. Each path runs with this number and with twice
+/// as many.
 const PATHS: [(&str, u64); 5] =
     [("decode", 2000), ("submit", 200), ("claim", 200), ("update", 200), ("keys", 500)];
-/// More than this beyond what is recorded is too much.
+/// Share by which a count may exceed the recorded one.
 const SLACK: f64 = 0.05;
 const RECORDED: &str = "tools/bench/counts.json";
 
-/// Counts alone, outside of the tests.
-pub(crate) fn alone(must_record: bool) -> anyhow::Result<()> {
+/// Counts instructions and prints a report. Records the counts if `must_record`.
+pub(crate) fn run(must_record: bool) -> anyhow::Result<()> {
     let mut report = Report::default();
-    let checked = run(&mut report, must_record);
+    let checked = check(&mut report, must_record);
     if checked.is_ok() {
         report.print();
     }
     checked
 }
 
-/// Counts; an error where a path takes more than is recorded.
-fn run(report: &mut Report, must_record: bool) -> anyhow::Result<()> {
+/// Counts instructions. A path that exceeds its recorded count is an error.
+fn check(report: &mut Report, must_record: bool) -> anyhow::Result<()> {
     if !tools::debian_program(report, "valgrind", "valgrind") {
         return Ok(());
     }
@@ -46,21 +47,22 @@ fn run(report: &mut Report, must_record: bool) -> anyhow::Result<()> {
         let count = each(&program, path, times)?;
         counts.insert(path.to_owned(), count);
     }
-    let now = Counts { measured_with: surroundings()?, instructions: counts };
+    let now = Counts { measured_with: environment()?, instructions: counts };
     if must_record {
         return now.write();
     }
     match Counts::read()? {
         Some(recorded) => compare(report, &now, &recorded),
         None => {
-            now.tell();
+            now.print();
             report.skip("instruction counts", &format!("there is no {RECORDED}: record them with --record"));
             Ok(())
         }
     }
 }
 
-/// What was counted, and with what: another compiler or another libc counts otherwise.
+/// Counted instructions, and the versions on which the counts depend, such as those of the compiler and
+/// of libc.
 #[derive(Debug, PartialEq)]
 struct Counts {
     measured_with: BTreeMap<String, String>,
@@ -68,10 +70,10 @@ struct Counts {
 }
 
 impl Counts {
-    /// What is recorded, if it is.
+    /// Reads the recorded counts, if there are any.
     fn read() -> anyhow::Result<Option<Self>> {
         let Ok(text) = fs::read_to_string(root().join(RECORDED)) else { return Ok(None) };
-        let value: Value = serde_json::from_str(&text).with_context(|| format!("{RECORDED} is no JSON"))?;
+        let value: Value = serde_json::from_str(&text).with_context(|| format!("{RECORDED} is not JSON"))?;
         Self::from_json(&value).with_context(|| format!("{RECORDED} is not what --record writes")).map(Some)
     }
 
@@ -91,24 +93,24 @@ impl Counts {
     }
 
     fn write(&self) -> anyhow::Result<()> {
-        self.tell();
+        self.print();
         let text = serde_json::to_string_pretty(&self.to_json())? + "\n";
         fs::write(root().join(RECORDED), text).with_context(|| format!("cannot write {RECORDED}"))?;
         println!("{RECORDED} is written");
         Ok(())
     }
 
-    fn tell(&self) {
+    fn print(&self) {
         for (path, count) in &self.instructions {
             println!("{path:<8} {:>12} instructions each", figure(*count));
         }
     }
 }
 
-/// Each path beside what is recorded of it.
+/// Compares each path with its recorded count.
 fn compare(report: &mut Report, now: &Counts, recorded: &Counts) -> anyhow::Result<()> {
     if now.measured_with != recorded.measured_with {
-        now.tell();
+        now.print();
         let (here, there) = (words(&now.measured_with), words(&recorded.measured_with));
         report.skip("instruction counts", &format!("they were recorded with {there}, here is {here}"));
         return Ok(());
@@ -153,21 +155,25 @@ fn words(with: &BTreeMap<String, String>) -> String {
     words.join(", ")
 }
 
-/// The instructions of one time, without those of the start: what twice as many times take more.
+/// Returns the instructions of one repetition: the difference between `2 * times` and `times`
+/// repetitions, which leaves out those of the start.
 fn each(program: &Path, path: &str, times: u64) -> anyhow::Result<f64> {
     let (once, twice) = (instructions(program, path, times)?, instructions(program, path, times * 2)?);
     #[expect(clippy::cast_precision_loss, reason = "a count for people")]
-    let (more, times) = (twice.checked_sub(once).context("twice as much took less")? as f64, times as f64);
+    let (more, times) = (
+        twice.checked_sub(once).context("twice as many repetitions took fewer instructions")? as f64,
+        times as f64,
+    );
     Ok((more / times).round())
 }
 
-/// Everything that the program executes.
+/// Returns all instructions that the program executes.
 fn instructions(program: &Path, path: &str, times: u64) -> anyhow::Result<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
         .args([path, &times.to_string()])
-        // What a variable says is copied and read; let it be the same everywhere.
+        // The environment is the same everywhere, because the program copies and parses it.
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .stdin(Stdio::null())
@@ -175,30 +181,30 @@ fn instructions(program: &Path, path: &str, times: u64) -> anyhow::Result<u64> {
         .context("cannot start valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "agq-paths {path} ended with {}: {}", output.status, said.trim());
-    collected(&said).with_context(|| format!("callgrind did not say how many: {}", said.trim()))
+    collected(&said).with_context(|| format!("callgrind printed no count: {}", said.trim()))
 }
 
-/// The number of `==7== Collected : 108859`.
+/// Parses the number of a line such as `==7== Collected : 108859`.
 fn collected(said: &str) -> Option<u64> {
     said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
 }
 
-/// What decides how many instructions the same source takes.
-fn surroundings() -> anyhow::Result<BTreeMap<String, String>> {
-    let rustc = said("rustc", "-vV")?;
+/// Returns the versions on which the number of instructions depends.
+fn environment() -> anyhow::Result<BTreeMap<String, String>> {
+    let rustc = output("rustc", "-vV")?;
     let of_rustc = |name: &str| {
         let line = rustc.lines().find_map(|line| line.strip_prefix(name));
-        line.map(|value| value.trim().to_owned()).with_context(|| format!("rustc does not say its {name}"))
+        line.map(|value| value.trim().to_owned()).with_context(|| format!("rustc -vV has no line {name}"))
     };
     Ok(BTreeMap::from([
         ("rustc".to_owned(), of_rustc("release:")?),
         ("target".to_owned(), of_rustc("host:")?),
-        ("libc".to_owned(), said("getconf", "GNU_LIBC_VERSION").unwrap_or_else(|_| "another".to_owned())),
-        ("valgrind".to_owned(), said("valgrind", "--version")?.trim_start_matches("valgrind-").to_owned()),
+        ("libc".to_owned(), output("getconf", "GNU_LIBC_VERSION").unwrap_or_else(|_| "another".to_owned())),
+        ("valgrind".to_owned(), output("valgrind", "--version")?.trim_start_matches("valgrind-").to_owned()),
     ]))
 }
 
-fn said(program: &str, argument: &str) -> anyhow::Result<String> {
+fn output(program: &str, argument: &str) -> anyhow::Result<String> {
     let output = Command::new(program).arg(argument).current_dir(root()).output()?;
     ensure!(output.status.success(), "{program} {argument} ended with {}", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
@@ -219,25 +225,25 @@ mod tests {
     }
 
     #[test]
-    fn slower_is_an_error_and_faster_is_not() {
+    fn check_fails_if_a_path_is_slower_and_passes_if_it_is_faster() {
         let compare = |now: &Counts| compare(&mut Report::default(), now, &counts("1.95", 1000.0));
         assert!(compare(&counts("1.95", 1049.0)).is_ok());
         assert!(compare(&counts("1.95", 500.0)).is_ok());
         let error = compare(&counts("1.95", 1051.0)).unwrap_err().to_string();
         assert!(error.starts_with("slower by more than 5 %: decode +5.1 %"), "{error}");
-        // Another compiler is not compared with.
+        // Counts of another compiler are not compared.
         assert!(compare(&counts("1.96", 2000.0)).is_ok());
     }
 
     #[test]
-    fn what_callgrind_says_is_read() {
+    fn collected_parses_the_output_of_callgrind() {
         let said = "==7== Events    : Ir\n==7== Collected : 108859\n==7== \n==7== I   refs:      108,859\n";
         assert_eq!(collected(said), Some(108_859));
         assert_eq!(collected("==7== nothing"), None);
     }
 
     #[test]
-    fn what_is_recorded_can_be_read() {
+    fn counts_are_the_same_after_a_round_trip_through_json() {
         let counts = counts("1.95", 1000.0);
         assert_eq!(Counts::from_json(&counts.to_json()), Some(counts));
     }

@@ -1,26 +1,27 @@
-//! The durable job cycle: a job is submitted, claimed, and completed with a result of 1 KB, by clients that each do so over a
-//! connection of their own, one request at a time. Against peers that do the same, every server fresh for every contest.
+//! Section `cycle`: the durable job cycle. Clients submit a job, claim one, and complete it with a result of
+//! 1 KB. Each client has its own connection, and sends one request at a time. Each comparison starts fresh
+//! servers.
 
+mod agenix;
 mod agq;
 mod beanstalkd;
-mod crew;
-mod ended;
+mod clients;
+mod ended_jobs;
 pub(crate) mod http;
 mod limited;
 mod node;
 pub(crate) mod nodes;
-mod ours;
-mod pairs;
-mod pairs_ours;
+mod payloads;
 pub(crate) mod pgo_workload;
 mod postgres;
+mod producers_consumers;
+mod producers_consumers_agq;
 mod redis;
 mod redis_lua;
 mod server;
 mod setting;
 mod slow_disk;
 pub(crate) mod store;
-mod texts;
 mod tools;
 mod wire;
 
@@ -31,7 +32,7 @@ use self::{
     setting::Setting,
     tools::Tools,
 };
-use super::{Bench, Better, Contest, Place};
+use super::{Bench, Better, Comparison, Programs};
 
 const SECTION: &str = "cycle";
 const AGQ: &str = "agq always";
@@ -43,66 +44,66 @@ const BEANSTALKD: &str = "beanstalkd -f0";
 const NOTE: &str = "every answer waits for the disk, claims too; as shipped, claims do not; redis: AOF always, never \
     rewritten; PostgreSQL: SKIP LOCKED, no counters, pgbench over TCP like all others; beanstalkd keeps no result, and no claim";
 
-/// Everything of this section.
-pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
-    let tools = Tools::ready(bench, place);
+pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    let tools = Tools::find(bench, programs);
     for setting in setting::of_a_run(bench.is_quick) {
-        cycles(bench, place, &tools, setting)?;
+        cycles(bench, programs, &tools, setting)?;
     }
-    pairs::run(bench, place, &tools)?;
-    slow_disk::run(bench, place, &tools)
+    producers_consumers::run(bench, programs, &tools)?;
+    slow_disk::run(bench, programs, &tools)
 }
 
-/// How long a contender is measured for at a time. Not so many cycles: a sync takes ten times as long on one disk as on
-/// another, and on a slow one peers that sync for each job alone would take minutes.
+/// Returns the time for which a contender is measured in a round. It is a time and not a number of cycles,
+/// because syncs of some disks are so slow that peers which sync for each job would take minutes.
 fn span(bench: &Bench) -> Duration {
-    // pgbench knows whole seconds only.
+    // pgbench supports whole seconds only.
     Duration::from_secs(if bench.is_quick { 1 } else { 2 })
 }
 
-/// One setting, everybody in it.
-fn cycles(bench: &mut Bench, place: &Place, tools: &Tools, setting: Setting) -> anyhow::Result<()> {
+fn cycles(bench: &mut Bench, programs: &Programs, tools: &Tools, setting: Setting) -> anyhow::Result<()> {
     if !bench.wants(&setting.title()) {
         return Ok(());
     }
     let span = span(bench);
-    let alone = |durability| ours::crew(vec![Agq::start(&place.bin, durability, None)?], setting);
+    let alone = |durability| agenix::clients(vec![Agq::start(&programs.bin, durability, None)?], setting);
     let (mut always, mut as_shipped) = (alone(Durability::Always)?, alone(Durability::AsShipped)?);
-    let mut contest = Contest::new(setting.title(), "cycles/s", Better::More)
-        .noting(NOTE)
+    let mut comparison = Comparison::new(setting.title(), "cycles/s", Better::More)
+        .with_note(NOTE)
         .with(AGQ, move || always.cycles_per_sec(span))
         .with(AGQ_AS_SHIPPED, move || as_shipped.cycles_per_sec(span));
     if let Some(program) = &tools.redis {
-        let crew = redis_lua::crew(program, setting, None).map(|mut crew| move || crew.cycles_per_sec(span));
-        contest = joined(bench, contest, REDIS, crew);
+        let clients = redis_lua::clients(program, setting, None)
+            .map(|mut clients| move || clients.cycles_per_sec(span));
+        comparison = with_peer(bench, comparison, REDIS, clients);
     }
     if tools.has_postgres {
         let queue = postgres::queue(postgres::cluster(None), setting)
             .map(|mut queue| move || queue.cycles_per_sec(span));
-        contest = joined(bench, contest, POSTGRES, queue);
+        comparison = with_peer(bench, comparison, POSTGRES, queue);
     }
     if let Some(program) = &tools.beanstalkd {
-        let crew = beanstalkd::crew(program, setting).map(|mut crew| move || crew.cycles_per_sec(span));
-        contest = joined(bench, contest, BEANSTALKD, crew);
+        let clients =
+            beanstalkd::clients(program, setting).map(|mut clients| move || clients.cycles_per_sec(span));
+        comparison = with_peer(bench, comparison, BEANSTALKD, clients);
     }
     for &(peer, floor, aim) in setting.goals() {
-        contest = contest.against(peer, floor, aim);
+        comparison = comparison.with_goal(peer, floor, aim);
     }
-    bench.hold(SECTION, contest)
+    bench.compare(SECTION, comparison)
 }
 
-/// The contest with one more, where that one could be started.
-fn joined<'a>(
+/// Adds a contender to a comparison, or reports why it could not be started.
+fn with_peer<'a>(
     bench: &mut Bench,
-    contest: Contest<'a>,
+    comparison: Comparison<'a>,
     name: &'static str,
     started: anyhow::Result<impl FnMut() -> anyhow::Result<f64> + 'a>,
-) -> Contest<'a> {
+) -> Comparison<'a> {
     match started {
-        Ok(run) => contest.with(name, run),
+        Ok(run) => comparison.with(name, run),
         Err(error) => {
-            bench.skip(&format!("{name}, {}", contest.title), &format!("{error:#}"));
-            contest
+            bench.skip(&format!("{name}, {}", comparison.title), &format!("{error:#}"));
+            comparison
         }
     }
 }

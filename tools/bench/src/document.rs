@@ -1,4 +1,4 @@
-//! The benchmark as JSON: what was measured, where, with which programs.
+//! The results of the benchmark as JSON: figures, machine, and versions of the programs.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -6,11 +6,11 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::{
-    contest::{Better, Bound},
-    row::{Judged, Origin, Row, Side},
+    comparison::{Better, Bound},
+    row::{GoalResult, Measurement, Origin, Row},
 };
 
-/// Everything that a run leaves behind.
+/// Results of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Document {
     pub(crate) date: String,
@@ -21,10 +21,12 @@ pub(crate) struct Document {
     pub(crate) rows: Vec<Row>,
 }
 
-/// Whether each round is written down, or only the figures of them all.
+/// Amount of detail in the JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detail {
+    /// The figure of each round
     Rounds,
+    /// Least, median and greatest figure only
     Figures,
 }
 
@@ -57,7 +59,7 @@ impl Document {
     pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         let value: Value =
-            serde_json::from_str(&text).with_context(|| format!("{} is no JSON", file.display()))?;
+            serde_json::from_str(&text).with_context(|| format!("{} is not JSON", file.display()))?;
         Self::from_json(&value).with_context(|| format!("{} is not what `bench` writes", file.display()))
     }
 
@@ -68,7 +70,8 @@ impl Document {
 }
 
 fn row_to_json(row: &Row, detail: Detail) -> Value {
-    let sides: Vec<Value> = row.sides.iter().map(|side| side_to_json(row, side, detail)).collect();
+    let measurements: Vec<Value> =
+        row.measurements.iter().map(|measurement| side_to_json(row, measurement, detail)).collect();
     let goals = row.goals.iter().map(|goal| {
         json!({
             "peer": goal.peer,
@@ -87,7 +90,7 @@ fn row_to_json(row: &Row, detail: Detail) -> Value {
         "unit": row.unit,
         "better": match row.better { Better::More => "more", Better::Less => "less" },
         "note": row.note,
-        "contenders": sides,
+        "contenders": measurements,
         "goals": goals.collect::<Vec<_>>(),
         "bound": bound,
         "date": row.origin.date,
@@ -97,22 +100,22 @@ fn row_to_json(row: &Row, detail: Detail) -> Value {
     })
 }
 
-fn side_to_json(row: &Row, side: &Side, detail: Detail) -> Value {
+fn side_to_json(row: &Row, measurement: &Measurement, detail: Detail) -> Value {
     let mut value = json!({
-        "name": side.name,
-        "min": side.min,
-        "median": side.median,
-        "max": side.max,
-        "ratio": row.ratio_to(side),
+        "name": measurement.name,
+        "min": measurement.min,
+        "median": measurement.median,
+        "max": measurement.max,
+        "ratio": row.ratio_to(measurement),
     });
     if detail == Detail::Rounds {
-        value["samples"] = json!(side.samples);
+        value["samples"] = json!(measurement.samples);
     }
     value
 }
 
 fn row_from_json(value: &Value) -> Option<Row> {
-    let sides: Vec<Side> =
+    let measurements: Vec<Measurement> =
         value["contenders"].as_array()?.iter().map(side_from_json).collect::<Option<_>>()?;
     let bound = &value["bound"];
     let bound = if bound.is_null() {
@@ -120,7 +123,7 @@ fn row_from_json(value: &Value) -> Option<Row> {
     } else {
         Some(Bound { floor: bound["floor"].as_f64()?, aim: bound["aim"].as_f64()? })
     };
-    if sides.is_empty() {
+    if measurements.is_empty() {
         return None;
     }
     Some(Row {
@@ -129,7 +132,7 @@ fn row_from_json(value: &Value) -> Option<Row> {
         unit: text(value, "unit")?,
         better: if value["better"].as_str()? == "more" { Better::More } else { Better::Less },
         note: text(value, "note")?,
-        sides,
+        measurements,
         goals: value["goals"].as_array()?.iter().map(goal_from_json).collect::<Option<_>>()?,
         bound,
         origin: Origin {
@@ -141,9 +144,9 @@ fn row_from_json(value: &Value) -> Option<Row> {
     })
 }
 
-fn side_from_json(value: &Value) -> Option<Side> {
+fn side_from_json(value: &Value) -> Option<Measurement> {
     let samples = value["samples"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Some(Side {
+    Some(Measurement {
         name: text(value, "name")?,
         min: value["min"].as_f64()?,
         median: value["median"].as_f64()?,
@@ -152,8 +155,8 @@ fn side_from_json(value: &Value) -> Option<Side> {
     })
 }
 
-fn goal_from_json(value: &Value) -> Option<Judged> {
-    Some(Judged {
+fn goal_from_json(value: &Value) -> Option<GoalResult> {
+    Some(GoalResult {
         peer: text(value, "peer")?,
         ratio: value["ratio"].as_f64()?,
         floor: value["floor"].as_f64(),
@@ -172,10 +175,10 @@ mod tests {
     use serde_json::json;
 
     use super::{Detail, Document};
-    use crate::{contest::Better, row};
+    use crate::{comparison::Better, row};
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn document_is_the_same_after_a_round_trip_through_json() {
         let document = Document {
             date: "2026-01-01".into(),
             commit: "abc1234".into(),
@@ -188,7 +191,7 @@ mod tests {
         assert_eq!(read.rows, document.rows);
         assert_eq!((read.machine, read.versions), (document.machine.clone(), document.versions.clone()));
         let read = Document::from_json(&document.to_json(Detail::Figures)).unwrap();
-        assert_eq!(read.rows[0].sides[1].samples, [0.0; 0]);
+        assert_eq!(read.rows[0].measurements[1].samples, [0.0; 0]);
         assert!((read.rows[0].goals[0].ratio - document.rows[0].goals[0].ratio).abs() < 1e-9);
     }
 }

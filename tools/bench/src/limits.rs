@@ -1,4 +1,5 @@
-//! What the machine itself can do: start processes, sync, pass a byte around. Nothing that is measured beside it can be faster.
+//! Section `limits`: measures the machine itself. It starts processes, syncs files, and sends a byte over
+//! loopback. These figures are upper bounds for the other sections.
 
 use std::{
     fs::File,
@@ -15,53 +16,53 @@ use anyhow::{Context, anyhow, ensure};
 use e2e::Lab;
 
 use super::{
-    Place,
-    contest::{Better, Contest},
+    Programs,
+    comparison::{Better, Comparison},
     measure::{Bench, per_second},
 };
 
 const SECTION: &str = "limits";
 const THIS: &str = "this machine";
-/// A record as it is appended to a journal, and a page of one that is there beforehand.
+/// A record that is appended to a file, and a page that is overwritten in a preallocated file.
 const RECORD: [u8; 512] = [7; 512];
 const PAGE: [u8; 4096] = [7; 4096];
 const PAGES: u64 = 16 * 1024;
 
-pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
+pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
     let program = agenix_harness::tools::on_path("true").context("there is no `true` on PATH")?;
-    // The file system that every server here has its data on.
-    let lab = Lab::with_binaries(place.bin.clone());
+    // The lab is on the file system on which all servers have their data.
+    let lab = Lab::with_binaries(programs.bin.clone());
     let spawns = bench.scaled(3000, 600);
     for threads in [1, 2] {
         let s = if threads == 1 { "" } else { "s" };
-        let contest = limit(format!("posix_spawn and wait of `true`, {threads} thread{s}"), "processes/s")
+        let comparison = limit(format!("posix_spawn and wait of `true`, {threads} thread{s}"), "processes/s")
             .with(THIS, || spawn(&program, threads, spawns));
-        bench.hold(SECTION, contest)?;
+        bench.compare(SECTION, comparison)?;
     }
     let within = Duration::from_millis(if bench.is_quick { 300 } else { 1500 });
     let appended = lab.path().join("appended");
-    bench.hold(
+    bench.compare(
         SECTION,
         limit("append 512 B, fdatasync".into(), "syncs/s").with(THIS, || append(&appended, within)),
     )?;
     let allocated = allocate(&lab.path().join("allocated"))?;
-    bench.hold(
+    bench.compare(
         SECTION,
         limit("overwrite 4 KiB of a file that is there, fdatasync".into(), "syncs/s")
             .with(THIS, || overwrite(&allocated, within)),
     )?;
-    bench.hold(
+    bench.compare(
         SECTION,
         limit("1 byte there and back over loopback, 1 connection".into(), "round trips/s")
             .with(THIS, || ping_pong(within)),
     )
 }
 
-fn limit<'a>(title: String, unit: &'static str) -> Contest<'a> {
-    Contest::new(title, unit, Better::More)
+fn limit<'a>(title: String, unit: &'static str) -> Comparison<'a> {
+    Comparison::new(title, unit, Better::More)
 }
 
-/// Each thread starts a process and waits for it, again and again.
+/// Starts `count` processes on `threads` threads, each of which waits for its process.
 fn spawn(program: &Path, threads: usize, count: usize) -> anyhow::Result<f64> {
     let each = count / threads;
     let started = Instant::now();
@@ -81,7 +82,7 @@ fn spawn(program: &Path, threads: usize, count: usize) -> anyhow::Result<f64> {
     Ok(per_second(each * threads, started.elapsed()))
 }
 
-/// How often a second something can be done, for so long.
+/// Repeats `work` for the time `within`, and returns the repetitions per second.
 fn rate(within: Duration, mut work: impl FnMut(u64) -> io::Result<()>) -> anyhow::Result<f64> {
     let started = Instant::now();
     let mut count = 0;
@@ -97,7 +98,7 @@ fn append(path: &Path, within: Duration) -> anyhow::Result<f64> {
     rate(within, |_| file.write_all(&RECORD).and_then(|()| file.sync_data()))
 }
 
-/// A file whose blocks are all there, and written: what is not is written twice at its first sync.
+/// Creates a file and writes all of its blocks, because the first sync of a new block writes metadata, too.
 fn allocate(path: &Path) -> anyhow::Result<File> {
     let file = File::create(path)?;
     for page in 0..PAGES {
@@ -121,7 +122,7 @@ fn ping_pong(within: Duration) -> anyhow::Result<f64> {
     there.set_nodelay(true)?;
     let echo = thread::spawn(move || {
         let mut byte = [0];
-        // Until the other side is closed.
+        // The loop ends when the other end is closed.
         while there.read_exact(&mut byte).and_then(|()| there.write_all(&byte)).is_ok() {}
     });
     let mut byte = [7];

@@ -1,10 +1,10 @@
-//! `cargo xtask load`: a great deal at once on the real binaries, held against floors: an action of a million inputs, thousands
-//! of connections that only wait, claims while others submit in bulk.
+//! `cargo xtask load`: checks bounds of the real binaries under load. The scenarios are an action of a
+//! million inputs, thousands of idle connections, and claims during bulk submissions.
 
 mod bulk;
-mod fair;
-pub(crate) mod gauge;
+mod claim_latency;
 mod idle;
+pub(crate) mod process_stats;
 
 use std::{
     io,
@@ -16,34 +16,34 @@ use agenix_harness::{binaries, resp::Resp};
 use anyhow::{bail, ensure};
 use e2e::{Agq, Lab};
 
-/// The plan of every action here; what it would do nobody does.
+/// Plan of all actions. No worker runs its jobs.
 const PLAN: &str = r#"{"plan_id":"load","tasks":[{"task_number":1,"command":"true"}]}"#;
-/// We come from one address, and as fast as we can.
+/// All clients have one address, and send as fast as they can.
 pub(crate) const AGQ: [&str; 4] = ["--max-connections-per-ip", "0", "--max-commands-per-second", "0"];
 
-/// Runs everything; the action has so many inputs.
+/// Runs all scenarios. The large action has `inputs` inputs.
 pub(crate) fn run(inputs: usize) -> anyhow::Result<()> {
     ensure!(inputs > 0, "--inputs is at least 1");
     let bin = binaries::build()?;
     let mut figures = Figures::default();
-    bulk::run(&Place::new(&bin), inputs, &mut figures)?;
-    if idle::may_have_descriptors() {
-        idle::run(&Place::new(&bin), &mut figures)?;
+    bulk::run(&Fixture::new(&bin), inputs, &mut figures)?;
+    if idle::raise_descriptor_limit() {
+        idle::run(&Fixture::new(&bin), &mut figures)?;
     } else {
-        figures.tell("connections that only wait", "NOT MEASURED: raise `ulimit -n` to 3000".into());
+        figures.record("connections that only wait", "NOT MEASURED: raise `ulimit -n` to 3000".into());
     }
-    fair::run(&Place::new(&bin), inputs, &mut figures)?;
+    claim_latency::run(&Fixture::new(&bin), inputs, &mut figures)?;
     figures.print()
 }
 
-/// An agq that is there for one scenario, with the plan.
-struct Place {
-    // The first to be dropped: it writes into the lab's directory.
+/// An agq for one scenario, with the plan.
+struct Fixture {
+    // Dropped first, because it writes into the directory of the lab.
     agq: Agq,
     lab: Lab,
 }
 
-impl Place {
+impl Fixture {
     fn new(bin: &Path) -> Self {
         let lab = Lab::with_binaries(bin.to_owned());
         let agq = lab.agq(&AGQ);
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// What was measured, line by line, and what of it is beyond its floor.
+/// Measured figures, and the names of those that miss their bound.
 #[derive(Default)]
 struct Figures {
     lines: Vec<(String, String)>,
@@ -64,32 +64,32 @@ struct Figures {
 }
 
 impl Figures {
-    /// Notes a figure, and says it at once: some take a while.
-    fn tell(&mut self, what: &str, figure: String) {
+    /// Records and prints a figure.
+    fn record(&mut self, what: &str, figure: String) {
         println!("  {what}: {figure}");
         self.lines.push((what.to_owned(), figure));
     }
 
-    /// Notes a figure that may not reach a bound.
-    fn hold(&mut self, what: &str, figure: f64, bound: f64, unit: &str) {
-        let is_held = figure < bound;
-        let verdict = if is_held { "ok" } else { "MISSED" };
-        self.tell(what, format!("{figure:.2} {unit}, floor {bound} {unit}: {verdict}"));
-        if !is_held {
+    /// Records a figure that has to be below a bound.
+    fn check(&mut self, what: &str, figure: f64, bound: f64, unit: &str) {
+        let is_below = figure < bound;
+        let verdict = if is_below { "ok" } else { "MISSED" };
+        self.record(what, format!("{figure:.2} {unit}, floor {bound} {unit}: {verdict}"));
+        if !is_below {
             self.missed.push(what.to_owned());
         }
     }
 
-    /// The same where the system may not say how much it is.
-    fn hold_if_known(&mut self, what: &str, figure: Option<f64>, bound: f64, unit: &str) {
+    /// Records a figure that has to be below a bound, if the system can measure it.
+    fn check_if_known(&mut self, what: &str, figure: Option<f64>, bound: f64, unit: &str) {
         match figure {
-            Some(figure) => self.hold(what, figure, bound, unit),
-            None => self.tell(what, "NOT MEASURED: only Linux says it".into()),
+            Some(figure) => self.check(what, figure, bound, unit),
+            None => self.record(what, "NOT MEASURED: this needs Linux".into()),
         }
     }
 
-    /// Does so many things, and notes how long that took.
-    fn clock<T>(
+    /// Runs `work`, which handles `count` items, and records its rate.
+    fn time<T>(
         &mut self,
         what: &str,
         count: usize,
@@ -97,11 +97,11 @@ impl Figures {
     ) -> anyhow::Result<T> {
         let started = Instant::now();
         let done = work()?;
-        self.tell(what, rate(count, started.elapsed()));
+        self.record(what, rate(count, started.elapsed()));
         Ok(done)
     }
 
-    /// The last lines; an error where a floor was missed.
+    /// Prints all figures. A missed bound is an error.
     fn print(&self) -> anyhow::Result<()> {
         let width = self.lines.iter().map(|(what, _)| what.chars().count()).max().unwrap_or_default();
         println!();
@@ -127,12 +127,12 @@ mod tests {
     use super::Figures;
 
     #[test]
-    fn a_floor_is_held_below_it_and_missed_at_it() {
+    fn figure_passes_below_its_bound_and_fails_at_it() {
         let mut figures = Figures::default();
-        figures.hold("memory", 999.9, 1000.0, "MB");
-        figures.hold_if_known("time", None, 1.0, "s");
+        figures.check("memory", 999.9, 1000.0, "MB");
+        figures.check_if_known("time", None, 1.0, "s");
         assert!(figures.print().is_ok());
-        figures.hold("memory", 1000.0, 1000.0, "MB");
+        figures.check("memory", 1000.0, 1000.0, "MB");
         assert_eq!(figures.print().unwrap_err().to_string(), "floors were missed: memory");
     }
 }

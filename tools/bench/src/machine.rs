@@ -1,4 +1,4 @@
-//! Where and when it was measured, and with which programs.
+//! Facts about a run: machine, date, commit, and versions of the programs.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,8 @@ use agenix_harness::report::root;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-/// Who is asked for a version, by which arguments. Those in target/tools/bin come before those on PATH.
+/// Programs and the argument that prints their version. Those in target/tools/bin come before those on
+/// PATH.
 const PROGRAMS: [(&str, &str); 15] = [
     ("bash", "--version"),
     ("beanstalkd", "-v"),
@@ -38,7 +39,7 @@ const PYTHON_PACKAGES: [(&str, &str); 4] = [
     ("hyperqueue", "bench-hyperqueue"),
 ];
 
-/// The machine, as it says it itself.
+/// Returns processors, memory and file system of this machine.
 pub(crate) fn facts() -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -52,13 +53,13 @@ pub(crate) fn facts() -> Value {
     })
 }
 
-/// The Linux that runs here; other machines of a kind may have another.
+/// Returns the release of the kernel.
 pub(crate) fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// The machine in words.
-pub(crate) fn shown(machine: &Value) -> String {
+/// Returns the facts of a machine in one line.
+pub(crate) fn description(machine: &Value) -> String {
     let text = |name: &str| machine[name].as_str().unwrap_or("unknown").to_owned();
     format!(
         "{} × {}, {:.0} GiB, {}",
@@ -69,19 +70,19 @@ pub(crate) fn shown(machine: &Value) -> String {
     )
 }
 
-/// A sync that touches no disk says nothing about anybody.
+/// Returns an error if the temporary directory is in memory, where a sync costs nothing.
 pub(crate) fn refuse_memory() -> anyhow::Result<()> {
     let directory = std::env::temp_dir();
     let is_memory = file_system(&directory).is_some_and(|name| name == "tmpfs" || name == "ramfs");
     ensure!(
         !is_memory,
-        "{} is in memory, where a sync is nothing: set TMPDIR to a directory on a disk",
+        "{} is in memory, where a sync costs nothing: set TMPDIR to a directory on a disk",
         directory.display()
     );
     Ok(())
 }
 
-/// The commit that is measured; whether what is built differs from it.
+/// Returns the commit, with `+changes` if the sources differ from it.
 pub(crate) fn commit() -> anyhow::Result<String> {
     let head = git(&["rev-parse", "--short", "HEAD"])?;
     let changes = git(&[
@@ -98,12 +99,12 @@ pub(crate) fn commit() -> anyhow::Result<String> {
     Ok(if changes.is_empty() { head } else { head + "+changes" })
 }
 
-/// The day, in UTC.
+/// Returns the date in UTC.
 pub(crate) fn date() -> anyhow::Result<String> {
-    said(Command::new("date").args(["-u", "+%Y-%m-%d"])).context("`date` does not say which day it is")
+    output_of(Command::new("date").args(["-u", "+%Y-%m-%d"])).context("`date` fails")
 }
 
-/// The versions of everything that may have taken part, as far as it is there.
+/// Returns the versions of all programs and packages that are installed.
 pub(crate) fn versions(tools: &Path, hq: Option<&Path>) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     let mut note = |name: &str, version: Option<String>| {
@@ -118,12 +119,13 @@ pub(crate) fn versions(tools: &Path, hq: Option<&Path>) -> BTreeMap<String, Stri
     for (name, home) in PYTHON_PACKAGES {
         note(name, python_package(&tools.join(home), name));
     }
-    // The one that was named took part.
+    // This HyperQueue took part instead of the package.
     note("hyperqueue", hq.and_then(|hq| version(hq, "--version")));
     versions
 }
 
-/// Where a program is: linked into the tools, unpacked among them, as PostgreSQL is kept by Debian, or on PATH.
+/// Returns the path of a program: linked or unpacked in `tools`, in Debian's directories of PostgreSQL,
+/// or on PATH.
 fn program(tools: &Path, name: &str) -> Option<PathBuf> {
     let below = |directory: &Path, place: &str| {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -133,13 +135,13 @@ fn program(tools: &Path, name: &str) -> Option<PathBuf> {
     };
     let mut places = vec![tools.join("bin").join(name)];
     places.extend(below(tools, "usr/bin"));
-    // The newest one.
+    // The newest version comes first.
     places.extend(below(Path::new("/usr/lib/postgresql"), "bin").into_iter().rev());
     places.into_iter().find(|program| program.is_file()).or_else(|| agenix_harness::tools::on_path(name))
 }
 
 fn version(program: &Path, argument: &str) -> Option<String> {
-    number_in(&said(Command::new(program).arg(argument)).ok()?)
+    number_in(&output_of(Command::new(program).arg(argument)).ok()?)
 }
 
 fn node_package(tools: &Path, name: &str) -> Option<String> {
@@ -149,7 +151,8 @@ fn node_package(tools: &Path, name: &str) -> Option<String> {
     Some(package["version"].as_str()?.to_owned())
 }
 
-/// pip leaves a directory `NAME-VERSION.dist-info`: beside the package, in a virtual environment or not.
+/// Returns the version of a package of pip from its directory `NAME-VERSION.dist-info`, with or without
+/// a virtual environment.
 fn python_package(home: &Path, name: &str) -> Option<String> {
     let libraries = fs::read_dir(home.join("lib")).into_iter().flatten().flatten();
     let mut places: Vec<PathBuf> = libraries.map(|python| python.path().join("site-packages")).collect();
@@ -162,20 +165,20 @@ fn python_package(home: &Path, name: &str) -> Option<String> {
     })
 }
 
-/// The first number of a text: `Redis server v=7.0.15 bits=64` is 7.0.15.
+/// Returns the first number of a text, such as 7.0.15 of `Redis server v=7.0.15 bits=64`.
 fn number_in(text: &str) -> Option<String> {
     let rest = &text[text.find(|c: char| c.is_ascii_digit())?..];
     let number = rest.split(|c: char| !c.is_ascii_digit() && c != '.').next()?;
     Some(number.trim_end_matches('.').to_owned())
 }
 
-/// The value behind `name:` or `name   :`.
+/// Returns the value after `name:` or `name   :`.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let values = text.lines().filter_map(|line| line.split_once(':'));
     values.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim()).next()
 }
 
-/// The kind of file system that a directory is on.
+/// Returns the type of the file system of a directory.
 fn file_system(directory: &Path) -> Option<String> {
     let directory = fs::canonicalize(directory).ok()?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
@@ -192,11 +195,11 @@ fn kind_of(mounts: &str, directory: &Path) -> Option<String> {
 }
 
 fn git(args: &[&str]) -> anyhow::Result<String> {
-    said(Command::new("git").args(args).current_dir(root())).context("git does not say what is measured")
+    output_of(Command::new("git").args(args).current_dir(root())).context("git cannot name the commit")
 }
 
-/// What a command says, on whichever side it says it.
-fn said(command: &mut Command) -> anyhow::Result<String> {
+/// Runs a command, and returns its stdout, or its stderr if stdout is empty.
+fn output_of(command: &mut Command) -> anyhow::Result<String> {
     let output = command.stdin(Stdio::null()).output()?;
     ensure!(output.status.success(), "{command:?} ended with {}", output.status);
     let bytes = if output.stdout.is_empty() { output.stderr } else { output.stdout };
@@ -210,7 +213,7 @@ mod tests {
     use super::{field, kind_of, number_in};
 
     #[test]
-    fn versions_are_found_in_what_programs_say() {
+    fn version_is_the_first_number_that_a_program_prints() {
         for (said, version) in [
             ("Redis server v=7.0.15 sha=0 bits=64", "7.0.15"),
             ("valgrind-3.19.0", "3.19.0"),
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_mount_counts() {
+    fn file_system_is_that_of_the_innermost_mount() {
         let mounts = "/dev/vda / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n";
         assert_eq!(kind_of(mounts, Path::new("/tmp/x")).as_deref(), Some("tmpfs"));
         assert_eq!(kind_of(mounts, Path::new("/tmpx")).as_deref(), Some("ext4"));

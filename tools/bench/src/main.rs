@@ -1,12 +1,12 @@
-//! `cargo xtask bench`: how fast, beside every peer and beside what the machine can do, in one run; and what is made of it: a
-//! table, JSON, a chart, the README's table.
+//! `cargo xtask bench` and `cargo xtask load`: measure AGEniX beside other tools and beside the limits of
+//! the machine, and write a table, JSON, a chart, and the tables of the documentation.
 
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "this is a command: figures are its output")]
+#![expect(clippy::print_stdout, reason = "the figures go to stdout")]
 
 mod chart;
 mod check;
-mod contest;
+mod comparison;
 mod cycle;
 mod data;
 mod document;
@@ -14,9 +14,9 @@ mod limits;
 mod load;
 mod machine;
 mod measure;
-mod page;
-mod peers;
+mod pages;
 mod publish;
+mod redis_server;
 mod row;
 mod scale;
 mod table;
@@ -35,7 +35,7 @@ use anyhow::{Context, bail};
 use clap::{Args, Parser, ValueEnum};
 
 pub(crate) use self::{
-    contest::{Better, Contest},
+    comparison::{Better, Comparison},
     measure::Bench,
 };
 use self::{
@@ -47,15 +47,15 @@ use self::{
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Cli {
-    /// How fast it is, beside others that do the same
+    /// Measure AGEniX beside tools that do the same
     Bench(Box<BenchOptions>),
-    /// A great deal at once, held against floors: a million inputs, thousands of connections, claims during bulk submissions
+    /// Check bounds under load: a million inputs, thousands of connections, claims during bulk submissions
     Load {
-        /// How many inputs the large action has
+        /// Number of inputs of the large action
         #[arg(long, default_value_t = 1_000_000)]
         inputs: usize,
     },
-    /// The work during which instrumented programs record their profile
+    /// Run the workload during which instrumented programs record their profile
     #[command(hide = true)]
     PgoWorkload {
         /// Directory of the programs
@@ -78,69 +78,68 @@ fn main() -> ExitCode {
     }
 }
 
-/// What to measure, and what to make of it.
+/// Measure AGEniX beside tools that do the same
 #[derive(Debug, Args)]
 pub(crate) struct BenchOptions {
-    /// Only these parts
+    /// Only these sections [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<Section>,
-    /// Less of everything, fewer rounds; without `store`, `scale` and `data` where nothing is named: within five minutes
+    /// Smaller workloads and fewer rounds, in five minutes; without `store`, `scale` and `data` unless they are named
     #[arg(long)]
     quick: bool,
-    /// Count the instructions of the hot paths instead, and hold them against what is recorded
+    /// Count the instructions of the hot paths instead, and compare them with the recorded counts
     #[arg(long)]
     check: bool,
-    /// Record what was counted
+    /// Record the counted instructions
     #[arg(long, requires = "check")]
     record: bool,
-    /// Write what was measured to this file, too [always: target/bench.json]
+    /// Write the results also to this file [always: target/bench.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write docs/bench.json, the chart and the tables of README.md and docs/performance.md, for the sections that ran
+    /// Replace the measured sections in docs/bench.json, the chart, README.md and docs/performance.md
     #[arg(long)]
     publish: bool,
-    /// Publish what an earlier run wrote, and measure nothing
+    /// Publish the results of an earlier run, and measure nothing
     #[arg(long, value_name = "FILE", requires = "publish", conflicts_with_all = ["names", "json"])]
     from: Option<PathBuf>,
-    /// Only the rows of wire, cycle, store and tasks whose titles have this text
+    /// Only rows of wire, cycle, store and tasks whose titles contain this text
     #[arg(long, value_name = "TEXT")]
     rows: Option<String>,
-    /// A floor that is not reached is an error
+    /// Exit with an error if a floor is missed
     #[arg(long)]
     strict: bool,
-    /// The `hq` of HyperQueue that takes part [default: the one in its Python package]
+    /// Path of the `hq` of HyperQueue [default: its Python package]
     #[arg(long, value_name = "PATH", env = "HQ")]
     hq: Option<PathBuf>,
 }
 
-/// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Section {
-    /// What the machine itself can do
+    /// Limits of the machine: processes, syncs, round trips
     Limits,
-    /// Commands on keys, against redis-server
+    /// Commands on keys, beside redis-server
     Wire,
-    /// Submit, claim, complete: against those who keep jobs, too
+    /// Submit, claim and complete a job, beside other durable queues
     Cycle,
-    /// The same by several agq on one PostgreSQL, against those who keep jobs there
+    /// The same with several agq on one PostgreSQL, beside other queues there
     Nodes,
-    /// A PostgreSQL store with much in it or several nodes on it, against a fresh one with one node
+    /// A large PostgreSQL store, or one with several nodes, beside a fresh one with one node
     Store,
     /// The Open Job Spec over HTTP, beside RESP
     Http,
-    /// Processes, from submission to the last result, against those who start some
+    /// Processes from submission to the last result, beside tools that run processes
     Tasks,
-    /// What much of everything costs
+    /// Millions of jobs, a thousand lanes, hundreds of workers, a large database
     Scale,
-    /// A gigabyte through a pipeline, against bash
+    /// A gigabyte through a pipeline, beside bash
     Data,
 }
 
-/// Where the programs are.
-pub(crate) struct Place {
-    /// Ours: as they are shipped, or, in a quick run, as cargo builds them.
+/// Directories of programs.
+pub(crate) struct Programs {
+    /// Our programs: PGO-optimised, or plain release builds in a quick run.
     pub(crate) bin: PathBuf,
-    /// Those of others: `bin/redis-server` and what else was installed.
+    /// Installed programs of the peers, such as `bin/redis-server`.
     pub(crate) tools: PathBuf,
 }
 
@@ -159,48 +158,47 @@ impl Section {
         }
     }
 
-    /// The place of a section among all, for rows to be put in order by.
+    /// Returns the position of a section, by which rows are sorted.
     fn position(name: &str) -> usize {
         let sections = Self::value_variants();
         sections.iter().position(|section| section.name() == name).unwrap_or(sections.len())
     }
 
-    /// Whether peers take part that have to be installed.
+    /// Returns true if the section has peers that have to be installed.
     fn has_peers(self) -> bool {
         matches!(self, Self::Wire | Self::Cycle | Self::Nodes | Self::Tasks)
     }
 
-    /// Whether it takes minutes also in a quick run.
+    /// Returns true if the section takes minutes even in a quick run.
     fn is_long(self) -> bool {
         matches!(self, Self::Store | Self::Scale | Self::Data)
     }
 
-    fn run(self, bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
+    fn run(self, bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
         match self {
-            Self::Limits => limits::run(bench, place),
-            Self::Wire => wire::run(bench, place),
-            Self::Cycle => cycle::run(bench, place),
-            Self::Nodes => cycle::nodes::run(bench, place),
-            Self::Store => cycle::store::run(bench, place),
-            Self::Http => cycle::http::run(bench, place),
-            Self::Tasks => tasks::run(bench, place),
-            Self::Scale => scale::run(bench, place),
-            Self::Data => data::run(bench, place),
+            Self::Limits => limits::run(bench, programs),
+            Self::Wire => wire::run(bench, programs),
+            Self::Cycle => cycle::run(bench, programs),
+            Self::Nodes => cycle::nodes::run(bench, programs),
+            Self::Store => cycle::store::run(bench, programs),
+            Self::Http => cycle::http::run(bench, programs),
+            Self::Tasks => tasks::run(bench, programs),
+            Self::Scale => scale::run(bench, programs),
+            Self::Data => data::run(bench, programs),
         }
     }
 }
 
-/// Runs what was asked for.
 fn run(options: &BenchOptions) -> anyhow::Result<()> {
     if options.check {
-        return check::alone(options.record);
+        return check::run(options.record);
     }
     if let Some(file) = &options.from {
         return publish::publish(Document::read(file)?);
     }
     environment::leave_cargo()?;
     machine::refuse_memory()?;
-    // What was asked for twice is measured once, and in the order in which one part makes sense of the next.
+    // Each section runs once, in the order of the enum, whatever the order of the arguments.
     let is_wanted = |section: &&Section| match options.names.as_slice() {
         [] => !options.quick || !section.is_long(),
         names => names.contains(section),
@@ -214,24 +212,24 @@ fn run(options: &BenchOptions) -> anyhow::Result<()> {
     };
     let mut bench = Bench::new(options.hq.clone(), origin);
     bench.only.clone_from(&options.rows);
-    let place = prepare(&mut bench, &sections, options.quick)?;
+    let programs = prepare(&mut bench, &sections, options.quick)?;
     let mut failed = Vec::new();
     for section in sections {
         let started = Instant::now();
         println!("\n=== {}", section.name());
-        // What is measured already is kept, whatever comes next.
-        if let Err(error) = section.run(&mut bench, &place) {
+        // A failed section does not end the run, because the figures of the others are still good.
+        if let Err(error) = section.run(&mut bench, &programs) {
             println!("FAILED {}: {error:#}", section.name());
             failed.push(section.name());
         }
         println!("\n{} took {:.0} s", section.name(), started.elapsed().as_secs_f64());
-        write(&bench, &place, options)?;
+        write(&bench, &programs, options)?;
     }
     conclude(&bench, options.strict)?;
     if !failed.is_empty() {
         bail!("failed: {}", failed.join(", "));
     }
-    if options.publish { publish::publish(document(&bench, &place)) } else { Ok(()) }
+    if options.publish { publish::publish(document(&bench, &programs)) } else { Ok(()) }
 }
 
 /// Runs some of each workload that the benchmark has, so that instrumented programs record their
@@ -242,7 +240,7 @@ fn pgo_workload(bin: &Path) -> anyhow::Result<()> {
 }
 
 /// Builds our programs, and installs those of the peers. A quick run skips the PGO.
-fn prepare(bench: &mut Bench, sections: &[Section], is_quick: bool) -> anyhow::Result<Place> {
+fn prepare(bench: &mut Bench, sections: &[Section], is_quick: bool) -> anyhow::Result<Programs> {
     let optimised = if is_quick { None } else { pgo::build(&mut bench.report, None, pgo_workload)? };
     let bin = match optimised {
         Some(bin) => bin,
@@ -256,24 +254,24 @@ fn prepare(bench: &mut Bench, sections: &[Section], is_quick: bool) -> anyhow::R
     } else {
         binaries::target()?.join("tools")
     };
-    Ok(Place { bin, tools })
+    Ok(Programs { bin, tools })
 }
 
-fn document(bench: &Bench, place: &Place) -> Document {
+fn document(bench: &Bench, programs: &Programs) -> Document {
     let Origin { date, commit, is_quick, .. } = bench.origin().clone();
     Document {
         date,
         commit,
         machine: machine::facts(),
-        versions: machine::versions(&place.tools, bench.hq.as_deref()),
+        versions: machine::versions(&programs.tools, bench.hq.as_deref()),
         is_quick,
         rows: bench.rows().to_vec(),
     }
 }
 
-/// What was measured so far, as JSON and as a chart.
-fn write(bench: &Bench, place: &Place, options: &BenchOptions) -> anyhow::Result<()> {
-    let (document, target) = (document(bench, place), binaries::target()?);
+/// Writes the results so far as JSON and as a chart.
+fn write(bench: &Bench, programs: &Programs, options: &BenchOptions) -> anyhow::Result<()> {
+    let (document, target) = (document(bench, programs), binaries::target()?);
     document.write(&target.join("bench.json"), Detail::Rounds)?;
     if let Some(file) = &options.json {
         document.write(file, Detail::Rounds)?;
@@ -284,7 +282,7 @@ fn write(bench: &Bench, place: &Place, options: &BenchOptions) -> anyhow::Result
     Ok(())
 }
 
-/// The whole table, what was installed and skipped, what is owed.
+/// Prints the whole table, the report, and the missed floors.
 fn conclude(bench: &Bench, is_strict: bool) -> anyhow::Result<()> {
     println!("\n=== everything");
     for row in bench.rows() {

@@ -1,4 +1,5 @@
-//! One run of the benchmark: every contest in rounds, everybody in turn, so that what the machine does meanwhile meets them all.
+//! Runs comparisons in rounds. The contenders of a round are measured in turn, so that changes of the
+//! machine affect all of them.
 
 use std::{
     io::{IsTerminal, Write},
@@ -10,23 +11,23 @@ use agenix_harness::report::Report;
 use anyhow::{Context, ensure};
 
 use super::{
-    contest::{Contender, Contest},
-    row::{Origin, Row, Side},
+    comparison::{Comparison, Contender},
+    row::{Measurement, Origin, Row},
     table,
 };
 
-/// The medians are those of so many rounds.
+/// Number of measured rounds. The table shows their median.
 const ROUNDS: usize = 5;
 const QUICK_ROUNDS: usize = 3;
 
-/// One run of the benchmark: how many rounds, what was installed or skipped, the rows so far.
+/// State of a run: number of rounds, report, and rows so far.
 pub(crate) struct Bench {
     pub(crate) is_quick: bool,
     pub(crate) rounds: usize,
     pub(crate) report: Report,
-    /// Where HyperQueue is, if it is to take part.
+    /// Path of the `hq` that the user named.
     pub(crate) hq: Option<PathBuf>,
-    /// Only rows whose titles have this text.
+    /// Text that the titles of rows must contain.
     pub(crate) only: Option<String>,
     rows: Vec<Row>,
     origin: Origin,
@@ -39,34 +40,42 @@ impl Bench {
         Self { is_quick, rounds, report: Report::default(), hq, only: None, rows: Vec::new(), origin }
     }
 
-    /// Whether a row is to be measured, by its title.
+    /// Returns true if the row with this title is to be measured.
     pub(crate) fn wants(&self, title: &str) -> bool {
         self.only.as_ref().is_none_or(|text| title.contains(text))
     }
 
-    /// Lets everybody run once to warm up, and then in rounds; prints the row and keeps it. Who fails is named and is out,
-    /// unless it is us: that is an error.
-    pub(crate) fn hold(&mut self, section: &'static str, mut contest: Contest<'_>) -> anyhow::Result<()> {
-        let title = format!("{section}: {}", contest.title);
-        let mut running: Vec<_> = contest.contenders.drain(..).map(Running::new).collect();
-        ensure!(!running.is_empty(), "{title}: nobody takes part");
+    /// Runs a comparison: one round to warm up, then the measured rounds. Prints and stores the row. A
+    /// peer that fails is skipped from then on.
+    ///
+    /// # Errors
+    ///
+    /// The first contender fails.
+    pub(crate) fn compare(
+        &mut self,
+        section: &'static str,
+        mut comparison: Comparison<'_>,
+    ) -> anyhow::Result<()> {
+        let title = format!("{section}: {}", comparison.title);
+        let mut running: Vec<_> = comparison.contenders.drain(..).map(Running::new).collect();
+        ensure!(!running.is_empty(), "{title}: there are no contenders");
         for round in 0..=self.rounds {
             for turn in 0..running.len() {
-                // Nobody is always the first of a round.
+                // The first contender of a round changes from round to round.
                 let at = (turn + round) % running.len();
                 self.measure(&title, round, &mut running[at], at == 0)?;
             }
         }
         progress("");
-        let sides = running.into_iter().filter(|one| !one.is_out);
-        let sides = sides.map(|one| Side::of(one.contender.name, one.samples)).collect();
-        let row = Row::of(section, &contest, sides, &self.origin);
+        let measurements = running.into_iter().filter(|one| !one.has_failed);
+        let measurements = measurements.map(|one| Measurement::of(one.contender.name, one.samples)).collect();
+        let row = Row::of(section, &comparison, measurements, &self.origin);
         println!("\n{}", table::block(&row));
         self.rows.push(row);
         Ok(())
     }
 
-    /// One turn; the round 0 is for warming up.
+    /// Measures a contender once. Round 0 warms up, and is not recorded.
     fn measure(
         &mut self,
         title: &str,
@@ -74,13 +83,13 @@ impl Bench {
         one: &mut Running<'_>,
         is_ours: bool,
     ) -> anyhow::Result<()> {
-        if one.is_out {
+        if one.has_failed {
             return Ok(());
         }
         let name = &one.contender.name;
         let stage = if round == 0 { "warming up".to_owned() } else { format!("{round} of {}", self.rounds) };
         progress(&format!("{title}, {stage}: {name}"));
-        match (one.contender.run)().and_then(sound) {
+        match (one.contender.run)().and_then(valid) {
             Ok(figure) if round > 0 => one.samples.push(figure),
             Ok(_) => {}
             Err(error) if is_ours => {
@@ -90,18 +99,18 @@ impl Bench {
             Err(error) => {
                 progress("");
                 self.report.skip(&format!("{title}: {name}"), &format!("{error:#}"));
-                one.is_out = true;
+                one.has_failed = true;
             }
         }
         Ok(())
     }
 
-    /// What is not measured, and why.
+    /// Records that something is not measured, and why.
     pub(crate) fn skip(&mut self, what: &str, why: &str) {
         self.report.skip(what, why);
     }
 
-    /// `full` in a whole run, `quick` in a quick one.
+    /// Returns `quick` in a quick run, and `full` otherwise.
     pub(crate) fn scaled(&self, full: usize, quick: usize) -> usize {
         if self.is_quick { quick } else { full }
     }
@@ -111,49 +120,49 @@ impl Bench {
         self.origin.commit += "+no-pgo";
     }
 
-    /// Where its figures come from.
+    /// Returns the origin of the figures.
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// What was measured so far.
+    /// Returns the rows so far.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
 }
 
-/// A contender, and what it has measured so far.
+/// A contender with its figures so far.
 struct Running<'a> {
     contender: Contender<'a>,
     samples: Vec<f64>,
-    is_out: bool,
+    has_failed: bool,
 }
 
 impl<'a> Running<'a> {
     fn new(contender: Contender<'a>) -> Self {
-        Self { contender, samples: Vec::new(), is_out: false }
+        Self { contender, samples: Vec::new(), has_failed: false }
     }
 }
 
-/// How many a second.
+/// Returns the rate per second.
 pub(crate) fn per_second(count: usize, took: Duration) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
     let count = count as f64;
     count / took.as_secs_f64().max(1e-9)
 }
 
-/// A figure that can be compared with others.
-fn sound(figure: f64) -> anyhow::Result<f64> {
-    ensure!(figure.is_finite() && figure > 0.0, "it measured {figure}, which is nothing to compare");
+/// Returns the figure if it can be compared, which needs a positive finite number.
+fn valid(figure: f64) -> anyhow::Result<f64> {
+    ensure!(figure.is_finite() && figure > 0.0, "it measured {figure}, which cannot be compared");
     Ok(figure)
 }
 
-/// What goes on, in one line of a terminal that the next line overwrites.
+/// Shows `what` in one line of the terminal, which the next call overwrites.
 fn progress(what: &str) {
     let mut err = std::io::stderr();
     if err.is_terminal() {
-        // Whoever has closed the terminal does not want to know.
-        let _told = write!(err, "\r\x1b[K{what}").and_then(|()| err.flush());
+        // A closed terminal needs no progress.
+        let _shown = write!(err, "\r\x1b[K{what}").and_then(|()| err.flush());
     }
 }
 
@@ -165,7 +174,7 @@ mod tests {
 
     use super::Bench;
     use crate::{
-        contest::{Better, Contest},
+        comparison::{Better, Comparison},
         row::{self, Origin},
     };
 
@@ -174,30 +183,30 @@ mod tests {
     }
 
     #[test]
-    fn everybody_warms_up_and_takes_turns() {
+    fn comparison_warms_up_and_changes_the_order_in_each_round() {
         let (mut bench, turns) = (bench(), RefCell::new(String::new()));
         let say = |name: char| {
             turns.borrow_mut().push(name);
             Ok(1.0)
         };
-        let contest =
-            Contest::new("turns", "ops/s", Better::More).with("a", || say('a')).with("b", || say('b'));
-        bench.hold("limits", contest).unwrap();
+        let comparison =
+            Comparison::new("turns", "ops/s", Better::More).with("a", || say('a')).with("b", || say('b'));
+        bench.compare("limits", comparison).unwrap();
         assert_eq!(turns.into_inner(), "abbaabba");
-        assert_eq!(bench.rows()[0].sides[1].samples, [1.0; 3]);
+        assert_eq!(bench.rows()[0].measurements[1].samples, [1.0; 3]);
     }
 
     #[test]
-    fn a_peer_that_fails_is_out_and_we_may_not_fail() {
+    fn comparison_skips_a_peer_that_fails_and_fails_with_the_first_contender() {
         let mut bench = bench();
-        let contest = || Contest::new("turns", "ops/s", Better::More).against("b", 1.0, 1.0);
+        let comparison = || Comparison::new("turns", "ops/s", Better::More).with_goal("b", 1.0, 1.0);
         let mut left = 2;
         let peer = || {
             left -= 1;
             if left == 0 { bail!("gone") } else { Ok(1.0) }
         };
-        bench.hold("limits", contest().with("a", || Ok(1.0)).with("b", peer)).unwrap();
-        assert_eq!((bench.rows()[0].sides.len(), bench.rows()[0].goals.len()), (1, 0));
-        assert!(bench.hold("limits", contest().with("a", || Ok(0.0))).is_err());
+        bench.compare("limits", comparison().with("a", || Ok(1.0)).with("b", peer)).unwrap();
+        assert_eq!((bench.rows()[0].measurements.len(), bench.rows()[0].goals.len()), (1, 0));
+        assert!(bench.compare("limits", comparison().with("a", || Ok(0.0))).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Publishes results in the repository: docs/bench.json, the chart, and the tables of README.md and docs/performance.md.
+//! Writes results into the repository: docs/bench.json, the chart, and the tables of
+//! README.md and docs/performance.md.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -8,21 +9,22 @@ use anyhow::{Context, ensure};
 use super::{
     chart,
     document::{Detail, Document},
-    machine, page,
+    machine, pages,
 };
 
-/// Puts a run in the place of the same sections of earlier runs; the other sections stay, with the commits they were measured at.
+/// Replaces the published sections that this run has measured. Other sections keep their figures and
+/// commits.
 pub(crate) fn publish(run: Document) -> anyhow::Result<()> {
-    let kept = kept();
-    let document = if kept.is_file() { merged(Document::read(&kept)?, run)? } else { run };
-    document.write(&kept, Detail::Figures)?;
+    let published = published();
+    let document = if published.is_file() { merged(Document::read(&published)?, run)? } else { run };
+    document.write(&published, Detail::Figures)?;
     if let Some(svg) = chart::svg(&document.rows) {
         let directory = root().join("docs/img");
         fs::create_dir_all(&directory)?;
         fs::write(directory.join("bench.svg"), svg).context("cannot write docs/img/bench.svg")?;
     }
-    write_page("README.md", |text| page::readme(text, &document))?;
-    write_page("docs/performance.md", |text| page::performance(text, &document))?;
+    write_page("README.md", |text| pages::readme(text, &document))?;
+    write_page("docs/performance.md", |text| pages::performance(text, &document))?;
     println!(
         "docs/bench.json, docs/img/bench.svg and the tables in README.md and docs/performance.md are written"
     );
@@ -33,26 +35,26 @@ pub(crate) fn publish(run: Document) -> anyhow::Result<()> {
 fn write_page(name: &str, generate: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
     let file = root().join(name);
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {name}"))?;
-    let text = generate(&text).with_context(|| format!("{name} has no place for the tables"))?;
+    let text = generate(&text).with_context(|| format!("{name} has no marks for the tables"))?;
     fs::write(&file, text).with_context(|| format!("cannot write {name}"))
 }
 
-fn kept() -> PathBuf {
+fn published() -> PathBuf {
     root().join("docs/bench.json")
 }
 
-/// The rows of sections that were run, in the place of those that were kept, in the order in which sections are run.
+/// Replaces the sections of `kept` that `run` has, in the order of sections.
 fn merged(kept: Document, mut run: Document) -> anyhow::Result<Document> {
-    let anew: BTreeSet<String> = run.rows.iter().map(|row| row.section.clone()).collect();
+    let measured: BTreeSet<String> = run.rows.iter().map(|row| row.section.clone()).collect();
     let mut rows = kept.rows;
-    rows.retain(|row| !anew.contains(&row.section));
+    rows.retain(|row| !measured.contains(&row.section));
     if rows.is_empty() {
         return Ok(run);
     }
     ensure!(
         kept.machine == run.machine,
         "docs/bench.json is of another machine ({}): run all of its sections here, or remove it",
-        machine::shown(&kept.machine)
+        machine::description(&kept.machine)
     );
     rows.append(&mut run.rows);
     rows.sort_by_key(|row| super::Section::position(&row.section));
@@ -68,7 +70,7 @@ mod tests {
     use serde_json::json;
 
     use super::merged;
-    use crate::{contest::Better, document::Document, row};
+    use crate::{comparison::Better, document::Document, row};
 
     fn document(sections: &[&str], cpus: u32) -> Document {
         let row = |section: &&str| {
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_that_were_run_replace_those_that_were_kept() {
+    fn publish_replaces_the_sections_that_were_measured() {
         let kept = document(&["wire", "limits", "wire"], 2);
         let merged = merged(kept, document(&["scale", "wire"], 2)).unwrap();
         let sections: Vec<_> = merged.rows.iter().map(|row| row.section.as_str()).collect();
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_not_mixed() {
+    fn publish_does_not_mix_machines() {
         assert!(merged(document(&["wire"], 2), document(&["limits"], 4)).is_err());
         assert_eq!(
             merged(document(&["wire"], 2), document(&["wire"], 4)).unwrap().machine,

@@ -1,28 +1,28 @@
-//! A row of the benchmark: what a contest came to, and whether that is enough.
+//! A row of the results: the figures of a comparison, and whether they reach the goals.
 
-use super::contest::{Better, Bound, Contest};
+use super::comparison::{Better, Bound, Comparison};
 
-/// What one contender measured.
+/// Figures of one contender.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Side {
+pub(crate) struct Measurement {
     pub(crate) name: String,
     pub(crate) min: f64,
     pub(crate) median: f64,
     pub(crate) max: f64,
-    /// Round by round; nothing where only the three figures were kept.
+    /// Figure of each round. Empty if only the three figures above were stored.
     pub(crate) samples: Vec<f64>,
 }
 
-/// A goal, and what came of it.
+/// A goal with the ratio that was measured.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Judged {
+pub(crate) struct GoalResult {
     pub(crate) peer: String,
     pub(crate) ratio: f64,
     pub(crate) floor: Option<f64>,
     pub(crate) aim: Option<f64>,
 }
 
-/// What a contest came to. The first side is ours.
+/// Result of a comparison. The first measurement is ours.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     pub(crate) section: String,
@@ -30,37 +30,38 @@ pub(crate) struct Row {
     pub(crate) unit: String,
     pub(crate) better: Better,
     pub(crate) note: String,
-    pub(crate) sides: Vec<Side>,
-    pub(crate) goals: Vec<Judged>,
+    pub(crate) measurements: Vec<Measurement>,
+    pub(crate) goals: Vec<GoalResult>,
     pub(crate) bound: Option<Bound>,
     pub(crate) origin: Origin,
 }
 
-/// Where figures come from.
+/// Origin of the figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The day on which the run began.
+    /// Date on which the run began, in UTC
     pub(crate) date: String,
-    /// What was measured.
+    /// Commit of the programs
     pub(crate) commit: String,
-    /// The Linux that it ran on.
+    /// Release of the Linux kernel
     pub(crate) kernel: String,
-    /// Whether it was a quick run: less of everything, fewer rounds.
+    /// True for a quick run, which has smaller workloads and fewer rounds
     pub(crate) is_quick: bool,
 }
 
-/// Whether it is enough.
+/// Result of a comparison with floor and aim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// What makes people talk.
+    /// Reaches the aim
     Aim,
-    /// What is owed.
+    /// Reaches the floor
     Ok,
+    /// Misses the floor
     Below,
 }
 
-impl Side {
-    /// The figures of some rounds, at least one.
+impl Measurement {
+    /// Sorts the figures of at least one round, and takes least, median and greatest.
     pub(crate) fn of(name: String, samples: Vec<f64>) -> Self {
         let mut sorted = samples.clone();
         sorted.sort_by(f64::total_cmp);
@@ -75,37 +76,41 @@ impl Side {
 }
 
 impl Row {
-    /// A contest that is over; goals whose peer did not take part are no goals of it.
-    pub(crate) fn of(section: &str, contest: &Contest<'_>, sides: Vec<Side>, origin: &Origin) -> Self {
-        let judged = contest.goals.iter().filter_map(|goal| {
-            let peer = sides.iter().find(|side| side.name == goal.peer)?;
-            let ratio = ratio(contest.better, sides[0].median, peer.median);
-            Some(Judged { peer: peer.name.clone(), ratio, floor: goal.floor, aim: goal.aim })
+    /// Returns the row of a finished comparison. Goals of peers that did not take part are left out.
+    pub(crate) fn of(
+        section: &str,
+        comparison: &Comparison<'_>,
+        measurements: Vec<Measurement>,
+        origin: &Origin,
+    ) -> Self {
+        let judged = comparison.goals.iter().filter_map(|goal| {
+            let peer = measurements.iter().find(|measurement| measurement.name == goal.peer)?;
+            let ratio = ratio(comparison.better, measurements[0].median, peer.median);
+            Some(GoalResult { peer: peer.name.clone(), ratio, floor: goal.floor, aim: goal.aim })
         });
         Self {
             section: section.to_owned(),
-            title: contest.title.clone(),
-            unit: contest.unit.to_owned(),
-            better: contest.better,
-            note: contest.note.to_owned(),
+            title: comparison.title.clone(),
+            unit: comparison.unit.to_owned(),
+            better: comparison.better,
+            note: comparison.note.to_owned(),
             goals: judged.collect(),
-            sides,
-            bound: contest.bound,
+            measurements,
+            bound: comparison.bound,
             origin: origin.clone(),
         }
     }
 
-    /// Ours.
-    pub(crate) fn ours(&self) -> &Side {
-        &self.sides[0]
+    pub(crate) fn ours(&self) -> &Measurement {
+        &self.measurements[0]
     }
 
-    /// How many times as good as a side ours is.
-    pub(crate) fn ratio_to(&self, side: &Side) -> f64 {
-        ratio(self.better, self.ours().median, side.median)
+    /// Returns the ratio of our figure to another one. More is better.
+    pub(crate) fn ratio_to(&self, measurement: &Measurement) -> f64 {
+        ratio(self.better, self.ours().median, measurement.median)
     }
 
-    /// Whether our own figure is enough, where that is asked.
+    /// Returns the verdict on our own figure, if the row has a goal for it.
     pub(crate) fn bound_verdict(&self) -> Option<Verdict> {
         let bound = self.bound?;
         let figure = self.ours().median;
@@ -116,7 +121,7 @@ impl Row {
         Some(verdict(reaches(bound.floor), reaches(bound.aim)))
     }
 
-    /// What is owed and not reached, in a line each.
+    /// Returns one line for each missed floor.
     pub(crate) fn missed(&self) -> Vec<String> {
         let (section, title) = (&self.section, &self.title);
         let goals = self.goals.iter().filter(|goal| goal.verdict() == Verdict::Below);
@@ -135,7 +140,7 @@ impl Row {
     }
 }
 
-impl Judged {
+impl GoalResult {
     pub(crate) fn verdict(&self) -> Verdict {
         let reaches = |mark: Option<f64>| mark.is_none_or(|mark| self.ratio >= mark);
         verdict(reaches(self.floor), reaches(self.aim))
@@ -160,7 +165,7 @@ fn verdict(has_floor: bool, has_aim: bool) -> Verdict {
     }
 }
 
-/// How many times as good ours is.
+/// Returns the ratio of two figures, so that more is better.
 fn ratio(better: Better, ours: f64, peer: f64) -> f64 {
     match better {
         Better::More => ours / peer,
@@ -170,19 +175,19 @@ fn ratio(better: Better, ours: f64, peer: f64) -> f64 {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{Row, Side, Verdict};
-    use crate::contest::{Better, Contest};
+    use super::{Measurement, Row, Verdict};
+    use crate::comparison::{Better, Comparison};
 
-    /// A row in which ours has a median of so much, and a peer called `redis` one of 100.
+    /// Returns a row in which our median is `ours`, and that of the peer `redis` is 100.
     pub(crate) fn row(better: Better, ours: f64) -> Row {
-        let contest = Contest::new("SET, pipeline 16", "ops/s", better)
-            .against("redis", 0.8, 1.0)
-            .against("nobody", 1.0, 1.0)
-            .bounded(100.0, 200.0)
-            .noting("each answer is synced");
-        let sides = vec![
-            Side::of("agq".into(), vec![ours + 1.0, ours - 1.0, ours]),
-            Side::of("redis".into(), vec![90.0, 110.0]),
+        let comparison = Comparison::new("SET, pipeline 16", "ops/s", better)
+            .with_goal("redis", 0.8, 1.0)
+            .with_goal("nobody", 1.0, 1.0)
+            .with_bound(100.0, 200.0)
+            .with_note("each answer is synced");
+        let measurements = vec![
+            Measurement::of("agq".into(), vec![ours + 1.0, ours - 1.0, ours]),
+            Measurement::of("redis".into(), vec![90.0, 110.0]),
         ];
         let origin = super::Origin {
             date: "2026-01-01".into(),
@@ -190,13 +195,16 @@ pub(crate) mod tests {
             kernel: "6.1".into(),
             is_quick: false,
         };
-        Row::of("wire", &contest, sides, &origin)
+        Row::of("wire", &comparison, measurements, &origin)
     }
 
     #[test]
-    fn medians_are_compared_and_more_is_always_better() {
+    fn ratio_compares_medians_and_more_is_always_better() {
         let row = row(Better::More, 90.0);
-        assert_eq!((row.sides[1].min, row.sides[1].median, row.sides[1].max), (90.0, 100.0, 110.0));
+        assert_eq!(
+            (row.measurements[1].min, row.measurements[1].median, row.measurements[1].max),
+            (90.0, 100.0, 110.0)
+        );
         assert_eq!(row.goals.len(), 1);
         assert!((row.goals[0].ratio - 0.9).abs() < 1e-9);
         assert_eq!(row.goals[0].verdict(), Verdict::Ok);
@@ -204,7 +212,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_bound_is_on_the_figure_itself() {
+    fn bound_applies_to_our_own_figure() {
         assert_eq!(row(Better::More, 99.0).bound_verdict(), Some(Verdict::Below));
         assert_eq!(row(Better::More, 100.0).bound_verdict(), Some(Verdict::Ok));
         assert_eq!(row(Better::Less, 100.0).bound_verdict(), Some(Verdict::Aim));
@@ -212,7 +220,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_missed_is_named() {
+    fn missed_names_floor_and_figure() {
         let mut row = row(Better::More, 79.0);
         row.bound = None;
         assert_eq!(row.missed(), ["wire: SET, pipeline 16: 0.790 × redis, the floor is 0.8"]);

@@ -1,39 +1,38 @@
-//! What much of everything costs: millions of jobs that wait, a thousand lanes, hundreds of workers, a large database. Nobody
-//! is beside us here: we are held against ourselves where there is little of it, and against bounds.
+//! Section `scale`: millions of queued jobs, a thousand lanes, hundreds of workers, a large database. There
+//! are no peers. AGEniX is compared with itself at a small size, and with bounds.
 
 mod bulk;
+mod cycles;
+mod fixture;
+pub(crate) mod job_events;
 mod lanes;
 mod latency;
 mod million;
 mod queued;
 mod reopen;
-mod stand;
-mod turns;
 mod waiting;
-pub(crate) mod watch;
 
 use anyhow::Context;
 
-use super::{Place, measure::Bench};
+use super::{Programs, measure::Bench};
 
 const SECTION: &str = "scale";
 
-pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
-    queued::run(bench, place)?;
-    million::run(bench, place)?;
-    lanes::run(bench, place)?;
-    waiting::run(bench, place)?;
-    latency::run(bench, place)?;
-    reopen::run(bench, place)
+pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    queued::run(bench, programs)?;
+    million::run(bench, programs)?;
+    lanes::run(bench, programs)?;
+    waiting::run(bench, programs)?;
+    latency::run(bench, programs)?;
+    reopen::run(bench, programs)
 }
 
-/// A number to calculate with.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn number(count: usize) -> f64 {
     count as f64
 }
 
-/// A number as people write it: `1,000,000`.
+/// Formats a number as `1,000,000`.
 pub(super) fn grouped(count: usize) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -46,26 +45,27 @@ pub(super) fn grouped(count: usize) -> String {
     text
 }
 
-/// For another row of runs that were measured already: their figures in the order of the runs, the one that warmed up first.
-fn again(figures: &[f64]) -> impl FnMut() -> anyhow::Result<f64> {
+/// Returns a contender that replays figures of earlier runs in their order, the warm-up first. It is for
+/// a second row about the same runs.
+fn replay(figures: &[f64]) -> impl FnMut() -> anyhow::Result<f64> {
     let mut figures = figures.iter().copied().cycle();
-    move || figures.next().context("nothing was measured before")
+    move || figures.next().context("there are no earlier figures")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{again, grouped};
+    use super::{grouped, replay};
 
     #[test]
-    fn long_numbers_are_grouped() {
+    fn grouped_separates_thousands() {
         assert_eq!([7, 1000, 100_000, 5_000_000].map(grouped), ["7", "1,000", "100,000", "5,000,000"]);
     }
 
     #[test]
-    fn figures_come_again_in_their_order() {
-        let mut figures = again(&[1.0, 2.0]);
+    fn replay_repeats_figures_in_their_order() {
+        let mut figures = replay(&[1.0, 2.0]);
         let mut next = || figures().unwrap();
         assert_eq!([next(), next(), next()], [1.0, 2.0, 1.0]);
-        assert!(again(&[])().is_err());
+        assert!(replay(&[])().is_err());
     }
 }

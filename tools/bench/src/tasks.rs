@@ -1,31 +1,31 @@
-//! Tasks end to end: thousands of times `true`, thousands of times `sort FILE | uniq -c`, from the submission to the last
-//! result, every process started. Ours is held against others that start processes for people, and against the system itself.
+//! Section `tasks`: runs thousands of `true` and of `sort FILE | uniq -c`, from the submission to the last
+//! result. AGEniX is compared with other tools that run processes, and with a plain loop of spawns.
 
+mod agenix;
 mod daemon;
-mod desk;
 mod hyperqueue;
 mod hyperqueue_package;
 mod limit;
-mod ours;
 mod python;
 mod shell;
 mod spooler;
+mod workspace;
 
 use self::{
-    desk::{Desk, Work},
+    agenix::Agenix,
     hyperqueue::HyperQueue,
     hyperqueue_package::HyperQueuePackage,
-    ours::Ours,
     python::Team,
     spooler::Spooler,
+    workspace::{Work, Workspace},
 };
 use super::{
-    Place,
-    contest::{Better, Contest},
+    Programs,
+    comparison::{Better, Comparison},
     measure::Bench,
 };
 
-/// How many tasks everybody runs at once.
+/// Number of tasks that each contender runs at once.
 const SLOTS: &str = "2";
 const XARGS: &str = "xargs -P2";
 const XARGS_SH: &str = "xargs -P2 sh -c";
@@ -40,7 +40,7 @@ const NOTE: &str = "two at a time; ours is durable: submissions and results are 
     not count; the others sync nothing, HyperQueue keeps no journal and nothing of what tasks write; slow peers do fewer \
     tasks: the rate is compared; the limit is two threads that start processes and wait for them, without a shell";
 
-/// How many tasks each does.
+/// Numbers of tasks, by the speed of the contender.
 #[derive(Clone, Copy)]
 struct Counts {
     all: usize,
@@ -48,11 +48,11 @@ struct Counts {
     slowest: usize,
 }
 
-pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
-    // Dropped last: everybody works in its directory.
-    let desk = Desk::new(&place.bin)?;
-    let ours = Ours::start(&desk);
-    let peers = Peers::start(bench, place, &desk);
+pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    // Dropped last, because all contenders work in its directory.
+    let workspace = Workspace::new(&programs.bin)?;
+    let agenix = Agenix::start(&workspace);
+    let peers = Peers::start(bench, programs, &workspace);
     let counts = Counts {
         all: bench.scaled(10_000, 1_000),
         slow: bench.scaled(1_000, 200),
@@ -63,49 +63,51 @@ pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
         if !bench.wants(&title) {
             continue;
         }
-        let contest = Contest::new(title, "tasks/s", Better::More)
-            .noting(NOTE)
-            .with("agx, agq, agw", || ours.run(&desk, work, counts.all));
-        bench.hold("tasks", peers.beside(contest, work, counts, &desk))?;
+        let comparison = Comparison::new(title, "tasks/s", Better::More)
+            .with_note(NOTE)
+            .with("agx, agq, agw", || agenix.run(&workspace, work, counts.all));
+        bench.compare("tasks", peers.add_to(comparison, work, counts, &workspace))?;
     }
     Ok(())
 }
 
 /// Runs tasks on all three programs, so that instrumented ones record their profile.
 pub(crate) fn pgo_workload(bin: &std::path::Path) -> anyhow::Result<()> {
-    let desk = Desk::new(bin)?;
-    let ours = Ours::start(&desk);
-    ours.run(&desk, Work::True, 6_000)?;
-    ours.run(&desk, Work::Count, 2_000)?;
-    ours.stop()
+    let workspace = Workspace::new(bin)?;
+    let agenix = Agenix::start(&workspace);
+    agenix.run(&workspace, Work::True, 6_000)?;
+    agenix.run(&workspace, Work::Count, 2_000)?;
+    agenix.stop()
 }
 
-/// A HyperQueue, wherever it is from.
+/// HyperQueue from one of two sources.
 enum AnyHyperQueue {
-    /// The program that somebody has named.
+    /// A program that the user named
     Program(HyperQueue),
-    /// Else the one that pip has.
+    /// The Python package
     Package(HyperQueuePackage),
 }
 
 impl AnyHyperQueue {
-    fn start(bench: &mut Bench, place: &Place, desk: &Desk) -> Option<Self> {
+    fn start(bench: &mut Bench, programs: &Programs, workspace: &Workspace) -> Option<Self> {
         if let Some(hq) = bench.hq.clone() {
-            return noted(bench, HYPERQUEUE, HyperQueue::start(hq, desk)).map(Self::Program);
+            return started_or_skipped(bench, HYPERQUEUE, HyperQueue::start(hq, workspace))
+                .map(Self::Program);
         }
-        let packages = python::packages(&mut bench.report, &place.tools, &python::HYPERQUEUE)?;
-        noted(bench, HYPERQUEUE, HyperQueuePackage::start(packages, desk)).map(Self::Package)
+        let packages = python::packages(&mut bench.report, &programs.tools, &python::HYPERQUEUE)?;
+        started_or_skipped(bench, HYPERQUEUE, HyperQueuePackage::start(packages, workspace))
+            .map(Self::Package)
     }
 
-    fn run(&self, desk: &Desk, work: Work, count: usize) -> anyhow::Result<f64> {
+    fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
         match self {
-            Self::Program(program) => program.run(desk, work, count),
-            Self::Package(package) => package.run(desk, work, count),
+            Self::Program(program) => program.run(workspace, work, count),
+            Self::Package(package) => package.run(workspace, work, count),
         }
     }
 }
 
-/// Those who are measured beside us, as far as they are here.
+/// Contenders that could be started.
 struct Peers {
     has_parallel: bool,
     spooler: Option<Spooler>,
@@ -115,64 +117,67 @@ struct Peers {
 }
 
 impl Peers {
-    /// Installs what is missing, starts what has to be there beforehand, and names who cannot take part.
-    fn start(bench: &mut Bench, place: &Place, desk: &Desk) -> Self {
-        let packages = python::packages(&mut bench.report, &place.tools, &python::QUEUES);
+    /// Installs missing programs, starts servers, and reports contenders that cannot take part.
+    fn start(bench: &mut Bench, programs: &Programs, workspace: &Workspace) -> Self {
+        let packages = python::packages(&mut bench.report, &programs.tools, &python::QUEUES);
         let packages = packages.as_deref();
         Self {
             has_parallel: shell::has_parallel(&mut bench.report),
-            spooler: Spooler::is_there(&mut bench.report)
-                .then(|| Spooler::start(desk))
-                .and_then(|started| noted(bench, SPOOLER, started)),
-            hyperqueue: AnyHyperQueue::start(bench, place, desk),
-            celery: packages
-                .and_then(|packages| noted(bench, CELERY, Team::celery(packages, &place.tools, desk))),
-            rq: packages.and_then(|packages| noted(bench, RQ, Team::rq(packages, &place.tools, desk))),
+            spooler: Spooler::is_installed(&mut bench.report)
+                .then(|| Spooler::start(workspace))
+                .and_then(|started| started_or_skipped(bench, SPOOLER, started)),
+            hyperqueue: AnyHyperQueue::start(bench, programs, workspace),
+            celery: packages.and_then(|packages| {
+                started_or_skipped(bench, CELERY, Team::celery(packages, &programs.tools, workspace))
+            }),
+            rq: packages.and_then(|packages| {
+                started_or_skipped(bench, RQ, Team::rq(packages, &programs.tools, workspace))
+            }),
         }
     }
 
-    /// The contest with all of them in it, and what is owed to whom.
-    fn beside<'a>(
+    /// Adds all peers and the goals to a comparison.
+    fn add_to<'a>(
         &'a self,
-        mut contest: Contest<'a>,
+        mut comparison: Comparison<'a>,
         work: Work,
         Counts { all, slow, slowest }: Counts,
-        desk: &'a Desk,
-    ) -> Contest<'a> {
-        contest = match work {
-            Work::True => contest
-                .with(XARGS, move || shell::xargs(desk, work, all))
-                .against(XARGS, 1.0, 1.15)
-                .against(HYPERQUEUE, 2.0, 2.5)
-                .against(PARALLEL, 5.0, 6.0)
-                .against(LIMIT, 0.6, 0.68),
-            Work::Count => contest
-                .with(XARGS_SH, move || shell::xargs(desk, work, all))
-                .against(XARGS_SH, 1.15, 1.3)
-                .against(HYPERQUEUE, 1.6, 2.0)
-                .against(LIMIT, 0.75, 0.87),
+        workspace: &'a Workspace,
+    ) -> Comparison<'a> {
+        comparison = match work {
+            Work::True => comparison
+                .with(XARGS, move || shell::xargs(workspace, work, all))
+                .with_goal(XARGS, 1.0, 1.15)
+                .with_goal(HYPERQUEUE, 2.0, 2.5)
+                .with_goal(PARALLEL, 5.0, 6.0)
+                .with_goal(LIMIT, 0.6, 0.68),
+            Work::Count => comparison
+                .with(XARGS_SH, move || shell::xargs(workspace, work, all))
+                .with_goal(XARGS_SH, 1.15, 1.3)
+                .with_goal(HYPERQUEUE, 1.6, 2.0)
+                .with_goal(LIMIT, 0.75, 0.87),
         };
         if let Some(hyperqueue) = &self.hyperqueue {
-            contest = contest.with(HYPERQUEUE, move || hyperqueue.run(desk, work, all));
+            comparison = comparison.with(HYPERQUEUE, move || hyperqueue.run(workspace, work, all));
         }
         if self.has_parallel {
-            contest = contest.with(PARALLEL, move || shell::parallel(desk, work, slow));
+            comparison = comparison.with(PARALLEL, move || shell::parallel(workspace, work, slow));
         }
         if let Some(spooler) = &self.spooler {
-            contest = contest.with(SPOOLER, move || spooler.run(desk, work, slow));
+            comparison = comparison.with(SPOOLER, move || spooler.run(workspace, work, slow));
         }
         if let Some(celery) = &self.celery {
-            contest = contest.with(CELERY, move || celery.run(desk, work, slow));
+            comparison = comparison.with(CELERY, move || celery.run(workspace, work, slow));
         }
         if let Some(rq) = &self.rq {
-            contest = contest.with(RQ, move || rq.run(desk, work, slowest));
+            comparison = comparison.with(RQ, move || rq.run(workspace, work, slowest));
         }
-        contest.with(LIMIT, move || limit::run(desk, work, all))
+        comparison.with(LIMIT, move || limit::run(workspace, work, all))
     }
 }
 
-/// What was started; what was not is named.
-fn noted<T>(bench: &mut Bench, name: &str, started: anyhow::Result<T>) -> Option<T> {
+/// Returns the started contender. A failure goes into the report.
+fn started_or_skipped<T>(bench: &mut Bench, name: &str, started: anyhow::Result<T>) -> Option<T> {
     match started {
         Ok(started) => Some(started),
         Err(error) => {

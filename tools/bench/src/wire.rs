@@ -1,4 +1,5 @@
-//! Commands on users' keys as fast as redis-benchmark sends them: agq and redis-server, each as durable as it can be, and less.
+//! Section `wire`: commands on keys by redis-benchmark, on agq and on redis-server, each with several
+//! levels of durability.
 
 use std::{
     path::Path,
@@ -10,21 +11,22 @@ use anyhow::{Context, bail, ensure};
 use e2e::{Agq, Lab};
 
 use super::{
-    Place,
-    contest::{Better, Contest},
+    Programs,
+    comparison::{Better, Comparison},
     measure::Bench,
-    peers::{Persistence, Redis, redis_benchmark},
+    redis_server::{Persistence, Redis, redis_benchmark},
 };
 
 const SECTION: &str = "wire";
 const CONNECTIONS: &str = "50";
 const BYTES: &str = "100";
-/// The list that redis-benchmark pushes to and pops from.
+/// List that redis-benchmark pushes to and pops from.
 const LIST: &str = "mylist";
-/// The deepest pipeline; every count is a multiple of it, so that nothing beyond the count is sent.
-const MOST_AT_ONCE: usize = 16;
-/// How many requests warm up, and the fewest of a round.
-const FIRST: usize = 3200;
+/// Depth of the deeper pipeline. Each count is a multiple of it, because redis-benchmark sends whole
+/// pipelines.
+const MAX_PIPELINE: usize = 16;
+/// Number of requests that warm up, and the least number of a round.
+const MIN_REQUESTS: usize = 3200;
 
 const OURS: [(&str, &str); 2] = [("agq always", "always"), ("agq interval", "interval")];
 const ALWAYS: &str = "redis AOF always";
@@ -33,7 +35,7 @@ const PEERS: [(&str, Persistence); 3] = [
     ("redis AOF everysec", Persistence::EverySec),
     ("redis off", Persistence::Off),
 ];
-/// What redis-benchmark calls its tests. SET comes before GET, and gives it something to find.
+/// Tests by their names in redis-benchmark. SET comes before GET, which reads its values.
 const TESTS: [Test; 5] = [
     Test { title: "PING", name: "ping_mbulk", is_write: false },
     Test { title: "SET", name: "set", is_write: true },
@@ -52,67 +54,68 @@ struct Test {
     is_write: bool,
 }
 
-pub(crate) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
-    let Some(benchmark) = redis_benchmark(&place.tools) else {
+pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    let Some(benchmark) = redis_benchmark(&programs.tools) else {
         bench.skip(SECTION, "there is no redis-benchmark; Debian has it in redis-tools");
         return Ok(());
     };
-    let servers = servers(bench, place)?;
+    let servers = servers(bench, programs)?;
     let secs = if bench.is_quick { 0.25 } else { 1.5 };
-    for pipeline in [1, MOST_AT_ONCE] {
+    for pipeline in [1, MAX_PIPELINE] {
         for test in TESTS {
             let load = Load { benchmark: &benchmark, test, pipeline, secs };
-            let contest = contest(&load, &servers);
-            if bench.wants(&contest.title) {
-                bench.hold(SECTION, contest)?;
+            let comparison = comparison(&load, &servers);
+            if bench.wants(&comparison.title) {
+                bench.compare(SECTION, comparison)?;
             }
         }
     }
     Ok(())
 }
 
-fn contest<'a>(load: &'a Load<'a>, servers: &'a [Server]) -> Contest<'a> {
+fn comparison<'a>(load: &'a Load<'a>, servers: &'a [Server]) -> Comparison<'a> {
     let (title, pipeline) = (load.test.title, load.pipeline);
     let title = format!("{title}, {CONNECTIONS} connections, pipeline {pipeline}");
     let note = if load.test.is_write { WRITES } else { READS };
-    // Where nothing is written, many commands at once show what the server itself costs.
+    // A pipeline of reads shows the cost of the server itself.
     let (floor, aim) = if load.test.is_write || pipeline == 1 { (0.8, 1.0) } else { (0.6, 0.9) };
-    let contest = Contest::new(title, "requests/s", Better::More).against(ALWAYS, floor, aim).noting(note);
-    servers.iter().fold(contest, |contest, server| {
-        // The round that warms up says how many requests make a round, on this server and on this disk.
-        let mut count = FIRST;
-        contest.with(server.name, move || {
-            let rate = load.put_on(server, count)?;
+    let comparison =
+        Comparison::new(title, "requests/s", Better::More).with_goal(ALWAYS, floor, aim).with_note(note);
+    servers.iter().fold(comparison, |comparison, server| {
+        // The rate of the first round gives the number of requests of the next, for this server and disk.
+        let mut count = MIN_REQUESTS;
+        comparison.with(server.name, move || {
+            let rate = load.run_on(server, count)?;
             count = load.count_at(rate);
             Ok(rate)
         })
     })
 }
 
-/// A server that has nothing to do between its turns.
+/// A server that is idle while others are measured.
 struct Server {
     name: &'static str,
     address: String,
-    // One of them, and the first to be dropped: it writes into the lab's directory.
+    // Exactly one of these is set. They are dropped before the lab, because they write into its directory.
     _agq: Option<Agq>,
     _redis: Option<Redis>,
     lab: Lab,
 }
 
-/// All of them, ours first; in a quick run those alone that sync before each answer.
-fn servers(bench: &mut Bench, place: &Place) -> anyhow::Result<Vec<Server>> {
+/// Starts all servers, ours first. A quick run has only those that sync before each answer.
+fn servers(bench: &mut Bench, programs: &Programs) -> anyhow::Result<Vec<Server>> {
     let (ours, peers) = if bench.is_quick { (&OURS[..1], &PEERS[..1]) } else { (&OURS[..], &PEERS[..]) };
     let mut servers = Vec::new();
     for &(name, durability) in ours {
-        let lab = Lab::with_binaries(place.bin.clone());
+        let lab = Lab::with_binaries(programs.bin.clone());
         let mut args = crate::load::AGQ.to_vec();
         args.extend(["--durability", durability]);
         let agq = lab.agq(&args);
         servers.push(Server { name, address: agq.address(), _agq: Some(agq), _redis: None, lab });
     }
     for &(name, persistence) in peers {
-        let lab = Lab::with_binaries(place.bin.clone());
-        match Redis::start(&place.tools, &lab.path().join("redis"), lab.key(), persistence) {
+        let lab = Lab::with_binaries(programs.bin.clone());
+        match Redis::start(&programs.tools, &lab.path().join("redis"), lab.key(), persistence) {
             Ok(redis) => {
                 let address = format!("127.0.0.1:{}", redis.port());
                 servers.push(Server { name, address, _agq: None, _redis: Some(redis), lab });
@@ -123,7 +126,7 @@ fn servers(bench: &mut Bench, place: &Place) -> anyhow::Result<Vec<Server>> {
     Ok(servers)
 }
 
-/// What redis-benchmark is to do, and for about how long.
+/// Work of redis-benchmark, and its approximate time in seconds.
 struct Load<'a> {
     benchmark: &'a Path,
     test: Test,
@@ -132,15 +135,15 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// Puts so many requests on a server; how many of them it answers a second.
-    fn put_on(&self, server: &Server, count: usize) -> anyhow::Result<f64> {
+    /// Sends `count` requests to a server, and returns the requests per second.
+    fn run_on(&self, server: &Server, count: usize) -> anyhow::Result<f64> {
         if self.test.name == "rpop" {
             self.fill(server, count)?;
         }
         requests(self.benchmark, server, self.test.name, self.pipeline, count)
     }
 
-    /// How many requests take as long as a round is to take.
+    /// Returns the number of requests that take as long as a round, at `rate` requests per second.
     fn count_at(&self, rate: f64) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
@@ -148,23 +151,23 @@ impl Load<'_> {
             reason = "a rate of some millions at most"
         )]
         let count = (rate * self.secs) as usize;
-        count.max(FIRST).next_multiple_of(MOST_AT_ONCE)
+        count.max(MIN_REQUESTS).next_multiple_of(MAX_PIPELINE)
     }
 
-    /// So many elements that nothing is popped from an empty list.
+    /// Fills the list, so that it has `count` elements to pop.
     fn fill(&self, server: &Server, count: usize) -> anyhow::Result<()> {
         let missing = count.saturating_sub(length(server)?);
         if missing == 0 {
             return Ok(());
         }
-        requests(self.benchmark, server, "lpush", MOST_AT_ONCE, missing.next_multiple_of(MOST_AT_ONCE))?;
+        requests(self.benchmark, server, "lpush", MAX_PIPELINE, missing.next_multiple_of(MAX_PIPELINE))?;
         let length = length(server)?;
         ensure!(length >= count, "there are {length} elements, {count} are to be popped");
         Ok(())
     }
 }
 
-/// How many elements the list has.
+/// Returns the length of the list.
 fn length(server: &Server) -> anyhow::Result<usize> {
     match Resp::open(&server.address, server.lab.key())?.ask(&["LLEN", LIST])? {
         Reply::Integer(length) => Ok(usize::try_from(length)?),
@@ -172,7 +175,7 @@ fn length(server: &Server) -> anyhow::Result<usize> {
     }
 }
 
-/// Runs redis-benchmark to its end. It stops by itself at the first error that is answered.
+/// Runs redis-benchmark, which stops at the first error reply. Returns the requests per second.
 fn requests(
     benchmark: &Path,
     server: &Server,
@@ -190,10 +193,10 @@ fn requests(
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "redis-benchmark ended with {}: {}", output.status, said.trim());
     let table = String::from_utf8_lossy(&output.stdout);
-    rate(&table).with_context(|| format!("redis-benchmark said no rate: {} {}", table.trim(), said.trim()))
+    rate(&table).with_context(|| format!("redis-benchmark printed no rate: {} {}", table.trim(), said.trim()))
 }
 
-/// The second column of the line behind the head: `"SET","66666.69","0.943",…`.
+/// Parses the second column of the line after the head: `"SET","66666.69","0.943",…`.
 fn rate(table: &str) -> Option<f64> {
     let line = table.lines().nth(1)?;
     line.split(',').nth(1)?.trim().trim_matches('"').parse().ok()
@@ -204,7 +207,7 @@ mod tests {
     use super::rate;
 
     #[test]
-    fn the_rate_is_read() {
+    fn rate_is_the_second_column() {
         let head = "\"test\",\"rps\",\"avg_latency_ms\"\n";
         assert_eq!(rate(&format!("{head}\"SET\",\"66666.69\",\"0.943\"\n")), Some(66_666.69));
         assert_eq!(rate(head), None);

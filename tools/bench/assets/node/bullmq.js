@@ -3,7 +3,7 @@
 'use strict';
 
 const { Queue, Worker } = require('bullmq');
-const { PAIRS, Outstanding, serve, text } = require('./pairs.js');
+const { PAIRS, Outstanding, serve, text } = require('./producers_consumers.js');
 
 const QUEUE = 'bench';
 

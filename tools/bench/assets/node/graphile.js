@@ -2,7 +2,7 @@
 'use strict';
 
 const { Logger, makeWorkerUtils, run } = require('graphile-worker');
-const { PAIRS, Outstanding, serve } = require('./pairs.js');
+const { PAIRS, Outstanding, serve } = require('./producers_consumers.js');
 
 async function main() {
   const connectionString = process.argv[2];

@@ -1,4 +1,4 @@
-//! An agq of a contest.
+//! An agq process of a comparison.
 
 use std::{fs, io, path::Path, process::Command};
 
@@ -9,31 +9,29 @@ use super::{
     wire::Wire,
 };
 
-/// We come from one address, as fast as we can, and send no heartbeats.
+/// All clients have one address, and send as fast as they can, but no heartbeats.
 const ARGS: [&str; 6] = [
     "--max-connections-per-ip",
     "0",
     "--max-commands-per-second",
     "0",
-    // Workers that are silent for three of these are dead.
+    // A worker without a heartbeat for three of these intervals counts as dead.
     "--heartbeat-interval",
     "3600",
 ];
-/// The plan of every job; what it would do nobody does.
+/// Plan of all jobs. Nothing runs its task.
 const PLAN: &str = r#"{"plan_id":"cycle","tasks":[{"task_number":1,"command":"true"}]}"#;
 
-/// When agq answers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Durability {
-    /// When it is on disk, whatever it is: what the peers do.
+    /// Each answer waits for the disk, as those of the peers do
     Always,
-    /// As it does where nobody says anything.
+    /// The default of agq
     AsShipped,
 }
 
-/// A running agq, with the plan.
 pub(super) struct Agq {
-    // The first to be dropped: it writes into the lab's directory.
+    // Dropped first, because it writes into the directory of the lab.
     server: Server,
     lab: Lab,
     address: String,
@@ -50,11 +48,11 @@ impl Agq {
         }
         preload(&mut command, library);
         let agq = Self::run(lab, command)?;
-        agq.connect()?.done(&["PLAN.SUBMIT", PLAN])?;
+        agq.connect()?.call(&["PLAN.SUBMIT", PLAN])?;
         Ok(agq)
     }
 
-    /// So many of them on one PostgreSQL.
+    /// Starts `count` nodes on one PostgreSQL.
     pub(super) fn start_nodes(bin: &Path, count: usize, url: &str) -> anyhow::Result<Vec<Self>> {
         let node = |_| {
             let lab = Lab::with_binaries(bin.to_owned());
@@ -64,7 +62,7 @@ impl Agq {
         };
         let nodes = (0..count).map(node).collect::<anyhow::Result<Vec<_>>>()?;
         if let Some(first) = nodes.first() {
-            first.connect()?.done(&["PLAN.SUBMIT", PLAN])?;
+            first.connect()?.call(&["PLAN.SUBMIT", PLAN])?;
         }
         Ok(nodes)
     }
@@ -73,56 +71,55 @@ impl Agq {
         command.args(["--port", "0"]).args(ARGS);
         let log = lab.path().join("agq.log");
         let mut server = Server::start(&mut command, &log)?;
-        let (address, http) = server.until("the addresses of agq", || {
-            let said = fs::read_to_string(&log).ok()?;
-            Some((address(&said)?, http_address(&said)?))
+        let (address, http) = server.wait_for("the addresses of agq", || {
+            let text = fs::read_to_string(&log).ok()?;
+            Some((address(&text)?, http_address(&text)?))
         })?;
         Ok(Self { server, lab, address, http })
     }
 
-    /// A connection that is logged in.
+    /// Opens a connection over RESP, and logs in.
     pub(super) fn connect(&self) -> io::Result<Wire> {
         let mut wire = Wire::open(&self.address)?;
-        wire.done(&["AUTH", self.lab.key()])?;
+        wire.call(&["AUTH", self.lab.key()])?;
         Ok(wire)
     }
 
-    /// A connection where HTTP is spoken, and the key.
+    /// Opens a connection to the HTTP port, and returns it with the key.
     pub(super) fn connect_http(&self) -> io::Result<(Wire, String)> {
         Ok((Wire::open(&self.http)?, self.lab.key().to_owned()))
     }
 
-    /// A connection that is a worker's.
+    /// Opens a connection over RESP, and registers a worker on it.
     pub(super) fn connect_worker(&self, number: usize) -> io::Result<Wire> {
         let mut wire = self.connect()?;
         let worker =
             format!(r#"{{"worker_id":"b-{number}","capabilities":["true"],"max_concurrent_jobs":1}}"#);
-        wire.done(&["WORKER.REGISTER", &worker])?;
+        wire.call(&["WORKER.REGISTER", &worker])?;
         Ok(wire)
     }
 
-    /// Ends it as a person would, and waits until it has ended.
+    /// Sends SIGTERM, and waits for the exit.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         self.server.stop()
     }
 
-    /// Its process.
     pub(super) fn pid(&self) -> u32 {
         self.server.pid()
     }
 }
 
-/// `agq 0.1.0 listens on 127.0.0.1:6380, data in …`
-fn address(said: &str) -> Option<String> {
-    let (_, behind) = said.split_once("listens on ")?;
-    let (address, _) = behind.split_once(',')?;
+/// Parses the address for RESP from `agq 0.1.0 listens on 127.0.0.1:6380, data in …`.
+fn address(log: &str) -> Option<String> {
+    let (_, rest) = log.split_once("listens on ")?;
+    let (address, _) = rest.split_once(',')?;
     Some(address.to_owned())
 }
 
-/// `…, http://127.0.0.1:6381, data in …`
-fn http_address(said: &str) -> Option<String> {
-    let (_, behind) = said.split_once("http://")?;
-    let (address, _) = behind.split_once(',')?;
+/// Parses the address for HTTP from `…, http://127.0.0.1:6381, data in …`.
+fn http_address(log: &str) -> Option<String> {
+    let (_, rest) = log.split_once("http://")?;
+    let (address, _) = rest.split_once(',')?;
     Some(address.to_owned())
 }
 
@@ -131,9 +128,9 @@ mod tests {
     use super::address;
 
     #[test]
-    fn the_address_is_told_whole_or_not_yet() {
-        let said = "agq 0.1.0 listens on 127.0.0.1:6380, data in x\n";
-        assert_eq!(address(said).as_deref(), Some("127.0.0.1:6380"));
+    fn address_is_none_until_the_line_is_complete() {
+        let log = "agq 0.1.0 listens on 127.0.0.1:6380, data in x\n";
+        assert_eq!(address(log).as_deref(), Some("127.0.0.1:6380"));
         assert_eq!(address("agq 0.1.0 listens on 127.0.0.1:63"), None);
     }
 }

@@ -1,43 +1,50 @@
-//! beanstalkd, a sync for every job that is put and deleted. It keeps no results, and does not write down who has a job.
+//! beanstalkd as a contender, with a sync for each job that is put and deleted. It stores neither results nor
+//! the holders of jobs.
 
 use std::{io, path::Path, process::Command, sync::Arc};
 
 use tempfile::TempDir;
 
 use super::{
-    crew::{Client, Crew},
+    clients::{Client, Clients},
+    payloads::Payloads,
     server::{Server, directory, free_port},
     setting::Setting,
-    texts::Texts,
     wire::{Wire, unexpected},
 };
 
-/// Jobs that are on their way at once while a queue is filled.
-const PIECE: usize = 200;
+/// Depth of the pipeline that fills a queue.
+const BATCH: usize = 200;
 const SYNC_ALWAYS: &str = "-f0";
 const SYNC_NEVER: &str = "-F";
 
-/// A running beanstalkd.
 pub(super) struct Beanstalkd {
-    // The first to be dropped: it writes into the directory.
+    // Dropped first, because it writes into the directory.
     _server: Server,
     _dir: TempDir,
 }
 
-/// A beanstalkd with so many jobs that wait, and its clients.
-pub(super) fn crew(program: &Path, setting: Setting) -> anyhow::Result<Crew<OfBeanstalkd, Beanstalkd>> {
+/// Starts a beanstalkd with `setting.queued` jobs, and connects its clients.
+pub(super) fn clients(
+    program: &Path,
+    setting: Setting,
+) -> anyhow::Result<Clients<BeanstalkdClient, Beanstalkd>> {
     let dir = directory()?;
-    let texts = Texts::new(setting.input_bytes);
+    let payloads = Payloads::new(setting.input_bytes);
     if setting.queued > 0 {
-        // It is filled by one that waits for no disk, and read again by the one that is measured.
+        // A process without syncs fills the queue. The process that is measured then reads its files.
         let (_filler, address) = start(program, &dir, SYNC_NEVER)?;
-        fill(&mut Wire::open(&address)?, &texts, setting.queued)?;
+        fill(&mut Wire::open(&address)?, &payloads, setting.queued)?;
     }
     let (server, address) = start(program, &dir, SYNC_ALWAYS)?;
     let clients = (0..setting.clients).map(|_| {
-        Ok(OfBeanstalkd { wire: Wire::open(&address)?, texts: Arc::clone(&texts), job_id: String::new() })
+        Ok(BeanstalkdClient {
+            wire: Wire::open(&address)?,
+            payloads: Arc::clone(&payloads),
+            job_id: String::new(),
+        })
     });
-    Ok(Crew::new(clients.collect::<io::Result<_>>()?, Beanstalkd { _server: server, _dir: dir }))
+    Ok(Clients::new(clients.collect::<io::Result<_>>()?, Beanstalkd { _server: server, _dir: dir }))
 }
 
 fn start(program: &Path, dir: &TempDir, sync: &str) -> anyhow::Result<(Server, String)> {
@@ -46,67 +53,65 @@ fn start(program: &Path, dir: &TempDir, sync: &str) -> anyhow::Result<(Server, S
     command.args(["-l", "127.0.0.1", "-p", &port, sync, "-b"]).arg(dir.path());
     let mut server = Server::start(&mut command, &dir.path().join("log"))?;
     let address = format!("127.0.0.1:{port}");
-    server.until("an answer of beanstalkd", || is_there(&address).ok())?;
+    server.wait_for("an answer of beanstalkd", || ping(&address).ok())?;
     Ok((server, address))
 }
 
-fn is_there(address: &str) -> io::Result<()> {
+fn ping(address: &str) -> io::Result<()> {
     let mut wire = Wire::open(address)?;
-    wire.put(format_args!("list-tube-used"))?;
+    wire.write_line(format_args!("list-tube-used"))?;
     wire.send()?;
-    told(&mut wire, "USING ").map(drop)
+    expect_line(&mut wire, "USING ").map(drop)
 }
 
-/// Lets so many jobs wait.
-fn fill(wire: &mut Wire, texts: &Texts, queued: usize) -> io::Result<()> {
-    for first in (0..queued).step_by(PIECE) {
-        let numbers = first..(first + PIECE).min(queued);
+fn fill(wire: &mut Wire, payloads: &Payloads, queued: usize) -> io::Result<()> {
+    for first in (0..queued).step_by(BATCH) {
+        let numbers = first..(first + BATCH).min(queued);
         for number in numbers.clone() {
-            put(wire, texts.input(number))?;
+            put(wire, payloads.input(number))?;
         }
         wire.send()?;
         for _ in numbers {
-            told(wire, "INSERTED ")?;
+            expect_line(wire, "INSERTED ")?;
         }
     }
     Ok(())
 }
 
 fn put(wire: &mut Wire, input: &str) -> io::Result<()> {
-    wire.put(format_args!("put 0 0 3600 {}\r\n{input}", input.len()))
+    wire.write_line(format_args!("put 0 0 3600 {}\r\n{input}", input.len()))
 }
 
-/// Takes a line that begins so; the rest of it.
-fn told<'a>(wire: &'a mut Wire, what: &str) -> io::Result<&'a str> {
+/// Reads a line that has to begin with `prefix`, and returns the rest.
+fn expect_line<'a>(wire: &'a mut Wire, prefix: &str) -> io::Result<&'a str> {
     let line = wire.line()?;
-    line.strip_prefix(what).ok_or_else(|| unexpected(line))
+    line.strip_prefix(prefix).ok_or_else(|| unexpected(line))
 }
 
-/// One client.
-pub(super) struct OfBeanstalkd {
+pub(super) struct BeanstalkdClient {
     wire: Wire,
-    texts: Arc<Texts>,
+    payloads: Arc<Payloads>,
     job_id: String,
 }
 
-impl Client for OfBeanstalkd {
+impl Client for BeanstalkdClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
         let wire = &mut self.wire;
-        put(wire, self.texts.input(number))?;
+        put(wire, self.payloads.input(number))?;
         wire.send()?;
-        told(wire, "INSERTED ")?;
+        expect_line(wire, "INSERTED ")?;
 
-        wire.put(format_args!("reserve"))?;
+        wire.write_line(format_args!("reserve"))?;
         wire.send()?;
-        let reserved = told(wire, "RESERVED ")?;
+        let reserved = expect_line(wire, "RESERVED ")?;
         let (id, bytes) = reserved.split_once(' ').ok_or_else(|| unexpected(reserved))?;
         let bytes = bytes.parse().map_err(|_| unexpected(reserved))?;
         self.job_id.clear();
         self.job_id.push_str(id);
         wire.body(bytes)?;
 
-        wire.put(format_args!("delete {}", self.job_id))?;
+        wire.write_line(format_args!("delete {}", self.job_id))?;
         wire.send()?;
-        told(wire, "DELETED").map(drop)
+        expect_line(wire, "DELETED").map(drop)
     }
 }

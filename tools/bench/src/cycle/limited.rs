@@ -1,38 +1,42 @@
-//! Clients over HTTP whose jobs are unique, and stand under limits with keys of their own.
+//! Clients over HTTP whose jobs are unique and have rate limits with keys.
 
 use std::io;
 
 use super::{
     agq::Agq,
-    crew::{Client, Crew},
-    http::OverHttp,
-    texts::Texts,
+    clients::{Client, Clients},
+    http::HttpClient,
+    payloads::Payloads,
 };
 
-/// Maximum number of jobs that run under a limit at once.
+/// Greatest number of jobs that run under a limit at once.
 const CONCURRENCY: usize = 4;
-/// How long a fetch waits for a job. It may have to: all jobs that are ready may stand under limits
-/// that are reached, or that another node holds.
+/// Time for which a fetch waits for a job. All ready jobs may have limits that are reached, or that
+/// another node has locked.
 const WAIT_MS: u32 = 10_000;
 
-/// A client whose jobs stand under so many limits in turn.
-pub(super) struct Limited {
-    http: OverHttp,
+/// A client whose jobs have the limits `0..keys` in turn.
+pub(super) struct LimitedClient {
+    http: HttpClient,
     keys: usize,
 }
 
-/// Connects so many clients, each to the next of these nodes.
-pub(super) fn crew(nodes: Vec<Agq>, clients: usize, keys: usize) -> anyhow::Result<Crew<Limited, Vec<Agq>>> {
-    let texts = Texts::new(1);
+/// Connects clients to the nodes in turn.
+pub(super) fn clients(
+    nodes: Vec<Agq>,
+    clients: usize,
+    keys: usize,
+) -> anyhow::Result<Clients<LimitedClient, Vec<Agq>>> {
+    let payloads = Payloads::new(1);
     let client = |number: usize| {
-        let http = OverHttp::connect_whole(&nodes[number % nodes.len()], number, &texts)?;
-        Ok(Limited { http, keys })
+        let http = HttpClient::connect_whole(&nodes[number % nodes.len()], number, &payloads)?;
+        Ok(LimitedClient { http, keys })
     };
     let clients = (0..clients).map(client).collect::<io::Result<_>>()?;
-    Ok(Crew::new(clients, nodes))
+    Ok(Clients::new(clients, nodes))
 }
 
-impl Client for Limited {
+impl Client for LimitedClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
         self.http.submit_with(&number.to_string(), &options(number % self.keys))?;
         let id = self.http.fetch_within(WAIT_MS)?;

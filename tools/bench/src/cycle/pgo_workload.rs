@@ -4,9 +4,10 @@
 use std::{io, path::Path, time::Duration};
 
 use super::{
+    agenix,
     agq::{Agq, Durability},
-    crew::{Client, Crew},
-    http, ours,
+    clients::{Client, Clients},
+    http,
     setting::Setting,
     wire::Wire,
 };
@@ -29,7 +30,7 @@ pub(crate) fn run(bin: &Path) -> anyhow::Result<()> {
         (of(64, 100, 0), SHORT),
     ] {
         let agq = Agq::start(bin, Durability::Always, None)?;
-        exercise(ours::crew(vec![agq], setting)?, span)?.into_iter().try_for_each(Agq::stop)?;
+        exercise(agenix::clients(vec![agq], setting)?, span)?.into_iter().try_for_each(Agq::stop)?;
     }
     let shipped = || Agq::start(bin, Durability::AsShipped, None);
     exercise(http::whole(shipped()?, Setting::SLOW_DISK)?, SHORT)?.stop()?;
@@ -39,9 +40,9 @@ pub(crate) fn run(bin: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs the clients for `span`, and returns their server.
-fn exercise<S>(mut crew: Crew<impl Client, S>, span: Duration) -> anyhow::Result<S> {
-    crew.cycles_per_sec(span)?;
-    Ok(crew.into_server())
+fn exercise<S>(mut clients: Clients<impl Client, S>, span: Duration) -> anyhow::Result<S> {
+    clients.cycles_per_sec(span)?;
+    Ok(clients.into_server())
 }
 
 /// Writes and reads strings and lists, in long pipelines and in short ones.
@@ -51,14 +52,14 @@ fn keys(wire: &mut Wire) -> io::Result<()> {
         let count = if round % 2 == 0 { DEPTH } else { 1 };
         let key = |n: usize| format!("key:{}", (round * 7 + n) % 1_000);
         for n in 0..count {
-            wire.command(&["SET", &key(n), &value])?;
-            wire.command(&["LPUSH", "list", &value])?;
+            wire.write_command(&["SET", &key(n), &value])?;
+            wire.write_command(&["LPUSH", "list", &value])?;
         }
         wire.send()?;
-        (0..2 * count).try_for_each(|_| wire.is_done())?;
+        (0..2 * count).try_for_each(|_| wire.read_ok())?;
         for n in 0..count {
-            wire.command(&["GET", &key(n)])?;
-            wire.command(&["RPOP", "list"])?;
+            wire.write_command(&["GET", &key(n)])?;
+            wire.write_command(&["RPOP", "list"])?;
         }
         wire.send()?;
         (0..2 * count).try_for_each(|_| wire.bulk().map(drop))?;

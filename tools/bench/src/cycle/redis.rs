@@ -1,4 +1,5 @@
-//! A Redis of a contest: every answer waits for the disk. What it wrote is never rewritten: that would only cost it.
+//! A Redis that syncs each write before its answer. It never rewrites its append-only file, because that
+//! would only slow it down.
 
 use std::{io, path::Path, process::Command};
 
@@ -9,9 +10,8 @@ use super::{
     wire::Wire,
 };
 
-/// A running Redis.
 pub(super) struct Redis {
-    // The first to be dropped: it writes into the directory.
+    // Dropped first, because it writes into the directory.
     server: Server,
     _dir: TempDir,
     port: u16,
@@ -28,7 +28,7 @@ impl Redis {
         preload(&mut command, library);
         let mut server = Server::start(&mut command, &dir.path().join("log"))?;
         let address = format!("127.0.0.1:{port}");
-        server.until("an answer of Redis", || Wire::open(&address).ok()?.done(&["PING"]).ok())?;
+        server.wait_for("an answer of Redis", || Wire::open(&address).ok()?.call(&["PING"]).ok())?;
         Ok(Self { server, _dir: dir, port })
     }
 

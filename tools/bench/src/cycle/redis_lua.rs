@@ -1,55 +1,56 @@
-//! Redis doing the same work: a job's record, the ready list, leases, the result, counters; three scripts (tools/bench/assets/lua).
+//! Redis with Lua scripts as a contender. The three scripts in tools/bench/assets/lua do the same work: they
+//! keep records, a ready list, leases, results, and counters.
 
 use std::{fs, io, path::Path, sync::Arc};
 
 use super::{
-    crew::{Client, Crew},
+    clients::{Client, Clients},
+    payloads::Payloads,
     redis::Redis,
     server::file,
     setting::Setting,
-    texts::Texts,
     wire::{Wire, nothing_ready, unexpected},
 };
 
-/// Submissions that are on their way at once while a queue is filled.
-const PIECE: usize = 200;
+/// Depth of the pipeline that fills a queue.
+const BATCH: usize = 200;
 
-/// A Redis with so many jobs that wait, and its clients.
-pub(super) fn crew(
+/// Starts a Redis with `setting.queued` jobs, and connects its clients.
+pub(super) fn clients(
     program: &Path,
     setting: Setting,
     library: Option<&Path>,
-) -> anyhow::Result<Crew<OfRedis, Redis>> {
+) -> anyhow::Result<Clients<RedisClient, Redis>> {
     let redis = Redis::start(program, library)?;
-    let texts = Texts::new(setting.input_bytes);
+    let payloads = Payloads::new(setting.input_bytes);
     let mut wire = redis.connect()?;
     let scripts = Arc::new(Scripts::load(&mut wire)?);
-    fill(&mut wire, &scripts, &texts, setting.queued)?;
+    fill(&mut wire, &scripts, &payloads, setting.queued)?;
     let clients = (0..setting.clients).map(|number| {
-        let (scripts, texts) = (Arc::clone(&scripts), Arc::clone(&texts));
+        let (scripts, payloads) = (Arc::clone(&scripts), Arc::clone(&payloads));
         let worker = format!("b-{number}");
-        Ok(OfRedis { wire: redis.connect()?, scripts, texts, worker, job: String::new() })
+        Ok(RedisClient { wire: redis.connect()?, scripts, payloads, worker, job: String::new() })
     });
-    Ok(Crew::new(clients.collect::<io::Result<_>>()?, redis))
+    Ok(Clients::new(clients.collect::<io::Result<_>>()?, redis))
 }
 
-/// Lets so many jobs wait; meanwhile nothing waits for the disk.
-fn fill(wire: &mut Wire, scripts: &Scripts, texts: &Texts, queued: usize) -> io::Result<()> {
-    wire.done(&["CONFIG", "SET", "appendfsync", "no"])?;
-    for first in (0..queued).step_by(PIECE) {
-        let numbers = first..(first + PIECE).min(queued);
+/// Queues jobs without waiting for the disk.
+fn fill(wire: &mut Wire, scripts: &Scripts, payloads: &Payloads, queued: usize) -> io::Result<()> {
+    wire.call(&["CONFIG", "SET", "appendfsync", "no"])?;
+    for first in (0..queued).step_by(BATCH) {
+        let numbers = first..(first + BATCH).min(queued);
         for number in numbers.clone() {
-            wire.command(&["EVALSHA", &scripts.submit, "0", texts.input(number)])?;
+            wire.write_command(&["EVALSHA", &scripts.submit, "0", payloads.input(number)])?;
         }
         wire.send()?;
         for _ in numbers {
-            wire.is_done()?;
+            wire.read_ok()?;
         }
     }
-    wire.done(&["CONFIG", "SET", "appendfsync", "always"])
+    wire.call(&["CONFIG", "SET", "appendfsync", "always"])
 }
 
-/// The scripts, as Redis knows them.
+/// SHA-1 sums by which Redis runs the scripts.
 struct Scripts {
     submit: String,
     claim: String,
@@ -60,7 +61,7 @@ impl Scripts {
     fn load(wire: &mut Wire) -> io::Result<Self> {
         let mut load = |name: &str| {
             let script = fs::read_to_string(file(name))?;
-            wire.command(&["SCRIPT", "LOAD", &script])?;
+            wire.write_command(&["SCRIPT", "LOAD", &script])?;
             wire.send()?;
             let sha = wire.bulk()?.ok_or_else(|| unexpected("no script"))?;
             io::Result::Ok(sha.to_owned())
@@ -73,29 +74,28 @@ impl Scripts {
     }
 }
 
-/// One client.
-pub(super) struct OfRedis {
+pub(super) struct RedisClient {
     wire: Wire,
     scripts: Arc<Scripts>,
-    texts: Arc<Texts>,
+    payloads: Arc<Payloads>,
     worker: String,
-    // The job that is under way: its id, a space, its attempt.
+    // The claimed job: its id, a space, its attempt.
     job: String,
 }
 
-impl Client for OfRedis {
+impl Client for RedisClient {
     fn cycle(&mut self, number: usize) -> io::Result<()> {
-        self.wire.done(&["EVALSHA", &self.scripts.submit, "0", self.texts.input(number)])?;
+        self.wire.call(&["EVALSHA", &self.scripts.submit, "0", self.payloads.input(number)])?;
         self.claim()?;
         let (id, attempt) = self.job.split_once(' ').ok_or_else(|| unexpected(&self.job))?;
-        let result = self.texts.result(number);
-        self.wire.done(&["EVALSHA", &self.scripts.complete, "0", id, &self.worker, attempt, result])
+        let result = self.payloads.result(number);
+        self.wire.call(&["EVALSHA", &self.scripts.complete, "0", id, &self.worker, attempt, result])
     }
 }
 
-impl OfRedis {
+impl RedisClient {
     fn claim(&mut self) -> io::Result<()> {
-        self.wire.command(&["EVALSHA", &self.scripts.claim, "0", &self.worker])?;
+        self.wire.write_command(&["EVALSHA", &self.scripts.claim, "0", &self.worker])?;
         self.wire.send()?;
         match self.wire.line()? {
             "*3" => {}

@@ -1,4 +1,4 @@
-//! A server of a contest: its log, its end. Killed and waited for when it is dropped.
+//! A server process of a comparison, with a log. It is killed when it is dropped.
 
 use std::{
     fs::{self, File},
@@ -13,29 +13,28 @@ use anyhow::{Context, anyhow};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// How long a server may take to be there, with a million jobs to be read.
-const START: Duration = Duration::from_secs(120);
-/// How long it may take to end.
-const END: Duration = Duration::from_secs(60);
-/// So much of a log is shown.
+/// Time within which a server has to be ready, even if it reads a million jobs.
+const READY_WITHIN: Duration = Duration::from_secs(120);
+/// Time within which a server has to exit.
+const EXIT_WITHIN: Duration = Duration::from_secs(60);
+/// Number of lines of the log that an error shows.
 const TAIL_LINES: usize = 5;
 
-/// A child process that serves.
 pub(super) struct Server {
     child: Child,
     log: PathBuf,
 }
 
 impl Server {
-    /// Starts it, its output in a log.
+    /// Starts a command with its output in a log.
     pub(super) fn start(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let out = File::create(log)?;
         let err = out.try_clone()?;
         Self::spawn(command.stdin(Stdio::null()).stdout(out).stderr(err), log)
     }
 
-    /// Starts one that is told by stdin what to do, and answers on stdout.
-    pub(super) fn start_talking(
+    /// Starts a command with pipes for stdin and stdout.
+    pub(super) fn start_piped(
         command: &mut Command,
         log: &Path,
     ) -> anyhow::Result<(Self, ChildStdin, ChildStdout)> {
@@ -51,43 +50,47 @@ impl Server {
         Ok(Self { child, log: log.to_owned() })
     }
 
-    /// Asks until `look` finds something; an error where the server ends instead.
-    pub(super) fn until<T>(&mut self, what: &str, mut look: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+    /// Calls `look` until it returns a value. It is an error if the server exits before. `what` names the
+    /// value in the error.
+    pub(super) fn wait_for<T>(
+        &mut self,
+        what: &str,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> anyhow::Result<T> {
         let child = &mut self.child;
-        let found = e2e::within(START, || match look() {
+        let found = e2e::within(READY_WITHIN, || match look() {
             Some(found) => Some(Some(found)),
             None => child.try_wait().is_ok_and(|ended| ended.is_some()).then_some(None),
         });
-        found.flatten().ok_or_else(|| self.fault(what))
+        found.flatten().ok_or_else(|| self.error(what))
     }
 
-    /// What went wrong, and what the server said last.
-    pub(super) fn fault(&self, what: &str) -> anyhow::Error {
+    /// Returns the error that `what` is missing, with the last lines of the log.
+    pub(super) fn error(&self, what: &str) -> anyhow::Error {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
         let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
-        anyhow!("{what} did not come; the last that was said: {}", tail.join(" / "))
+        anyhow!("the server did not give {what}; its log ends with: {}", tail.join(" / "))
     }
 
-    /// Asks it to end, and waits until it has ended well.
+    /// Sends SIGTERM, and waits until the server has exited with 0.
     pub(super) fn stop(mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM);
-        let status = e2e::within(END, || self.child.try_wait().ok().flatten());
+        let status = e2e::within(EXIT_WITHIN, || self.child.try_wait().ok().flatten());
         match status {
             Some(status) if status.success() => Ok(()),
-            Some(status) => Err(self.fault(&format!("it ended with {status}: a good end"))),
-            None => Err(self.fault("its end")),
+            Some(status) => Err(self.error(&format!("a clean exit, and ended with {status}"))),
+            None => Err(self.error("an exit")),
         }
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
-            // It may have ended already.
+            // The process may have exited already.
             let _ended = kill_process(pid, signal);
         }
     }
 
-    /// Its process.
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -106,24 +109,24 @@ impl Drop for Server {
     }
 }
 
-/// A directory for a server, which vanishes.
+/// Creates a temporary directory for a server.
 pub(super) fn directory() -> io::Result<TempDir> {
     tempfile::Builder::new().prefix("agenix-bench-").tempdir()
 }
 
-/// A port on which nobody listens.
+/// Returns a port on which no process listens.
 pub(super) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// What is preloaded into a server.
+/// Preloads a library into a command.
 pub(super) fn preload(command: &mut Command, library: Option<&Path>) {
     if let Some(library) = library {
         command.env("LD_PRELOAD", library);
     }
 }
 
-/// A file of the benchmark's own.
+/// Returns the path of a file in tools/bench/assets.
 pub(super) fn file(name: &str) -> PathBuf {
     agenix_harness::report::root().join("tools/bench/assets").join(name)
 }

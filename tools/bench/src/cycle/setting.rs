@@ -1,8 +1,7 @@
-//! What a contest is about: how many clients, how large an input, how many jobs wait already; and what it has to reach.
+//! Settings of a comparison: number of clients, size of inputs, number of queued jobs. Each has goals.
 
 use super::{BEANSTALKD, POSTGRES, REDIS};
 
-/// One contest's figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Setting {
     pub(super) clients: usize,
@@ -17,13 +16,13 @@ const VERY_MANY: usize = 1_000_000;
 
 /// Peer, floor, aim.
 type Goal = (&'static str, f64, f64);
-// One client of beanstalkd's pays for two syncs a cycle, and one of ours for three: no floor is owed there.
+// There is no floor for one client beside beanstalkd, which syncs twice in a cycle, while agq syncs thrice.
 const ONE: [Goal; 3] = [(REDIS, 1.1, 1.4), (POSTGRES, 1.1, 1.3), (BEANSTALKD, 0.0, 0.9)];
 const EIGHT: [Goal; 3] = [(REDIS, 1.2, 1.5), (POSTGRES, 1.4, 1.7), (BEANSTALKD, 1.8, 2.3)];
 const SIXTY_FOUR: [Goal; 3] = [(REDIS, 0.9, 1.3), (POSTGRES, 2.5, 4.0), (BEANSTALKD, 3.0, 4.5)];
 const LARGE_AND_MANY: [Goal; 1] = [(POSTGRES, 1.0, 1.5)];
 
-/// The settings of a run.
+/// Returns the settings of a run.
 pub(super) fn of_a_run(is_quick: bool) -> Vec<Setting> {
     let of = |clients, input_bytes, queued| Setting { clients, input_bytes, queued };
     let mut settings: Vec<_> = [1, 8, 64].map(|clients| of(clients, SMALL, 0)).into();
@@ -40,10 +39,10 @@ pub(super) fn of_a_run(is_quick: bool) -> Vec<Setting> {
 }
 
 impl Setting {
-    /// What it is on a slow disk: what the goals there are for.
+    /// Setting of the comparison on a slow disk.
     pub(super) const SLOW_DISK: Self = Self { clients: 8, input_bytes: SMALL, queued: 0 };
 
-    /// As the table shows it.
+    /// Returns the title of the row.
     pub(super) fn title(self) -> String {
         let clients = if self.clients == 1 { "1 client".into() } else { format!("{} clients", self.clients) };
         let input = if self.input_bytes == LARGE { "4 KB".into() } else { format!("{} B", self.input_bytes) };
@@ -55,7 +54,7 @@ impl Setting {
         format!("{clients}, {input}, {queued}")
     }
 
-    /// What it has to reach. The goals are for small inputs, however many jobs wait; one is for large ones.
+    /// Returns the goals. They are for small inputs with any number of queued jobs, and one is for large inputs.
     pub(super) fn goals(self) -> &'static [(&'static str, f64, f64)] {
         match (self.clients, self.input_bytes, self.queued) {
             (1, SMALL, _) => &ONE,
@@ -72,7 +71,7 @@ mod tests {
     use super::of_a_run;
 
     #[test]
-    fn a_setting_is_told_in_words() {
+    fn title_names_clients_input_and_queue() {
         let titles: Vec<_> = of_a_run(false).into_iter().map(super::Setting::title).collect();
         assert_eq!(titles.len(), 13);
         assert_eq!(titles[0], "1 client, 100 B, empty queue");
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quick_run_has_goals_throughout() {
+    fn quick_run_has_goals_for_each_setting() {
         assert!(of_a_run(true).iter().all(|setting| !setting.goals().is_empty()));
     }
 }

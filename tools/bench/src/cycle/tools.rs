@@ -1,4 +1,5 @@
-//! The peers' programs: found, or installed below the target directory, or named as missing. No service is started.
+//! Finds the programs of the peers, or installs them below the target directory. Missing ones are reported. No
+//! service is started.
 
 use std::{
     fs,
@@ -14,13 +15,13 @@ use anyhow::{Context, bail};
 use e2e::Postgres;
 
 use super::server::file;
-use crate::{Bench, Place};
+use crate::{Bench, Programs};
 
-/// What there is.
+/// Programs that were found.
 pub(super) struct Tools {
     pub(super) redis: Option<PathBuf>,
     pub(super) beanstalkd: Option<PathBuf>,
-    /// Whether there is a PostgreSQL, with pgbench.
+    /// True if there is a PostgreSQL with pgbench.
     pub(super) has_postgres: bool,
     pub(super) node: Option<NodeTools>,
 }
@@ -32,23 +33,23 @@ pub(super) struct NodeTools {
 }
 
 impl Tools {
-    /// Looks for everything, and installs what may be installed.
-    pub(super) fn ready(bench: &mut Bench, place: &Place) -> Self {
-        let redis = Some(place.tools.join("bin/redis-server")).filter(|program| program.exists());
+    /// Finds all programs, and installs missing ones if that is allowed.
+    pub(super) fn find(bench: &mut Bench, programs: &Programs) -> Self {
+        let redis = Some(programs.tools.join("bin/redis-server")).filter(|program| program.exists());
         if redis.is_none() {
             bench.skip("redis Lua and BullMQ", "there is no redis-server");
         }
-        let beanstalkd = told(bench, "beanstalkd", beanstalkd(&place.tools));
-        let node = told(bench, "BullMQ and graphile-worker", node(&place.tools));
+        let beanstalkd = reported(bench, "beanstalkd", beanstalkd(&programs.tools));
+        let node = reported(bench, "BullMQ and graphile-worker", node(&programs.tools));
         Self { redis, beanstalkd, has_postgres: has_postgres(bench), node }
     }
 }
 
-/// A thing, and how it was installed, if it was just now.
+/// A program, and how it was installed if it was installed now.
 type Found<T> = (T, Option<String>);
 
-/// The thing; how it was installed, or why it is not there, goes into the report.
-fn told<T>(bench: &mut Bench, name: &str, found: anyhow::Result<Found<T>>) -> Option<T> {
+/// Returns the program, and reports its installation or why it is missing.
+fn reported<T>(bench: &mut Bench, name: &str, found: anyhow::Result<Found<T>>) -> Option<T> {
     match found {
         Ok((thing, installed)) => {
             if let Some(how) = installed {
@@ -63,7 +64,7 @@ fn told<T>(bench: &mut Bench, name: &str, found: anyhow::Result<Found<T>>) -> Op
     }
 }
 
-/// The package would start a service: it is only unpacked, as anybody may.
+/// Unpacks the Debian package without installing it, because it would start a service.
 fn beanstalkd(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
     if let Some(program) = on_path("beanstalkd") {
         return Ok((program, None));
@@ -87,13 +88,14 @@ fn beanstalkd(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
     bail!("apt-get left no package in {}", home.display())
 }
 
-/// Whether there is a PostgreSQL. Where its package starts a server, that is none of ours: ours has its own directory.
+/// Returns true if there is a PostgreSQL with pgbench, which is installed if it is missing. The benchmark
+/// does not use a server that the package starts.
 pub(super) fn has_postgres(bench: &mut Bench) -> bool {
     let has_all = || Postgres::programs().is_some_and(|bin| bin.join("pgbench").is_file());
     has_all() || debian_package(&mut bench.report, "PostgreSQL", "postgresql") && has_all()
 }
 
-/// Node, and the packages beside the other tools.
+/// Finds Node, and installs the packages of the peers.
 fn node(tools: &Path) -> anyhow::Result<Found<NodeTools>> {
     let recent = Some(tools.join("bin/node")).filter(|program| program.exists());
     let program = recent.or_else(|| on_path("node")).context("there is no Node")?;

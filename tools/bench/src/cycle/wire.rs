@@ -1,5 +1,5 @@
-//! A connection that blocks, as cheap as it gets and the same for every peer: a request out, its answer in. What was read stays
-//! in the connection's buffer and is lent.
+//! A blocking connection with little cost of its own, which all contenders share. It lends answers from its
+//! buffer instead of copying them.
 
 use std::{
     io::{self, Read, Write},
@@ -11,12 +11,11 @@ use agenix_harness::resp;
 
 const BUFFER_BYTES: usize = 16_384;
 
-/// A connection that has said nothing yet.
 pub(super) struct Wire {
     stream: TcpStream,
     request: Vec<u8>,
     buffer: Vec<u8>,
-    // What was read and not taken yet.
+    // Range of the buffer that was read and not taken yet.
     start: usize,
     end: usize,
 }
@@ -27,8 +26,8 @@ impl Wire {
         Ok(Self { stream, request: Vec::new(), buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
     }
 
-    /// Puts a command in RESP behind what is to be sent.
-    pub(super) fn command(&mut self, parts: &[&str]) -> io::Result<()> {
+    /// Appends a command in RESP to the request.
+    pub(super) fn write_command(&mut self, parts: &[&str]) -> io::Result<()> {
         write!(self.request, "*{}\r\n", parts.len())?;
         for part in parts {
             write!(self.request, "${}\r\n{part}\r\n", part.len())?;
@@ -36,19 +35,19 @@ impl Wire {
         Ok(())
     }
 
-    /// Puts a line, as it is, behind what is to be sent.
-    pub(super) fn put(&mut self, line: std::fmt::Arguments<'_>) -> io::Result<()> {
+    /// Appends a line to the request.
+    pub(super) fn write_line(&mut self, line: std::fmt::Arguments<'_>) -> io::Result<()> {
         self.request.write_fmt(line)?;
         self.request.extend_from_slice(b"\r\n");
         Ok(())
     }
 
-    /// Puts text, as it is, behind what is to be sent.
-    pub(super) fn raw(&mut self, text: &str) {
+    /// Appends text to the request.
+    pub(super) fn write_raw(&mut self, text: &str) {
         self.request.extend_from_slice(text.as_bytes());
     }
 
-    /// The body of an answer over HTTP, which is to have this status.
+    /// Reads an answer over HTTP, which must have the status `status`, and returns its body.
     pub(super) fn http_answer(&mut self, status: &str) -> io::Result<&str> {
         let line = self.line()?;
         if line.split(' ').nth(1) != Some(status) {
@@ -65,29 +64,29 @@ impl Wire {
         self.bytes(length)
     }
 
-    /// Sends what was put together.
+    /// Sends the request.
     pub(super) fn send(&mut self) -> io::Result<()> {
         self.stream.write_all(&self.request)?;
         self.request.clear();
         Ok(())
     }
 
-    /// The next line, without its end.
+    /// Reads the next line, and returns it without its end.
     pub(super) fn line(&mut self) -> io::Result<&str> {
-        let mut looked = 0;
+        let mut searched = 0;
         loop {
-            let unread = &self.buffer[self.start + looked..self.end];
+            let unread = &self.buffer[self.start + searched..self.end];
             if let Some(at) = unread.iter().position(|&byte| byte == b'\n') {
                 let from = self.start;
-                self.start += looked + at + 1;
+                self.start += searched + at + 1;
                 return text(self.buffer[from..self.start].trim_ascii_end());
             }
-            looked = self.end - self.start;
+            searched = self.end - self.start;
             self.read_on()?;
         }
     }
 
-    /// So many bytes and the line's end behind them.
+    /// Reads `bytes` bytes and the end of the line, and returns the bytes.
     pub(super) fn body(&mut self, bytes: usize) -> io::Result<&str> {
         while self.end - self.start < bytes + 2 {
             self.read_on()?;
@@ -97,7 +96,7 @@ impl Wire {
         text(&self.buffer[from..from + bytes])
     }
 
-    /// So many bytes.
+    /// Reads `bytes` bytes.
     fn bytes(&mut self, bytes: usize) -> io::Result<&str> {
         while self.end - self.start < bytes {
             self.read_on()?;
@@ -107,20 +106,20 @@ impl Wire {
         text(&self.buffer[from..from + bytes])
     }
 
-    /// Sends a command in RESP that is answered with `+…` or `:…`, and takes that.
-    pub(super) fn done(&mut self, parts: &[&str]) -> io::Result<()> {
-        self.command(parts)?;
+    /// Sends a command in RESP, and reads its reply, which has to be `+…` or `:…`.
+    pub(super) fn call(&mut self, parts: &[&str]) -> io::Result<()> {
+        self.write_command(parts)?;
         self.send()?;
-        self.is_done()
+        self.read_ok()
     }
 
-    /// Takes a reply in RESP that is `+…` or `:…`.
-    pub(super) fn is_done(&mut self) -> io::Result<()> {
+    /// Reads a reply in RESP, which has to be `+…` or `:…`.
+    pub(super) fn read_ok(&mut self) -> io::Result<()> {
         let line = self.line()?;
         if line.starts_with(['+', ':']) { Ok(()) } else { Err(unexpected(line)) }
     }
 
-    /// Takes a bulk string in RESP, or that there is none.
+    /// Reads a bulk string in RESP. Returns `None` for nil.
     pub(super) fn bulk(&mut self) -> io::Result<Option<&str>> {
         let line = self.line()?;
         if line == "$-1" {
@@ -160,13 +159,13 @@ fn text(bytes: &[u8]) -> io::Result<&str> {
     std::str::from_utf8(bytes).map_err(io::Error::other)
 }
 
-/// The error that an answer is to somebody who cannot use it.
+/// Returns the error for an answer that the caller did not expect.
 pub(super) fn unexpected(answer: &str) -> io::Error {
     let shown: String = answer.chars().take(200).collect();
     io::Error::other(format!("the server answered '{shown}'"))
 }
 
-/// The error that an empty queue is to somebody who has just put a job into it.
+/// Returns the error for an empty queue after a submission.
 pub(super) fn nothing_ready() -> io::Error {
     io::Error::other("no job was ready, though one was submitted")
 }
@@ -178,7 +177,7 @@ mod tests {
     use super::Wire;
 
     #[test]
-    fn answers_are_read_whole_however_they_come() {
+    fn answers_are_read_whole_from_any_pieces() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut wire = Wire::open(&listener.local_addr().unwrap().to_string()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
@@ -186,17 +185,17 @@ mod tests {
         let sent =
             format!("+OK\r\n:3\r\n$-1\r\n${}\r\n{long}\r\nRESERVED 7 2\r\nab\r\n-ERR no\r\n", long.len());
         let sender = std::thread::spawn(move || {
-            for piece in sent.as_bytes().chunks(777) {
-                server.write_all(piece).unwrap();
+            for batch in sent.as_bytes().chunks(777) {
+                server.write_all(batch).unwrap();
             }
         });
-        wire.is_done().unwrap();
-        wire.is_done().unwrap();
+        wire.read_ok().unwrap();
+        wire.read_ok().unwrap();
         assert_eq!(wire.bulk().unwrap(), None);
         assert_eq!(wire.bulk().unwrap().map(str::len), Some(50_000));
         assert_eq!(wire.line().unwrap(), "RESERVED 7 2");
         assert_eq!(wire.body(2).unwrap(), "ab");
-        assert_eq!(wire.is_done().unwrap_err().to_string(), "the server answered '-ERR no'");
+        assert_eq!(wire.read_ok().unwrap_err().to_string(), "the server answered '-ERR no'");
         sender.join().unwrap();
         assert!(wire.line().is_err());
     }

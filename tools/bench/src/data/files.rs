@@ -1,4 +1,4 @@
-//! The files: some parts of words made at random, and a whole that is all of them.
+//! Input files: ten parts of random words, and one file with the same content.
 
 use std::{
     fs::File,
@@ -7,16 +7,16 @@ use std::{
 
 use e2e::Lab;
 
-/// So many parts make the whole.
+/// Number of parts.
 const PARTS: usize = 10;
-/// Words are made for so many bytes, and then come again, each time begun elsewhere.
+/// Bytes of distinct words. Files consist of pieces that begin at random positions in them.
 const BLOCK: usize = 4_000_000;
 const MEGABYTE: usize = 1_000_000;
 
 pub(super) struct Files {
     pub(super) whole: String,
     pub(super) parts: Vec<String>,
-    /// Bytes of the whole, and of all parts together.
+    /// Bytes of the whole file, which are those of all parts together.
     pub(super) bytes: usize,
 }
 
@@ -25,7 +25,7 @@ impl Files {
         self.bytes / MEGABYTE
     }
 
-    /// Makes them in the lab, each part so large.
+    /// Writes the files into the directory of `lab`.
     pub(super) fn make(lab: &Lab, part_megabytes: usize) -> io::Result<Self> {
         println!("  writing twice {} MB of words", PARTS * part_megabytes);
         let mut rng = fastrand::Rng::with_seed(7);
@@ -49,7 +49,7 @@ impl Files {
     }
 }
 
-/// Lines of short words.
+/// Returns lines of short random words.
 fn words(rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut words = Vec::with_capacity(BLOCK + 16);
     while words.len() < BLOCK {

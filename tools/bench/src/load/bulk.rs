@@ -1,4 +1,5 @@
-//! A large action: accepted in pieces, listed by pages, drained over a few connections, and what memory agq needs for it.
+//! A large action: submits it with agx, lists its jobs by pages, drains them over several connections, and
+//! checks the memory of agq.
 
 use std::{collections::HashSet, fmt::Write, io, thread};
 
@@ -6,39 +7,39 @@ use agenix_harness::resp::{Reply, Resp, unexpected};
 use anyhow::{anyhow, ensure};
 use serde_json::Value;
 
-use super::{Figures, Place, gauge};
+use super::{Figures, Fixture, process_stats};
 
 const ACTION: &str = "million";
-/// Jobs in a page.
+/// Number of jobs in a page.
 const PAGE: usize = 10_000;
-/// Connections that drain, and how many jobs each claims at once.
+/// Number of connections that drain, and of jobs that each claims at once.
 const CONNECTIONS: usize = 8;
-const AT_ONCE: usize = 64;
+const PIPELINE: usize = 64;
 const PEAK_MB: f64 = 1000.0;
 
-pub(super) fn run(place: &Place, inputs: usize, figures: &mut Figures) -> anyhow::Result<()> {
+pub(super) fn run(fixture: &Fixture, inputs: usize, figures: &mut Figures) -> anyhow::Result<()> {
     println!("\nAn action of {inputs} inputs");
     let mut lines = String::new();
     for n in 0..inputs {
         writeln!(lines, "{n}")?;
     }
-    place.lab.file("lines", &lines);
-    figures.clock("inputs accepted in pieces", inputs, || {
+    fixture.lab.file("lines", &lines);
+    figures.time("inputs accepted in pieces", inputs, || {
         let args = ["action", "submit", "load", "--id", ACTION, "--lines", "lines"];
-        place.lab.agx(&place.agq, &args).expect(0);
+        fixture.lab.agx(&fixture.agq, &args).expect(0);
         Ok(())
     })?;
-    let mut resp = place.connect()?;
+    let mut resp = fixture.connect()?;
     ensure!(count(&mut resp, "total_jobs")? == inputs, "not every input became a job");
-    figures.clock("jobs listed by pages", inputs, || list(&mut resp, inputs))?;
-    let drained = figures.clock("jobs claimed and completed", inputs, || drain(place))?;
+    figures.time("jobs listed by pages", inputs, || list(&mut resp, inputs))?;
+    let drained = figures.time("jobs claimed and completed", inputs, || drain(fixture))?;
     ensure!(drained == inputs, "{drained} jobs were drained of {inputs}");
     ensure!(count(&mut resp, "completed")? == inputs, "not every job is completed");
-    figures.hold_if_known("peak memory of agq", gauge::peak_mb(place.agq.pid()), PEAK_MB, "MB");
+    figures.check_if_known("peak memory of agq", process_stats::peak_mb(fixture.agq.pid()), PEAK_MB, "MB");
     Ok(())
 }
 
-/// A number of the action's status.
+/// Returns a number of the status of the action.
 fn count(resp: &mut Resp, field: &str) -> anyhow::Result<usize> {
     let status = match resp.ask(&["ACTION.STATUS", ACTION])? {
         Reply::Bulk(status) => serde_json::from_str::<Value>(&status)?,
@@ -48,7 +49,7 @@ fn count(resp: &mut Resp, field: &str) -> anyhow::Result<usize> {
     Ok(usize::try_from(count)?)
 }
 
-/// Every job is on one page.
+/// Reads all pages, and checks that each job is on exactly one.
 fn list(resp: &mut Resp, inputs: usize) -> anyhow::Result<()> {
     let mut seen = HashSet::with_capacity(inputs);
     for start in (0..inputs).step_by(PAGE) {
@@ -69,26 +70,27 @@ fn list(resp: &mut Resp, inputs: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Claims and completes everything; how many jobs that were.
-fn drain(place: &Place) -> anyhow::Result<usize> {
+/// Claims and completes all jobs, and returns their number.
+fn drain(fixture: &Fixture) -> anyhow::Result<usize> {
     thread::scope(|scope| {
-        let hands: Vec<_> = (0..CONNECTIONS).map(|_| scope.spawn(|| work_off(place.connect()?))).collect();
+        let threads: Vec<_> =
+            (0..CONNECTIONS).map(|_| scope.spawn(|| drain_connection(fixture.connect()?))).collect();
         let mut drained = 0;
-        for hand in hands {
-            drained += hand.join().map_err(|_| anyhow!("a connection's thread panicked"))??;
+        for thread in threads {
+            drained += thread.join().map_err(|_| anyhow!("a connection's thread panicked"))??;
         }
         Ok(drained)
     })
 }
 
-fn work_off(mut resp: Resp) -> io::Result<usize> {
+fn drain_connection(mut resp: Resp) -> io::Result<usize> {
     let mut done = 0;
     loop {
-        for _ in 0..AT_ONCE {
+        for _ in 0..PIPELINE {
             resp.send(&["RPOP", "queue:ready"])?;
         }
-        let mut jobs = Vec::with_capacity(AT_ONCE);
-        for _ in 0..AT_ONCE {
+        let mut jobs = Vec::with_capacity(PIPELINE);
+        for _ in 0..PIPELINE {
             match resp.receive()? {
                 Reply::Bulk(job) => jobs.push(job),
                 Reply::Nil => {}

@@ -1,4 +1,4 @@
-//! Connections that only wait: what they cost in memory, and whether anything goes on in agq when nothing happens.
+//! Checks the memory of idle connections, and the processor time of agq while nothing happens.
 
 use std::{io, thread, time::Duration};
 
@@ -6,36 +6,36 @@ use agenix_harness::resp::{Reply, Resp, unexpected};
 use anyhow::ensure;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::{Figures, Place, gauge};
+use super::{Figures, Fixture, process_stats};
 
 const IDLE: usize = 2000;
 const BLOCKED: usize = 500;
-/// File descriptors for them, on our side and on agq's, and for everything else.
+/// File descriptors that this process and agq need each.
 const DESCRIPTORS: u64 = 3000;
 const GROWTH_MB: f64 = 100.0;
-/// How long nothing happens, and what agq may compute meanwhile.
+/// Time without events, and the processor time that agq may use in it.
 const QUIET: Duration = Duration::from_secs(10);
 const BUSY_SECS: f64 = 0.05;
-/// What has just begun may come to rest before that.
+/// Time before the measurement, in which agq becomes idle.
 const SETTLE: Duration = Duration::from_secs(2);
 
-pub(super) fn run(place: &Place, figures: &mut Figures) -> anyhow::Result<()> {
+pub(super) fn run(fixture: &Fixture, figures: &mut Figures) -> anyhow::Result<()> {
     println!("\n{IDLE} connections that are silent, {BLOCKED} that wait in BRPOP");
-    let pid = place.agq.pid();
-    let mut other = place.connect()?;
-    let before = gauge::resident_mb(pid);
-    let idle = (0..IDLE).map(|_| place.connect()).collect::<io::Result<Vec<_>>>()?;
-    let mut blocked = (0..BLOCKED).map(|n| wait(place, &key(n))).collect::<io::Result<Vec<_>>>()?;
+    let pid = fixture.agq.pid();
+    let mut other = fixture.connect()?;
+    let before = process_stats::resident_mb(pid);
+    let idle = (0..IDLE).map(|_| fixture.connect()).collect::<io::Result<Vec<_>>>()?;
+    let mut blocked = (0..BLOCKED).map(|n| wait(fixture, &key(n))).collect::<io::Result<Vec<_>>>()?;
     pause(SETTLE);
-    let growth = gauge::resident_mb(pid).zip(before).map(|(after, before)| after - before);
-    figures.hold_if_known("memory for all connections", growth, GROWTH_MB, "MB");
+    let growth = process_stats::resident_mb(pid).zip(before).map(|(after, before)| after - before);
+    figures.check_if_known("memory for all connections", growth, GROWTH_MB, "MB");
 
-    let before = gauge::busy_secs(pid);
+    let before = process_stats::busy_secs(pid);
     pause(QUIET);
-    let busy = gauge::busy_secs(pid).zip(before).map(|(after, before)| after - before);
-    figures.hold_if_known("processor time in 10 s of silence", busy, BUSY_SECS, "s");
+    let busy = process_stats::busy_secs(pid).zip(before).map(|(after, before)| after - before);
+    figures.check_if_known("processor time in 10 s of silence", busy, BUSY_SECS, "s");
 
-    // They were there all the while.
+    // All connections are still open.
     for (n, waiting) in blocked.iter_mut().enumerate().filter(|(n, _)| n % 2 == 1) {
         ensure!(other.ask(&["LPUSH", &key(n), "v"])? == Reply::Integer(1), "{} was not empty", key(n));
         let got = waiting.receive()?;
@@ -48,13 +48,13 @@ pub(super) fn run(place: &Place, figures: &mut Figures) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Half of them wait for a job, half for an element of a list.
+/// Returns the key to wait for: one half waits for jobs, one for list elements.
 fn key(n: usize) -> String {
     if n.is_multiple_of(2) { "queue:ready".into() } else { format!("list-{n}") }
 }
 
-fn wait(place: &Place, key: &str) -> io::Result<Resp> {
-    let mut resp = place.connect()?;
+fn wait(fixture: &Fixture, key: &str) -> io::Result<Resp> {
+    let mut resp = fixture.connect()?;
     resp.send(&["PING"])?;
     resp.send(&["BRPOP", key, "0"])?;
     match resp.receive()? {
@@ -63,8 +63,9 @@ fn wait(place: &Place, key: &str) -> io::Result<Resp> {
     }
 }
 
-/// Lets us, and those that we start from now on, have as many file descriptors as this needs; whether the system allows it.
-pub(super) fn may_have_descriptors() -> bool {
+/// Raises the limit of file descriptors of this process and of its children. Returns false if the system
+/// does not allow it.
+pub(super) fn raise_descriptor_limit() -> bool {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= DESCRIPTORS) {
         return true;
@@ -75,6 +76,6 @@ pub(super) fn may_have_descriptors() -> bool {
 }
 
 fn pause(duration: Duration) {
-    #[expect(clippy::disallowed_methods, reason = "that nothing happens meanwhile is what is measured")]
+    #[expect(clippy::disallowed_methods, reason = "the measurement is about a time without events")]
     thread::sleep(duration);
 }

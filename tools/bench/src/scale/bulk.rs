@@ -1,13 +1,13 @@
-//! An action that stays open, and gets jobs by the thousand.
+//! An open action that gets thousands of jobs by each command.
 
 use std::io;
 
 use agenix_harness::resp::Resp;
 
-use super::stand::{Stand, must};
+use super::fixture::{Fixture, expect_ok};
 
-/// Inputs of a command.
-const PIECE: usize = 5000;
+/// Number of inputs in a command.
+const BATCH: usize = 5000;
 const OPEN: &str = r#"{"action_id":"bulk","plan_id":"nothing","open":true}"#;
 
 pub(super) struct Bulk {
@@ -15,24 +15,23 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    pub(super) fn open(stand: &Stand) -> io::Result<Self> {
-        let mut resp = stand.connect()?;
-        must(&mut resp, &["ACTION.SUBMIT", OPEN])?;
+    pub(super) fn open(fixture: &Fixture) -> io::Result<Self> {
+        let mut resp = fixture.connect()?;
+        expect_ok(&mut resp, &["ACTION.SUBMIT", OPEN])?;
         Ok(Self { resp })
     }
 
-    /// Adds so many small jobs.
+    /// Adds `count` small jobs.
     pub(super) fn add(&mut self, count: usize) -> io::Result<()> {
-        for start in (0..count).step_by(PIECE) {
+        for start in (0..count).step_by(BATCH) {
             let inputs: Vec<_> =
-                (start..count.min(start + PIECE)).map(|n| format!(r#"{{"line":"{n}"}}"#)).collect();
+                (start..count.min(start + BATCH)).map(|n| format!(r#"{{"line":"{n}"}}"#)).collect();
             self.add_inputs(&inputs)?;
         }
         Ok(())
     }
 
-    /// Adds a job for each of these inputs.
     pub(super) fn add_inputs(&mut self, inputs: &[String]) -> io::Result<()> {
-        must(&mut self.resp, &["ACTION.ADD", "bulk", &format!("[{}]", inputs.join(","))])
+        expect_ok(&mut self.resp, &["ACTION.ADD", "bulk", &format!("[{}]", inputs.join(","))])
     }
 }

@@ -1,58 +1,60 @@
-//! A thousand lanes: jobs of a thousand plans that each need a label of their own, and a worker that has all of them.
+//! Measures a claim with a thousand lanes: each of a thousand plans needs its own label, and one worker
+//! has all labels.
 
 use std::path::Path;
 
 use agenix_harness::resp::Resp;
 
 use super::{
-    SECTION, grouped,
-    stand::{Stand, register, submit_all},
-    turns,
+    SECTION, cycles,
+    fixture::{Fixture, register, submit_all},
+    grouped,
 };
 use crate::{
-    Place,
-    contest::{Better, Contest},
+    Programs,
+    comparison::{Better, Comparison},
     measure::Bench,
 };
 
 const LANES: usize = 1000;
-/// How many jobs of each lane wait, where there are many lanes.
+/// Number of waiting jobs in each lane, if there are many lanes.
 const DEPTH: usize = 3;
 const NOTE: &str = "as many jobs wait in one lane as in all the many; a worker that has all the labels claims on one \
     connection, one command at a time; claims are on disk soon after, each completion before it is acknowledged";
 
-/// An agq whose jobs stand in so many lanes.
-struct Hall {
+/// An agq with jobs in `lanes` lanes.
+struct LanesFixture {
     lanes: usize,
-    /// How many jobs were submitted so far: they go to the lanes in turn.
+    /// Number of jobs submitted so far. They go to the lanes in turn.
     jobs: usize,
     resp: Resp,
     // Dropped last.
-    _stand: Stand,
+    _fixture: Fixture,
 }
 
-pub(super) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
-    let turns = bench.scaled(1000, 300);
-    let (mut many, mut one) = (Hall::new(&place.bin, LANES)?, Hall::new(&place.bin, 1)?);
-    let contest =
-        Contest::new(format!("claim and complete a job of {} lanes", grouped(LANES)), "µs", Better::Less)
-            .noting(NOTE)
-            .with(format!("{} lanes", grouped(LANES)), || many.turns(turns))
-            .with("1 lane", || one.turns(turns));
-    bench.hold(SECTION, contest)
+pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    let cycles = bench.scaled(1000, 300);
+    let (mut many, mut one) =
+        (LanesFixture::new(&programs.bin, LANES)?, LanesFixture::new(&programs.bin, 1)?);
+    let comparison =
+        Comparison::new(format!("claim and complete a job of {} lanes", grouped(LANES)), "µs", Better::Less)
+            .with_note(NOTE)
+            .with(format!("{} lanes", grouped(LANES)), || many.cycles(cycles))
+            .with("1 lane", || one.cycles(cycles));
+    bench.compare(SECTION, comparison)
 }
 
-impl Hall {
+impl LanesFixture {
     fn new(bin: &Path, lanes: usize) -> anyhow::Result<Self> {
-        let stand = Stand::new(bin);
-        let mut resp = stand.connect()?;
+        let fixture = Fixture::new(bin);
+        let mut resp = fixture.connect()?;
         let tags: Vec<_> = (0..LANES).map(|lane| format!(r#""lane-{lane}":"yes""#)).collect();
         register(&mut resp, "worker", "true", &tags.join(","))?;
         let plans: Vec<_> = (0..lanes).map(plan).collect();
         submit_all(&mut resp, "PLAN.SUBMIT", &plans)?;
-        let mut hall = Self { lanes, jobs: 0, resp, _stand: stand };
-        hall.add(LANES * DEPTH)?;
-        Ok(hall)
+        let mut lanes_fixture = Self { lanes, jobs: 0, resp, _fixture: fixture };
+        lanes_fixture.add(LANES * DEPTH)?;
+        Ok(lanes_fixture)
     }
 
     fn add(&mut self, jobs: usize) -> anyhow::Result<()> {
@@ -63,10 +65,10 @@ impl Hall {
         Ok(submit_all(&mut self.resp, "ACTION.SUBMIT", &actions)?)
     }
 
-    /// As many jobs come as go.
-    fn turns(&mut self, turns: usize) -> anyhow::Result<f64> {
-        self.add(turns)?;
-        turns::claim_and_complete(&mut self.resp, turns)
+    /// Adds as many jobs as it completes, and returns microseconds per cycle.
+    fn cycles(&mut self, cycles: usize) -> anyhow::Result<f64> {
+        self.add(cycles)?;
+        cycles::claim_and_complete(&mut self.resp, cycles)
     }
 }
 

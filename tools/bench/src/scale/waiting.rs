@@ -1,17 +1,17 @@
-//! Five hundred workers wait for jobs that they could run, and others come: what a job costs that is looked at for all of them.
+//! Measures a job while five hundred workers wait for jobs that need another tool.
 
 use std::{io, path::Path};
 
 use agenix_harness::resp::Resp;
 
 use super::{
-    SECTION, grouped,
-    stand::{Stand, must, register},
-    turns,
+    SECTION, cycles,
+    fixture::{Fixture, expect_ok, register},
+    grouped,
 };
 use crate::{
-    Place,
-    contest::{Better, Contest},
+    Programs,
+    comparison::{Better, Comparison},
     measure::Bench,
 };
 
@@ -20,48 +20,49 @@ const JOB: &str = r#"{"plan_id":"nothing","inputs":[{}]}"#;
 const NOTE: &str = "those who wait in BRPOP have another tool than the jobs need; one connection submits, claims and completes, \
     one command at a time; claims are on disk soon after, the rest before it is acknowledged";
 
-/// An agq for which some wait.
-struct Room {
+/// An agq with waiting workers.
+struct WaitingFixture {
     resp: Resp,
     _waiting: Vec<Resp>,
     // Dropped last.
-    _stand: Stand,
+    _fixture: Fixture,
 }
 
-pub(super) fn run(bench: &mut Bench, place: &Place) -> anyhow::Result<()> {
-    let turns = bench.scaled(1000, 300);
-    let (mut full, mut empty) = (Room::new(&place.bin, WAITING)?, Room::new(&place.bin, 0)?);
+pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> {
+    let cycles = bench.scaled(1000, 300);
+    let (mut full, mut empty) =
+        (WaitingFixture::new(&programs.bin, WAITING)?, WaitingFixture::new(&programs.bin, 0)?);
     let waiting = format!("{} workers wait", grouped(WAITING));
-    let contest =
-        Contest::new(format!("submit, claim and complete a job while {waiting}"), "µs", Better::Less)
-            .noting(NOTE)
-            .with(waiting, || full.turns(turns))
-            .with("nobody waits", || empty.turns(turns));
-    bench.hold(SECTION, contest)
+    let comparison =
+        Comparison::new(format!("submit, claim and complete a job while {waiting}"), "µs", Better::Less)
+            .with_note(NOTE)
+            .with(waiting, || full.cycles(cycles))
+            .with("nobody waits", || empty.cycles(cycles));
+    bench.compare(SECTION, comparison)
 }
 
-impl Room {
+impl WaitingFixture {
     fn new(bin: &Path, waiting: usize) -> anyhow::Result<Self> {
-        let stand = Stand::new(bin);
-        let mut resp = stand.connect()?;
-        let waiting = (0..waiting).map(|n| wait(&stand, n)).collect::<io::Result<_>>()?;
+        let fixture = Fixture::new(bin);
+        let mut resp = fixture.connect()?;
+        let waiting = (0..waiting).map(|n| wait(&fixture, n)).collect::<io::Result<_>>()?;
         register(&mut resp, "worker", "true", "")?;
-        Ok(Self { resp, _waiting: waiting, _stand: stand })
+        Ok(Self { resp, _waiting: waiting, _fixture: fixture })
     }
 
-    fn turns(&mut self, turns: usize) -> anyhow::Result<f64> {
+    fn cycles(&mut self, cycles: usize) -> anyhow::Result<f64> {
         let resp = &mut self.resp;
-        turns::timed(turns, || {
-            must(resp, &["ACTION.SUBMIT", JOB])?;
-            let job = turns::claim(resp)?;
-            turns::complete(resp, &job).map_err(Into::into)
+        cycles::timed(cycles, || {
+            expect_ok(resp, &["ACTION.SUBMIT", JOB])?;
+            let job = cycles::claim(resp)?;
+            cycles::complete(resp, &job).map_err(Into::into)
         })
     }
 }
 
-/// A worker that waits for jobs, of which there will be none for it.
-fn wait(stand: &Stand, n: usize) -> io::Result<Resp> {
-    let mut resp = stand.connect()?;
+/// Connects a worker that waits for a job, and never gets one.
+fn wait(fixture: &Fixture, n: usize) -> io::Result<Resp> {
+    let mut resp = fixture.connect()?;
     register(&mut resp, &format!("waiting-{n}"), "other", "")?;
     resp.send(&["BRPOP", "queue:ready", "0"])?;
     Ok(resp)

@@ -1,4 +1,4 @@
-//! A server that someone needs who is measured, in a process group of its own: the whole group is killed when it is dropped.
+//! A server of a contender, in its own process group. The whole group is killed when it is dropped.
 
 use std::{
     fs::{self, File},
@@ -12,10 +12,10 @@ use anyhow::{Context, ensure};
 use e2e::within;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::desk::Desk;
+use super::workspace::Workspace;
 
-/// How long a server may take to be there.
-const START: Duration = Duration::from_secs(30);
+/// Time within which a server has to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) struct Daemon {
     child: Child,
@@ -23,12 +23,12 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts it in the desk's directory; what it says goes into a file there.
-    pub(super) fn start(name: &str, desk: &Desk, mut command: Command) -> anyhow::Result<Self> {
-        let log = desk.lab.path().join(format!("{name}.log"));
+    /// Starts the command in the directory of the workspace, with a log there.
+    pub(super) fn start(name: &str, workspace: &Workspace, mut command: Command) -> anyhow::Result<Self> {
+        let log = workspace.lab.path().join(format!("{name}.log"));
         let out = File::create(&log)?;
         let child = command
-            .current_dir(desk.lab.path())
+            .current_dir(workspace.lab.path())
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
@@ -38,23 +38,23 @@ impl Daemon {
         Ok(Self { child, log })
     }
 
-    /// Waits until it is there; the error has its last words.
-    pub(super) fn wait(&self, is_there: impl Fn() -> bool) -> anyhow::Result<()> {
-        let is_there = within(START, || is_there().then_some(())).is_some();
-        ensure!(is_there, "it was not there within {} s: {}", START.as_secs(), self.last_words());
+    /// Waits until `is_ready` returns true. The error has the last line of the log.
+    pub(super) fn wait(&self, is_ready: impl Fn() -> bool) -> anyhow::Result<()> {
+        let is_ready = within(READY_WITHIN, || is_ready().then_some(())).is_some();
+        ensure!(is_ready, "it was not ready within {} s: {}", READY_WITHIN.as_secs(), self.last_line());
         Ok(())
     }
 
-    fn last_words(&self) -> String {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        said.trim_end().lines().last().unwrap_or("it said nothing").to_owned()
+    fn last_line(&self) -> String {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        log.trim_end().lines().last().unwrap_or("its log is empty").to_owned()
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
         if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
-            // It may have ended already, with all that it started.
+            // The group may have exited already.
             let _ended = kill_process_group(group, Signal::KILL);
         }
         let _ended = self.child.wait();

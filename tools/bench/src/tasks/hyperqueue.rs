@@ -1,4 +1,5 @@
-//! HyperQueue: a server without a journal and a worker with two processors, both idle; measured is `hq submit --wait`.
+//! HyperQueue as a contender: a server without a journal and a worker with two processors are idle, and
+//! `hq submit --wait` is measured.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,11 +12,11 @@ use serde_json::Value;
 use super::{
     HYPERQUEUE, SLOTS,
     daemon::Daemon,
-    desk::{Desk, Work},
+    workspace::{Work, Workspace},
 };
 
 pub(super) struct HyperQueue {
-    // The first to be dropped.
+    // Dropped first.
     _worker: Daemon,
     _server: Daemon,
     hq: PathBuf,
@@ -23,19 +24,19 @@ pub(super) struct HyperQueue {
 }
 
 impl HyperQueue {
-    pub(super) fn start(hq: PathBuf, desk: &Desk) -> anyhow::Result<Self> {
-        let directory = desk.lab.path().join("hq");
-        // It listens wherever it likes, behind keys that it makes; we talk to it on this machine.
+    pub(super) fn start(hq: PathBuf, workspace: &Workspace) -> anyhow::Result<Self> {
+        let directory = workspace.lab.path().join("hq");
+        // The server listens on all interfaces, and generates keys. The client connects over loopback.
         let mut server = command(&hq, &directory);
         server.args(["server", "start", "--host", "127.0.0.1"]);
-        let server = Daemon::start("hq-server", desk, server)?;
+        let server = Daemon::start("hq-server", workspace, server)?;
         server.wait(|| {
             let asked = command(&hq, &directory).args(["server", "info"]).output();
             asked.is_ok_and(|output| output.status.success())
         })?;
         let mut worker = command(&hq, &directory);
         worker.args(["worker", "start", "--cpus", SLOTS]);
-        let worker = Daemon::start("hq-worker", desk, worker)?;
+        let worker = Daemon::start("hq-worker", workspace, worker)?;
         worker.wait(|| {
             let listed = command(&hq, &directory).args(["--output-mode", "json", "worker", "list"]).output();
             let workers = listed.ok().and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
@@ -44,19 +45,19 @@ impl HyperQueue {
         Ok(Self { _worker: worker, _server: server, hq, directory })
     }
 
-    pub(super) fn run(&self, desk: &Desk, work: Work, count: usize) -> anyhow::Result<f64> {
-        // Dropped: the tasks write on it by its name. Files of HyperQueue's own would cost it more.
-        drop(desk.sheet()?);
+    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+        // The tasks append to the file by its name, because files of HyperQueue itself would cost more.
+        drop(workspace.results_file()?);
         let mut submit = command(&self.hq, &self.directory);
         submit
             .args(["--output-mode", "quiet", "submit", "--array", &format!("1-{count}")])
             .args(["--stdout", "none", "--stderr", "none", "--wait", "--"])
-            .current_dir(desk.lab.path());
+            .current_dir(workspace.lab.path());
         match work {
             Work::True => submit.args(["true", "word"]),
-            Work::Count => submit.args(["sh", "-c", &desk.appending_line()]),
+            Work::Count => submit.args(["sh", "-c", &workspace.appending_line()]),
         };
-        desk.rate(work, count, || {
+        workspace.rate(work, count, || {
             let output = submit.output().with_context(|| format!("{HYPERQUEUE} cannot be started"))?;
             ensure!(output.status.success(), "hq: {}", String::from_utf8_lossy(&output.stderr).trim());
             Ok(())

@@ -1,5 +1,5 @@
-//! HyperQueue as pip has it: its Python package holds the whole of it, a server without a journal and a worker with two processors.
-//! It listens on every interface, whatever one says; so it gets a network of its own, which has the loopback and nothing else.
+//! HyperQueue from its Python package, with a server without a journal and a worker with two processors.
+//! The server always listens on all interfaces. So it gets a network namespace with loopback only.
 
 use std::{
     fs,
@@ -11,11 +11,11 @@ use agenix_harness::report::root;
 use anyhow::{Context, ensure};
 
 use super::{
-    desk::{Desk, Work},
     python,
+    workspace::{Work, Workspace},
 };
 
-/// It finds itself by the name of its host.
+/// Script that enters the namespace. The host name has to resolve, because the client connects by it.
 const ALONE: &str = r#"ip link set lo up && hostname localhost && exec "$@""#;
 
 pub(super) struct HyperQueuePackage {
@@ -23,16 +23,16 @@ pub(super) struct HyperQueuePackage {
 }
 
 impl HyperQueuePackage {
-    /// Has it do a task.
-    pub(super) fn start(packages: PathBuf, desk: &Desk) -> anyhow::Result<Self> {
+    /// Runs one task, to check that the package works.
+    pub(super) fn start(packages: PathBuf, workspace: &Workspace) -> anyhow::Result<Self> {
         let package = Self { packages };
-        package.run(desk, Work::True, 1)?;
+        package.run(workspace, Work::True, 1)?;
         Ok(package)
     }
 
-    pub(super) fn run(&self, desk: &Desk, work: Work, count: usize) -> anyhow::Result<f64> {
-        // Dropped: the tasks write on it by its name. Files of HyperQueue's own would cost it more.
-        drop(desk.sheet()?);
+    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+        // The tasks append to the file by its name, because files of HyperQueue itself would cost more.
+        drop(workspace.results_file()?);
         let mut run = Command::new("unshare");
         if !rustix::process::geteuid().is_root() {
             run.arg("--map-root-user");
@@ -42,21 +42,21 @@ impl HyperQueuePackage {
             .arg(count.to_string())
             .env("PYTHONPATH", &self.packages)
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .current_dir(desk.lab.path())
+            .current_dir(workspace.lab.path())
             .stdin(Stdio::null());
         match work {
             Work::True => run.args(["true", "word"]),
-            Work::Count => run.args(["sh", "-c", &desk.appending_line()]),
+            Work::Count => run.args(["sh", "-c", &workspace.appending_line()]),
         };
-        let output = run.output().context("there is no unshare to give it a network of its own")?;
+        let output = run.output().context("cannot start unshare, which makes the network namespace")?;
         let why = String::from_utf8_lossy(&output.stderr);
         ensure!(
             output.status.success(),
             "{}",
             why.trim().lines().last().unwrap_or("hyperqueue_run.py failed")
         );
-        // One more than was asked for: it warms up.
-        desk.check(work, count + 1, usize::try_from(fs::metadata(desk.sheet_path())?.len())?)?;
+        // The script runs one more task to warm up.
+        workspace.check(work, count + 1, usize::try_from(fs::metadata(workspace.results_path())?.len())?)?;
         python::rate(count, &output.stdout)
     }
 }

@@ -1,5 +1,5 @@
-//! Celery and RQ: two processes of workers each, behind a Redis of their own that syncs everything. Python measures itself,
-//! so that its start does not count.
+//! Celery and RQ as contenders: two worker processes each, on a private Redis that syncs each write. The
+//! Python scripts measure the time themselves, so that the start of Python does not count.
 
 use std::{
     env,
@@ -16,40 +16,41 @@ use anyhow::{Context, ensure};
 use super::{
     CELERY, RQ, SLOTS,
     daemon::Daemon,
-    desk::{Desk, Work},
+    workspace::{Work, Workspace},
 };
 use crate::{
     measure::per_second,
-    peers::{Persistence, Redis},
+    redis_server::{Persistence, Redis},
 };
 
-/// What pip is asked for.
+/// Packages of pip for one contender.
 pub(super) struct Packages {
     name: &'static str,
-    /// Below the tools.
+    /// Directory below the tools
     home: &'static str,
-    asked: &'static [&'static str],
-    /// What is there when they are.
+    requirements: &'static [&'static str],
+    /// Files that exist when all packages are installed
     installed: &'static [&'static str],
 }
 
 pub(super) const QUEUES: Packages = Packages {
     name: "Celery and RQ",
     home: "bench-python",
-    asked: &["celery[redis]", "rq"],
+    requirements: &["celery[redis]", "rq"],
     installed: &["celery/__init__.py", "rq/__init__.py", "redis/__init__.py"],
 };
 
 pub(super) const HYPERQUEUE: Packages = Packages {
     name: super::HYPERQUEUE,
     home: "bench-hyperqueue",
-    asked: &["hyperqueue"],
+    requirements: &["hyperqueue"],
     installed: &["hyperqueue/__init__.py", "cloudpickle/__init__.py", "tqdm/__init__.py"],
 };
 
-/// The directory of the packages, installed where they are missing and can be.
+/// Returns the directory of the packages, which are installed if they are missing. Returns `None` if that
+/// fails.
 pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -> Option<PathBuf> {
-    let Packages { name, home, asked, installed } = packages;
+    let Packages { name, home, requirements, installed } = packages;
     let directory = tools.join(home);
     if installed.iter().all(|file| directory.join(file).is_file()) {
         return Some(directory);
@@ -59,7 +60,7 @@ pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"])
         .args(["--retries", "1", "--target"])
         .arg(&directory)
-        .args(*asked)
+        .args(*requirements)
         .env("PIP_ROOT_USER_ACTION", "ignore")
         .stdin(Stdio::null());
     match must(&mut pip) {
@@ -68,7 +69,7 @@ pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -
             Some(directory)
         }
         Err(error) => {
-            // What is there in part would be taken for the whole the next time.
+            // An incomplete installation would count as complete in the next run.
             let _removed = fs::remove_dir_all(&directory);
             report.skip(name, &format!("it could not be installed: {error:#}"));
             None
@@ -76,16 +77,16 @@ pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -
     }
 }
 
-/// How many tasks a second that is, when a script says how many seconds they took.
-pub(super) fn rate(count: usize, said: &[u8]) -> anyhow::Result<f64> {
-    let said = String::from_utf8_lossy(said);
-    let seconds = said.trim().parse::<f64>().with_context(|| format!("the script said '{said}'"))?;
+/// Returns the tasks per second from the output of a script, which is the time in seconds.
+pub(super) fn rate(count: usize, output: &[u8]) -> anyhow::Result<f64> {
+    let text = String::from_utf8_lossy(output);
+    let seconds = text.trim().parse::<f64>().with_context(|| format!("the script printed '{text}'"))?;
     Ok(per_second(count, Duration::try_from_secs_f64(seconds)?))
 }
 
-/// Workers that wait, and the script that gives them tasks.
+/// Idle workers, and the script that gives them tasks.
 pub(super) struct Team {
-    // The first to be dropped.
+    // Dropped first.
     _workers: Vec<Daemon>,
     _redis: Redis,
     url: String,
@@ -94,7 +95,7 @@ pub(super) struct Team {
 }
 
 impl Team {
-    pub(super) fn celery(packages: &Path, tools: &Path, desk: &Desk) -> anyhow::Result<Self> {
+    pub(super) fn celery(packages: &Path, tools: &Path, workspace: &Workspace) -> anyhow::Result<Self> {
         let args = [
             "celery",
             "--app",
@@ -110,44 +111,44 @@ impl Team {
             "--without-mingle",
             "--without-heartbeat",
         ];
-        Self::start(CELERY, "celery_run.py", &[&args], packages, tools, desk)
+        Self::start(CELERY, "celery_run.py", &[&args], packages, tools, workspace)
     }
 
-    pub(super) fn rq(packages: &Path, tools: &Path, desk: &Desk) -> anyhow::Result<Self> {
+    pub(super) fn rq(packages: &Path, tools: &Path, workspace: &Workspace) -> anyhow::Result<Self> {
         let args = ["rq.cli", "worker", "--quiet"];
-        Self::start(RQ, "rq_run.py", &[&args, &args], packages, tools, desk)
+        Self::start(RQ, "rq_run.py", &[&args, &args], packages, tools, workspace)
     }
 
-    /// Starts the modules with their arguments, and waits until a task was done.
+    /// Starts the modules with their arguments, and waits until one task has run.
     fn start(
         name: &str,
         script: &'static str,
         modules: &[&[&str]],
         packages: &Path,
         tools: &Path,
-        desk: &Desk,
+        workspace: &Workspace,
     ) -> anyhow::Result<Self> {
         let path = env::join_paths([packages.to_owned(), root().join("tools/bench/assets/python")])?;
-        let directory = desk.lab.path().join(format!("{name}-redis"));
-        let redis = Redis::start(tools, &directory, desk.lab.key(), Persistence::Always)?;
-        let url = format!("redis://:{}@127.0.0.1:{}/0", desk.lab.key(), redis.port());
+        let directory = workspace.lab.path().join(format!("{name}-redis"));
+        let redis = Redis::start(tools, &directory, workspace.lab.key(), Persistence::Always)?;
+        let url = format!("redis://:{}@127.0.0.1:{}/0", workspace.lab.key(), redis.port());
         let workers = modules.iter().enumerate().map(|(number, module)| {
             let mut worker = python(&url, &path);
             worker.arg("-m").args(*module);
-            Daemon::start(&format!("{name}-{number}"), desk, worker)
+            Daemon::start(&format!("{name}-{number}"), workspace, worker)
         });
         let team =
             Self { _workers: workers.collect::<anyhow::Result<_>>()?, _redis: redis, url, path, script };
-        team.run(desk, Work::True, 1)?;
+        team.run(workspace, Work::True, 1)?;
         Ok(team)
     }
 
-    pub(super) fn run(&self, desk: &Desk, work: Work, count: usize) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
         let mut python = python(&self.url, &self.path);
         python
             .arg(root().join("tools/bench/assets/python").join(self.script))
-            .args([work.id(), &count.to_string(), &desk.argument(work, 0)])
-            .current_dir(desk.lab.path());
+            .args([work.id(), &count.to_string(), &workspace.argument(work, 0)])
+            .current_dir(workspace.lab.path());
         let output = python.output().context("python3 cannot be started")?;
         let why = String::from_utf8_lossy(&output.stderr);
         ensure!(
@@ -160,12 +161,12 @@ impl Team {
     }
 }
 
-/// Python with what the workers and the scripts import, and where their Redis is.
+/// Returns a Python command with the path for imports, and the URL of Redis.
 fn python(url: &str, path: &OsStr) -> Command {
     let mut python = Command::new("python3");
     python
         .env("PYTHONPATH", path)
-        // No compiled files among the sources.
+        // Python must not write compiled files beside the sources.
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("BENCH_REDIS", url)
         .env("RQ_REDIS_URL", url)

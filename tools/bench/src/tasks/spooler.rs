@@ -1,4 +1,5 @@
-//! task-spooler: a server that every `tsp` talks to, and a `tsp` in the background for each task that waits.
+//! task-spooler as a contender: each `tsp` talks to a server, and each waiting task has a `tsp` in the
+//! background.
 
 use std::{
     cell::Cell,
@@ -11,50 +12,50 @@ use anyhow::{Context, ensure};
 
 use super::{
     SLOTS, SPOOLER,
-    desk::{Desk, Work},
+    workspace::{Work, Workspace},
 };
 
 pub(super) struct Spooler {
     directory: PathBuf,
-    /// How many tasks its server was given: it numbers them from 0.
+    /// Number of tasks so far. The server numbers them from 0.
     tasks: Cell<usize>,
 }
 
 impl Spooler {
-    /// Whether it is installed in the end.
-    pub(super) fn is_there(report: &mut Report) -> bool {
+    /// Installs task-spooler if it is missing. Returns true if it is there.
+    pub(super) fn is_installed(report: &mut Report) -> bool {
         tools::on_path("tsp").is_some() || tools::debian_package(report, "tsp", SPOOLER)
     }
 
-    pub(super) fn start(desk: &Desk) -> anyhow::Result<Self> {
-        let spooler = Self { directory: desk.lab.path().to_owned(), tasks: Cell::new(0) };
-        // The first that is asked starts the server.
-        spooler.ask(&["-S", SLOTS])?;
+    pub(super) fn start(workspace: &Workspace) -> anyhow::Result<Self> {
+        let spooler = Self { directory: workspace.lab.path().to_owned(), tasks: Cell::new(0) };
+        // The first command starts the server.
+        spooler.tsp(&["-S", SLOTS])?;
         Ok(spooler)
     }
 
-    pub(super) fn run(&self, desk: &Desk, work: Work, count: usize) -> anyhow::Result<f64> {
-        self.ask(&["-C"])?;
-        // Dropped: the tasks write on it by its name.
-        drop(desk.sheet()?);
-        let line = desk.appending_line();
-        desk.rate(work, count, || {
+    pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
+        self.tsp(&["-C"])?;
+        // The tasks append to the file by its name.
+        drop(workspace.results_file()?);
+        let line = workspace.appending_line();
+        workspace.rate(work, count, || {
             for number in 0..count {
                 match work {
-                    Work::True => self.ask(&["-n", "true", &desk.argument(work, number)])?,
-                    Work::Count => self.ask(&["-n", "sh", "-c", &line])?,
+                    Work::True => self.tsp(&["-n", "true", &workspace.argument(work, number)])?,
+                    Work::Count => self.tsp(&["-n", "sh", "-c", &line])?,
                 }
             }
             let first = self.tasks.replace(self.tasks.get() + count);
-            // They end almost in the order in which they began.
+            // Two tasks run at once, so the last three include the one that ends last.
             for number in (first..first + count).rev().take(3) {
-                self.ask(&["-w", &number.to_string()])?;
+                self.tsp(&["-w", &number.to_string()])?;
             }
             Ok(())
         })
     }
 
-    fn ask(&self, args: &[&str]) -> anyhow::Result<()> {
+    fn tsp(&self, args: &[&str]) -> anyhow::Result<()> {
         let status = self.command(args).status().context("tsp cannot be started")?;
         ensure!(status.success(), "tsp {} ended with {status}", args.join(" "));
         Ok(())
@@ -66,7 +67,7 @@ impl Spooler {
             .env("TS_SOCKET", self.directory.join("spooler"))
             .env("TMPDIR", &self.directory)
             .current_dir(&self.directory)
-            // Its server and its background would keep a pipe open.
+            // The server and background processes would keep a pipe open.
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -76,7 +77,7 @@ impl Spooler {
 
 impl Drop for Spooler {
     fn drop(&mut self) {
-        // The server is no child of ours: it is asked to end.
-        let _asked = self.command(&["-K"]).status();
+        // The server is not a child of this process, so a command has to end it.
+        let _ended = self.command(&["-K"]).status();
     }
 }

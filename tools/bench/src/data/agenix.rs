@@ -1,4 +1,4 @@
-//! Ours: an agq and one worker with two slots, and two plans that differ in whether the tasks stream.
+//! AGEniX as a contender: an agq, a worker with two slots, and two plans, one of which streams.
 
 use std::io;
 
@@ -6,18 +6,17 @@ use agenix_harness::resp::{Reply, Resp, unexpected};
 use anyhow::Context;
 use e2e::{Agq, Agw, Lab};
 
-use crate::scale::watch::{self, Watch};
+use crate::scale::job_events::{self, JobEvents};
 
-/// Which of the plans.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Plan {
     Streamed,
     OneByOne,
 }
 
-pub(super) struct Ours {
+pub(super) struct Agenix {
     resp: Resp,
-    watch: Watch,
+    job_events: JobEvents,
     actions: usize,
     _agw: Agw,
     _agq: Agq,
@@ -43,7 +42,7 @@ impl Plan {
     }
 }
 
-impl Ours {
+impl Agenix {
     pub(super) fn start(lab: &Lab) -> anyhow::Result<Self> {
         let agq = lab.agq(&[]);
         for plan in [Plan::Streamed, Plan::OneByOne] {
@@ -51,13 +50,13 @@ impl Ours {
         }
         let agw = lab.agw(&agq, "worker", &["--max-concurrent-jobs", "2"]);
         let connect = || -> io::Result<_> {
-            Ok((Resp::open(&agq.address(), lab.key())?, Watch::open(&agq.address(), lab.key())?))
+            Ok((Resp::open(&agq.address(), lab.key())?, JobEvents::open(&agq.address(), lab.key())?))
         };
-        let (resp, watch) = connect()?;
-        Ok(Self { resp, watch, actions: 0, _agw: agw, _agq: agq })
+        let (resp, job_events) = connect()?;
+        Ok(Self { resp, job_events, actions: 0, _agw: agw, _agq: agq })
     }
 
-    /// Has each of these files go through the plan; the jobs, when all are completed.
+    /// Runs the plan on each file, and returns the ids of the jobs when all have completed.
     pub(super) fn run(&mut self, plan: Plan, files: &[String]) -> anyhow::Result<Vec<String>> {
         self.actions += 1;
         let action = format!("action-{}", self.actions);
@@ -68,17 +67,17 @@ impl Ours {
             inputs.join(",")
         );
         match self.resp.ask(&["ACTION.SUBMIT", &submission])? {
-            Reply::Line(_ok) => self.watch.completed(&action, files.len()),
+            Reply::Line(_ok) => self.job_events.completed(&action, files.len()),
             other => Err(unexpected(&other).into()),
         }
     }
 
-    /// What these jobs counted, together.
+    /// Returns the sum of the counts of these jobs.
     pub(super) fn counted(&mut self, jobs: &[String]) -> anyhow::Result<usize> {
         let mut counted = 0;
         for job in jobs {
-            let said = watch::stdout(&mut self.resp, job)?;
-            counted += said.trim().parse::<usize>().with_context(|| format!("wc said '{said}'"))?;
+            let count = job_events::stdout(&mut self.resp, job)?;
+            counted += count.trim().parse::<usize>().with_context(|| format!("wc printed '{count}'"))?;
         }
         Ok(counted)
     }

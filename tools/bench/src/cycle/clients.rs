@@ -1,4 +1,4 @@
-//! Clients that each do cycle after cycle over a connection of their own, one request at a time, and how many those were.
+//! Clients that run cycles in parallel, each on its own connection, and their rate.
 
 use std::{
     io, thread,
@@ -9,23 +9,22 @@ use anyhow::anyhow;
 
 use crate::measure::per_second;
 
-/// Apart so far are the numbers of two clients' texts.
-const APART: usize = 1_000_003;
+/// Distance between the numbers of the payloads of two clients.
+const NUMBERS_APART: usize = 1_000_003;
 
-/// One client.
 pub(super) trait Client: Send {
-    /// Submits a job, claims one, completes that. The number tells its texts from others.
+    /// Submits a job, claims one, and completes that. `number` selects the payloads.
     fn cycle(&mut self, number: usize) -> io::Result<()>;
 }
 
-/// All clients of a server, and the server, which is there as long as they are.
-pub(super) struct Crew<C, S> {
-    // The first to be dropped.
+/// All clients of a server, and the server itself.
+pub(super) struct Clients<C, S> {
+    // Dropped first.
     clients: Vec<C>,
     server: S,
 }
 
-impl<C: Client, S> Crew<C, S> {
+impl<C: Client, S> Clients<C, S> {
     pub(super) fn new(clients: Vec<C>, server: S) -> Self {
         Self { clients, server }
     }
@@ -34,20 +33,21 @@ impl<C: Client, S> Crew<C, S> {
         &self.server
     }
 
-    /// The server, without its clients.
+    /// Drops the clients, and returns the server.
     pub(super) fn into_server(self) -> S {
         self.server
     }
 
-    /// How many cycles a second all of them together do for so long. A cycle that was begun is ended, and counts with its time.
+    /// Runs all clients for `span`, and returns their cycles per second. Cycles that have begun are finished
+    /// and counted.
     pub(super) fn cycles_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
         let started = Instant::now();
         let until = started + span;
-        let done = self.all(|at, client| cycles_until(client, at * APART, until))?;
+        let done = self.all(|at, client| cycles_until(client, at * NUMBERS_APART, until))?;
         Ok(per_second(done, started.elapsed()))
     }
 
-    /// Does one cycle for each number from 0 to `count`, the clients in turn.
+    /// Runs one cycle for each number below `count`. The numbers go to the clients in turn.
     pub(super) fn do_cycles(&mut self, count: usize) -> anyhow::Result<()> {
         let clients = self.clients.len();
         let share = |at, client: &mut C| {
@@ -56,13 +56,13 @@ impl<C: Client, S> Crew<C, S> {
         self.all(share).map(drop)
     }
 
-    /// Lets all clients work at once, and returns the sum of what they count.
+    /// Runs `work` for all clients in parallel, and returns the sum of the results.
     fn all(&mut self, work: impl Fn(usize, &mut C) -> io::Result<usize> + Sync) -> anyhow::Result<usize> {
         let work = &work;
         let counts: Vec<_> = thread::scope(|scope| {
             let clients = self.clients.iter_mut().enumerate();
-            let hands: Vec<_> = clients.map(|(at, client)| scope.spawn(move || work(at, client))).collect();
-            hands.into_iter().map(thread::ScopedJoinHandle::join).collect()
+            let threads: Vec<_> = clients.map(|(at, client)| scope.spawn(move || work(at, client))).collect();
+            threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
         });
         let mut sum = 0;
         for count in counts {
@@ -85,12 +85,12 @@ fn cycles_until(client: &mut impl Client, first: usize, until: Instant) -> io::R
 mod tests {
     use std::io;
 
-    use super::{Client, Crew};
+    use super::{Client, Clients};
 
-    /// A client that notes the numbers of its cycles.
-    struct Noting(Vec<usize>);
+    /// A client that records the numbers of its cycles.
+    struct Recording(Vec<usize>);
 
-    impl Client for Noting {
+    impl Client for Recording {
         fn cycle(&mut self, number: usize) -> io::Result<()> {
             self.0.push(number);
             if number < 9 { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
@@ -98,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn clients_divide_cycles_among_them() {
-        let mut crew = Crew::new(vec![Noting(Vec::new()), Noting(Vec::new())], ());
-        crew.do_cycles(5).unwrap();
-        assert_eq!((&*crew.clients[0].0, &*crew.clients[1].0), (&[0, 2, 4][..], &[1, 3][..]));
-        assert!(crew.do_cycles(10).is_err());
+    fn clients_share_cycles() {
+        let mut all = Clients::new(vec![Recording(Vec::new()), Recording(Vec::new())], ());
+        all.do_cycles(5).unwrap();
+        assert_eq!((&*all.clients[0].0, &*all.clients[1].0), (&[0, 2, 4][..], &[1, 3][..]));
+        assert!(all.do_cycles(10).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A connection that hears what becomes of jobs, so that nobody has to ask and ask while something is measured.
+//! A subscription to the state changes of jobs, so that nothing has to poll while it is measured.
 
 use std::{
     io,
@@ -9,14 +9,14 @@ use agenix_harness::resp::{Reply, Resp, unexpected};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-/// Longer than any job here takes.
-const LONGEST: Duration = Duration::from_secs(600);
+/// Time without an event that is an error.
+const TIMEOUT: Duration = Duration::from_secs(600);
 
-pub(crate) struct Watch {
+pub(crate) struct JobEvents {
     resp: Resp,
 }
 
-impl Watch {
+impl JobEvents {
     pub(crate) fn open(address: &str, key: &str) -> io::Result<Self> {
         let mut resp = Resp::open(address, key)?;
         match resp.ask(&["SUBSCRIBE", "job:updates"])? {
@@ -25,7 +25,8 @@ impl Watch {
         }
     }
 
-    /// Waits until so many jobs of an action are completed; their ids. One that ends otherwise is an error.
+    /// Waits until `count` jobs of an action have completed, and returns their ids. A job that ends in
+    /// another state is an error.
     pub(crate) fn completed(&mut self, action: &str, count: usize) -> anyhow::Result<Vec<String>> {
         let mut completed = Vec::with_capacity(count);
         while completed.len() < count {
@@ -50,22 +51,22 @@ impl Watch {
             match self.resp.receive() {
                 Ok(Reply::Array(message)) => match message.as_slice() {
                     [_, _, Reply::Bulk(event)] => return Ok(serde_json::from_str(event)?),
-                    other => bail!("agq sent {other:?} and no event"),
+                    other => bail!("agq sent {other:?} instead of an event"),
                 },
                 Ok(other) => return Err(unexpected(&other).into()),
-                // Nothing has happened for a while.
-                Err(error) if is_silence(&error) && started.elapsed() < LONGEST => {}
-                Err(error) => return Err(error).context("no event has come"),
+                // The read timed out, because no job changed.
+                Err(error) if is_timeout(&error) && started.elapsed() < TIMEOUT => {}
+                Err(error) => return Err(error).context("no event arrived"),
             }
         }
     }
 }
 
-fn is_silence(error: &io::Error) -> bool {
+fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// What the last task of a job wrote.
+/// Returns the stdout of the last task of a job.
 pub(crate) fn stdout(resp: &mut Resp, job_id: &str) -> anyhow::Result<String> {
     let status: Value = match resp.ask(&["JOB.STATUS", job_id])? {
         Reply::Bulk(status) => serde_json::from_str(&status)?,

@@ -1,4 +1,4 @@
-//! An agq of its own with a plan that does nothing, and what may be done to it.
+//! A private agq with a plan that does nothing, and commands that the section needs.
 
 use std::{io, path::Path};
 
@@ -7,19 +7,19 @@ use anyhow::{bail, ensure};
 use e2e::{Agq, Lab};
 
 const PLAN: &str = r#"{"plan_id":"nothing","tasks":[{"task_number":1,"command":"true"}]}"#;
-/// We come from one address, as fast as we can; workers that we only register are silent and live on.
+/// All clients have one address, and send as fast as they can. Registered workers send no heartbeats.
 const AGQ: [&str; 6] =
     ["--max-connections-per-ip", "0", "--max-commands-per-second", "0", "--heartbeat-interval", "3600"];
-/// Commands that are under way at once, where we do not wait for each.
-const AT_ONCE: usize = 500;
+/// Depth of a pipeline.
+const PIPELINE: usize = 500;
 
-pub(super) struct Stand {
-    // The first to be dropped: it writes into the lab's directory.
+pub(super) struct Fixture {
+    // Dropped first, because it writes into the directory of the lab.
     pub(super) agq: Agq,
     pub(super) lab: Lab,
 }
 
-impl Stand {
+impl Fixture {
     pub(super) fn new(bin: &Path) -> Self {
         let lab = Lab::with_binaries(bin.to_owned());
         let agq = lab.agq(&AGQ);
@@ -32,17 +32,17 @@ impl Stand {
     }
 }
 
-/// Sends a command that is answered with a line.
-pub(super) fn must(resp: &mut Resp, command: &[&str]) -> io::Result<()> {
+/// Sends a command that has to be answered with a status line.
+pub(super) fn expect_ok(resp: &mut Resp, command: &[&str]) -> io::Result<()> {
     match resp.ask(command)? {
         Reply::Line(_ok) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }
 
-/// Submits documents by the same command, many under way at once.
+/// Sends the same command for each document, in pipelines.
 pub(super) fn submit_all(resp: &mut Resp, command: &str, documents: &[String]) -> io::Result<()> {
-    for documents in documents.chunks(AT_ONCE) {
+    for documents in documents.chunks(PIPELINE) {
         for document in documents {
             resp.send(&[command, document])?;
         }
@@ -56,13 +56,13 @@ pub(super) fn submit_all(resp: &mut Resp, command: &str, documents: &[String]) -
     Ok(())
 }
 
-/// A worker that is registered on this connection, and claims on it in its own name.
+/// Registers a worker on this connection, which then claims on its behalf.
 pub(super) fn register(resp: &mut Resp, id: &str, tools: &str, tags: &str) -> io::Result<()> {
     let worker = format!(r#"{{"worker_id":"{id}","capabilities":["{tools}"],"tags":{{{tags}}}}}"#);
-    must(resp, &["WORKER.REGISTER", &worker])
+    expect_ok(resp, &["WORKER.REGISTER", &worker])
 }
 
-/// How many jobs are ready.
+/// Returns the number of ready jobs.
 pub(super) fn ready(resp: &mut Resp) -> anyhow::Result<usize> {
     match resp.ask(&["LLEN", "queue:ready"])? {
         Reply::Integer(count) => Ok(usize::try_from(count)?),
@@ -70,9 +70,9 @@ pub(super) fn ready(resp: &mut Resp) -> anyhow::Result<usize> {
     }
 }
 
-/// Whether so many jobs are ready.
+/// Returns an error if the number of ready jobs is not `count`.
 pub(super) fn expect_ready(resp: &mut Resp, count: usize) -> anyhow::Result<()> {
     let ready = ready(resp)?;
-    ensure!(ready == count, "{ready} jobs are ready, and not {count}");
+    ensure!(ready == count, "{ready} jobs are ready instead of {count}");
     Ok(())
 }

@@ -1,21 +1,21 @@
-//! What the system says of a process. Only Linux says it.
+//! Memory and processor time of a process, from /proc of Linux.
 
 use std::fs;
 
-/// The unit of times in /proc: a hundredth of a second on every Linux, whatever the kernel itself counts in.
+/// Ticks per second in /proc, which are the same on every Linux.
 const TICKS_PER_SEC: f64 = 100.0;
 
-/// The most memory that a process ever had, in MB.
+/// Returns the peak of the resident memory in MB.
 pub(crate) fn peak_mb(pid: u32) -> Option<f64> {
     memory_mb(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
 }
 
-/// The memory that a process has, in MB.
+/// Returns the resident memory in MB.
 pub(crate) fn resident_mb(pid: u32) -> Option<f64> {
     memory_mb(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
 }
 
-/// The time that a process has computed for, in seconds.
+/// Returns the processor time in seconds.
 pub(crate) fn busy_secs(pid: u32) -> Option<f64> {
     ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|ticks| ticks / TICKS_PER_SEC)
 }
@@ -26,10 +26,10 @@ fn memory_mb(status: &str, name: &str) -> Option<f64> {
     Some(kib * 1024.0 / 1e6)
 }
 
-/// The fields 14 and 15; a program's name, the second, may have spaces in it.
+/// Returns the sum of the fields 14 and 15. The second field, the name, may contain spaces.
 fn ticks(stat: &str) -> Option<f64> {
-    let (_, behind_the_name) = stat.rsplit_once(')')?;
-    let mut times = behind_the_name.split_whitespace().skip(11).map(|field| field.parse::<f64>().ok());
+    let (_, after_the_name) = stat.rsplit_once(')')?;
+    let mut times = after_the_name.split_whitespace().skip(11).map(|field| field.parse::<f64>().ok());
     Some(times.next()?? + times.next()??)
 }
 
@@ -38,7 +38,7 @@ mod tests {
     use super::{memory_mb, ticks};
 
     #[test]
-    fn what_linux_says_is_read() {
+    fn status_and_stat_of_linux_are_parsed() {
         let status = "Name:\tagq\nVmHWM:\t  250000 kB\nVmRSS:\t  125000 kB\n";
         assert_eq!(memory_mb(status, "VmHWM:"), Some(256.0));
         assert_eq!(memory_mb(status, "VmRSS:"), Some(128.0));

@@ -1,4 +1,4 @@
-//! Turns: a job is claimed and completed, one after the other on one connection, each answer awaited.
+//! Claims and completes jobs one after the other on one connection.
 
 use std::{io, time::Instant};
 
@@ -7,24 +7,24 @@ use anyhow::{Context, bail};
 
 use super::number;
 
-/// How long a turn takes, in µs.
-pub(super) fn claim_and_complete(resp: &mut Resp, turns: usize) -> anyhow::Result<f64> {
-    timed(turns, || {
+/// Returns microseconds per cycle of a claim and its completion.
+pub(super) fn claim_and_complete(resp: &mut Resp, cycles: usize) -> anyhow::Result<f64> {
+    timed(cycles, || {
         let job = claim(resp)?;
         complete(resp, &job).map_err(Into::into)
     })
 }
 
-/// How long one of so many takes, in µs.
-pub(super) fn timed(turns: usize, mut turn: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
+/// Runs `cycle` as often as `cycles` says, and returns microseconds per cycle.
+pub(super) fn timed(cycles: usize, mut cycle: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let started = Instant::now();
-    for _ in 0..turns {
-        turn()?;
+    for _ in 0..cycles {
+        cycle()?;
     }
-    Ok(started.elapsed().as_secs_f64() * 1e6 / number(turns))
+    Ok(started.elapsed().as_secs_f64() * 1e6 / number(cycles))
 }
 
-/// Claims a job; its id.
+/// Claims a job, and returns its id.
 pub(super) fn claim(resp: &mut Resp) -> anyhow::Result<String> {
     match resp.ask(&["RPOP", "queue:ready"])? {
         Reply::Bulk(job) => Ok(job_id(&job).context("a job has no id")?.to_owned()),
@@ -40,7 +40,7 @@ pub(super) fn complete(resp: &mut Resp, job_id: &str) -> io::Result<()> {
     }
 }
 
-/// Found, not parsed: our own time is measured, too.
+/// Finds the id without parsing the document, because the time of the client counts as well.
 fn job_id(job: &str) -> Option<&str> {
     job.split_once(r#""job_id":""#)?.1.split_once('"').map(|(id, _)| id)
 }
@@ -50,7 +50,7 @@ mod tests {
     use super::job_id;
 
     #[test]
-    fn the_id_of_a_job_is_found() {
+    fn job_id_is_found_without_parsing() {
         assert_eq!(job_id(r#"{"job_id":"job-1","action_id":"a"}"#), Some("job-1"));
         assert_eq!(job_id("{}"), None);
     }

@@ -1,4 +1,4 @@
-//! Redis, whom others compare themselves with: a redis-server that is there for one section, and the program that loads it.
+//! Starts redis-server for a section, and finds redis-benchmark.
 
 use std::{
     fs::{self, File},
@@ -12,17 +12,17 @@ use agenix_harness::resp::Resp;
 use anyhow::{Context, bail};
 use e2e::within;
 
-/// How long a server may take to listen.
+/// Time within which a server has to listen.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
-/// What a redis-server has on disk, and when.
+/// Persistence of a redis-server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Persistence {
-    /// Nothing.
+    /// Nothing is written
     Off,
-    /// Everything, synced every second.
+    /// An append-only file, synced every second
     EverySec,
-    /// Everything, synced before it is answered.
+    /// An append-only file, synced before each answer
     Always,
 }
 
@@ -36,14 +36,15 @@ impl Persistence {
     }
 }
 
-/// A redis-server on loopback, logged in to by the key that our own agq has; killed when dropped.
+/// A redis-server on loopback with a password. It is killed when it is dropped.
 pub(crate) struct Redis {
     child: Child,
     port: u16,
 }
 
 impl Redis {
-    /// Starts `tools/bin/redis-server` with its data in a directory, which is made.
+    /// Starts `tools/bin/redis-server` with the password `key`, and its data in `directory`, which is
+    /// created. Waits until it listens.
     pub(crate) fn start(
         tools: &Path,
         directory: &Path,
@@ -53,7 +54,7 @@ impl Redis {
         fs::create_dir_all(directory)?;
         let port = free_port()?;
         let (lines, dir) = (persistence.lines(), directory.display());
-        // It rewrites its AOF never: that would go on while somebody else is measured.
+        // The append-only file is never rewritten, because that would run while another contender is measured.
         let config = format!(
             "bind 127.0.0.1\nport {port}\nrequirepass {key}\ndir \"{dir}\"\nsave \"\"\nauto-aof-rewrite-percentage 0\n{lines}"
         );
@@ -71,7 +72,7 @@ impl Redis {
         let mut redis = Self { child, port };
         redis.listens(key).with_context(|| {
             let log = fs::read_to_string(directory.join("redis.log")).unwrap_or_default();
-            format!("redis-server does not listen: {}", log.lines().last().unwrap_or("it says nothing"))
+            format!("redis-server does not listen: {}", log.lines().last().unwrap_or("its log is empty"))
         })?;
         Ok(redis)
     }
@@ -82,13 +83,13 @@ impl Redis {
 
     fn listens(&mut self, key: &str) -> anyhow::Result<()> {
         let address = format!("127.0.0.1:{}", self.port);
-        let looked = within(STARTS_WITHIN, || match self.child.try_wait() {
+        let listening = within(STARTS_WITHIN, || match self.child.try_wait() {
             Ok(None) => Resp::open(&address, key).ok().map(|_| Ok(())),
             ended => Some(Err(ended)),
         });
-        match looked {
+        match listening {
             Some(Ok(())) => Ok(()),
-            Some(Err(ended)) => bail!("it has ended: {ended:?}"),
+            Some(Err(ended)) => bail!("it has exited: {ended:?}"),
             None => bail!("it has not answered for {} s", STARTS_WITHIN.as_secs()),
         }
     }
@@ -96,20 +97,20 @@ impl Redis {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ended = self.child.kill();
         let _ended = self.child.wait();
     }
 }
 
-/// redis-benchmark: beside redis-cli, to which the tools have a link, or on PATH.
+/// Returns the path of redis-benchmark: beside redis-cli, to which `tools` has a link, or on PATH.
 pub(crate) fn redis_benchmark(tools: &Path) -> Option<PathBuf> {
     let cli = fs::canonicalize(tools.join("bin/redis-cli")).ok();
     let beside = cli.map(|cli| cli.with_file_name("redis-benchmark")).filter(|program| program.is_file());
     beside.or_else(|| agenix_harness::tools::on_path("redis-benchmark"))
 }
 
-/// A port that nobody listens on; somebody may before it is used, and then the server says so.
+/// Returns a port on which no process listens. If another process takes it first, the server fails.
 fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

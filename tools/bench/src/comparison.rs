@@ -1,19 +1,20 @@
-//! What is measured side by side: who takes part, in which unit, and what has to come out.
+//! A comparison of contenders that do the same work: who takes part, in which unit, and the goals.
 
-/// Which way is better.
+/// Direction in which a figure is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
     More,
     Less,
 }
 
-/// One that takes part: a name as the table shows it, and what measures it once and answers the figure.
+/// A participant: its name in the table, and a function that measures it once and returns the figure.
 pub(crate) struct Contender<'a> {
     pub(crate) name: String,
     pub(crate) run: Box<dyn FnMut() -> anyhow::Result<f64> + 'a>,
 }
 
-/// A bound on ours ÷ peer; where less is better, on peer ÷ ours, so that more is always better.
+/// Goal for the ratio of our figure to that of a peer. If less is better, the ratio is inverted, so that
+/// more is always better.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Goal {
     pub(crate) peer: &'static str,
@@ -21,22 +22,22 @@ pub(crate) struct Goal {
     pub(crate) aim: Option<f64>,
 }
 
-/// A bound on our figure itself, in the row's unit.
+/// Goal for our figure itself, in the unit of the row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bound {
     pub(crate) floor: f64,
     pub(crate) aim: f64,
 }
 
-/// Some who do the same, one after the other, round after round. The first contender is ours.
-pub(crate) struct Contest<'a> {
+/// Contenders that are measured in turn, round by round. The first contender is ours.
+pub(crate) struct Comparison<'a> {
     pub(crate) title: String,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
     pub(crate) contenders: Vec<Contender<'a>>,
     pub(crate) goals: Vec<Goal>,
     pub(crate) bound: Option<Bound>,
-    /// What was synced, and what is not the same; empty for nothing.
+    /// Conditions and differences that a reader has to know. May be empty.
     pub(crate) note: &'static str,
 }
 
@@ -46,8 +47,8 @@ impl<'a> Contender<'a> {
     }
 }
 
-impl<'a> Contest<'a> {
-    /// A contest in which nobody takes part yet.
+impl<'a> Comparison<'a> {
+    /// Returns a comparison without contenders.
     pub(crate) fn new(title: impl Into<String>, unit: &'static str, better: Better) -> Self {
         Self {
             title: title.into(),
@@ -60,7 +61,7 @@ impl<'a> Contest<'a> {
         }
     }
 
-    /// One more takes part.
+    /// Adds a contender.
     pub(crate) fn with(
         mut self,
         name: impl Into<String>,
@@ -70,20 +71,20 @@ impl<'a> Contest<'a> {
         self
     }
 
-    /// What the ratio to a peer owes and aims at; a floor of 0 is none.
-    pub(crate) fn against(mut self, peer: &'static str, floor: f64, aim: f64) -> Self {
+    /// Adds a goal for the ratio to a peer. A floor of 0 means that there is no floor.
+    pub(crate) fn with_goal(mut self, peer: &'static str, floor: f64, aim: f64) -> Self {
         self.goals.push(Goal { peer, floor: (floor > 0.0).then_some(floor), aim: Some(aim) });
         self
     }
 
-    /// What our own figure owes and aims at.
-    pub(crate) fn bounded(mut self, floor: f64, aim: f64) -> Self {
+    /// Sets the goal for our own figure.
+    pub(crate) fn with_bound(mut self, floor: f64, aim: f64) -> Self {
         self.bound = Some(Bound { floor, aim });
         self
     }
 
-    /// What has to be known about it.
-    pub(crate) fn noting(mut self, note: &'static str) -> Self {
+    /// Sets the note.
+    pub(crate) fn with_note(mut self, note: &'static str) -> Self {
         self.note = note;
         self
     }

@@ -1,4 +1,5 @@
-//! What everybody works on: a directory that disappears, a file of ten lines, lists of tasks, a sheet for what they write.
+//! The temporary directory in which all contenders work: an input file, lists of tasks, and a file for
+//! their results.
 
 use std::{
     fmt::Write,
@@ -13,10 +14,10 @@ use e2e::Lab;
 
 use crate::measure::per_second;
 
-/// Ten lines, some of them twice.
+/// Ten lines with duplicates.
 const WORDS: &str = "pear\napple\nfig\npear\nplum\napple\nquince\npear\nfig\ncherry\n";
 
-/// What is done so many times.
+/// Kind of task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     /// `true WORD`
@@ -33,7 +34,7 @@ impl Work {
         }
     }
 
-    /// The name of our plan, and of the function in `work.py`.
+    /// Returns the id of our plan, which is also the name of the function in `work.py`.
     pub(super) fn id(self) -> &'static str {
         match self {
             Self::True => "true",
@@ -42,26 +43,30 @@ impl Work {
     }
 }
 
-pub(super) struct Desk {
+pub(super) struct Workspace {
     pub(super) lab: Lab,
     words: String,
-    /// How many bytes `sort FILE | uniq -c` writes.
+    /// Bytes that `sort FILE | uniq -c` writes.
     counted: usize,
 }
 
-impl Desk {
+impl Workspace {
     pub(super) fn new(bin: &Path) -> anyhow::Result<Self> {
         let lab = Lab::with_binaries(bin.to_owned());
         let words = lab.file("words", WORDS).display().to_string();
-        let mut desk = Self { lab, words, counted: 0 };
+        let mut workspace = Self { lab, words, counted: 0 };
         let output =
-            Command::new("sh").args(["-c", &desk.shell_line()]).output().context("there is no sh")?;
-        ensure!(output.status.success() && !output.stdout.is_empty(), "`{}` fails here", desk.shell_line());
-        desk.counted = output.stdout.len();
-        Ok(desk)
+            Command::new("sh").args(["-c", &workspace.shell_line()]).output().context("there is no sh")?;
+        ensure!(
+            output.status.success() && !output.stdout.is_empty(),
+            "`{}` fails here",
+            workspace.shell_line()
+        );
+        workspace.counted = output.stdout.len();
+        Ok(workspace)
     }
 
-    /// What one task is given: the file of ten lines, or a word that does not matter.
+    /// Returns the argument of a task: the input file, or any word.
     pub(super) fn argument(&self, work: Work, number: usize) -> String {
         match work {
             Work::True => number.to_string(),
@@ -69,17 +74,17 @@ impl Desk {
         }
     }
 
-    /// `sort FILE | uniq -c`
+    /// Returns `sort FILE | uniq -c`.
     pub(super) fn shell_line(&self) -> String {
         format!("sort {} | uniq -c", self.words)
     }
 
-    /// The same for those who do not bring together what is written.
+    /// Returns the line for contenders that do not collect output: it appends to the file of results.
     pub(super) fn appending_line(&self) -> String {
-        format!("{} >> {}", self.shell_line(), self.sheet_path().display())
+        format!("{} >> {}", self.shell_line(), self.results_path().display())
     }
 
-    /// A file with a line for each task.
+    /// Returns a file with a line for each task.
     pub(super) fn list(&self, work: Work, count: usize) -> anyhow::Result<PathBuf> {
         let path = self.lab.path().join(format!("list-{}-{count}", work.id()));
         if !path.exists() {
@@ -92,17 +97,17 @@ impl Desk {
         Ok(path)
     }
 
-    /// A new sheet.
-    pub(super) fn sheet(&self) -> anyhow::Result<File> {
-        Ok(File::create(self.sheet_path())?)
+    /// Creates an empty file for results.
+    pub(super) fn results_file(&self) -> anyhow::Result<File> {
+        Ok(File::create(self.results_path())?)
     }
 
-    /// Where it is.
-    pub(super) fn sheet_path(&self) -> PathBuf {
+    pub(super) fn results_path(&self) -> PathBuf {
         self.lab.path().join("sheet")
     }
 
-    /// How many tasks a second someone does who writes on the sheet what the tasks write.
+    /// Returns the tasks per second of `run`, which writes the output of `count` tasks into the file of
+    /// results.
     pub(super) fn rate(
         &self,
         work: Work,
@@ -112,18 +117,18 @@ impl Desk {
         let started = Instant::now();
         run()?;
         let took = started.elapsed();
-        let written = usize::try_from(fs::metadata(self.sheet_path())?.len())?;
+        let written = usize::try_from(fs::metadata(self.results_path())?.len())?;
         self.check(work, count, written)?;
         Ok(per_second(count, took))
     }
 
-    /// Whether so many tasks have written what they should.
+    /// Returns an error if `count` tasks should not have written `written` bytes.
     pub(super) fn check(&self, work: Work, count: usize, written: usize) -> anyhow::Result<()> {
         let expected = match work {
             Work::True => 0,
             Work::Count => count * self.counted,
         };
-        ensure!(written == expected, "{count} tasks wrote {written} bytes, and not {expected}");
+        ensure!(written == expected, "{count} tasks wrote {written} bytes instead of {expected}");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Claims while others submit in bulk: whoever asks for a job gets it soon, however much is being written.
+//! Checks the latency of claims while other connections submit in bulk.
 
 use std::{
     io,
@@ -10,32 +10,32 @@ use std::{
 use agenix_harness::resp::{Reply, unexpected};
 use anyhow::{anyhow, ensure};
 
-use super::{Figures, Place};
+use super::{Figures, Fixture};
 
-/// Inputs of an ACTION.ADD, and how many of these are on their way at once.
-const PIECE: usize = 2000;
+/// Number of inputs in an ACTION.ADD, and of connections that submit.
+const BATCH: usize = 2000;
 const SUBMITTERS: usize = 4;
-/// Connections that claim one job after the other, and how many each claims when nothing else goes on.
+/// Number of connections that claim, and of claims by each without load.
 const CLAIMERS: usize = 4;
 const QUIET_CLAIMS: usize = 500;
-/// Fewest pieces that tell something, and as many as are enough.
-const PIECES: (usize, usize) = (12, 500);
+/// Least and greatest number of batches.
+const BATCHES: (usize, usize) = (12, 500);
 const P99_MS: f64 = 50.0;
 
-pub(super) fn run(place: &Place, inputs: usize, figures: &mut Figures) -> anyhow::Result<()> {
-    println!("\nClaims while {SUBMITTERS} connections add {PIECE} inputs at a time");
-    let each = (inputs / PIECE).clamp(PIECES.0, PIECES.1) / SUBMITTERS;
-    // Jobs are ready from the beginning.
-    add(place, "before", 1)?;
-    let quiet = claim(place, &|count| count == QUIET_CLAIMS)?;
-    figures.tell("claims without load, p99", format!("{:.2} ms of {}", p99_ms(&quiet), quiet.len()));
+pub(super) fn run(fixture: &Fixture, inputs: usize, figures: &mut Figures) -> anyhow::Result<()> {
+    println!("\nClaims while {SUBMITTERS} connections add {BATCH} inputs at a time");
+    let each = (inputs / BATCH).clamp(BATCHES.0, BATCHES.1) / SUBMITTERS;
+    // There are ready jobs before the first claim.
+    add(fixture, "before", 1)?;
+    let quiet = claim(fixture, &|count| count == QUIET_CLAIMS)?;
+    figures.record("claims without load, p99", format!("{:.2} ms of {}", p99_ms(&quiet), quiet.len()));
 
     let is_over = AtomicBool::new(false);
     let started = Instant::now();
     let (claims, submitted) = thread::scope(|scope| {
-        let claims = scope.spawn(|| claim(place, &|_| is_over.load(Ordering::Relaxed)));
+        let claims = scope.spawn(|| claim(fixture, &|_| is_over.load(Ordering::Relaxed)));
         let submitters: Vec<_> =
-            (0..SUBMITTERS).map(|n| scope.spawn(move || add(place, &format!("bulk-{n}"), each))).collect();
+            (0..SUBMITTERS).map(|n| scope.spawn(move || add(fixture, &format!("bulk-{n}"), each))).collect();
         let submitted: Vec<_> = submitters.into_iter().map(thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Relaxed);
         (claims.join(), submitted)
@@ -45,21 +45,21 @@ pub(super) fn run(place: &Place, inputs: usize, figures: &mut Figures) -> anyhow
         submitted.map_err(|_| anyhow!("a submitter's thread panicked"))??;
     }
     let claims = claims.map_err(|_| anyhow!("the claimers' thread panicked"))??;
-    figures.tell("inputs added meanwhile", super::rate(each * SUBMITTERS * PIECE, took));
-    figures.tell("claims meanwhile", super::rate(claims.len(), took));
-    ensure!(!claims.is_empty(), "no job was claimed while others submitted");
-    figures.hold("claims under load, p99", p99_ms(&claims), P99_MS, "ms");
+    figures.record("inputs added meanwhile", super::rate(each * SUBMITTERS * BATCH, took));
+    figures.record("claims meanwhile", super::rate(claims.len(), took));
+    ensure!(!claims.is_empty(), "no job was claimed during the submissions");
+    figures.check("claims under load, p99", p99_ms(&claims), P99_MS, "ms");
     Ok(())
 }
 
-/// Adds so many pieces to an action of its own.
-fn add(place: &Place, action: &str, pieces: usize) -> io::Result<()> {
-    let inputs: Vec<String> = (0..PIECE).map(|n| format!(r#"{{"line":"{n}"}}"#)).collect();
+/// Opens an action, and adds batches of inputs to it.
+fn add(fixture: &Fixture, action: &str, batches: usize) -> io::Result<()> {
+    let inputs: Vec<String> = (0..BATCH).map(|n| format!(r#"{{"line":"{n}"}}"#)).collect();
     let inputs = format!("[{}]", inputs.join(","));
-    let mut resp = place.connect()?;
+    let mut resp = fixture.connect()?;
     let open = format!(r#"{{"action_id":"{action}","plan_id":"load","open":true}}"#);
-    for piece in 0..=pieces {
-        let reply = match piece {
+    for batch in 0..=batches {
+        let reply = match batch {
             0 => resp.ask(&["ACTION.SUBMIT", &open])?,
             _ => resp.ask(&["ACTION.ADD", action, &inputs])?,
         };
@@ -70,11 +70,13 @@ fn add(place: &Place, action: &str, pieces: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Claims until each connection has enough; how long each claim took.
-fn claim(place: &Place, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> anyhow::Result<Vec<Duration>> {
+/// Claims on all connections until `is_enough`, which gets the number of claims of the connection.
+/// Returns the time of each claim.
+fn claim(fixture: &Fixture, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> anyhow::Result<Vec<Duration>> {
     let times = thread::scope(|scope| {
-        let hands: Vec<_> = (0..CLAIMERS).map(|_| scope.spawn(|| claim_alone(place, is_enough))).collect();
-        hands.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+        let threads: Vec<_> =
+            (0..CLAIMERS).map(|_| scope.spawn(|| claim_on_one(fixture, is_enough))).collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
     });
     let mut all = Vec::new();
     for times in times {
@@ -83,8 +85,8 @@ fn claim(place: &Place, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> anyhow::R
     Ok(all)
 }
 
-fn claim_alone(place: &Place, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> io::Result<Vec<Duration>> {
-    let mut resp = place.connect()?;
+fn claim_on_one(fixture: &Fixture, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> io::Result<Vec<Duration>> {
+    let mut resp = fixture.connect()?;
     let mut times = Vec::new();
     while !is_enough(times.len()) {
         let started = Instant::now();
@@ -96,7 +98,7 @@ fn claim_alone(place: &Place, is_enough: &(dyn Fn(usize) -> bool + Sync)) -> io:
     Ok(times)
 }
 
-/// What 99 of a hundred stay within.
+/// Returns the 99th percentile in milliseconds.
 fn p99_ms(times: &[Duration]) -> f64 {
     let mut times = times.to_vec();
     times.sort_unstable();
@@ -111,7 +113,7 @@ mod tests {
     use super::p99_ms;
 
     #[test]
-    fn one_of_a_hundred_may_be_slower() {
+    fn p99_ignores_one_slow_claim_of_a_hundred() {
         let mut times = vec![Duration::from_millis(1); 99];
         times.push(Duration::from_millis(900));
         assert!((p99_ms(&times) - 1.0).abs() < 1e-9);

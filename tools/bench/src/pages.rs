@@ -1,5 +1,5 @@
-//! Generates the tables of benchmark results: headline figures for the README, and all rows with their origin for
-//! docs/performance.md.
+//! Generates the tables of benchmark results: headline figures for the README, and all rows with
+//! their origin for docs/performance.md.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use super::{
     table::{bound_marks, figure, marks},
 };
 
-/// The rows that the README shows: title of the row, name of the peer, and the README's description.
+/// Rows that the README shows: title of the row, name of the peer, and description.
 const HEADLINES: [(&str, &str, &str); 8] = [
     ("10000 × true", "xargs -P2", "10,000 × `true`"),
     ("10000 × true", "GNU Parallel", "10,000 × `true`"),
@@ -36,7 +36,7 @@ pub(crate) fn performance(page: &str, document: &Document) -> anyhow::Result<Str
 
 fn spliced(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
     let (begin, end) = (format!("<!-- {mark} -->"), format!("<!-- /{mark} -->"));
-    let missing = || format!("there is no `{begin}` with a `{end}` behind it");
+    let missing = || format!("there is no `{begin}` with a `{end}` after it");
     let (before, rest) = page.split_once(&begin).with_context(missing)?;
     let (_, after) = rest.split_once(&end).with_context(missing)?;
     Ok(format!("{before}{begin}\n{part}{end}{after}"))
@@ -47,16 +47,19 @@ fn headlines(document: &Document) -> String {
     let mut text = String::from("| | AGEniX | Peer | | Ratio |\n|---|---:|---|---:|---:|\n");
     for (title, peer, description) in HEADLINES {
         let Some(row) = document.rows.iter().find(|row| row.title == title) else { continue };
-        let Some(side) = row.sides.iter().find(|side| side.name == peer) else { continue };
-        let (ours, theirs, unit) = (figure(row.ours().median), figure(side.median), &row.unit);
-        let ratio = row.ratio_to(side);
+        let Some(measurement) = row.measurements.iter().find(|measurement| measurement.name == peer) else {
+            continue;
+        };
+        let (ours, theirs, unit) = (figure(row.ours().median), figure(measurement.median), &row.unit);
+        let ratio = row.ratio_to(measurement);
         text += &format!("| {description} | {ours} {unit} | {} | {theirs} | **{ratio:.2}** |\n", cell(peer));
     }
-    let (machine, date) = (machine::shown(&document.machine), &document.date);
+    let (machine, date) = (machine::description(&document.machine), &document.date);
     text + &format!("\nMedians on one machine ({machine}), {date}. More than 1 is better than the peer.\n")
 }
 
-/// Renders the section `tasks`: a line for each program, the fastest first, and a column for each row.
+/// Renders the section `tasks`: a line for each program, the fastest first, and a column for each
+/// row.
 fn tasks(document: &Document) -> String {
     let rows: Vec<&Row> = document.rows.iter().filter(|row| row.section == "tasks").collect();
     let Some(leading) = rows.first() else { return String::new() };
@@ -65,15 +68,20 @@ fn tasks(document: &Document) -> String {
         let _written = write!(text, " {} |", cell(&row.title));
     }
     text += &format!("\n|---|{}\n", "---:|".repeat(rows.len()));
-    let mut sides: Vec<usize> =
-        (0..leading.sides.len()).filter(|&at| leading.sides[at].name != LIMIT).collect();
-    sides.sort_by(|&one, &other| leading.sides[other].median.total_cmp(&leading.sides[one].median));
-    for at in sides {
-        let name = if at == 0 { format!("**{OURS}**") } else { cell(&leading.sides[at].name) };
-        // `xargs -P2 sh -c` is xargs, too; and whoever could not take part in a row has no figure there.
+    let mut measurements: Vec<usize> =
+        (0..leading.measurements.len()).filter(|&at| leading.measurements[at].name != LIMIT).collect();
+    measurements.sort_by(|&one, &other| {
+        leading.measurements[other].median.total_cmp(&leading.measurements[one].median)
+    });
+    for at in measurements {
+        let name = if at == 0 { format!("**{OURS}**") } else { cell(&leading.measurements[at].name) };
+        // `xargs -P2 sh -c` is xargs, too. A contender that was skipped in a row has no figure there.
         let figure_of = |row: &&Row| {
-            let side = row.sides.iter().find(|side| side.name.starts_with(&leading.sides[at].name));
-            side.map_or_else(|| "–".to_owned(), |side| figure(side.median))
+            let measurement = row
+                .measurements
+                .iter()
+                .find(|measurement| measurement.name.starts_with(&leading.measurements[at].name));
+            measurement.map_or_else(|| "–".to_owned(), |measurement| figure(measurement.median))
         };
         let figures: Vec<String> = rows.iter().map(figure_of).collect();
         text += &format!("| {name} | {} |\n", figures.join(" | "));
@@ -81,9 +89,9 @@ fn tasks(document: &Document) -> String {
     text
 }
 
-/// Side of the limit of the machine, which is not a program.
+/// Contender that is an upper bound, and not a program.
 const LIMIT: &str = "spawn limit";
-/// Description of the first side.
+/// Description of the first contender.
 const OURS: &str = "AGEniX: submissions and results are on disk before they count";
 
 /// Renders all rows with a goal or a bound, and the origin of each section.
@@ -103,7 +111,7 @@ fn all(document: &Document) -> String {
         }
     }
     put("");
-    let machine = machine::shown(&document.machine);
+    let machine = machine::description(&document.machine);
     put(&format!(
         "Medians of rounds in turn; each section ran whole on one machine ({machine}). A ratio above 1 is better than the peer, \
          whatever the unit. `cargo xtask bench` prints every round. Minimum, maximum and median: [bench.json](bench.json).\n"
@@ -118,11 +126,11 @@ fn all(document: &Document) -> String {
     text
 }
 
-/// A line for each goal of a row, and one for the bound of our own figure.
+/// Returns a line for each goal of a row, and one for the goal of our own figure.
 fn lines(row: &Row) -> Vec<String> {
     let (ours, unit, title) = (figure(row.ours().median), &row.unit, cell(&row.title));
     let goals = row.goals.iter().filter_map(|goal| {
-        let peer = row.sides.iter().find(|side| side.name == goal.peer)?;
+        let peer = row.measurements.iter().find(|measurement| measurement.name == goal.peer)?;
         let (name, theirs) = (cell(&peer.name), figure(peer.median));
         let (ratio, marks) = (goal.ratio, marks(goal));
         let word = goal.verdict().word();
@@ -135,7 +143,7 @@ fn lines(row: &Row) -> Vec<String> {
     goals.chain(bound).collect()
 }
 
-/// The sections in their order, when and at which commits they were measured, and what has to be known about them.
+/// Returns each section with its origins and its notes.
 fn sections(rows: &[&Row]) -> Vec<(String, String, Vec<String>)> {
     let mut sections: Vec<(String, String, Vec<String>)> = Vec::new();
     for row in rows {
@@ -157,7 +165,7 @@ fn sections(rows: &[&Row]) -> Vec<(String, String, Vec<String>)> {
     sections
 }
 
-/// A text that ends no cell.
+/// Escapes text for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -170,9 +178,9 @@ mod tests {
 
     use super::{HEADLINES, Row, all, headlines, performance, readme, spliced, tasks};
     use crate::{
-        contest::Better,
+        comparison::Better,
         document::Document,
-        row::{self, Side},
+        row::{self, Measurement},
     };
     use agenix_harness::report::root;
 
@@ -188,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_page_is_written_anew() {
+    fn spliced_replaces_the_text_between_marks() {
         let page = "a\n<!-- bench -->\nold\n<!-- /bench -->\nb\n";
         let spliced = |page: &str| spliced(page, "bench", "new\n");
         let new = spliced(page).unwrap();
@@ -198,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_peer_has_no_figure() {
+    fn tasks_table_has_no_figure_for_a_peer_that_was_skipped() {
         let task = |title: &str| {
             let row = row::tests::row(Better::More, 150.0);
             Row { section: "tasks".into(), title: title.into(), ..row }
         };
         let (one, mut other) = (task("one"), task("other"));
-        other.sides.retain(|side| side.name != "redis");
-        other.sides.push(Side { name: "spawn limit".into(), ..other.sides[0].clone() });
+        other.measurements.retain(|measurement| measurement.name != "redis");
+        other.measurements.push(Measurement { name: "spawn limit".into(), ..other.measurements[0].clone() });
         let document = document(vec![one, other]);
         let tasks = tasks(&document);
         assert!(tasks.lines().any(|line| line == "| redis | 100 | – |"), "{tasks}");
@@ -226,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_goal_has_a_line() {
+    fn full_table_has_a_line_for_each_goal() {
         let mut row = row::tests::row(Better::More, 150.0);
         row.title = "a | b".into();
         let all = all(&document(vec![row]));
