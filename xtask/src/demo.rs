@@ -1,5 +1,5 @@
-//! `cargo xtask demo`: counts the words of 2,000 real files with two workers, kills agq half-way, and
-//! compares the result byte for byte with the result of a shell pipeline on the same files.
+//! `cargo xtask demo`: counts the words of 2,000 real files with two workers, kills agq half-way,
+//! and compares the result byte for byte with the result of a shell pipeline on the same files.
 
 use std::{
     collections::BTreeMap,

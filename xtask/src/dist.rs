@@ -1,6 +1,6 @@
-//! `cargo xtask dist`: makes the files of a release. These are an archive of static programs, one of
-//! their debug information, a Debian package, the source with a Homebrew formula, the dashboard for
-//! Grafana, and the checksums of all of them.
+//! `cargo xtask dist`: makes the files of a release. These are an archive of static programs, one
+//! of their debug information, a Debian package, the source with a Homebrew formula, the dashboard
+//! for Grafana, and the checksums of all of them.
 
 mod archive;
 mod debian;
@@ -70,7 +70,8 @@ pub(crate) fn test(report: &mut Report) -> anyhow::Result<()> {
     }
 }
 
-/// Builds static programs, PGO-optimised if possible, and returns the directory of the stripped ones.
+/// Builds static programs, PGO-optimised if possible, and returns the directory of the stripped
+/// ones.
 fn static_programs(report: &mut Report, target: &str) -> anyhow::Result<PathBuf> {
     ensure!(cfg!(target_os = "linux"), "static programs are made on Linux");
     tools::debian_program(report, "musl-gcc", "musl-tools");

@@ -53,7 +53,8 @@ enum Command {
         #[arg(long)]
         every_byte: bool,
     },
-    /// Kill, suspend, disconnect and starve the real binaries at random, and check that nothing is lost
+    /// Kill, suspend, disconnect and starve the real binaries at random, and check that nothing is
+    /// lost
     #[command(disable_help_flag = true)]
     Chaos(Arguments),
     /// Make a release: static programs, Debian package, source, Homebrew formula, Grafana dashboard
@@ -65,7 +66,8 @@ enum Command {
     /// Measure AGEniX beside tools that do the same
     #[command(disable_help_flag = true)]
     Bench(Arguments),
-    /// Check bounds under load: a million inputs, thousands of connections, claims during bulk submissions
+    /// Check bounds under load: a million inputs, thousands of connections, claims during bulk
+    /// submissions
     #[command(disable_help_flag = true)]
     Load(Arguments),
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask mutations`: changes one place of the sources at a time, and checks that the simulation
-//! or chaos fails then. A mutation that nothing notices shows a gap in these tests.
+//! `cargo xtask mutations`: changes one place of the sources at a time, and checks that the
+//! simulation or chaos fails then. A mutation that nothing notices shows a gap in these tests.
 
 mod of_others;
 mod of_seeds;

@@ -90,7 +90,8 @@ fn simulate(command_name: &str, args: &[String]) -> anyhow::Result<()> {
 }
 
 /// Returns the command that runs a simulation. The output of the simulation goes to stdout. Its
-/// stderr is a full device, because the log of agq has to fail, and so has the report of that failure.
+/// stderr is a full device, because the log of agq has to fail, and so has the report of that
+/// failure.
 pub(crate) fn command(program: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(program);
     command.stderr(File::options().write(true).open("/dev/full").context("there is no /dev/full")?);

@@ -1,5 +1,5 @@
-//! Draws the chart of ratios as SVG, with one bar for each goal. A bar to the right of the line at 1 means
-//! that AGEniX is better. The colours follow the light or dark scheme of the reader.
+//! Draws the chart of ratios as SVG, with one bar for each goal. A bar to the right of the line at
+//! 1 means that AGEniX is better. The colours follow the light or dark scheme of the reader.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! `cargo xtask bench --check`: counts the instructions of the hot paths with callgrind, and compares
-//! them with the recorded counts. Unlike time, the counts are the same on a busy machine.
+//! `cargo xtask bench --check`: counts the instructions of the hot paths with callgrind, and
+//! compares them with the recorded counts. Unlike time, the counts are the same on a busy machine.
 
 use std::{
     collections::BTreeMap,
@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use super::table::figure;
 
-/// Paths of `agq-paths`, and the number of repetitions. Each path runs with this number and with twice
-/// as many.
+/// Paths of `agq-paths`, and the number of repetitions. Each path runs with this number and with
+/// twice as many.
 const PATHS: [(&str, u64); 5] =
     [("decode", 2000), ("submit", 200), ("claim", 200), ("update", 200), ("keys", 500)];
 /// Share by which a count may exceed the recorded one.
@@ -61,8 +61,8 @@ fn check(report: &mut Report, must_record: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Counted instructions, and the versions on which the counts depend, such as those of the compiler and
-/// of libc.
+/// Counted instructions, and the versions on which the counts depend, such as those of the compiler
+/// and of libc.
 #[derive(Debug, PartialEq)]
 struct Counts {
     measured_with: BTreeMap<String, String>,

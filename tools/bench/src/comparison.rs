@@ -7,14 +7,15 @@ pub(crate) enum Better {
     Less,
 }
 
-/// A participant: its name in the table, and a function that measures it once and returns the figure.
+/// A participant: its name in the table, and a function that measures it once and returns the
+/// figure.
 pub(crate) struct Contender<'a> {
     pub(crate) name: String,
     pub(crate) run: Box<dyn FnMut() -> anyhow::Result<f64> + 'a>,
 }
 
-/// Goal for the ratio of our figure to that of a peer. If less is better, the ratio is inverted, so that
-/// more is always better.
+/// Goal for the ratio of our figure to that of a peer. If less is better, the ratio is inverted, so
+/// that more is always better.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Goal {
     pub(crate) peer: &'static str,

@@ -1,6 +1,6 @@
-//! Section `cycle`: the durable job cycle. Clients submit a job, claim one, and complete it with a result of
-//! 1 KB. Each client has its own connection, and sends one request at a time. Each comparison starts fresh
-//! servers.
+//! Section `cycle`: the durable job cycle. Clients submit a job, claim one, and complete it with a
+//! result of 1 KB. Each client has its own connection, and sends one request at a time. Each
+//! comparison starts fresh servers.
 
 mod agenix;
 mod agq;
@@ -53,8 +53,9 @@ pub(crate) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     slow_disk::run(bench, programs, &tools)
 }
 
-/// Returns the time for which a contender is measured in a round. It is a time and not a number of cycles,
-/// because syncs of some disks are so slow that peers which sync for each job would take minutes.
+/// Returns the time for which a contender is measured in a round. It is a time and not a number of
+/// cycles, because syncs of some disks are so slow that peers which sync for each job would take
+/// minutes.
 fn span(bench: &Bench) -> Duration {
     // pgbench supports whole seconds only.
     Duration::from_secs(if bench.is_quick { 1 } else { 2 })

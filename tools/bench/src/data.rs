@@ -1,5 +1,5 @@
-//! Section `data`: sends a gigabyte, as one file and as ten, through a pipeline of three tasks. The tasks
-//! stream, or run one after the other. The peer is the same pipeline in bash.
+//! Section `data`: sends a gigabyte, as one file and as ten, through a pipeline of three tasks. The
+//! tasks stream, or run one after the other. The peer is the same pipeline in bash.
 
 mod agenix;
 mod files;

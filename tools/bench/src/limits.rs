@@ -1,5 +1,5 @@
-//! Section `limits`: measures the machine itself. It starts processes, syncs files, and sends a byte over
-//! loopback. These figures are upper bounds for the other sections.
+//! Section `limits`: measures the machine itself. It starts processes, syncs files, and sends a
+//! byte over loopback. These figures are upper bounds for the other sections.
 
 use std::{
     fs::File,
@@ -98,7 +98,8 @@ fn append(path: &Path, within: Duration) -> anyhow::Result<f64> {
     rate(within, |_| file.write_all(&RECORD).and_then(|()| file.sync_data()))
 }
 
-/// Creates a file and writes all of its blocks, because the first sync of a new block writes metadata, too.
+/// Creates a file and writes all of its blocks, because the first sync of a new block writes
+/// metadata, too.
 fn allocate(path: &Path) -> anyhow::Result<File> {
     let file = File::create(path)?;
     for page in 0..PAGES {

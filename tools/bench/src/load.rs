@@ -1,5 +1,5 @@
-//! `cargo xtask load`: checks bounds of the real binaries under load. The scenarios are an action of a
-//! million inputs, thousands of idle connections, and claims during bulk submissions.
+//! `cargo xtask load`: checks bounds of the real binaries under load. The scenarios are an action
+//! of a million inputs, thousands of idle connections, and claims during bulk submissions.
 
 mod bulk;
 mod claim_latency;

@@ -11,8 +11,8 @@ use agenix_harness::report::root;
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-/// Programs and the argument that prints their version. Those in target/tools/bin come before those on
-/// PATH.
+/// Programs and the argument that prints their version. Those in target/tools/bin come before those
+/// on PATH.
 const PROGRAMS: [(&str, &str); 15] = [
     ("bash", "--version"),
     ("beanstalkd", "-v"),
@@ -124,8 +124,8 @@ pub(crate) fn versions(tools: &Path, hq: Option<&Path>) -> BTreeMap<String, Stri
     versions
 }
 
-/// Returns the path of a program: linked or unpacked in `tools`, in Debian's directories of PostgreSQL,
-/// or on PATH.
+/// Returns the path of a program: linked or unpacked in `tools`, in Debian's directories of
+/// PostgreSQL, or on PATH.
 fn program(tools: &Path, name: &str) -> Option<PathBuf> {
     let below = |directory: &Path, place: &str| {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -151,8 +151,8 @@ fn node_package(tools: &Path, name: &str) -> Option<String> {
     Some(package["version"].as_str()?.to_owned())
 }
 
-/// Returns the version of a package of pip from its directory `NAME-VERSION.dist-info`, with or without
-/// a virtual environment.
+/// Returns the version of a package of pip from its directory `NAME-VERSION.dist-info`, with or
+/// without a virtual environment.
 fn python_package(home: &Path, name: &str) -> Option<String> {
     let libraries = fs::read_dir(home.join("lib")).into_iter().flatten().flatten();
     let mut places: Vec<PathBuf> = libraries.map(|python| python.path().join("site-packages")).collect();

@@ -1,5 +1,5 @@
-//! Runs comparisons in rounds. The contenders of a round are measured in turn, so that changes of the
-//! machine affect all of them.
+//! Runs comparisons in rounds. The contenders of a round are measured in turn, so that changes of
+//! the machine affect all of them.
 
 use std::{
     io::{IsTerminal, Write},
@@ -45,8 +45,8 @@ impl Bench {
         self.only.as_ref().is_none_or(|text| title.contains(text))
     }
 
-    /// Runs a comparison: one round to warm up, then the measured rounds. Prints and stores the row. A
-    /// peer that fails is skipped from then on.
+    /// Runs a comparison: one round to warm up, then the measured rounds. Prints and stores the
+    /// row. A peer that fails is skipped from then on.
     ///
     /// # Errors
     ///

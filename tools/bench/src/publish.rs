@@ -12,8 +12,8 @@ use super::{
     machine, pages,
 };
 
-/// Replaces the published sections that this run has measured. Other sections keep their figures and
-/// commits.
+/// Replaces the published sections that this run has measured. Other sections keep their figures
+/// and commits.
 pub(crate) fn publish(run: Document) -> anyhow::Result<()> {
     let published = published();
     let document = if published.is_file() { merged(Document::read(&published)?, run)? } else { run };

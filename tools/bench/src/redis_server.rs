@@ -43,8 +43,8 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// Starts `tools/bin/redis-server` with the password `key`, and its data in `directory`, which is
-    /// created. Waits until it listens.
+    /// Starts `tools/bin/redis-server` with the password `key`, and its data in `directory`, which
+    /// is created. Waits until it listens.
     pub(crate) fn start(
         tools: &Path,
         directory: &Path,
@@ -54,7 +54,8 @@ impl Redis {
         fs::create_dir_all(directory)?;
         let port = free_port()?;
         let (lines, dir) = (persistence.lines(), directory.display());
-        // The append-only file is never rewritten, because that would run while another contender is measured.
+        // The append-only file is never rewritten, because that would run while another contender
+        // is measured.
         let config = format!(
             "bind 127.0.0.1\nport {port}\nrequirepass {key}\ndir \"{dir}\"\nsave \"\"\nauto-aof-rewrite-percentage 0\n{lines}"
         );

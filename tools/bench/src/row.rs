@@ -76,7 +76,8 @@ impl Measurement {
 }
 
 impl Row {
-    /// Returns the row of a finished comparison. Goals of peers that did not take part are left out.
+    /// Returns the row of a finished comparison. Goals of peers that did not take part are left
+    /// out.
     pub(crate) fn of(
         section: &str,
         comparison: &Comparison<'_>,

@@ -1,5 +1,5 @@
-//! Section `scale`: millions of queued jobs, a thousand lanes, hundreds of workers, a large database. There
-//! are no peers. AGEniX is compared with itself at a small size, and with bounds.
+//! Section `scale`: millions of queued jobs, a thousand lanes, hundreds of workers, a large
+//! database. There are no peers. AGEniX is compared with itself at a small size, and with bounds.
 
 mod bulk;
 mod cycles;
@@ -45,8 +45,8 @@ pub(super) fn grouped(count: usize) -> String {
     text
 }
 
-/// Returns a contender that replays figures of earlier runs in their order, the warm-up first. It is for
-/// a second row about the same runs.
+/// Returns a contender that replays figures of earlier runs in their order, the warm-up first. It
+/// is for a second row about the same runs.
 fn replay(figures: &[f64]) -> impl FnMut() -> anyhow::Result<f64> {
     let mut figures = figures.iter().copied().cycle();
     move || figures.next().context("there are no earlier figures")

@@ -1,5 +1,6 @@
-//! Section `tasks`: runs thousands of `true` and of `sort FILE | uniq -c`, from the submission to the last
-//! result. AGEniX is compared with other tools that run processes, and with a plain loop of spawns.
+//! Section `tasks`: runs thousands of `true` and of `sort FILE | uniq -c`, from the submission to
+//! the last result. AGEniX is compared with other tools that run processes, and with a plain loop
+//! of spawns.
 
 mod agenix;
 mod daemon;

@@ -1,5 +1,5 @@
-//! Section `wire`: commands on keys by redis-benchmark, on agq and on redis-server, each with several
-//! levels of durability.
+//! Section `wire`: commands on keys by redis-benchmark, on agq and on redis-server, each with
+//! several levels of durability.
 
 use std::{
     path::Path,
@@ -22,8 +22,8 @@ const CONNECTIONS: &str = "50";
 const BYTES: &str = "100";
 /// List that redis-benchmark pushes to and pops from.
 const LIST: &str = "mylist";
-/// Depth of the deeper pipeline. Each count is a multiple of it, because redis-benchmark sends whole
-/// pipelines.
+/// Depth of the deeper pipeline. Each count is a multiple of it, because redis-benchmark sends
+/// whole pipelines.
 const MAX_PIPELINE: usize = 16;
 /// Number of requests that warm up, and the least number of a round.
 const MIN_REQUESTS: usize = 3200;
@@ -82,7 +82,8 @@ fn comparison<'a>(load: &'a Load<'a>, servers: &'a [Server]) -> Comparison<'a> {
     let comparison =
         Comparison::new(title, "requests/s", Better::More).with_goal(ALWAYS, floor, aim).with_note(note);
     servers.iter().fold(comparison, |comparison, server| {
-        // The rate of the first round gives the number of requests of the next, for this server and disk.
+        // The rate of the first round gives the number of requests of the next, for this server and
+        // disk.
         let mut count = MIN_REQUESTS;
         comparison.with(server.name, move || {
             let rate = load.run_on(server, count)?;
@@ -96,7 +97,8 @@ fn comparison<'a>(load: &'a Load<'a>, servers: &'a [Server]) -> Comparison<'a> {
 struct Server {
     name: &'static str,
     address: String,
-    // Exactly one of these is set. They are dropped before the lab, because they write into its directory.
+    // Exactly one of these is set. They are dropped before the lab, because they write into its
+    // directory.
     _agq: Option<Agq>,
     _redis: Option<Redis>,
     lab: Lab,

@@ -1,5 +1,5 @@
-//! Long connections over RESP and HTTP during the whole run: subscribers, dashboards, workers. agq must not
-//! close a connection because another one ends, and a subscriber must get every message.
+//! Long connections over RESP and HTTP during the whole run: subscribers, dashboards, workers. agq
+//! must not close a connection because another one ends, and a subscriber must get every message.
 
 use std::{
     io::{self, ErrorKind},
@@ -18,8 +18,8 @@ use super::{
     resp::{Reply, Resp, unexpected},
 };
 
-/// There are more dashboards than subscribers, so that the number of connections over HTTP exceeds the
-/// number of subscribers over RESP. A collision of connection numbers would then show.
+/// There are more dashboards than subscribers, so that the number of connections over HTTP exceeds
+/// the number of subscribers over RESP. A collision of connection numbers would then show.
 const SUBSCRIBERS: usize = 5;
 const DASHBOARDS: usize = 8;
 const CHANNEL: &str = "chaos:news";
@@ -49,7 +49,8 @@ pub(super) fn start(endpoints: &Arc<Endpoints>, ledger: &Arc<Ledger>, rng: &mut 
     .collect()
 }
 
-/// Keeps a client connected until the load ends. An open connection may end only with the agq process.
+/// Keeps a client connected until the load ends. An open connection may end only with the agq
+/// process.
 fn keep(name: &str, client: Client, endpoints: &Endpoints, ledger: &Ledger, mut rng: Rng) {
     while !ledger.is_over() {
         // The connection is opened later, so it belongs to this agq process or to a later one.

@@ -225,8 +225,8 @@ impl<'a> FaultInjector<'a> {
         self.proxy.delay(Duration::ZERO);
     }
 
-    /// Runs agq on a disk with little or no free space, and writes until agq exits. Then checks the writes
-    /// that were acknowledged.
+    /// Runs agq on a disk with little or no free space, and writes until agq exits. Then checks the
+    /// writes that were acknowledged.
     fn fill_disk(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("disk filled");
         self.end_agq();
@@ -271,8 +271,8 @@ impl<'a> FaultInjector<'a> {
         filled
     }
 
-    /// Opens more connections than agq has file descriptors. agq has to serve its open connections, and to
-    /// accept others when these are closed.
+    /// Opens more connections than agq has file descriptors. agq has to serve its open connections,
+    /// and to accept others when these are closed.
     fn exhaust_descriptors(&mut self) -> anyhow::Result<()> {
         self.ledger.fault("file descriptors exhausted");
         self.end_agq();

@@ -171,7 +171,8 @@ impl<'a> Fleet<'a> {
             match client.child.try_wait()? {
                 None => self.clients.push(client),
                 Some(status) => {
-                    // 1 means that a job did not complete, which the ledger checks; 3, that agq was not reachable.
+                    // 1 means that a job did not complete, which the ledger checks; 3, that agq was
+                    // not reachable.
                     if !matches!(status.code(), Some(0 | 1 | 3)) {
                         judge_exit(self.ledger, self.lab, &client.id, status);
                     }

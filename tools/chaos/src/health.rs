@@ -28,8 +28,8 @@ pub(super) fn check(endpoints: &Endpoints, name: &str) -> Option<String> {
     }
 }
 
-/// Waits until the reaper has noticed a silent worker, submits a job with a delay, and claims and reports
-/// that job.
+/// Waits until the reaper has noticed a silent worker, submits a job with a delay, and claims and
+/// reports that job.
 fn cycle(endpoints: &Endpoints, name: &str) -> io::Result<()> {
     let mut resp = Resp::open(&endpoints.agq, &endpoints.key)?;
     let is_dead = within(TIMEOUT, || {

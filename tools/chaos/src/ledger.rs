@@ -1,4 +1,5 @@
-//! The ledger of everything that agq has acknowledged, and that clients have seen. All threads write to it.
+//! The ledger of everything that agq has acknowledged, and that clients have seen. All threads
+//! write to it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -53,8 +54,8 @@ pub(super) enum Kind {
     List,
 }
 
-/// The versions 1, 2, 3 … of a key. All are written over one connection, because commands of different
-/// connections have no order.
+/// The versions 1, 2, 3 … of a key. All are written over one connection, because commands of
+/// different connections have no order.
 #[derive(Clone)]
 pub(super) struct Stream {
     pub(super) key: String,

@@ -1,5 +1,5 @@
-//! Makes the log of agq unwritable: a full device, or a pipe that is full for a while and then has no
-//! reader.
+//! Makes the log of agq unwritable: a full device, or a pipe that is full for a while and then has
+//! no reader.
 
 use std::{
     fs::{self, File},

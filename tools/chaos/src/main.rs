@@ -1,5 +1,5 @@
-//! `cargo xtask chaos`: runs the real binaries under load, and injects faults in the order of a seed. At the
-//! end everything that was acknowledged must be there.
+//! `cargo xtask chaos`: runs the real binaries under load, and injects faults in the order of a
+//! seed. At the end everything that was acknowledged must be there.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "progress and results go to stdout")]
@@ -246,7 +246,8 @@ impl Run<'_> {
     }
 }
 
-/// Submits the plan of all actions. The first of its two tasks appends a line to a file at each run.
+/// Submits the plan of all actions. The first of its two tasks appends a line to a file at each
+/// run.
 fn submit_plan(endpoints: &Endpoints) -> anyhow::Result<()> {
     let script = format!(r#"echo "$1" >> {RUNS} && echo "$1""#);
     let plan = json!({
@@ -282,7 +283,8 @@ fn start_load(endpoints: &Arc<Endpoints>, ledger: &Arc<Ledger>, rng: &mut Rng) -
     load
 }
 
-/// Raises the limit of file descriptors, because five hundred workers need more than the usual default.
+/// Raises the limit of file descriptors, because five hundred workers need more than the usual
+/// default.
 fn allow_descriptors() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));

@@ -10,7 +10,8 @@ use e2e::Lab;
 
 /// Bytes of stdin, which are well above the bound of memory.
 const STREAM_BYTES: usize = 256 * 1024 * 1024;
-/// Greatest peak of memory of agx, whose buffers for reading and submitting ahead have 16 and 64 MiB.
+/// Greatest peak of memory of agx, whose buffers for reading and submitting ahead have 16 and 64
+/// MiB.
 const MAX_KIB: u64 = 128 * 1024;
 const LINE: &[u8; 64] = b"a line of text that is one of very many, as a log may have them\n";
 

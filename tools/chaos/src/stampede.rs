@@ -1,5 +1,5 @@
-//! Connects five hundred workers at once. Each logs in, registers, asks for a job, and disconnects with or
-//! without one.
+//! Connects five hundred workers at once. Each logs in, registers, asks for a job, and disconnects
+//! with or without one.
 
 use std::{io, thread};
 
@@ -13,7 +13,8 @@ use super::{
 pub(super) const WORKERS: usize = 500;
 const THREADS: usize = 10;
 
-/// Runs all workers. Returns the number of those that were served, and the first error of another one.
+/// Runs all workers. Returns the number of those that were served, and the first error of another
+/// one.
 pub(super) fn run(endpoints: &Endpoints) -> (usize, Option<io::Error>) {
     let outcomes: Vec<io::Result<()>> = thread::scope(|scope| {
         let parts: Vec<_> = (0..THREADS).map(|part| scope.spawn(move || run_part(endpoints, part))).collect();

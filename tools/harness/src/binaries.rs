@@ -13,8 +13,8 @@ pub fn build() -> anyhow::Result<PathBuf> {
     Ok(target()?.join("release"))
 }
 
-/// Builds the programs as `cargo build` does, and returns their directory. This is the fastest build:
-/// it shares dependencies with xtask, and with the tests.
+/// Builds the programs as `cargo build` does, and returns their directory. This is the fastest
+/// build: it shares dependencies with xtask, and with the tests.
 pub fn build_debug() -> anyhow::Result<PathBuf> {
     must(&mut command("dev"))?;
     Ok(target()?.join("debug"))

@@ -1,12 +1,12 @@
-//! Removes the variables that `cargo run` sets. Otherwise each measured process would start with more
-//! variables than from a shell, and search cargo's directories for libraries first.
+//! Removes the variables that `cargo run` sets. Otherwise each measured process would start with
+//! more variables than from a shell, and search cargo's directories for libraries first.
 
 use std::{ffi::OsStr, os::unix::process::CommandExt, process::Command};
 
 use anyhow::Context;
 
-/// Names of variables that `cargo run` sets, besides `CARGO_PKG_*`. cargo prepends its directories to
-/// the library paths; the earlier values of these are removed as well.
+/// Names of variables that `cargo run` sets, besides `CARGO_PKG_*`. cargo prepends its directories
+/// to the library paths; the earlier values of these are removed as well.
 const BY_CARGO: [&str; 6] = [
     "CARGO",
     "CARGO_MANIFEST_DIR",

@@ -52,8 +52,8 @@ fn host() -> anyhow::Result<String> {
     Ok(host.context("`rustc -vV` has no line `host:`")?.to_owned())
 }
 
-/// Returns the path of `llvm-profdata` of the compiler's own version, which rustup installs if it is
-/// missing.
+/// Returns the path of `llvm-profdata` of the compiler's own version, which rustup installs if it
+/// is missing.
 fn llvm_profdata(report: &mut Report, host: &str) -> anyhow::Result<Option<PathBuf>> {
     let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
     let program = Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("bin/llvm-profdata");
@@ -81,9 +81,9 @@ fn output(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Builds the programs below `directory` with one flag for the compiler, and returns their directory.
-/// Other flags from the environment are left out, because a profile fits only programs that were
-/// built with the same flags.
+/// Builds the programs below `directory` with one flag for the compiler, and returns their
+/// directory. Other flags from the environment are left out, because a profile fits only programs
+/// that were built with the same flags.
 fn built(directory: &Path, target: &str, flag: &str) -> anyhow::Result<PathBuf> {
     let mut build = binaries::shipped();
     build.args(["--target", target, "--target-dir"]).arg(directory);

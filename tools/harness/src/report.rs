@@ -56,7 +56,8 @@ impl Report {
         self.installed.push(what.to_owned());
     }
 
-    /// Runs a command as [`must`] does. What the command installs and skips is added to this report.
+    /// Runs a command as [`must`] does. What the command installs and skips is added to this
+    /// report.
     pub fn run(&mut self, command: &mut Command) -> anyhow::Result<()> {
         let lines = tempfile::NamedTempFile::new()?;
         let done = must(command.env(INNER_REPORT, lines.path()));

@@ -47,7 +47,8 @@ impl Resp {
         self.receive()
     }
 
-    /// Sends a command. Its reply follows those of earlier commands, and is read by [`Resp::receive`].
+    /// Sends a command. Its reply follows those of earlier commands, and is read by
+    /// [`Resp::receive`].
     pub fn send(&mut self, command: &[&str]) -> io::Result<()> {
         let mut bytes = format!("*{}\r\n", command.len());
         for argument in command {

@@ -46,15 +46,15 @@ pub fn browser(report: &mut Report) -> bool {
     debian_program(report, "chromedriver", "chromium-driver")
 }
 
-/// Installs pgbouncer if it is missing. Returns true if it is there. Debian installs the program in a
-/// directory that only the PATH of root has.
+/// Installs pgbouncer if it is missing. Returns true if it is there. Debian installs the program in
+/// a directory that only the PATH of root has.
 pub fn pooler(report: &mut Report) -> bool {
     succeeds(Path::new("/usr/sbin/pgbouncer"), &["--version"])
         || debian_program(report, "pgbouncer", "pgbouncer")
 }
 
-/// Installs the Debian package of a program if the program is missing. Returns true if the program is
-/// there.
+/// Installs the Debian package of a program if the program is missing. Returns true if the program
+/// is there.
 pub fn debian_program(report: &mut Report, program: &str, package: &str) -> bool {
     if succeeds(Path::new(program), &["--version"]) {
         return true;

@@ -1,4 +1,5 @@
-//! Makes the Debian package with cargo-deb, and tests it on a copy of this machine under its own systemd.
+//! Makes the Debian package with cargo-deb, and tests it on a copy of this machine under its own
+//! systemd.
 
 use std::{
     fs,
@@ -12,9 +13,9 @@ use agenix_harness::{
 };
 use anyhow::{Context, bail};
 
-/// Makes the package from programs that are built: those of `target`, which are in `TARGET/release`, or
-/// those of the release build of this machine. Returns `None` if a tool is missing and cannot be
-/// installed.
+/// Makes the package from programs that are built: those of `target`, which are in
+/// `TARGET/release`, or those of the release build of this machine. Returns `None` if a tool is
+/// missing and cannot be installed.
 pub(super) fn package(
     report: &mut Report,
     target: Option<(&str, &Path)>,

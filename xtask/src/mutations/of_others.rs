@@ -1,5 +1,5 @@
-//! Mutations that no seed on redb alone can notice: of PostgreSQL, of several nodes, of the listeners,
-//! and of the programs besides agq.
+//! Mutations that no seed on redb alone can notice: of PostgreSQL, of several nodes, of the
+//! listeners, and of the programs besides agq.
 
 use super::Mutation;
 

@@ -14,7 +14,8 @@ use super::{
 /// Bytes of inputs in one command that fills a queue.
 const BATCH_BYTES: usize = 2_000_000;
 
-/// Queues `setting.queued` jobs on nodes of one store, and connects the clients to the nodes in turn.
+/// Queues `setting.queued` jobs on nodes of one store, and connects the clients to the nodes in
+/// turn.
 pub(super) fn clients(nodes: Vec<Agq>, setting: Setting) -> anyhow::Result<Clients<RespClient, Vec<Agq>>> {
     let payloads = Payloads::new(setting.input_bytes);
     fill(&mut nodes[0].connect()?, &payloads, "old", setting.queued)?;
@@ -93,7 +94,8 @@ pub(super) fn completion(job_id: &mut String, json: &mut String, job: &str, resu
     Ok(())
 }
 
-/// Finds id and attempt without parsing the document, in which the id is first and the attempt is last.
+/// Finds id and attempt without parsing the document, in which the id is first and the attempt is
+/// last.
 fn id_and_attempt(job: &str) -> Option<(&str, &str)> {
     let (id, _) = job.split_once(r#""job_id":""#)?.1.split_once('"')?;
     let (_, attempt) = job.rsplit_once(r#""attempt":"#)?;

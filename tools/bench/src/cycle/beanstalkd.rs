@@ -1,5 +1,5 @@
-//! beanstalkd as a contender, with a sync for each job that is put and deleted. It stores neither results nor
-//! the holders of jobs.
+//! beanstalkd as a contender, with a sync for each job that is put and deleted. It stores neither
+//! results nor the holders of jobs.
 
 use std::{io, path::Path, process::Command, sync::Arc};
 
@@ -32,7 +32,8 @@ pub(super) fn clients(
     let dir = directory()?;
     let payloads = Payloads::new(setting.input_bytes);
     if setting.queued > 0 {
-        // A process without syncs fills the queue. The process that is measured then reads its files.
+        // A process without syncs fills the queue. The process that is measured then reads its
+        // files.
         let (_filler, address) = start(program, &dir, SYNC_NEVER)?;
         fill(&mut Wire::open(&address)?, &payloads, setting.queued)?;
     }

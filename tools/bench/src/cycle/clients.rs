@@ -38,8 +38,8 @@ impl<C: Client, S> Clients<C, S> {
         self.server
     }
 
-    /// Runs all clients for `span`, and returns their cycles per second. Cycles that have begun are finished
-    /// and counted.
+    /// Runs all clients for `span`, and returns their cycles per second. Cycles that have begun are
+    /// finished and counted.
     pub(super) fn cycles_per_sec(&mut self, span: Duration) -> anyhow::Result<f64> {
         let started = Instant::now();
         let until = started + span;

@@ -1,5 +1,5 @@
-//! Fills a store with ended jobs. Each job has its own action, and is submitted, claimed and reported in
-//! pipelines.
+//! Fills a store with ended jobs. Each job has its own action, and is submitted, claimed and
+//! reported in pipelines.
 
 use std::{io, thread};
 
@@ -14,8 +14,8 @@ use super::{
 
 /// Number of connections that fill in parallel, so that their writes share transactions.
 const CONNECTIONS: usize = 8;
-/// Number of jobs in a pipeline, which has two commands for each job. agq reads up to 256 commands at
-/// once.
+/// Number of jobs in a pipeline, which has two commands for each job. agq reads up to 256 commands
+/// at once.
 const BATCH: usize = 120;
 const INPUT_BYTES: usize = 100;
 

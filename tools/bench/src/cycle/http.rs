@@ -1,5 +1,5 @@
-//! Section `http`: compares the Open Job Spec over HTTP with RESP, on one agq each. It measures submissions,
-//! fetches, and whole cycles.
+//! Section `http`: compares the Open Job Spec over HTTP with RESP, on one agq each. It measures
+//! submissions, fetches, and whole cycles.
 
 use std::{fmt::Write, io, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Runs a script of Node with eight producers and eight consumers (tools/bench/assets/node). The script reads
-//! the time of a round from stdin, and prints jobs and seconds to stdout.
+//! Runs a script of Node with eight producers and eight consumers (tools/bench/assets/node). The
+//! script reads the time of a round from stdin, and prints jobs and seconds to stdout.
 
 use std::{
     io::{BufRead, BufReader, Write},

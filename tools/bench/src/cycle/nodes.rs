@@ -1,5 +1,5 @@
-//! Section `nodes`: several agq on one PostgreSQL. Cycles are compared with plain SKIP LOCKED on the same
-//! server, producers and consumers with graphile-worker.
+//! Section `nodes`: several agq on one PostgreSQL. Cycles are compared with plain SKIP LOCKED on
+//! the same server, producers and consumers with graphile-worker.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! The part of the PGO workload for agq: cycles of jobs over RESP and over HTTP, and commands on keys.
-//! One client runs as long as eight, because otherwise the paths of a single client would count as rare.
+//! The part of the PGO workload for agq: cycles of jobs over RESP and over HTTP, and commands on
+//! keys. One client runs as long as eight, because otherwise the paths of a single client would
+//! count as rare.
 
 use std::{io, path::Path, time::Duration};
 

@@ -1,6 +1,6 @@
-//! PostgreSQL as a queue with one table and SKIP LOCKED, driven by pgbench (tools/bench/assets/pgbench). The
-//! private cluster has default settings except for memory and connections. Clients use TCP on loopback, as
-//! those of all contenders do.
+//! PostgreSQL as a queue with one table and SKIP LOCKED, driven by pgbench
+//! (tools/bench/assets/pgbench). The private cluster has default settings except for memory and
+//! connections. Clients use TCP on loopback, as those of all contenders do.
 
 use std::{
     path::{Path, PathBuf},

@@ -1,5 +1,5 @@
-//! Compares agq, BullMQ and graphile-worker with eight producers, eight consumers, and at most 64 jobs in
-//! flight.
+//! Compares agq, BullMQ and graphile-worker with eight producers, eight consumers, and at most 64
+//! jobs in flight.
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! agq with eight producers and eight consumers. Each has a connection. All of them run in one thread, as
-//! those of the peers run in one process of Node.
+//! agq with eight producers and eight consumers. Each has a connection. All of them run in one
+//! thread, as those of the peers run in one process of Node.
 
 use std::{
     io,
@@ -100,7 +100,8 @@ impl Connection {
                 submission(&mut self.json, payloads.input(progress.submitted));
                 self.wire.write_command(&["ACTION.SUBMIT", &self.json])?;
             }
-            // The next claim is sent with the report, so that one sync covers both. It does not wait.
+            // The next claim is sent with the report, so that one sync covers both. It does not
+            // wait.
             Role::Consumer if !self.job_id.is_empty() => {
                 self.wire.write_command(&["JOB.UPDATE", &self.job_id, &self.json])?;
                 self.wire.write_command(&["RPOP", "queue:ready"])?;

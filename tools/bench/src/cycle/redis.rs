@@ -1,5 +1,5 @@
-//! A Redis that syncs each write before its answer. It never rewrites its append-only file, because that
-//! would only slow it down.
+//! A Redis that syncs each write before its answer. It never rewrites its append-only file, because
+//! that would only slow it down.
 
 use std::{io, path::Path, process::Command};
 

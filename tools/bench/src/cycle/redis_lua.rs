@@ -1,5 +1,5 @@
-//! Redis with Lua scripts as a contender. The three scripts in tools/bench/assets/lua do the same work: they
-//! keep records, a ready list, leases, results, and counters.
+//! Redis with Lua scripts as a contender. The three scripts in tools/bench/assets/lua do the same
+//! work: they keep records, a ready list, leases, results, and counters.
 
 use std::{fs, io, path::Path, sync::Arc};
 

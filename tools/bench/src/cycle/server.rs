@@ -50,8 +50,8 @@ impl Server {
         Ok(Self { child, log: log.to_owned() })
     }
 
-    /// Calls `look` until it returns a value. It is an error if the server exits before. `what` names the
-    /// value in the error.
+    /// Calls `look` until it returns a value. It is an error if the server exits before. `what`
+    /// names the value in the error.
     pub(super) fn wait_for<T>(
         &mut self,
         what: &str,

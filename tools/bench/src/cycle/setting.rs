@@ -1,4 +1,5 @@
-//! Settings of a comparison: number of clients, size of inputs, number of queued jobs. Each has goals.
+//! Settings of a comparison: number of clients, size of inputs, number of queued jobs. Each has
+//! goals.
 
 use super::{BEANSTALKD, POSTGRES, REDIS};
 
@@ -16,7 +17,8 @@ const VERY_MANY: usize = 1_000_000;
 
 /// Peer, floor, aim.
 type Goal = (&'static str, f64, f64);
-// There is no floor for one client beside beanstalkd, which syncs twice in a cycle, while agq syncs thrice.
+// There is no floor for one client beside beanstalkd, which syncs twice in a cycle, while agq syncs
+// thrice.
 const ONE: [Goal; 3] = [(REDIS, 1.1, 1.4), (POSTGRES, 1.1, 1.3), (BEANSTALKD, 0.0, 0.9)];
 const EIGHT: [Goal; 3] = [(REDIS, 1.2, 1.5), (POSTGRES, 1.4, 1.7), (BEANSTALKD, 1.8, 2.3)];
 const SIXTY_FOUR: [Goal; 3] = [(REDIS, 0.9, 1.3), (POSTGRES, 2.5, 4.0), (BEANSTALKD, 3.0, 4.5)];
@@ -54,7 +56,8 @@ impl Setting {
         format!("{clients}, {input}, {queued}")
     }
 
-    /// Returns the goals. They are for small inputs with any number of queued jobs, and one is for large inputs.
+    /// Returns the goals. They are for small inputs with any number of queued jobs, and one is for
+    /// large inputs.
     pub(super) fn goals(self) -> &'static [(&'static str, f64, f64)] {
         match (self.clients, self.input_bytes, self.queued) {
             (1, SMALL, _) => &ONE,

@@ -1,5 +1,5 @@
-//! Runs the cycle on a slow disk: a preloaded library (tools/bench/assets/slow_disk.c) adds two milliseconds
-//! to each sync of the servers.
+//! Runs the cycle on a slow disk: a preloaded library (tools/bench/assets/slow_disk.c) adds two
+//! milliseconds to each sync of the servers.
 
 use std::{
     fs::{self, Permissions},
@@ -25,7 +25,8 @@ use super::{
 use crate::{Bench, Better, Comparison, Programs};
 
 const NOTE: &str = "as on the disk of this machine, and 2 ms more for every fsync and fdatasync";
-/// Upper bound of the cycles per second of a client, whose submission and completion each wait for a sync.
+/// Upper bound of the cycles per second of a client, whose submission and completion each wait for
+/// a sync.
 const MAX_PER_CLIENT: f64 = 1000.0 / (2.0 * 2.0);
 
 pub(super) fn run(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyhow::Result<()> {
@@ -64,8 +65,8 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs, tools: &Tools) -> anyh
     bench.compare(SECTION, comparison.with_goal(REDIS, 1.0, 1.2).with_goal(POSTGRES, 1.5, 1.9))
 }
 
-/// Returns an error for a rate that a slow disk does not allow, because then the server bypasses the
-/// library.
+/// Returns an error for a rate that a slow disk does not allow, because then the server bypasses
+/// the library.
 fn plausible(rate: f64, setting: Setting) -> anyhow::Result<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a few clients")]
     let most = setting.clients as f64 * MAX_PER_CLIENT;

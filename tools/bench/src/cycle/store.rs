@@ -1,6 +1,6 @@
-//! Section `store`: compares a PostgreSQL store that is large, has just grown, or has several nodes, with a
-//! fresh one with one node. Both stores of a comparison are databases of one cluster, and so share its
-//! write-ahead log.
+//! Section `store`: compares a PostgreSQL store that is large, has just grown, or has several
+//! nodes, with a fresh one with one node. Both stores of a comparison are databases of one cluster,
+//! and so share its write-ahead log.
 
 use std::{cell::Cell, path::Path, sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Finds the programs of the peers, or installs them below the target directory. Missing ones are reported. No
-//! service is started.
+//! Finds the programs of the peers, or installs them below the target directory. Missing ones are
+//! reported. No service is started.
 
 use std::{
     fs,
@@ -88,8 +88,8 @@ fn beanstalkd(tools: &Path) -> anyhow::Result<Found<PathBuf>> {
     bail!("apt-get left no package in {}", home.display())
 }
 
-/// Returns true if there is a PostgreSQL with pgbench, which is installed if it is missing. The benchmark
-/// does not use a server that the package starts.
+/// Returns true if there is a PostgreSQL with pgbench, which is installed if it is missing. The
+/// benchmark does not use a server that the package starts.
 pub(super) fn has_postgres(bench: &mut Bench) -> bool {
     let has_all = || Postgres::programs().is_some_and(|bin| bin.join("pgbench").is_file());
     has_all() || debian_package(&mut bench.report, "PostgreSQL", "postgresql") && has_all()

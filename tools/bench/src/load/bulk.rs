@@ -1,5 +1,5 @@
-//! A large action: submits it with agx, lists its jobs by pages, drains them over several connections, and
-//! checks the memory of agq.
+//! A large action: submits it with agx, lists its jobs by pages, drains them over several
+//! connections, and checks the memory of agq.
 
 use std::{collections::HashSet, fmt::Write, io, thread};
 

@@ -63,8 +63,8 @@ fn wait(fixture: &Fixture, key: &str) -> io::Result<Resp> {
     }
 }
 
-/// Raises the limit of file descriptors of this process and of its children. Returns false if the system
-/// does not allow it.
+/// Raises the limit of file descriptors of this process and of its children. Returns false if the
+/// system does not allow it.
 pub(super) fn raise_descriptor_limit() -> bool {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= DESCRIPTORS) {

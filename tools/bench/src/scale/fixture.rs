@@ -7,7 +7,8 @@ use anyhow::{bail, ensure};
 use e2e::{Agq, Lab};
 
 const PLAN: &str = r#"{"plan_id":"nothing","tasks":[{"task_number":1,"command":"true"}]}"#;
-/// All clients have one address, and send as fast as they can. Registered workers send no heartbeats.
+/// All clients have one address, and send as fast as they can. Registered workers send no
+/// heartbeats.
 const AGQ: [&str; 6] =
     ["--max-connections-per-ip", "0", "--max-commands-per-second", "0", "--heartbeat-interval", "3600"];
 /// Depth of a pipeline.

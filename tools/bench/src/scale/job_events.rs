@@ -25,8 +25,8 @@ impl JobEvents {
         }
     }
 
-    /// Waits until `count` jobs of an action have completed, and returns their ids. A job that ends in
-    /// another state is an error.
+    /// Waits until `count` jobs of an action have completed, and returns their ids. A job that ends
+    /// in another state is an error.
     pub(crate) fn completed(&mut self, action: &str, count: usize) -> anyhow::Result<Vec<String>> {
         let mut completed = Vec::with_capacity(count);
         while completed.len() < count {

@@ -1,5 +1,5 @@
-//! Measures a claim with a thousand lanes: each of a thousand plans needs its own label, and one worker
-//! has all labels.
+//! Measures a claim with a thousand lanes: each of a thousand plans needs its own label, and one
+//! worker has all labels.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Measures the time from the submission of a job to the start of its process on an idle agq and worker.
+//! Measures the time from the submission of a job to the start of its process on an idle agq and
+//! worker.
 
 use std::{
     cell::RefCell,

@@ -1,5 +1,5 @@
-//! Submits an action of a million inputs with agx, and measures the time until agq has accepted it, and the
-//! memory of agq.
+//! Submits an action of a million inputs with agx, and measures the time until agq has accepted it,
+//! and the memory of agq.
 
 use std::{cell::RefCell, fmt::Write, path::Path, time::Instant};
 

@@ -1,5 +1,5 @@
-//! Measures with millions of queued jobs: a claim and its report, the memory of agq, and the time to start
-//! again after SIGKILL.
+//! Measures with millions of queued jobs: a claim and its report, the memory of agq, and the time
+//! to start again after SIGKILL.
 
 use std::path::Path;
 
@@ -26,7 +26,8 @@ const QUICK_LEVELS: [usize; 2] = [100_000, FEW];
 const FEW: usize = 1000;
 /// Name of the contender with the fewest jobs.
 const FEW_QUEUED: &str = "1,000 queued";
-/// Cycles of a round. As many jobs are added before, so that the length of the queue does not change.
+/// Cycles of a round. As many jobs are added before, so that the length of the queue does not
+/// change.
 const CYCLES: usize = 1000;
 const NOTE: &str = "one connection, one command at a time; claims are on disk soon after, each completion before it is \
     acknowledged; the floor and the aim are 2 and 1.3 times the cost with 1,000 queued";

@@ -36,8 +36,8 @@ pub(super) fn run(bench: &mut Bench, programs: &Programs) -> anyhow::Result<()> 
     bench.compare(SECTION, comparison)
 }
 
-/// Kills agq after an acknowledgement and starts it again. Returns the seconds until it listens. A missing
-/// job is an error.
+/// Kills agq after an acknowledgement and starts it again. Returns the seconds until it listens. A
+/// missing job is an error.
 pub(super) fn restart(fixture: &mut Fixture) -> anyhow::Result<f64> {
     let mut resp = fixture.connect()?;
     let before = ready(&mut resp)?;

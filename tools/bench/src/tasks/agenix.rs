@@ -1,5 +1,5 @@
-//! AGEniX as a contender: an agq and a worker with two slots are idle, and agx is measured from its start
-//! until it has the last result.
+//! AGEniX as a contender: an agq and a worker with two slots are idle, and agx is measured from its
+//! start until it has the last result.
 
 use std::{cell::Cell, process::Stdio, time::Instant};
 

@@ -1,5 +1,5 @@
-//! HyperQueue as a contender: a server without a journal and a worker with two processors are idle, and
-//! `hq submit --wait` is measured.
+//! HyperQueue as a contender: a server without a journal and a worker with two processors are idle,
+//! and `hq submit --wait` is measured.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,7 +26,8 @@ pub(super) struct HyperQueue {
 impl HyperQueue {
     pub(super) fn start(hq: PathBuf, workspace: &Workspace) -> anyhow::Result<Self> {
         let directory = workspace.lab.path().join("hq");
-        // The server listens on all interfaces, and generates keys. The client connects over loopback.
+        // The server listens on all interfaces, and generates keys. The client connects over
+        // loopback.
         let mut server = command(&hq, &directory);
         server.args(["server", "start", "--host", "127.0.0.1"]);
         let server = Daemon::start("hq-server", workspace, server)?;
@@ -46,7 +47,8 @@ impl HyperQueue {
     }
 
     pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
-        // The tasks append to the file by its name, because files of HyperQueue itself would cost more.
+        // The tasks append to the file by its name, because files of HyperQueue itself would cost
+        // more.
         drop(workspace.results_file()?);
         let mut submit = command(&self.hq, &self.directory);
         submit

@@ -1,5 +1,6 @@
-//! HyperQueue from its Python package, with a server without a journal and a worker with two processors.
-//! The server always listens on all interfaces. So it gets a network namespace with loopback only.
+//! HyperQueue from its Python package, with a server without a journal and a worker with two
+//! processors. The server always listens on all interfaces. So it gets a network namespace with
+//! loopback only.
 
 use std::{
     fs,
@@ -15,7 +16,8 @@ use super::{
     workspace::{Work, Workspace},
 };
 
-/// Script that enters the namespace. The host name has to resolve, because the client connects by it.
+/// Script that enters the namespace. The host name has to resolve, because the client connects by
+/// it.
 const ALONE: &str = r#"ip link set lo up && hostname localhost && exec "$@""#;
 
 pub(super) struct HyperQueuePackage {
@@ -31,7 +33,8 @@ impl HyperQueuePackage {
     }
 
     pub(super) fn run(&self, workspace: &Workspace, work: Work, count: usize) -> anyhow::Result<f64> {
-        // The tasks append to the file by its name, because files of HyperQueue itself would cost more.
+        // The tasks append to the file by its name, because files of HyperQueue itself would cost
+        // more.
         drop(workspace.results_file()?);
         let mut run = Command::new("unshare");
         if !rustix::process::geteuid().is_root() {

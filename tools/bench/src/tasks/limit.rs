@@ -1,4 +1,5 @@
-//! The upper bound: two threads that spawn the processes and wait for them, without shell and queue.
+//! The upper bound: two threads that spawn the processes and wait for them, without shell and
+//! queue.
 
 use std::{
     fs::File,

@@ -1,5 +1,6 @@
-//! Celery and RQ as contenders: two worker processes each, on a private Redis that syncs each write. The
-//! Python scripts measure the time themselves, so that the start of Python does not count.
+//! Celery and RQ as contenders: two worker processes each, on a private Redis that syncs each
+//! write. The Python scripts measure the time themselves, so that the start of Python does not
+//! count.
 
 use std::{
     env,
@@ -47,8 +48,8 @@ pub(super) const HYPERQUEUE: Packages = Packages {
     installed: &["hyperqueue/__init__.py", "cloudpickle/__init__.py", "tqdm/__init__.py"],
 };
 
-/// Returns the directory of the packages, which are installed if they are missing. Returns `None` if that
-/// fails.
+/// Returns the directory of the packages, which are installed if they are missing. Returns `None`
+/// if that fails.
 pub(super) fn packages(report: &mut Report, tools: &Path, packages: &Packages) -> Option<PathBuf> {
     let Packages { name, home, requirements, installed } = packages;
     let directory = tools.join(home);

@@ -1,5 +1,5 @@
-//! task-spooler as a contender: each `tsp` talks to a server, and each waiting task has a `tsp` in the
-//! background.
+//! task-spooler as a contender: each `tsp` talks to a server, and each waiting task has a `tsp` in
+//! the background.
 
 use std::{
     cell::Cell,

@@ -1,5 +1,5 @@
-//! The temporary directory in which all contenders work: an input file, lists of tasks, and a file for
-//! their results.
+//! The temporary directory in which all contenders work: an input file, lists of tasks, and a file
+//! for their results.
 
 use std::{
     fmt::Write,
@@ -79,7 +79,8 @@ impl Workspace {
         format!("sort {} | uniq -c", self.words)
     }
 
-    /// Returns the line for contenders that do not collect output: it appends to the file of results.
+    /// Returns the line for contenders that do not collect output: it appends to the file of
+    /// results.
     pub(super) fn appending_line(&self) -> String {
         format!("{} >> {}", self.shell_line(), self.results_path().display())
     }
@@ -106,8 +107,8 @@ impl Workspace {
         self.lab.path().join("sheet")
     }
 
-    /// Returns the tasks per second of `run`, which writes the output of `count` tasks into the file of
-    /// results.
+    /// Returns the tasks per second of `run`, which writes the output of `count` tasks into the
+    /// file of results.
     pub(super) fn rate(
         &self,
         work: Work,

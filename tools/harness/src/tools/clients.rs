@@ -1,5 +1,5 @@
-//! Installs real Redis clients and a real Redis for the end-to-end tests, in one directory below the
-//! target directory. No service is started.
+//! Installs real Redis clients and a real Redis for the end-to-end tests, in one directory below
+//! the target directory. No service is started.
 
 use std::{
     fs,
@@ -77,8 +77,8 @@ fn link(program: &Path, name: &Path) -> anyhow::Result<()> {
     symlink(program, name).with_context(|| format!("cannot link {} to {}", name.display(), program.display()))
 }
 
-/// Returns an error if the program does not run, or is a redis-server of another version than 7, with
-/// which agq is not compared.
+/// Returns an error if the program does not run, or is a redis-server of another version than 7,
+/// with which agq is not compared.
 fn check_redis(program: &Path) -> anyhow::Result<()> {
     let output = Command::new(program).arg("--version").output()?;
     let text = [output.stdout, output.stderr].concat();
@@ -89,7 +89,8 @@ fn check_redis(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Unpacks redis-tools beside `bin`, which needs no root, and returns the directory of its programs.
+/// Unpacks redis-tools beside `bin`, which needs no root, and returns the directory of its
+/// programs.
 fn unpacked(bin: &Path) -> anyhow::Result<PathBuf> {
     let home = bin.with_file_name("redis-tools");
     let programs = home.join("usr/bin");
