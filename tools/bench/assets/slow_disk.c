@@ -1,4 +1,4 @@
-/* A disk that needs two milliseconds more for every sync. Preloaded (LD_PRELOAD) into a server of the benchmark. */
+/* Delays each sync by two milliseconds. The benchmark preloads it (LD_PRELOAD) into servers. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,7 +12,7 @@ static void wait_two_ms(void) {
     }
 }
 
-static int slowly(sync_fn sync, int fd) {
+static int delayed(sync_fn sync, int fd) {
     int result = sync(fd);
     int error = errno;
     wait_two_ms();
@@ -20,6 +20,6 @@ static int slowly(sync_fn sync, int fd) {
     return result;
 }
 
-int fsync(int fd) { return slowly((sync_fn)dlsym(RTLD_NEXT, "fsync"), fd); }
+int fsync(int fd) { return delayed((sync_fn)dlsym(RTLD_NEXT, "fsync"), fd); }
 
-int fdatasync(int fd) { return slowly((sync_fn)dlsym(RTLD_NEXT, "fdatasync"), fd); }
+int fdatasync(int fd) { return delayed((sync_fn)dlsym(RTLD_NEXT, "fdatasync"), fd); }

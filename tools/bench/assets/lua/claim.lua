@@ -1,4 +1,4 @@
--- Claims the oldest job for a minute. ARGV: the worker. Answers the job's id, its attempt and its input, or nil.
+-- Claims the oldest job for a minute. ARGV: the worker. Returns id, attempt and input of the job, or nil.
 local id = redis.call('RPOP', 'ready')
 if not id then
   return false

@@ -1,4 +1,4 @@
--- Completes a job of its holder. ARGV: the job's id, the worker, the attempt, the result. Answers 1.
+-- Completes a job if the worker holds it. ARGV: id of the job, worker, attempt, result. Returns 1.
 local job = 'job:' .. ARGV[1]
 local held = redis.call('HMGET', job, 'state', 'worker', 'attempt')
 if held[1] ~= 'active' or held[2] ~= ARGV[2] or held[3] ~= ARGV[3] then

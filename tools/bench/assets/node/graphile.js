@@ -1,4 +1,5 @@
-// graphile-worker: eight that add, a runner with eight workers. It keeps no results. The argument is how PostgreSQL is reached.
+// graphile-worker with eight producers, and a runner with eight workers. It stores no results. The argument
+// is the connection string of PostgreSQL.
 'use strict';
 
 const { Logger, makeWorkerUtils, run } = require('graphile-worker');

@@ -1,5 +1,5 @@
 -- One cycle: submit, claim, complete; each statement is a transaction of its own.
--- A claim comes back empty where others took all that its snapshot shows: then it is made again, twice at most.
+-- A claim finds nothing if other clients took all jobs of its snapshot. It is then repeated, at most twice.
 INSERT INTO job (input) VALUES (:payload);
 \set id 0
 UPDATE job SET state = 'active', attempt = attempt + 1, worker = :client_id, leased_until = now() + interval '1 minute' WHERE id = (SELECT id FROM job WHERE state = 'ready' ORDER BY id FOR UPDATE SKIP LOCKED LIMIT 1) RETURNING id, attempt, input \aset

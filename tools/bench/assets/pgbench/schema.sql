@@ -1,5 +1,5 @@
--- A queue as it is made with PostgreSQL: one table, an index on what is ready, SKIP LOCKED. An index on leases, and counters,
--- would make it slower: it goes without.
+-- A usual queue on PostgreSQL: one table, an index on ready jobs, SKIP LOCKED. It has neither an index on
+-- leases nor counters, because these would make it slower.
 CREATE TABLE job (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     state text NOT NULL DEFAULT 'ready',

@@ -7,7 +7,7 @@ from celery import Celery
 import work
 
 app = Celery("bench", broker=os.environ["BENCH_REDIS"], backend=os.environ["BENCH_REDIS"])
-# A task that was begun and not ended is begun again, as in agq: it is acknowledged when it has ended.
+# Tasks are acknowledged at their end, so that an interrupted one runs again, as in agq.
 app.conf.update(task_acks_late=True, broker_connection_retry_on_startup=True)
 
 true = app.task(work.true, name="true")

@@ -1,5 +1,5 @@
-"""Has Celery's workers do a task many times: celery_run.py TASK COUNT ARGUMENT. Prints how many seconds that took, from the
-first submission to the last result; the start of Python does not count."""
+"""Runs a task COUNT times on the workers of Celery: celery_run.py TASK COUNT ARGUMENT. Prints the seconds from the first submission
+to the last result, without the start of Python."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ LONGEST_SECS = 120
 def main(task, count, argument):
     task = getattr(celery_app, task)
     started = time.monotonic()
-    # Faster than a group of as many.
+    # Single tasks are faster than a group.
     results = [task.delay(argument) for _ in range(count)]
     for result in results:
         result.get(timeout=LONGEST_SECS)

@@ -1,8 +1,8 @@
-"""Has HyperQueue do a command many times: hyperqueue_run.py COUNT PROGRAM [ARGUMENT …]. Prints how many seconds that took, from the
-submission to the end of the last task. A server without a journal and a worker with two processors do a task before that, which
-does not count; neither does the start of Python.
+"""Runs a command COUNT times on HyperQueue: hyperqueue_run.py COUNT PROGRAM [ARGUMENT …]. Prints the seconds from the submission to
+the end of the last task, without the start of Python. A server without a journal and a worker with two processors run one task
+before that to warm up.
 
-Its package looks only once a second whether a job has ended. So a task that comes last makes a file, and the time of that counts."""
+The package polls the end of a job only once a second. So the last task creates a file, whose time counts as the end."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ SLOTS = 2
 
 
 def done(client, commands):
-    """How many seconds it took until all of them had run; none of them keeps what it writes, which would cost more."""
+    """Returns the seconds until all commands have run. Their output is dropped, because files would cost more."""
     mark = pathlib.Path("hyperqueue-mark")
     mark.unlink(missing_ok=True)
     job = Job()
@@ -32,10 +32,10 @@ def done(client, commands):
 
 
 def main(count, *command):
-    # Whatever it waits for then, it is ended.
+    # The script ends after this time, whatever it waits for.
     signal.alarm(LONGEST_SECS)
     out = os.dup(1)
-    # What the package says of its server is not the answer.
+    # The package prints messages of its server to stdout, which is for the result only.
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(dir=os.getcwd()) as server, LocalCluster(server, WorkerConfig(cores=SLOTS)) as cluster:
         client = cluster.client()

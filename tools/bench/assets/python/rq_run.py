@@ -1,5 +1,5 @@
-"""Has RQ's workers do a task many times: rq_run.py TASK COUNT ARGUMENT. Prints how many seconds that took, from the first
-submission to the last result; the start of Python does not count."""
+"""Runs a task COUNT times on the workers of RQ: rq_run.py TASK COUNT ARGUMENT. Prints the seconds from the first submission to the
+last result, without the start of Python."""
 
 import os
 import sys
@@ -9,8 +9,8 @@ from redis import Redis
 from rq import Queue
 
 LONGEST_SECS = 120
-# The registry forgets what has ended so long ago, and by its length the ended are counted: longer than the whole benchmark takes.
-REMEMBERED_SECS = 86_400
+# Time for which the registry keeps ended jobs. Its length counts them, so the time is longer than the benchmark.
+RESULT_TTL_SECS = 86_400
 
 
 def main(task, count, argument):
@@ -19,10 +19,10 @@ def main(task, count, argument):
     before = finished.count
     started = time.monotonic()
     for _ in range(count):
-        queue.enqueue(f"work.{task}", argument, result_ttl=REMEMBERED_SECS)
+        queue.enqueue(f"work.{task}", argument, result_ttl=RESULT_TTL_SECS)
     while finished.count - before < count:
         if failed.count or time.monotonic() - started > LONGEST_SECS:
-            sys.exit(f"{finished.count - before} of {count} jobs were done, {failed.count} failed")
+            sys.exit(f"{finished.count - before} of {count} jobs completed, {failed.count} failed")
         time.sleep(0.005)
     print(time.monotonic() - started)
 

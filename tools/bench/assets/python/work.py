@@ -1,4 +1,4 @@
-"""The work of one task, as Celery and RQ call it: processes without a shell, and what they wrote is the result."""
+"""The tasks of Celery and RQ: processes without a shell, whose output is the result."""
 
 import subprocess
 
