@@ -160,7 +160,7 @@ mod tests {
     use crate::{comparison::Better, row};
 
     #[test]
-    fn a_bar_starts_at_one_and_ends_at_its_ratio() {
+    fn bar_starts_at_one_and_ends_at_its_ratio() {
         let mut better = row::tests::row(Better::More, 200.0);
         better.title = "a < b & c".into();
         let drawn = svg(&[better, row::tests::row(Better::More, 70.0)]).unwrap();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_drawn_of_nothing() {
+    fn chart_is_none_without_goals() {
         assert_eq!(svg(&[]), None);
     }
 }

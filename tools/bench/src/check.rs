@@ -179,14 +179,14 @@ fn instructions(program: &Path, path: &str, times: u64) -> anyhow::Result<u64> {
         .stdin(Stdio::null())
         .output()
         .context("cannot start valgrind")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "agq-paths {path} ended with {}: {}", output.status, said.trim());
-    collected(&said).with_context(|| format!("callgrind printed no count: {}", said.trim()))
+    let log = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "agq-paths {path} ended with {}: {}", output.status, log.trim());
+    collected(&log).with_context(|| format!("callgrind printed no count: {}", log.trim()))
 }
 
 /// Parses the number of a line such as `==7== Collected : 108859`.
-fn collected(said: &str) -> Option<u64> {
-    said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
+fn collected(log: &str) -> Option<u64> {
+    log.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
 }
 
 /// Returns the versions on which the number of instructions depends.
@@ -237,8 +237,8 @@ mod tests {
 
     #[test]
     fn collected_parses_the_output_of_callgrind() {
-        let said = "==7== Events    : Ir\n==7== Collected : 108859\n==7== \n==7== I   refs:      108,859\n";
-        assert_eq!(collected(said), Some(108_859));
+        let log = "==7== Events    : Ir\n==7== Collected : 108859\n==7== \n==7== I   refs:      108,859\n";
+        assert_eq!(collected(log), Some(108_859));
         assert_eq!(collected("==7== nothing"), None);
     }
 

@@ -214,13 +214,13 @@ mod tests {
 
     #[test]
     fn version_is_the_first_number_that_a_program_prints() {
-        for (said, version) in [
+        for (text, version) in [
             ("Redis server v=7.0.15 sha=0 bits=64", "7.0.15"),
             ("valgrind-3.19.0", "3.19.0"),
             ("GNU bash, version 5.2.15(1)-release", "5.2.15"),
             ("GNU parallel 20221122.\nmore", "20221122"),
         ] {
-            assert_eq!(number_in(said).as_deref(), Some(version));
+            assert_eq!(number_in(text).as_deref(), Some(version));
         }
         assert_eq!(number_in("none"), None);
     }

@@ -192,10 +192,11 @@ fn requests(
         .args(["-t", test, "-P", &pipeline.to_string(), "-n", &count.to_string(), "--csv"])
         .stdin(Stdio::null());
     let output = command.output().context("cannot start redis-benchmark")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "redis-benchmark ended with {}: {}", output.status, said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "redis-benchmark ended with {}: {}", output.status, stderr.trim());
     let table = String::from_utf8_lossy(&output.stdout);
-    rate(&table).with_context(|| format!("redis-benchmark printed no rate: {} {}", table.trim(), said.trim()))
+    rate(&table)
+        .with_context(|| format!("redis-benchmark printed no rate: {} {}", table.trim(), stderr.trim()))
 }
 
 /// Parses the second column of the line after the head: `"SET","66666.69","0.943",…`.

@@ -119,10 +119,10 @@ impl<'a> Producer<'a> {
             return Ok(());
         }
         let submission = self.pending.take().unwrap_or_else(|| self.submission());
-        let asked = resp.ask(&["ACTION.SUBMIT", &submission.document]);
+        let reply = resp.ask(&["ACTION.SUBMIT", &submission.document]);
         let Submission { id, inputs, .. } = &submission;
         let expected = format!("OK action_id={id} jobs_created={}", inputs.len());
-        match asked {
+        match reply {
             Ok(Reply::Line(line)) if line == expected => {
                 self.ledger.action(id, inputs.clone());
                 return Ok(());
@@ -137,7 +137,7 @@ impl<'a> Producer<'a> {
             }
             _ => self.pending = Some(submission),
         }
-        asked.and_then(|reply| Err(self.refused(&reply)))
+        reply.and_then(|other| Err(self.refused(&other)))
     }
 
     fn submission(&mut self) -> Submission {

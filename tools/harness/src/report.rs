@@ -106,10 +106,10 @@ fn tell_outer(kind: &str, what: &str) {
 ///
 /// The command cannot be started, or does not exit with 0.
 pub fn must(command: &mut Command) -> anyhow::Result<()> {
-    let shown = format!("{command:?}");
-    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
+    let line = format!("{command:?}");
+    let status = command.status().with_context(|| format!("cannot start {line}"))?;
     if !status.success() {
-        bail!("{shown} ended with {status}");
+        bail!("{line} ended with {status}");
     }
     Ok(())
 }

@@ -32,8 +32,8 @@ impl HyperQueue {
         server.args(["server", "start", "--host", "127.0.0.1"]);
         let server = Daemon::start("hq-server", workspace, server)?;
         server.wait(|| {
-            let asked = command(&hq, &directory).args(["server", "info"]).output();
-            asked.is_ok_and(|output| output.status.success())
+            let info = command(&hq, &directory).args(["server", "info"]).output();
+            info.is_ok_and(|output| output.status.success())
         })?;
         let mut worker = command(&hq, &directory);
         worker.args(["worker", "start", "--cpus", SLOTS]);

@@ -133,7 +133,7 @@ fn redis_py(report: &mut Report, home: &Path, requirement: &str) {
         .env("PIP_ROOT_USER_ACTION", "ignore")
         .stdin(Stdio::null());
     match must(&mut pip) {
-        Ok(()) => report.installed(&format!("{name} with pip into {}", shown(home))),
+        Ok(()) => report.installed(&format!("{name} with pip into {}", relative(home))),
         Err(error) => {
             // An incomplete installation would count as complete in the next run.
             let _removed = fs::remove_dir_all(home);
@@ -146,7 +146,7 @@ fn redis_py(report: &mut Report, home: &Path, requirement: &str) {
 fn node_packages(report: &mut Report, home: &Path) {
     match npm_install(home) {
         Ok(false) => {}
-        Ok(true) => report.installed(&format!("ioredis and node-redis with npm into {}", shown(home))),
+        Ok(true) => report.installed(&format!("ioredis and node-redis with npm into {}", relative(home))),
         Err(error) => {
             report.skip("ioredis and node-redis", &format!("npm could not install them: {error:#}"));
         }
@@ -168,7 +168,7 @@ fn recent_node(report: &mut Report, tools: &Path) {
         link(&home.join("node_modules/node/bin/node"), &link_to)
     });
     match installed {
-        Ok(()) => report.installed(&format!("Node 22 with npm into {}", shown(&home))),
+        Ok(()) => report.installed(&format!("Node 22 with npm into {}", relative(&home))),
         Err(error) => report.skip(
             "ioredis 6 and node-redis 6",
             &format!("they need Node {NODE_OF_MAJOR_6}, and npm could not install one: {error:#}"),
@@ -211,7 +211,7 @@ fn npm_install(home: &Path) -> anyhow::Result<bool> {
 }
 
 /// Returns a directory relative to the repository, if it is inside.
-fn shown(directory: &Path) -> std::path::Display<'_> {
+fn relative(directory: &Path) -> std::path::Display<'_> {
     let inside = std::path::absolute(root()).ok().and_then(|root| directory.strip_prefix(root).ok());
     inside.unwrap_or(directory).display()
 }
