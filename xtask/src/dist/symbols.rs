@@ -30,3 +30,31 @@ pub(super) fn split(bin: &Path, into: &Path) -> anyhow::Result<()> {
 pub(super) fn debug_file(bin: &Path, program: &str) -> PathBuf {
     bin.join(format!("{program}.debug"))
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::fs;
+
+    use super::{PROGRAMS, debug_file, split};
+
+    #[test]
+    fn split_strips_programs_and_names_their_debug_files() {
+        let home = tempfile::tempdir().unwrap();
+        let (bin, into) = (home.path().join("bin"), home.path().join("into"));
+        fs::create_dir(&bin).unwrap();
+        let this_test = std::env::current_exe().unwrap();
+        for program in PROGRAMS {
+            fs::copy(&this_test, bin.join(program)).unwrap();
+        }
+        split(&bin, &into).unwrap();
+        let size = |path| fs::metadata(path).unwrap().len();
+        for program in PROGRAMS {
+            let (built, stripped) = (bin.join(program), into.join(program));
+            assert!(size(stripped.clone()) < size(built));
+            assert!(size(debug_file(&into, program)) > 0);
+            let name = format!("{program}.debug");
+            let content = fs::read(stripped).unwrap();
+            assert!(content.windows(name.len()).any(|part| part == name.as_bytes()));
+        }
+    }
+}
