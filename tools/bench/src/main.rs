@@ -1,5 +1,5 @@
-//! `cargo xtask bench` and `cargo xtask load`: measure AGEniX beside other tools and beside the limits of
-//! the machine, and write a table, JSON, a chart, and the tables of the documentation.
+//! `cargo xtask bench` and `cargo xtask load`: measure AGEniX beside other tools and beside the
+//! limits of the machine, and write a table, JSON, a chart, and the tables of the documentation.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the figures go to stdout")]
@@ -49,7 +49,8 @@ use self::{
 enum Cli {
     /// Measure AGEniX beside tools that do the same
     Bench(Box<BenchOptions>),
-    /// Check bounds under load: a million inputs, thousands of connections, claims during bulk submissions
+    /// Check bounds under load: a million inputs, thousands of connections, claims during bulk
+    /// submissions
     Load {
         /// Number of inputs of the large action
         #[arg(long, default_value_t = 1_000_000)]
@@ -84,7 +85,8 @@ pub(crate) struct BenchOptions {
     /// Only these sections [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<Section>,
-    /// Smaller workloads and fewer rounds, in five minutes; without `store`, `scale` and `data` unless they are named
+    /// Smaller workloads and fewer rounds, in five minutes; without `store`, `scale` and `data`
+    /// unless they are named
     #[arg(long)]
     quick: bool,
     /// Count the instructions of the hot paths instead, and compare them with the recorded counts
@@ -96,7 +98,8 @@ pub(crate) struct BenchOptions {
     /// Write the results also to this file [always: target/bench.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Replace the measured sections in docs/bench.json, the chart, README.md and docs/performance.md
+    /// Replace the measured sections in docs/bench.json, the chart, README.md and
+    /// docs/performance.md
     #[arg(long)]
     publish: bool,
     /// Publish the results of an earlier run, and measure nothing

@@ -75,7 +75,8 @@ fn tasks(document: &Document) -> String {
     });
     for at in measurements {
         let name = if at == 0 { format!("**{OURS}**") } else { cell(&leading.measurements[at].name) };
-        // `xargs -P2 sh -c` is xargs, too. A contender that was skipped in a row has no figure there.
+        // `xargs -P2 sh -c` is xargs, too. A contender that was skipped in a row has no figure
+        // there.
         let figure_of = |row: &&Row| {
             let measurement = row
                 .measurements
