@@ -1,4 +1,4 @@
-//! What agw is told, by flags and variables.
+//! Settings of the worker, from command-line flags and environment variables.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use serde_json::Value;
 
-/// Longest time of grace, in seconds: a year.
+/// Maximum grace period in seconds: one year.
 const MOST_GRACE_SECS: u64 = 31_536_000;
 
 /// agw, the worker: takes jobs from agq, runs their tasks on this machine, reports what became of them.
@@ -129,11 +129,11 @@ fn queue(text: &str) -> Result<QueueName, String> {
 }
 
 impl Config {
-    /// Where agq is and how to log in.
+    /// Returns the addresses of agq and the credentials.
     pub(crate) fn server(&self) -> anyhow::Result<Server> {
         let key = match session_key(self.session_key_file.as_deref()) {
             Ok(key) => Some(key),
-            // The certificate may say who we are.
+            // The certificate may identify the worker instead of a key.
             Err(KeyError::Missing) if self.tls_cert.is_some() => None,
             Err(error) => return Err(anyhow!("{error}: {KEY_HELP}")),
         };
@@ -146,13 +146,13 @@ impl Config {
         self.spool_dir.clone().unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Tells whether the user gave the worker an id. A worker without a given id may take another
+    /// Returns true if the user gave the worker an id. A worker without a given id may take another
     /// one.
     pub(crate) fn has_own_id(&self) -> bool {
         self.worker_id.is_some()
     }
 
-    /// How the worker introduces itself.
+    /// Returns the registration that the worker sends to agq, with these capabilities.
     pub(crate) fn registration(
         &self,
         tools: Vec<String>,
@@ -170,7 +170,7 @@ impl Config {
             capabilities: agenix_protocol::documents::Capabilities { tools, agentic_units },
             max_concurrent_jobs: self.max_concurrent_jobs.unwrap_or(cpus),
             tags: self.tags.iter().map(|text| tag(text)).collect::<anyhow::Result<_>>()?,
-            // The agentic units are asked when everything else is ready.
+            // The worker asks the agentic units for their descriptions later, before it registers.
             descriptions: BTreeMap::new(),
             instance: Some(uuid::Uuid::new_v4().to_string()),
             active_job_ids: None,
@@ -178,7 +178,8 @@ impl Config {
     }
 }
 
-/// `NAME=VALUE`, or `NAME` alone for a pool; true, false, null and numbers are what they are in JSON.
+/// Parses a tag: `NAME=VALUE`, or `NAME` alone for a pool. The values true, false, null and numbers
+/// have their JSON types; any other value is a string.
 fn tag(text: &str) -> anyhow::Result<(String, Value)> {
     let (name, value) = text.split_once('=').unwrap_or((text, "true"));
     if name.is_empty() {
@@ -190,7 +191,8 @@ fn tag(text: &str) -> anyhow::Result<(String, Value)> {
     Ok((name.to_owned(), scalar.unwrap_or_else(|| Value::from(value))))
 }
 
-/// `worker-<hostname>-<pid>`, with what an id may not hold replaced by `-`, and cut where the name is long.
+/// Returns the default id `worker-<hostname>-<pid>`. Characters that an id cannot contain become
+/// `-`, and the host name is cut to 40 characters.
 fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
     let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let host: String = hostname.chars().take(40).map(legal).collect();

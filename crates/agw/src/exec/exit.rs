@@ -1,5 +1,5 @@
-//! Exit of a child process. The wait leaves the child unreaped, because until then the process id of
-//! the child, and the id of its process group, can belong to no other process.
+//! Exit of a child process. The wait leaves the child unreaped, because until the reaping no other
+//! process can get the process id of the child or the id of its process group.
 
 use std::io;
 
@@ -23,7 +23,7 @@ enum Notice {
     /// Readable once the child has exited.
     #[cfg(target_os = "linux")]
     Pidfd(AsyncFd<OwnedFd>),
-    /// SIGCHLD, which comes for every child.
+    /// SIGCHLD, which arrives for every child.
     Signal(Signal),
 }
 
@@ -74,7 +74,7 @@ fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(pidfd, Interest::READABLE)
 }
 
-/// Tells whether the child `pid` has exited, and leaves the child unreaped.
+/// Returns true if the child `pid` has exited, and leaves the child unreaped.
 fn has_exited(pid: Pid) -> io::Result<bool> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     loop {

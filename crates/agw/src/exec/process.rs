@@ -23,12 +23,12 @@ use crate::exec::{
     subreaper,
 };
 
-/// The variable that no child gets.
+/// Environment variable that is withheld from every child.
 const SESSION_KEY: &str = "AGQ_SESSION_KEY";
 /// Interval between two checks whether a process group is empty.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A running child. Dropped, it is killed with everything it started.
+/// A running child. The drop kills it with all its descendants.
 pub(crate) struct Process {
     group: Group,
     child: Child,
@@ -39,7 +39,7 @@ pub(crate) struct Process {
     ended: Option<Ended>,
 }
 
-/// How a child ended.
+/// Exit status and run time of a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -48,20 +48,21 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// The exit code as a shell has it: 128 + the signal where a signal ended it.
+    /// Returns the exit code as a shell does: 128 plus the signal number after a signal.
     pub(crate) fn exit_code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
     }
 
-    /// The signal that ended it.
+    /// Returns the signal that ended the child.
     pub(crate) fn signal(&self) -> Option<i32> {
         self.status.signal()
     }
 }
 
 impl Process {
-    /// Starts a child. It gets no shell, none of our secrets, and a process group of its own. `program` is where its command
-    /// was found when the worker started: a plan that sets PATH does not choose another.
+    /// Starts a child without a shell, without the secrets of the worker, and in a process group of
+    /// its own. `program` is the path that the capability search found, so a PATH of the plan has
+    /// no effect on it.
     pub(crate) fn start(
         program: &Path,
         command: &StageCommand,
@@ -71,7 +72,6 @@ impl Process {
     ) -> io::Result<Self> {
         let mark = TaskMark::new();
         let mut starting = std::process::Command::new(program);
-        // Only where it is there: a changed environment is put together anew for every child.
         if std::env::var_os(SESSION_KEY).is_some() {
             starting.env_remove(SESSION_KEY);
         }
@@ -96,7 +96,8 @@ impl Process {
         Ok(Self { group, child, exit, started: Instant::now(), timeout: command.timeout, ended: None })
     }
 
-    /// Waits until it ends, or its time is over: then its group gets SIGTERM, and SIGKILL after `grace`.
+    /// Waits until the child ends. After its timeout, the process group gets SIGTERM, and SIGKILL
+    /// after `grace`.
     pub(crate) async fn wait(&mut self, grace: Duration) -> io::Result<Ended> {
         if let Some(ended) = self.ended {
             return Ok(ended);
@@ -173,7 +174,7 @@ struct Group {
 impl Group {
     fn signal(&self, signal: Signal) {
         if let (Some(leader), false) = (self.leader, self.is_empty) {
-            // Nobody left in it is what we want.
+            // An error means that the group is empty already.
             let _gone = kill_process_group(leader, signal);
         }
     }

@@ -1,4 +1,4 @@
-//! What this machine can run: the programs on PATH, narrowed by an allow-list where one was given.
+//! Programs of this machine: the executables on PATH, restricted by an allow-list if one is set.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 
 use tracing::warn;
 
-/// How agentic units are named.
+/// Name prefix of agentic units.
 const UNIT_PREFIX: &str = "agx-";
 
 /// Maximum length of the name of a program in agq.
@@ -21,7 +21,7 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// The programs that this worker offers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Programs {
-    /// Each program where PATH finds it first.
+    /// Each program at the place where PATH finds it first.
     programs: BTreeMap<String, PathBuf>,
     /// Programs whose names agq would refuse.
     left_out: Vec<PathBuf>,
@@ -30,7 +30,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Looks through the directories of `path`, as the PATH variable lists them.
+    /// Searches the directories of `path`, which has the format of the PATH variable.
     pub(crate) fn find(path: &OsStr, allowed: Option<&[String]>) -> Self {
         let is_allowed = |name: &String| allowed.is_none_or(|allowed| allowed.contains(name));
         let (mut programs, mut bytes, mut left_out) = (BTreeMap::new(), 0, Vec::new());
@@ -68,29 +68,28 @@ impl Programs {
         }
     }
 
-    /// Where a program is that may be run.
+    /// Returns the path of a program that jobs may run.
     pub(crate) fn path(&self, name: &str) -> Option<&Path> {
         self.programs.get(name).map(PathBuf::as_path)
     }
 
-    /// How many programs there are.
     pub(crate) fn len(&self) -> usize {
         self.programs.len()
     }
 
-    /// Ordinary programs and agentic units, apart.
+    /// Returns the names of the ordinary programs and of the agentic units.
     pub(crate) fn split(&self) -> (Vec<String>, Vec<String>) {
         self.programs.keys().cloned().partition(|name| !name.starts_with(UNIT_PREFIX))
     }
 
-    /// The agentic units, and where they are.
+    /// Returns the names and paths of the agentic units.
     pub(crate) fn units(&self) -> Vec<(String, PathBuf)> {
         let units = self.programs.iter().filter(|(name, _)| name.starts_with(UNIT_PREFIX));
         units.map(|(name, path)| (name.clone(), path.clone())).collect()
     }
 }
 
-/// Tells whether agq accepts `name` as the name of a program.
+/// Returns true if agq accepts `name` as the name of a program.
 fn is_legal(name: &str) -> bool {
     !name.is_empty() && name.len() <= MOST_NAME_BYTES && !name.contains(|c: char| c.is_control() || c == '/')
 }

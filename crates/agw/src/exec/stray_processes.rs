@@ -44,8 +44,8 @@ impl TaskMark {
         &self.0
     }
 
-    /// Tells whether `environment`, in the format of `/proc/PID/environ`, sets [`VARIABLE`] to this
-    /// value.
+    /// Returns true if `environment`, in the format of `/proc/PID/environ`, sets [`VARIABLE`] to
+    /// this value.
     fn is_in(&self, environment: &[u8]) -> bool {
         let wanted = format!("{VARIABLE}={}", self.0);
         environment.split(|&byte| byte == 0).any(|variable| variable == wanted.as_bytes())
@@ -89,7 +89,6 @@ pub(crate) fn signal(strays: &[StrayProcess], signal: Signal) {
     }
 }
 
-/// Tells whether all processes have ended.
 pub(crate) fn have_ended(strays: &[StrayProcess]) -> bool {
     strays.iter().all(StrayProcess::has_ended)
 }

@@ -31,7 +31,7 @@ static STARTING: RwLock<()> = RwLock::new(());
 
 struct Children {
     ours: BTreeSet<i32>,
-    /// Those of `ours` that nothing else waits for.
+    /// Children in `ours` that no other code waits for.
     abandoned: Vec<Pid>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn reaped<T>(pid: Pid, reap: impl FnOnce() -> io::Result<T>) -> io::R
     Ok(reaped)
 }
 
-/// Leaves the killed child `pid` to [`reap`], because nothing waits for it any more.
+/// Leaves the killed child `pid` to [`reap`], because no other code waits for it.
 pub(crate) fn abandon(pid: Pid) {
     children().abandoned.push(pid);
 }

@@ -1,35 +1,36 @@
-//! How long jobs take here, lately: the rule by how many of them are claimed ahead. Pure.
+//! Prefetch policy: a moving average of job run times, and the number of jobs to claim ahead. No
+//! I/O, no clock.
 
 use std::time::Duration;
 
-/// Jobs that take less than this are claimed ahead. For longer ones the way to agq and back does not count, and what waits here
-/// could run elsewhere.
+/// Average run time below which jobs are prefetched. For longer jobs the round trip to agq does not
+/// matter, and another worker could run a waiting job.
 const SHORT_JOB: Duration = Duration::from_millis(200);
-/// More than one is claimed ahead for a slot where those take less than this together: claims that are sent together share a
-/// wake-up and a sync, and what another worker could run waits no longer than this, by what jobs took lately.
+/// Total run time of the jobs that are prefetched for one slot. Claims that are sent together share
+/// a wake-up and a sync. The bound limits how long a job waits here that another worker could run.
 const PREFETCH_WINDOW: Duration = Duration::from_millis(40);
-/// The job that ended last is one part in so many of the average.
+/// Divisor of the weight of the latest job in the average.
 const PARTS: u32 = 8;
 
-/// The average of what jobs take, the latest counting most; nothing is known of it before the first has ended.
+/// Exponential moving average of job run times, `None` before the first job has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PrefetchPolicy {
     average: Option<Duration>,
 }
 
 impl PrefetchPolicy {
-    /// A job has ended that took this long.
+    /// Adds the run time of a finished job to the average.
     pub(crate) fn job_ended(&mut self, took: Duration) {
         let with = |average: Duration| (average * (PARTS - 1) + took) / PARTS;
         self.average = Some(self.average.map_or(took, with));
     }
 
-    /// Those that run now take longer than was thought, and nobody knows how long.
+    /// Forgets the average, because the running jobs take longer than expected.
     pub(crate) fn stalled(&mut self) {
         self.average = None;
     }
 
-    /// How many jobs are claimed ahead for each slot, of at most so many.
+    /// Returns the number of jobs to prefetch for each slot, at most `most`.
     pub(crate) fn ahead(self, most: u32) -> u32 {
         match self.average {
             Some(average) if average < SHORT_JOB => {

@@ -1,5 +1,5 @@
-//! Who may run and who waits: the slots of the worker, and the jobs that were claimed ahead of one (ADR 8). Pure: it starts
-//! nothing, and time is an argument.
+//! Slots of the worker, and the prefetched jobs that wait for a slot (ADR 8). No I/O, no clock: the
+//! caller starts the jobs, and time is an argument.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use crate::jobs::prefetch::PrefetchPolicy;
 
-/// A job that was claimed, with its place among all that this worker has.
+/// A claimed job with its permit of the job pool.
 pub(crate) struct Claimed {
     pub(crate) job: JobDocument,
     pub(crate) permit: OwnedSemaphorePermit,
@@ -22,20 +22,20 @@ struct PrefetchedJob {
     since: Instant,
 }
 
-/// The slots. Nothing waits while one is free.
+/// Free slots and waiting jobs. No job waits while a slot is free.
 pub(crate) struct Slots {
-    /// The numbers of those that are free.
+    /// Numbers of the free slots.
     free: Vec<u32>,
-    /// The longest first.
+    /// Waiting jobs, oldest first.
     waiting: VecDeque<PrefetchedJob>,
     count: usize,
-    /// Most jobs that are claimed ahead for each.
+    /// Maximum number of prefetched jobs a slot.
     most_ahead: u32,
     pace: PrefetchPolicy,
 }
 
 impl Slots {
-    /// So many slots, all free; at most so many jobs may be claimed ahead for each.
+    /// Creates `count` free slots, with at most `most_ahead` prefetched jobs each.
     pub(crate) fn new(count: u32, most_ahead: u32) -> Self {
         Self {
             free: (0..count).rev().collect(),
@@ -46,8 +46,8 @@ impl Slots {
         }
     }
 
-    /// How many more jobs may be claimed. While all slots run and half of what may wait is there, that is none: what is asked
-    /// for together costs agq and us less.
+    /// Returns the number of jobs that may be claimed now. While all slots are occupied, the result
+    /// is 0 until half of the prefetched jobs have started, because claims in groups cost less.
     pub(crate) fn capacity(&self) -> usize {
         let most_waiting = self.count * self.pace.ahead(self.most_ahead) as usize;
         if self.free.is_empty() && self.waiting.len() > most_waiting / 2 {
@@ -56,9 +56,11 @@ impl Slots {
         self.free.len() + most_waiting.saturating_sub(self.waiting.len())
     }
 
-    /// A job has come. Where a slot is free it is given back with its number, to start in it; else it waits.
+    /// Assigns a claimed job to a free slot, and returns both for the start. Without a free slot,
+    /// the job waits.
     pub(crate) fn assign(&mut self, claimed: Claimed, now: Instant) -> Option<(u32, Claimed)> {
-        // An earlier claim of it is void: agq took the job back, and gave it to us again.
+        // An earlier claim of the same job is void, because agq took the job back before it gave
+        // the job again.
         self.waiting.retain(|other| other.claimed.job.job_id != claimed.job.job_id);
         if let Some(slot) = self.free.pop() {
             return Some((slot, claimed));
@@ -67,8 +69,8 @@ impl Slots {
         None
     }
 
-    /// A slot is left, by a job that took this long where that is known. The job that has waited longest is given to start in
-    /// it.
+    /// Frees a slot whose job ran for `took`. Returns the oldest waiting job for a start in this
+    /// slot.
     pub(crate) fn release(&mut self, slot: u32, took: Option<Duration>) -> Option<(u32, Claimed)> {
         if let Some(took) = took {
             self.pace.job_ended(took);
@@ -80,18 +82,18 @@ impl Slots {
         next
     }
 
-    /// Since when the one waits that has waited longest.
+    /// Returns the time since which the oldest waiting job waits.
     pub(crate) fn oldest(&self) -> Option<Instant> {
         self.waiting.front().map(|waiting| waiting.since)
     }
 
-    /// The claims that wait: job and attempt.
+    /// Returns the job ids and attempts of the waiting claims.
     pub(crate) fn waiting(&self) -> Vec<(JobId, u32)> {
         let claims = self.waiting.iter().map(|waiting| &waiting.claimed.job);
         claims.map(|job| (job.job_id.clone(), job.attempt)).collect()
     }
 
-    /// A claim is void: it is not started.
+    /// Removes a waiting claim that is no longer valid.
     pub(crate) fn dismiss(&mut self, job_id: &JobId, attempt: u32) {
         let is_it = |job: &JobDocument| job.job_id == *job_id && job.attempt == attempt;
         self.waiting.retain(|waiting| !is_it(&waiting.claimed.job));
@@ -109,14 +111,13 @@ impl Slots {
             .collect()
     }
 
-    /// What waits is not started here. How many those are.
+    /// Removes all waiting claims, and returns their number.
     pub(crate) fn dismiss_all(&mut self) -> usize {
         let count = self.waiting.len();
         self.waiting.clear();
         count
     }
 
-    /// What runs takes longer than was thought.
     pub(crate) fn stalled(&mut self) {
         self.pace.stalled();
     }
@@ -216,7 +217,7 @@ mod tests {
         for job in ["b", "c", "d"] {
             assert!(slots.assign(claimed(&permits, job, 1), now).is_none());
         }
-        // The one that was given to start is not kept here.
+        // `Slots` does not keep the job that it returns for a start.
         assert_eq!((slots.oldest(), permits.available_permits()), (Some(now), 1));
         slots.dismiss(&"c".parse().unwrap(), 2);
         assert_eq!(slots.waiting().len(), 3, "another attempt was meant");
