@@ -28,7 +28,8 @@ const SESSION_KEY: &str = "AGQ_SESSION_KEY";
 /// Interval between two checks whether a process group is empty.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A running child. The drop kills it with all its descendants.
+/// A running child. A drop before its end kills it with its process group and its escaped
+/// processes.
 pub(crate) struct Process {
     group: Group,
     child: Child,

@@ -12,7 +12,7 @@ use tracing::warn;
 /// Name prefix of agentic units.
 const UNIT_PREFIX: &str = "agx-";
 
-/// Maximum length of the name of a program in agq.
+/// Maximum number of bytes of a program's name in agq.
 const MOST_NAME_BYTES: usize = 255;
 /// Maximum number of bytes of all names together, because the worker sends the names in one
 /// message.

@@ -54,7 +54,7 @@ fn serve(mut work: Relay, reach: &mpsc::Sender<Relay>, inbox: &mpsc::Receiver<Re
 }
 
 /// Lowers the priority of the calling thread. A relay thread wakes up for each write of a task, and
-/// would otherwise take the processor from the task that it serves.
+/// would otherwise take the processor from that task.
 #[cfg(target_os = "linux")]
 fn lower_priority() {
     // On Linux, nice(2) affects only the calling thread. The relay works without it too.

@@ -24,7 +24,7 @@ pub(crate) struct SpawnThreads(Vec<SpawnThread>);
 
 struct SpawnThread {
     handle: Handle,
-    /// Ends the thread when dropped; the runtime of the thread drops its tasks.
+    /// The drop ends the thread. The runtime of the thread then drops its tasks.
     _end: oneshot::Sender<()>,
     /// Closed once the thread has ended.
     ended: mpsc::Receiver<()>,

@@ -25,8 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Children that this worker has started and has not reaped.
 static CHILDREN: Mutex<Children> = Mutex::new(Children { ours: BTreeSet::new(), abandoned: Vec::new() });
-/// Read lock for the start of a child, because `CHILDREN` learns the child's process id only after
-/// the start. [`reap`] takes the write lock.
+/// Lock that starts of children take for reading, because `CHILDREN` gets the process id only after
+/// the start. [`reap`] takes the lock for writing.
 static STARTING: RwLock<()> = RwLock::new(());
 
 struct Children {
