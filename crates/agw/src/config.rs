@@ -17,22 +17,24 @@ use serde_json::Value;
 /// Maximum grace period in seconds: one year.
 const MOST_GRACE_SECS: u64 = 31_536_000;
 
-/// agw, the worker: takes jobs from agq, runs their tasks on this machine, reports what became of them.
+/// Worker of AGEniX: claims jobs from agq, runs their tasks on this machine, and reports the
+/// results.
 ///
-/// It offers the programs on PATH and gets only jobs that it can run. SIGTERM or Ctrl-C drains it: it takes no more jobs,
-/// finishes those it has, and goes; a second one ends them at once. SIGTSTP: it takes no more jobs until SIGCONT. SIGHUP: it
-/// looks at PATH again.
+/// The worker offers the programs on PATH and gets only jobs that it can run. SIGTERM or Ctrl-C
+/// drains the worker: it claims no more jobs, finishes the running ones, and exits. A second signal
+/// ends the running jobs at once. SIGTSTP pauses claiming until SIGCONT. SIGHUP searches PATH
+/// again.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
-    /// What to do instead of working.
+    /// Command to run instead of working.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
     pub(crate) config: Config,
 }
 
-/// What agw does besides working.
+/// Commands of agw.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Print what a shell needs to complete options of agw
@@ -41,69 +43,74 @@ pub(crate) enum Command {
     Man { directory: PathBuf },
 }
 
-/// How to work.
+/// Settings of the worker.
 #[derive(Debug, Args)]
 pub(crate) struct Config {
-    /// Where agq is: HOST:PORT, or rediss://HOST:PORT for TLS, or unix:/PATH; several with commas between them, where they
-    /// share a database: when one is gone, the next is gone to
+    /// Address of agq: HOST:PORT, rediss://HOST:PORT for TLS, or unix:/PATH. Give several addresses
+    /// of one database with commas between them: the worker uses the next one when one cannot be
+    /// reached
     #[arg(long, env = "AGQ_ADDR", value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
     agq: String,
-    /// A file that holds the session key
+    /// File with the session key
     #[arg(long, env = "AGQ_SESSION_KEY_FILE", value_name = "FILE")]
     session_key_file: Option<PathBuf>,
-    /// The CA of agq's certificate, PEM [default: those of the system]
+    /// CA of agq's certificate, PEM [default: those of the system]
     #[arg(long, env = "AGQ_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// A certificate of ours, where agq asks for one, PEM; one with the worker's id as its DNS name may do without a key
+    /// Client certificate, PEM, if agq asks for one. A certificate with the worker's id as its DNS
+    /// name may replace the session key
     #[arg(long, env = "AGQ_CERT", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// The private key of --tls-cert, PEM
+    /// Private key of --tls-cert, PEM
     #[arg(long, env = "AGQ_KEY_FILE", value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// This worker's id, unique among the living [default: worker-HOSTNAME-PID]
+    /// Id of this worker, unique among live workers [default: worker-HOSTNAME-PID]
     #[arg(long, env = "AGW_WORKER_ID", value_name = "ID")]
     worker_id: Option<WorkerId>,
-    /// How many jobs to run at once [default: the number of CPUs]
+    /// Maximum number of jobs that run at the same time, 1 to 10,000 [default: the number of CPUs]
     #[arg(long, env = "AGW_MAX_CONCURRENT_JOBS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max_concurrent_jobs: Option<u32>,
-    /// How many jobs to claim ahead for each slot at the most: one where jobs take less than 200 ms, more where they take less
-    /// than 40 ms together; 0 claims none that cannot start at once
+    /// Maximum number of jobs to claim ahead for each slot, 0 to 100. The worker claims one ahead
+    /// while jobs take less than 200 ms on average, and as many as take 40 ms together while jobs
+    /// are shorter. 0 claims only jobs that can start at once
     #[arg(long, env = "AGW_PREFETCH", value_name = "N", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(0..=100))]
     pub(crate) prefetch: u32,
-    /// Offer only these programs, of those that are on PATH
+    /// Offer only these programs, of those on PATH
     #[arg(long, env = "AGW_TOOLS", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = member)]
     pub(crate) tools: Option<Vec<String>>,
-    /// Take jobs from these queues: each time from the first of them that has one
+    /// Claim jobs from these queues; each claim takes from the first queue that has a job
     #[arg(long, env = "AGW_QUEUES", value_name = "NAME,NAME…", value_delimiter = ',', value_parser = queue,
         default_value = READY)]
     pub(crate) queues: Vec<QueueName>,
-    /// A pool that this worker is in (NAME), or something else to know about it (NAME=VALUE); may be given several times
+    /// Tag of this worker: NAME for a pool, or NAME=VALUE for any other fact; may be given several
+    /// times
     #[arg(long = "tag", value_name = "NAME[=VALUE]")]
     tags: Vec<String>,
-    /// How long to wait for running jobs when draining, in seconds
+    /// Maximum time for running jobs while the worker drains, in seconds, up to a year
     #[arg(long, env = "AGW_GRACE", value_name = "SECONDS", default_value_t = 300,
         value_parser = clap::value_parser!(u64).range(..=MOST_GRACE_SECS))]
     pub(crate) grace: u64,
-    /// Time between SIGTERM and SIGKILL for a task that has to end, in seconds
+    /// Time between SIGTERM and SIGKILL for a task that has to end, in seconds, up to a year
     #[arg(long, env = "AGW_KILL_GRACE", value_name = "SECONDS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(..=MOST_GRACE_SECS))]
     pub(crate) kill_grace: u64,
-    /// Most bytes of a task's stdout and of its stderr that are kept for the result
+    /// Maximum number of bytes that the result keeps of a task's stdout, and of its stderr
     #[arg(long, env = "AGW_KEPT_BYTES", value_name = "N", default_value_t = DEFAULT_KEPT_BYTES)]
     pub(crate) kept_bytes: usize,
-    /// Where output between tasks is spooled [default: the system's temporary directory]
+    /// Directory for the output of tasks, in files without a name [default: the system's temporary
+    /// directory]
     #[arg(long, env = "AGW_SPOOL_DIR", value_name = "DIR")]
     spool_dir: Option<PathBuf>,
-    /// Most bytes of the spool's disk that the output of a job may take; a job that takes more is
-    /// ended, and fails
+    /// Maximum number of bytes that the output of a job may take in the spool; a job that takes
+    /// more is ended, and fails
     #[arg(long, env = "AGW_SPOOL_QUOTA", value_name = "BYTES", default_value_t = 17_179_869_184)]
     pub(crate) spool_quota: u64,
-    /// Bytes of the spool's disk that are to stay free, at most a tenth of it: where less is, a job
-    /// whose output takes more than what is left is ended, and fails
+    /// Number of bytes to keep free on the disk of the spool, at most a tenth of the disk. If less
+    /// is free, a job whose output takes more than the free bytes is ended, and fails
     #[arg(long, env = "AGW_SPOOL_RESERVE", value_name = "BYTES", default_value_t = 1_073_741_824)]
     pub(crate) spool_reserve: u64,
-    /// End at once when stdin ends: for whoever starts agw and holds the other end, and may be killed
+    /// End at once when stdin ends, so that the worker does not outlive the process that started it
     #[arg(long, hide = true)]
     pub(crate) end_with_stdin: bool,
 }
