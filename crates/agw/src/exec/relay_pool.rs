@@ -62,7 +62,7 @@ fn lower_priority() {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn give_way() {}
+fn lower_priority() {}
 
 fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<Relay>>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)

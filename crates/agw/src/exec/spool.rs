@@ -170,7 +170,7 @@ fn name(file: &File) -> String {
 
 /// Returns `None`, because other systems do not recycle files and one description is enough.
 #[cfg(not(target_os = "linux"))]
-fn opened_anew(_file: &File) -> Option<File> {
+fn reopen(_file: &File) -> Option<File> {
     None
 }
 
