@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_in_lists_do_not_count_and_empty_members_are_refused() {
+    fn list_options_trim_blanks_and_reject_empty_members() {
         let config = read(&["--tools", "echo, sort", "--queues", " ready ,night"]).unwrap().config;
         assert_eq!(config.tools.unwrap(), ["echo", "sort"]);
         assert_eq!(config.queues.iter().map(|queue| queue.as_str()).collect::<Vec<_>>(), ["ready", "night"]);
@@ -236,19 +236,19 @@ mod tests {
     }
 
     #[test]
-    fn another_id_is_legal_and_begins_with_the_one_that_is_taken() {
+    fn replacement_id_is_legal_and_starts_with_the_taken_one() {
         let taken = default_id(&"x".repeat(300), u32::MAX).unwrap();
         let [one, other] = [(); 2].map(|()| other_id(&taken, uuid::Uuid::new_v4()).unwrap());
         assert!(one != other && one.as_str().starts_with(taken.as_str()));
     }
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         super::Cli::command().debug_assert();
     }
 
     #[test]
-    fn ids_are_legal_on_every_host() {
+    fn default_id_is_legal_on_every_host() {
         assert_eq!(default_id("macbook-pro.local", 7).unwrap().as_str(), "worker-macbook-pro-local-7");
         assert!(default_id(&"x".repeat(300), u32::MAX).is_ok());
     }

@@ -85,7 +85,7 @@ mod tests {
     use super::{Counters, HostStats};
 
     #[test]
-    fn the_fields_of_both_seeds_are_there() {
+    fn statistics_have_all_fields_of_both_specifications() {
         let counters = Counters::default();
         counters.ended(true, Duration::from_millis(30));
         counters.ended(false, Duration::from_millis(10));

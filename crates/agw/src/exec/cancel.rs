@@ -33,7 +33,7 @@ mod tests {
     use super::CancelToken;
 
     #[tokio::test]
-    async fn every_clone_hears_it_whenever_it_asks() {
+    async fn cancel_reaches_every_clone() {
         let cancel = CancelToken::default();
         let other = cancel.clone();
         assert!(!other.is_cancelled());

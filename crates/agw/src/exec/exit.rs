@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_that_has_exited_keeps_its_process_id_until_it_is_reaped() {
+    async fn exit_wait_leaves_the_child_unreaped() {
         let (mut child, pid) = start("exit 3");
         let mut exit = Exit::of(pid).unwrap();
         exit.wait().await.unwrap();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_pidfd_the_signal_tells_of_the_exit() {
+    async fn exit_wait_falls_back_to_sigchld() {
         let notice = Notice::Signal(signal(SignalKind::child()).unwrap());
         let (mut child, pid) = start("read line < /dev/null; exit 4");
         let mut exit = Exit { pid, notice };

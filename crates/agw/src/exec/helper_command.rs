@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_it_says_is_kept_apart_and_capped() {
+    async fn helper_command_separates_and_caps_its_streams() {
         let said = sh("cat; echo out; echo err >&2; exit 3", Duration::from_secs(60)).await;
         let (stdout, stderr) = ("out\n".to_owned(), "err\n".to_owned());
         assert_eq!(said, CommandOutput { exit_code: 3, timed_out: false, stdout, stderr });
@@ -131,12 +131,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_does_not_outlast_its_bound() {
+    async fn helper_command_times_out() {
         assert!(sh("sleep 1000", Duration::from_millis(10)).await.timed_out);
     }
 
     #[test]
-    fn text_is_cut_after_it_has_grown() {
+    fn helper_command_text_is_capped_after_replacing_invalid_utf8() {
         let text = text(&[0xff; MOST_BYTES]);
         assert!(text.len() <= MOST_BYTES && text.chars().all(|c| c == '\u{fffd}'), "{}", text.len());
     }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_a_sentence() {
+    fn failure_reason_is_a_sentence_with_the_last_line_of_stderr() {
         assert_eq!(
             reason(&result(2, "a\nno such file\n\n")),
             "Task 2 (sort) exited with code 2: no such file"
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn results_fit_into_an_update() {
+    fn results_are_truncated_to_the_size_limit() {
         let mut results = vec![result(0, &"\u{1}".repeat(1000)), result(0, "kept")];
         let json = fit(&mut results, 2000);
         assert!(json.get().len() <= 2000);

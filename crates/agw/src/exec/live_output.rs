@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_how_far_they_are_is_told_the_rest() {
+    fn live_output_returns_the_bytes_after_the_position() {
         let [stdout, stderr] = [(); 2].map(|()| Arc::new(SpoolFile::from(tempfile::tempfile().unwrap())));
         let live_output = LiveOutput::default();
         assert!(since(&live_output, 0, 0).tasks.is_empty());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn much_is_told_in_pieces_and_the_end_comes_last() {
+    fn live_output_is_split_and_ends_with_the_last_piece() {
         let stderr = Arc::new(SpoolFile::from(tempfile::tempfile().unwrap()));
         (&**stderr).write_all(&vec![7; MOST_AT_ONCE + 1]).unwrap();
         let live_output = LiveOutput::default();

@@ -117,7 +117,7 @@ mod tests {
     const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
     #[tokio::test]
-    async fn bytes_pass_and_are_counted() {
+    async fn pipe_relays_and_counts_all_bytes() {
         let CountedPipe { mut from_task, mut to_task, counter } = counted_pipe().unwrap();
         let writer = tokio::task::spawn_blocking(move || from_task.write_all(&vec![7; 3_000_000]));
         let read = tokio::task::spawn_blocking(move || {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_goes_stops_the_writer() {
+    async fn pipe_reports_a_closed_reader_to_the_writer() {
         let CountedPipe { mut from_task, to_task, counter } = counted_pipe().unwrap();
         drop(to_task);
         let wrote = tokio::task::spawn_blocking(move || {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pipe_that_never_ends_is_not_waited_for() {
+    async fn pipe_count_stops_waiting_for_an_open_writer() {
         let CountedPipe { mut from_task, to_task: _kept, counter } = counted_pipe().unwrap();
         from_task.write_all(b"abc").unwrap();
         // `from_task` stands for an escaped process that holds the writing end.

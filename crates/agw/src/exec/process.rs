@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_that_the_first_process_started_have_the_grace_too() {
+    async fn end_gives_the_grace_to_descendants_of_the_first_process() {
         let dir = tempfile::tempdir().unwrap();
         let cleaning =
             "trap 'sleep 0.2; echo > cleaned; exit' TERM; echo > ready; while :; do sleep 0.02; done";
@@ -307,7 +307,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn those_that_do_not_end_in_the_grace_are_killed() {
+    async fn end_kills_processes_after_the_grace() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
         let deaf = "sh -c 'trap : TERM; echo $$ > deaf; while :; do sleep 0.02; done'";
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_is_stopped_hears_that_it_has_to_end() {
+    async fn end_reaches_a_stopped_process() {
         let dir = tempfile::tempdir().unwrap();
         let mut process = start(dir.path(), "echo > ready; kill -STOP $$; exit 1");
         written(&dir.path().join("ready")).await;
@@ -328,7 +328,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn what_has_left_the_group_is_ended_with_it_or_when_it_is_dropped() {
+    async fn end_and_drop_kill_escaped_processes() {
         subreaper::begin();
         let (dir, one) = (tempfile::tempdir().unwrap(), "sh -c 'echo $$ > one; exec sleep 1000'");
         let two = "sh -c 'echo $$ > two; exec sleep 1000'";
@@ -350,7 +350,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn the_first_process_is_reaped_after_a_drop() {
+    async fn drop_leaves_the_first_process_to_be_reaped() {
         let dir = tempfile::tempdir().unwrap();
         let process = start(dir.path(), "echo $$ > leader; exec sleep 1000");
         let leader = written(&dir.path().join("leader")).await;
@@ -360,7 +360,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn what_has_left_the_group_goes_on_after_an_end_that_nobody_asked_for() {
+    async fn escaped_processes_survive_a_normal_exit() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
         let mut process = start(dir.path(), "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'");
@@ -376,7 +376,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
-    async fn ends_of_children_are_not_taken_for_those_of_adopted_processes() {
+    async fn subreaper_leaves_exit_codes_of_children_to_their_owner() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
         for code in [0, 3, 7] {

@@ -114,7 +114,7 @@ mod tests {
     use super::{Programs, is_legal};
 
     #[test]
-    fn programs_are_executable_files_and_units_are_apart() {
+    fn programs_are_executable_files_and_units_are_listed_separately() {
         let dir = tempfile::tempdir().unwrap();
         for (name, mode) in [("sort", 0o755), ("agx-ocr", 0o755), ("notes.txt", 0o644)] {
             fs::write(dir.path().join(name), "").unwrap();
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_agq_refuses_are_not_legal_and_all_fit_into_a_message() {
+    fn programs_exclude_illegal_names_and_fit_into_one_message() {
         for name in ["sort", "a b", "a,b", "ä", &"x".repeat(255)] {
             assert!(is_legal(name), "{name}");
         }

@@ -75,7 +75,7 @@ mod tests {
     use super::{MOST_IDLE, run};
 
     #[test]
-    fn nobody_waits_for_another_and_threads_are_used_again() {
+    fn relays_run_in_parallel_on_reused_threads() {
         let count = 2 * MOST_IDLE;
         for _round in 0..3 {
             let (all, (tell, told)) = (Arc::new(Barrier::new(count)), mpsc::channel());

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_want_of_the_system_is_told_from_a_fault_of_the_job() {
+    fn shortage_errors_differ_from_errors_of_the_job() {
         for errno in [Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::NOMEM, Errno::NOSPC, Errno::DQUOT] {
             assert!(is_shortage(&error(errno)), "{errno}");
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn it_lasts_when_all_jobs_wait_for_long_and_a_start_ends_it() {
+    fn shortage_lasts_while_all_jobs_wait_and_ends_with_a_start() {
         let (shortage, start) = (Shortage::default(), Instant::now());
         let lasting = |jobs, now| shortage.lasting(jobs, now, LASTING);
         let later = start + LASTING;

@@ -209,7 +209,7 @@ mod tests {
     use super::{Spool, SpoolFile, kept};
 
     #[test]
-    fn what_is_written_can_be_read_again_and_is_capped() {
+    fn spool_file_has_no_name_and_kept_bytes_are_capped() {
         let dir = tempfile::tempdir().unwrap();
         let mut text = String::new();
         let mut file = Spool::new(dir.path()).file_with("hello").unwrap();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_the_users_is_not_taken() {
+    fn spool_never_truncates_a_file_of_the_user() {
         let mut theirs = tempfile::tempfile().unwrap();
         theirs.write_all(b"theirs").unwrap();
         let mut again = SpoolFile::from(theirs.try_clone().unwrap()).open().unwrap();
@@ -233,7 +233,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_file_is_used_again_when_nobody_else_has_it() {
+    fn spool_recycles_a_file_only_if_no_process_has_it_open() {
         use std::os::unix::fs::MetadataExt;
 
         let dir = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn no_more_files_wait_than_may() {
+    fn spool_pool_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let spool = Spool::new(dir.path());
         let many: Vec<_> = (0..=super::MOST_FREE).map(|_| spool.file().unwrap()).collect();

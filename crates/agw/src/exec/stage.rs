@@ -265,7 +265,7 @@ mod tests {
     use super::append;
 
     #[test]
-    fn a_line_is_kept_whole_behind_what_a_task_complained_of() {
+    fn append_keeps_the_line_whole_and_cuts_earlier_text() {
         let appended = |bytes: &[u8], total, most| {
             let mut kept = Kept { bytes: bytes.to_vec(), total };
             append(&mut kept, "ended\n", most);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn streamed_tasks_share_a_stage() {
+    fn stages_join_streamed_tasks() {
         let plan = plan(
             r#"{"task_number":1,"command":"cat","args":["{{input.f}}"]},
                {"task_number":2,"command":"tr","input_from_task":1,"stream":true},
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_tasks_wrote_stays_open_beside_those_that_run() {
+    fn open_files_count_output_of_ended_tasks() {
         let one = r#"{"task_number":1,"command":"cat"}"#;
         let joined = r#"{"task_number":2,"command":"tr","input_from_task":1,"stream":true}"#;
         let after = r#"{"task_number":2,"command":"tr","input_from_task":1}"#;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_the_user_are_named_and_the_stage_knows_who_may_fail_it() {
+    fn stages_keep_user_files_and_pipefail() {
         let tasks = r#""tasks":[{"task_number":1,"command":"sort","stdin_file":"{{input.f}}","stderr":"&1"},
             {"task_number":2,"command":"wc","stderr":"{{input.f}}.err"}]"#;
         let plan = parse::<Plan>(format!(r#"{{"pipefail":false,{tasks}}}"#).as_bytes()).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_told_to_every_process_and_a_task_that_sets_it_wins() {
+    fn trace_variable_reaches_every_process_unless_a_task_sets_it() {
         let plan = plan(
             r#"{"task_number":1,"command":"env"},
                {"task_number":2,"command":"env","env":{"TRACEPARENT":"own"}}"#,
@@ -260,12 +260,12 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_field_is_an_error() {
+    fn stages_reject_a_placeholder_without_its_field() {
         assert!(stages(&plan(r#"{"task_number":1,"command":"cat","stdin":"{{input.f}}"}"#), "{}").is_err());
     }
 
     #[test]
-    fn numbers_reach_every_part_of_a_task_as_they_were_written() {
+    fn stages_keep_the_spelling_of_numbers() {
         let plan = plan(
             r#"{"task_number":1,"command":"echo","args":["{{input.n}}"],"env":{"N":"{{input.n}}"},
                 "cwd":"/{{input.n}}","stdin":"{{input.n}}"}"#,

@@ -225,7 +225,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn a_start_that_waits_ends_with_the_time_of_its_task() {
+    async fn start_retry_ends_with_the_timeout_of_the_task() {
         let start = || Err::<(), io::Error>(Errno::MFILE.into());
         let unstarted =
             patiently(start, Duration::from_millis(30), &Shortage::default(), &CancelToken::default()).await;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_starts_after_the_stop() {
+    async fn start_retry_stops_after_a_cancellation() {
         let (starts, cancel) = (Cell::new(0), CancelToken::default());
         let start = || {
             starts.set(starts.get() + 1);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_is_repeated_until_the_shortage_is_over() {
+    async fn start_retry_lasts_until_the_shortage_is_over() {
         let starts = Cell::new(0);
         let start = || {
             starts.set(starts.get() + 1);

@@ -155,7 +155,7 @@ mod tests {
     use super::{TaskMark, VARIABLE};
 
     #[test]
-    fn a_mark_is_one_tasks_alone() {
+    fn task_marks_are_unique() {
         let (one, other) = (TaskMark::new(), TaskMark::new());
         let environment = |mark: &TaskMark| format!("A=b\0{VARIABLE}={}\0C=d\0", mark.value());
         assert!(one.is_in(environment(&one).as_bytes()) && !one.is_in(environment(&other).as_bytes()));

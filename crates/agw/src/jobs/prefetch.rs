@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_known_to_be_short_is_claimed_ahead() {
+    fn prefetch_is_zero_until_jobs_are_known_to_be_short() {
         assert_eq!(PrefetchPolicy::default().ahead(8), 0, "nothing is known yet");
         assert_eq!(after(&[LONG]).ahead(8), 0);
         assert_eq!(after(&[SHORT, SHORT, SHORT, LONG]).ahead(8), 0, "one long job among short ones");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shorter_jobs_are_the_more_are_claimed_ahead() {
+    fn prefetch_grows_as_jobs_get_shorter() {
         let ahead = |micros: u64| after(&[Duration::from_micros(micros)]).ahead(8);
         assert_eq!(
             [200_000, 199_999, 40_000, 20_001, 20_000, 8_000, 5_000, 100, 0].map(ahead),
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_job_is_forgotten_after_some_short_ones() {
+    fn prefetch_resumes_some_short_jobs_after_a_long_one() {
         let mut pace = after(&[LONG]);
         let needed = (1..).find(|_| {
             pace.job_ended(SHORT);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stalls_has_to_show_anew_that_jobs_are_short() {
+    fn prefetch_stops_after_a_stall_until_a_job_ends() {
         let mut pace = after(&[SHORT]);
         pace.stalled();
         assert_eq!(pace.ahead(1), 0);

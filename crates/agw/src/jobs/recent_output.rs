@@ -73,7 +73,7 @@ mod tests {
     const MOST_FILES: usize = 256;
 
     #[test]
-    fn no_more_files_are_kept_open_than_may_be() {
+    fn recent_output_evicts_the_oldest_job_at_the_file_limit() {
         let (mut recent_output, start) = (RecentOutput::new(MOST_FILES), Instant::now());
         let file = Arc::new(tempfile::tempfile().unwrap().into());
         for number in 0..MOST_FILES as u64 {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_remembered_as_long_as_it_is_asked_about() {
+    fn recent_output_keeps_a_job_while_it_is_requested() {
         let (mut recent_output, start, job) =
             (RecentOutput::new(MOST_FILES), Instant::now(), "j".parse().unwrap());
         assert!(recent_output.of(&job, None, start).is_none());

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_later_claim_of_a_job_ends_the_earlier_one() {
+    async fn running_jobs_cancel_the_earlier_claim_of_a_job() {
         let mut running = RunningJobs::default();
         let (first, first_stop) = run("a", 1);
         let (second, second_stop) = run("a", 2);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_order_is_about_runs_that_were_there_when_it_was_asked_for() {
+    async fn cancel_spares_runs_later_than_the_order() {
         let mut running = RunningJobs::default();
         let (early, early_stop) = run("a", 1);
         running.add(early);

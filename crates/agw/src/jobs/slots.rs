@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_starts_where_a_slot_is_free_and_else_in_the_next_that_is_left() {
+    fn slots_start_a_job_in_a_free_slot_or_the_next_released_one() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
         assert_eq!(started(slots.assign(claimed(&permits, "a", 1), now)), named(0, "a"));
         assert_eq!(started(slots.assign(claimed(&permits, "b", 1), now)), named(1, "b"));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_claimed_ahead_only_while_they_are_short() {
+    fn slots_prefetch_only_while_jobs_are_short() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(2, 1), Instant::now());
         assert_eq!(slots.capacity(), 2, "a slot each, and nothing is known of jobs");
         for job in ["a", "b"] {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn very_short_jobs_are_claimed_ahead_in_groups() {
+    fn slots_prefetch_very_short_jobs_in_groups() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(20)), Slots::new(1, 8), Instant::now());
         assert!(slots.assign(claimed(&permits, "first", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_ever_claimed_ahead_where_that_is_switched_off() {
+    fn slots_never_prefetch_if_that_is_disabled() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 0), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.release(0, SHORT).is_none());
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dismissed_never_starts_and_leaves_its_berth() {
+    fn slots_never_start_a_dismissed_claim_and_release_its_permit() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(4)), Slots::new(1, 3), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_of_an_action_never_starts_and_others_keep_their_turn() {
+    fn slots_never_start_withdrawn_claims_and_keep_the_order_of_others() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(5)), Slots::new(1, 4), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         for job in ["b", "c", "d"] {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_claim_of_a_job_that_waits_takes_its_place() {
+    fn slots_replace_a_waiting_claim_by_a_later_one() {
         let (permits, mut slots, now) = (Arc::new(Semaphore::new(9)), Slots::new(1, 3), Instant::now());
         assert!(slots.assign(claimed(&permits, "a", 1), now).is_some());
         assert!(slots.assign(claimed(&permits, "b", 1), now).is_none());

@@ -40,7 +40,7 @@ mod tests {
     use super::{BatchTimer, MIN_INTERVAL};
 
     #[test]
-    fn the_first_report_and_one_after_a_silence_leave_at_once() {
+    fn batch_timer_sends_the_first_report_and_one_after_a_pause_at_once() {
         let (mut batch_timer, start) = (BatchTimer::default(), Instant::now());
         assert_eq!(batch_timer.next_send_at(start), start);
         assert_eq!(batch_timer.next_send_at(start + MIN_INTERVAL), start + MIN_INTERVAL);
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_that_follow_each_other_closely_leave_together() {
+    fn batch_timer_groups_reports_in_quick_succession() {
         let (mut batch_timer, start) = (BatchTimer::default(), Instant::now());
         let after = |ms| start + Duration::from_millis(ms);
         assert_eq!(batch_timer.next_send_at(start), start);

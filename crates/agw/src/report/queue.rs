@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_due_leaves_together_and_what_comes_later_by_itself() {
+    async fn report_queue_returns_all_due_jobs_as_one_batch() {
         let (reports, permits, mut batch_timer) =
             (ReportQueue::default(), Arc::new(Semaphore::new(9)), BatchTimer::default());
         assert!(reports.next_batch(&mut batch_timer).now_or_never().is_none(), "nothing has ended");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_taken_out_is_not_waited_for_and_leaves_its_place() {
+    async fn report_queue_emptied_early_releases_permits_and_yields_no_batch() {
         let (reports, permits, mut batch_timer) =
             (ReportQueue::default(), Arc::new(Semaphore::new(1)), BatchTimer::default());
         reports.put(ended(&permits, 1));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_called_off_is_not_reported() {
+    async fn report_of_a_cancelled_job_is_skipped() {
         let permits = Arc::new(Semaphore::new(1));
         let ended = ended(&permits, 1);
         let cancel = ended.cancel.clone();

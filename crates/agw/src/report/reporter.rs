@@ -169,7 +169,7 @@ mod tests {
     use super::is_not_ours;
 
     #[test]
-    fn a_refusal_that_is_about_the_job_is_told_from_one_about_the_report() {
+    fn reporter_recognises_refusals_of_an_invalid_claim() {
         assert!(is_not_ours("Invalid status transition: cancelled -> running"));
         assert!(is_not_ours("Stale attempt: attempt 1 of job job-1 is over, it is at attempt 2"));
         assert!(is_not_ours("Worker w1 cannot update job claimed by w2"));

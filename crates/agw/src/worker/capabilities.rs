@@ -136,7 +136,7 @@ mod tests {
     use super::{CapabilitySearch, Rescan};
 
     #[tokio::test]
-    async fn units_describe_themselves_or_do_without() {
+    async fn capabilities_describe_units_that_answer_describe() {
         let dir = tempfile::tempdir().unwrap();
         for (name, script) in [
             ("agx-ocr", "test \"$*\" = --describe && echo ' reads text from images '"),

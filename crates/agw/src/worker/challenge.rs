@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_challenge_is_taken_once_however_often_it_is_repeated() {
+    fn challenge_is_accepted_once_while_it_is_repeated() {
         let mut challenges = PendingChallenges::default();
         let mut taken = |ids: &[&str]| {
             let wanted: Vec<_> = ids.iter().map(|id| challenge(id, "sort", &[])).collect();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_tools_are_run_and_what_they_say_is_the_answer() {
+    async fn challenge_runs_only_offered_tools_and_returns_their_output() {
         let dir = tempfile::tempdir().unwrap();
         let programs = Programs::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
         let spool = Spool::new(dir.path());

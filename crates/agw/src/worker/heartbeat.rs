@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_ours_as_long_as_the_job_runs_here_at_this_attempt() {
+    fn claim_is_valid_while_the_job_runs_here_at_its_attempt() {
         let w1 = "w1".parse().unwrap();
         assert!(is_claim(&job("running", 2, r#""w1""#), &w1, 2));
         assert!(!is_claim(&job("cancelled", 2, r#""w1""#), &w1, 2));

@@ -141,7 +141,7 @@ mod tests {
     use crate::worker::signals::SignalAction;
 
     #[test]
-    fn whoever_stopped_it_has_to_let_it_go_on() {
+    fn drain_state_is_lifted_only_by_its_origin() {
         let (mut drain_state, now) = (DrainState::default(), Instant::now());
         let drain = Orders { drain: true, ..Orders::default() };
         drain_state.follow(SignalAction::Quiet, now);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_deadline_counts_and_an_end_is_not_taken_back() {
+    fn drain_state_keeps_the_first_deadline() {
         let (mut drain_state, now) = (DrainState::default(), Instant::now());
         let terminate = Orders { terminate: true, ..Orders::default() };
         drain_state.obey(&terminate, now);
