@@ -123,7 +123,7 @@ Exit codes: 0 drained, 1 ended with jobs unfinished or failed, 2 wrong usage, 3 
 fn member(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => {
-            Err("a member of the list is empty; write names with one comma between them, and none at the end"
+            Err("a member of the list is empty: separate names with single commas, without one at the end"
                 .into())
         }
         name => Ok(name.to_owned()),

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         return match completions::run(&command) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                let _unread = writeln!(std::io::stderr(), "agw: it could not be written: {error}");
+                let _unread = writeln!(std::io::stderr(), "agw: the output could not be written: {error}");
                 ExitCode::FAILURE
             }
         };
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
 fn hide_environment() {
     if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
     {
-        tracing::warn!(%error, "tasks could not be kept from reading this worker's environment");
+        tracing::warn!(%error, "tasks may be able to read the environment of this worker, and the session key in it");
     }
 }
 
@@ -142,7 +142,7 @@ impl ExitFailure {
         match self {
             Self::Refused(ClientError::Unauthenticated { .. }) => format!("\n  {KEY_HELP}"),
             Self::Refused(ClientError::Rejected(reason)) if reason.contains("already registered") => {
-                "\n  another worker bears this id and lives: choose another --worker-id, or end that one"
+                "\n  a live worker already uses this id: choose another --worker-id, or end that worker"
                     .into()
             }
             _ => String::new(),
@@ -200,7 +200,7 @@ fn runtime() -> std::io::Result<Runtime> {
 
 fn few_threads(error: &std::io::Error) -> ExitFailure {
     ExitFailure::System(anyhow!(
-        "the system lets this worker have no threads: {error}; check `ulimit -u` and `ulimit -n`"
+        "the system refused threads or files that the worker needs: {error}; check `ulimit -u` and `ulimit -n`"
     ))
 }
 
@@ -218,15 +218,15 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs = Programs::find(&path, config.tools.as_deref());
     if programs.len() == 0 {
-        bail!("there is no program to offer: PATH is '{}'; check --tools", path.display());
+        bail!("no program to offer was found on PATH '{}'; check PATH and --tools", path.display());
     }
     if let Some(wrong) = config.queues.iter().find(|queue| queue.as_str() == SCHEDULED) {
-        bail!("'{wrong}' is no queue that jobs are taken from; check --queues");
+        bail!("jobs cannot be claimed from the queue '{wrong}'; check --queues");
     }
     let (tools, units) = programs.split();
     let spool = Spool::new(&config.spool_dir());
     if let Err(error) = spool.file() {
-        bail!("cannot make files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
+        bail!("cannot create files in {}: {error}; choose another --spool-dir", config.spool_dir().display());
     }
     let search = CapabilitySearch { path, allowed: config.tools.clone() };
     let kill_grace = Duration::from_secs(config.kill_grace);

@@ -124,7 +124,7 @@ fn foreign(arg: &Arg, value_of: &dyn Fn(&OsStr) -> Option<OsString>) -> Option<O
         name.ends_with("_PORT") && (value.starts_with("tcp://") || value.starts_with("udp://"));
     is_service_link.then(|| {
         let warning = format!(
-            "warning: {name}={value} is ignored: Kubernetes sets it for a Service of that name; say \
+            "warning: {name}={value} is ignored: Kubernetes sets it for a Service of that name; set \
              `enableServiceLinks: false` in the pod, or give the Service another name"
         );
         Some(warning)

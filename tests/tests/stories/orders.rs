@@ -88,7 +88,7 @@ fn a_drained_worker_stays_and_takes_jobs_again_when_it_is_resumed() {
     eventually("the job starts", || children(&agw).pop());
     let mut raw = Raw::open(&lab, &agq);
     assert_eq!(raw.ask("WORKER.DRAIN w1"), "+OK");
-    eventually("the worker hears it", || agw.log().contains("agq wants no more jobs").then_some(()));
+    eventually("the worker hears it", || agw.log().contains("to take no more jobs").then_some(()));
     assert_eq!(worker_state(&lab, &agq), "draining");
     lab.submit_action(&agq, "short", "b", "[{}]");
     lab.file("go", "");
@@ -109,7 +109,7 @@ fn a_terminated_worker_finishes_its_job_and_ends_well() {
     lab.submit_action(&agq, "wait", "a", "[{}]");
     eventually("the job starts", || children(&agw).pop());
     assert_eq!(Raw::open(&lab, &agq).ask("WORKER.TERMINATE w1"), "+OK");
-    eventually("the worker hears it", || agw.log().contains("agq wants this worker to end").then_some(()));
+    eventually("the worker hears it", || agw.log().contains("ordered this worker to end").then_some(()));
     assert_eq!(action(&lab, &agq, "a")["running"], 1);
     lab.file("go", "");
     assert_eq!(agw.wait().code(), Some(0), "{}", agw.log());

@@ -61,7 +61,7 @@ fn a_quiet_worker_finishes_what_it_has_and_goes_on_when_it_is_told() {
     assert_eq!(ended(&lab, &agq, "a")["status"], "completed", "agw itself does not stop");
     assert_eq!(only_job(&lab, &agq, "b")["status"], "pending");
     signal(agw.pid(), Signal::CONT);
-    heard(&agw, "quiet no more");
+    heard(&agw, "resumed: jobs are taken again");
     eventually("agq shows that too", || (state() == "active").then_some(()));
     assert_eq!(ended(&lab, &agq, "b")["status"], "completed");
 }

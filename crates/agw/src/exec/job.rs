@@ -121,7 +121,7 @@ fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
         }
         json = to_json(&results);
     }
-    RawValue::from_string(json).expect("what serde_json wrote is JSON")
+    RawValue::from_string(json).expect("serde_json writes valid JSON")
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Programs {
     pub(crate) fn warn_of_gaps(&self) {
         if let Some(first) = self.left_out.first() {
             warn!(
-                "{} programs on PATH are not offered, {first:?} among them: a name has no control characters and at most {MOST_NAME_BYTES} bytes, and all have at most {MOST_BYTES}; choose with --tools",
+                "{} programs on PATH are not offered, for example {first:?}: a name may have at most {MOST_NAME_BYTES} bytes and no control characters, and all names together at most {MOST_BYTES} bytes; choose programs with --tools",
                 self.left_out.len()
             );
         }

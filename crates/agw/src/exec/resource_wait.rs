@@ -109,7 +109,7 @@ impl WaitGuard<'_> {
         let mut state = self.shortage.lock();
         if state.failed.is_none() {
             warn!(
-                "a task cannot be started now and waits: {error}; check `ulimit -n`, `ulimit -u` and the room in the spool"
+                "a task cannot be started now and waits: {error}; check `ulimit -n`, `ulimit -u` and the free space of the spool"
             );
         }
         let first = state.failed.map_or(now, |(first, _)| first);

@@ -41,7 +41,9 @@ impl SpawnThreads {
                 Err(error) => {
                     // The other half is given back, because tasks need threads and processes, too.
                     let kept = threads.len().div_ceil(2);
-                    warn!("{kept} threads start processes, and not {count}: {error}; check `ulimit -u`");
+                    warn!(
+                        "only {kept} of {count} threads that start processes could be created: {error}; check `ulimit -u`"
+                    );
                     Self(threads.split_off(kept)).shut_down(BOUND);
                     break;
                 }

@@ -129,7 +129,7 @@ impl Deref for SpoolFile {
     type Target = File;
 
     fn deref(&self) -> &File {
-        self.file.as_ref().expect("it is taken when it is dropped, and not sooner")
+        self.file.as_ref().expect("the file is taken only in the drop")
     }
 }
 

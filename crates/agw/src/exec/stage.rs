@@ -232,8 +232,10 @@ async fn collect(
         Ok(ended) => ended,
         Err(error) => return not_started(command, &Unstarted::Failed(error)),
     };
-    let unreadable =
-        |error: &io::Error| Kept { bytes: format!("agw: unreadable: {error}").into_bytes(), total: 0 };
+    let unreadable = |error: &io::Error| Kept {
+        bytes: format!("agw: the output cannot be read: {error}").into_bytes(),
+        total: 0,
+    };
     let kept_stdout = match stdout {
         Out::Joint(counter) => Kept { bytes: Vec::new(), total: counter.count(context.kill_grace).await },
         Out::File(file) => {

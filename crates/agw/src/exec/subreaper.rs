@@ -67,11 +67,11 @@ pub(crate) fn begin() {
     // adopts, and they would stay zombies.
     let own = getpid().as_raw_pid();
     if !std::path::Path::new(&format!("/proc/{own}/task/{own}/children")).exists() {
-        debug!("the system does not list children: processes whose parents have ended are left to others");
+        debug!("the system does not list children, so orphaned processes are left to their new parents");
         return;
     }
     if let Err(error) = rustix::process::set_child_subreaper(Some(getpid())) {
-        debug!(%error, "processes whose parents have ended are left to others");
+        debug!(%error, "the system refused a child subreaper, so orphaned processes are left to their new parents");
     }
 }
 

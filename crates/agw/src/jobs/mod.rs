@@ -306,7 +306,7 @@ impl JobPool {
         // The next job starts while this job is reported.
         drop(slot);
         if cancel.is_cancelled() {
-            info!(job_id = %job.job_id, "the job is not ours any more, its processes were ended");
+            info!(job_id = %job.job_id, "the job no longer belongs to this worker, and its processes were ended");
             return None;
         }
         self.counters.ended(update.status == Some(Status::Completed), took);

@@ -96,7 +96,7 @@ impl Registration {
     }
 
     fn silent(&self) -> ClientError {
-        let reason = "it did not answer in time".into();
+        let reason = "no answer in time".into();
         ClientError::Unreachable { address: self.server.address(), reason }
     }
 
@@ -120,7 +120,7 @@ impl Registration {
                 }
                 Err(error) => error,
             };
-            debug!(%error, "agq's calls are not heard for a while");
+            debug!(%error, "not subscribed to calls from agq; subscribing again");
             sleep(backoff.next_wait()).await;
         }
     }

@@ -55,16 +55,16 @@ impl Reporter {
                 match connection.update_job_json(job_id, json.clone()).await {
                     Ok(()) => return,
                     Err(error @ ClientError::Unreachable { .. }) => {
-                        debug!(%job_id, %error, "the report has to wait");
+                        debug!(%job_id, %error, "the report waits for a new connection");
                         self.report_lost_job();
                     }
                     Err(error @ ClientError::StoreFailed(_)) => {
-                        warn!(%job_id, %error, "the report is sent again in a moment");
+                        warn!(%job_id, %error, "the report will be sent again");
                         sleep(STORE_PAUSE).await;
                         continue;
                     }
                     Err(ClientError::Rejected(reason)) if reason.starts_with("Too many commands") => {
-                        debug!(%job_id, reason, "the report is sent again in a moment");
+                        debug!(%job_id, reason, "the report will be sent again");
                         sleep(STORE_PAUSE).await;
                         continue;
                     }
@@ -74,13 +74,13 @@ impl Reporter {
                         if reason.starts_with("Message too large") && most > 0 =>
                     {
                         most = if most > LEAST_UPDATE_BYTES { most / 4 } else { 0 };
-                        warn!(%job_id, reason, most, "the report is cut and sent again");
+                        warn!(%job_id, reason, most, "the report is too large for agq; sending it again with shorter output");
                         update = job::shrunk(update, most);
                         json = to_json(&update);
                         self.report_lost_job();
                     }
                     Err(error) => {
-                        warn!(%job_id, %error, "agq did not accept the report; the job is not ours any more");
+                        warn!(%job_id, %error, "agq refused the report, and the job no longer belongs to this worker");
                         return;
                     }
                 }
@@ -144,11 +144,11 @@ impl Reporter {
             match told {
                 Ok(()) => status = None,
                 Err(ClientError::Rejected(reason)) if is_not_ours(&reason) => {
-                    warn!(%job_id, "the job is not ours any more, its processes are ended: {reason}");
+                    warn!(%job_id, "the job no longer belongs to this worker, and its processes are being ended: {reason}");
                     cancel.cancel();
                 }
                 Err(error) => {
-                    debug!(%job_id, %error, "progress was not reported and is reported again");
+                    debug!(%job_id, %error, "progress could not be reported and will be reported again");
                     is_heard = false;
                     sleep(REPEAT_PAUSE).await;
                 }

@@ -72,7 +72,7 @@ async fn descriptions(units: Vec<(String, PathBuf)>) -> BTreeMap<String, String>
     };
     if timeout(ALL_BOUND, all).await.is_err() {
         let seconds = ALL_BOUND.as_secs();
-        warn!("not every agentic unit has described itself within {seconds} s; the others go without");
+        warn!("some agentic units did not answer --describe within {seconds} s and have no description");
     }
     found
 }

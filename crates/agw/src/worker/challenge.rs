@@ -42,9 +42,9 @@ impl PendingChallenges {
                 let _slot = slots.acquire().await;
                 let answer = answer(&challenge, &context).await;
                 let Challenge { challenge_id, command, .. } = &challenge;
-                info!(exit_code = answer.exit_code, "agq wanted to know whether '{command}' works");
+                info!(exit_code = answer.exit_code, "agq has tested the command '{command}'");
                 if let Err(error) = connection.answer_challenge(challenge_id, &answer).await {
-                    debug!(%error, "the answer to a challenge was lost");
+                    debug!(%error, "the answer to a challenge could not be sent");
                 }
             });
         }

@@ -42,13 +42,13 @@ pub(crate) async fn run(
         // A disk that hangs delays this heartbeat only, because the protocol thread does not wait
         // for it.
         let stats = spawn_blocking(move || looking.take(&counting.counters, &jobs).to_string()).await;
-        let stats = stats.expect("looking at the machine does not panic");
+        let stats = stats.expect("collecting statistics does not panic");
         let orders = match reports.heartbeat(&registration.worker_id, stats).await {
             Ok(orders) => orders,
             // agq has received the heartbeat. An agq of another version may have orders that are
             // unknown here.
             Err(ClientError::Unexpected(reason)) => {
-                warn!("agq's orders cannot be read: {reason}");
+                warn!("the orders of agq cannot be read: {reason}");
                 continue;
             }
             Err(error) => return error,
@@ -77,12 +77,12 @@ async fn drop_revoked_claims(
         match reports.job(&job_id).await {
             Ok(Some(job)) if is_claim(&job, worker_id, attempt) => {}
             Ok(_) => {
-                debug!(%job_id, "agq says that the job is not ours");
+                debug!(%job_id, "the claim of a waiting job is no longer valid; dropping it");
                 pool.dismiss(&job_id, attempt);
             }
             Err(error) if error.is_connection() => return Err(error),
             // The first report of the job shows later whether the claim is still valid.
-            Err(error) => debug!(%job_id, %error, "agq was asked about a job in vain"),
+            Err(error) => debug!(%job_id, %error, "agq could not be asked about a job"),
         }
     }
     Ok(())

@@ -75,7 +75,7 @@ impl Lifecycle {
         match action {
             SignalAction::Force => return LifecycleEvent::Force,
             SignalAction::Reload => {
-                info!("looking at PATH again");
+                info!("searching PATH again");
                 self.rescan.send();
             }
             _ => self.drain_state.follow(action, Instant::now() + self.grace),
@@ -102,7 +102,7 @@ impl DrainState {
                 self.is_quiet = true;
             }
             SignalAction::Resume if self.is_quiet => {
-                info!("quiet no more");
+                info!("resumed: jobs are taken again");
                 self.is_quiet = false;
             }
             SignalAction::Resume | SignalAction::Force | SignalAction::Reload => {}
@@ -111,12 +111,12 @@ impl DrainState {
 
     fn obey(&mut self, orders: &Orders, deadline: Instant) {
         if orders.terminate && self.deadline.is_none() {
-            info!("draining: agq wants this worker to end; no more jobs are taken");
+            info!("draining: agq has ordered this worker to end; no more jobs are taken");
             self.deadline = Some(deadline);
         }
         match (self.is_drained, orders.drain) {
-            (false, true) => info!("draining: agq wants no more jobs taken here"),
-            (true, false) => info!("agq wants jobs taken here again"),
+            (false, true) => info!("draining: agq has ordered this worker to take no more jobs"),
+            (true, false) => info!("resumed: agq has ordered this worker to take jobs again"),
             _ => {}
         }
         self.is_drained = orders.drain;

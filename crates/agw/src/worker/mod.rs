@@ -162,7 +162,7 @@ impl Worker {
         }
         let taken = &self.registration.worker_id;
         let Some(other) = other_id(taken, uuid::Uuid::new_v4()) else { return false };
-        info!("another worker has the id {taken}: this one is {other}");
+        info!("another worker has the id {taken}, so this worker uses {other}");
         self.registration.worker_id = other;
         // One new id is enough, because the new id is random.
         self.has_own_id = true;
@@ -173,7 +173,7 @@ impl Worker {
     /// now on.
     fn equip(&mut self, found: FoundCapabilities) {
         if found.programs.len() == 0 {
-            warn!("there is no program to offer any more; check PATH. Nothing is changed");
+            warn!("no program to offer was found, so the worker keeps its earlier programs; check PATH");
             return;
         }
         let (tools, agentic_units) = found.programs.split();
@@ -238,7 +238,7 @@ impl Worker {
                         LifecycleEvent::Heard => {}
                         LifecycleEvent::Equipped(found) => {
                             if let Err(error) = hand_back(registration, &pool).await {
-                                debug!(%error, "what was claimed ahead is given back later");
+                                debug!(%error, "jobs that were claimed ahead will be returned later");
                             }
                             return RegistrationEnd::Equipped(found);
                         }
@@ -297,7 +297,7 @@ async fn hand_back(registration: &Registration, pool: &JobPool) -> Result<(), Cl
     if waited == 0 && running.is_empty() {
         return Ok(());
     }
-    debug!(waited, running = running.len(), "what was claimed ahead is given back");
+    debug!(waited, running = running.len(), "returning jobs that were claimed ahead");
     registration.keep_only(running).await
 }
 
@@ -313,7 +313,7 @@ fn answer(pool: &Arc<JobPool>, reports: &Connection, call: Call) {
 /// Gives up the waiting claims of the action, and reports each of them as cancelled to agq.
 fn withdraw(pool: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
     let withdrawn = pool.withdraw(action_id);
-    debug!(%action_id, jobs = withdrawn.len(), "what was claimed ahead is not wanted any more");
+    debug!(%action_id, jobs = withdrawn.len(), "dropping jobs of a withdrawn action that were claimed ahead");
     let reports = reports.clone();
     tokio::spawn(join_all(withdrawn.into_iter().map(move |(job_id, attempt)| {
         let mut reports = reports.clone();
@@ -321,7 +321,7 @@ fn withdraw(pool: &Arc<JobPool>, reports: &Connection, action_id: &ActionId) {
             let update =
                 JobUpdate { status: Some(Status::Cancelled), attempt: Some(attempt), ..JobUpdate::default() };
             if let Err(error) = reports.update_job(&job_id, &update).await {
-                debug!(%job_id, %error, "agq was not told that the job is given up");
+                debug!(%job_id, %error, "agq could not be told that the job is dropped");
             }
         }
     })));
@@ -334,9 +334,9 @@ fn tell_output(pool: &Arc<JobPool>, reports: &Connection, request: OutputRequest
         let OutputRequest { request_id, job_id, position } = request;
         // A disk that hangs does not block the protocol thread.
         let output = spawn_blocking(move || pool.output(&job_id, &position)).await;
-        let output = output.expect("reading what a job wrote does not panic");
+        let output = output.expect("reading output does not panic");
         if let Err(error) = reports.bring_output(&request_id, output.as_ref()).await {
-            debug!(%error, "what a job writes could not be told");
+            debug!(%error, "the output of a job could not be sent");
         }
     });
 }
@@ -349,7 +349,7 @@ fn lost_at(server: &Server) -> ClientError {
 /// Gives all jobs back, because no task can be started here. agq gives the jobs to other workers.
 async fn starved(registration: &Registration, pool: &JobPool, reason: &str, ends: bool) -> RegistrationEnd {
     warn!(
-        "no task can be started on this machine: {reason}; the jobs are given back. Check `ulimit -n`, `ulimit -u` and the room in the spool"
+        "no task can be started on this machine: {reason}; the jobs are returned to agq. Check `ulimit -n`, `ulimit -u` and the free space of the spool"
     );
     abandon(pool).await;
     let ended = part(registration, WorkerEnd::Forced).await;
@@ -375,9 +375,9 @@ async fn abandon(pool: &JobPool) -> WorkerEnd {
         return WorkerEnd::Drained;
     }
     let ids: Vec<_> = jobs.iter().map(JobId::as_str).collect();
-    warn!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to others");
+    warn!(jobs = ids.join(" "), "ending with these jobs unfinished; agq gives them to other workers");
     if timeout(PARTING, pool.abort()).await.is_err() {
-        warn!("some of their processes may still run");
+        warn!("some processes of these jobs may still be running");
     }
     WorkerEnd::Forced
 }
