@@ -1,7 +1,7 @@
-//! The transcripts of docs/protocol.md, each against a fresh agq.
+//! Plays each transcript of docs/protocol.md against a new agq.
 //!
-//! `> …` sends a line, `< …` is a line of the reply; `2> …` and `2< …` are a second connection. `…` in a reply stands
-//! for anything, `{name}` takes what is there and stands for it afterwards.
+//! `> …` sends a line, and `< …` is a line of the reply. `2> …` and `2< …` use a second connection.
+//! In a reply, `…` matches any text, and `{name}` captures text that later lines can use.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -36,7 +36,7 @@ fn every_transcript_of_the_protocol_page_is_true() {
     let text = std::fs::read_to_string(Lab::repository("docs/protocol.md")).unwrap();
     let transcripts = transcripts(&text);
     assert!(transcripts.len() >= 25, "the page has only {} transcripts", transcripts.len());
-    // A backup is a copy of files, which PostgreSQL has its own ways for.
+    // Backups copy files, and PostgreSQL has backups of its own.
     let is_on_files = !Lab::is_on_postgres();
     let is_of_backups =
         |transcript: &&Transcript| transcript.lines.iter().any(|line| line.contains("BACKUP"));
@@ -77,7 +77,7 @@ fn filled(text: &str, names: &HashMap<String, String>) -> String {
     names.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
 }
 
-/// Whether `got` is what `expected` says; takes the names it defines.
+/// Returns true if `got` matches `expected`, and stores the captured names.
 fn matches(expected: &str, got: &str, names: &mut HashMap<String, String>) -> bool {
     let Some(start) = expected.find(['…', '{']) else { return expected == got };
     if !got.starts_with(&expected[..start]) {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, iter::Peekable};
 
-/// How two replies are compared.
+/// Comparison of two replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// The same bytes.
