@@ -7,8 +7,8 @@
 //! | `main` | 1 | Protocol: connections, claims, heartbeats, reports, signals | No (1) |
 //! | tokio blocking | ≥ 1 | PATH scan, host statistics, live output, DNS | Disk, DNS |
 //! | `lane` | ≤ 32, ≤ slots | Jobs of its slots: start, wait, end, spool, quota | Briefly (2) |
-//! | `mover` | 1 a pipe between tasks | Relays the bytes of one pipe | Pipe (3) |
-//! | `errand` | 2 a helper command | Reads stdout or stderr of the command | Pipe |
+//! | `mover` | 1 per pipe between tasks | Relays the bytes of one pipe | Pipe (3) |
+//! | `errand` | 2 per helper command | Reads stdout or stderr of the command | Pipe |
 //! | `stdin` | 1 | Waits for the end of stdin (`--end-with-stdin`) | Stdin |
 //!
 //! 1. `main` has a current-thread tokio runtime (`worker/`, `report/`). Heartbeats and reports of
@@ -122,7 +122,7 @@ fn leave_terminal() {
 #[cfg(not(target_os = "linux"))]
 fn hide_environment() {}
 
-/// Reason for a start that failed, or for an end without a drain.
+/// Error that ends the worker.
 #[derive(Debug, thiserror::Error)]
 enum ExitFailure {
     /// The settings are wrong.

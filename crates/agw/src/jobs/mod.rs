@@ -52,7 +52,7 @@ const STOP_GRACE: Duration = Duration::from_millis(800);
 const MOST_WAIT: Duration = Duration::from_secs(1);
 /// Interval between two checks whether a shortage is over.
 const SHORTAGE_LOOK: Duration = Duration::from_secs(1);
-/// Maximum number of unreported jobs a slot. At this bound, the worker claims no more jobs.
+/// Maximum number of unreported jobs per slot. At this bound, the worker claims no more jobs.
 const REPORTS_A_SLOT: u32 = 16;
 
 pub(crate) struct JobPool {
@@ -103,7 +103,7 @@ pub(crate) enum ClaimStopped {
 }
 
 impl JobPool {
-    /// Creates a pool that prefetches at most `ahead` jobs a slot. Reports are sent from the
+    /// Creates a pool that prefetches at most `ahead` jobs per slot. Reports are sent from the
     /// runtime of the caller.
     pub(crate) fn new(
         context: ExecContext,
@@ -212,8 +212,8 @@ impl JobPool {
         self.context().shortage.is_current(Instant::now())
     }
 
-    /// Waits until a resource shortage lasts although no job runs, and returns its reason. If the
-    /// worker `ends`, any shortage counts as lasting.
+    /// Waits until a resource shortage lasts although every job of the worker waits for the
+    /// resource, and returns the reason. If the worker `ends`, any shortage counts as lasting.
     pub(crate) async fn starved(&self, ends: bool) -> String {
         self.context().shortage.wait_until_lasting(|| locked(&self.jobs).running.count(), ends).await
     }

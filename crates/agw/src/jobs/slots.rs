@@ -29,13 +29,13 @@ pub(crate) struct Slots {
     /// Waiting jobs, oldest first.
     waiting: VecDeque<PrefetchedJob>,
     count: usize,
-    /// Maximum number of prefetched jobs a slot.
+    /// Maximum number of prefetched jobs per slot.
     most_ahead: u32,
     pace: PrefetchPolicy,
 }
 
 impl Slots {
-    /// Creates `count` free slots, with at most `most_ahead` prefetched jobs each.
+    /// Creates `count` free slots, with at most `most_ahead` prefetched jobs per slot.
     pub(crate) fn new(count: u32, most_ahead: u32) -> Self {
         Self {
             free: (0..count).rev().collect(),
