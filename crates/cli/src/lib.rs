@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_counts_as_unset_in_subcommands_too() {
+    fn variables_that_are_empty_count_as_unset_in_subcommands_too() {
         let empty = [("AGX_TEST_PORT", ""), ("AGX_TEST_FILE", ""), ("AGX_TEST_DIR", "")];
         let (cli, left) = parsed(&empty, &["check"]);
         assert_eq!((cli.port, cli.file), (6380, None));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_a_kubernetes_service_is_no_port() {
+    fn variables_of_a_kubernetes_service_are_ignored_with_a_warning() {
         for value in ["tcp://10.96.1.2:6380", "udp://10.96.1.2:6380"] {
             let (cli, told) = parsed(&[("AGX_TEST_PORT", value)], &[]);
             assert_eq!(cli.port, 6380);

@@ -126,7 +126,7 @@ fn close_on_exec(descriptor: libc::c_int) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn children_get_stdin_stdout_and_stderr_alone() {
+    fn children_inherit_only_stdin_stdout_and_stderr() {
         use std::{
             os::fd::AsRawFd,
             process::{Command, Stdio},
@@ -152,7 +152,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn whoever_has_it_open_is_noticed_and_may_come_again() {
+    fn is_alone_detects_other_open_descriptions_repeatedly() {
         use std::{fs::File, os::fd::AsRawFd, process::Command};
 
         use super::is_alone;

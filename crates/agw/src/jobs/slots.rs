@@ -242,7 +242,7 @@ mod tests {
         let withdrawn = slots.withdraw(&"a".parse().unwrap());
         let withdrawn: Vec<_> = withdrawn.iter().map(|(job, attempt)| (job.as_str(), *attempt)).collect();
         assert_eq!(withdrawn, [("b", 3), ("d", 3)]);
-        assert_eq!(permits.available_permits(), 4, "their berths are free");
+        assert_eq!(permits.available_permits(), 4, "their permits are free");
         assert_eq!(started(slots.release(0, SHORT)), named(0, "c"));
         assert!(slots.withdraw(&"a".parse().unwrap()).is_empty());
     }
