@@ -330,8 +330,10 @@ mod tests {
     #[tokio::test]
     async fn end_and_drop_kill_escaped_processes() {
         subreaper::begin();
-        let (dir, one) = (tempfile::tempdir().unwrap(), "sh -c 'echo $$ > one; exec sleep 1000'");
-        let two = "sh -c 'echo $$ > two; exec sleep 1000'";
+        // The scripts do not exec, because a process has no readable environment during exec(2).
+        let (dir, one) =
+            (tempfile::tempdir().unwrap(), "sh -c 'echo $$ > one; while :; do sleep 0.02; done'");
+        let two = "sh -c 'echo $$ > two; while :; do sleep 0.02; done'";
         for is_dropped in [false, true] {
             let mut process = start(dir.path(), &format!("setsid {one} & setsid -f {two}; sleep 1000"));
             let [one, two] = [written(&dir.path().join("one")).await, written(&dir.path().join("two")).await];
@@ -363,7 +365,10 @@ mod tests {
     async fn escaped_processes_survive_a_normal_exit() {
         subreaper::begin();
         let dir = tempfile::tempdir().unwrap();
-        let mut process = start(dir.path(), "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'");
+        // The first process waits for the daemon, because the end of the task kills every process
+        // that is still in its group.
+        let daemon = "setsid -f sh -c 'echo $$ > pid; exec sleep 1000'";
+        let mut process = start(dir.path(), &format!("{daemon}; until [ -s pid ]; do sleep 0.02; done"));
         let ended = process.wait(LONG).await.unwrap();
         drop(process);
         let pid = written(&dir.path().join("pid")).await;
