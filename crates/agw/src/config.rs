@@ -206,8 +206,8 @@ fn default_id(hostname: &str, pid: u32) -> anyhow::Result<WorkerId> {
     Ok(WorkerId::new(format!("worker-{host}-{pid}"))?)
 }
 
-/// Returns another id for a worker whose default id `taken` belongs to another worker, because two
-/// hosts of one name may have workers with the same process id.
+/// Returns another id for a worker whose default id `taken` belongs to another worker. Two hosts of
+/// one name may have workers with the same process id.
 pub(crate) fn other_id(taken: &WorkerId, random: uuid::Uuid) -> Option<WorkerId> {
     let random = random.simple().to_string();
     WorkerId::new(format!("{taken}-{}", &random[..5])).ok()

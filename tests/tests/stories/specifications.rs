@@ -1,5 +1,5 @@
-//! Every reply and every error line of the worker spec, the AGQ API spec and the RESP spec, by
-//! name, on a real agq over TCP.
+//! Every reply and every error line of the worker spec, the AGQ API spec and the RESP spec, on a
+//! real agq over TCP.
 //!
 //! Each test is a conversation on a bare connection: `> ` is sent, `< ` is expected, and `…`
 //! matches any text within the line.

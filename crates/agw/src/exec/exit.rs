@@ -1,5 +1,5 @@
-//! Exit of a child process. The wait leaves the child unreaped, because until the reaping no other
-//! process can get the process id of the child or the id of its process group.
+//! Exit of a child process. The wait leaves the child unreaped, so that no other process can get
+//! the id of the child or of its process group meanwhile.
 
 use std::io;
 

@@ -1,5 +1,5 @@
 //! Starts the processes of a stage. A start that meets a shortage is repeated until the system has
-//! the resources, the job is stopped, or the time of the task is over.
+//! the resources, the job is stopped, or the task times out.
 
 use std::{
     collections::HashMap,
