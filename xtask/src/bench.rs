@@ -11,7 +11,7 @@ mod environment;
 mod limits;
 mod machine;
 mod measure;
-mod page;
+pub(crate) mod page;
 mod peers;
 mod publish;
 mod row;

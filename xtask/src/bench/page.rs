@@ -34,7 +34,8 @@ pub(crate) fn performance(page: &str, document: &Document) -> anyhow::Result<Str
     spliced(&spliced(page, "bench-tasks", &tasks(document))?, "bench", &all(document))
 }
 
-fn spliced(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
+/// Replaces the text between `<!-- mark -->` and `<!-- /mark -->` with `part`.
+pub(crate) fn spliced(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
     let (begin, end) = (format!("<!-- {mark} -->"), format!("<!-- /{mark} -->"));
     let missing = || format!("there is no `{begin}` with a `{end}` behind it");
     let (before, rest) = page.split_once(&begin).with_context(missing)?;
