@@ -2,8 +2,8 @@
 
 use agenix_protocol::{
     documents::{
-        ActionSubmission, Answer, Orders, Plan, WorkerRegistration, WorkerStatus, parse, parse_object,
-        to_json,
+        ActionSubmission, ChallengeAnswer, Orders, Plan, WorkerRegistration, WorkerStatus, parse,
+        parse_object, to_json,
     },
     limits::Limits,
     template,
@@ -69,8 +69,8 @@ pub fn action_document(data: &[u8]) -> bool {
         check_refusal(no.line());
         return false;
     }
-    let wishes = action::wishes(&submission);
-    assert_eq!(action::wishes(&sent_again), wishes);
+    let wishes = action::options(&submission);
+    assert_eq!(action::options(&sent_again), wishes);
     assert!(action::run_at(&wishes, NOW).is_none() || wishes.run_at.is_some() || wishes.delay_ms.is_some());
     submission.inputs.iter().for_each(|input| check_filled(&plan, input.get()));
     true
@@ -94,7 +94,7 @@ fn check_filled(plan: &Plan, input: &str) {
 pub fn worker_documents(data: &[u8]) -> bool {
     let stats: Option<Map<String, Value>> = read(data, Rejection::InvalidStats);
     let registration: Option<WorkerRegistration> = read(data, Rejection::InvalidRegistration);
-    parse::<Answer>(data).into_iter().for_each(|answer| assert_eq!(again(&answer), answer));
+    parse::<ChallengeAnswer>(data).into_iter().for_each(|answer| assert_eq!(again(&answer), answer));
     parse::<Orders>(data).into_iter().for_each(|orders| assert_eq!(again(&orders), orders));
     let stats = stats.map(|stats| to_json(&again(&stats)));
     registration.is_some_and(|registration| is_registered(registration, stats.as_deref()))
@@ -116,7 +116,9 @@ fn is_registered(mut registration: WorkerRegistration, stats: Option<&str>) -> b
             return false;
         }
     };
-    let Ok(seen) = worker::seen(&known, stats, false, NOW) else { panic!("a worker that lives is seen") };
+    let Ok(seen) = worker::heartbeat(&known, stats, false, NOW) else {
+        panic!("a worker that lives is seen")
+    };
     let shown: WorkerStatus = seen.status(Some(stored), 0);
     assert_eq!(again(&shown), shown);
     true

@@ -6,7 +6,7 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    job::{Hold, Job, MAX_ERROR_BYTES, Outcome, Place, Terms, advanced, claimed},
+    job::{Job, JobParams, LeaseOptions, MAX_ERROR_BYTES, QueuePosition, RuleOutcome, claimed, updated},
     rejection::Rejection,
 };
 use serde_json::value::RawValue;
@@ -31,13 +31,13 @@ pub fn job_update(data: &[u8]) -> bool {
     assert_eq!(again(&results), results);
     let exit_code = TaskResult::blamed(&results).map(|result| result.exit_code);
     let job = running();
-    match advanced(&job, &update, HOLDER, exit_code, NOW, 0.5) {
-        Ok(Outcome::Changed(next)) => {
+    match updated(&job, &update, HOLDER, exit_code, NOW, 0.5) {
+        Ok(RuleOutcome::Changed(next)) => {
             check(&job, &next);
             check_repeated(&next, &update, exit_code);
             true
         }
-        Ok(Outcome::Unchanged) => panic!("a report is a sign of life"),
+        Ok(RuleOutcome::Unchanged) => panic!("a report is a sign of life"),
         Err(no) => {
             check_refusal(no.line());
             false
@@ -52,9 +52,9 @@ fn running() -> Job {
         panic!("these are ids")
     };
     let action = Action::new(action_id, plan_id, NOW);
-    let terms = Terms { max_retries: 1, timeout_ms: 1000, ..Terms::default() };
-    let job = Job::new(job_id, &action, 0, Place { lane: 1, seq: 1 }, &terms, NOW);
-    claimed(&job, HOLDER, NOW, Hold::default())
+    let terms = JobParams { max_retries: 1, timeout_ms: 1000, ..JobParams::default() };
+    let job = Job::new(job_id, &action, 0, QueuePosition { lane: 1, seq: 1 }, &terms, NOW);
+    claimed(&job, HOLDER, NOW, LeaseOptions::default())
 }
 
 fn check(job: &Job, next: &Job) {
@@ -66,9 +66,9 @@ fn check(job: &Job, next: &Job) {
 
 /// The answer may have been lost: the worker says it again.
 fn check_repeated(next: &Job, update: &JobUpdate, exit_code: Option<i32>) {
-    match advanced(next, update, HOLDER, exit_code, NOW, 0.5) {
-        Ok(Outcome::Changed(twice)) => assert_eq!(*twice, *next),
-        Ok(Outcome::Unchanged) => {}
+    match updated(next, update, HOLDER, exit_code, NOW, 0.5) {
+        Ok(RuleOutcome::Changed(twice)) => assert_eq!(*twice, *next),
+        Ok(RuleOutcome::Unchanged) => {}
         // Who does not say which attempt it means cannot be told from one that is late.
         Err(no) => assert_eq!(update.attempt, None, "{no}"),
     }

@@ -11,7 +11,7 @@ mod environment;
 mod limits;
 mod machine;
 mod measure;
-mod page;
+pub(crate) mod page;
 mod peers;
 mod publish;
 mod row;
@@ -58,7 +58,7 @@ pub(crate) struct BenchOptions {
     /// Write what was measured to this file, too [always: target/bench.json]
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write docs/bench.json, the chart and the README's table, as far as they are of what was run
+    /// Write docs/bench.json, the chart and the tables of README.md and docs/performance.md, for the sections that ran
     #[arg(long)]
     publish: bool,
     /// Publish what an earlier run wrote, and measure nothing

@@ -6,6 +6,7 @@
 mod bench;
 mod binaries;
 mod chaos;
+mod command_table;
 mod demo;
 mod dist;
 mod e2e;
@@ -36,6 +37,8 @@ enum Xtask {
     },
     /// The rules that no other tool checks: floors, paths, documents
     Tidy,
+    /// Write the table of commands into docs/protocol/README.md
+    CommandTable,
     /// The main job: words of a thousand files, counted by two workers, while agq is killed half-way
     Demo,
     /// agq below the socket, its clock, its disk and its users played from seeds, and everything checked after every step
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Xtask::Test => test::run(),
         Xtask::E2e { filter } => e2e::run(filter.as_deref()),
         Xtask::Tidy => tidy::run(),
+        Xtask::CommandTable => command_table::run(),
         Xtask::Demo => demo::run(),
         Xtask::Simulate(seeds) => simulate::seeds(&seeds),
         Xtask::Mutations { filter } => mutations::run(filter.as_deref()),

@@ -6,51 +6,51 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::{self, Plans},
+    documents::{self, PlanCache},
     ids::WorkerId,
     limits::Limits,
     time::Timestamp,
 };
 use agenix_rules::{
     capability::Abilities,
-    quarantine::{self, History},
-    worker::{Standing, Worker},
+    quarantine::{self, OutcomeHistory},
+    worker::{Liveness, Worker},
 };
 
 use crate::{
     auth::{
-        audit_log::Audit,
+        audit_log::AuditLog,
         keyring::{Identity, Role},
     },
     clock::Clock,
     registry::{
-        backups::Backups, challenges::Challenges, connections::Directory, event_log::EventLog,
-        last_figures::LastFigures, output_handovers::HandingOn, pubsub::Hub, queue_limits::Bounds,
-        throughput::Pace,
+        backups::Backups, challenges::Challenges, connections::ConnectionRegistry, event_log::EventLog,
+        last_figures::LastFigures, output_handovers::OutputHandovers, pubsub::PubSub,
+        queue_limits::QueueLimitCache, throughput::Throughput,
     },
     store::{Store, StoreError},
-    waiters::Matchmaker,
+    waiters::Waiters,
 };
 
 /// The inside of one agq, below the socket.
-pub(crate) struct House {
+pub(crate) struct AppState {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) matchmaker: Matchmaker,
+    pub(crate) waiters: Waiters,
     pub(crate) clock: Clock,
-    pub(crate) abilities: AbilitiesSeen,
-    pub(crate) plans: Plans,
-    pub(crate) reputation: Reputation,
-    pub(crate) steps_left: StepsLeft,
-    pub(crate) handing_on: HandingOn,
-    pub(crate) hub: Hub,
+    pub(crate) abilities: CapabilityCache,
+    pub(crate) plans: PlanCache,
+    pub(crate) outcomes: OutcomeTracker,
+    pub(crate) unended_steps: UnendedSteps,
+    pub(crate) output_handovers: OutputHandovers,
+    pub(crate) pubsub: PubSub,
     pub(crate) challenges: Challenges,
     pub(crate) backups: Backups,
-    pub(crate) directory: Directory,
+    pub(crate) connections: ConnectionRegistry,
     pub(crate) events: EventLog,
-    pub(crate) pace: Pace,
+    pub(crate) pace: Throughput,
     pub(crate) last_figures: LastFigures,
-    pub(crate) bounds: Bounds,
-    pub(crate) audit: Audit,
+    pub(crate) bounds: QueueLimitCache,
+    pub(crate) audit: AuditLog,
     pub(crate) settings: Settings,
     /// When this agq started.
     pub(crate) started_at: Timestamp,
@@ -59,9 +59,9 @@ pub(crate) struct House {
 /// What registered workers can run, as it was read from their registrations: read once, not at every claim, for a machine
 /// has a thousand programs. The registration's time says whether it is still the same.
 #[derive(Default)]
-pub(crate) struct AbilitiesSeen(Mutex<HashMap<WorkerId, (Timestamp, Arc<Abilities>)>>);
+pub(crate) struct CapabilityCache(Mutex<HashMap<WorkerId, (Timestamp, Arc<Abilities>)>>);
 
-impl AbilitiesSeen {
+impl CapabilityCache {
     /// What the worker can run.
     pub(crate) async fn of(&self, store: &dyn Store, worker: &Worker) -> Result<Arc<Abilities>, StoreError> {
         if let Some((at, abilities)) = lock(&self.0).get(&worker.worker_id)
@@ -84,17 +84,17 @@ impl AbilitiesSeen {
 
 /// How the latest jobs of each worker ended, since this agq started.
 #[derive(Default)]
-pub(crate) struct Reputation(Mutex<Known>);
+pub(crate) struct OutcomeTracker(Mutex<WorkerHistories>);
 
 #[derive(Default)]
-struct Known {
-    histories: HashMap<WorkerId, History>,
+struct WorkerHistories {
+    histories: HashMap<WorkerId, OutcomeHistory>,
     /// Quarantined workers, with the begin of their trials. The first job that a worker has claimed
     /// since then decides on its quarantine.
     on_trial: HashMap<WorkerId, Timestamp>,
 }
 
-impl Known {
+impl WorkerHistories {
     /// Returns why `worker_id` is to blame for failures at `kind`, compared with the other workers
     /// that `counts` accepts. Returns `None` if the worker is not to blame.
     fn blame(&self, worker_id: &WorkerId, kind: &str, counts: impl Fn(&WorkerId) -> bool) -> Option<String> {
@@ -104,11 +104,11 @@ impl Known {
     }
 }
 
-impl Reputation {
+impl OutcomeTracker {
     /// Records the end of a job of `kind`, and returns whether the worker now needs a closer look.
     pub(crate) fn note(&self, worker_id: &WorkerId, kind: &str, failed: bool) -> bool {
         let mut known = lock(&self.0);
-        known.histories.entry(worker_id.clone()).or_default().note(kind, failed);
+        known.histories.entry(worker_id.clone()).or_default().record(kind, failed);
         failed && known.blame(worker_id, kind, |_| true).is_some()
     }
 
@@ -116,7 +116,7 @@ impl Reputation {
     pub(crate) fn verdict(&self, worker_id: &WorkerId, kind: &str, workers: &[Worker]) -> Option<String> {
         let live: HashMap<&WorkerId, bool> = workers
             .iter()
-            .filter(|worker| worker.standing == Standing::Active)
+            .filter(|worker| worker.standing == Liveness::Active)
             .map(|worker| (&worker.worker_id, worker.quarantine.is_some()))
             .collect();
         let quarantined = live.values().filter(|is_quarantined| **is_quarantined).count();
@@ -157,9 +157,9 @@ impl Reputation {
 /// of a step needs a look at the whole workflow only if the step may be the last one. The reaper
 /// finds the workflows whose number is unknown or wrong.
 #[derive(Default)]
-pub(crate) struct StepsLeft(Mutex<HashMap<String, usize>>);
+pub(crate) struct UnendedSteps(Mutex<HashMap<String, usize>>);
 
-impl StepsLeft {
+impl UnendedSteps {
     /// Records that `left` steps of a workflow are under way, of which none begins by the end of
     /// another.
     pub(crate) fn note(&self, workflow_id: &str, left: usize) {
@@ -251,7 +251,7 @@ pub(crate) enum PopReply {
 impl Settings {
     /// Returns the settings that must be the same at all nodes, because the nodes share jobs and
     /// workers. Names are those of the command line, and times are in seconds.
-    pub(crate) fn that_nodes_share(&self) -> String {
+    pub(crate) fn shared_by_nodes(&self) -> String {
         let seconds = |ms: u64| std::time::Duration::from_millis(ms).as_secs_f64();
         format!(
             "heartbeat-interval={} heartbeat-factor={} job-timeout={} start-timeout={} keep-ended={} keep-dead={} keep-ended-count={}",
@@ -271,10 +271,10 @@ impl Settings {
     }
 }
 
-impl House {
+impl AppState {
     /// News cost something to collect: the store does it while someone listens.
-    pub(crate) fn tell_whether_heard(&self) {
-        self.hub.tell_whether_heard(|is_heard| self.store.arrivals().set_heard(is_heard));
+    pub(crate) fn update_event_interest(&self) {
+        self.pubsub.update_interest(|is_heard| self.store.notifier().set_subscribers(is_heard));
     }
 }
 
@@ -324,7 +324,7 @@ impl Caller {
 
     /// The worker whose name it bears, where it may: a name is no key, so only one who may do everything can speak for a worker
     /// by its name alone.
-    pub(crate) fn borne_name(&self) -> Option<&WorkerId> {
+    pub(crate) fn claimed_name(&self) -> Option<&WorkerId> {
         let is_admin = self.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin);
         self.name.as_ref().filter(|_| is_admin)
     }
@@ -340,24 +340,24 @@ impl Caller {
 mod tests {
     use agenix_protocol::{ids::WorkerId, time::Timestamp};
 
-    use super::{Reputation, StepsLeft};
+    use super::{OutcomeTracker, UnendedSteps};
 
     #[test]
     fn a_job_that_was_claimed_before_the_trial_decides_nothing() {
-        let (reputation, worker) = (Reputation::default(), WorkerId::new("w").unwrap());
-        assert!(!reputation.take_trial(&worker, Some(Timestamp(5))), "there is no trial");
-        reputation.try_again(&worker, Timestamp(5));
-        assert!(!reputation.take_trial(&worker, Some(Timestamp(4))) && !reputation.take_trial(&worker, None));
-        assert!(reputation.take_trial(&worker, Some(Timestamp(5))));
-        assert!(!reputation.take_trial(&worker, Some(Timestamp(6))), "one job decides");
-        reputation.try_again(&worker, Timestamp(7));
-        reputation.drop_trial(&worker);
-        assert!(!reputation.take_trial(&worker, Some(Timestamp(7))));
+        let (outcomes, worker) = (OutcomeTracker::default(), WorkerId::new("w").unwrap());
+        assert!(!outcomes.take_trial(&worker, Some(Timestamp(5))), "there is no trial");
+        outcomes.try_again(&worker, Timestamp(5));
+        assert!(!outcomes.take_trial(&worker, Some(Timestamp(4))) && !outcomes.take_trial(&worker, None));
+        assert!(outcomes.take_trial(&worker, Some(Timestamp(5))));
+        assert!(!outcomes.take_trial(&worker, Some(Timestamp(6))), "one job decides");
+        outcomes.try_again(&worker, Timestamp(7));
+        outcomes.drop_trial(&worker);
+        assert!(!outcomes.take_trial(&worker, Some(Timestamp(7))));
     }
 
     #[test]
     fn only_the_end_of_the_last_step_is_worth_a_look_at_all() {
-        let steps = StepsLeft::default();
+        let steps = UnendedSteps::default();
         assert!(steps.ended("unknown"), "nobody has looked yet");
         steps.note("w", 3);
         assert_eq!([(); 4].map(|()| steps.ended("w")), [false, false, true, true]);

@@ -16,7 +16,7 @@ use futures_util::future::{BoxFuture, Either, select};
 use uuid::Uuid;
 
 /// Where time and chance come from: the machine, or whoever plays it.
-pub(crate) trait Source: Send + Sync {
+pub(crate) trait TimeSource: Send + Sync {
     /// The time of day.
     fn now(&self) -> Timestamp;
     /// Random bits.
@@ -28,7 +28,7 @@ pub(crate) trait Source: Send + Sync {
 /// Time, ids and chance.
 #[derive(Clone)]
 pub(crate) struct Clock {
-    source: Arc<dyn Source>,
+    source: Arc<dyn TimeSource>,
     latest: Arc<Mutex<Latest>>,
     /// The latest time of day that was told, in milliseconds.
     told: Arc<AtomicU64>,
@@ -52,7 +52,7 @@ impl Default for Clock {
 
 impl Clock {
     /// A clock that asks this source.
-    pub(crate) fn of(source: Arc<dyn Source>) -> Self {
+    pub(crate) fn of(source: Arc<dyn TimeSource>) -> Self {
         Self { source, latest: Arc::default(), told: Arc::default() }
     }
 
@@ -143,7 +143,7 @@ impl Clock {
 /// The machine's own.
 struct Machine;
 
-impl Source for Machine {
+impl TimeSource for Machine {
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -167,12 +167,12 @@ mod tests {
     use agenix_protocol::time::Timestamp;
     use futures_util::future::{BoxFuture, ready};
 
-    use super::{Clock, Source};
+    use super::{Clock, TimeSource};
 
     /// A clock that stands still, or goes back.
     struct Stuck(std::sync::atomic::AtomicU64);
 
-    impl Source for Stuck {
+    impl TimeSource for Stuck {
         fn now(&self) -> Timestamp {
             Timestamp(self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed))
         }

@@ -5,21 +5,20 @@
 mod admin;
 mod app;
 mod auth;
+mod background;
 mod clock;
-mod commands;
 mod config;
 mod error;
-mod herald;
 mod http;
-mod reaper;
+mod net;
 mod redis;
 mod registry;
-mod server;
+mod resp;
+mod service;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 mod startup;
 mod store;
-mod unseen;
 mod waiters;
 
 use std::{
@@ -38,14 +37,14 @@ use tokio::{
 use tracing::{info, warn};
 
 use crate::{
-    app::House,
-    auth::{audit_log::Audit, keyring::Keyring},
+    app::AppState,
+    auth::{audit_log::AuditLog, keyring::Keyring},
     clock::Clock,
-    config::{Cli, Config, StorePlace},
-    server::{Door, Entrance},
+    config::{Cli, ServerConfig, StoreLocation},
+    net::{AccessControl, Listeners},
     startup::{logging, reload::Reload, services},
     store::{Store, postgres::PostgresStore, redb::RedbStore},
-    waiters::Work,
+    waiters::BackgroundTask,
 };
 
 /// Most messages that wait to be told to other nodes.
@@ -59,7 +58,7 @@ pub fn run_program() -> ExitCode {
     // What agq writes is its own: plans and results are nobody else's to read.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     let outcome = match &cli.command {
-        Some(command) => aside(command),
+        Some(command) => run_subcommand(command),
         None => serve(cli).map(|()| ExitCode::SUCCESS),
     };
     match outcome {
@@ -89,23 +88,23 @@ fn threads() -> usize {
 }
 
 /// What agq does besides running the queue.
-fn aside(command: &config::Command) -> anyhow::Result<ExitCode> {
+fn run_subcommand(command: &config::Command) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _inside = runtime.enter();
-    let _too_large = notice_limits()?;
+    let _too_large = ignore_file_size_signal()?;
     admin::run(command)
 }
 
 /// While somebody listens for it, a file that may not grow is an error of the write, and not the end without a word.
-fn notice_limits() -> std::io::Result<Signal> {
+fn ignore_file_size_signal() -> std::io::Result<Signal> {
     signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
 }
 
-async fn run(config: Config) -> anyhow::Result<()> {
-    let _too_large = notice_limits()?;
-    let (house, works) = open(&config).await?;
-    commands::start_over(&house).await?;
-    let entrance = Entrance::open(&config.places).await?;
+async fn run(config: ServerConfig) -> anyhow::Result<()> {
+    let _too_large = ignore_file_size_signal()?;
+    let (app, works) = open(&config).await?;
+    service::workers::recover_after_restart(&app).await?;
+    let entrance = Listeners::open(&config.places).await?;
     // From here on SIGHUP does not end agq.
     let hangups = signal(SignalKind::hangup())?;
     let http = match config.places.http {
@@ -114,24 +113,24 @@ async fn run(config: Config) -> anyhow::Result<()> {
     };
     check_open_files()?;
     let mut addresses = entrance.addresses()?;
-    addresses.extend(http.as_ref().map(Entrance::http_address).transpose()?);
-    greet(&config, &addresses).context("cannot say on stdout where it listens")?;
+    addresses.extend(http.as_ref().map(Listeners::http_address).transpose()?);
+    print_banner(&config, &addresses).context("cannot say on stdout where it listens")?;
 
     let keyring = Arc::new(Keyring::new(config.keys));
-    let door = Arc::new(Door::new(Arc::clone(&keyring), &house.settings.limits));
+    let access_control = Arc::new(AccessControl::new(Arc::clone(&keyring), &app.settings.limits));
     let reload =
-        Reload { key_source: config.key_source, keyring, tls: entrance.tls(), house: Arc::clone(&house) };
-    let failure = house.store.failure();
+        Reload { key_source: config.key_source, keyring, tls: entrance.tls(), app: Arc::clone(&app) };
+    let failure = app.store.failure();
     let stdin = stdin_ends(config.ends_with_stdin)?;
     let (stop, stopped) = watch::channel(false);
     let mut background = JoinSet::new();
     works.into_iter().for_each(|work| drop(background.spawn(work)));
     let mut doors = JoinSet::new();
-    let resp = server::resp(Arc::clone(&house), Arc::clone(&door));
-    doors.spawn(server::serve(entrance, resp, Arc::clone(&door), stopped.clone()));
+    let resp = resp::handler(Arc::clone(&app), Arc::clone(&access_control));
+    doors.spawn(net::serve(entrance, resp, Arc::clone(&access_control), stopped.clone()));
     if let Some(entrance) = http {
-        let manner = http::manner(&house, &door, entrance.tls().is_some());
-        doors.spawn(server::serve(entrance, manner, door, stopped));
+        let manner = http::handler(&app, &access_control, entrance.tls().is_some());
+        doors.spawn(net::serve(entrance, manner, access_control, stopped));
     }
     let server = async { while doors.join_next().await.is_some() {} };
     let signal = tokio::select! {
@@ -168,34 +167,36 @@ async fn ended(background: &mut JoinSet<()>) -> String {
 }
 
 /// Opens everything that commands work with.
-async fn open(config: &Config) -> anyhow::Result<(Arc<House>, Vec<Work>)> {
-    let audit = Audit::open(config.audit_log.as_deref())?;
-    let furnish = |store| services::furnish(store, Clock::default(), audit, config.settings.clone());
+async fn open(config: &ServerConfig) -> anyhow::Result<(Arc<AppState>, Vec<BackgroundTask>)> {
+    let audit = AuditLog::open(config.audit_log.as_deref())?;
+    let furnish = |store| services::build(store, Clock::default(), audit, config.settings.clone());
     match &config.store {
-        StorePlace::DataDir => {
-            let (house, works) = furnish(Arc::new(open_redb(config)?));
+        StoreLocation::DataDir => {
+            let (app, works) = furnish(Arc::new(open_redb(config)?));
             // The database is open: no other agq makes a copy here.
-            house.backups.stand_in(&config.data_dir).context("cannot look for what is left of a backup")?;
-            Ok((house, works))
+            app.backups
+                .clean_up_leftovers(&config.data_dir)
+                .context("cannot look for what is left of a backup")?;
+            Ok((app, works))
         }
-        StorePlace::Postgres { url, settings } => {
+        StoreLocation::Postgres { url, settings } => {
             let store = Arc::new(PostgresStore::open(url, *settings).await?);
-            let (house, works) = furnish(Arc::clone(&store) as Arc<dyn Store>);
+            let (app, works) = furnish(Arc::clone(&store) as Arc<dyn Store>);
             let (others, outgoing) = mpsc::channel(MOST_OUTGOING);
-            house.hub.tell_others(others);
-            let at_home = Arc::downgrade(&house);
-            store.join(&config.settings.that_nodes_share(), outgoing, move |channel, payload| {
-                if let Some(house) = at_home.upgrade() {
-                    herald::hear(&house, &channel, &payload);
+            app.pubsub.connect_peers(others);
+            let at_home = Arc::downgrade(&app);
+            store.join(&config.settings.shared_by_nodes(), outgoing, move |channel, payload| {
+                if let Some(app) = at_home.upgrade() {
+                    background::event_publisher::on_peer_message(&app, &channel, &payload);
                 }
             });
-            Ok((house, works))
+            Ok((app, works))
         }
     }
 }
 
 /// Opens the database in the data directory.
-fn open_redb(config: &Config) -> anyhow::Result<RedbStore> {
+fn open_redb(config: &ServerConfig) -> anyhow::Result<RedbStore> {
     std::fs::create_dir_all(&config.data_dir).with_context(|| {
         format!(
             "cannot create the data directory {}: choose another with --data-dir",
@@ -219,14 +220,14 @@ fn check_open_files() -> anyhow::Result<()> {
 }
 
 /// Says where agq is reached; on a terminal also how, when the key is known to nobody else.
-fn greet(config: &Config, addresses: &[String]) -> anyhow::Result<()> {
+fn print_banner(config: &ServerConfig, addresses: &[String]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let (version, places) = (env!("CARGO_PKG_VERSION"), addresses.join(", "));
     match &config.store {
-        StorePlace::DataDir => {
+        StoreLocation::DataDir => {
             writeln!(out, "agq {version} listens on {places}, data in {}", config.data_dir.display())?;
         }
-        StorePlace::Postgres { .. } => {
+        StoreLocation::Postgres { .. } => {
             writeln!(out, "agq {version} listens on {places}, data in PostgreSQL")?;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, session_key};
+use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, session_key};
 use agenix_protocol::{
     documents::WorkerRegistration,
     ids::{QueueName, WorkerId},
@@ -141,7 +141,7 @@ impl Config {
         let key = match session_key(self.session_key_file.as_deref()) {
             Ok(key) => Some(key),
             // The certificate may identify the worker instead of a key.
-            Err(KeyError::Missing) if self.tls_cert.is_some() => None,
+            Err(SessionKeyError::Missing) if self.tls_cert.is_some() => None,
             Err(error) => return Err(anyhow!("{error}: {KEY_HELP}")),
         };
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };

@@ -45,7 +45,7 @@ use std::{
 
 use agenix_client::{ClientError, KEY_HELP, Server};
 use agenix_protocol::{
-    documents::{Plans, WorkerRegistration},
+    documents::{PlanCache, WorkerRegistration},
     names::SCHEDULED,
 };
 use anyhow::{anyhow, bail};
@@ -230,7 +230,7 @@ fn prepare(config: &Config) -> anyhow::Result<Prepared> {
     }
     let search = CapabilitySearch { path, allowed: config.tools.clone() };
     let kill_grace = Duration::from_secs(config.kill_grace);
-    let plans = Plans::default();
+    let plans = PlanCache::default();
     let mut registration = config.registration(tools, units)?;
     let open_file_limit =
         OpenFileLimit::claim(registration.max_concurrent_jobs).map_err(anyhow::Error::msg)?;

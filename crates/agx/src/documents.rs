@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// A plan that is stored, or gone.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct OfPlan {
+pub(crate) struct PlanRef {
     pub(crate) plan_id: PlanId,
 }
 
@@ -52,22 +52,22 @@ pub(crate) struct ActionRetried {
 
 /// How the job of an input ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct End {
+pub(crate) struct JobResultSummary {
     pub(crate) status: Status,
     pub(crate) stdout: String,
 }
 
 /// An input whose jobs ended differently, or that only one action has.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(crate) struct Difference {
+pub(crate) struct ResultDifference {
     pub(crate) input: String,
-    pub(crate) before: Option<End>,
-    pub(crate) after: Option<End>,
+    pub(crate) before: Option<JobResultSummary>,
+    pub(crate) after: Option<JobResultSummary>,
 }
 
 /// A job that was cancelled, or is tried again.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct OfJob {
+pub(crate) struct JobRef {
     pub(crate) job_id: JobId,
 }
 
@@ -80,18 +80,18 @@ pub(crate) struct MapCommand {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct OfQueue {
+pub(crate) struct QueueRef {
     pub(crate) queue: QueueName,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct OfWorker {
+pub(crate) struct WorkerRef {
     pub(crate) worker_id: WorkerId,
 }
 
 /// How everything stands; only `agq`, and that null, where none is named.
 #[derive(Debug, Default, Serialize, JsonSchema)]
-pub(crate) struct Overview {
+pub(crate) struct OverviewDocument {
     /// Its address.
     pub(crate) agq: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -141,7 +141,7 @@ pub(crate) struct Joined {
 
 /// A profile, or a schedule, that is used or gone.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Named {
+pub(crate) struct NameRef {
     pub(crate) name: String,
 }
 
@@ -171,13 +171,13 @@ pub(crate) struct WorkflowBegun {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct OfWorkflow {
+pub(crate) struct WorkflowRef {
     pub(crate) workflow_id: String,
 }
 
 /// What went wrong.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Fault {
+pub(crate) struct ErrorDocument {
     /// For scripts; docs/agx.md has them all.
     pub(crate) code: &'static str,
     pub(crate) message: String,

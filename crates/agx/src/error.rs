@@ -3,11 +3,11 @@
 use agenix_client::ClientError;
 use agenix_protocol::ids::ActionId;
 
-use crate::documents::Fault;
+use crate::documents::ErrorDocument;
 
 /// A failure for a person, and for a script.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum CliError {
     /// Jobs did not complete; what they are was already shown.
     #[error("{0}")]
     Jobs(String),
@@ -40,7 +40,7 @@ pub(crate) enum Failure {
     BrokenPipe,
 }
 
-impl Failure {
+impl CliError {
     /// The exit code, as `agx --help` documents it.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
@@ -83,8 +83,13 @@ impl Failure {
     }
 
     /// The failure as a document.
-    pub(crate) fn document(&self) -> Fault {
-        Fault { code: self.code(), message: self.to_string(), help: self.help(), exit_code: self.exit_code() }
+    pub(crate) fn document(&self) -> ErrorDocument {
+        ErrorDocument {
+            code: self.code(),
+            message: self.to_string(),
+            help: self.help(),
+            exit_code: self.exit_code(),
+        }
     }
 
     pub(crate) fn usage(what: impl Into<String>, help: impl Into<String>) -> Self {
@@ -107,7 +112,7 @@ impl Failure {
     }
 }
 
-impl From<ClientError> for Failure {
+impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
         let what = error.to_string();
         match error {
@@ -181,11 +186,11 @@ fn help_for(reason: &str) -> &'static str {
         _ if reason.starts_with("NOPERM") => {
             "use a key that may do this: docs/security.md says which role may do what"
         }
-        _ => "see docs/protocol.md for what agq accepts",
+        _ => "see docs/protocol/README.md for what agq accepts",
     }
 }
 
-impl From<std::io::Error> for Failure {
+impl From<std::io::Error> for CliError {
     fn from(error: std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Self::BrokenPipe;

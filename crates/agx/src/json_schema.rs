@@ -9,25 +9,25 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     documents::{
-        ActionCancelled, ActionRetried, ActionSubmitted, Difference, Down, Fault, Finding, Joined,
-        MapCommand, Named, OfJob, OfPlan, OfQueue, OfWorker, OfWorkflow, Overview, PlanChecked,
-        ProfileListed, ProfileSet, ScheduleSet, Up, WorkflowBegun,
+        ActionCancelled, ActionRetried, ActionSubmitted, Down, ErrorDocument, Finding, JobRef, Joined,
+        MapCommand, NameRef, OverviewDocument, PlanChecked, PlanRef, ProfileListed, ProfileSet, QueueRef,
+        ResultDifference, ScheduleSet, Up, WorkerRef, WorkflowBegun, WorkflowRef,
     },
-    logs::Shown,
+    logs::OutputDocument,
     output::SCHEMA,
 };
 
 /// A kind of document, and what its data are.
-type Kind = (&'static str, fn(&mut SchemaGenerator) -> Schema);
+type DocumentKind = (&'static str, fn(&mut SchemaGenerator) -> Schema);
 
 fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
 /// All kinds but errors. Data that agq made and agx does not read are any object.
-const KINDS: [Kind; 42] = [
+const KINDS: [DocumentKind; 42] = [
     ("action.cancel", of::<ActionCancelled>),
-    ("action.diff", of::<Vec<Difference>>),
+    ("action.diff", of::<Vec<ResultDifference>>),
     ("action.result", of::<JobStatus>),
     ("action.retry", of::<ActionRetried>),
     ("action.status", of::<ActionStatus>),
@@ -35,36 +35,36 @@ const KINDS: [Kind; 42] = [
     ("doctor", of::<Vec<Finding>>),
     ("down", of::<Down>),
     ("history", of::<Vec<ActionStatus>>),
-    ("job.cancel", of::<OfJob>),
+    ("job.cancel", of::<JobRef>),
     ("job.explain", of::<Explanation>),
     ("job.list", of::<Vec<JobId>>),
-    ("job.retry", of::<OfJob>),
+    ("job.retry", of::<JobRef>),
     ("job.status", of::<JobStatus>),
     ("join", of::<Joined>),
-    ("logs", of::<Shown>),
+    ("logs", of::<OutputDocument>),
     ("map.command", of::<MapCommand>),
-    ("overview", of::<Overview>),
+    ("overview", of::<OverviewDocument>),
     ("plan.check", of::<PlanChecked>),
-    ("plan.delete", of::<OfPlan>),
+    ("plan.delete", of::<PlanRef>),
     ("plan.get", of::<Plan>),
     ("plan.list", of::<Vec<PlanId>>),
-    ("plan.submit", of::<OfPlan>),
+    ("plan.submit", of::<PlanRef>),
     ("profile.list", of::<Vec<ProfileListed>>),
-    ("profile.remove", of::<Named>),
+    ("profile.remove", of::<NameRef>),
     ("profile.set", of::<ProfileSet>),
-    ("profile.use", of::<Named>),
-    ("queue.pause", of::<OfQueue>),
-    ("queue.resume", of::<OfQueue>),
+    ("profile.use", of::<NameRef>),
+    ("queue.pause", of::<QueueRef>),
+    ("queue.resume", of::<QueueRef>),
     ("queue.stats", of::<QueueStats>),
-    ("schedule.delete", of::<Named>),
+    ("schedule.delete", of::<NameRef>),
     ("schedule.get", of::<Map<String, Value>>),
     ("schedule.list", of::<Vec<String>>),
     ("schedule.set", of::<ScheduleSet>),
     ("up", of::<Up>),
-    ("worker.drain", of::<OfWorker>),
+    ("worker.drain", of::<WorkerRef>),
     ("worker.list", of::<Vec<WorkerStatus>>),
-    ("worker.resume", of::<OfWorker>),
-    ("workflow.cancel", of::<OfWorkflow>),
+    ("worker.resume", of::<WorkerRef>),
+    ("workflow.cancel", of::<WorkflowRef>),
     ("workflow.list", of::<Vec<String>>),
     ("workflow.status", of::<Map<String, Value>>),
     ("workflow.submit", of::<WorkflowBegun>),
@@ -82,7 +82,7 @@ pub(crate) fn document() -> Value {
     };
     let mut lines: Vec<Value> =
         KINDS.iter().map(|(kind, data)| line(kind, "data", data(&mut generator))).collect();
-    lines.push(line("error", "error", of::<Fault>(&mut generator)));
+    lines.push(line("error", "error", of::<ErrorDocument>(&mut generator)));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": format!("{}/blob/main/docs/agx-1.schema.json", env!("CARGO_PKG_REPOSITORY")),

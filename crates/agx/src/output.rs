@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::{
-    error::Failure,
+    error::CliError,
     util::printable::{one_line, printable},
 };
 
@@ -22,7 +22,7 @@ pub(crate) struct Output {
 
 /// Document as agx prints it, on one line. Its numbers keep the text that was submitted.
 #[derive(Serialize)]
-struct Shown<'s, T> {
+struct JsonEnvelope<'s, T> {
     data: &'s T,
     kind: &'s str,
     schema: &'s str,
@@ -35,10 +35,10 @@ impl Output {
         kind: &str,
         data: &T,
         human: impl FnOnce(&T) -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         let mut out = agenix_cli::stdout()?;
         if self.is_json {
-            let document = to_json(&Shown { data, kind, schema: SCHEMA });
+            let document = to_json(&JsonEnvelope { data, kind, schema: SCHEMA });
             writeln!(out, "{}", compact(&document))?;
         } else {
             let text = printable(&human(data));
@@ -51,12 +51,12 @@ impl Output {
     }
 
     /// Writes bytes as they are.
-    pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn raw(self, bytes: &[u8]) -> Result<(), CliError> {
         Ok(agenix_cli::stdout()?.write_all(bytes)?)
     }
 
     /// Makes sure that what was written has gone out.
-    pub(crate) fn flush(self) -> Result<(), Failure> {
+    pub(crate) fn flush(self) -> Result<(), CliError> {
         Ok(agenix_cli::stdout()?.flush()?)
     }
 
@@ -72,15 +72,15 @@ impl Output {
     }
 
     /// Says what went wrong.
-    pub(crate) fn fail(self, failure: &Failure) {
-        if matches!(failure, Failure::BrokenPipe) {
+    pub(crate) fn fail(self, failure: &CliError) {
+        if matches!(failure, CliError::BrokenPipe) {
             return;
         }
         let mut err = std::io::stderr().lock();
         let _unread = if self.is_json {
             writeln!(err, "{}", json!({"schema": SCHEMA, "kind": "error", "error": failure.document()}))
         } else {
-            writeln!(err, "{}", complaint(failure))
+            writeln!(err, "{}", error_text(failure))
         };
     }
 
@@ -125,10 +125,10 @@ pub(crate) fn pretty(json: &str) -> String {
 }
 
 /// Formats a failure for the user: a message, and a line of advice.
-fn complaint(failure: &Failure) -> String {
+fn error_text(failure: &CliError) -> String {
     let help = failure.help().map(|help| format!("\n  {}", one_line(&help))).unwrap_or_default();
     let what = failure.to_string();
-    let what = if matches!(failure, Failure::Marked { .. }) { printable(&what) } else { one_line(&what) };
+    let what = if matches!(failure, CliError::Marked { .. }) { printable(&what) } else { one_line(&what) };
     format!("agx: {what}{help}")
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failure, WIDEST_CELL, complaint, jobs, pretty, table};
+    use super::{CliError, WIDEST_CELL, error_text, jobs, pretty, table};
 
     #[test]
     fn a_text_is_made_pretty_and_numbers_stay() {
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn a_complaint_is_a_line_and_its_advice_another() {
         let name = "x\nagx: all jobs completed\u{1b}[2J";
-        let shown = complaint(&Failure::usage(format!("cannot read {name}"), format!("remove\r{name}")));
+        let shown = error_text(&CliError::usage(format!("cannot read {name}"), format!("remove\r{name}")));
         assert_eq!(
             shown,
             "agx: cannot read x\\nagx: all jobs completed\\x1b[2J\n  remove\\rx\\nagx: all jobs completed\\x1b[2J"
         );
         let what = "a variable\n    sort $x\u{1b}\n         ^^".to_owned();
-        let marked = complaint(&Failure::Marked { what, help: "write its value".into() });
+        let marked = error_text(&CliError::Marked { what, help: "write its value".into() });
         assert_eq!(marked, "agx: a variable\n    sort $x\\x1b\n         ^^\n  write its value");
     }
 

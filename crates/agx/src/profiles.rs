@@ -10,7 +10,7 @@ use std::{
 use agenix_protocol::documents::{parse, to_json};
 use serde::{Deserialize, Serialize};
 
-use crate::{error::Failure, util::atomic_file::write_whole};
+use crate::{error::CliError, util::atomic_file::write_whole};
 
 /// The variable that names another place than `~/.agx`.
 const VARIABLE: &str = "AGX_HOME";
@@ -22,7 +22,7 @@ const OWN: u32 = 0o700;
 
 /// A directory that belongs to its user alone.
 #[derive(Debug, Clone)]
-pub(crate) struct Home(PathBuf);
+pub(crate) struct UserDir(PathBuf);
 
 /// An agq, and how to log in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,13 +57,13 @@ impl Profile {
     }
 }
 
-impl Home {
+impl UserDir {
     /// `AGX_HOME`, or `~/.agx`.
-    pub(crate) fn find() -> Result<Self, Failure> {
+    pub(crate) fn find() -> Result<Self, CliError> {
         let named = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let place = named.or_else(|| Some(std::env::home_dir()?.join(".agx")));
         place.map(Self).ok_or_else(|| {
-            Failure::usage(
+            CliError::usage(
                 "there is no home directory",
                 format!("say where agx may keep profiles with {VARIABLE}"),
             )
@@ -71,7 +71,7 @@ impl Home {
     }
 
     /// The place of what goes on in the background under this name; made when missing.
-    pub(crate) fn place(&self, name: &str) -> Result<PathBuf, Failure> {
+    pub(crate) fn default_path(&self, name: &str) -> Result<PathBuf, CliError> {
         check_name(name)?;
         let place = self.0.join(name);
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&place);
@@ -81,7 +81,7 @@ impl Home {
     }
 
     /// Returns the directory of [`Self::place`] if it exists already.
-    pub(crate) fn known_place(&self, name: &str) -> Result<Option<PathBuf>, Failure> {
+    pub(crate) fn known_path(&self, name: &str) -> Result<Option<PathBuf>, CliError> {
         check_name(name)?;
         match fs::canonicalize(self.0.join(name)) {
             Err(error) if is_nowhere(&error) => Ok(None),
@@ -90,7 +90,7 @@ impl Home {
     }
 
     /// The profiles; none where there is no file yet.
-    pub(crate) fn profiles(&self) -> Result<Profiles, Failure> {
+    pub(crate) fn profiles(&self) -> Result<Profiles, CliError> {
         self.read()
             .map_err(|error| self.cannot("read the profiles in", &error))
             .and_then(|json| self.parsed(&json))
@@ -98,7 +98,7 @@ impl Home {
 
     /// Returns the profiles, or no profiles and the reason if this user may not read the file. A
     /// service, for example, may have the HOME of another user.
-    pub(crate) fn profiles_if_ours(&self) -> Result<(Profiles, Option<String>), Failure> {
+    pub(crate) fn profiles_if_ours(&self) -> Result<(Profiles, Option<String>), CliError> {
         match self.read() {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 let why = format!(
@@ -120,14 +120,14 @@ impl Home {
         }
     }
 
-    fn parsed(&self, json: &[u8]) -> Result<Profiles, Failure> {
+    fn parsed(&self, json: &[u8]) -> Result<Profiles, CliError> {
         // A full disk may have left an empty file.
         if json.trim_ascii().is_empty() {
             return Ok(Profiles::default());
         }
         let file = self.0.join(FILE);
         parse(json).map_err(|error| {
-            Failure::usage(
+            CliError::usage(
                 format!("{}: {error}", file.display()),
                 "mend it, or remove it and make the profiles anew",
             )
@@ -135,7 +135,7 @@ impl Home {
     }
 
     /// Changes the profiles.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), Failure> {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Profiles)) -> Result<(), CliError> {
         let made = fs::DirBuilder::new().recursive(true).mode(OWN).create(&self.0);
         made.map_err(|error| self.cannot("make", &error))?;
         // The lock is needed, because two changes at once could overwrite each other. On a file
@@ -148,8 +148,8 @@ impl Home {
         write_whole(&self.0, FILE, to_json(&profiles).as_bytes())
     }
 
-    fn cannot(&self, what: &str, error: &io::Error) -> Failure {
-        Failure::usage(
+    fn cannot(&self, what: &str, error: &io::Error) -> CliError {
+        CliError::usage(
             format!("cannot {what} {}: {error}", self.0.display()),
             format!("look at its owner and its permissions, or choose another place with {VARIABLE}"),
         )
@@ -158,7 +158,7 @@ impl Home {
 
 impl Profiles {
     /// The profile of this name, or the one that is gone by.
-    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>, Failure> {
+    pub(crate) fn get(&self, name: Option<&str>) -> Result<Option<&Profile>, CliError> {
         let Some(name) = name.or(self.current.as_deref()) else { return Ok(None) };
         let found = self.profiles.get(name);
         found.map(Some).ok_or_else(|| not_found(name))
@@ -171,27 +171,27 @@ fn is_nowhere(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-pub(crate) fn not_found(name: &str) -> Failure {
-    Failure::usage(
+pub(crate) fn not_found(name: &str) -> CliError {
+    CliError::usage(
         format!("there is no profile '{name}'"),
         "see the profiles with `agx profile list`; `agx up`, `agx join` and `agx profile set` make one",
     )
 }
 
 /// Whether this is a name for a profile.
-pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+pub(crate) fn check_name(name: &str) -> Result<(), CliError> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(is_legal) && !name.starts_with('.') {
         return Ok(());
     }
-    Err(Failure::usage(
+    Err(CliError::usage(
         format!("'{name}' is no name for a profile"),
         "use letters, digits, '-', '_' and '.', at most 64 of them",
     ))
 }
 
 /// Writes a secret into a file of its own.
-pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathBuf, CliError> {
     write_whole(dir, name, format!("{secret}\n").as_bytes())?;
     Ok(dir.join(name))
 }
@@ -200,12 +200,12 @@ pub(crate) fn write_secret(dir: &Path, name: &str, secret: &str) -> Result<PathB
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::{Home, Profile, check_name};
+    use super::{Profile, UserDir, check_name};
 
     #[test]
     fn profiles_are_kept_and_nobody_else_reads_them() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home(dir.path().join("agx"));
+        let home = UserDir(dir.path().join("agx"));
         assert_eq!(home.profiles().unwrap().get(None).unwrap(), None);
         home.change(|all| {
             all.profiles.insert("a".into(), Profile::new("a:1"));
@@ -222,24 +222,24 @@ mod tests {
     #[test]
     fn a_home_that_is_none_has_no_profiles() {
         let dir = tempfile::tempdir().unwrap();
-        let none = |home: &Home| home.profiles().unwrap().profiles.is_empty();
+        let none = |home: &UserDir| home.profiles().unwrap().profiles.is_empty();
         for nowhere in ["/dev/null/.agx", "/nonexistent/.agx"] {
-            let home = Home(nowhere.into());
+            let home = UserDir(nowhere.into());
             assert!(none(&home) && home.profiles_if_ours().unwrap().1.is_none(), "{nowhere}");
-            assert_eq!(home.known_place("local").unwrap(), None);
+            assert_eq!(home.known_path("local").unwrap(), None);
         }
         for empty in ["", "\n"] {
             std::fs::write(dir.path().join("profiles.json"), empty).unwrap();
-            assert!(none(&Home(dir.path().into())));
+            assert!(none(&UserDir(dir.path().into())));
         }
         std::fs::write(dir.path().join("profiles.json"), "{").unwrap();
-        assert!(Home(dir.path().into()).profiles_if_ours().is_err(), "a broken one is told");
+        assert!(UserDir(dir.path().into()).profiles_if_ours().is_err(), "a broken one is told");
     }
 
     #[test]
     fn profiles_of_another_user_do_not_count_and_are_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home(dir.path().into());
+        let home = UserDir(dir.path().into());
         home.change(|all| all.current = Some("theirs".into())).unwrap();
         let file = dir.path().join("profiles.json");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)).unwrap();
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn changes_at_once_are_all_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home(dir.path().into());
+        let home = UserDir(dir.path().into());
         std::thread::scope(|scope| {
             for name in ["a", "b", "c", "d", "e", "f"] {
                 let home = &home;

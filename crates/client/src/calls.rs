@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::{
     documents::{
-        self, ActionStatus, ActionSubmission, Answer, Explanation, JobDocument, JobOutput, JobStatus,
-        JobUpdate, Orders, OutputPosition, Plan, QueueStats, Status, WorkerRegistration, WorkerStatus,
+        self, ActionStatus, ActionSubmission, ChallengeAnswer, Explanation, JobDocument, JobOutput,
+        JobStatus, JobUpdate, Orders, OutputPosition, Plan, QueueStats, Status, WorkerRegistration,
+        WorkerStatus,
     },
     ids::{ActionId, JobId, PlanId, QueueName, WorkerId},
-    request::{BlockingPop, ClientCommand, End, Page, Request, Slice, Wait},
+    request::{BlockingPop, BlockingWait, ClientCommand, ListEnd, Page, Request, Slice},
 };
 use redis::{FromRedisValue, Value};
 use serde::de::DeserializeOwned;
@@ -20,7 +21,7 @@ const PAGE: usize = 50_000;
 
 /// What agq answered to an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Submitted {
+pub struct SubmittedAction {
     /// The action.
     pub action_id: ActionId,
     /// How many jobs it has.
@@ -29,7 +30,7 @@ pub struct Submitted {
 
 /// What agq answered to a registration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Registered {
+pub struct RegisteredWorker {
     /// How often agq wants to hear of the worker, in seconds.
     pub heartbeat_interval_secs: f64,
 }
@@ -54,10 +55,13 @@ impl Connection {
     }
 
     /// ACTION.SUBMIT
-    pub async fn submit_action(&mut self, action: &ActionSubmission) -> Result<Submitted, ClientError> {
+    pub async fn submit_action(&mut self, action: &ActionSubmission) -> Result<SubmittedAction, ClientError> {
         let action = documents::to_json(action).into();
         let reply = self.call(&Request::ActionSubmit { action }).await?;
-        Ok(Submitted { action_id: field(&reply, "action_id")?, jobs_created: field(&reply, "jobs_created")? })
+        Ok(SubmittedAction {
+            action_id: field(&reply, "action_id")?,
+            jobs_created: field(&reply, "jobs_created")?,
+        })
     }
 
     /// ACTION.STATUS
@@ -207,10 +211,10 @@ impl Connection {
     pub async fn claim(
         &mut self,
         queues: &[QueueName],
-        wait: Wait,
+        wait: BlockingWait,
     ) -> Result<Option<JobDocument>, ClientError> {
         let keys = queues.iter().map(|queue| format!("queue:{queue}").into()).collect();
-        let pop = BlockingPop { keys, from: End::Tail, to: None, timeout: wait };
+        let pop = BlockingPop { keys, from: ListEnd::Tail, to: None, timeout: wait };
         let reply = self.call(&Request::BlockingPop(pop)).await?;
         match reply {
             Value::Array(mut pair) if pair.len() == 2 => optional_document(pair.pop().unwrap_or(Value::Nil)),
@@ -219,10 +223,13 @@ impl Connection {
     }
 
     /// WORKER.REGISTER
-    pub async fn register(&mut self, registration: &WorkerRegistration) -> Result<Registered, ClientError> {
+    pub async fn register(
+        &mut self,
+        registration: &WorkerRegistration,
+    ) -> Result<RegisteredWorker, ClientError> {
         let worker = documents::to_json(registration).into();
         let reply = self.call(&Request::WorkerRegister { worker }).await?;
-        Ok(Registered { heartbeat_interval_secs: field(&reply, "heartbeat_interval")? })
+        Ok(RegisteredWorker { heartbeat_interval_secs: field(&reply, "heartbeat_interval")? })
     }
 
     /// CLIENT SETNAME: the connection speaks for a worker that registered on another one.
@@ -239,7 +246,11 @@ impl Connection {
     }
 
     /// WORKER.ANSWER: what came of a challenge.
-    pub async fn answer_challenge(&mut self, challenge_id: &str, answer: &Answer) -> Result<(), ClientError> {
+    pub async fn answer_challenge(
+        &mut self,
+        challenge_id: &str,
+        answer: &ChallengeAnswer,
+    ) -> Result<(), ClientError> {
         let challenge_id = challenge_id.to_owned().into();
         let answer = documents::to_json(answer).into();
         self.call(&Request::WorkerAnswer { challenge_id, answer }).await.map(drop)

@@ -50,8 +50,8 @@ impl ClientError {
 
     /// Converts the error of an attempt to connect.
     pub(crate) fn of_opening(address: &str, error: &redis::RedisError) -> Self {
-        match tls::trouble(error) {
-            Some(tls::Trouble { reason, help }) => Self::Tls { address: address.to_owned(), reason, help },
+        match tls::problem(error) {
+            Some(tls::TlsProblem { reason, help }) => Self::Tls { address: address.to_owned(), reason, help },
             None => Self::from_redis(address, error),
         }
     }

@@ -7,7 +7,7 @@ use secrecy::SecretString;
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
-pub enum KeyError {
+pub enum SessionKeyError {
     /// Neither the variable nor a file was given.
     #[error("there is no session key")]
     Missing,
@@ -25,17 +25,19 @@ pub enum KeyError {
 pub const KEY_HELP: &str = "set AGQ_SESSION_KEY or --session-key-file to the key that agq was started with";
 
 /// Reads the session key.
-pub fn session_key(file: Option<&Path>) -> Result<SecretString, KeyError> {
+pub fn session_key(file: Option<&Path>) -> Result<SecretString, SessionKeyError> {
     match std::env::var("AGQ_SESSION_KEY") {
         Ok(key) if !key.trim().is_empty() => return Ok(key.trim().into()),
         _ => {}
     }
-    key_in(file.ok_or(KeyError::Missing)?)
+    key_in(file.ok_or(SessionKeyError::Missing)?)
 }
 
 /// Reads the session key in a file.
-pub fn key_in(file: &Path) -> Result<SecretString, KeyError> {
-    let unreadable =
-        |error: std::io::Error| KeyError::Unreadable { file: file.to_owned(), reason: error.to_string() };
+pub fn key_in(file: &Path) -> Result<SecretString, SessionKeyError> {
+    let unreadable = |error: std::io::Error| SessionKeyError::Unreadable {
+        file: file.to_owned(),
+        reason: error.to_string(),
+    };
     Ok(std::fs::read_to_string(file).map_err(unreadable)?.trim().into())
 }

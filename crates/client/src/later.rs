@@ -11,7 +11,7 @@ use crate::{
 
 /// What agq answered to a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scheduled {
+pub struct SavedSchedule {
     /// Its name.
     pub name: String,
     /// When it submits first, RFC 3339.
@@ -20,7 +20,7 @@ pub struct Scheduled {
 
 /// What agq answered to a workflow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Begun {
+pub struct SubmittedWorkflow {
     /// The workflow.
     pub workflow_id: String,
     /// How many steps it has.
@@ -34,9 +34,9 @@ fn all() -> Page {
 
 impl Connection {
     /// SCHEDULE.SET; the schedule as JSON.
-    pub async fn set_schedule(&mut self, json: Vec<u8>) -> Result<Scheduled, ClientError> {
+    pub async fn set_schedule(&mut self, json: Vec<u8>) -> Result<SavedSchedule, ClientError> {
         let reply = self.call(&Request::ScheduleSet { schedule: json.into() }).await?;
-        Ok(Scheduled { name: field(&reply, "name")?, next_run_at: field(&reply, "next_run_at")? })
+        Ok(SavedSchedule { name: field(&reply, "name")?, next_run_at: field(&reply, "next_run_at")? })
     }
 
     /// SCHEDULE.GET
@@ -56,9 +56,9 @@ impl Connection {
     }
 
     /// WORKFLOW.SUBMIT; the workflow as JSON.
-    pub async fn submit_workflow(&mut self, json: Vec<u8>) -> Result<Begun, ClientError> {
+    pub async fn submit_workflow(&mut self, json: Vec<u8>) -> Result<SubmittedWorkflow, ClientError> {
         let reply = self.call(&Request::WorkflowSubmit { workflow: json.into() }).await?;
-        Ok(Begun { workflow_id: field(&reply, "workflow_id")?, steps: field(&reply, "steps")? })
+        Ok(SubmittedWorkflow { workflow_id: field(&reply, "workflow_id")?, steps: field(&reply, "steps")? })
     }
 
     /// WORKFLOW.STATUS

@@ -20,10 +20,10 @@ mod token;
 
 pub use address::{Address, Tls};
 pub use backoff::Backoff;
-pub use calls::{Registered, Submitted};
+pub use calls::{RegisteredWorker, SubmittedAction};
 pub use connection::{Connection, Server};
 pub use error::ClientError;
-pub use key::{KEY_HELP, KeyError, key_in, session_key};
-pub use later::{Begun, Scheduled};
-pub use orders::{Call, OrderCalls};
+pub use key::{KEY_HELP, SessionKeyError, key_in, session_key};
+pub use later::{SavedSchedule, SubmittedWorkflow};
+pub use orders::{OrderMessage, OrderSubscription};
 pub use token::Token;

@@ -24,7 +24,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 
 /// What agq calls a worker for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub enum OrderMessage {
     /// It has orders: a heartbeat brings them. Whatever is not known means that, too.
     Orders,
     /// Somebody wants to know what a job writes.
@@ -33,7 +33,7 @@ pub enum Call {
     Withdraw(ActionId),
 }
 
-impl Call {
+impl OrderMessage {
     fn read(message: &[u8]) -> Self {
         let output = || Some(Self::Output(parse::<OutputCall>(message).ok()?.output));
         let withdraw = || Some(Self::Withdraw(parse::<WithdrawCall>(message).ok()?.withdraw));
@@ -42,14 +42,14 @@ impl Call {
 }
 
 /// A connection that listens to the calls for one worker.
-pub struct OrderCalls {
+pub struct OrderSubscription {
     address: String,
     /// Kept for signs of life.
     sink: PubSubSink,
     calls: PubSubStream,
 }
 
-impl OrderCalls {
+impl OrderSubscription {
     /// Connects, logs in and subscribes.
     pub async fn open(server: &Server, worker_id: &WorkerId) -> Result<Self, ClientError> {
         let address = server.address();
@@ -65,10 +65,10 @@ impl OrderCalls {
     }
 
     /// Waits for the next call. The error means that the connection is of no more use.
-    pub async fn next(&mut self) -> Result<Call, ClientError> {
+    pub async fn next(&mut self) -> Result<OrderMessage, ClientError> {
         loop {
             match timeout(SILENCE, self.calls.next()).await {
-                Ok(Some(call)) => return Ok(Call::read(call.get_payload_bytes())),
+                Ok(Some(call)) => return Ok(OrderMessage::read(call.get_payload_bytes())),
                 Ok(None) => {
                     let reason = "the connection was closed".into();
                     return Err(ClientError::Unreachable { address: self.address.clone(), reason });
@@ -89,14 +89,17 @@ fn silent(address: &str) -> ClientError {
 
 #[cfg(test)]
 mod tests {
-    use super::Call;
+    use super::OrderMessage;
 
     #[test]
     fn whatever_is_not_known_means_orders() {
-        assert_eq!(Call::read(b"heartbeat"), Call::Orders);
-        assert_eq!(Call::read(br#"{"dance":{}}"#), Call::Orders);
-        assert_eq!(Call::read(br#"{"withdraw":"a"}"#), Call::Withdraw("a".parse().unwrap()));
-        let asked = Call::read(br#"{"output":{"request_id":"r","job_id":"j","position":{}}}"#);
-        assert!(matches!(asked, Call::Output(request) if request.request_id == "r"), "it was not understood");
+        assert_eq!(OrderMessage::read(b"heartbeat"), OrderMessage::Orders);
+        assert_eq!(OrderMessage::read(br#"{"dance":{}}"#), OrderMessage::Orders);
+        assert_eq!(OrderMessage::read(br#"{"withdraw":"a"}"#), OrderMessage::Withdraw("a".parse().unwrap()));
+        let asked = OrderMessage::read(br#"{"output":{"request_id":"r","job_id":"j","position":{}}}"#);
+        assert!(
+            matches!(asked, OrderMessage::Output(request) if request.request_id == "r"),
+            "it was not understood"
+        );
     }
 }

@@ -14,13 +14,13 @@ const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Reason for which TLS with agq fails, with advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct TlsProblem {
     pub(crate) reason: String,
     pub(crate) help: &'static str,
 }
 
 /// Returns the TLS error in `error`, if there is one.
-pub(crate) fn trouble(error: &redis::RedisError) -> Option<Trouble> {
+pub(crate) fn problem(error: &redis::RedisError) -> Option<TlsProblem> {
     // The Redis client wraps the error of the system, which wraps the error of TLS.
     let kept = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     let error = kept.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref::<rustls::Error>()?;
@@ -33,7 +33,7 @@ pub(crate) fn trouble(error: &redis::RedisError) -> Option<Trouble> {
         ),
         other => (other.to_string(), "look at the certificates on both sides, and at agq's log"),
     };
-    Some(Trouble { reason, help })
+    Some(TlsProblem { reason, help })
 }
 
 fn of_their_certificate(error: &CertificateError) -> (String, &'static str) {
@@ -137,8 +137,8 @@ mod tests {
 
     use super::*;
 
-    fn told(error: rustls::Error) -> Trouble {
-        trouble(&redis::RedisError::from(io::Error::new(io::ErrorKind::InvalidData, error))).unwrap()
+    fn told(error: rustls::Error) -> TlsProblem {
+        problem(&redis::RedisError::from(io::Error::new(io::ErrorKind::InvalidData, error))).unwrap()
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
             alert(AlertDescription::CertificateExpired).reason.contains("client's certificate has expired")
         );
         assert!(alert(AlertDescription::UnknownCA).help.contains("--tls-client-ca"));
-        assert_eq!(trouble(&redis::RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))), None);
+        assert_eq!(problem(&redis::RedisError::from(io::Error::from(io::ErrorKind::BrokenPipe))), None);
     }
 
     fn pair() -> (String, String) {

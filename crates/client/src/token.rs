@@ -24,7 +24,7 @@ pub struct Token {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Fields {
+struct TokenFields {
     agq: String,
     key: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -34,8 +34,11 @@ struct Fields {
 impl Token {
     /// The token as one word.
     pub fn encode(&self) -> SecretString {
-        let fields =
-            Fields { agq: self.agq.clone(), key: self.key.expose_secret().to_owned(), ca: self.ca.clone() };
+        let fields = TokenFields {
+            agq: self.agq.clone(),
+            key: self.key.expose_secret().to_owned(),
+            ca: self.ca.clone(),
+        };
         let json = serde_json::to_string(&fields).unwrap_or_default();
         format!("{PREFIX}{}", BASE64.encode(json)).into()
     }
@@ -52,7 +55,7 @@ impl Token {
             return Err(format!("it has more than {MOST_BYTES} bytes"));
         }
         let json = BASE64.decode(body).map_err(|_| wrong())?;
-        let fields: Fields = serde_json::from_slice(&json).map_err(|_| wrong())?;
+        let fields: TokenFields = serde_json::from_slice(&json).map_err(|_| wrong())?;
         Address::parse_all(&fields.agq)?;
         Ok(Self { agq: fields.agq, key: fields.key.into(), ca: fields.ca })
     }

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use self::arguments::text;
 pub use self::{
     backup::BackupCommand,
-    command::{Access, Command, Kind},
-    keys::{BlockingPop, Conditions, End, Expiry, KeyCommand, SetOptions, Span, ZAddOptions, integer_of},
+    command::{Command, CommandAccess, CommandKind},
+    keys::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, SetOptions, Span, ZAddOptions, integer_of},
     options::{DEFAULT_LIMIT, Page, Search, Slice},
     session::ClientCommand,
 };
@@ -30,7 +30,7 @@ use crate::{
 /// A command with its arguments checked for number and form. JSON documents stay bytes here: reading them is work for
 /// the command that needs them.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "docs/protocol.md describes each command and its arguments")]
+#[expect(missing_docs, reason = "docs/protocol describes each command and its arguments")]
 pub enum Request {
     Auth { key: Secret },
     Hello { version: Option<RespVersion>, auth: Option<Secret>, name: Option<Bytes> },
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Secret {
 
 /// How long a blocking command waits, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
+pub enum BlockingWait {
     /// Until there is something (`0` on the wire).
     Forever,
     /// At most this many milliseconds.
@@ -122,7 +122,7 @@ pub enum Wait {
 
 /// How a command may share its connection with the commands before and after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
+pub enum Concurrency {
     /// Changes the session or waits: alone on its connection.
     Alone,
     /// Takes a job: with the writes before it, in its place, and nothing behind it before it is done.
@@ -200,16 +200,16 @@ impl Request {
     }
 
     /// How the command may share its connection.
-    pub fn flow(&self, command: &Command) -> Flow {
+    pub fn flow(&self, command: &Command) -> Concurrency {
         match command.kind {
             // What it means for the connection must be known before the next command.
-            Kind::Write | Kind::Blocking if self.is_claim() => Flow::Claim,
-            Kind::Session | Kind::Blocking | Kind::Steps => Flow::Alone,
+            CommandKind::Write | CommandKind::Blocking if self.is_claim() => Concurrency::Claim,
+            CommandKind::Session | CommandKind::Blocking | CommandKind::Steps => Concurrency::Alone,
             // It brings a name and is answered with a value of any size, as often as one likes: many of them on their way to a
             // client that does not read would fill the memory.
-            Kind::Write if matches!(self, Self::Key(KeyCommand::LMove { .. })) => Flow::Alone,
-            Kind::Write => Flow::Write,
-            Kind::Read => Flow::Read,
+            CommandKind::Write if matches!(self, Self::Key(KeyCommand::LMove { .. })) => Concurrency::Alone,
+            CommandKind::Write => Concurrency::Write,
+            CommandKind::Read => Concurrency::Read,
         }
     }
 
@@ -224,7 +224,7 @@ impl Request {
     }
 }
 
-impl Wait {
+impl BlockingWait {
     fn encode(self) -> Bytes {
         match self {
             Self::Forever => Bytes::from_static(b"0"),

@@ -28,27 +28,27 @@ pub enum TemplateError {
 
 /// A piece of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece<'t> {
+enum TemplatePart<'t> {
     Text(&'t str),
     Field(&'t str),
 }
 
-fn pieces(template: &str) -> Result<Vec<Piece<'_>>, TemplateError> {
+fn pieces(template: &str) -> Result<Vec<TemplatePart<'_>>, TemplateError> {
     let mut found = Vec::new();
     let mut rest = template;
     while let Some(open) = rest.find("{{") {
         let close = rest[open..].find("}}").ok_or(TemplateError::Unclosed)? + open;
         let inner = rest[open + 2..close].trim();
-        found.push(Piece::Text(&rest[..open]));
+        found.push(TemplatePart::Text(&rest[..open]));
         found.push(match inner.strip_prefix("input.").filter(|field| is_path(field)) {
-            Some(field) => Piece::Field(field),
-            None => {
-                Piece::Text(quoted_braces(inner).ok_or_else(|| TemplateError::NotAnInput(inner.to_owned()))?)
-            }
+            Some(field) => TemplatePart::Field(field),
+            None => TemplatePart::Text(
+                quoted_braces(inner).ok_or_else(|| TemplateError::NotAnInput(inner.to_owned()))?,
+            ),
         });
         rest = &rest[close + 2..];
     }
-    found.push(Piece::Text(rest));
+    found.push(TemplatePart::Text(rest));
     Ok(found)
 }
 
@@ -66,8 +66,8 @@ fn is_path(field: &str) -> bool {
 /// The fields that `template` names, in order; an error when its braces are wrong.
 pub fn fields(template: &str) -> Result<Vec<&str>, TemplateError> {
     let field = |piece| match piece {
-        Piece::Field(field) => Some(field),
-        Piece::Text(_) => None,
+        TemplatePart::Field(field) => Some(field),
+        TemplatePart::Text(_) => None,
     };
     Ok(pieces(template)?.into_iter().filter_map(field).collect())
 }
@@ -118,8 +118,8 @@ pub fn fill(template: &str, input: &RawValue) -> Result<String, TemplateError> {
     let mut filled = String::with_capacity(template.len());
     for piece in pieces(template)? {
         match piece {
-            Piece::Text(text) => filled.push_str(text),
-            Piece::Field(path) => {
+            TemplatePart::Text(text) => filled.push_str(text),
+            TemplatePart::Field(path) => {
                 let missing = || TemplateError::Missing(path.to_owned());
                 let value = raw_lookup(input, path).ok_or_else(missing)?.get();
                 match serde_json::from_str::<String>(value) {

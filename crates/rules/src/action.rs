@@ -47,14 +47,14 @@ pub fn check(action: &ActionSubmission, plan: &Plan, limits: &Limits) -> Result<
 }
 
 /// What a submission asks for.
-pub fn wishes(action: &ActionSubmission) -> Wishes {
+pub fn options(action: &ActionSubmission) -> ActionOptions {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`check` has bounded it")]
     let delay_ms = action.delay_secs.map(|delay| (delay * 1000.0).ceil() as u64);
-    Wishes { run_at: action.run_at, delay_ms, open: action.open }
+    ActionOptions { run_at: action.run_at, delay_ms, open: action.open }
 }
 
 /// When the jobs of an action that is submitted at `now` may run at the earliest.
-pub fn run_at(wishes: &Wishes, now: Timestamp) -> Option<Timestamp> {
+pub fn run_at(wishes: &ActionOptions, now: Timestamp) -> Option<Timestamp> {
     wishes.run_at.or(wishes.delay_ms.map(|delay| now.plus_ms(delay)))
 }
 
@@ -147,7 +147,7 @@ pub struct Action {
     /// Whether inputs may be added.
     pub is_open: bool,
     /// What was asked for when it was submitted.
-    pub wishes: Wishes,
+    pub wishes: ActionOptions,
     /// Its halt policy.
     #[serde(default)]
     pub halt: Option<Halt>,
@@ -158,7 +158,7 @@ pub struct Action {
 
 /// What an action asked for, as it was said: the same again is one whose answer was lost. Durable and positional.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Wishes {
+pub struct ActionOptions {
     /// The time that was named.
     pub run_at: Option<Timestamp>,
     /// The delay that was named, in milliseconds.
@@ -180,7 +180,7 @@ impl Action {
             priority: 0,
             run_at: None,
             is_open: false,
-            wishes: Wishes::default(),
+            wishes: ActionOptions::default(),
             halt: None,
             halted: None,
         }
@@ -220,7 +220,7 @@ pub fn check_known(index: u64, is_same: bool) -> Result<(), Rejection> {
 
 /// How many jobs of an action are where. A store moves it along with every job it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Tally {
+pub struct JobCounts {
     /// Jobs by status, in the order of [`Status`].
     pub jobs: [u64; 6],
     /// When the latest of the ended jobs ended.
@@ -230,7 +230,7 @@ pub struct Tally {
     pub started: u64,
 }
 
-impl Tally {
+impl JobCounts {
     /// Returns the tally with `started` changed by `by`.
     #[must_use]
     pub fn with_started(mut self, by: i64) -> Self {
@@ -256,7 +256,7 @@ impl Tally {
 }
 
 /// What `ACTION.STATUS` shows.
-pub fn status(action: &Action, tally: &Tally) -> ActionStatus {
+pub fn status(action: &Action, tally: &JobCounts) -> ActionStatus {
     let count = |status: Status| tally.jobs[status as usize];
     let mut shown = ActionStatus {
         action_id: action.action_id.clone(),
@@ -295,7 +295,7 @@ mod tests {
 
     use serde_json::value::RawValue;
 
-    use super::{Tally, check, check_inputs, check_takes_outputs};
+    use super::{JobCounts, check, check_inputs, check_takes_outputs};
 
     fn checked(inputs: &str, max_inputs: usize) -> Result<(), String> {
         let plan = r#"{"tasks":[{"task_number":1,"command":"cat","args":["{{input.file}}"]}]}"#;
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_tally_follows_its_jobs() {
-        let tally = Tally::default().with_new(2).moved(Status::Pending, Status::Running, None);
+        let tally = JobCounts::default().with_new(2).moved(Status::Pending, Status::Running, None);
         let tally = tally.moved(Status::Running, Status::Completed, Some(Timestamp(7)));
         assert_eq!((tally.jobs, tally.last_ended_at), ([1, 0, 1, 0, 0, 0], Some(Timestamp(7))));
         assert_eq!(tally.with_started(1).with_started(1).with_started(-1).started, 1);

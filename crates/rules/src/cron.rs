@@ -62,7 +62,7 @@ pub struct Schedule {
 
 /// A schedule as it is asked for.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Wanted {
+pub struct ScheduleRequest {
     /// Its name.
     pub name: String,
     /// See [`Schedule`].
@@ -86,7 +86,7 @@ fn invalid(text: impl Into<String>) -> Rejection {
 
 impl Schedule {
     /// A schedule that is made at `now`.
-    pub fn new(wanted: Wanted, now: Timestamp) -> Result<Self, Rejection> {
+    pub fn new(wanted: ScheduleRequest, now: Timestamp) -> Result<Self, Rejection> {
         check_name(&wanted.name)?;
         let overlap_policy = match wanted.overlap_policy.as_deref() {
             None | Some("skip") => Overlap::Skip,
@@ -138,7 +138,7 @@ impl Schedule {
 
     /// Returns the schedule with a new next run if the clock was set back and the next run would be
     /// too late. A run that was done within `SMALL_STEP_MS` of the new time is not repeated.
-    pub fn reckoned_anew(&self, now: Timestamp) -> Option<Self> {
+    pub fn rescheduled(&self, now: Timestamp) -> Option<Self> {
         let is_small = |last: &Timestamp| last.ms_since(now) <= SMALL_STEP_MS;
         let from = self.last_run_at.filter(is_small).map_or(now, |last| last.max(now));
         let next = next(&self.expression, &self.timezone, from).ok()?;
@@ -288,20 +288,20 @@ mod tests {
     fn a_schedule_does_not_wait_for_a_time_that_a_clock_ahead_has_named() {
         let now = at("2026-11-22T10:00:30Z");
         let ahead = schedule().fired(Some("j".into()), at("2026-11-23T12:00:10Z"));
-        let mended = ahead.reckoned_anew(now).unwrap();
+        let mended = ahead.rescheduled(now).unwrap();
         assert_eq!(mended.next_run_at, Some(at("2026-11-22T10:01:00Z")));
-        assert!(mended.reckoned_anew(now).is_none(), "once is enough");
+        assert!(mended.rescheduled(now).is_none(), "once is enough");
         let next_run_at = Some(at("2026-11-23T03:00:00Z"));
         let daily = Schedule { expression: "0 3 * * *".into(), next_run_at, ..ahead };
-        assert!(daily.reckoned_anew(now).is_none(), "it is the very same time");
-        assert!(schedule().reckoned_anew(now).is_none(), "it was never ahead");
+        assert!(daily.rescheduled(now).is_none(), "it is the very same time");
+        assert!(schedule().rescheduled(now).is_none(), "it was never ahead");
     }
 
     #[test]
     fn a_small_step_back_repeats_no_run() {
         let ran = schedule().fired(Some("j".into()), at("2026-11-22T10:01:00Z"));
-        assert!(ran.reckoned_anew(at("2026-11-22T10:00:59Z")).is_none());
-        assert!(ran.reckoned_anew(at("2026-11-22T09:30:00Z")).is_some());
+        assert!(ran.rescheduled(at("2026-11-22T10:00:59Z")).is_none());
+        assert!(ran.rescheduled(at("2026-11-22T09:30:00Z")).is_some());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use agenix_protocol::time::Timestamp;
 
 use crate::{
-    job::{Job, State},
-    worker::{Standing, Worker},
+    job::{Job, JobState},
+    worker::{Liveness, Worker},
 };
 
 /// How many workers are named.
@@ -34,7 +34,7 @@ impl Candidate {
 /// The workers that come nearest, at most [`NEAREST`]: those that live first, then those that lack the least.
 pub fn nearest(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates.sort_by_key(|candidate| {
-        let is_dead = candidate.worker.standing == Standing::Dead;
+        let is_dead = candidate.worker.standing == Liveness::Dead;
         (is_dead, candidate.missing.len(), !candidate.worker.wants_jobs(), !candidate.has_room())
     });
     candidates.truncate(NEAREST);
@@ -52,28 +52,28 @@ pub fn reason(
 ) -> String {
     let holder = || job.holder.as_deref().unwrap_or("a worker");
     match job.state {
-        State::Active if job.is_confirmed => format!("It is running on {}.", holder()),
-        State::Active => format!("It was given to {}, which has not reported it yet.", holder()),
-        State::Completed => "It has completed.".into(),
-        State::Cancelled => "It was cancelled.".into(),
-        State::Discarded if job.is_dead => "It is dead: JOB.RETRY with FORCE tries it again.".into(),
-        State::Discarded => "It has failed: JOB.RETRY tries it again.".into(),
-        State::Staged => "It has not been released yet.".into(),
-        State::Scheduled | State::Retryable => {
+        JobState::Active if job.is_confirmed => format!("It is running on {}.", holder()),
+        JobState::Active => format!("It was given to {}, which has not reported it yet.", holder()),
+        JobState::Completed => "It has completed.".into(),
+        JobState::Cancelled => "It was cancelled.".into(),
+        JobState::Discarded if job.is_dead => "It is dead: JOB.RETRY with FORCE tries it again.".into(),
+        JobState::Discarded => "It has failed: JOB.RETRY tries it again.".into(),
+        JobState::Staged => "It has not been released yet.".into(),
+        JobState::Scheduled | JobState::Retryable => {
             let seconds = job.due_at.map_or(0, |due| due.ms_since(now).div_ceil(1000));
             let why =
-                if job.state == State::Retryable { "It failed and is tried again" } else { "It may run" };
+                if job.state == JobState::Retryable { "It failed and is tried again" } else { "It may run" };
             format!("{why} in {seconds} s.")
         }
-        State::Available if paused => {
+        JobState::Available if paused => {
             format!("Its queue '{queue}' is paused: QUEUE.RESUME {queue} lets it go on.")
         }
-        State::Available => available(queue, ahead, nearest),
+        JobState::Available => available(queue, ahead, nearest),
     }
 }
 
 fn available(queue: &str, ahead: u64, nearest: &[Candidate]) -> String {
-    let live = || nearest.iter().filter(|candidate| candidate.worker.standing == Standing::Active);
+    let live = || nearest.iter().filter(|candidate| candidate.worker.standing == Liveness::Active);
     let able = || live().filter(|candidate| candidate.could_run());
     if live().next().is_none() {
         return "No worker is there.".into();
@@ -106,7 +106,7 @@ mod tests {
     use super::{Candidate, nearest, reason};
     use crate::{
         action::Action,
-        job::{Job, Place, State, Terms},
+        job::{Job, JobParams, JobState, QueuePosition},
         worker::{dead, registered},
     };
 
@@ -120,7 +120,14 @@ mod tests {
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), NOW);
-        Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &Terms::default(), NOW)
+        Job::new(
+            "j".parse().unwrap(),
+            &action,
+            0,
+            QueuePosition { lane: 0, seq: 0 },
+            &JobParams::default(),
+            NOW,
+        )
     }
 
     #[test]
@@ -147,7 +154,7 @@ mod tests {
                 .starts_with("Every worker that could run it is busy; 3")
         );
         assert!(of(&job(), false, &[candidate("w", &[], 0)]).starts_with("It is ready; 3 jobs"));
-        let later = Job { state: State::Scheduled, due_at: Some(Timestamp(3500)), ..job() };
+        let later = Job { state: JobState::Scheduled, due_at: Some(Timestamp(3500)), ..job() };
         assert_eq!(of(&later, false, &[]), "It may run in 3 s.");
     }
 }

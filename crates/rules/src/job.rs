@@ -1,23 +1,24 @@
-//! A job's life: one lifecycle for every door (design, decisions 4 to 6).
+//! Lifecycle of a job, the same for every protocol.
 //!
 //! ```text
 //! staged → available ⇄ scheduled        available → active → completed
 //!                                       active → retryable → available      (a task failed, retries remain)
-//!                                       active → scheduled → available      (a task said: later)
+//!                                       active → scheduled → available      (snoozed by a task)
 //!                                       active → discarded                  (failed, or dead)
 //!                                       active → available                  (worker lost, claim given back)
 //! any that has not ended → cancelled     failed, dead, cancelled → available (asked for)
 //! ```
 //!
-//! `holding` is who has it and for how long, `report` is what its holder says of it, `fetched` what one says that fetched it over
-//! HTTP, `asked` is what people ask for.
+//! `lease`: claims and their ends. `report`: reports of an agw. `ojs_report`: reports of an OJS
+//! worker. `user_request`: requests of people.
 
-mod asked;
-mod fetched;
-mod holding;
+mod lease;
 mod ojs;
+mod ojs_report;
 mod report;
+mod state;
 mod unique;
+mod user_request;
 
 use agenix_protocol::{
     documents::{Plan, Status},
@@ -26,64 +27,21 @@ use agenix_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-pub use asked::{activated, cancelled, cancelled_unclaimed, orphaned, retried};
-pub use fetched::{NOBODY, Said, acked, extended, nacked, progressed};
-pub use holding::{
-    Hold, abandoned, claimed, due, excused, expired, given_back, is_reckoned_ahead, reckoned_anew, reclaimed,
-    renewed,
+pub use lease::{
+    LeaseOptions, abandoned, claimed, due, expired, extended_after_pause, given_back, is_reckoned_ahead,
+    reclaimed, renewed, rescheduled,
 };
-pub use ojs::{Failure, Fault, MAX_FAILURES_KEPT, Ojs, Progress};
-pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, advanced, blames_worker, verdict};
-pub use unique::{Met, OnConflict, Unique};
+pub use ojs::{JobFailure, MAX_FAILURES_KEPT, Ojs, Progress, ReportedFailure};
+pub use ojs_report::{NOBODY, Reporter, acked, extended, nacked, progressed};
+pub use report::{MAX_ERROR_BYTES, MAX_SNOOZES, Verdict, counts_against_worker, updated, verdict};
+pub use state::JobState;
+pub use unique::{OnConflict, Unique, UniqueOutcome};
+pub use user_request::{activated, cancelled, cancelled_unclaimed, orphaned, retried};
 
 use crate::{action::Action, capability::Needs, limit::LimitTerms};
 
 /// How many workers a job may lose before it is dead: it may be what kills them.
 pub const MAX_LOSSES: u32 = 3;
-/// The stored states; RESP and OJS show projections of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum State {
-    /// Created, not yet released.
-    Staged,
-    /// Waits for its time.
-    Scheduled,
-    /// Waits for a worker.
-    Available,
-    /// A worker has it.
-    Active,
-    /// All tasks succeeded.
-    Completed,
-    /// Failed, waits to be tried again.
-    Retryable,
-    /// Cancelled.
-    Cancelled,
-    /// Failed for good.
-    Discarded,
-}
-
-impl State {
-    /// The state's name in the Open Job Spec.
-    pub fn ojs_name(self) -> &'static str {
-        match self {
-            Self::Staged => "pending",
-            other => other.as_str(),
-        }
-    }
-
-    /// The state's name, as it is stored.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Staged => "staged",
-            Self::Scheduled => "scheduled",
-            Self::Available => "available",
-            Self::Active => "active",
-            Self::Completed => "completed",
-            Self::Retryable => "retryable",
-            Self::Cancelled => "cancelled",
-            Self::Discarded => "discarded",
-        }
-    }
-}
 
 /// A job as a store keeps it; its input and its results are kept apart. Fields are durable and positional: append,
 /// never reorder.
@@ -102,7 +60,7 @@ pub struct Job {
     /// Its place in the order of all jobs: the store's number, kept when it has to wait again.
     pub seq: u64,
     /// Where it stands.
-    pub state: State,
+    pub state: JobState,
     /// Whether a discarded job is dead (retries or workers used up) rather than failed.
     pub is_dead: bool,
     /// How often it was claimed: the fence.
@@ -147,7 +105,7 @@ pub struct Job {
 
 /// What an action and its plan say about each of its jobs.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Terms {
+pub struct JobParams {
     /// How often it may be tried again after a failure.
     pub max_retries: u32,
     /// How long one attempt may take, in milliseconds; 0 for no bound.
@@ -162,7 +120,7 @@ pub struct Terms {
     pub ojs: Option<Box<Ojs>>,
 }
 
-impl Terms {
+impl JobParams {
     /// What an action and its plan say of jobs that are stored at `now`; `job_timeout_ms` is the bound of an attempt where the
     /// plan has none of its own. No job waits for longer than the action's delay: the clock may have been set back since the
     /// action was submitted.
@@ -187,12 +145,12 @@ pub struct NewJob {
     /// Its input, as JSON.
     pub input: Box<str>,
     /// What it has for itself, where that is not what its action says of all its jobs.
-    pub own: Option<Box<Own>>,
+    pub own: Option<Box<JobOverrides>>,
 }
 
 /// What a job has for itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Own {
+pub struct JobOverrides {
     /// The plan it runs.
     pub plan_id: PlanId,
     /// The queue it waits in.
@@ -200,7 +158,7 @@ pub struct Own {
     /// What a worker must have for it.
     pub needs: Needs,
     /// What is said about it.
-    pub terms: Terms,
+    pub terms: JobParams,
     /// Whether whoever submitted it chose its id: it may be taken.
     pub is_named: bool,
     /// What makes it the only one of its kind.
@@ -211,7 +169,14 @@ pub struct Own {
 
 impl NewJob {
     /// The job as it is submitted at `now`, of an action whose jobs have these terms in common.
-    pub fn job(&self, action: &Action, index: u64, place: Place, terms: &Terms, now: Timestamp) -> Job {
+    pub fn job(
+        &self,
+        action: &Action,
+        index: u64,
+        place: QueuePosition,
+        terms: &JobParams,
+        now: Timestamp,
+    ) -> Job {
         let job_id = self.job_id.clone();
         match &self.own {
             None => Job::new(job_id, action, index, place, terms, now),
@@ -225,7 +190,7 @@ impl NewJob {
 
 /// Where a job waits: the store's numbers for its lane and its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct QueuePosition {
     /// The lane: one for each queue and needs.
     pub lane: u32,
     /// The order of all jobs.
@@ -234,7 +199,7 @@ pub struct Place {
 
 /// What a rule makes of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum RuleOutcome {
     /// Nothing changes; the answer is still yes.
     Unchanged,
     /// The job as it is from now on.
@@ -247,8 +212,8 @@ impl Job {
         job_id: JobId,
         action: &Action,
         index: u64,
-        place: Place,
-        terms: &Terms,
+        place: QueuePosition,
+        terms: &JobParams,
         now: Timestamp,
     ) -> Self {
         let run_at = terms.run_at.filter(|at| *at > now);
@@ -261,9 +226,9 @@ impl Job {
             lane: place.lane,
             seq: place.seq,
             state: match run_at {
-                _ if terms.is_staged => State::Staged,
-                Some(_) => State::Scheduled,
-                None => State::Available,
+                _ if terms.is_staged => JobState::Staged,
+                Some(_) => JobState::Scheduled,
+                None => JobState::Available,
             },
             is_dead: false,
             attempt: 0,
@@ -290,12 +255,14 @@ impl Job {
     /// The status that RESP shows (AGQ API spec §3).
     pub fn status(&self) -> Status {
         match self.state {
-            State::Staged | State::Scheduled | State::Available | State::Retryable => Status::Pending,
-            State::Active => Status::Running,
-            State::Completed => Status::Completed,
-            State::Cancelled => Status::Cancelled,
-            State::Discarded if self.is_dead => Status::Dead,
-            State::Discarded => Status::Failed,
+            JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {
+                Status::Pending
+            }
+            JobState::Active => Status::Running,
+            JobState::Completed => Status::Completed,
+            JobState::Cancelled => Status::Cancelled,
+            JobState::Discarded if self.is_dead => Status::Dead,
+            JobState::Discarded => Status::Failed,
         }
     }
 
@@ -313,18 +280,18 @@ impl Job {
 
     /// Whether `who` has it now.
     pub fn is_held_by(&self, who: &str) -> bool {
-        self.state == State::Active && self.holder.as_deref() == Some(who)
+        self.state == JobState::Active && self.holder.as_deref() == Some(who)
     }
 
     /// Tells whether an agw has claimed the job and has not reported its start yet.
     pub fn may_be_unstarted(&self) -> bool {
-        self.state == State::Active && !self.is_confirmed && !self.is_reserved()
+        self.state == JobState::Active && !self.is_confirmed && !self.is_reserved()
     }
 
     /// Tells whether a worker is known to run the job. An agw claims jobs ahead, and has started
     /// those that it reports.
     pub fn is_started(&self) -> bool {
-        self.state == State::Active && !self.may_be_unstarted()
+        self.state == JobState::Active && !self.may_be_unstarted()
     }
 
     /// Returns the change of the number of started jobs if the job changes from `before` to `self`.
@@ -334,7 +301,7 @@ impl Job {
 
     /// Whether it will not run again by itself.
     pub fn is_ended(&self) -> bool {
-        matches!(self.state, State::Completed | State::Cancelled | State::Discarded)
+        matches!(self.state, JobState::Completed | JobState::Cancelled | JobState::Discarded)
     }
 
     /// When its attempt has taken too long; `None` without a bound.
@@ -359,12 +326,12 @@ impl Job {
         self.ojs.as_ref().is_some_and(|ojs| ojs.is_reserved())
     }
 
-    fn end(&mut self, state: State, now: Timestamp) {
+    fn end(&mut self, state: JobState, now: Timestamp) {
         self.state = state;
         self.ended_at = Some(now);
         self.due_at = None;
         self.current_task = None;
-        self.progress_percent = (state == State::Completed).then_some(100.0);
+        self.progress_percent = (state == JobState::Completed).then_some(100.0);
     }
 
     /// Nobody has it any more.
@@ -381,7 +348,7 @@ impl Job {
     }
 
     fn offer_again(&mut self) {
-        self.state = State::Available;
+        self.state = JobState::Available;
         self.due_at = self.expires_at();
         self.release();
         self.is_confirmed = false;

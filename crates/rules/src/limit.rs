@@ -54,7 +54,7 @@ impl Limit {
 
     /// Returns the limit with a shorter wait if the clock was set back and the wait exceeds the
     /// maximum for the starts of one period.
-    pub fn reckoned_anew(self, now: Timestamp) -> Option<Self> {
+    pub fn rescheduled(self, now: Timestamp) -> Option<Self> {
         let longest = self.gap_ms()?.saturating_mul(self.terms.rate.unwrap_or(1).max(1));
         let latest = now.plus_ms(longest);
         (self.spread_until > latest).then_some(Self { spread_until: latest, ..self })
@@ -100,14 +100,14 @@ mod tests {
     fn a_limit_waits_no_longer_than_a_period_when_the_clock_was_set_back() {
         let (ahead, now) = (Timestamp(90_000_000), Timestamp(5000));
         let full = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(ahead));
-        let mended = full.reckoned_anew(now).unwrap();
+        let mended = full.rescheduled(now).unwrap();
         assert!(!mended.admits(now) && mended.admits(now.plus_ms(334)));
-        assert!(mended.reckoned_anew(now).is_none());
+        assert!(mended.rescheduled(now).is_none());
         assert!(!full.is_idle(ahead) && !full.ended().ended().ended().is_idle(ahead), "its rate is used up");
         assert!(full.ended().ended().ended().is_idle(full.spread_until));
         let used_up = [(); 3].iter().fold(limit(None, Some(3)), |limit, ()| limit.begun(now));
-        assert!(used_up.reckoned_anew(now).is_none(), "it is of this time");
-        assert!(limit(Some(1), None).begun(ahead).reckoned_anew(now).is_none(), "it names no time");
+        assert!(used_up.rescheduled(now).is_none(), "it is of this time");
+        assert!(limit(Some(1), None).begun(ahead).rescheduled(now).is_none(), "it names no time");
     }
 
     #[test]

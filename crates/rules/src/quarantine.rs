@@ -39,12 +39,12 @@ impl Outcomes {
 
 /// Latest outcomes of one worker by kind of work. A kind is a plan or a job type.
 #[derive(Debug, Clone, Default)]
-pub struct History(VecDeque<(Box<str>, Outcomes)>);
+pub struct OutcomeHistory(VecDeque<(Box<str>, Outcomes)>);
 
-impl History {
+impl OutcomeHistory {
     /// Adds an outcome of a job of `kind`. Beyond [`MAX_KINDS`], the history drops the kind with
     /// the least recent outcome.
-    pub fn note(&mut self, kind: &str, failed: bool) {
+    pub fn record(&mut self, kind: &str, failed: bool) {
         let known = self.0.iter().position(|(known, _)| **known == *kind).and_then(|at| self.0.remove(at));
         let (kind, outcomes) = known.unwrap_or_else(|| (kind.into(), Outcomes::default()));
         self.0.push_front((kind, outcomes.with(failed)));
@@ -89,7 +89,7 @@ pub fn is_bounded(quarantined: usize, live: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{History, MAX_KINDS, Outcomes, WINDOW, blame, is_bounded};
+    use super::{MAX_KINDS, OutcomeHistory, Outcomes, WINDOW, blame, is_bounded};
 
     fn outcomes(failed: u32, fine: u32) -> Outcomes {
         let outcomes = (0..failed).fold(Outcomes::default(), |outcomes, _| outcomes.with(true));
@@ -114,26 +114,26 @@ mod tests {
 
     #[test]
     fn only_the_same_kind_of_work_is_compared() {
-        let (mut own, mut other) = (History::default(), History::default());
-        (0..25).for_each(|_| own.note("typo", true));
-        (0..25).for_each(|_| other.note("sound", false));
-        let judged = |own: &History, kind| blame(kind, own.of(kind), [other.of(kind)].into_iter());
+        let (mut own, mut other) = (OutcomeHistory::default(), OutcomeHistory::default());
+        (0..25).for_each(|_| own.record("typo", true));
+        (0..25).for_each(|_| other.record("sound", false));
+        let judged = |own: &OutcomeHistory, kind| blame(kind, own.of(kind), [other.of(kind)].into_iter());
         assert_eq!(judged(&own, "typo"), None, "nobody else ran the plan");
-        (0..25).for_each(|_| own.note("sound", true));
+        (0..25).for_each(|_| own.record("sound", true));
         assert!(judged(&own, "sound").is_some(), "others ran the same, and did well");
-        let mut well = History::default();
-        (0..25).for_each(|_| well.note("typo", true));
-        (0..25).for_each(|_| well.note("sound", false));
+        let mut well = OutcomeHistory::default();
+        (0..25).for_each(|_| well.record("typo", true));
+        (0..25).for_each(|_| well.record("sound", false));
         assert_eq!(judged(&well, "sound"), None, "failures at one kind are not held against another");
     }
 
     #[test]
     fn the_kind_that_ended_least_recently_is_forgotten() {
-        let mut history = History::default();
-        history.note("first", true);
-        (1..MAX_KINDS).for_each(|number| history.note(&number.to_string(), false));
-        history.note("first", true);
-        history.note("one more", false);
+        let mut history = OutcomeHistory::default();
+        history.record("first", true);
+        (1..MAX_KINDS).for_each(|number| history.record(&number.to_string(), false));
+        history.record("first", true);
+        history.record("one more", false);
         assert_eq!((history.of("first").failures(), history.of("1").failures()), ((2, 2), (0, 0)));
         assert_eq!(history.of("2").failures(), (0, 1));
     }

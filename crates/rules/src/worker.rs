@@ -18,7 +18,7 @@ use crate::rejection::Rejection;
 
 /// Where a worker is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
+pub enum Liveness {
     /// Registered and heard of in time.
     Active,
     /// Silent for too long; kept for whoever looks for what happened.
@@ -27,7 +27,7 @@ pub enum Standing {
 
 /// What a worker was told by someone who may (WORKER.DRAIN, WORKER.TERMINATE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Told {
+pub enum Directive {
     /// Take no more jobs.
     Drain,
     /// Take no more jobs, finish those under way, and end.
@@ -41,7 +41,7 @@ pub struct Worker {
     /// The worker.
     pub worker_id: WorkerId,
     /// Where it is in its life.
-    pub standing: Standing,
+    pub standing: Liveness,
     /// The random name of this run of the worker, where it gave one.
     pub instance: Option<String>,
     /// The last statistics it sent, as JSON.
@@ -53,7 +53,7 @@ pub struct Worker {
     /// The connection on which it registered, while that is open.
     pub connection: Option<String>,
     /// What it was told.
-    pub told: Option<Told>,
+    pub told: Option<Directive>,
     /// Why it gets no jobs, where it is quarantined.
     pub quarantine: Option<String>,
     /// Jobs of its that took longer than they may.
@@ -93,15 +93,15 @@ impl Worker {
     }
 
     fn can_work(&self) -> bool {
-        self.standing == Standing::Active && self.told.is_none()
+        self.standing == Liveness::Active && self.told.is_none()
     }
 
     /// The word for how it stands.
     pub fn state(&self) -> &'static str {
         match (self.standing, self.told) {
-            (Standing::Dead, _) => "dead",
-            (_, Some(Told::Terminate)) => "terminating",
-            (_, Some(Told::Drain)) => "draining",
+            (Liveness::Dead, _) => "dead",
+            (_, Some(Directive::Terminate)) => "terminating",
+            (_, Some(Directive::Drain)) => "draining",
             _ if self.quarantine.is_some() => "quarantined",
             _ if self.is_quiet => "quiet",
             _ => "active",
@@ -147,7 +147,7 @@ pub fn registered(
         return Err(Rejection::InvalidRegistration(text.into()));
     }
     if let Some(known) = known
-        && known.standing == Standing::Active
+        && known.standing == Liveness::Active
         && known.connection.as_deref().is_some_and(|open| open != connection)
         && (known.instance.is_none() || known.instance != registration.instance)
     {
@@ -158,7 +158,7 @@ pub fn registered(
     let registered_at = known.map_or(now, |known| now.max(known.registered_at.plus_ms(1)));
     Ok(Worker {
         worker_id: registration.worker_id.clone(),
-        standing: Standing::Active,
+        standing: Liveness::Active,
         instance: registration.instance.clone(),
         stats: same_run.and_then(|known| known.stats.clone()),
         registered_at,
@@ -216,13 +216,13 @@ pub fn is_new_run(known: &Worker, registration: &WorkerRegistration) -> bool {
 }
 
 /// A heartbeat. A worker that was found dead has to register again.
-pub fn seen(
+pub fn heartbeat(
     known: &Worker,
     stats: Option<&str>,
     is_quiet: bool,
     now: Timestamp,
 ) -> Result<Worker, Rejection> {
-    if known.standing != Standing::Active {
+    if known.standing != Liveness::Active {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let mut seen = known.clone();
@@ -236,8 +236,8 @@ pub fn seen(
 }
 
 /// A worker is told to drain or to terminate, or (`None`) to go on; going on ends its quarantine too.
-pub fn told(known: &Worker, told: Option<Told>) -> Result<Worker, Rejection> {
-    if known.standing != Standing::Active {
+pub fn directed(known: &Worker, told: Option<Directive>) -> Result<Worker, Rejection> {
+    if known.standing != Liveness::Active {
         return Err(Rejection::WorkerUnknown(known.worker_id.clone()));
     }
     let quarantine = known.quarantine.clone().filter(|_| told.is_some());
@@ -252,7 +252,7 @@ pub fn flagged(known: &Worker) -> Worker {
 
 /// Whether it was heard of in time.
 pub fn is_alive(worker: &Worker) -> bool {
-    worker.standing == Standing::Active
+    worker.standing == Liveness::Active
 }
 
 /// Whether a worker has been silent for longer than `timeout_ms`, or than its own time where it has one (worker spec §3.2: three heartbeat intervals). Only the time
@@ -262,12 +262,12 @@ pub fn is_silent(worker: &Worker, now: Timestamp, listening_since: Timestamp, ti
     let timeout_ms = worker.silence_ms.unwrap_or(timeout_ms);
     let seen = Some(worker.last_seen_at).filter(|seen| seen.ms_since(now) <= timeout_ms);
     let heard = seen.unwrap_or_default().max(listening_since);
-    worker.standing == Standing::Active && now.ms_since(heard) > timeout_ms
+    worker.standing == Liveness::Active && now.ms_since(heard) > timeout_ms
 }
 
 /// The worker, found dead.
 pub fn dead(worker: &Worker) -> Worker {
-    Worker { standing: Standing::Dead, connection: None, ..worker.clone() }
+    Worker { standing: Liveness::Dead, connection: None, ..worker.clone() }
 }
 
 /// The worker after `connection` closed; `None` when that changes nothing.
@@ -284,8 +284,8 @@ mod tests {
     };
 
     use super::{
-        Standing, Told, Worker, check_connection, dead, detached, is_new_run, is_silent, quarantined,
-        registered, reporter, seen, told,
+        Directive, Liveness, Worker, check_connection, dead, detached, directed, heartbeat, is_new_run,
+        is_silent, quarantined, registered, reporter,
     };
     use crate::rejection::Rejection;
 
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn silence_is_measured_from_the_last_sign_of_life() {
-        let worker = seen(&worker(), None, false, Timestamp(2000)).unwrap();
+        let worker = heartbeat(&worker(), None, false, Timestamp(2000)).unwrap();
         assert!(!is_silent(&worker, Timestamp(2000 + 90_000), NOW, 90_000));
         assert!(is_silent(&worker, Timestamp(2000 + 90_001), NOW, 90_000));
         assert!(
@@ -344,39 +344,42 @@ mod tests {
     #[test]
     fn silence_is_noticed_when_the_clock_was_set_back() {
         let long_ago = Timestamp(1_000_000);
-        let worker = seen(&worker(), None, false, Timestamp(9_000_000)).unwrap();
+        let worker = heartbeat(&worker(), None, false, Timestamp(9_000_000)).unwrap();
         assert!(!is_silent(&worker, long_ago, long_ago, 90_000), "it is listened for from now on");
         assert!(is_silent(&worker, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
-        let heard = seen(&worker, None, false, Timestamp(long_ago.0 + 80_000)).unwrap();
+        let heard = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 80_000)).unwrap();
         assert!(!is_silent(&heard, Timestamp(long_ago.0 + 90_001), long_ago, 90_000));
-        let just_now = seen(&worker, None, false, Timestamp(long_ago.0 + 5)).unwrap();
+        let just_now = heartbeat(&worker, None, false, Timestamp(long_ago.0 + 5)).unwrap();
         assert!(!is_silent(&just_now, long_ago, NOW, 90_000), "it was heard while somebody looked");
     }
 
     #[test]
     fn the_dead_must_register_again() {
-        assert!(seen(&dead(&worker()), None, false, NOW).is_err());
-        let quiet = seen(&worker(), Some("{}"), true, NOW).unwrap();
+        assert!(heartbeat(&dead(&worker()), None, false, NOW).is_err());
+        let quiet = heartbeat(&worker(), Some("{}"), true, NOW).unwrap();
         assert_eq!((quiet.state(), quiet.takes_jobs(), quiet.wants_jobs()), ("quiet", true, false));
-        assert_eq!(seen(&quiet, None, false, NOW).unwrap().state(), "quiet", "it said nothing else");
-        assert_eq!(dead(&worker()).standing, Standing::Dead);
+        assert_eq!(heartbeat(&quiet, None, false, NOW).unwrap().state(), "quiet", "it said nothing else");
+        assert_eq!(dead(&worker()).standing, Liveness::Dead);
         assert_eq!(detached(&worker(), "c9"), None);
     }
 
     #[test]
     fn what_a_worker_was_told_stays_with_its_run() {
-        let draining = told(&worker(), Some(Told::Drain)).unwrap();
+        let draining = directed(&worker(), Some(Directive::Drain)).unwrap();
         assert_eq!((draining.state(), draining.takes_jobs()), ("draining", false));
         let again =
             |known: &Worker, instance| registered(Some(known), &registration(instance), "c1", NOW).unwrap();
         assert_eq!(again(&draining, "a").state(), "draining");
         assert_eq!(again(&draining, "b").state(), "active");
         assert!(again(&draining, "a").registered_at > draining.registered_at);
-        assert_eq!(told(&quarantined(&worker(), "it fails", NOW), None).unwrap().state(), "active");
+        assert_eq!(directed(&quarantined(&worker(), "it fails", NOW), None).unwrap().state(), "active");
         assert_eq!(
-            told(&quarantined(&worker(), "it fails", NOW), Some(Told::Drain)).unwrap().quarantine.as_deref(),
+            directed(&quarantined(&worker(), "it fails", NOW), Some(Directive::Drain))
+                .unwrap()
+                .quarantine
+                .as_deref(),
             Some("it fails")
         );
-        assert!(told(&dead(&worker()), None).is_err());
+        assert!(directed(&dead(&worker()), None).is_err());
     }
 }

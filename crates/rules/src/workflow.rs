@@ -8,7 +8,7 @@ use agenix_protocol::{documents::parse_object, time::Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-pub use self::parts::{Before, Placed};
+pub use self::parts::{PlacedStep, StepInputs};
 use crate::{cron::is_action, rejection::Rejection};
 
 /// Maximum number of steps of a workflow, those of nested workflows included.
@@ -19,7 +19,7 @@ pub const MAX_LEVELS: usize = 5;
 /// How steps go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum WorkflowKind {
     /// One after the other: the results of one go to the next. After a failure no other begins.
     Chain,
     /// All at once.
@@ -31,7 +31,7 @@ pub enum Kind {
 /// Where a workflow or a step stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum StepState {
     /// It has not begun.
     Waiting,
     /// It is under way.
@@ -44,7 +44,7 @@ pub enum Stage {
     Cancelled,
 }
 
-impl Stage {
+impl StepState {
     /// Whether it has ended.
     pub fn is_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
@@ -53,13 +53,13 @@ impl Stage {
 
 /// A step of a workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Step {
+pub struct WorkflowStep {
     /// The job's or the action's id, from the beginning on.
     pub id: String,
     /// What is submitted.
     pub document: Box<RawValue>,
     /// Where it stands.
-    pub stage: Stage,
+    pub stage: StepState,
     /// Whether it is known to have been submitted: while it is not, it is submitted again.
     pub is_submitted: bool,
     /// True if another client submitted the job, and the job stands in for the job of the step.
@@ -78,20 +78,20 @@ pub struct Step {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Nested {
     /// How its steps go.
-    pub kind: Kind,
+    pub kind: WorkflowKind,
     /// Its name, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// In their order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<WorkflowStep>,
     /// Each at most once.
     #[serde(default)]
     pub callbacks: Vec<Callback>,
 }
 
-impl Step {
+impl WorkflowStep {
     fn new(id: String, document: Box<RawValue>) -> Self {
-        let stage = Stage::Waiting;
+        let stage = StepState::Waiting;
         Self { id, document, stage, is_submitted: false, is_stand_in: false, error: None, nested: None }
     }
 
@@ -104,7 +104,7 @@ impl Step {
 /// When a callback is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum When {
+pub enum CallbackTrigger {
     /// Every step ended well.
     Success,
     /// A step did not.
@@ -117,9 +117,9 @@ pub enum When {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Callback {
     /// When.
-    pub when: When,
+    pub when: CallbackTrigger,
     /// What.
-    pub step: Step,
+    pub step: WorkflowStep,
 }
 
 /// A workflow as it is kept, as JSON.
@@ -128,14 +128,14 @@ pub struct Workflow {
     /// Its id.
     pub id: String,
     /// How its steps go.
-    pub kind: Kind,
+    pub kind: WorkflowKind,
     /// Its name, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Where it stands.
-    pub stage: Stage,
+    pub stage: StepState,
     /// In their order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<WorkflowStep>,
     /// Each at most once.
     #[serde(default)]
     pub callbacks: Vec<Callback>,
@@ -148,7 +148,7 @@ pub struct Workflow {
 
 /// A workflow as it is asked for.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Wanted {
+pub struct WorkflowRequest {
     /// `chain` where it is not said.
     #[serde(rename = "type")]
     pub kind: Option<String>,
@@ -166,23 +166,23 @@ pub struct Wanted {
 /// Callbacks as they are asked for.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Callbacks {
-    /// See [`When::Success`].
+    /// See [`CallbackTrigger::Success`].
     pub on_success: Option<Box<RawValue>>,
-    /// See [`When::Failure`].
+    /// See [`CallbackTrigger::Failure`].
     pub on_failure: Option<Box<RawValue>>,
-    /// See [`When::Complete`].
+    /// See [`CallbackTrigger::Complete`].
     pub on_complete: Option<Box<RawValue>>,
 }
 
 /// What is seen of a step that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Seen {
+pub enum StepObservation {
     /// There is no such job or action.
     Nothing,
     /// It has jobs that have not ended.
     Underway,
     /// All of it ended, as this.
-    Ended(Stage),
+    Ended(StepState),
 }
 
 fn invalid(text: impl Into<String>) -> Rejection {
@@ -197,24 +197,24 @@ fn is_workflow(step: &RawValue) -> bool {
 }
 
 /// Reader of a submitted workflow and of the workflows in it.
-struct Reader<I> {
+struct WorkflowReader<I> {
     new_id: I,
     /// Number of steps so far that are jobs or actions.
     steps: usize,
 }
 
-impl<I: FnMut() -> String> Reader<I> {
+impl<I: FnMut() -> String> WorkflowReader<I> {
     /// Reads a workflow that stands at `place`, the empty text for the outermost one, on a level from 1
     /// on.
-    fn read(&mut self, wanted: Wanted, place: &str, level: usize) -> Result<Nested, Rejection> {
+    fn read(&mut self, wanted: WorkflowRequest, place: &str, level: usize) -> Result<Nested, Rejection> {
         let here = if place.is_empty() { String::new() } else { format!("{place}: ") };
         if level > MAX_LEVELS {
             return Err(invalid(format!("{here}workflows are nested more than {MAX_LEVELS} levels deep")));
         }
         let kind = match wanted.kind.as_deref() {
-            None | Some("chain") => Kind::Chain,
-            Some("group") => Kind::Group,
-            Some("batch") => Kind::Batch,
+            None | Some("chain") => WorkflowKind::Chain,
+            Some("group") => WorkflowKind::Group,
+            Some("batch") => WorkflowKind::Batch,
             Some(other) => {
                 return Err(invalid(format!("{here}type is '{other}': use chain, group or batch")));
             }
@@ -236,8 +236,11 @@ impl<I: FnMut() -> String> Reader<I> {
             steps.push(self.step(document, &kind.place(place, at), level)?);
         }
         let Callbacks { on_success, on_failure, on_complete } = wanted.callbacks;
-        let callbacks =
-            [(When::Success, on_success), (When::Failure, on_failure), (When::Complete, on_complete)];
+        let callbacks = [
+            (CallbackTrigger::Success, on_success),
+            (CallbackTrigger::Failure, on_failure),
+            (CallbackTrigger::Complete, on_complete),
+        ];
         let callbacks = callbacks
             .into_iter()
             .filter_map(|(when, document)| Some(Callback { when, step: self.submittable(document?) }));
@@ -245,12 +248,17 @@ impl<I: FnMut() -> String> Reader<I> {
         Ok(Nested { kind, name: wanted.name, steps, callbacks })
     }
 
-    fn submittable(&mut self, document: Box<RawValue>) -> Step {
-        Step::new((self.new_id)(), document)
+    fn submittable(&mut self, document: Box<RawValue>) -> WorkflowStep {
+        WorkflowStep::new((self.new_id)(), document)
     }
 
     /// Reads the step at `place` of a workflow on a level.
-    fn step(&mut self, document: Box<RawValue>, place: &str, level: usize) -> Result<Step, Rejection> {
+    fn step(
+        &mut self,
+        document: Box<RawValue>,
+        place: &str,
+        level: usize,
+    ) -> Result<WorkflowStep, Rejection> {
         if !is_workflow(&document) {
             self.steps += 1;
             if self.steps > MAX_STEPS {
@@ -271,14 +279,14 @@ impl<I: FnMut() -> String> Reader<I> {
 impl Workflow {
     /// A workflow that is submitted at `now`; `new_id` makes an id each time.
     pub fn new(
-        wanted: Wanted,
+        wanted: WorkflowRequest,
         mut new_id: impl FnMut() -> String,
         now: Timestamp,
     ) -> Result<Self, Rejection> {
         let id = new_id();
-        let read = Reader { new_id, steps: 0 }.read(wanted, "", 1)?;
+        let read = WorkflowReader { new_id, steps: 0 }.read(wanted, "", 1)?;
         let Nested { kind, name, steps, callbacks } = read;
-        let (stage, ended_at) = (Stage::Running, None);
+        let (stage, ended_at) = (StepState::Running, None);
         Ok(Self { id, kind, name, stage, steps, callbacks, created_at: now, ended_at }.moved(&[], now))
     }
 }

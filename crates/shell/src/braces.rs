@@ -1,6 +1,6 @@
 //! Placeholders in a word: tells placeholders from literal braces.
 
-use crate::role::Role;
+use crate::role::WordRole;
 
 /// Braces in a word, or the text that `-I` names, with their surroundings.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ pub struct Braces<'t> {
     /// True if a backslash makes the braces text instead of a placeholder.
     pub is_escaped: bool,
     /// Role of the word for its program.
-    pub role: Role,
+    pub role: WordRole,
 }
 
 /// Meaning of braces.
@@ -49,14 +49,14 @@ pub(crate) struct Unquoted<'t> {
     pub(crate) text: &'t str,
     /// Offsets of braces that are literal text because of a backslash outside of quotes.
     pub(crate) literal: &'t [usize],
-    pub(crate) role: Role,
+    pub(crate) role: WordRole,
 }
 
 /// Reason for a refusal of braces, and the text to write instead.
-pub(crate) type Wrong = (String, String);
+pub(crate) type BraceError = (String, String);
 
 /// Converts a word to a template of a plan and replaces its placeholders.
-pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Result<String, Wrong> {
+pub(crate) fn filled(word: &Unquoted<'_>, placeholders: Placeholders<'_>) -> Result<String, BraceError> {
     let (text, mut at) = (word.text, 0);
     let mut template = Template::default();
     while let Some(open) = next(&text[at..], placeholders.only).map(|found| at + found) {
@@ -164,7 +164,7 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::{Braces, Meaning, Placeholders, Unquoted, filled};
-    use crate::role::Role;
+    use crate::role::WordRole;
 
     fn meaning(braces: &Braces<'_>) -> Meaning {
         match (braces.inside, braces.is_double) {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn of(text: &str, only: Option<&str>) -> Result<String, String> {
-        let word = Unquoted { text, literal: &[], role: Role::default() };
+        let word = Unquoted { text, literal: &[], role: WordRole::default() };
         filled(&word, Placeholders { only, meaning: &meaning }).map_err(|(what, _)| what)
     }
 
@@ -213,7 +213,7 @@ mod tests {
         ] {
             assert_eq!(of(text, None).unwrap(), expected, "{text}");
         }
-        let word = Unquoted { text: "{}{}", literal: &[0], role: Role::default() };
+        let word = Unquoted { text: "{}{}", literal: &[0], role: WordRole::default() };
         let placeholders = Placeholders { only: None, meaning: &meaning };
         assert_eq!(filled(&word, placeholders).unwrap(), "{}{{input.line}}");
     }

@@ -12,8 +12,8 @@ use brush_parser::{
 use crate::{
     braces::{Placeholders, Unquoted, filled},
     redirect,
-    refusal::{No, Refusal, place},
-    role::{self, Role},
+    refusal::{Refusal, Unsupported, place},
+    role::{self, WordRole},
     word,
 };
 
@@ -49,7 +49,7 @@ const MOST_BRACKETS: usize = 100;
 const MOST_SUBSTITUTIONS: usize = 8;
 
 /// Refuses what no pipeline needs and the grammar would take too long for.
-fn check_nesting(text: &str) -> Result<(), No> {
+fn check_nesting(text: &str) -> Result<(), Unsupported> {
     let (mut in_single, mut in_double) = (false, false);
     let (mut brackets, mut substitutions) = (0, 0);
     let mut before = None;
@@ -71,7 +71,7 @@ fn check_nesting(text: &str) -> Result<(), No> {
             _ => {}
         }
         if brackets > MOST_BRACKETS || substitutions > MOST_SUBSTITUTIONS {
-            return Err(No::new(
+            return Err(Unsupported::new(
                 (at, at + 1),
                 "there are too many brackets for a pipeline",
                 "write a script that is on the workers' PATH, or quote what is meant as it is",
@@ -90,7 +90,7 @@ pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Re
         at = place.1 + 1;
         let role = role::of_next(&texts.iter().map(String::as_str).collect::<Vec<_>>());
         let text = filled(&Unquoted { text: word, literal: &[], role }, placeholders)
-            .map_err(|(what, instead)| No::new(place, what, instead).within(&words.join(" ")))?;
+            .map_err(|(what, instead)| Unsupported::new(place, what, instead).within(&words.join(" ")))?;
         texts.push(text);
     }
     let mut texts = texts.into_iter();
@@ -100,7 +100,7 @@ pub fn argv(words: &[String], placeholders: Placeholders<'_>) -> Result<Task, Re
     Ok(Task { task_number: 1, command, args: texts.collect(), ..Task::default() })
 }
 
-fn unreadable(error: &ParseError, end: usize) -> No {
+fn unreadable(error: &ParseError, end: usize) -> Unsupported {
     let position = match error {
         ParseError::ParsingNear(position) => Some(position),
         ParseError::ParsingAtEndOfInput => None,
@@ -109,7 +109,7 @@ fn unreadable(error: &ParseError, end: usize) -> No {
         }
         ParseError::Tokenizing { inner, position } if inner.is_incomplete() => {
             let at = opened(inner).or(position.as_ref()).map_or(end, |position| position.index);
-            return No::new(
+            return Unsupported::new(
                 (at, at + 1),
                 "a quote or a bracket that is opened here is never closed",
                 "close it",
@@ -118,7 +118,7 @@ fn unreadable(error: &ParseError, end: usize) -> No {
         ParseError::Tokenizing { position, .. } => position.as_ref(),
     };
     let at = position.map_or(end, |position| position.index);
-    No::new(
+    Unsupported::new(
         (at, at + 1),
         "a shell could not read this",
         "write a pipeline: COMMAND ARGUMENT… | COMMAND ARGUMENT…",
@@ -136,23 +136,24 @@ fn opened(incomplete: &Incomplete) -> Option<&SourcePosition> {
 }
 
 /// The one pipeline that the program is.
-fn pipeline(program: Program, end: usize) -> Result<Pipeline, No> {
+fn pipeline(program: Program, end: usize) -> Result<Pipeline, Unsupported> {
     let more = |at| {
-        No::new(
+        Unsupported::new(
             at,
             "a plan is one pipeline",
             "make a plan of each, and run one when the other has ended: `agx workflow`",
         )
     };
     let mut lists = program.complete_commands.into_iter().flat_map(|list| list.0);
-    let nothing = || No::new((end, end), "there is no command", "write a pipeline, as 'sort {} | uniq -c'");
+    let nothing =
+        || Unsupported::new((end, end), "there is no command", "write a pipeline, as 'sort {} | uniq -c'");
     let item = lists.next().ok_or_else(nothing)?;
     let behind = |at: Option<brush_parser::SourceSpan>| at.map_or((end, end), |span| place(&span));
     if let Some(next) = lists.next() {
         return Err(more(behind(next.0.location())));
     }
     if matches!(item.1, SeparatorOperator::Async) {
-        return Err(No::new(
+        return Err(Unsupported::new(
             (end.saturating_sub(1), end),
             "& would let it run on by itself",
             "leave it out: agx runs jobs at once by itself",
@@ -172,10 +173,10 @@ struct Compiling<'c> {
 }
 
 impl Compiling<'_> {
-    fn tasks(&self, pipeline: &Pipeline) -> Result<Vec<Task>, No> {
+    fn tasks(&self, pipeline: &Pipeline) -> Result<Vec<Task>, Unsupported> {
         let whole = pipeline.location().map_or((0, self.end), |span| place(&span));
         if pipeline.bang || pipeline.timed.is_some() {
-            return Err(No::new(
+            return Err(Unsupported::new(
                 (0, 1),
                 "`!` and `time` are the shell's",
                 "leave it out; how long each task took is in its result",
@@ -194,7 +195,7 @@ impl Compiling<'_> {
         Ok(tasks)
     }
 
-    fn simple<'a>(&self, command: &'a Command, at: (usize, usize)) -> Result<&'a SimpleCommand, No> {
+    fn simple<'a>(&self, command: &'a Command, at: (usize, usize)) -> Result<&'a SimpleCommand, Unsupported> {
         let (what, instead) = match command {
             Command::Simple(simple) => return Ok(simple),
             Command::Compound(CompoundCommand::Subshell(_) | CompoundCommand::BraceGroup(_), _) => (
@@ -212,21 +213,21 @@ impl Compiling<'_> {
             ),
             _ => ("this needs a shell", "write a pipeline, or a script that is on the workers' PATH"),
         };
-        Err(No::new(at, what, instead))
+        Err(Unsupported::new(at, what, instead))
     }
 
-    fn text(&self, word: &Word) -> Result<String, No> {
-        self.argument(word, Role::default())
+    fn text(&self, word: &Word) -> Result<String, Unsupported> {
+        self.argument(word, WordRole::default())
     }
 
-    fn argument(&self, word: &Word, role: Role) -> Result<String, No> {
+    fn argument(&self, word: &Word, role: WordRole) -> Result<String, Unsupported> {
         word::text(word, role, self.options, self.placeholders)
     }
 
-    fn task(&self, command: &SimpleCommand, at: (usize, usize)) -> Result<Task, No> {
+    fn task(&self, command: &SimpleCommand, at: (usize, usize)) -> Result<Task, Unsupported> {
         let mut task = Task::default();
         let Some(name) = &command.word_or_name else {
-            return Err(No::new(at, "there is no command", "write the name of a program"));
+            return Err(Unsupported::new(at, "there is no command", "write the name of a program"));
         };
         let (name_at, at_name) = (name.loc.as_ref().map_or(at, place), self.text(name)?);
         check_name(&at_name, name_at)?;
@@ -249,7 +250,7 @@ impl Compiling<'_> {
         Ok(task)
     }
 
-    fn item(&self, item: &Item, task: &mut Task, at: (usize, usize)) -> Result<(), No> {
+    fn item(&self, item: &Item, task: &mut Task, at: (usize, usize)) -> Result<(), Unsupported> {
         match item {
             Item::Word(word) | Item::AssignmentWord(_, word) => {
                 let role = role::next_word(task);
@@ -257,33 +258,33 @@ impl Compiling<'_> {
             }
             Item::IoRedirect(redirect) => redirect::apply(redirect, task, at, |word| self.text(word))?,
             Item::ProcessSubstitution(..) => {
-                return Err(No::new(at, "a command cannot stand for a file", "write a pipeline"));
+                return Err(Unsupported::new(at, "a command cannot stand for a file", "write a pipeline"));
             }
         }
         Ok(())
     }
 
-    fn variable(&self, assignment: &Assignment, at: (usize, usize)) -> Result<(String, String), No> {
+    fn variable(&self, assignment: &Assignment, at: (usize, usize)) -> Result<(String, String), Unsupported> {
         match (&assignment.name, &assignment.value) {
             (AssignmentName::VariableName(name), AssignmentValue::Scalar(value)) if !assignment.append => {
                 Ok((name.clone(), self.text(value)?))
             }
-            _ => Err(No::new(at, "only NAME=VALUE can stand before a command", "write NAME=VALUE")),
+            _ => Err(Unsupported::new(at, "only NAME=VALUE can stand before a command", "write NAME=VALUE")),
         }
     }
 }
 
 /// Lets a task read what the one before it writes.
-fn join(before: &Task, task: &mut Task, at: (usize, usize)) -> Result<(), No> {
+fn join(before: &Task, task: &mut Task, at: (usize, usize)) -> Result<(), Unsupported> {
     if let Some(file) = &before.stdout {
-        return Err(No::new(
+        return Err(Unsupported::new(
             at,
             format!("nothing comes through this pipe: the command before it writes to {file}"),
             "leave one of the two out; `tee FILE` writes to a file and on",
         ));
     }
     if task.stdin_file.is_some() {
-        return Err(No::new(
+        return Err(Unsupported::new(
             at,
             "this command reads from a file, and from the pipe before it",
             "leave one of the two out",
@@ -294,7 +295,7 @@ fn join(before: &Task, task: &mut Task, at: (usize, usize)) -> Result<(), No> {
     Ok(())
 }
 
-fn check_name(name: &str, at: (usize, usize)) -> Result<(), No> {
+fn check_name(name: &str, at: (usize, usize)) -> Result<(), Unsupported> {
     if OF_THE_SHELL.contains(&name) {
         let instead = match name {
             "cd" | "pushd" => {
@@ -303,10 +304,14 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), No> {
             "export" | "set" => "write NAME=VALUE before the command",
             _ => "leave it out, or run it in a script that is on the workers' PATH",
         };
-        return Err(No::new(at, format!("`{name}` is a part of the shell, and there is none"), instead));
+        return Err(Unsupported::new(
+            at,
+            format!("`{name}` is a part of the shell, and there is none"),
+            instead,
+        ));
     }
     if name.contains("{{") {
-        return Err(No::new(
+        return Err(Unsupported::new(
             at,
             "which program runs cannot come from the input: workers are chosen by it",
             "write its name",
@@ -314,14 +319,14 @@ fn check_name(name: &str, at: (usize, usize)) -> Result<(), No> {
     }
     if name.contains('/') {
         let program = name.rsplit('/').next().unwrap_or(name);
-        return Err(No::new(
+        return Err(Unsupported::new(
             at,
             "a program is named, not its path: each worker has its own",
             format!("write {program}, and see that it is on the PATH that the workers were started with"),
         ));
     }
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err(No::new(
+        return Err(Unsupported::new(
             at,
             "this is the name of no program",
             "write a name without blanks, its arguments behind it",

@@ -20,5 +20,5 @@ pub use braces::{Braces, Meaning, Placeholders};
 pub use compile::{argv, compile};
 pub use refusal::Refusal;
 pub use render::{is_hidden, render};
-pub use role::{Role, next_word};
+pub use role::{WordRole, next_word};
 pub use script::Language;

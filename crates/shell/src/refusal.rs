@@ -18,13 +18,13 @@ pub struct Refusal {
 
 /// A refusal before it is known in which text; places are counted in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct No {
+pub(crate) struct Unsupported {
     pub(crate) at: (usize, usize),
     pub(crate) what: String,
     pub(crate) instead: String,
 }
 
-impl No {
+impl Unsupported {
     pub(crate) fn new(at: (usize, usize), what: impl Into<String>, instead: impl Into<String>) -> Self {
         Self { at, what: what.into(), instead: instead.into() }
     }
@@ -71,11 +71,11 @@ impl fmt::Display for Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::No;
+    use super::Unsupported;
 
     #[test]
     fn the_mark_stands_under_its_text() {
-        let marked = |text: &str, at| No::new(at, "", "").within(text).marked();
+        let marked = |text: &str, at| Unsupported::new(at, "", "").within(text).marked();
         assert_eq!(marked("sort $x", (5, 7)), "sort $x\n     ^^");
         assert_eq!(marked("sört\t$x | y", (5, 7)), "sört\t$x | y\n    \t^^");
         assert_eq!(marked("a |\nsort $x", (9, 11)), "sort $x\n     ^^");

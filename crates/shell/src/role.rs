@@ -10,7 +10,7 @@ use crate::{
 
 /// Role of a word for its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Role {
+pub struct WordRole {
     /// Language of the word, if the word is a program text.
     pub script: Option<Language>,
     /// True if the word continues a program text, so that it is code even if it is an input alone.
@@ -57,15 +57,15 @@ const MATCHERS: [&str; 26] = [
     "zstdgrep",
 ];
 /// Returns the role of a word that follows the arguments of `task`.
-pub fn next_word(task: &Task) -> Role {
+pub fn next_word(task: &Task) -> WordRole {
     let words: Vec<&str> = std::iter::once(&task.command).chain(&task.args).map(String::as_str).collect();
     of_next(&words)
 }
 
 /// Returns the role of the word that follows `words`.
-pub(crate) fn of_next(words: &[&str]) -> Role {
+pub(crate) fn of_next(words: &[&str]) -> WordRole {
     if words.is_empty() {
-        return Role::default();
+        return WordRole::default();
     }
     let command = inner(words, &is_known);
     let program = command.first().map_or("", |program| name(program));
@@ -82,7 +82,7 @@ pub(crate) fn of_next(words: &[&str]) -> Role {
         Script::Given => (None, false),
         Script::None => (None, !words.contains(&"--")),
     };
-    Role { script, continues_script, may_be_option, may_be_pattern }
+    WordRole { script, continues_script, may_be_option, may_be_pattern }
 }
 
 /// Tells whether `program` is one that takes program texts.

@@ -8,28 +8,29 @@ use brush_parser::{
 
 use crate::{
     braces::{Placeholders, Unquoted, filled},
-    refusal::{No, place},
-    role::Role,
+    refusal::{Unsupported, place},
+    role::WordRole,
 };
 
 /// Returns the text of `word` with its placeholders replaced.
 pub(crate) fn text(
     word: &Word,
-    role: Role,
+    role: WordRole,
     options: &ParserOptions,
     placeholders: Placeholders<'_>,
-) -> Result<String, No> {
+) -> Result<String, Unsupported> {
     let at = word.loc.as_ref().map_or((0, word.value.chars().count()), place);
-    let pieces = word::parse(&word.value, options)
-        .map_err(|_| No::new(at, "this word cannot be read as a shell would", "look at its quotes"))?;
-    let mut reading = Reading { source: &word.value, at, text: String::new(), literal: Vec::new() };
+    let pieces = word::parse(&word.value, options).map_err(|_| {
+        Unsupported::new(at, "this word cannot be read as a shell would", "look at its quotes")
+    })?;
+    let mut reading = WordReader { source: &word.value, at, text: String::new(), literal: Vec::new() };
     reading.pieces(&pieces, false)?;
     let word = Unquoted { text: &reading.text, literal: &reading.literal, role };
-    filled(&word, placeholders).map_err(|(what, instead)| No::new(at, what, instead))
+    filled(&word, placeholders).map_err(|(what, instead)| Unsupported::new(at, what, instead))
 }
 
 /// A word that is being read.
-struct Reading<'w> {
+struct WordReader<'w> {
     source: &'w str,
     at: (usize, usize),
     text: String,
@@ -37,12 +38,12 @@ struct Reading<'w> {
     literal: Vec<usize>,
 }
 
-impl Reading<'_> {
-    fn pieces(&mut self, pieces: &[WordPieceWithSource], is_quoted: bool) -> Result<(), No> {
+impl WordReader<'_> {
+    fn pieces(&mut self, pieces: &[WordPieceWithSource], is_quoted: bool) -> Result<(), Unsupported> {
         pieces.iter().try_for_each(|piece| self.piece(piece, is_quoted))
     }
 
-    fn piece(&mut self, piece: &WordPieceWithSource, is_quoted: bool) -> Result<(), No> {
+    fn piece(&mut self, piece: &WordPieceWithSource, is_quoted: bool) -> Result<(), Unsupported> {
         match &piece.piece {
             WordPiece::Text(text) if is_quoted => self.text.push_str(text),
             WordPiece::Text(text) => self.unquoted(text, piece)?,
@@ -56,7 +57,7 @@ impl Reading<'_> {
                 self.text.extend(escaped.chars().skip(1).filter(|&c| c != '\n'));
             }
             WordPiece::ParameterExpansion(_) => {
-                return Err(self.no(
+                return Err(self.unsupported(
                     piece,
                     "a variable would be filled in by a shell, and there is none",
                     "let your own shell fill it in, by double quotes around the pipeline; for a field of the input write {input.FIELD}; \
@@ -64,51 +65,55 @@ impl Reading<'_> {
                 ));
             }
             WordPiece::CommandSubstitution(_) | WordPiece::BackquotedCommandSubstitution(_) => {
-                return Err(self.no(
+                return Err(self.unsupported(
                     piece,
                     "the output of a command would be put in by a shell, and there is none",
                     "make that output the inputs: COMMAND | agx map -- '…{}…'",
                 ));
             }
             WordPiece::ArithmeticExpression(_) => {
-                return Err(self.no(
+                return Err(self.unsupported(
                     piece,
                     "a shell would do this sum, and there is none",
                     "write its result",
                 ));
             }
             WordPiece::TildeExpansion(_) => {
-                return Err(self.no(
+                return Err(self.unsupported(
                     piece,
                     "~ stands for a home directory, and whose is not known yet",
                     "write the whole path, or quote the ~ where it is meant as it is",
                 ));
             }
             WordPiece::AnsiCQuotedText(_) | WordPiece::GettextDoubleQuotedSequence(_) => {
-                return Err(self.no(piece, "this kind of quotes is not of POSIX", "use '…' or \"…\""));
+                return Err(self.unsupported(
+                    piece,
+                    "this kind of quotes is not of POSIX",
+                    "use '…' or \"…\"",
+                ));
             }
         }
         Ok(())
     }
 
-    fn unquoted(&mut self, text: &str, piece: &WordPieceWithSource) -> Result<(), No> {
+    fn unquoted(&mut self, text: &str, piece: &WordPieceWithSource) -> Result<(), Unsupported> {
         let is_set = text.find('[').is_some_and(|open| text[open..].contains(']'));
         if text.contains(['*', '?']) || is_set {
-            return Err(self.no(
+            return Err(self.unsupported(
                 piece,
                 "a shell would put the names of files here, and there is none",
                 "give the files as inputs: agx map -- '…{}…' ::: *.csv; quote it where it is meant as it is",
             ));
         }
         if text.contains('\r') {
-            return Err(self.no(
+            return Err(self.unsupported(
                 piece,
                 "a carriage return stands here: the text has the line ends of Windows (CRLF)",
                 "remove it, as `tr -d '\\r'` does; quote it where it is meant as it is",
             ));
         }
         if is_brace_expansion(text) {
-            return Err(self.no(
+            return Err(self.unsupported(
                 piece,
                 "braces are expanded by some shells only, and not by POSIX",
                 "write the words out, or quote the braces where they are meant as they are",
@@ -118,10 +123,10 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn no(&self, piece: &WordPieceWithSource, what: &str, instead: &str) -> No {
+    fn unsupported(&self, piece: &WordPieceWithSource, what: &str, instead: &str) -> Unsupported {
         let chars = |bytes: usize| self.source.get(..bytes).map_or(0, |text| text.chars().count());
         let (start, end) = (chars(piece.start_index), chars(piece.end_index));
-        No::new((self.at.0 + start, self.at.0 + end.max(start + 1)), what, instead)
+        Unsupported::new((self.at.0 + start, self.at.0 + end.max(start + 1)), what, instead)
     }
 }
 

@@ -81,9 +81,9 @@ fn pipeline() -> impl Strategy<Value = String> {
 }
 
 /// What a program left: its bytes, its exit code, the files.
-type Left = (Vec<u8>, i32, Vec<(String, Vec<u8>)>);
+type ProgramResult = (Vec<u8>, i32, Vec<(String, Vec<u8>)>);
 
-fn left(dir: &Path, out: Vec<u8>, code: i32) -> Left {
+fn left(dir: &Path, out: Vec<u8>, code: i32) -> ProgramResult {
     let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap())
@@ -100,7 +100,7 @@ fn place() -> tempfile::TempDir {
     dir
 }
 
-fn by_sh(text: &str) -> Left {
+fn by_sh(text: &str) -> ProgramResult {
     let dir = place();
     let text = text.replace("\"copy of {in}\"", "'copy of a b'").replace("{in}", "'a b'");
     let ran =
@@ -108,7 +108,7 @@ fn by_sh(text: &str) -> Left {
     left(dir.path(), ran.stdout, ran.status.code().unwrap_or(-1))
 }
 
-fn by_tasks(tasks: &[Task]) -> Left {
+fn by_tasks(tasks: &[Task]) -> ProgramResult {
     let dir = place();
     let output = dir.path().join("stdout of the last");
     let (mut children, mut before): (Vec<Child>, Option<std::io::PipeReader>) = (Vec::new(), None);

@@ -14,7 +14,7 @@ use std::{
 use agenix_client::{Connection, Server};
 use agenix_protocol::{
     documents::{ActionSubmission, JobUpdate, Status, WorkerRegistration, parse},
-    request::Wait,
+    request::BlockingWait,
 };
 use e2e::{Agq, Lab, eventually};
 use serde_json::Value;
@@ -143,7 +143,7 @@ async fn work_by_ledger(server: &Server, is_over: &AtomicBool) -> BTreeSet<Strin
         if connection.register(&registration).await.is_err() {
             continue;
         }
-        while let Ok(claimed) = connection.claim(&ready, Wait::Ms(200)).await {
+        while let Ok(claimed) = connection.claim(&ready, BlockingWait::Ms(200)).await {
             if connection.heartbeat(&registration.worker_id, "{}".into()).await.is_err() {
                 break;
             }

@@ -1,7 +1,7 @@
 //! Access rights: every command with every kind of key and without a key, one check for each
 //! combination.
 
-use agenix_protocol::request::{Access, Command};
+use agenix_protocol::request::{Command, CommandAccess};
 use e2e::{Agq, Lab};
 
 use crate::support::Raw;
@@ -71,7 +71,7 @@ fn line(command: &Command) -> String {
 struct Who {
     name: &'static str,
     key: String,
-    may: fn(Access) -> bool,
+    may: fn(CommandAccess) -> bool,
 }
 
 fn everyone(lab: &Lab) -> [Who; 3] {
@@ -80,12 +80,12 @@ fn everyone(lab: &Lab) -> [Who; 3] {
         Who {
             name: "a client",
             key: "c".repeat(64),
-            may: |access| matches!(access, Access::Everyone | Access::Client),
+            may: |access| matches!(access, CommandAccess::Everyone | CommandAccess::Client),
         },
         Who {
             name: "a worker",
             key: "w".repeat(64),
-            may: |access| matches!(access, Access::Everyone | Access::Worker),
+            may: |access| matches!(access, CommandAccess::Everyone | CommandAccess::Worker),
         },
     ]
 }
@@ -112,7 +112,7 @@ fn every_command_with_every_kind_of_key() {
             let key =
                 line(command).split(' ').nth(usize::try_from(command.keys.0).unwrap()).map(str::to_owned);
             let names_a_users_key = command.keys.0 > 0
-                && command.access == Access::Everyone
+                && command.access == CommandAccess::Everyone
                 && key.is_some_and(|key| !key.contains(':'));
             if shown == "a worker" && names_a_users_key {
                 assert!(reply.starts_with(&format!("{refusal} on ")), "{}: {reply}", command.name);
@@ -150,10 +150,10 @@ fn before_auth_nothing_is_answered() {
 fn what_must_never_change_by_accident() {
     let access = |name: &str| Command::find(name).unwrap_or_else(|| panic!("there is no {name}")).access;
     for name in NOT_FOR_WORKERS {
-        assert!(matches!(access(name), Access::Client | Access::Admin), "{name}");
+        assert!(matches!(access(name), CommandAccess::Client | CommandAccess::Admin), "{name}");
     }
     for name in NOT_FOR_CLIENTS {
-        assert!(matches!(access(name), Access::Worker | Access::Admin), "{name}");
+        assert!(matches!(access(name), CommandAccess::Worker | CommandAccess::Admin), "{name}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! The benchmark's part of the README: a table of everything that has a goal, and where it comes from.
+//! Generates the tables of benchmark results: headline figures for the README, and all rows with their origin for
+//! docs/performance.md.
 
 use std::fmt::Write;
 
@@ -11,12 +12,30 @@ use super::{
     table::{bound_marks, figure, marks},
 };
 
-/// The page with what stands between its marks written anew: the few figures of its beginning, and the table of all.
-pub(crate) fn written(page: &str, document: &Document) -> anyhow::Result<String> {
-    spliced(&spliced(page, "bench-first", &first(document))?, "bench", &part(document))
+/// The rows that the README shows: title of the row, name of the peer, and the README's description.
+const HEADLINES: [(&str, &str, &str); 8] = [
+    ("10000 × true", "xargs -P2", "10,000 × `true`"),
+    ("10000 × true", "GNU Parallel", "10,000 × `true`"),
+    ("10000 × sort FILE | uniq -c", "xargs -P2 sh -c", "10,000 × `sort FILE \\| uniq -c`"),
+    ("1000 MB through three tasks", "bash", "1 GB through a pipeline of three tasks"),
+    ("1 client, 100 B, empty queue", "beanstalkd -f0", "job cycles of 1 client, empty queue"),
+    ("8 clients, 100 B, 100,000 queued", "redis Lua", "job cycles of 8 clients, 100,000 jobs queued"),
+    ("8 clients, 100 B, 100,000 queued", "PostgreSQL", "job cycles of 8 clients, 100,000 jobs queued"),
+    ("8 producers and 8 consumers, 100 B", "BullMQ", "8 producers and 8 consumers"),
+];
+
+/// Returns the README with its table of headline figures generated from `document`.
+pub(crate) fn readme(page: &str, document: &Document) -> anyhow::Result<String> {
+    spliced(page, "bench", &headlines(document))
 }
 
-fn spliced(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
+/// Returns docs/performance.md with its tables generated from `document`.
+pub(crate) fn performance(page: &str, document: &Document) -> anyhow::Result<String> {
+    spliced(&spliced(page, "bench-tasks", &tasks(document))?, "bench", &all(document))
+}
+
+/// Replaces the text between `<!-- mark -->` and `<!-- /mark -->` with `part`.
+pub(crate) fn spliced(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
     let (begin, end) = (format!("<!-- {mark} -->"), format!("<!-- /{mark} -->"));
     let missing = || format!("there is no `{begin}` with a `{end}` behind it");
     let (before, rest) = page.split_once(&begin).with_context(missing)?;
@@ -24,8 +43,22 @@ fn spliced(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
     Ok(format!("{before}{begin}\n{part}{end}{after}"))
 }
 
-/// What those who do the same come to: a line for each, the fastest first, a column for each row of the section `tasks`.
-fn first(document: &Document) -> String {
+/// Renders a line for each of `HEADLINES` that was measured.
+fn headlines(document: &Document) -> String {
+    let mut text = String::from("| | AGEniX | Peer | | Ratio |\n|---|---:|---|---:|---:|\n");
+    for (title, peer, description) in HEADLINES {
+        let Some(row) = document.rows.iter().find(|row| row.title == title) else { continue };
+        let Some(side) = row.sides.iter().find(|side| side.name == peer) else { continue };
+        let (ours, theirs, unit) = (figure(row.ours().median), figure(side.median), &row.unit);
+        let ratio = row.ratio_to(side);
+        text += &format!("| {description} | {ours} {unit} | {} | {theirs} | **{ratio:.2}** |\n", cell(peer));
+    }
+    let (machine, date) = (machine::shown(&document.machine), &document.date);
+    text + &format!("\nMedians on one machine ({machine}), {date}. More than 1 is better than the peer.\n")
+}
+
+/// Renders the section `tasks`: a line for each program, the fastest first, and a column for each row.
+fn tasks(document: &Document) -> String {
     let rows: Vec<&Row> = document.rows.iter().filter(|row| row.section == "tasks").collect();
     let Some(leading) = rows.first() else { return String::new() };
     let mut text = String::from("| tasks a second, two at a time |");
@@ -49,20 +82,20 @@ fn first(document: &Document) -> String {
     text
 }
 
-/// What bounds all of them, and is none of them.
+/// Side of the limit of the machine, which is not a program.
 const LIMIT: &str = "spawn limit";
-/// The first of the sides, for those who have not met it yet.
+/// Description of the first side.
 const OURS: &str = "AGEniX: submissions and results are on disk before they count";
 
-/// What stands there.
-fn part(document: &Document) -> String {
+/// Renders all rows with a goal or a bound, and the origin of each section.
+fn all(document: &Document) -> String {
     let mut text = String::new();
     let mut put = |line: &str| {
         let _written = writeln!(text, "{line}");
     };
     let shown: Vec<&Row> =
         document.rows.iter().filter(|row| !row.goals.is_empty() || row.bound.is_some()).collect();
-    put("![Ratios to peers](docs/img/bench.svg)\n");
+    put("![Ratios to peers](img/bench.svg)\n");
     put("| | AGEniX | | against | ratio | floor / aim |");
     put("|---|---:|---|---:|---:|---|");
     for row in &shown {
@@ -73,8 +106,8 @@ fn part(document: &Document) -> String {
     put("");
     let machine = machine::shown(&document.machine);
     put(&format!(
-        "Medians of rounds in turn, a section whole on one machine ({machine}). More than 1 is better than the peer, whatever the unit. \
-         Every round: `cargo xtask bench`; least, greatest and middle: [docs/bench.json](docs/bench.json).\n"
+        "Medians of rounds in turn; each section ran whole on one machine ({machine}). A ratio above 1 is better than the peer, \
+         whatever the unit. `cargo xtask bench` prints every round. Minimum, maximum and median: [bench.json](bench.json).\n"
     ));
     for (section, origin, notes) in sections(&shown) {
         let notes = if notes.is_empty() { String::new() } else { format!(": {}.", notes.join("; ")) };
@@ -136,7 +169,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{Row, first, part, spliced, written};
+    use super::{HEADLINES, Row, all, headlines, performance, readme, spliced, tasks};
     use crate::{
         bench::{
             contest::Better,
@@ -168,42 +201,45 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_no_part_in_a_row_has_no_figure_there() {
-        let tasks = |title: &str| {
+    fn a_missing_peer_has_no_figure() {
+        let task = |title: &str| {
             let row = row::tests::row(Better::More, 150.0);
             Row { section: "tasks".into(), title: title.into(), ..row }
         };
-        let (one, mut other) = (tasks("one"), tasks("other"));
+        let (one, mut other) = (task("one"), task("other"));
         other.sides.retain(|side| side.name != "redis");
         other.sides.push(Side { name: "spawn limit".into(), ..other.sides[0].clone() });
         let document = document(vec![one, other]);
-        let first = first(&document);
-        assert!(first.lines().any(|line| line == "| redis | 100 | – |"), "{first}");
+        let tasks = tasks(&document);
+        assert!(tasks.lines().any(|line| line == "| redis | 100 | – |"), "{tasks}");
     }
 
     #[test]
-    fn the_readme_says_what_was_measured() {
-        let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    fn pages_show_the_recorded_figures() {
         let document = Document::read(&root().join("docs/bench.json")).unwrap();
-        let should = written(&readme, &document).unwrap();
-        assert!(
-            readme == should,
-            "README.md does not say what docs/bench.json does; it should say\n{should}"
-        );
+        for (name, generate) in
+            [("README.md", readme as fn(&str, &Document) -> _), ("docs/performance.md", performance)]
+        {
+            let page = std::fs::read_to_string(root().join(name)).unwrap();
+            let should = generate(&page, &document).unwrap();
+            assert!(page == should, "{name} differs from docs/bench.json; it should be\n{should}");
+        }
+        let lines = headlines(&document).lines().filter(|line| line.contains("**")).count();
+        assert_eq!(lines, HEADLINES.len(), "a headline names a row or a peer that was not measured");
     }
 
     #[test]
     fn every_goal_has_a_line() {
         let mut row = row::tests::row(Better::More, 150.0);
         row.title = "a | b".into();
-        let part = part(&document(vec![row]));
+        let all = all(&document(vec![row]));
         for line in [
             "| a \\| b | 150 ops/s | redis | 100 | **1.50** | 0.80 / 1.00 aim |",
             "| a \\| b | 150 ops/s | | | | at least 100 / 200 ops/s ok |",
             "- **wire** (2026-01-01, commit abc1234, Linux 6.1): each answer is synced.",
             "- With redis-server 7.0.15.",
         ] {
-            assert!(part.lines().any(|found| found == line), "{line} is not in\n{part}");
+            assert!(all.lines().any(|found| found == line), "{line} is not in\n{all}");
         }
     }
 }

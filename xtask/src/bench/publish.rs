@@ -1,4 +1,4 @@
-//! What was measured becomes part of the repository: docs/bench.json, the chart, and the README's table.
+//! Publishes results in the repository: docs/bench.json, the chart, and the tables of README.md and docs/performance.md.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -21,12 +21,20 @@ pub(crate) fn publish(run: Document) -> anyhow::Result<()> {
         fs::create_dir_all(&directory)?;
         fs::write(directory.join("bench.svg"), svg).context("cannot write docs/img/bench.svg")?;
     }
-    let readme = root().join("README.md");
-    let text = fs::read_to_string(&readme).context("cannot read README.md")?;
-    let text = page::written(&text, &document).context("README.md has no place for the tables")?;
-    fs::write(&readme, text).context("cannot write README.md")?;
-    println!("docs/bench.json, docs/img/bench.svg and the tables in README.md are written");
+    write_page("README.md", |text| page::readme(text, &document))?;
+    write_page("docs/performance.md", |text| page::performance(text, &document))?;
+    println!(
+        "docs/bench.json, docs/img/bench.svg and the tables in README.md and docs/performance.md are written"
+    );
     Ok(())
+}
+
+/// Rewrites a page of the repository with `generate`.
+fn write_page(name: &str, generate: impl Fn(&str) -> anyhow::Result<String>) -> anyhow::Result<()> {
+    let file = root().join(name);
+    let text = fs::read_to_string(&file).with_context(|| format!("cannot read {name}"))?;
+    let text = generate(&text).with_context(|| format!("{name} has no place for the tables"))?;
+    fs::write(&file, text).with_context(|| format!("cannot write {name}"))
 }
 
 fn kept() -> PathBuf {

@@ -7,8 +7,8 @@ use super::Mutation;
 pub(super) static OF_STORES: [Mutation; 4] = [
     Mutation {
         name: "limits that nobody uses are kept on redb",
-        file: "crates/agq/src/reaper.rs",
-        from: "house.store.forget_limits(house.clock.now()).await?;",
+        file: "crates/agq/src/background/reaper.rs",
+        from: "app.store.forget_limits(app.clock.now()).await?;",
         to: "",
     },
     Mutation {
@@ -41,8 +41,8 @@ pub(super) static OF_CHAOS: [Mutation; 2] = [
     },
     Mutation {
         name: "each door numbers its own connections",
-        file: "crates/agq/src/server/accept.rs",
-        from: "    loop {\n        tokio::select! {\n            arrival = entrance.accept() => match arrival {\n                Ok(arrival) => {\n                    let number = host.door.next_connection();",
+        file: "crates/agq/src/net/accept.rs",
+        from: "    loop {\n        tokio::select! {\n            arrival = entrance.accept() => match arrival {\n                Ok(arrival) => {\n                    let number = host.access_control.next_connection();",
         to: "    let mut number = 0;\n    loop {\n        tokio::select! {\n            arrival = entrance.accept() => match arrival {\n                Ok(arrival) => {\n                    number += 1;",
     },
 ];

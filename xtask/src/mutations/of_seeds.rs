@@ -12,8 +12,8 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "schedules wait for a time that a clock which was ahead has named",
-        file: "crates/agq/src/reaper.rs",
-        from: "schedule::reckon_anew(house).await?;",
+        file: "crates/agq/src/background/reaper.rs",
+        from: "schedules::reschedule_all(app).await?;",
         to: "",
     },
     Mutation {
@@ -61,8 +61,8 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "a half of the journal is filled again before what was in it is brought into the database",
         file: "crates/agq/src/store/redb/engine/commit.rs",
-        from: "self.flusher.wait()?;\n        self.journal.turn()?;",
-        to: "self.journal.turn()?;",
+        from: "self.flusher.wait()?;\n        self.journal.switch_half()?;",
+        to: "self.journal.switch_half()?;",
     },
     Mutation {
         name: "what comes while the database is brought up to date is forgotten",
@@ -78,9 +78,9 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "the end of a job is acknowledged before it is on disk",
-        file: "crates/agq/src/commands/job.rs",
-        from: "if is_end { Promise::Durable } else { Promise::Visible }",
-        to: "if is_end { Promise::Visible } else { Promise::Visible }",
+        file: "crates/agq/src/service/jobs.rs",
+        from: "if is_end { AckLevel::Durable } else { AckLevel::Visible }",
+        to: "if is_end { AckLevel::Visible } else { AckLevel::Visible }",
     },
     Mutation {
         name: "a report's attempt is not compared",
@@ -132,8 +132,8 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "the jobs of dead workers stay theirs",
-        file: "crates/agq/src/reaper.rs",
-        from: "Some(_dead) => take_all(house, &holder).await?,",
+        file: "crates/agq/src/background/reaper.rs",
+        from: "Some(_dead) => requeue_lost(app, &holder).await?,",
         to: "Some(_dead) => continue,",
     },
     Mutation {
@@ -150,7 +150,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "nobody notices that the clock was set back",
-        file: "crates/agq/src/reaper.rs",
+        file: "crates/agq/src/background/reaper.rs",
         from: "if now < latest {",
         to: "if false && now < latest {",
     },

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail};
 
 use crate::{
     admin::{
-        partial_file::{Part, shown},
+        partial_file::{PartialFile, shown},
         say,
     },
     config::BackupArgs,
@@ -15,7 +15,7 @@ use crate::{
 
 pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let server = args.server.server()?;
-    let mut part = Part::create(&args.file)?;
+    let mut part = PartialFile::create(&args.file)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         // To make a copy takes as long as the database is large.
@@ -33,7 +33,7 @@ pub(super) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn fetch(connection: &mut Connection, part: &mut Part) -> anyhow::Result<()> {
+async fn fetch(connection: &mut Connection, part: &mut PartialFile) -> anyhow::Result<()> {
     let begun = connection.begin_backup().await.map_err(|error| advised(&error))?;
     let mut done = 0;
     loop {

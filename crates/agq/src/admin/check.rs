@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{database, say};
 use crate::{
     config::CheckArgs,
-    store::redb::{Examined, FORMAT, examine},
+    store::redb::{DatabaseReport, FORMAT, examine},
 };
 
 /// Whether it is.
@@ -26,21 +26,21 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<bool> {
     Ok(found.inconsistencies.is_empty())
 }
 
-fn summary(file: &Path, found: &Examined) -> String {
+fn summary(file: &Path, found: &DatabaseReport) -> String {
     let (file, count) = (file.display(), found.inconsistencies.len());
     if count > 0 {
         return format!(
             "{file} is not sound: it contradicts itself in {count} places; keep it for those who mend agq, and bring back the last backup with `agq restore`"
         );
     }
-    let Examined { format, bytes, plans, actions, jobs, .. } = found;
+    let DatabaseReport { format, bytes, plans, actions, jobs, .. } = found;
     let upgrade = if *format < FORMAT { ", which agq brings up to date when it starts" } else { "" };
     format!(
         "{file} is sound: {jobs} jobs, {actions} actions, {plans} plans in {bytes} bytes of format {format}{upgrade}"
     )
 }
 
-fn document(file: &Path, found: &anyhow::Result<Examined>) -> Value {
+fn document(file: &Path, found: &anyhow::Result<DatabaseReport>) -> Value {
     let file = file.display().to_string();
     match found {
         Ok(found) => json!({

@@ -17,8 +17,8 @@ pub(super) fn completions(shell: Shell) -> anyhow::Result<()> {
 }
 
 /// Writes a man page for each command.
-pub(super) fn man(directory: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(directory)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), directory))
-        .with_context(|| format!("cannot write into {}", directory.display()))
+pub(super) fn man(connections: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(connections)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), connections))
+        .with_context(|| format!("cannot write into {}", connections.display()))
 }

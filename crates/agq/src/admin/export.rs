@@ -6,11 +6,11 @@ use std::{
 };
 
 use crate::{
-    admin::{database, partial_file::Part, say},
+    admin::{database, partial_file::PartialFile, say},
     clock::Clock,
-    config::{ExportArgs, Holding},
+    config::{DataLocation, ExportArgs},
     store::{
-        export::{Exporter, Sums, shown},
+        export::{Checksums, Exporter, shown},
         postgres, redb,
     },
 };
@@ -20,18 +20,18 @@ pub(super) fn export(args: &ExportArgs) -> anyhow::Result<()> {
         write(&args.from(), agenix_cli::stdout()?)?;
         return Ok(());
     }
-    let part = Part::create(&args.file)?;
+    let part = PartialFile::create(&args.file)?;
     let sums = write(&args.from(), &part.file)?;
     part.put()?;
     say(&format!("wrote {}: {}", args.file.display(), shown(&sums)))
 }
 
-fn write(from: &Holding, to: impl Write) -> anyhow::Result<Sums> {
+fn write(from: &DataLocation, to: impl Write) -> anyhow::Result<Checksums> {
     let mut exporter = Exporter::begin(BufWriter::new(to), Clock::default().now())?;
     let mut sink = |record| exporter.put(&record);
     match from {
-        Holding::Path(path) => redb::export(&database(path), &mut sink)?,
-        Holding::Postgres(url) => postgres::export(url, &mut sink)?,
+        DataLocation::Path(path) => redb::export(&database(path), &mut sink)?,
+        DataLocation::Postgres(url) => postgres::export(url, &mut sink)?,
     }
     exporter.end()
 }

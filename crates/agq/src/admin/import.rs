@@ -9,10 +9,10 @@ use std::{
 use anyhow::{Context, bail};
 
 use crate::{
-    admin::{partial_file::Part, say},
-    config::{Holding, ImportArgs},
+    admin::{partial_file::PartialFile, say},
+    config::{DataLocation, ImportArgs},
     store::{
-        export::{Importer, Sums, shown},
+        export::{Checksums, Importer, shown},
         postgres, redb,
     },
 };
@@ -27,15 +27,15 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     };
     let mut from = Importer::begin(from).with_context(cannot)?;
     let sums = match args.to() {
-        Holding::Path(dir) => into_directory(&dir, &mut from),
-        Holding::Postgres(url) => postgres::import(&url, &mut from),
+        DataLocation::Path(dir) => into_directory(&dir, &mut from),
+        DataLocation::Postgres(url) => postgres::import(&url, &mut from),
     };
     say(&format!("imported {file}: {}; start agq", shown(&sums.with_context(cannot)?)))
 }
 
-fn into_directory(dir: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Sums> {
+fn into_directory(dir: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create the data directory {}", dir.display()))?;
-    let part = Part::create(&dir.join("agq.redb"))?;
+    let part = PartialFile::create(&dir.join("agq.redb"))?;
     let sums = redb::import(part.path(), from)?;
     if let Some(first) = redb::examine(part.path())?.inconsistencies.first() {
         bail!("what it says contradicts itself: {first}");

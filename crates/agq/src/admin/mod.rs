@@ -31,7 +31,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Export(args) => export::export(args)?,
         Command::Import(args) => import::import(args)?,
         Command::Completions { shell } => completions::completions(*shell)?,
-        Command::Man { directory } => completions::man(directory)?,
+        Command::Man { connections } => completions::man(connections)?,
         Command::Check(args) => {
             if !check::check(args)? {
                 return Ok(ExitCode::FAILURE);

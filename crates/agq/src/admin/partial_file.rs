@@ -9,16 +9,16 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use crate::store::redb::{Examined, examine, lock_dir, parent};
+use crate::store::redb::{DatabaseReport, examine, lock_dir, parent};
 
 /// A file under another name, until it is put into its place. It is removed where that never happens.
-pub(super) struct Part {
+pub(super) struct PartialFile {
     place: PathBuf,
     path: PathBuf,
     pub(super) file: File,
 }
 
-impl Part {
+impl PartialFile {
     /// Begins a file for a place where there is none. Only its owner may read it: it holds whatever was submitted.
     pub(super) fn create(place: &Path) -> anyhow::Result<Self> {
         refuse_to_overwrite(place)?;
@@ -40,7 +40,7 @@ impl Part {
     }
 
     /// Puts a database into its place, on disk, if it can be read.
-    pub(super) fn put_database(self) -> anyhow::Result<Examined> {
+    pub(super) fn put_database(self) -> anyhow::Result<DatabaseReport> {
         self.sync()?;
         let found = examine(&self.path)?;
         self.put()?;
@@ -65,7 +65,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         // Where it was put into its place there is none.
         let _removed = fs::remove_file(&self.path);
@@ -81,7 +81,7 @@ fn refuse_to_overwrite(place: &Path) -> anyhow::Result<()> {
 }
 
 /// What a database holds, in words.
-pub(super) fn shown(found: &Examined) -> String {
-    let Examined { bytes, jobs, plans, .. } = found;
+pub(super) fn shown(found: &DatabaseReport) -> String {
+    let DatabaseReport { bytes, jobs, plans, .. } = found;
     format!("{bytes} bytes, {jobs} jobs, {plans} plans")
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::{
     admin::{
-        partial_file::{Part, shown},
+        partial_file::{PartialFile, shown},
         say,
     },
     config::RestoreArgs,
@@ -29,7 +29,7 @@ pub(super) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     fs::create_dir_all(&dir)
         .with_context(|| format!("cannot create the data directory {}", dir.display()))?;
     let place = dir.join("agq.redb");
-    let mut part = Part::create(&place)?;
+    let mut part = PartialFile::create(&place)?;
     File::open(&args.file)
         .and_then(|mut from| io::copy(&mut from, &mut part.file))
         .with_context(|| format!("cannot copy {backup} to {}: is the disk full?", dir.display()))?;

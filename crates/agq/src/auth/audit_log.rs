@@ -46,7 +46,7 @@ const COMPLAIN_EVERY_MS: u64 = 60_000;
 
 /// One line of the log.
 #[derive(Debug, Serialize)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct AuditEntry<'a> {
     pub(crate) at: Timestamp,
     /// The name of the key that was used; none before AUTH.
     pub(crate) who: Option<&'a str>,
@@ -67,31 +67,31 @@ pub(crate) fn is_recorded(command: &str) -> bool {
 
 /// The log, or none.
 #[derive(Debug, Default)]
-pub(crate) struct Audit(Option<Log>);
+pub(crate) struct AuditLog(Option<LogFile>);
 
 #[derive(Debug)]
-struct Log {
+struct LogFile {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LogState {
     file: File,
     /// Whether the last line may have been written in part.
     is_torn: bool,
     complained_at: Option<Timestamp>,
 }
 
-impl Audit {
+impl AuditLog {
     /// Opens the log, or is none without a path.
     pub(crate) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         let Some(path) = path else { return Ok(Self(None)) };
         let shown = path.display();
         let file = appended(path)
             .with_context(|| format!("cannot open the audit log {shown}: choose another --audit-log"))?;
-        let state = Mutex::new(State { file, is_torn: false, complained_at: None });
-        Ok(Self(Some(Log { path: path.to_owned(), state })))
+        let state = Mutex::new(LogState { file, is_torn: false, complained_at: None });
+        Ok(Self(Some(LogFile { path: path.to_owned(), state })))
     }
 
     /// Whether there is a log: without one, nothing need be told.
@@ -100,7 +100,7 @@ impl Audit {
     }
 
     /// Appends a line. A failure is logged, once a minute.
-    pub(crate) fn record(&self, entry: &Entry<'_>) {
+    pub(crate) fn record(&self, entry: &AuditEntry<'_>) {
         let Some(log) = &self.0 else { return };
         let mut state = log.state.lock().unwrap_or_else(PoisonError::into_inner);
         let written = state.append(entry);
@@ -124,8 +124,8 @@ impl Audit {
     }
 }
 
-impl State {
-    fn append(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+impl LogState {
+    fn append(&mut self, entry: &AuditEntry<'_>) -> io::Result<()> {
         // One write: lines of other processes that append to the same file do not come between.
         let mut line = if self.is_torn { b"\n".to_vec() } else { Vec::new() };
         serde_json::to_writer(&mut line, entry)?;
@@ -144,11 +144,11 @@ mod tests {
 
     use agenix_protocol::time::Timestamp;
 
-    use super::{Audit, Entry, is_recorded};
+    use super::{AuditEntry, AuditLog, is_recorded};
     use crate::auth::keyring::Role;
 
-    fn entry(target: &str) -> Entry<'_> {
-        Entry {
+    fn entry(target: &str) -> AuditEntry<'_> {
+        AuditEntry {
             at: Timestamp(1_763_373_605_250),
             who: Some("alice"),
             role: Some(Role::Client),
@@ -163,7 +163,7 @@ mod tests {
     fn lines_are_json_and_only_ours_to_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
-        let audit = Audit::open(Some(&path)).unwrap();
+        let audit = AuditLog::open(Some(&path)).unwrap();
         audit.record(&entry("p"));
         audit.record(&entry("line\nend"));
         let text = std::fs::read_to_string(&path).unwrap();
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!((lines.len(), lines[0]), (2, expected), "{text}");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         // A second run goes on where the first ended.
-        Audit::open(Some(&path)).unwrap().record(&entry("q"));
+        AuditLog::open(Some(&path)).unwrap().record(&entry("q"));
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
     }
 
@@ -180,7 +180,7 @@ mod tests {
     fn a_log_that_was_moved_away_is_made_anew() {
         let dir = tempfile::tempdir().unwrap();
         let (path, moved) = (dir.path().join("audit.log"), dir.path().join("audit.log.1"));
-        let audit = Audit::open(Some(&path)).unwrap();
+        let audit = AuditLog::open(Some(&path)).unwrap();
         audit.record(&entry("p"));
         std::fs::rename(&path, &moved).unwrap();
         audit.record(&entry("q"));
@@ -192,10 +192,10 @@ mod tests {
 
     #[test]
     fn without_a_log_nothing_is_written_and_a_bad_path_is_named() {
-        let audit = Audit::default();
+        let audit = AuditLog::default();
         audit.record(&entry("p"));
         assert!(!audit.is_on() && audit.reopen().is_ok());
-        let error = Audit::open(Some(std::path::Path::new("/nowhere/audit.log"))).unwrap_err().to_string();
+        let error = AuditLog::open(Some(std::path::Path::new("/nowhere/audit.log"))).unwrap_err().to_string();
         assert!(error.contains("/nowhere/audit.log") && error.contains("--audit-log"), "{error}");
     }
 
@@ -203,7 +203,7 @@ mod tests {
     fn a_log_that_cannot_be_written_stops_nobody() {
         let full = std::path::Path::new("/dev/full");
         if full.exists() {
-            let audit = Audit::open(Some(full)).unwrap();
+            let audit = AuditLog::open(Some(full)).unwrap();
             audit.record(&entry("p"));
             audit.record(&entry("q"));
         }

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock},
 };
 
-use agenix_protocol::{ids::WorkerId, request::Access};
+use agenix_protocol::{ids::WorkerId, request::CommandAccess};
 use anyhow::{Context, bail};
 use serde::Serialize;
 use subtle::ConditionallySelectable;
@@ -30,12 +30,12 @@ pub(crate) enum Role {
 
 impl Role {
     /// Whether a key of this role may use a command.
-    pub(crate) fn allows(self, access: Access) -> bool {
+    pub(crate) fn allows(self, access: CommandAccess) -> bool {
         match access {
-            Access::Everyone => true,
-            Access::Client => matches!(self, Self::Client | Self::Admin),
-            Access::Worker => matches!(self, Self::Worker | Self::Admin),
-            Access::Admin => self == Self::Admin,
+            CommandAccess::Everyone => true,
+            CommandAccess::Client => matches!(self, Self::Client | Self::Admin),
+            CommandAccess::Worker => matches!(self, Self::Worker | Self::Admin),
+            CommandAccess::Admin => self == Self::Admin,
         }
     }
 
@@ -69,9 +69,9 @@ pub(crate) struct Identity {
 
 /// A set of keys, each with whom it stands for. Its `Debug` shows no key.
 #[derive(Debug, Default)]
-pub(crate) struct Keys(Vec<(KeyHash, Identity)>);
+pub(crate) struct SessionKeys(Vec<(KeyHash, Identity)>);
 
-impl Keys {
+impl SessionKeys {
     /// Adds the session key, or the one that was made up for this run.
     pub(crate) fn add_session_key(&mut self, hash: KeyHash) -> anyhow::Result<()> {
         self.push(hash, Identity { role: Role::Admin, name: "admin".into() }, "session key")
@@ -117,10 +117,10 @@ impl Keys {
 
 /// The keys in force.
 #[derive(Debug)]
-pub(crate) struct Keyring(RwLock<Keys>);
+pub(crate) struct Keyring(RwLock<SessionKeys>);
 
 impl Keyring {
-    pub(crate) fn new(keys: Keys) -> Self {
+    pub(crate) fn new(keys: SessionKeys) -> Self {
         Self(RwLock::new(keys))
     }
 
@@ -152,7 +152,7 @@ impl Keyring {
     }
 
     /// Puts other keys in force. Who is logged in stays.
-    pub(crate) fn replace(&self, keys: Keys) {
+    pub(crate) fn replace(&self, keys: SessionKeys) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 }
@@ -169,9 +169,9 @@ fn check_name(name: &str, place: &str) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::request::Access;
+    use agenix_protocol::request::CommandAccess;
 
-    use super::{Identity, Keyring, Keys, Role};
+    use super::{Identity, Keyring, Role, SessionKeys};
     use crate::auth::session_key::KeyHash;
 
     fn key(letter: &str) -> String {
@@ -182,8 +182,8 @@ mod tests {
         Some(Identity { role, name: name.into() })
     }
 
-    fn keys() -> Keys {
-        let mut keys = Keys::default();
+    fn keys() -> SessionKeys {
+        let mut keys = SessionKeys::default();
         keys.add_session_key(KeyHash::of(key("s").as_bytes())).unwrap();
         keys.add(Role::Worker, "w1", &key("w")).unwrap();
         keys.add(Role::Worker, "w2", &key("x")).unwrap();
@@ -196,10 +196,10 @@ mod tests {
     fn every_cell_of_the_matrix() {
         let roles = [Role::Admin, Role::Client, Role::Worker];
         let table = [
-            (Access::Everyone, [true, true, true]),
-            (Access::Client, [true, true, false]),
-            (Access::Worker, [true, false, true]),
-            (Access::Admin, [true, false, false]),
+            (CommandAccess::Everyone, [true, true, true]),
+            (CommandAccess::Client, [true, true, false]),
+            (CommandAccess::Worker, [true, false, true]),
+            (CommandAccess::Admin, [true, false, false]),
         ];
         for (access, allowed) in table {
             assert_eq!(roles.map(|role| role.allows(access)), allowed, "{access:?}");
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn other_keys_take_the_place_of_all() {
         let keyring = Keyring::new(keys());
-        let mut others = Keys::default();
+        let mut others = SessionKeys::default();
         others.add(Role::Worker, "w1", &key("n")).unwrap();
         keyring.replace(others);
         assert_eq!(keyring.identify(key("w").as_bytes()), None);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn names_are_checked_at_the_edge_and_one_past_it() {
-        let mut keys = Keys::default();
+        let mut keys = SessionKeys::default();
         assert!(keys.add(Role::Client, &"c".repeat(64), &key("1")).is_ok());
         assert!(keys.add(Role::Client, &"c".repeat(65), &key("2")).is_err());
         assert!(keys.add(Role::Client, "", &key("2")).is_err());

@@ -69,9 +69,9 @@ impl fmt::Debug for KeyHash {
 
 /// A key that was made up for one run. Its `Debug` shows nothing of it.
 #[derive(Debug, Clone)]
-pub(crate) struct RandomKey(SecretString);
+pub(crate) struct GeneratedKey(SecretString);
 
-impl RandomKey {
+impl GeneratedKey {
     /// A new random key of 32 bytes, in hex.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let mut bytes = [0u8; 32];
@@ -107,7 +107,7 @@ fn bytes_of(hex: &str) -> Option<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{KeyHash, RandomKey};
+    use super::{GeneratedKey, KeyHash};
 
     fn is_same(one: &KeyHash, other: &KeyHash) -> bool {
         one.matches(other).into()
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_key_is_compared_and_never_shown() {
-        let key = RandomKey::new().unwrap();
+        let key = GeneratedKey::new().unwrap();
         let text = key.reveal().to_owned();
         assert_eq!(text.len(), 64);
         assert!(is_same(&key.hash(), &KeyHash::of(text.as_bytes())));

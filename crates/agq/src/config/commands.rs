@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agenix_client::{Address, KEY_HELP, KeyError, Server, Tls, Token, session_key};
+use agenix_client::{Address, KEY_HELP, Server, SessionKeyError, Tls, Token, session_key};
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
@@ -50,7 +50,7 @@ pub(crate) enum Command {
     /// Print what a shell needs to complete commands of agq
     Completions { shell: Shell },
     /// Write a man page for each command into a directory, as agq-backup.1
-    Man { directory: PathBuf },
+    Man { connections: PathBuf },
 }
 
 #[derive(Debug, Args)]
@@ -98,8 +98,8 @@ pub(crate) struct ExportArgs {
 }
 
 impl ExportArgs {
-    pub(crate) fn from(&self) -> Holding {
-        Holding::of(&self.from)
+    pub(crate) fn from(&self) -> DataLocation {
+        DataLocation::of(&self.from)
     }
 }
 
@@ -113,21 +113,21 @@ pub(crate) struct ImportArgs {
 }
 
 impl ImportArgs {
-    pub(crate) fn to(&self) -> Holding {
-        Holding::of(&self.to)
+    pub(crate) fn to(&self) -> DataLocation {
+        DataLocation::of(&self.to)
     }
 }
 
 /// A store, as it is said on the command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Holding {
+pub(crate) enum DataLocation {
     /// A data directory or a database file.
     Path(PathBuf),
     /// A PostgreSQL.
     Postgres(String),
 }
 
-impl Holding {
+impl DataLocation {
     fn of(place: &str) -> Self {
         let is_url = ["postgres://", "postgresql://"].iter().any(|scheme| place.starts_with(scheme));
         if is_url { Self::Postgres(place.to_owned()) } else { Self::Path(place.into()) }
@@ -200,7 +200,7 @@ impl ServerArgs {
         let key = match session_key(self.session_key_file.as_deref()) {
             Ok(key) => Some(key),
             // The certificate may say who we are.
-            Err(KeyError::Missing) if self.tls_cert.is_some() => None,
+            Err(SessionKeyError::Missing) if self.tls_cert.is_some() => None,
             Err(error) => bail!("{error}: {KEY_HELP}"),
         };
         let tls = Tls { ca: self.tls_ca.clone(), cert: self.tls_cert.clone(), key: self.tls_key.clone() };

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::{file, options::Options};
 use crate::auth::{
-    keyring::{Keys, Role},
+    keyring::{Role, SessionKeys},
     session_key::KeyHash,
 };
 
@@ -34,14 +34,14 @@ impl KeySource {
     }
 
     /// Reads the keys again.
-    pub(crate) fn read(&self) -> anyhow::Result<Keys> {
+    pub(crate) fn read(&self) -> anyhow::Result<SessionKeys> {
         let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
         self.keys_in(&file)
     }
 
     /// The keys, with those of a config file that was just read.
-    pub(super) fn keys_in(&self, file: &Options) -> anyhow::Result<Keys> {
-        let mut keys = Keys::default();
+    pub(super) fn keys_in(&self, file: &Options) -> anyhow::Result<SessionKeys> {
+        let mut keys = SessionKeys::default();
         if let Some(hash) = self.session_key(file)? {
             keys.add_session_key(hash)?;
         }

@@ -18,15 +18,16 @@ use clap::Parser;
 use self::options::Options;
 pub(crate) use self::{
     commands::{
-        BackupArgs, CheckArgs, Command, ExportArgs, Holding, ImportArgs, MigrateArgs, RestoreArgs, TokenArgs,
+        BackupArgs, CheckArgs, Command, DataLocation, ExportArgs, ImportArgs, MigrateArgs, RestoreArgs,
+        TokenArgs,
     },
     keys::KeySource,
 };
 use crate::{
     app::Settings,
-    auth::{keyring::Keys, session_key::RandomKey},
-    server::{Places, TlsFiles},
-    store::{Opening, postgres},
+    auth::{keyring::SessionKeys, session_key::GeneratedKey},
+    net::{ListenAddresses, TlsFiles},
+    store::{OpenOptions, postgres},
 };
 
 /// Fewest connections to a PostgreSQL: one writes, one listens, others read.
@@ -62,11 +63,11 @@ stderr; AGQ_LOG=debug shows more.\n\nExit codes: 0 stopped by SIGINT or SIGTERM,
 
 /// Where everything is kept.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum StorePlace {
+pub(crate) enum StoreLocation {
     /// In a database of ours, in the data directory.
     DataDir,
     /// In a PostgreSQL.
-    Postgres { url: String, settings: postgres::Settings },
+    Postgres { url: String, settings: postgres::PostgresSettings },
 }
 
 /// The port where RESP is spoken, and the one where HTTP is, where nothing else is said.
@@ -75,36 +76,36 @@ const USUAL_HTTP_PORT: u16 = 6381;
 
 /// What agq works with, after everything was put together.
 #[derive(Debug)]
-pub(crate) struct Config {
-    pub(crate) places: Places,
+pub(crate) struct ServerConfig {
+    pub(crate) places: ListenAddresses,
     pub(crate) data_dir: PathBuf,
-    pub(crate) store: StorePlace,
+    pub(crate) store: StoreLocation,
     pub(crate) audit_log: Option<PathBuf>,
-    pub(crate) opening: Opening,
+    pub(crate) opening: OpenOptions,
     pub(crate) settings: Settings,
     /// The keys to begin with.
-    pub(crate) keys: Keys,
+    pub(crate) keys: SessionKeys,
     /// Where to read them again.
     pub(crate) key_source: KeySource,
     /// The key that was made up for this run, where nobody else can do everything.
-    pub(crate) random_key: Option<RandomKey>,
+    pub(crate) random_key: Option<GeneratedKey>,
     /// Whether agq stops when its stdin ends.
     pub(crate) ends_with_stdin: bool,
 }
 
 impl Cli {
     /// Puts flags, variables, file and defaults together.
-    pub(crate) fn resolve(self) -> anyhow::Result<Config> {
+    pub(crate) fn resolve(self) -> anyhow::Result<ServerConfig> {
         let mut key_source = KeySource::new(self.config.clone(), self.options.session_key_file.clone());
         let file = self.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
         let mut keys = key_source.keys_in(&file)?;
-        let random_key = if keys.has_admin() { None } else { Some(RandomKey::new()?) };
+        let random_key = if keys.has_admin() { None } else { Some(GeneratedKey::new()?) };
         if let Some(key) = &random_key {
             key_source.stays(key.hash());
             keys.add_session_key(key.hash())?;
         }
         let options = self.options.or(file);
-        Ok(Config {
+        Ok(ServerConfig {
             places: places(&options)?,
             data_dir: options.data_dir.clone().map_or_else(default_data_dir, Ok)?,
             store: store_place(&options)?,
@@ -126,7 +127,7 @@ pub(crate) fn default_settings() -> anyhow::Result<Settings> {
 }
 
 /// Where to listen, unless that would give the keys away.
-fn places(options: &Options) -> anyhow::Result<Places> {
+fn places(options: &Options) -> anyhow::Result<ListenAddresses> {
     let tls = match (&options.tls_cert, &options.tls_key, &options.tls_client_ca) {
         (Some(cert), Some(key), client_ca) => {
             Some(TlsFiles { cert: cert.clone(), key: key.clone(), client_ca: client_ca.clone() })
@@ -143,7 +144,7 @@ fn places(options: &Options) -> anyhow::Result<Places> {
         }
         // Whoever wants no TCP wants none of this either, unless that is said.
         let http = http_place(options, None)?;
-        return Ok(Places { tcp: None, socket, tls: None, http });
+        return Ok(ListenAddresses { tcp: None, socket, tls: None, http });
     }
     let ip = options.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let is_open = !ip.to_canonical().is_loopback();
@@ -164,7 +165,7 @@ fn places(options: &Options) -> anyhow::Result<Places> {
              --tls-key, or listen on 127.0.0.1, or, where the whole network is trusted, say --insecure"
         );
     }
-    Ok(Places { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
+    Ok(ListenAddresses { tcp: Some(SocketAddr::new(ip, port)), socket, tls, http })
 }
 
 /// Where HTTP is spoken: on this machine alone where nothing is said.
@@ -186,13 +187,13 @@ fn http_place(options: &Options, port: Option<u16>) -> anyhow::Result<Option<Soc
 }
 
 /// Where everything is kept.
-fn store_place(options: &Options) -> anyhow::Result<StorePlace> {
-    let usual = postgres::Settings::default();
+fn store_place(options: &Options) -> anyhow::Result<StoreLocation> {
+    let usual = postgres::PostgresSettings::default();
     let connections = options.store_connections.unwrap_or(usual.connections);
     if connections < LEAST_CONNECTIONS {
         bail!("store-connections is {connections}: give at least {LEAST_CONNECTIONS}");
     }
-    let Some(url) = options.store.clone() else { return Ok(StorePlace::DataDir) };
+    let Some(url) = options.store.clone() else { return Ok(StoreLocation::DataDir) };
     if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
         bail!("store is no address of a PostgreSQL: write postgres://USER@HOST/DATABASE");
     }
@@ -201,14 +202,14 @@ fn store_place(options: &Options) -> anyhow::Result<StorePlace> {
             "durability is about the database in the data directory: in PostgreSQL, what is promised is on its disk"
         );
     }
-    let settings = postgres::Settings {
+    let settings = postgres::PostgresSettings {
         connections,
         timeout: seconds("store-timeout", options.store_timeout, usual.timeout, 0.5)?,
         listens: !options.store_no_listen.unwrap_or_default(),
         poll: seconds("store-poll-interval", options.store_poll_interval, usual.poll, 0.01)?,
         term: seconds("store-lease", options.store_lease, usual.term, 0.5)?,
     };
-    Ok(StorePlace::Postgres { url, settings })
+    Ok(StoreLocation::Postgres { url, settings })
 }
 
 /// A time of an option, up to an hour.
@@ -232,8 +233,8 @@ mod tests {
 
     use clap::{CommandFactory, Parser};
 
-    use super::{Cli, Options, StorePlace, places, store_place};
-    use crate::store::postgres::Settings;
+    use super::{Cli, Options, StoreLocation, places, store_place};
+    use crate::store::postgres::PostgresSettings;
 
     fn options(text: &str) -> Options {
         toml::from_str(text).unwrap()
@@ -278,19 +279,19 @@ mod tests {
     #[test]
     fn a_store_is_an_address_of_a_postgresql_or_the_data_directory() {
         let place = |text: &str| store_place(&options(text)).map_err(|error| error.to_string());
-        assert_eq!(place(""), Ok(StorePlace::DataDir));
+        assert_eq!(place(""), Ok(StoreLocation::DataDir));
         let url = "postgres://agq@db/agq".to_owned();
-        let settings = Settings::default();
+        let settings = PostgresSettings::default();
         assert_eq!(
             place(&format!("store = '{url}'")),
-            Ok(StorePlace::Postgres { url: url.clone(), settings })
+            Ok(StoreLocation::Postgres { url: url.clone(), settings })
         );
         let [timeout, poll, term] = [1500, 500, 2000].map(Duration::from_millis);
-        let settings = Settings { connections: 4, timeout, listens: false, poll, term };
+        let settings = PostgresSettings { connections: 4, timeout, listens: false, poll, term };
         let text = format!(
             "store = '{url}'\nstore-connections = 4\nstore-timeout = 1.5\nstore-no-listen = true\nstore-poll-interval = 0.5\nstore-lease = 2"
         );
-        assert_eq!(place(&text), Ok(StorePlace::Postgres { url, settings }));
+        assert_eq!(place(&text), Ok(StoreLocation::Postgres { url, settings }));
         for (name, least) in [("store-timeout", 0.5), ("store-poll-interval", 0.01), ("store-lease", 0.5)] {
             let with = |seconds: f64| place(&format!("store = 'postgres://h/d'\n{name} = {seconds}"));
             assert!(with(least).is_ok() && with(3600.0).is_ok(), "{name}");

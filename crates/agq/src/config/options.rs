@@ -38,7 +38,7 @@ pub(super) enum AuthTexts {
 /// What is on disk before it is answered, as it is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum OnDisk {
+pub(super) enum DurabilityOption {
     /// Everything that a user would miss: submissions, ends of jobs, keys. A claim that a crash forgets is made again
     Promised,
     /// Every write, claims and heartbeats too
@@ -143,7 +143,7 @@ options! {
     store_no_listen: bool,
     /// What is on disk before it is answered [default: promised]
     #[arg(long, env = "AGQ_DURABILITY", value_name = "WHAT", value_enum, help_heading = FILES)]
-    durability: OnDisk,
+    durability: DurabilityOption,
     /// The largest database of which every page is compared with its checksum at the start, in bytes; a larger one is
     /// compared by `agq check` alone; 0 = no limit [default: 268435456]
     #[arg(long, env = "AGQ_MAX_CHECKED_BYTES", value_name = "N", help_heading = FILES)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use agenix_protocol::limits::{DEFAULT_JOB_TIMEOUT_SECS, Limits};
 use anyhow::bail;
 
-use super::options::{AuthTexts, OnDisk, Options, ReplyShape};
+use super::options::{AuthTexts, DurabilityOption, Options, ReplyShape};
 use crate::{
     app::{AuthErrors, PopReply, Settings},
-    store::{Durability, Opening},
+    store::{Durability, OpenOptions},
 };
 
 /// The longest time that may be set, a hundred years, in seconds.
@@ -57,13 +57,13 @@ impl Options {
     }
 
     /// How the database is opened.
-    pub(super) fn opening(&self) -> Opening {
-        let defaults = Opening::default();
-        Opening {
+    pub(super) fn opening(&self) -> OpenOptions {
+        let defaults = OpenOptions::default();
+        OpenOptions {
             durability: self.durability.map_or(defaults.durability, |durability| match durability {
-                OnDisk::Promised => Durability::Promised,
-                OnDisk::Always => Durability::Always,
-                OnDisk::Interval => Durability::Interval,
+                DurabilityOption::Promised => Durability::Promised,
+                DurabilityOption::Always => Durability::Always,
+                DurabilityOption::Interval => Durability::Interval,
             }),
             max_checked_bytes: self.max_checked_bytes.unwrap_or(defaults.max_checked_bytes),
         }
@@ -102,7 +102,7 @@ fn millis(secs: f64) -> u64 {
 mod tests {
     use super::Options;
     use crate::app::{AuthErrors, PopReply, Settings};
-    use crate::store::{Durability, Opening};
+    use crate::store::{Durability, OpenOptions};
 
     fn settings(text: &str) -> anyhow::Result<Settings> {
         toml::from_str::<Options>(text).unwrap().settings()
@@ -139,9 +139,12 @@ mod tests {
     #[test]
     fn the_database_is_opened_as_it_was_said() {
         let opening = |text| toml::from_str::<Options>(text).unwrap().opening();
-        assert_eq!(opening(""), Opening { durability: Durability::Promised, max_checked_bytes: 268_435_456 });
+        assert_eq!(
+            opening(""),
+            OpenOptions { durability: Durability::Promised, max_checked_bytes: 268_435_456 }
+        );
         let said = opening("durability = 'always'\nmax-checked-bytes = 0");
-        assert_eq!(said, Opening { durability: Durability::Always, max_checked_bytes: 0 });
+        assert_eq!(said, OpenOptions { durability: Durability::Always, max_checked_bytes: 0 });
     }
 
     #[test]

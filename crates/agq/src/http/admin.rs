@@ -2,42 +2,41 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::{documents::Status, request::Access, request::Search};
-use agenix_rules::worker::{Standing, Told, Worker};
+use agenix_protocol::{documents::Status, request::CommandAccess, request::Search};
+use agenix_rules::worker::{Directive, Liveness, Worker};
 use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    commands::ojs,
     http::{
-        Desk,
-        extract::{Guest, Sent, above_zero, job_id, shown as quoted, worker_id},
-        jobs::shown,
+        HttpState,
+        extract::{Authenticated, JsonBody, above_zero, job_id, shown as quoted, worker_id},
+        jobs::job_view,
         queues::{counts, set_paused},
-        response::{Answer, Refusal, nothing, object, ok, raw},
+        response::{ApiError, HttpResult, nothing, object, ok, raw},
     },
     registry::queue_limits::QueueSettings,
+    service::{dead_letters, jobs, lookup, queues, workers},
 };
 
 /// `GET admin/stats`
-pub(super) async fn stats(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
-    guest.may(Access::Admin)?;
-    let all = ojs::queue_states(&desk.house).await?;
+pub(super) async fn stats(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    let all = queues::queue_states(&desk.app).await?;
     let mut sum = [0; 8];
     for (_, numbers, _) in &all {
         sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += number);
     }
-    let workers = desk.house.store.workers().await?;
-    let alive = workers.iter().filter(|(worker, _)| worker.standing == Standing::Active).count();
-    let (processed, failed) =
-        desk.house.pace.per_minute(desk.house.clock.now(), &desk.house.store.totals().await?);
+    let workers = desk.app.store.workers().await?;
+    let alive = workers.iter().filter(|(worker, _)| worker.standing == Liveness::Active).count();
+    let (processed, failed) = desk.app.pace.per_minute(desk.app.clock.now(), &desk.app.store.totals().await?);
     Ok(ok(&json!({
         "queues": all.len(),
         "workers": alive,
         "jobs": counts(&sum),
         "throughput": {"processed_per_minute": processed, "failed_per_minute": failed},
-        "uptime_seconds": desk.house.clock.now().ms_since(desk.house.started_at) / 1000,
+        "uptime_seconds": desk.app.clock.now().ms_since(desk.app.started_at) / 1000,
     })))
 }
 
@@ -52,14 +51,14 @@ fn queue_of(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
 
 /// Which page of a list.
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Page {
+pub(super) struct PageQuery {
     page: Option<usize>,
     per_page: Option<usize>,
 }
 
-impl Page {
+impl PageQuery {
     /// The entries of the page, and what is said of it.
-    fn of(&self, items: Vec<Value>) -> Result<(Vec<Value>, Value), Refusal> {
+    fn of(&self, items: Vec<Value>) -> Result<(Vec<Value>, Value), ApiError> {
         let per_page = above_zero("per_page", self.per_page)?.unwrap_or(50).min(200);
         let page = self.page.unwrap_or(1).max(1);
         let total = items.len();
@@ -69,88 +68,120 @@ impl Page {
 }
 
 /// `GET admin/queues`
-pub(super) async fn queues(State(desk): State<Arc<Desk>>, guest: Guest, Query(page): Query<Page>) -> Answer {
-    guest.may(Access::Admin)?;
-    let all = ojs::queue_states(&desk.house).await?;
+pub(super) async fn queues(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Query(page): Query<PageQuery>,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    let all = queues::queue_states(&desk.app).await?;
     let items = all.iter().map(|(name, numbers, paused)| queue_of(name, numbers, *paused)).collect();
     let (items, pagination) = page.of(items)?;
     Ok(ok(&json!({"items": items, "pagination": pagination})))
 }
 
 /// `GET admin/queues/{queue}`
-pub(super) async fn queue(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
-    let (numbers, paused) = ojs::queue_counts(&desk.house, &name).await?;
+pub(super) async fn queue(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(name): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    let (numbers, paused) = queues::queue_counts(&desk.app, &name).await?;
     let mut queue = queue_of(&name, &numbers, paused);
-    queue["config"] = json!(ojs::queue_settings(&desk.house, &name).await?);
+    queue["config"] = json!(queues::queue_settings(&desk.app, &name).await?);
     Ok(ok(&queue))
 }
 
 /// `POST admin/queues/{queue}/pause`
-pub(super) async fn pause(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+pub(super) async fn pause(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(name): Path<String>,
+) -> HttpResult {
     set_paused(&desk, &guest, &name, true).await?;
     Ok(ok(&json!({"name": name, "paused": true})))
 }
 
 /// `POST admin/queues/{queue}/resume`
-pub(super) async fn resume(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+pub(super) async fn resume(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(name): Path<String>,
+) -> HttpResult {
     set_paused(&desk, &guest, &name, false).await?;
     Ok(ok(&json!({"name": name, "paused": false})))
 }
 
 /// `GET admin/queues/{queue}/config`
-pub(super) async fn config(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
-    Ok(ok(&json!({"name": name, "config": ojs::queue_settings(&desk.house, &name).await?})))
+pub(super) async fn config(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(name): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    Ok(ok(&json!({"name": name, "config": queues::queue_settings(&desk.app, &name).await?})))
 }
 
 /// `PUT admin/queues/{queue}/config`
 pub(super) async fn configure(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(name): Path<String>,
-    sent: Sent,
-) -> Answer {
-    guest.may(Access::Admin)?;
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
     let settings: QueueSettings = sent.object()?;
-    let settings = ojs::configure(&desk.house, &name, settings).await?;
+    let settings = queues::configure(&desk.app, &name, settings).await?;
     Ok(ok(&json!({"name": name, "config": settings})))
 }
 
 /// `GET admin/jobs/{id}`: the job itself, without an object around it.
-pub(super) async fn job(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
-    Ok(ok(&shown(&ojs::get(&desk.house, &job_id(&id)?).await?)?))
+pub(super) async fn job(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    Ok(ok(&job_view(&lookup::job(&desk.app, &job_id(&id)?).await?)?))
 }
 
 /// `POST admin/jobs/{id}/retry`
-pub(super) async fn retry(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
-    let job = shown(&ojs::retry(&desk.house, &job_id(&id)?).await?)?;
+pub(super) async fn retry(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    let job = job_view(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
 /// `POST admin/dead-letter/{id}/retry`
 pub(super) async fn retry_dead(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-) -> Answer {
-    guest.may(Access::Admin)?;
-    let job = shown(&ojs::retry_dead(&desk.house, &job_id(&id)?).await?)?;
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    let job = job_view(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
 /// `POST admin/jobs/{id}/cancel`
-pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Admin)?;
-    let job = shown(&ojs::cancel(&desk.house, &job_id(&id)?).await?)?;
+pub(super) async fn cancel(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    let job = job_view(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)?;
     Ok(ok(&object([("id", raw(&job.id)), ("state", raw(job.state)), ("job", raw(&job))])?))
 }
 
 /// What `POST admin/jobs/bulk/retry` takes.
 #[derive(Debug, Default, Deserialize)]
-struct Bulk {
+struct BulkRetry {
     #[serde(default)]
     confirm: bool,
     #[serde(default)]
@@ -165,24 +196,28 @@ struct BulkFilter {
 }
 
 /// `POST admin/jobs/bulk/retry`: every job that failed for good, or those of a queue or a type.
-pub(super) async fn retry_all(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Admin)?;
-    let bulk: Bulk = sent.object_or_default()?;
+pub(super) async fn retry_all(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    let bulk: BulkRetry = sent.object_or_default()?;
     if !bulk.confirm {
-        return Err(Refusal::invalid(
+        return Err(ApiError::invalid(
             "confirm is not true: this concerns many jobs, so say that it is meant",
         ));
     }
     let (mut matched, mut retried) = (0, 0);
     for status in [Status::Failed, Status::Dead] {
         let search = Search { status: Some(status), limit: usize::MAX, ..Search::default() };
-        for job_id in desk.house.store.search(search).await? {
-            let job = shown(&ojs::get(&desk.house, &job_id).await?)?;
+        for job_id in desk.app.store.search(search).await? {
+            let job = job_view(&lookup::job(&desk.app, &job_id).await?)?;
             let fits = bulk.filter.queue.as_ref().is_none_or(|queue| *queue == job.queue)
                 && bulk.filter.job_type.as_ref().is_none_or(|name| *name == job.job_type);
             if fits {
                 matched += 1;
-                retried += u64::from(ojs::retry(&desk.house, &job_id).await.is_ok());
+                retried += u64::from(dead_letters::retry(&desk.app, &job_id).await.is_ok());
             }
         }
     }
@@ -204,18 +239,22 @@ fn worker_json(worker: &Worker, jobs: u64) -> Value {
 /// A worker's state as the extension names it.
 fn state_of(worker: &Worker) -> &'static str {
     match (worker.standing, worker.told) {
-        (Standing::Dead, _) => "stale",
-        (_, Some(Told::Terminate)) => "terminate",
-        (_, Some(Told::Drain)) => "quiet",
+        (Liveness::Dead, _) => "stale",
+        (_, Some(Directive::Terminate)) => "terminate",
+        (_, Some(Directive::Drain)) => "quiet",
         _ if worker.is_quiet || worker.quarantine.is_some() => "quiet",
         _ => "running",
     }
 }
 
 /// `GET admin/workers`
-pub(super) async fn workers(State(desk): State<Arc<Desk>>, guest: Guest, Query(page): Query<Page>) -> Answer {
-    guest.may(Access::Client)?;
-    let all = desk.house.store.workers().await?;
+pub(super) async fn workers(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Query(page): Query<PageQuery>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let all = desk.app.store.workers().await?;
     let count = |state: &str| all.iter().filter(|(worker, _)| state_of(worker) == state).count();
     let summary = json!({
         "total": all.len(),
@@ -229,10 +268,14 @@ pub(super) async fn workers(State(desk): State<Arc<Desk>>, guest: Guest, Query(p
 }
 
 /// `GET admin/workers/{id}`
-pub(super) async fn worker(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
-    let worker = ojs::worker_of(&desk.house, &worker_id(&id)?).await?;
-    let jobs = desk.house.store.held_by(worker.worker_id.as_str()).await?;
+pub(super) async fn worker(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let worker = lookup::worker(&desk.app, &worker_id(&id)?).await?;
+    let jobs = desk.app.store.held_by(worker.worker_id.as_str()).await?;
     let mut shown = worker_json(&worker, jobs.len() as u64);
     shown["active_job_ids"] = json!(jobs);
     Ok(ok(&shown))
@@ -240,45 +283,45 @@ pub(super) async fn worker(State(desk): State<Arc<Desk>>, guest: Guest, Path(id)
 
 /// `POST admin/workers/{id}/quiet|terminate|resume`
 pub(super) async fn tell(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path((id, order)): Path<(String, String)>,
-) -> Answer {
-    guest.may(Access::Admin)?;
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
     let told = match order.as_str() {
-        "quiet" => Some(Told::Drain),
-        "terminate" => Some(Told::Terminate),
+        "quiet" => Some(Directive::Drain),
+        "terminate" => Some(Directive::Terminate),
         "resume" => None,
         other => {
-            return Err(Refusal::not_found(format!(
+            return Err(ApiError::not_found(format!(
                 "a worker is told quiet, terminate or resume, not '{}'",
                 quoted(other)
             )));
         }
     };
     let worker_id = worker_id(&id)?;
-    ojs::tell(&desk.house, &worker_id, told).await?;
-    let worker = ojs::worker_of(&desk.house, &worker_id).await?;
+    workers::set_directive(&desk.app, &worker_id, told).await?;
+    let worker = lookup::worker(&desk.app, &worker_id).await?;
     Ok(ok(&json!({"worker_id": worker_id, "state": state_of(&worker)})))
 }
 
 /// `GET admin/dead-letter/{id}`
 pub(super) async fn dead_letter(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-) -> Answer {
-    guest.may(Access::Admin)?;
-    Ok(ok(&shown(&ojs::dead_letter(&desk.house, &job_id(&id)?).await?)?))
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    Ok(ok(&job_view(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)?))
 }
 
 /// `DELETE admin/dead-letter/{id}`
 pub(super) async fn forget_dead(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-) -> Answer {
-    guest.may(Access::Admin)?;
-    ojs::forget_dead(&desk.house, &job_id(&id)?).await?;
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    dead_letters::forget_dead(&desk.app, &job_id(&id)?).await?;
     Ok(nothing())
 }

@@ -16,12 +16,12 @@ use tracing::warn;
 use crate::{
     auth::{audit_log, keyring::Identity},
     http::{
-        Desk,
-        connection::Place,
+        HttpState,
+        connection::ConnectionSlot,
         dashboard,
-        extract::{CertificateAlone, Guest, shown, unauthorized},
+        extract::{Authenticated, CertificateAlone, shown, unauthorized},
         form::{check_form, check_version, is_of_another_site, may_change},
-        response::{Refusal, finish, forbidden},
+        response::{ApiError, finish, forbidden},
     },
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Peer {
     /// Whether nothing more will come from there.
     pub(super) has_closed: watch::Receiver<bool>,
     /// Place of the connection among the connections of its address.
-    pub(super) place: Place,
+    pub(super) place: ConnectionSlot,
 }
 
 impl Peer {
@@ -54,24 +54,24 @@ const OPEN: [&str; 3] = ["/health", "/ready", "/ojs/v1/health"];
 /// Most bytes of an id that came with a request.
 const MAX_ID_BYTES: usize = 128;
 
-pub(super) async fn pass(
-    State(desk): State<Arc<Desk>>,
+pub(super) async fn authenticate(
+    State(desk): State<Arc<HttpState>>,
     mut request: Request<Body>,
     next: Next,
 ) -> Response<Body> {
-    desk.house.directory.count_command();
+    desk.app.connections.count_command();
     let request_id = request_id(&desk, &request);
-    let (proof, peer) = (Shown::of(&request).proof(), request.extensions().get::<Peer>().cloned());
+    let (proof, peer) = (Credentials::of(&request).proof(), request.extensions().get::<Peer>().cloned());
     let admitted = match check_form(&request).and_then(|()| check_version(&request)) {
         Ok(()) => admit(&desk, proof, peer).await,
         Err(refusal) => Err(refusal),
     };
-    let record = Record::of(&desk, &request);
+    let record = RequestAudit::of(&desk, &request);
     let mut response = match admitted {
         Ok(known) => {
             let identity = known.as_ref().map(|known| known.identity.clone());
-            if let Some(Known { identity, by_certificate_alone }) = known {
-                request.extensions_mut().insert(Guest(identity));
+            if let Some(AuthenticatedUser { identity, by_certificate_alone }) = known {
+                request.extensions_mut().insert(Authenticated(identity));
                 if by_certificate_alone {
                     request.extensions_mut().insert(CertificateAlone);
                 }
@@ -84,11 +84,11 @@ pub(super) async fn pass(
         }
         Err(refusal) => refusal.into_response(),
     };
-    if response.status() == StatusCode::BAD_REQUEST && response.extensions().get::<Refusal>().is_none() {
+    if response.status() == StatusCode::BAD_REQUEST && response.extensions().get::<ApiError>().is_none() {
         // What the path or the query is to be is checked before any handler, in words of its own.
-        response = Refusal::invalid("the path or the query cannot be read").into_response();
+        response = ApiError::invalid("the path or the query cannot be read").into_response();
     }
-    if let Some(refusal) = response.extensions_mut().remove::<Refusal>() {
+    if let Some(refusal) = response.extensions_mut().remove::<ApiError>() {
         response = refusal.response(request_id.to_str().unwrap_or_default());
     }
     finish(&mut response, &request_id);
@@ -96,20 +96,20 @@ pub(super) async fn pass(
 }
 
 /// The id that came with the request, or a new one.
-fn request_id(desk: &Desk, request: &Request<Body>) -> HeaderValue {
+fn request_id(desk: &HttpState, request: &Request<Body>) -> HeaderValue {
     let told = request.headers().get("x-request-id");
     let fine = |told: &&HeaderValue| !told.is_empty() && told.len() <= MAX_ID_BYTES && told.to_str().is_ok();
     match told.filter(fine) {
         Some(told) => told.clone(),
         None => {
-            let id = format!("req_{}", desk.house.clock.uuid());
+            let id = format!("req_{}", desk.app.clock.uuid());
             HeaderValue::from_str(&id).expect("a UUID is letters, digits and '-'")
         }
     }
 }
 
 /// What of a request says who asks.
-struct Shown {
+struct Credentials {
     key: Option<Bytes>,
     certified: Option<Identity>,
     /// Whether nobody need be known for it.
@@ -134,7 +134,7 @@ enum Proof {
     Missing,
 }
 
-impl Shown {
+impl Credentials {
     fn of(request: &Request<Body>) -> Self {
         let told = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         Self {
@@ -158,19 +158,23 @@ impl Shown {
 }
 
 /// Authenticated sender of a request.
-struct Known {
+struct AuthenticatedUser {
     identity: Identity,
     by_certificate_alone: bool,
 }
 
 /// Who asks.
-async fn admit(desk: &Desk, proof: Proof, peer: Option<Peer>) -> Result<Option<Known>, Refusal> {
+async fn admit(
+    desk: &HttpState,
+    proof: Proof,
+    peer: Option<Peer>,
+) -> Result<Option<AuthenticatedUser>, ApiError> {
     match proof {
-        Proof::Key(key) => match desk.door.identify(&key) {
-            Some(identity) => Ok(Some(Known { identity, by_certificate_alone: false })),
+        Proof::Key(key) => match desk.access_control.identify(&key) {
+            Some(identity) => Ok(Some(AuthenticatedUser { identity, by_certificate_alone: false })),
             None => Err(refuse_key(desk, peer.as_ref()).await),
         },
-        Proof::Certificate(identity) => Ok(Some(Known { identity, by_certificate_alone: true })),
+        Proof::Certificate(identity) => Ok(Some(AuthenticatedUser { identity, by_certificate_alone: true })),
         Proof::Needless => Ok(None),
         Proof::Forged => Err(forbidden(
             "the request comes from a page of another site, and a certificate alone does not allow that",
@@ -186,10 +190,10 @@ pub(super) fn bearer(told: &[u8]) -> Option<&[u8]> {
 }
 
 /// A wrong key: whoever tries many waits for the answer.
-pub(super) async fn refuse_key(desk: &Desk, peer: Option<&Peer>) -> Refusal {
-    let (now, from) = (desk.house.clock.now(), peer.map_or("", |peer| &peer.shown));
-    let delay = desk.door.wrong_key(peer.and_then(|peer| peer.ip), now);
-    desk.house.audit.record(&audit_log::Entry {
+pub(super) async fn refuse_key(desk: &HttpState, peer: Option<&Peer>) -> ApiError {
+    let (now, from) = (desk.app.clock.now(), peer.map_or("", |peer| &peer.shown));
+    let delay = desk.access_control.wrong_key(peer.and_then(|peer| peer.ip), now);
+    desk.app.audit.record(&audit_log::AuditEntry {
         at: now,
         who: None,
         role: None,
@@ -200,17 +204,17 @@ pub(super) async fn refuse_key(desk: &Desk, peer: Option<&Peer>) -> Refusal {
     });
     if !delay.is_zero() {
         warn!(from, delay_ms = delay.as_millis(), "many wrong session keys come from here");
-        desk.house.clock.sleep(delay).await;
+        desk.app.clock.sleep(delay).await;
     }
     unauthorized()
 }
 
-pub(super) async fn no_such_path(uri: Uri) -> Refusal {
-    Refusal::not_found(format!("there is no path '{}'", shown(uri.path())))
+pub(super) async fn no_such_path(uri: Uri) -> ApiError {
+    ApiError::not_found(format!("there is no path '{}'", shown(uri.path())))
 }
 
-pub(super) async fn no_such_method(method: Method, uri: Uri) -> Refusal {
-    Refusal::new(
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "invalid_request",
         format!("{method} is nothing that {} takes", shown(uri.path())),
@@ -219,7 +223,7 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Refusal {
 }
 
 /// What is recorded of a request that may change something; what workers say of their jobs is not, as over RESP.
-struct Record {
+struct RequestAudit {
     what: String,
     from: String,
 }
@@ -240,22 +244,22 @@ const OF_WORKERS: [&str; 11] = [
     "/ojs/v1/workers/beat",
 ];
 
-impl Record {
-    fn of(desk: &Desk, request: &Request<Body>) -> Option<Self> {
+impl RequestAudit {
+    fn of(desk: &HttpState, request: &Request<Body>) -> Option<Self> {
         let path = request.uri().path();
         let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
         let is_change =
             may_change(request.method()) && !route.is_some_and(|route| OF_WORKERS.contains(&route));
         let from = request.extensions().get::<Peer>().map_or_else(String::new, |peer| peer.shown.clone());
-        (desk.house.audit.is_on() && is_change)
+        (desk.app.audit.is_on() && is_change)
             .then(|| Self { what: format!("{} {}", request.method(), shown(path)), from })
     }
 
-    fn write(self, desk: &Desk, identity: &Identity, response: &Response<Body>) {
-        let refusal = response.extensions().get::<Refusal>();
+    fn write(self, desk: &HttpState, identity: &Identity, response: &Response<Body>) {
+        let refusal = response.extensions().get::<ApiError>();
         let outcome = refusal.map_or_else(|| "OK".to_owned(), |refusal| format!("ERR {}", refusal.message));
-        desk.house.audit.record(&audit_log::Entry {
-            at: desk.house.clock.now(),
+        desk.app.audit.record(&audit_log::AuditEntry {
+            at: desk.app.clock.now(),
             who: Some(&identity.name),
             role: Some(identity.role),
             from: &self.from,
@@ -268,7 +272,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use super::{Proof, Shown};
+    use super::{Credentials, Proof};
     use crate::auth::keyring::{Identity, Role};
 
     #[test]
@@ -276,7 +280,7 @@ mod tests {
         let alice = || Identity { role: Role::Client, name: "alice".into() };
         let proof = |key: Option<&'static [u8]>, has_certificate: bool, is_open, is_forged| {
             let certified = has_certificate.then(alice);
-            Shown { key: key.map(Into::into), certified, is_open, is_forged }.proof()
+            Credentials { key: key.map(Into::into), certified, is_open, is_forged }.proof()
         };
         let key = Some(&b"any"[..]);
         for is_forged in [false, true] {

@@ -22,8 +22,8 @@ use tokio::{
 use tracing::{debug, warn};
 
 use crate::{
-    http::{Desk, auth::Peer},
-    server::{Accepted, Guest, Outlet, Unread},
+    http::{HttpState, auth::Peer},
+    net::{ClientStream, ConnectionPermit, SlowClient, TimeoutWriter},
 };
 
 /// How long a request under way may take once agq stops.
@@ -37,10 +37,10 @@ const READ_AHEAD: usize = 64 * 1024;
 /// Place of a connection among the connections of its address. A connection that becomes an event
 /// stream gives its place back.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place(Arc<Mutex<Option<Guest>>>);
+pub(super) struct ConnectionSlot(Arc<Mutex<Option<ConnectionPermit>>>);
 
-impl Place {
-    fn of(guest: Option<Guest>) -> Self {
+impl ConnectionSlot {
+    fn of(guest: Option<ConnectionPermit>) -> Self {
         Self(Arc::new(Mutex::new(guest)))
     }
 
@@ -52,13 +52,13 @@ impl Place {
 
 /// Serves a connection to its end.
 pub(super) async fn attend(
-    desk: Arc<Desk>,
+    desk: Arc<HttpState>,
     router: Router,
-    (accepted, number): (Accepted, u64),
+    (accepted, number): (ClientStream, u64),
     mut stop: watch::Receiver<bool>,
 ) {
-    let Accepted { reader, writer, ip, shown, certified, guest } = accepted;
-    let place = Place::of(guest);
+    let ClientStream { reader, writer, ip, shown, certified, guest } = accepted;
+    let place = ConnectionSlot::of(guest);
     let (closed, has_closed) = watch::channel(false);
     let (reader, reading) = watched(reader, closed);
     // Dropped, it ends what goes on in it.
@@ -66,7 +66,7 @@ pub(super) async fn attend(
     aside.spawn(reading);
     let peer = Peer { number, ip, shown: shown.clone(), certified, has_closed, place: place.clone() };
     let router = router.layer(Extension(peer));
-    let writer = Outlet::new(writer, Duration::from_millis(desk.house.settings.send_timeout_ms));
+    let writer = TimeoutWriter::new(writer, Duration::from_millis(desk.app.settings.send_timeout_ms));
     let outcome = serve(&desk, router, (reader, writer), &mut stop).await;
     match outcome {
         Err(error) if is_behind(&error) => {
@@ -89,16 +89,16 @@ pub(super) async fn attend(
 
 /// Answers requests until there are no more, and then closes `reader` and `writer`.
 async fn serve(
-    desk: &Desk,
+    desk: &HttpState,
     router: Router,
-    (reader, writer): (DuplexStream, Outlet),
+    (reader, writer): (DuplexStream, TimeoutWriter),
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), hyper::Error> {
     let mut builder = http1::Builder::new();
     // Whoever has sent all and closes their side is still owed the answer.
     builder.timer(TokioTimer::new()).half_close(true).max_buf_size(READ_AHEAD);
-    if desk.house.settings.frame_timeout_ms > 0 {
-        builder.header_read_timeout(Duration::from_millis(desk.house.settings.frame_timeout_ms));
+    if desk.app.settings.frame_timeout_ms > 0 {
+        builder.header_read_timeout(Duration::from_millis(desk.app.settings.frame_timeout_ms));
     }
     let serving =
         builder.serve_connection(TokioIo::new(join(reader, writer)), TowerToHyperService::new(router));
@@ -119,7 +119,7 @@ fn cause(error: &hyper::Error) -> String {
 
 /// Returns whether the connection failed because the client took no data.
 fn is_behind(error: &hyper::Error) -> bool {
-    error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(Unread::is_behind)
+    error.source().and_then(|cause| cause.downcast_ref::<io::Error>()).is_some_and(SlowClient::is_behind)
 }
 
 /// What comes, and the work of reading it: while a request is under way, nobody else would notice that no more will come.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use agenix_protocol::{ids::JobId, request::Access};
+use agenix_protocol::{ids::JobId, request::CommandAccess};
 use agenix_rules::{job::Job, ojs::check_queue};
 use axum::{
     Extension,
@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::{
-    app::House,
-    commands::ojs,
+    app::AppState,
     http::{
-        Desk,
+        HttpState,
         auth::{Peer, bearer},
-        extract::{Guest, job_id, shown},
-        response::{Answer, Refusal},
-        stream::{self, Leave},
+        extract::{Authenticated, job_id, shown},
+        response::{ApiError, HttpResult},
+        stream::{self, StreamPermit},
     },
-    registry::event_log::{Event, EventLog},
+    registry::event_log::{EventLog, LoggedEvent},
+    service::lookup,
 };
 
 /// Interval of comments on a stream on which nothing happens, because proxies close idle connections.
@@ -35,33 +35,33 @@ const MAX_CHANNELS: usize = 100;
 
 /// What a stream tells of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Channel {
+enum EventChannel {
     Job(JobId),
     Queue(String),
     All,
 }
 
-impl Channel {
-    fn read(text: &str) -> Result<Self, Refusal> {
+impl EventChannel {
+    fn read(text: &str) -> Result<Self, ApiError> {
         match text.split_once(':') {
             Some(("job", id)) => Ok(Self::Job(job_id(id)?)),
             Some(("queue", name)) => {
                 let checked = check_queue(name).map(|()| Self::Queue(name.to_owned()));
-                checked.map_err(|rejection| Refusal::invalid(format!("channel: {rejection}")))
+                checked.map_err(|rejection| ApiError::invalid(format!("channel: {rejection}")))
             }
             None if text == "all" => Ok(Self::All),
             _ => {
-                Err(Refusal::invalid(format!("channel is '{}': use job:ID, queue:NAME or all", shown(text))))
+                Err(ApiError::invalid(format!("channel is '{}': use job:ID, queue:NAME or all", shown(text))))
             }
         }
     }
 
     /// Reads the channels of a query.
-    fn read_all(query: &[(String, String)]) -> Result<Vec<Self>, Refusal> {
+    fn read_all(query: &[(String, String)]) -> Result<Vec<Self>, ApiError> {
         let texts = query.iter().filter(|(name, _)| name == "channel");
         let texts = texts.flat_map(|(_, texts)| texts.split(',')).map(str::trim).collect::<Vec<_>>();
         if texts.is_empty() || texts.len() > MAX_CHANNELS {
-            return Err(Refusal::invalid(format!(
+            return Err(ApiError::invalid(format!(
                 "channel is given {} times: name 1 to {MAX_CHANNELS}, as job:ID, queue:NAME or all",
                 texts.len()
             )));
@@ -69,7 +69,7 @@ impl Channel {
         texts.into_iter().map(Self::read).collect()
     }
 
-    fn has(&self, event: &Event) -> bool {
+    fn has(&self, event: &LoggedEvent) -> bool {
         match self {
             Self::Job(id) => *id == event.job_id,
             Self::Queue(name) => *name == event.queue,
@@ -79,7 +79,7 @@ impl Channel {
 }
 
 /// What an event says of its job, in both forms.
-fn data_of(event: &Event) -> Value {
+fn data_of(event: &LoggedEvent) -> Value {
     let mut data = json!({
         "job_id": event.job_id,
         "job_type": event.job_type,
@@ -111,7 +111,7 @@ fn data_of(event: &Event) -> Value {
 }
 
 /// An event as a document of its own.
-pub(super) fn envelope(log: &EventLog, event: &Event) -> Value {
+pub(super) fn envelope(log: &EventLog, event: &LoggedEvent) -> Value {
     json!({
         "specversion": "1.0",
         "id": log.id_of(event),
@@ -124,7 +124,7 @@ pub(super) fn envelope(log: &EventLog, event: &Event) -> Value {
 }
 
 /// An event on a stream.
-fn message(log: &EventLog, event: &Event) -> String {
+fn message(log: &EventLog, event: &LoggedEvent) -> String {
     let mut data = data_of(event);
     data["type"] = event.job_type.as_str().into();
     data["timestamp"] = json!(event.at);
@@ -132,11 +132,11 @@ fn message(log: &EventLog, event: &Event) -> String {
 }
 
 /// Follower of the events; dropped, it follows no more.
-struct Follower {
-    leave: Leave,
-    house: Arc<House>,
+struct EventStream {
+    leave: StreamPermit,
+    app: Arc<AppState>,
     peer: Peer,
-    channels: Vec<Channel>,
+    channels: Vec<EventChannel>,
     up_to: u64,
     later: watch::Receiver<u64>,
     has_begun: bool,
@@ -148,24 +148,24 @@ struct Follower {
 
 /// `GET events/stream`
 pub(super) async fn follow(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Extension(peer): Extension<Peer>,
     Query(query): Query<Vec<(String, String)>>,
     headers: HeaderMap,
-) -> Answer {
-    guest.may(Access::Client)?;
-    let channels = Channel::read_all(&query)?;
-    let house = Arc::clone(&desk.house);
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let channels = EventChannel::read_all(&query)?;
+    let app = Arc::clone(&desk.app);
     // In this order: what ends after the look at the jobs is among the later events.
-    let (last, later) = house.events.listen();
-    let told = headers.get("last-event-id").and_then(|id| house.events.number_of(id.to_str().ok()?));
+    let (last, later) = app.events.listen();
+    let told = headers.get("last-event-id").and_then(|id| app.events.number_of(id.to_str().ok()?));
     let (mut ended, mut jobs) = (Vec::new(), BTreeSet::new());
     for channel in &channels {
-        let Channel::Job(id) = channel else { continue };
-        let job = ojs::progress(&house, id).await?;
+        let EventChannel::Job(id) = channel else { continue };
+        let job = lookup::job_record(&app, id).await?;
         if job.ojs.is_none() {
-            return Err(Refusal::invalid(format!(
+            return Err(ApiError::invalid(format!(
                 "channel: the job {id} came over RESP, and has no events here: SUBSCRIBE job:updates there"
             )));
         }
@@ -173,31 +173,34 @@ pub(super) async fn follow(
             ended.push(job);
         }
     }
-    let is_of_jobs = channels.iter().all(|channel| matches!(channel, Channel::Job(_)));
+    let is_of_jobs = channels.iter().all(|channel| matches!(channel, EventChannel::Job(_)));
     let known = Arc::clone(&desk);
     let is_admitted = Box::new(move || {
         let key = headers.get(header::AUTHORIZATION).and_then(|told| bearer(told.as_bytes()));
         key.is_none_or(|key| {
-            known.door.identify(key).is_some_and(|identity| identity.role.allows(Access::Client))
+            known
+                .access_control
+                .identify(key)
+                .is_some_and(|identity| identity.role.allows(CommandAccess::Client))
         })
     });
-    let leave = Leave::take(&desk, &peer, is_admitted)?;
+    let leave = StreamPermit::take(&desk, &peer, is_admitted)?;
     let (up_to, has_begun, open) = (told.unwrap_or(last), false, is_of_jobs.then_some(jobs));
-    let follower = Follower { leave, house, peer, channels, up_to, later, has_begun, ended, open };
+    let follower = EventStream { leave, app, peer, channels, up_to, later, has_begun, ended, open };
     Ok(stream::response(unfold(follower, |mut follower| async move {
         let text = follower.next().await?;
         Some((text, follower))
     })))
 }
 
-impl Follower {
+impl EventStream {
     /// Returns the next events, or `None` where the stream is over.
     async fn next(&mut self) -> Option<String> {
         if !self.has_begun {
             self.has_begun = true;
             return Some("retry: 3000\n\n".into());
         }
-        let clock = self.house.clock.clone();
+        let clock = self.app.clock.clone();
         loop {
             if self.open.as_ref().is_some_and(BTreeSet::is_empty) {
                 return None;
@@ -218,7 +221,7 @@ impl Follower {
 
     /// Returns what has happened since the last call, or `None` if some of it was forgotten.
     fn happened(&mut self) -> Option<String> {
-        let log = &self.house.events;
+        let log = &self.app.events;
         let channels = &self.channels;
         let followed =
             log.follow(self.up_to, PAGE, |event| channels.iter().any(|channel| channel.has(event)));
@@ -231,7 +234,7 @@ impl Follower {
         let told: BTreeSet<JobId> = told.collect();
         if events.len() < PAGE {
             let untold = self.ended.drain(..).filter(|job| !told.contains(&job.job_id));
-            events.extend(untold.filter_map(|job| log.end_of(&job, self.house.clock.now())));
+            events.extend(untold.filter_map(|job| log.end_of(&job, self.app.clock.now())));
         }
         if let Some(open) = &mut self.open {
             for event in events.iter().filter(|event| event.is_last()) {

@@ -6,7 +6,7 @@ use agenix_protocol::{
     documents::{OjsDocument, check_fields, parse_object},
     ids::{JobId, WorkerId},
     limits::exceeds,
-    request::Access,
+    request::CommandAccess,
 };
 use axum::{
     body::{Body, HttpBody},
@@ -23,18 +23,18 @@ use crate::{
     app::Settings,
     auth::keyring::{Identity, Role},
     http::{
-        Desk,
-        response::{Refusal, forbidden},
+        HttpState,
+        response::{ApiError, forbidden},
     },
 };
 
 /// Whoever asks, known by a key or a certificate.
 #[derive(Debug, Clone)]
-pub(super) struct Guest(pub(super) Identity);
+pub(super) struct Authenticated(pub(super) Identity);
 
-impl Guest {
+impl Authenticated {
     /// Whether the key may do this.
-    pub(super) fn may(&self, access: Access) -> Result<(), Refusal> {
+    pub(super) fn require(&self, access: CommandAccess) -> Result<(), ApiError> {
         if self.0.role.allows(access) {
             return Ok(());
         }
@@ -52,23 +52,23 @@ impl Guest {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Guest {
-    type Rejection = Refusal;
+impl<S: Send + Sync> FromRequestParts<S> for Authenticated {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
         parts.extensions.get::<Self>().cloned().ok_or_else(unauthorized)
     }
 }
 
 /// Nobody knows who asks.
-pub(super) fn unauthorized() -> Refusal {
-    let refusal = Refusal::new(
+pub(super) fn unauthorized() -> ApiError {
+    let refusal = ApiError::new(
         StatusCode::UNAUTHORIZED,
         "unauthorized",
         "no key that agq knows came with the request",
         "Send the session key, or another key of the config file, as `Authorization: Bearer KEY`.",
     );
-    Refusal { headers: vec![("www-authenticate", "Bearer".into())], ..refusal }
+    ApiError { headers: vec![("www-authenticate", "Bearer".into())], ..refusal }
 }
 
 /// Marker of a request whose sender is known by a certificate alone.
@@ -81,7 +81,7 @@ const MAX_ANONYMOUS_BYTES: usize = 4096;
 
 /// Bounds on the size and the reading time of a body. Both bounds are those of a command over RESP.
 #[derive(Debug, Clone, Copy)]
-struct Bounds {
+struct BodyLimits {
     /// Maximum number of bytes; zero means no bound.
     bytes: usize,
     /// Maximum reading time; zero means no bound.
@@ -89,7 +89,7 @@ struct Bounds {
     is_known: bool,
 }
 
-impl Bounds {
+impl BodyLimits {
     fn of(settings: &Settings, is_known: bool) -> Self {
         let most = settings.limits.max_message_bytes;
         let anonymous = if exceeds(MAX_ANONYMOUS_BYTES, most) { most } else { MAX_ANONYMOUS_BYTES };
@@ -98,39 +98,39 @@ impl Bounds {
         Self { bytes, time: Duration::from_millis(ms), is_known }
     }
 
-    fn too_large(self) -> Refusal {
+    fn too_large(self) -> ApiError {
         let hint = if self.is_known {
             "Send less at once, or start agq with a larger --max-message-bytes."
         } else {
             "Log in, or send a key: only then is a longer body read."
         };
         let message = format!("the body has more than {} bytes", self.bytes);
-        closing(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message, hint))
+        closing(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message, hint))
     }
 
-    fn too_slow(self) -> Refusal {
+    fn too_slow(self) -> ApiError {
         let message = format!("the body was not complete within {} seconds", self.time.as_secs_f64());
         let hint = "Send the request again, and its body without a pause.";
-        closing(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message, hint))
+        closing(ApiError::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message, hint))
     }
 }
 
 /// Adds `Connection: close` to `refusal`, because agq cannot tell the unread rest of the body from
 /// the next request.
-fn closing(refusal: Refusal) -> Refusal {
-    Refusal { headers: vec![("connection", "close".into())], ..refusal }
+fn closing(refusal: ApiError) -> ApiError {
+    ApiError { headers: vec![("connection", "close".into())], ..refusal }
 }
 
 /// What was sent.
-pub(super) struct Sent(Bytes);
+pub(super) struct JsonBody(Bytes);
 
-impl FromRequest<Arc<Desk>> for Sent {
-    type Rejection = Refusal;
+impl FromRequest<Arc<HttpState>> for JsonBody {
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request<Body>, desk: &Arc<Desk>) -> Result<Self, Refusal> {
+    async fn from_request(request: Request<Body>, desk: &Arc<HttpState>) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let is_known = parts.extensions.get::<Guest>().is_some();
-        let bytes = read_all(body, Bounds::of(&desk.house.settings, is_known)).await?;
+        let is_known = parts.extensions.get::<Authenticated>().is_some();
+        let bytes = read_all(body, BodyLimits::of(&desk.app.settings, is_known)).await?;
         if !bytes.is_empty() {
             let content_type = parts.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
             check_type(content_type, parts.extensions.get::<CertificateAlone>().is_some())?;
@@ -141,7 +141,7 @@ impl FromRequest<Arc<Desk>> for Sent {
 
 /// Reads a body within `bounds`. Refuses a body that announces too large a size before any of it is
 /// read.
-async fn read_all(body: Body, bounds: Bounds) -> Result<Bytes, Refusal> {
+async fn read_all(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if exceeds(announced, bounds.bytes) {
         return Err(bounds.too_large());
@@ -153,11 +153,11 @@ async fn read_all(body: Body, bounds: Bounds) -> Result<Bytes, Refusal> {
     timeout(bounds.time, reading).await.unwrap_or_else(|_| Err(bounds.too_slow()))
 }
 
-async fn collect(body: Body, bounds: Bounds) -> Result<Bytes, Refusal> {
+async fn collect(body: Body, bounds: BodyLimits) -> Result<Bytes, ApiError> {
     let (mut body, mut bytes) = (body.into_data_stream(), BytesMut::new());
     while let Some(piece) = body.next().await {
         let piece =
-            piece.map_err(|error| Refusal::invalid(format!("the body could not be read: {error}")))?;
+            piece.map_err(|error| ApiError::invalid(format!("the body could not be read: {error}")))?;
         if exceeds(bytes.len().saturating_add(piece.len()), bounds.bytes) {
             return Err(bounds.too_large());
         }
@@ -169,11 +169,11 @@ async fn collect(body: Body, bounds: Bounds) -> Result<Bytes, Refusal> {
 /// Checks the `Content-Type` against the two media types that mean JSON here. A missing type means
 /// JSON unless `is_required`. A request with a certificate alone requires a type, because a browser
 /// sends a request of another site's page without a preflight request if the type is missing.
-fn check_type(told: Option<&[u8]>, is_required: bool) -> Result<(), Refusal> {
+fn check_type(told: Option<&[u8]>, is_required: bool) -> Result<(), ApiError> {
     const KNOWN: &str = "application/openjobspec+json or application/json";
     let Some(told) = told else {
         let missing = format!("there is no Content-Type: with a certificate alone it is to be {KNOWN}");
-        return if is_required { Err(Refusal::invalid(missing)) } else { Ok(()) };
+        return if is_required { Err(ApiError::invalid(missing)) } else { Ok(()) };
     };
     let told = String::from_utf8_lossy(told).to_ascii_lowercase();
     let media = told.split(';').next().unwrap_or_default().trim();
@@ -181,12 +181,12 @@ fn check_type(told: Option<&[u8]>, is_required: bool) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!("Content-Type is '{}'", media.escape_debug());
-    Err(Refusal::invalid(format!("{message}: it is to be {KNOWN}")))
+    Err(ApiError::invalid(format!("{message}: it is to be {KNOWN}")))
 }
 
-impl Sent {
+impl JsonBody {
     /// A document; its form is checked by its type.
-    pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    pub(super) fn object<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         let object = parse_object(&self.0).map_err(|error| self.refuse(&error.to_string()))?;
         // Other programs read the document as the client wrote it. A number that is too large, half
         // a character, excessive depth or a duplicate field would stop or mislead those programs.
@@ -195,50 +195,50 @@ impl Sent {
     }
 
     /// Any JSON of this form.
-    pub(super) fn any<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
+    pub(super) fn any<T: DeserializeOwned>(&self) -> Result<T, ApiError> {
         serde_json::from_slice(&self.0).map_err(|error| self.refuse(&error.to_string()))
     }
 
     /// A document, where one was sent.
-    pub(super) fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Refusal> {
+    pub(super) fn object_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, ApiError> {
         if self.0.trim_ascii().is_empty() { Ok(T::default()) } else { self.object() }
     }
 
     /// A job's document, each field as it came.
-    pub(super) fn document(&self) -> Result<OjsDocument, Refusal> {
+    pub(super) fn document(&self) -> Result<OjsDocument, ApiError> {
         self.object()
     }
 
     /// Whether it is no JSON at all, or JSON of another form.
-    fn refuse(&self, reason: &str) -> Refusal {
+    fn refuse(&self, reason: &str) -> ApiError {
         if let Err(error) = serde_json::from_slice::<Value>(&self.0) {
-            return Refusal::new(
+            return ApiError::new(
                 StatusCode::BAD_REQUEST,
                 "invalid_payload",
                 format!("the body is no JSON that can be read: {error}"),
                 "Send a JSON object.",
             );
         }
-        Refusal::invalid(reason)
+        ApiError::invalid(reason)
     }
 }
 
 /// Refuses zero as a number of entries. `name` is the name of the parameter.
-pub(super) fn above_zero(name: &str, told: Option<usize>) -> Result<Option<usize>, Refusal> {
+pub(super) fn above_zero(name: &str, told: Option<usize>) -> Result<Option<usize>, ApiError> {
     if told == Some(0) {
-        return Err(Refusal::invalid(format!("{name} is to be a whole number from 1 on")));
+        return Err(ApiError::invalid(format!("{name} is to be a whole number from 1 on")));
     }
     Ok(told)
 }
 
 /// A job's id in a path: what is none names no job.
-pub(super) fn job_id(text: &str) -> Result<JobId, Refusal> {
-    JobId::new(text).map_err(|_| Refusal::not_found(format!("there is no job '{}'", shown(text))))
+pub(super) fn job_id(text: &str) -> Result<JobId, ApiError> {
+    JobId::new(text).map_err(|_| ApiError::not_found(format!("there is no job '{}'", shown(text))))
 }
 
 /// A worker's id in a path.
-pub(super) fn worker_id(text: &str) -> Result<WorkerId, Refusal> {
-    WorkerId::new(text).map_err(|_| Refusal::not_found(format!("there is no worker '{}'", shown(text))))
+pub(super) fn worker_id(text: &str) -> Result<WorkerId, ApiError> {
+    WorkerId::new(text).map_err(|_| ApiError::not_found(format!("there is no worker '{}'", shown(text))))
 }
 
 /// What somebody sent, as far as it is shown again.
@@ -254,13 +254,13 @@ mod tests {
     use bytes::Bytes;
     use futures_util::{StreamExt, stream};
 
-    use super::{Bounds, check_type, read_all};
-    use crate::http::response::Refusal;
+    use super::{BodyLimits, check_type, read_all};
+    use crate::http::response::ApiError;
 
-    const BOUNDS: Bounds = Bounds { bytes: 4, time: Duration::from_secs(3600), is_known: false };
+    const BOUNDS: BodyLimits = BodyLimits { bytes: 4, time: Duration::from_secs(3600), is_known: false };
 
-    async fn read(body: Body, bounds: Bounds) -> Result<Bytes, (u16, String)> {
-        read_all(body, bounds).await.map_err(|Refusal { status, message, .. }| (status.as_u16(), message))
+    async fn read(body: Body, bounds: BodyLimits) -> Result<Bytes, (u16, String)> {
+        read_all(body, bounds).await.map_err(|ApiError { status, message, .. }| (status.as_u16(), message))
     }
 
     /// Returns a body whose length is unknown until the body has come.
@@ -276,7 +276,7 @@ mod tests {
         let refused = (413, "the body has more than 4 bytes".to_owned());
         assert_eq!(read(Body::from("12345"), BOUNDS).await.unwrap_err(), refused);
         assert_eq!(read(in_pieces(&["12", "345"]), BOUNDS).await.unwrap_err(), refused);
-        let unbounded = Bounds { bytes: 0, ..BOUNDS };
+        let unbounded = BodyLimits { bytes: 0, ..BOUNDS };
         assert_eq!(read(in_pieces(&["12", "345"]), unbounded).await.unwrap(), "12345");
     }
 
@@ -289,7 +289,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_does_not_come_is_not_waited_for() {
         let silent = stream::iter(["1"].map(Ok::<_, std::io::Error>)).chain(stream::pending());
-        let bounds = Bounds { time: Duration::from_millis(5), ..BOUNDS };
+        let bounds = BodyLimits { time: Duration::from_millis(5), ..BOUNDS };
         let refused = (408, "the body was not complete within 0.005 seconds".to_owned());
         assert_eq!(read(Body::from_stream(silent), bounds).await.unwrap_err(), refused);
     }

@@ -6,19 +6,19 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version, header},
 };
 
-use crate::http::{extract::shown, response::Refusal};
+use crate::http::{extract::shown, response::ApiError};
 
 /// Checks that HTTP/1.1 allows the request, as far as other programs could read the request in
 /// another way (RFC 9112 §3.2 and §6.1; RFC 9110 §10.1.1).
-pub(super) fn check_form(request: &Request<Body>) -> Result<(), Refusal> {
+pub(super) fn check_form(request: &Request<Body>) -> Result<(), ApiError> {
     let headers = request.headers();
     let hosts = headers.get_all(header::HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11) {
-        return Err(Refusal::invalid(format!("there are {hosts} Host headers: send one")));
+        return Err(ApiError::invalid(format!("there are {hosts} Host headers: send one")));
     }
     let codings = headers.get_all(header::TRANSFER_ENCODING);
     if codings.iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
-        return Err(Refusal::new(
+        return Err(ApiError::new(
             StatusCode::NOT_IMPLEMENTED,
             "unsupported",
             "Transfer-Encoding is not 'chunked', and agq decodes nothing else",
@@ -27,7 +27,7 @@ pub(super) fn check_form(request: &Request<Body>) -> Result<(), Refusal> {
     }
     let expected = headers.get_all(header::EXPECT);
     if expected.iter().any(|expected| !expected.as_bytes().eq_ignore_ascii_case(b"100-continue")) {
-        return Err(Refusal::new(
+        return Err(ApiError::new(
             StatusCode::EXPECTATION_FAILED,
             "unsupported",
             "Expect is not '100-continue', and agq meets no other expectation",
@@ -38,10 +38,10 @@ pub(super) fn check_form(request: &Request<Body>) -> Result<(), Refusal> {
 }
 
 /// Whoever says which version they speak speaks this one.
-pub(super) fn check_version(request: &Request<Body>) -> Result<(), Refusal> {
+pub(super) fn check_version(request: &Request<Body>) -> Result<(), ApiError> {
     let told = request.headers().get("ojs-version").and_then(|told| told.to_str().ok());
     let Some(told) = told.filter(|told| *told != "1" && !told.starts_with("1.")) else { return Ok(()) };
-    Err(Refusal::new(
+    Err(ApiError::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "unsupported",
         format!("OJS-Version is '{}', and agq speaks 1.0", shown(told)),

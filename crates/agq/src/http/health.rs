@@ -10,12 +10,12 @@ use axum::{
 use serde_json::{Value, json};
 
 use crate::{
-    commands::prometheus,
     http::{
-        Desk,
-        extract::Guest,
-        response::{Answer, ok, with_status},
+        HttpState,
+        extract::Authenticated,
+        response::{HttpResult, ok, with_status},
     },
+    service::metrics::prometheus,
     store::StoreError,
 };
 
@@ -23,13 +23,13 @@ use crate::{
 const LONGEST_LOOK: Duration = Duration::from_millis(500);
 
 /// `GET /health`: it runs, and whether its store answers.
-pub(super) async fn health(State(desk): State<Arc<Desk>>) -> Answer {
+pub(super) async fn health(State(desk): State<Arc<HttpState>>) -> HttpResult {
     let is_well = store_state(&desk).await.is_ok();
     let word = if is_well { "ok" } else { "degraded" };
     Ok(ok(&json!({
         "status": word,
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime_seconds": desk.house.clock.now().ms_since(desk.house.started_at) / 1000,
+        "uptime_seconds": desk.app.clock.now().ms_since(desk.app.started_at) / 1000,
         "backend": {"type": backend(&desk), "status": if is_well { "ok" } else { "unhealthy" }},
     })))
 }
@@ -37,14 +37,14 @@ pub(super) async fn health(State(desk): State<Arc<Desk>>) -> Answer {
 /// Returns whether the store can do its work, within `LONGEST_LOOK` even if the store does not
 /// answer. An orchestrator takes a process that does not answer for dead, and would end all
 /// processes while the database is away.
-async fn store_state(desk: &Desk) -> Result<(), StoreError> {
-    let state = desk.house.clock.within(LONGEST_LOOK, desk.house.store.is_well()).await;
+async fn store_state(desk: &HttpState) -> Result<(), StoreError> {
+    let state = desk.app.clock.within(LONGEST_LOOK, desk.app.store.is_healthy()).await;
     let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
     state.unwrap_or_else(|| Err(late()))
 }
 
 /// `GET /ready`: whether it can do what it is asked.
-pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Answer {
+pub(super) async fn ready(State(desk): State<Arc<HttpState>>) -> HttpResult {
     match store_state(&desk).await {
         Ok(()) => Ok(ok(&json!({"status": "ready"}))),
         Err(error) => {
@@ -58,14 +58,14 @@ pub(super) async fn ready(State(desk): State<Arc<Desk>>) -> Answer {
 }
 
 /// `GET /metrics`: the text format of Prometheus. Every key may read it: it says nothing of any one job.
-pub(super) async fn metrics(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answer {
-    let mut response = Response::new(Body::from(prometheus(&desk.house).await?));
+pub(super) async fn metrics(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
+    let mut response = Response::new(Body::from(prometheus(&desk.app).await?));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
 }
 
 /// `GET /ojs/manifest`: what agq implements of the specification.
-pub(super) async fn manifest(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answer {
+pub(super) async fn manifest(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
     Ok(ok(&document(backend(&desk))))
 }
 
@@ -99,6 +99,6 @@ fn document(backend: &str) -> Value {
     })
 }
 
-fn backend(desk: &Desk) -> &'static str {
-    if desk.house.store.node().is_some() { "postgresql" } else { "redb" }
+fn backend(desk: &HttpState) -> &'static str {
+    if desk.app.store.node().is_some() { "postgresql" } else { "redb" }
 }

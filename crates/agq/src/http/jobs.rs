@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use agenix_protocol::{
     documents::{OjsDocument, OjsJob},
-    request::Access,
+    request::CommandAccess,
 };
-use agenix_rules::job::{Job, State as JobState};
+use agenix_rules::job::{Job, JobState};
 use axum::{
     body::Body,
     extract::{Path, State},
@@ -16,40 +16,40 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    commands::ojs,
     http::{
-        Desk,
-        extract::{Guest, Sent, job_id},
-        response::{Answer, Refusal, created, object, ok, raw, with_status},
+        HttpState,
+        extract::{Authenticated, JsonBody, job_id},
+        response::{ApiError, HttpResult, created, object, ok, raw, with_status},
     },
+    service::{dead_letters, jobs, lookup, ojs_submission, queues},
     store::StoredJob,
 };
 
 /// A job as it is sent.
-pub(super) fn shown(job: &StoredJob) -> Result<OjsJob, Refusal> {
-    Ok(ojs::shown(job)?)
+pub(super) fn job_view(job: &StoredJob) -> Result<OjsJob, ApiError> {
+    Ok(crate::http::job_view::job_view(job)?)
 }
 
 /// `{"job": …}`
-pub(super) fn in_object(job: &StoredJob) -> Answer {
-    Ok(ok(&object([("job", raw(&shown(job)?))])?))
+pub(super) fn in_object(job: &StoredJob) -> HttpResult {
+    Ok(ok(&object([("job", raw(&job_view(job)?))])?))
 }
 
 /// `POST jobs`
 pub(super) async fn enqueue(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     headers: HeaderMap,
-    sent: Sent,
-) -> Answer {
-    guest.may(Access::Client)?;
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
     let mut document = sent.document()?;
     carry_trace(&mut document, &headers)?;
-    let enqueued = ojs::enqueue(&desk.house, document).await?;
+    let enqueued = ojs_submission::enqueue(&desk.app, document).await?;
     let (job, is_new) = (enqueued.job, enqueued.is_new);
     let limited = job.job.ojs.as_ref().and_then(|ojs| ojs.limit.clone());
     let name = job.queue.clone();
-    let job = shown(&job)?;
+    let job = job_view(&job)?;
     let location = format!("/ojs/v1/jobs/{}", job.id);
     let body = object([("job", raw(&job))])?;
     let mut response = if is_new { created(&body, &location) } else { with_status(StatusCode::OK, &body) };
@@ -61,14 +61,14 @@ pub(super) async fn enqueue(
 }
 
 /// A trace that came with the request goes with the job, where it says nothing of one itself (W3C Trace Context).
-fn carry_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), Refusal> {
+fn carry_trace(document: &mut OjsDocument, headers: &HeaderMap) -> Result<(), ApiError> {
     for name in ["traceparent", "tracestate"] {
         let Some(told) = headers.get(name).and_then(|told| told.to_str().ok()) else { continue };
         let meta = document.get("meta").map_or("{}", |meta| meta.get());
         let Ok(Value::Object(mut meta)) = serde_json::from_str::<Value>(meta) else { return Ok(()) };
         meta.entry(name).or_insert_with(|| told.into());
         let meta = serde_json::value::to_raw_value(&meta);
-        document.insert("meta".into(), meta.map_err(|error| Refusal::invalid(error.to_string()))?);
+        document.insert("meta".into(), meta.map_err(|error| ApiError::invalid(error.to_string()))?);
     }
     Ok(())
 }
@@ -80,8 +80,8 @@ fn set(response: &mut Response<Body>, name: &'static str, value: &str) {
 }
 
 /// Whoever submits to a queue that is all but full is warned (ext backpressure).
-async fn say_how_full(desk: &Desk, queue: &str, response: &mut Response<Body>) -> Result<(), Refusal> {
-    if let Some(room) = ojs::room(&desk.house, queue).await? {
+async fn say_how_full(desk: &HttpState, queue: &str, response: &mut Response<Body>) -> Result<(), ApiError> {
+    if let Some(room) = queues::room(&desk.app, queue).await? {
         set(response, "x-ojs-queue-depth", &room.depth.to_string());
         set(response, "x-ojs-queue-bound", &room.bound.to_string());
         if room.is_tight {
@@ -94,8 +94,8 @@ async fn say_how_full(desk: &Desk, queue: &str, response: &mut Response<Body>) -
 }
 
 /// What the limit of a job allows (ext rate-limiting).
-async fn say_how_limited(desk: &Desk, key: &str, response: &mut Response<Body>) -> Result<(), Refusal> {
-    if let Some(limit) = ojs::limit(&desk.house, key).await? {
+async fn say_how_limited(desk: &HttpState, key: &str, response: &mut Response<Body>) -> Result<(), ApiError> {
+    if let Some(limit) = queues::limit(&desk.app, key).await? {
         let most = limit.terms.rate.or(limit.terms.concurrency).unwrap_or_default();
         set(response, "x-ratelimit-limit", &most.to_string());
         let left = limit.terms.concurrency.map_or(most, |most| most.saturating_sub(limit.active));
@@ -106,58 +106,82 @@ async fn say_how_limited(desk: &Desk, key: &str, response: &mut Response<Body>) 
 
 /// What `POST jobs/batch` takes.
 #[derive(Deserialize)]
-struct Batch {
+struct BatchRequest {
     jobs: Vec<OjsDocument>,
 }
 
 /// `POST jobs/batch`
-pub(super) async fn enqueue_all(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Client)?;
-    let Batch { jobs } = sent.object()?;
+pub(super) async fn enqueue_all(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let BatchRequest { jobs } = sent.object()?;
     if jobs.is_empty() {
-        return Err(Refusal::invalid("jobs is empty: send at least one"));
+        return Err(ApiError::invalid("jobs is empty: send at least one"));
     }
-    let all = ojs::enqueue_all(&desk.house, jobs).await?;
-    let jobs = all.into_iter().map(|one| shown(&one.job)).collect::<Result<Vec<_>, _>>()?;
+    let all = ojs_submission::enqueue_all(&desk.app, jobs).await?;
+    let jobs = all.into_iter().map(|one| job_view(&one.job)).collect::<Result<Vec<_>, _>>()?;
     Ok(with_status(StatusCode::CREATED, &object([("count", raw(&jobs.len())), ("jobs", raw(&jobs))])?))
 }
 
 /// `GET jobs/{id}`
-pub(super) async fn get(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id): Path<String>) -> Answer {
-    in_object(&ojs::get(&desk.house, &job_id(&id)?).await?)
+pub(super) async fn get(
+    State(desk): State<Arc<HttpState>>,
+    _guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    in_object(&lookup::job(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE jobs/{id}`
-pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
-    in_object(&ojs::cancel(&desk.house, &job_id(&id)?).await?)
+pub(super) async fn cancel(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    in_object(&jobs::cancel_unended(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/activate`
-pub(super) async fn activate(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
-    in_object(&ojs::activate(&desk.house, &job_id(&id)?).await?)
+pub(super) async fn activate(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    in_object(&jobs::activate(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST jobs/{id}/retry`
-pub(super) async fn retry(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
-    in_object(&ojs::retry(&desk.house, &job_id(&id)?).await?)
+pub(super) async fn retry(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    in_object(&dead_letters::retry(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `POST dead-letter/{id}/retry`
 pub(super) async fn retry_dead(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-) -> Answer {
-    guest.may(Access::Client)?;
-    in_object(&ojs::retry_dead(&desk.house, &job_id(&id)?).await?)
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    in_object(&dead_letters::retry_dead(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `GET jobs/{id}/progress`
-pub(super) async fn progress(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id): Path<String>) -> Answer {
-    let job = ojs::progress(&desk.house, &job_id(&id)?).await?;
+pub(super) async fn progress(
+    State(desk): State<Arc<HttpState>>,
+    _guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    let job = lookup::job_record(&desk.app, &job_id(&id)?).await?;
     Ok(ok(&progress_of(&job)))
 }
 
@@ -178,22 +202,22 @@ pub(super) fn progress_of(job: &Job) -> Value {
 
 /// `GET dead-letter/{id}`
 pub(super) async fn dead_letter(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-) -> Answer {
-    guest.may(Access::Client)?;
-    in_object(&ojs::dead_letter(&desk.house, &job_id(&id)?).await?)
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    in_object(&dead_letters::dead_letter(&desk.app, &job_id(&id)?).await?)
 }
 
 /// `DELETE dead-letter/{id}`
 pub(super) async fn forget_dead(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-) -> Answer {
-    guest.may(Access::Client)?;
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
     let job_id = job_id(&id)?;
-    ojs::forget_dead(&desk.house, &job_id).await?;
+    dead_letters::forget_dead(&desk.app, &job_id).await?;
     Ok(ok(&json!({"deleted": true, "job_id": job_id})))
 }

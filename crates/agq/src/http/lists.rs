@@ -5,22 +5,22 @@ use std::sync::Arc;
 use agenix_protocol::{
     documents::Status,
     ids::JobId,
-    request::{Access, Search},
+    request::{CommandAccess, Search},
 };
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    commands::ojs,
     http::{
-        Desk,
+        HttpState,
         events::envelope,
-        extract::{Guest, above_zero},
-        jobs::shown,
-        response::{Answer, Refusal, object, ok, pagination, raw},
+        extract::{Authenticated, above_zero},
+        jobs::job_view,
+        response::{ApiError, HttpResult, object, ok, pagination, raw},
     },
-    registry::event_log::Event,
+    registry::event_log::LoggedEvent,
+    service::{dead_letters, queues},
     store::{StoreError, StoredJob},
 };
 
@@ -38,7 +38,7 @@ const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// Which part of a list, and which entries, are wanted.
 #[derive(Debug, Default, Clone, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct ListQuery {
     limit: Option<String>,
     per_page: Option<String>,
     page: Option<String>,
@@ -50,21 +50,21 @@ pub(super) struct Wanted {
     queues: Option<String>,
 }
 
-fn number(name: &str, told: Option<&String>) -> Result<Option<usize>, Refusal> {
-    let wrong = || Refusal::invalid(format!("{name} is to be a whole number from 0 on"));
+fn number(name: &str, told: Option<&String>) -> Result<Option<usize>, ApiError> {
+    let wrong = || ApiError::invalid(format!("{name} is to be a whole number from 0 on"));
     told.map(|told| told.parse().map_err(|_| wrong())).transpose()
 }
 
-impl Wanted {
+impl ListQuery {
     /// How many are passed over, and how many are wanted.
-    fn part(&self) -> Result<(usize, usize), Refusal> {
+    fn part(&self) -> Result<(usize, usize), ApiError> {
         let limit = self.most()?;
         let offset = match number("page", self.page.as_ref())? {
             Some(page) => page.saturating_sub(1).saturating_mul(limit),
             None => number("cursor", self.cursor.as_ref().or(self.offset.as_ref()))?.unwrap_or_default(),
         };
         if offset > MAX_OFFSET {
-            return Err(Refusal::invalid(format!(
+            return Err(ApiError::invalid(format!(
                 "only the first {MAX_OFFSET} entries of a list can be paged through"
             )));
         }
@@ -72,7 +72,7 @@ impl Wanted {
     }
 
     /// Returns the maximum number of entries in a page.
-    fn most(&self) -> Result<usize, Refusal> {
+    fn most(&self) -> Result<usize, ApiError> {
         let limit = above_zero("limit", number("limit", self.limit.as_ref())?)?;
         let per_page = above_zero("per_page", number("per_page", self.per_page.as_ref())?)?;
         Ok(limit.or(per_page).unwrap_or(PAGE).min(MAX_PAGE))
@@ -89,14 +89,14 @@ impl Wanted {
 }
 
 /// The status behind a state, and the state where several have that status.
-fn status_of(state: &str) -> Result<Status, Refusal> {
+fn status_of(state: &str) -> Result<Status, ApiError> {
     match state {
         "available" | "scheduled" | "retryable" | "pending" => Ok(Status::Pending),
         "active" => Ok(Status::Running),
         "completed" => Ok(Status::Completed),
         "cancelled" => Ok(Status::Cancelled),
         "discarded" => Ok(Status::Failed),
-        other => Err(Refusal::invalid(format!(
+        other => Err(ApiError::invalid(format!(
             "state is '{}': use available, scheduled, pending, active, retryable, completed, cancelled or discarded",
             crate::http::extract::shown(other)
         ))),
@@ -124,11 +124,16 @@ struct PageOfJobs {
 
 impl PageOfJobs {
     /// Reads the jobs among `ids` that `wanted` selects.
-    async fn of(desk: &Desk, ids: Vec<JobId>, wanted: &Wanted, paging: Paging) -> Result<Self, Refusal> {
+    async fn of(
+        desk: &HttpState,
+        ids: Vec<JobId>,
+        wanted: &ListQuery,
+        paging: Paging,
+    ) -> Result<Self, ApiError> {
         let (offset, limit) = wanted.part()?;
         let (mut page, mut passed) = (Self { jobs: Vec::new(), offset, bytes: 0, has_more: false }, 0);
         for job_id in ids {
-            let Some(job) = desk.house.store.job_record(&job_id).await? else { continue };
+            let Some(job) = desk.app.store.job_record(&job_id).await? else { continue };
             if wanted.state.as_deref().is_some_and(|wanted| wanted != job.state.ojs_name()) {
                 continue;
             }
@@ -136,7 +141,7 @@ impl PageOfJobs {
                 passed += 1;
                 continue;
             }
-            let Some(stored) = desk.house.store.job(&job_id).await? else { continue };
+            let Some(stored) = desk.app.store.job(&job_id).await? else { continue };
             if wanted.queue.as_deref().is_some_and(|queue| queue != stored.queue) {
                 continue;
             }
@@ -154,8 +159,8 @@ impl PageOfJobs {
 
     /// Adds a job. If there is no room for the job, returns `false` with cursors, and refuses the
     /// page with page numbers.
-    fn add(&mut self, stored: &StoredJob, paging: Paging) -> Result<bool, Refusal> {
-        let mut job = shown(stored)?;
+    fn add(&mut self, stored: &StoredJob, paging: Paging) -> Result<bool, ApiError> {
+        let mut job = job_view(stored)?;
         if paging == Paging::ByNumber {
             job.result = None;
         }
@@ -164,7 +169,7 @@ impl PageOfJobs {
         if bytes > MAX_PAGE_BYTES && !self.jobs.is_empty() {
             return match paging {
                 Paging::ByCursor => Ok(false),
-                Paging::ByNumber => Err(Refusal::invalid(format!(
+                Paging::ByNumber => Err(ApiError::invalid(format!(
                     "the jobs of this page have more than {MAX_PAGE_BYTES} bytes: ask for fewer with per_page"
                 ))),
             };
@@ -175,26 +180,25 @@ impl PageOfJobs {
     }
 
     /// Answers with `{jobs, pagination}`.
-    fn by_cursor(&self, total: u64) -> Answer {
+    fn by_cursor(&self, total: u64) -> HttpResult {
         let pagination = pagination(total, self.offset, self.jobs.len(), self.has_more);
         Ok(ok(&object([("jobs", raw(&self.jobs)), ("pagination", raw(&pagination))])?))
     }
 
     /// Answers with `{items, pagination}`.
-    fn by_number(&self, total: u64, wanted: &Wanted) -> Answer {
+    fn by_number(&self, total: u64, wanted: &ListQuery) -> HttpResult {
         Ok(ok(&object([("items", raw(&self.jobs)), ("pagination", raw(&numbered(total, wanted)?))])?))
     }
 }
 
 /// Returns the ids of the jobs that `wanted` may select, the newest first.
-async fn sought(desk: &Desk, wanted: &Wanted) -> Result<Vec<JobId>, Refusal> {
+async fn sought(desk: &HttpState, wanted: &ListQuery) -> Result<Vec<JobId>, ApiError> {
     let status = wanted.state.as_deref().map(status_of).transpose()?;
-    let search =
-        |status| desk.house.store.search(Search { status, limit: MAX_LOOKED_AT, ..Search::default() });
+    let search = |status| desk.app.store.search(Search { status, limit: MAX_LOOKED_AT, ..Search::default() });
     let mut ids = match wanted.state.as_deref() {
         // A search among all pending jobs might not reach these jobs, because they might be too
         // old.
-        Some("scheduled" | "retryable") => desk.house.store.peek_scheduled(MAX_LOOKED_AT).await?,
+        Some("scheduled" | "retryable") => desk.app.store.peek_scheduled(MAX_LOOKED_AT).await?,
         Some("discarded") => {
             let mut ids = search(status).await?;
             ids.extend(search(Some(Status::Dead)).await?);
@@ -207,8 +211,8 @@ async fn sought(desk: &Desk, wanted: &Wanted) -> Result<Vec<JobId>, Refusal> {
 }
 
 /// How many jobs are kept of the state that is wanted, or at all.
-async fn total_of(desk: &Desk, wanted: &Wanted) -> Result<u64, Refusal> {
-    let all = ojs::queue_states(&desk.house).await?;
+async fn total_of(desk: &HttpState, wanted: &ListQuery) -> Result<u64, ApiError> {
+    let all = queues::queue_states(&desk.app).await?;
     let of_queue = all.iter().filter(|(name, ..)| wanted.queue.as_ref().is_none_or(|queue| queue == name));
     let sum = of_queue.map(|(_, counts, _)| match &wanted.state {
         None => counts.iter().sum(),
@@ -219,83 +223,90 @@ async fn total_of(desk: &Desk, wanted: &Wanted) -> Result<u64, Refusal> {
 
 /// `GET jobs`
 pub(super) async fn jobs(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
-    Query(wanted): Query<Wanted>,
-) -> Answer {
-    guest.may(Access::Client)?;
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Query(wanted): Query<ListQuery>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
     let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByCursor).await?;
     page.by_cursor(total_of(&desk, &wanted).await?)
 }
 
 /// `GET admin/jobs`
 pub(super) async fn admin_jobs(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
-    Query(wanted): Query<Wanted>,
-) -> Answer {
-    guest.may(Access::Admin)?;
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Query(wanted): Query<ListQuery>,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
     let page = PageOfJobs::of(&desk, sought(&desk, &wanted).await?, &wanted, Paging::ByNumber).await?;
     page.by_number(total_of(&desk, &wanted).await?, &wanted)
 }
 
 /// Pages by their numbers, as the admin extension has them.
-fn numbered(total: u64, wanted: &Wanted) -> Result<Value, Refusal> {
+fn numbered(total: u64, wanted: &ListQuery) -> Result<Value, ApiError> {
     Ok(json!({"total": total, "page": wanted.page_number(), "per_page": wanted.part()?.1}))
 }
 
 /// Returns the number of dead letters, and a page of them.
-async fn page_of_dead(desk: &Desk, wanted: Wanted, paging: Paging) -> Result<(u64, PageOfJobs), Refusal> {
-    let wanted = Wanted { state: None, queue: None, ..wanted };
-    let (total, ids) = ojs::dead_letters(&desk.house, MAX_LOOKED_AT).await?;
+async fn page_of_dead(
+    desk: &HttpState,
+    wanted: ListQuery,
+    paging: Paging,
+) -> Result<(u64, PageOfJobs), ApiError> {
+    let wanted = ListQuery { state: None, queue: None, ..wanted };
+    let (total, ids) = dead_letters::dead_letters(&desk.app, MAX_LOOKED_AT).await?;
     Ok((total, PageOfJobs::of(desk, ids, &wanted, paging).await?))
 }
 
 /// `GET dead-letter`
 pub(super) async fn dead_letters(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
-    Query(wanted): Query<Wanted>,
-) -> Answer {
-    guest.may(Access::Client)?;
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Query(wanted): Query<ListQuery>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
     let (total, page) = page_of_dead(&desk, wanted, Paging::ByCursor).await?;
     page.by_cursor(total)
 }
 
 /// `GET admin/dead-letter`
 pub(super) async fn admin_dead_letters(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
-    Query(wanted): Query<Wanted>,
-) -> Answer {
-    guest.may(Access::Admin)?;
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Query(wanted): Query<ListQuery>,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
     let (total, page) = page_of_dead(&desk, wanted.clone(), Paging::ByNumber).await?;
     page.by_number(total, &wanted)
 }
 
 /// `GET admin/dead-letter/stats`
-pub(super) async fn dead_letter_stats(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
-    guest.may(Access::Admin)?;
-    let (total, _) = ojs::dead_letters(&desk.house, 0).await?;
-    Ok(ok(&json!({"total": total, "retention_seconds": desk.house.settings.keep_dead_ms / 1000})))
+pub(super) async fn dead_letter_stats(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+) -> HttpResult {
+    guest.require(CommandAccess::Admin)?;
+    let (total, _) = dead_letters::dead_letters(&desk.app, 0).await?;
+    Ok(ok(&json!({"total": total, "retention_seconds": desk.app.settings.keep_dead_ms / 1000})))
 }
 
 /// `GET events`
 pub(super) async fn events(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
-    Query(wanted): Query<Wanted>,
-) -> Answer {
-    guest.may(Access::Client)?;
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Query(wanted): Query<ListQuery>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
     let limit = wanted.most()?;
     let after = number("cursor", wanted.cursor.as_ref())?.unwrap_or_default();
-    let (types, queues) = (Wanted::words(wanted.types.as_ref()), Wanted::words(wanted.queues.as_ref()));
-    let is_wanted = |event: &Event| {
+    let (types, queues) = (ListQuery::words(wanted.types.as_ref()), ListQuery::words(wanted.queues.as_ref()));
+    let is_wanted = |event: &LoggedEvent| {
         types.as_ref().is_none_or(|types| types.iter().any(|word| word == event.kind))
             && queues.as_ref().is_none_or(|queues| queues.contains(&event.queue))
     };
-    let (events, has_more) = desk.house.events.after(after as u64, limit, is_wanted);
+    let (events, has_more) = desk.app.events.after(after as u64, limit, is_wanted);
     let cursor = events.last().map_or(after as u64, |event| event.number);
-    let shown: Vec<Value> = events.iter().map(|event| envelope(&desk.house.events, event)).collect();
+    let shown: Vec<Value> = events.iter().map(|event| envelope(&desk.app.events, event)).collect();
     Ok(ok(&json!({"events": shown, "cursor": cursor.to_string(), "has_more": has_more})))
 }

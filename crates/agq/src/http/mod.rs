@@ -9,6 +9,7 @@ mod events;
 mod extract;
 mod form;
 mod health;
+pub(crate) mod job_view;
 mod jobs;
 mod lists;
 mod openapi;
@@ -27,38 +28,47 @@ use axum::{
 use futures_util::future::BoxFuture;
 
 use crate::{
-    app::House,
-    server::{Door, Manner},
+    app::AppState,
+    net::{AccessControl, ProtocolHandler},
 };
 
 /// What every handler works with.
-struct Desk {
-    house: Arc<House>,
-    door: Arc<Door>,
-    sessions: dashboard::Sessions,
+struct HttpState {
+    app: Arc<AppState>,
+    access_control: Arc<AccessControl>,
+    sessions: dashboard::DashboardSessions,
     /// Whether what goes over this door is encrypted.
     is_tls: bool,
 }
 
 /// How HTTP is spoken.
-pub(crate) fn manner(house: &Arc<House>, door: &Arc<Door>, is_tls: bool) -> Manner {
-    let sessions = dashboard::Sessions::new(&house.clock.uuid());
-    let desk = Arc::new(Desk { house: Arc::clone(house), door: Arc::clone(door), sessions, is_tls });
+pub(crate) fn handler(
+    app: &Arc<AppState>,
+    access_control: &Arc<AccessControl>,
+    is_tls: bool,
+) -> ProtocolHandler {
+    let sessions = dashboard::DashboardSessions::new(&app.clock.uuid());
+    let desk = Arc::new(HttpState {
+        app: Arc::clone(app),
+        access_control: Arc::clone(access_control),
+        sessions,
+        is_tls,
+    });
     let router = router(&desk);
     let attend = move |accepted, number, stop| -> BoxFuture<'static, ()> {
         Box::pin(connection::attend(Arc::clone(&desk), router.clone(), (accepted, number), stop))
     };
-    Manner { attend: Box::new(attend), farewell: connection::farewell }
+    ProtocolHandler { attend: Box::new(attend), farewell: connection::farewell }
 }
 
 /// Every path there is.
-fn router(desk: &Arc<Desk>) -> Router {
+fn router(desk: &Arc<HttpState>) -> Router {
     let v1 = Router::new()
         .merge(job_routes())
         .merge(worker_routes())
         .merge(queue_routes())
         .merge(admin_routes())
-        .merge(later_routes())
+        .merge(schedule_routes())
         .route("/health", get(health::health))
         .route("/openapi.json", get(openapi::openapi));
     Router::new()
@@ -71,11 +81,11 @@ fn router(desk: &Arc<Desk>) -> Router {
         .route("/metrics", get(health::metrics))
         .fallback(auth::no_such_path)
         .method_not_allowed_fallback(auth::no_such_method)
-        .layer(middleware::from_fn_with_state(Arc::clone(desk), auth::pass))
+        .layer(middleware::from_fn_with_state(Arc::clone(desk), auth::authenticate))
         .with_state(Arc::clone(desk))
 }
 
-type Routes = Router<Arc<Desk>>;
+type Routes = Router<Arc<HttpState>>;
 
 /// For browsers: they log in by themselves.
 fn dashboard_routes() -> Routes {
@@ -137,7 +147,7 @@ fn queue_routes() -> Routes {
 }
 
 /// What is submitted later.
-fn later_routes() -> Routes {
+fn schedule_routes() -> Routes {
     Router::new()
         .route("/cron", post(workflows::add_cron).get(workflows::crons))
         .route("/cron/{name}", get(workflows::cron).put(workflows::set_cron).delete(workflows::delete_cron))

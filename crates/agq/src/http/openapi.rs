@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 use crate::http::response::ok;
 
 /// An operation: method, path below `/ojs/v1` (or from the root, after `//`), who may, what it does, its body, its status when all is well.
-type Row = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
+type OperationRow = (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, u16);
 
 #[rustfmt::skip]
-const ROWS: &[Row] = &[
+const ROWS: &[OperationRow] = &[
     ("get", "//ojs/manifest", "all", "What agq implements of the Open Job Spec.", None, 200),
     ("get", "//health", "none", "Whether agq is well.", None, 200),
     ("get", "//ready", "none", "Whether agq can do what it is asked.", None, 200),
@@ -93,7 +93,7 @@ const ROWS: &[Row] = &[
 static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
 
 /// `GET openapi.json`
-pub(super) async fn openapi(_guest: crate::http::extract::Guest) -> Response<Body> {
+pub(super) async fn openapi(_guest: crate::http::extract::Authenticated) -> Response<Body> {
     ok(&*DOCUMENT)
 }
 
@@ -122,7 +122,7 @@ fn document() -> Value {
     })
 }
 
-fn operation((method, path, who, summary, body, status): &Row) -> Value {
+fn operation((method, path, who, summary, body, status): &OperationRow) -> Value {
     let media = |schema: &str| {
         let schema = json!({"schema": {"$ref": format!("#/components/schemas/{schema}")}});
         json!({"application/openjobspec+json": schema, "application/json": schema})

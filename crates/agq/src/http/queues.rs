@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::request::Access;
-use agenix_rules::{job::State as JobState, limit::Limit};
+use agenix_protocol::request::CommandAccess;
+use agenix_rules::{job::JobState, limit::Limit};
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
 use crate::{
-    commands::ojs,
     http::{
-        Desk,
-        extract::{Guest, shown},
-        response::{Answer, Refusal, ok},
+        HttpState,
+        extract::{Authenticated, shown},
+        response::{ApiError, HttpResult, ok},
     },
-    store::NoteKind,
+    service::queues,
+    store::DocumentKind,
 };
 
 /// How many jobs are in each state, by the specification's names.
@@ -42,55 +42,76 @@ fn queue(name: &str, numbers: &[u64; 8], paused: bool) -> Value {
 }
 
 /// `GET queues`
-pub(super) async fn list(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answer {
-    let all = ojs::queue_states(&desk.house).await?;
+pub(super) async fn list(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
+    let all = queues::queue_states(&desk.app).await?;
     let queues: Vec<Value> = all.iter().map(|(name, counts, paused)| queue(name, counts, *paused)).collect();
     let total = queues.len();
     Ok(ok(&json!({"queues": queues, "pagination": {"total": total, "has_more": false}})))
 }
 
 /// `GET queues/{queue}/stats`
-pub(super) async fn stats(State(desk): State<Arc<Desk>>, _guest: Guest, Path(name): Path<String>) -> Answer {
-    let (numbers, paused) = ojs::queue_counts(&desk.house, &name).await?;
+pub(super) async fn stats(
+    State(desk): State<Arc<HttpState>>,
+    _guest: Authenticated,
+    Path(name): Path<String>,
+) -> HttpResult {
+    let (numbers, paused) = queues::queue_counts(&desk.app, &name).await?;
     let mut stats = counts(&numbers);
     stats["queue"] = name.as_str().into();
     stats["depth"] = numbers[JobState::Available as usize].into();
     stats["paused"] = paused.into();
-    if let Some(room) = ojs::room(&desk.house, &name).await? {
+    if let Some(room) = queues::room(&desk.app, &name).await? {
         stats["max_depth"] = room.bound.into();
     }
     Ok(ok(&json!({"queue": queue(&name, &numbers, paused), "stats": stats})))
 }
 
 /// `POST queues/{queue}/pause`
-pub(super) async fn pause(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+pub(super) async fn pause(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(name): Path<String>,
+) -> HttpResult {
     set_paused(&desk, &guest, &name, true).await?;
     Ok(ok(&json!({"queue": {"name": name, "paused": true, "status": "paused"}})))
 }
 
 /// `POST queues/{queue}/resume`
-pub(super) async fn resume(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
+pub(super) async fn resume(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(name): Path<String>,
+) -> HttpResult {
     set_paused(&desk, &guest, &name, false).await?;
     Ok(ok(&json!({"queue": {"name": name, "paused": false, "status": "active"}})))
 }
 
-pub(super) async fn set_paused(desk: &Desk, guest: &Guest, name: &str, paused: bool) -> Result<(), Refusal> {
-    guest.may(Access::Admin)?;
-    Ok(ojs::pause(&desk.house, name, paused).await?)
+pub(super) async fn set_paused(
+    desk: &HttpState,
+    guest: &Authenticated,
+    name: &str,
+    paused: bool,
+) -> Result<(), ApiError> {
+    guest.require(CommandAccess::Admin)?;
+    Ok(queues::pause(&desk.app, name, paused).await?)
 }
 
 /// `GET rate-limits/{key}`
-pub(super) async fn limit(State(desk): State<Arc<Desk>>, _guest: Guest, Path(key): Path<String>) -> Answer {
-    let limit = ojs::limit(&desk.house, &key).await?;
+pub(super) async fn limit(
+    State(desk): State<Arc<HttpState>>,
+    _guest: Authenticated,
+    Path(key): Path<String>,
+) -> HttpResult {
+    let limit = queues::limit(&desk.app, &key).await?;
     let limit =
-        limit.ok_or_else(|| Refusal::not_found(format!("no job came with the limit '{}'", shown(&key))))?;
+        limit.ok_or_else(|| ApiError::not_found(format!("no job came with the limit '{}'", shown(&key))))?;
     Ok(ok(&limit_of(&desk, &key, &limit)))
 }
 
 /// `GET rate-limits`
-pub(super) async fn limits(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answer {
+pub(super) async fn limits(State(desk): State<Arc<HttpState>>, _guest: Authenticated) -> HttpResult {
     let mut items = Vec::new();
-    for (key, json) in desk.house.store.notes(NoteKind::Limit).await? {
+    for (key, json) in desk.app.store.documents(DocumentKind::Limit).await? {
         if let Ok(limit) = serde_json::from_str::<Limit>(&json) {
             items.push(limit_of(&desk, &key, &limit));
         }
@@ -98,8 +119,8 @@ pub(super) async fn limits(State(desk): State<Arc<Desk>>, _guest: Guest) -> Answ
     Ok(ok(&json!({"rate_limits": items})))
 }
 
-fn limit_of(desk: &Desk, key: &str, limit: &Limit) -> Value {
-    let now = desk.house.clock.now();
+fn limit_of(desk: &HttpState, key: &str, limit: &Limit) -> Value {
+    let now = desk.app.clock.now();
     json!({
         "key": key,
         "concurrency": {"limit": limit.terms.concurrency, "active": limit.active},

@@ -21,11 +21,11 @@ use crate::{error::CommandError, store::StoreError};
 const DOCS: &str = "https://github.com/agenix-sh/agenix/blob/main/docs/ojs.md";
 
 /// What a handler comes to.
-pub(super) type Answer = Result<Response<Body>, Refusal>;
+pub(super) type HttpResult = Result<Response<Body>, ApiError>;
 
 /// A request that is not carried out.
 #[derive(Debug, Clone)]
-pub(super) struct Refusal {
+pub(super) struct ApiError {
     pub(super) status: StatusCode,
     pub(super) code: &'static str,
     pub(super) message: String,
@@ -34,7 +34,7 @@ pub(super) struct Refusal {
     pub(super) headers: Vec<(&'static str, String)>,
 }
 
-impl Refusal {
+impl ApiError {
     pub(super) fn new(
         status: StatusCode,
         code: &'static str,
@@ -155,8 +155,8 @@ impl Refusal {
 }
 
 /// A key that may not do this.
-pub(super) fn forbidden(message: impl Into<String>) -> Refusal {
-    Refusal::new(
+pub(super) fn forbidden(message: impl Into<String>) -> ApiError {
+    ApiError::new(
         StatusCode::FORBIDDEN,
         "forbidden",
         message,
@@ -164,13 +164,13 @@ pub(super) fn forbidden(message: impl Into<String>) -> Refusal {
     )
 }
 
-impl From<Rejection> for Refusal {
+impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> Self {
         Self::of_rejection(&rejection)
     }
 }
 
-impl From<CommandError> for Refusal {
+impl From<CommandError> for ApiError {
     fn from(error: CommandError) -> Self {
         match error {
             CommandError::Rejected(rejection) => Self::of_rejection(&rejection),
@@ -187,13 +187,13 @@ impl From<CommandError> for Refusal {
     }
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         CommandError::from(error).into()
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiError {
     /// The outermost layer writes the body: only it knows the request's id.
     fn into_response(self) -> Response<Body> {
         let mut response = self.status.into_response();

@@ -10,29 +10,29 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    http::{Desk, auth::Peer, response::Refusal},
-    server::Guest,
+    http::{HttpState, auth::Peer, response::ApiError},
+    net::ConnectionPermit,
 };
 
 /// Permission to listen, and the listener's place among the event streams.
-pub(super) struct Leave {
+pub(super) struct StreamPermit {
     /// Check before each event, because a session may end, or a key be withdrawn, while its stream goes on.
     pub(super) is_admitted: Box<dyn Fn() -> bool + Send>,
-    _place: Option<Guest>,
+    _place: Option<ConnectionPermit>,
 }
 
-impl Leave {
+impl StreamPermit {
     /// Takes a place among the event streams of the address, and gives the place among its connections
     /// back.
     pub(super) fn take(
-        desk: &Desk,
+        desk: &HttpState,
         peer: &Peer,
         is_admitted: Box<dyn Fn() -> bool + Send>,
-    ) -> Result<Self, Refusal> {
-        let place = desk.door.admit_stream(peer.ip).map_err(|reason| {
+    ) -> Result<Self, ApiError> {
+        let place = desk.access_control.admit_stream(peer.ip).map_err(|reason| {
             let hint =
                 "Close streams and dashboards that nobody looks at, or raise --max-connections-per-ip.";
-            Refusal::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", reason, hint)
         })?;
         peer.place.give_back();
         Ok(Self { is_admitted, _place: place })

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use agenix_protocol::{
     documents::{OjsAck, OjsFetch, OjsHeartbeat, OjsNack, OjsProgress, OjsRegistration},
-    request::Access,
+    request::CommandAccess,
 };
 use agenix_rules::{
     job::Job,
     ojs::{HEARTBEAT_SECS, SILENCE_MS, VISIBILITY_MS},
-    worker::Told,
+    worker::Directive,
 };
 use axum::{
     Extension,
@@ -20,34 +20,34 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    commands::ojs,
     http::{
-        Desk,
+        HttpState,
         auth::Peer,
-        extract::{Guest, Sent, job_id, worker_id},
-        jobs::{progress_of, shown},
-        response::{Answer, Refusal, object, ok, raw, with_status},
+        extract::{Authenticated, JsonBody, job_id, worker_id},
+        jobs::{job_view, progress_of},
+        response::{ApiError, HttpResult, object, ok, raw, with_status},
     },
+    service::{fetch, lookup, ojs_reports, ojs_workers},
     store::{Claim, StoredJob},
 };
 
 /// `POST workers/fetch`, `POST jobs/fetch`
 pub(super) async fn fetch(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Extension(peer): Extension<Peer>,
-    sent: Sent,
-) -> Answer {
-    guest.may(Access::Worker)?;
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Worker)?;
     let asked: OjsFetch = sent.object()?;
     let waits = asked.wait_ms.is_some();
     let worker = guest.worker();
     let handed = tokio::select! {
-        handed = ojs::fetch(&desk.house, worker.as_ref(), asked) => handed?,
+        handed = fetch::fetch(&desk.app, worker.as_ref(), asked) => handed?,
         // Whoever waits and has gone gets nothing: what was on its way to them goes back.
         () = peer.gone(), if waits => Vec::new(),
     };
-    let jobs = handed.iter().map(|claim| shown(&stored(claim.get()))).collect::<Result<Vec<_>, _>>()?;
+    let jobs = handed.iter().map(|claim| job_view(&stored(claim.get()))).collect::<Result<Vec<_>, _>>()?;
     let body = object([("job", raw(&jobs.first())), ("jobs", raw(&jobs))])?;
     let response = ok(&body);
     // Until here they would go back.
@@ -67,7 +67,11 @@ fn stored(claim: &Claim) -> StoredJob {
 }
 
 /// `POST workers/ack`
-pub(super) async fn ack(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+pub(super) async fn ack(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
     let asked: OjsAck = sent.object()?;
     let id = named(asked.job_id.as_deref())?.to_owned();
     ack_job(&desk, &guest, &id, asked).await
@@ -75,22 +79,22 @@ pub(super) async fn ack(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent)
 
 /// `POST jobs/{id}/ack`
 pub(super) async fn ack_named(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-    sent: Sent,
-) -> Answer {
+    sent: JsonBody,
+) -> HttpResult {
     ack_job(&desk, &guest, &id, sent.object_or_default()?).await
 }
 
-fn named(told: Option<&str>) -> Result<&str, Refusal> {
-    told.ok_or_else(|| Refusal::invalid("job_id is missing: say which job it is about"))
+fn named(told: Option<&str>) -> Result<&str, ApiError> {
+    told.ok_or_else(|| ApiError::invalid("job_id is missing: say which job it is about"))
 }
 
-async fn ack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsAck) -> Answer {
-    guest.may(Access::Worker)?;
-    let done = ojs::ack(&desk.house, guest.worker().as_ref(), &job_id(id)?, asked).await?;
-    let job = shown(&done.job)?;
+async fn ack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsAck) -> HttpResult {
+    guest.require(CommandAccess::Worker)?;
+    let done = ojs_reports::ack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+    let job = job_view(&done.job)?;
     Ok(ok(&object([
         ("acknowledged", raw(&true)),
         ("id", raw(&job.id)),
@@ -102,7 +106,11 @@ async fn ack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsAck) -> Answer 
 }
 
 /// `POST workers/nack`
-pub(super) async fn nack(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
+pub(super) async fn nack(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
     let asked: OjsNack = sent.object()?;
     let id = named(asked.job_id.as_deref())?.to_owned();
     nack_job(&desk, &guest, &id, asked).await
@@ -110,21 +118,21 @@ pub(super) async fn nack(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent
 
 /// `POST jobs/{id}/nack`
 pub(super) async fn nack_named(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-    sent: Sent,
-) -> Answer {
+    sent: JsonBody,
+) -> HttpResult {
     nack_job(&desk, &guest, &id, sent.object_or_default()?).await
 }
 
-async fn nack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsNack) -> Answer {
-    guest.may(Access::Worker)?;
+async fn nack_job(desk: &HttpState, guest: &Authenticated, id: &str, asked: OjsNack) -> HttpResult {
+    guest.require(CommandAccess::Worker)?;
     if asked.error.is_none() && !asked.requeue.unwrap_or_default() {
-        return Err(Refusal::invalid("error is missing: say what went wrong, or requeue the job"));
+        return Err(ApiError::invalid("error is missing: say what went wrong, or requeue the job"));
     }
-    let done = ojs::nack(&desk.house, guest.worker().as_ref(), &job_id(id)?, asked).await?;
-    let job = shown(&done.job)?;
+    let done = ojs_reports::nack(&desk.app, guest.worker().as_ref(), &job_id(id)?, asked).await?;
+    let job = job_view(&done.job)?;
     let mut body = object([
         ("id", raw(&job.id)),
         ("job_id", raw(&job.id)),
@@ -143,26 +151,31 @@ async fn nack_job(desk: &Desk, guest: &Guest, id: &str, asked: OjsNack) -> Answe
 
 /// `PUT jobs/{id}/progress`
 pub(super) async fn report_progress(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-    sent: Sent,
-) -> Answer {
-    guest.may(Access::Worker)?;
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Worker)?;
     let asked: OjsProgress = sent.object()?;
-    let job: Job = ojs::report_progress(&desk.house, guest.worker().as_ref(), &job_id(&id)?, asked).await?;
+    let job: Job =
+        ojs_reports::report_progress(&desk.app, guest.worker().as_ref(), &job_id(&id)?, asked).await?;
     Ok(ok(&progress_of(&job)))
 }
 
 /// `POST workers/register`
-pub(super) async fn register(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Worker)?;
+pub(super) async fn register(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Worker)?;
     let asked: OjsRegistration = sent.object()?;
-    let worker_id = ojs::register(&desk.house, guest.worker().as_ref(), asked).await?;
+    let worker_id = ojs_workers::register(&desk.app, guest.worker().as_ref(), asked).await?;
     Ok(ok(&json!({
         "ok": true,
         "worker_id": worker_id,
-        "server_time": desk.house.clock.now(),
+        "server_time": desk.app.clock.now(),
         "heartbeat_interval": HEARTBEAT_SECS,
         "heartbeat_timeout": SILENCE_MS / 1000,
         "visibility_timeout_default": VISIBILITY_MS / 1000,
@@ -170,42 +183,54 @@ pub(super) async fn register(State(desk): State<Arc<Desk>>, guest: Guest, sent: 
 }
 
 /// `POST workers/heartbeat`
-pub(super) async fn heartbeat(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Worker)?;
+pub(super) async fn heartbeat(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Worker)?;
     let asked: OjsHeartbeat = sent.object()?;
     let visibility = asked.visibility_timeout_ms.unwrap_or(VISIBILITY_MS) / 1000;
-    let beat = ojs::beat(&desk.house, guest.worker().as_ref(), &asked).await?;
+    let beat = ojs_workers::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
     Ok(ok(&json!({
         "state": beat.state,
         "visibility_timeout": visibility,
         "jobs_extended": beat.extended,
         "jobs_lost": beat.lost,
-        "server_time": desk.house.clock.now(),
+        "server_time": desk.app.clock.now(),
     })))
 }
 
 /// `POST workers/beat` (ext graceful-shutdown)
-pub(super) async fn beat(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Worker)?;
+pub(super) async fn beat(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Worker)?;
     let mut asked: OjsHeartbeat = sent.object()?;
     if asked.shutdown == Some(true) {
         asked.state = Some("shutting_down".into());
     }
     let told = asked.state.clone().unwrap_or_else(|| "running".into());
-    let beat = ojs::beat(&desk.house, guest.worker().as_ref(), &asked).await?;
+    let beat = ojs_workers::beat(&desk.app, guest.worker().as_ref(), &asked).await?;
     let state = if beat.state == "running" { told } else { beat.state.to_owned() };
-    Ok(ok(&json!({"acknowledged": true, "state": state, "server_time": desk.house.clock.now()})))
+    Ok(ok(&json!({"acknowledged": true, "state": state, "server_time": desk.app.clock.now()})))
 }
 
 /// `GET workers/{id}/health` (ext graceful-shutdown)
-pub(super) async fn health(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id): Path<String>) -> Answer {
-    let worker = ojs::worker_of(&desk.house, &worker_id(&id)?).await?;
+pub(super) async fn health(
+    State(desk): State<Arc<HttpState>>,
+    _guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    let worker = lookup::worker(&desk.app, &worker_id(&id)?).await?;
     let said = worker.stats.as_deref().and_then(|stats| serde_json::from_str::<Value>(stats).ok());
     let said = said.as_ref().and_then(|said| said.get("state")?.as_str()).unwrap_or("running");
     let state = match (worker.standing, worker.told) {
-        (agenix_rules::worker::Standing::Dead, _) => "terminated",
-        (_, Some(Told::Terminate)) => "shutting_down",
-        (_, Some(Told::Drain)) => "draining",
+        (agenix_rules::worker::Liveness::Dead, _) => "terminated",
+        (_, Some(Directive::Terminate)) => "shutting_down",
+        (_, Some(Directive::Drain)) => "draining",
         _ => said,
     };
     let status = if state == "running" { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -219,27 +244,31 @@ pub(super) async fn health(State(desk): State<Arc<Desk>>, _guest: Guest, Path(id
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct WorkerIdBody {
     worker_id: String,
 }
 
 /// `POST workers/deregister`
-pub(super) async fn deregister(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    let Named { worker_id } = sent.object()?;
+pub(super) async fn deregister(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
+    let WorkerIdBody { worker_id } = sent.object()?;
     leave(&desk, &guest, &worker_id).await
 }
 
 /// `DELETE workers/{id}`
 pub(super) async fn deregister_named(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(id): Path<String>,
-) -> Answer {
+) -> HttpResult {
     leave(&desk, &guest, &id).await
 }
 
-async fn leave(desk: &Desk, guest: &Guest, id: &str) -> Answer {
-    guest.may(Access::Worker)?;
-    ojs::deregister(&desk.house, guest.worker().as_ref(), worker_id(id)?.as_str()).await?;
+async fn leave(desk: &HttpState, guest: &Authenticated, id: &str) -> HttpResult {
+    guest.require(CommandAccess::Worker)?;
+    ojs_workers::deregister(&desk.app, guest.worker().as_ref(), worker_id(id)?.as_str()).await?;
     Ok(ok(&json!({"ok": true, "worker_id": id, "state": "terminated"})))
 }

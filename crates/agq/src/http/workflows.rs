@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use agenix_protocol::{documents::to_json, request::Access};
-use agenix_rules::{cron, workflow::Wanted};
+use agenix_protocol::{documents::to_json, request::CommandAccess};
+use agenix_rules::{cron, workflow::WorkflowRequest};
 use axum::{
     extract::{Path, State},
     http::StatusCode,
@@ -15,111 +15,132 @@ use serde_json::{
 };
 
 use crate::{
-    commands::{schedule, workflow},
     http::{
-        Desk,
-        extract::{Guest, Sent},
-        response::{Answer, Refusal, created, ok, with_status},
+        HttpState,
+        extract::{Authenticated, JsonBody},
+        response::{ApiError, HttpResult, created, ok, with_status},
     },
+    service::{schedules, workflow},
 };
 
 /// Answer with one schedule.
 #[derive(Serialize)]
-struct OneCron {
-    cron: schedule::Shown,
+struct ScheduleReply {
+    cron: schedules::ScheduleView,
     #[serde(skip_serializing_if = "Option::is_none")]
     deleted: Option<bool>,
 }
 
-impl OneCron {
+impl ScheduleReply {
     fn of(schedule: cron::Schedule) -> Self {
-        Self { cron: schedule::shown(schedule), deleted: None }
+        Self { cron: schedules::schedule_view(schedule), deleted: None }
     }
 }
 
 /// Answer with all schedules.
 #[derive(Serialize)]
-struct Crons {
-    crons: Vec<schedule::Shown>,
+struct ScheduleList {
+    crons: Vec<schedules::ScheduleView>,
     pagination: Value,
 }
 
 /// `POST cron`
-pub(super) async fn add_cron(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Client)?;
-    let wanted: cron::Wanted = sent.object()?;
-    let schedule = schedule::set(&desk.house, wanted, false).await?;
+pub(super) async fn add_cron(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let wanted: cron::ScheduleRequest = sent.object()?;
+    let schedule = schedules::set(&desk.app, wanted, false).await?;
     let location = format!("/ojs/v1/cron/{}", schedule.name);
-    Ok(created(&OneCron::of(schedule), &location))
+    Ok(created(&ScheduleReply::of(schedule), &location))
 }
 
 /// `PUT cron/{name}`
 pub(super) async fn set_cron(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(name): Path<String>,
-    sent: Sent,
-) -> Answer {
-    guest.may(Access::Client)?;
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
     let mut document: BTreeMap<String, Box<RawValue>> = sent.object()?;
-    let invalid = |error: serde_json::Error| Refusal::invalid(error.to_string());
+    let invalid = |error: serde_json::Error| ApiError::invalid(error.to_string());
     document.insert("name".into(), to_raw_value(&name).map_err(invalid)?);
     let wanted = serde_json::from_str(&to_json(&document)).map_err(invalid)?;
-    let schedule = schedule::set(&desk.house, wanted, true).await?;
-    Ok(ok(&OneCron::of(schedule)))
+    let schedule = schedules::set(&desk.app, wanted, true).await?;
+    Ok(ok(&ScheduleReply::of(schedule)))
 }
 
 /// `GET cron`
-pub(super) async fn crons(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
-    guest.may(Access::Client)?;
-    let crons: Vec<_> = schedule::list(&desk.house).await?.into_iter().map(schedule::shown).collect();
+pub(super) async fn crons(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let crons: Vec<_> = schedules::list(&desk.app).await?.into_iter().map(schedules::schedule_view).collect();
     let pagination = json!({"total": crons.len(), "has_more": false});
-    Ok(ok(&Crons { crons, pagination }))
+    Ok(ok(&ScheduleList { crons, pagination }))
 }
 
 /// `GET cron/{name}`
-pub(super) async fn cron(State(desk): State<Arc<Desk>>, guest: Guest, Path(name): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
-    Ok(ok(&OneCron::of(schedule::get(&desk.house, &name).await?)))
+pub(super) async fn cron(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(name): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    Ok(ok(&ScheduleReply::of(schedules::get(&desk.app, &name).await?)))
 }
 
 /// `DELETE cron/{name}`
 pub(super) async fn delete_cron(
-    State(desk): State<Arc<Desk>>,
-    guest: Guest,
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
     Path(name): Path<String>,
-) -> Answer {
-    guest.may(Access::Client)?;
-    let cron = OneCron::of(schedule::delete(&desk.house, &name).await?);
-    Ok(ok(&OneCron { deleted: Some(true), ..cron }))
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let cron = ScheduleReply::of(schedules::delete(&desk.app, &name).await?);
+    Ok(ok(&ScheduleReply { deleted: Some(true), ..cron }))
 }
 
 /// `POST workflows`
-pub(super) async fn submit(State(desk): State<Arc<Desk>>, guest: Guest, sent: Sent) -> Answer {
-    guest.may(Access::Client)?;
-    let wanted: Wanted = sent.object()?;
-    let workflow = workflow::submit(&desk.house, wanted).await?;
+pub(super) async fn submit(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    sent: JsonBody,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let wanted: WorkflowRequest = sent.object()?;
+    let workflow = workflow::submit(&desk.app, wanted).await?;
     let location = format!("/ojs/v1/workflows/{}", workflow.id);
-    Ok(created(&json!({"workflow": workflow::shown(&workflow)}), &location))
+    Ok(created(&json!({"workflow": workflow::workflow_view(&workflow)}), &location))
 }
 
 /// `GET workflows`
-pub(super) async fn list(State(desk): State<Arc<Desk>>, guest: Guest) -> Answer {
-    guest.may(Access::Client)?;
-    let workflows: Vec<Value> = workflow::list(&desk.house).await?.iter().map(workflow::shown).collect();
+pub(super) async fn list(State(desk): State<Arc<HttpState>>, guest: Authenticated) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let workflows: Vec<Value> =
+        workflow::list(&desk.app).await?.iter().map(workflow::workflow_view).collect();
     let total = workflows.len();
     Ok(ok(&json!({"workflows": workflows, "pagination": {"total": total, "has_more": false}})))
 }
 
 /// `GET workflows/{id}`
-pub(super) async fn get(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
-    Ok(ok(&json!({"workflow": workflow::shown(&workflow::look_at(&desk.house, &id).await?)})))
+pub(super) async fn get(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    Ok(ok(&json!({"workflow": workflow::workflow_view(&workflow::observe_step(&desk.app, &id).await?)})))
 }
 
 /// `DELETE workflows/{id}`
-pub(super) async fn cancel(State(desk): State<Arc<Desk>>, guest: Guest, Path(id): Path<String>) -> Answer {
-    guest.may(Access::Client)?;
-    let workflow = workflow::cancel(&desk.house, &id).await?;
-    Ok(with_status(StatusCode::OK, &json!({"workflow": workflow::shown(&workflow)})))
+pub(super) async fn cancel(
+    State(desk): State<Arc<HttpState>>,
+    guest: Authenticated,
+    Path(id): Path<String>,
+) -> HttpResult {
+    guest.require(CommandAccess::Client)?;
+    let workflow = workflow::cancel(&desk.app, &id).await?;
+    Ok(with_status(StatusCode::OK, &json!({"workflow": workflow::workflow_view(&workflow)})))
 }

@@ -4,14 +4,14 @@ use agenix_protocol::{glob, request::Conditions, resp::Reply, time::Timestamp};
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyError, is_there, live};
-use crate::store::{Content, Entry, Keys, StoreError};
+use super::{KeyCommandError, is_there, live};
+use crate::store::{KeyEntry, Keys, StoreError, StoredValue};
 
 /// Most keys that are looked at in one step, whatever SCAN asks for.
 const MAX_PAGE: usize = 10_000;
 
 /// DEL
-pub(super) fn remove(keys: &mut dyn Keys, names: &[Bytes]) -> Result<Reply, KeyError> {
+pub(super) fn remove(keys: &mut dyn Keys, names: &[Bytes]) -> Result<Reply, KeyCommandError> {
     let mut count = 0;
     for name in names {
         count += usize::from(keys.remove(name)?);
@@ -20,7 +20,7 @@ pub(super) fn remove(keys: &mut dyn Keys, names: &[Bytes]) -> Result<Reply, KeyE
 }
 
 /// EXISTS: a key that is named twice counts twice.
-pub(super) fn count(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyError> {
+pub(super) fn count(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyCommandError> {
     let mut count = 0;
     for name in names {
         count += usize::from(is_there(keys, name, now)?);
@@ -35,7 +35,7 @@ pub(super) fn expire(
     after_ms: i64,
     only: Conditions,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
+) -> Result<Reply, KeyCommandError> {
     let Some(entry) = live(keys, key, now)? else { return Ok(Reply::Integer(0)) };
     let at = Timestamp(now.0.saturating_add_signed(after_ms));
     let is_met = match entry.expires_at {
@@ -45,7 +45,7 @@ pub(super) fn expire(
     if is_met && at <= now {
         keys.remove(key)?;
     } else if is_met {
-        keys.put_entry(key, &Entry { expires_at: Some(at), ..entry })?;
+        keys.put_entry(key, &KeyEntry { expires_at: Some(at), ..entry })?;
     }
     Ok(Reply::Integer(is_met.into()))
 }
@@ -56,7 +56,7 @@ pub(super) fn time_to_live(
     key: &[u8],
     unit_ms: u64,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
+) -> Result<Reply, KeyCommandError> {
     Ok(Reply::Integer(match live(keys, key, now)?.map(|entry| entry.expires_at) {
         None => -2,
         Some(None) => -1,
@@ -68,44 +68,49 @@ pub(super) fn time_to_live(
 }
 
 /// PERSIST
-pub(super) fn persist(keys: &mut dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
+pub(super) fn persist(keys: &mut dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
     let ends = live(keys, key, now)?.filter(|entry| entry.expires_at.is_some());
     let Some(entry) = ends else { return Ok(Reply::Integer(0)) };
-    keys.put_entry(key, &Entry { expires_at: None, ..entry })?;
+    keys.put_entry(key, &KeyEntry { expires_at: None, ..entry })?;
     Ok(Reply::Integer(1))
 }
 
 /// TYPE
-pub(super) fn type_of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
+pub(super) fn type_of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
     Ok(Reply::Simple(live(keys, key, now)?.map_or("none", |entry| kind_of(&entry)).into()))
 }
 
-fn kind_of(entry: &Entry) -> &'static str {
+fn kind_of(entry: &KeyEntry) -> &'static str {
     match entry.content {
-        Content::Text(_) => "string",
-        Content::List { .. } => "list",
-        Content::Sorted { .. } => "zset",
+        StoredValue::Text(_) => "string",
+        StoredValue::List { .. } => "list",
+        StoredValue::Sorted { .. } => "zset",
     }
 }
 
 /// SMEMBERS and others of types that users' keys cannot have: what they answer where there is no key.
-pub(super) fn absent(keys: &dyn Keys, key: &[u8], reply: Reply, now: Timestamp) -> Result<Reply, KeyError> {
+pub(super) fn absent(
+    keys: &dyn Keys,
+    key: &[u8],
+    reply: Reply,
+    now: Timestamp,
+) -> Result<Reply, KeyCommandError> {
     if is_there(keys, key, now)? { Err(Rejection::WrongType.into()) } else { Ok(reply) }
 }
 
 /// DBSIZE
-pub(super) fn size(keys: &dyn Keys, now: Timestamp) -> Result<Reply, KeyError> {
+pub(super) fn size(keys: &dyn Keys, now: Timestamp) -> Result<Reply, KeyCommandError> {
     Ok(Reply::Integer(i64::try_from(keys.count(now)?).unwrap_or(i64::MAX)))
 }
 
 /// Which keys are listed.
-struct Wanted<'c> {
+struct KeyFilter<'c> {
     pattern: Option<&'c [u8]>,
     kind: Option<&'c [u8]>,
     now: Timestamp,
 }
 
-impl Wanted<'_> {
+impl KeyFilter<'_> {
     /// The names in a page that are wanted.
     fn among(&self, keys: &dyn Keys, page: Vec<(u64, Bytes)>) -> Result<Vec<Bytes>, StoreError> {
         let mut names = Vec::new();
@@ -124,8 +129,8 @@ impl Wanted<'_> {
 }
 
 /// KEYS, in the order of their names.
-pub(super) fn names(keys: &dyn Keys, pattern: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
-    let wanted = Wanted { pattern: Some(pattern), kind: None, now };
+pub(super) fn names(keys: &dyn Keys, pattern: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+    let wanted = KeyFilter { pattern: Some(pattern), kind: None, now };
     let (mut names, mut below) = (Vec::new(), u64::MAX);
     loop {
         let page = keys.newest(below, MAX_PAGE)?;
@@ -147,12 +152,12 @@ pub(super) fn scan(
     pattern: Option<&[u8]>,
     kind: Option<&[u8]>,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
+) -> Result<Reply, KeyCommandError> {
     let below = if cursor == 0 { u64::MAX } else { cursor };
     let limit = count.min(MAX_PAGE);
     let page = keys.newest(below, limit)?;
     let is_last = page.len() < limit;
     let next = page.last().filter(|_| !is_last).map_or(0, |(number, _)| *number);
-    let names = Wanted { pattern, kind, now }.among(keys, page)?;
+    let names = KeyFilter { pattern, kind, now }.among(keys, page)?;
     Ok(Reply::Array(vec![Reply::bulk(next.to_string()), Reply::bulks(names)]))
 }

@@ -2,24 +2,24 @@
 
 use std::{ops::Range, slice};
 
-use agenix_protocol::{request::End, resp::Reply, time::Timestamp};
+use agenix_protocol::{request::ListEnd, resp::Reply, time::Timestamp};
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyError, live};
-use crate::store::{Content, Entry, Keys, StoreError};
+use super::{KeyCommandError, live};
+use crate::store::{KeyEntry, Keys, StoreError, StoredValue};
 
 /// A list while it is worked on; empty where there is no key.
-struct List {
+struct OpenList {
     places: Range<i64>,
     expires_at: Option<Timestamp>,
 }
 
-impl List {
-    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyError> {
+impl OpenList {
+    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
         match live(keys, key, now)? {
             None => Ok(Self { places: 0..0, expires_at: None }),
-            Some(Entry { content: Content::List { head, tail }, expires_at }) => {
+            Some(KeyEntry { content: StoredValue::List { head, tail }, expires_at }) => {
                 Ok(Self { places: head..tail, expires_at })
             }
             Some(_) => Err(Rejection::WrongType.into()),
@@ -34,13 +34,13 @@ impl List {
         usize::try_from(self.length()).unwrap_or_default()
     }
 
-    fn push(&mut self, keys: &mut dyn Keys, key: &[u8], item: &[u8], to: End) -> Result<(), StoreError> {
+    fn push(&mut self, keys: &mut dyn Keys, key: &[u8], item: &[u8], to: ListEnd) -> Result<(), StoreError> {
         let place = match to {
-            End::Head => {
+            ListEnd::Head => {
                 self.places.start -= 1;
                 self.places.start
             }
-            End::Tail => {
+            ListEnd::Tail => {
                 self.places.end += 1;
                 self.places.end - 1
             }
@@ -48,16 +48,16 @@ impl List {
         keys.put_item(key, place, item)
     }
 
-    fn pop(&mut self, keys: &mut dyn Keys, key: &[u8], from: End) -> Result<Option<Bytes>, StoreError> {
+    fn pop(&mut self, keys: &mut dyn Keys, key: &[u8], from: ListEnd) -> Result<Option<Bytes>, StoreError> {
         if self.places.is_empty() {
             return Ok(None);
         }
         let place = match from {
-            End::Head => {
+            ListEnd::Head => {
                 self.places.start += 1;
                 self.places.start - 1
             }
-            End::Tail => {
+            ListEnd::Tail => {
                 self.places.end -= 1;
                 self.places.end
             }
@@ -71,8 +71,8 @@ impl List {
             keys.remove(key)?;
             return Ok(());
         }
-        let content = Content::List { head: self.places.start, tail: self.places.end };
-        keys.put_entry(key, &Entry { content, expires_at: self.expires_at })
+        let content = StoredValue::List { head: self.places.start, tail: self.places.end };
+        keys.put_entry(key, &KeyEntry { content, expires_at: self.expires_at })
     }
 }
 
@@ -88,10 +88,10 @@ pub(super) fn push(
     keys: &mut dyn Keys,
     key: &Bytes,
     values: &[Bytes],
-    to: End,
+    to: ListEnd,
     now: Timestamp,
-) -> Result<usize, KeyError> {
-    let mut list = List::of(keys, key, now)?;
+) -> Result<usize, KeyCommandError> {
+    let mut list = OpenList::of(keys, key, now)?;
     for value in values {
         list.push(keys, key, value, to)?;
     }
@@ -104,10 +104,10 @@ pub(super) fn push(
 pub(super) fn take(
     keys: &mut dyn Keys,
     key: &[u8],
-    from: End,
+    from: ListEnd,
     now: Timestamp,
-) -> Result<Option<Bytes>, KeyError> {
-    let mut list = List::of(keys, key, now)?;
+) -> Result<Option<Bytes>, KeyCommandError> {
+    let mut list = OpenList::of(keys, key, now)?;
     let item = list.pop(keys, key, from)?;
     if item.is_some() {
         list.save(keys, key)?;
@@ -119,26 +119,26 @@ pub(super) fn take(
 pub(super) fn pop(
     keys: &mut dyn Keys,
     key: &[u8],
-    from: End,
+    from: ListEnd,
     count: Option<usize>,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
+) -> Result<Reply, KeyCommandError> {
     let Some(count) = count else { return Ok(Reply::bulk_or_nil(take(keys, key, from, now)?)) };
-    let mut list = List::of(keys, key, now)?;
+    let mut list = OpenList::of(keys, key, now)?;
     if list.places.is_empty() {
         return Ok(Reply::NilArray);
     }
     let count = i64::try_from(count).unwrap_or(i64::MAX).min(list.length());
     let places = match from {
-        End::Head => list.places.start..list.places.start + count,
-        End::Tail => list.places.end - count..list.places.end,
+        ListEnd::Head => list.places.start..list.places.start + count,
+        ListEnd::Tail => list.places.end - count..list.places.end,
     };
     list.places = match from {
-        End::Head => places.end..list.places.end,
-        End::Tail => list.places.start..places.start,
+        ListEnd::Head => places.end..list.places.end,
+        ListEnd::Tail => list.places.start..places.start,
     };
     let mut items = keys.take_items(key, places)?;
-    if from == End::Tail {
+    if from == ListEnd::Tail {
         items.reverse();
     }
     list.save(keys, key)?;
@@ -146,8 +146,8 @@ pub(super) fn pop(
 }
 
 /// LLEN
-pub(super) fn length(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<usize, KeyError> {
-    Ok(List::of(keys, key, now)?.count())
+pub(super) fn length(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<usize, KeyCommandError> {
+    Ok(OpenList::of(keys, key, now)?.count())
 }
 
 /// LRANGE
@@ -157,8 +157,8 @@ pub(super) fn range(
     start: i64,
     stop: i64,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
-    let list = List::of(keys, key, now)?;
+) -> Result<Reply, KeyCommandError> {
+    let list = OpenList::of(keys, key, now)?;
     let part = part(start, stop, list.length());
     if part.is_empty() {
         return Ok(Reply::Array(Vec::new()));
@@ -174,8 +174,8 @@ pub(super) fn remove(
     count: i64,
     value: &Bytes,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
-    let mut list = List::of(keys, key, now)?;
+) -> Result<Reply, KeyCommandError> {
+    let mut list = OpenList::of(keys, key, now)?;
     let items = keys.items(key, list.places.clone())?;
     let most =
         if count == 0 { usize::MAX } else { usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX) };
@@ -204,16 +204,16 @@ pub(super) fn remove(
 pub(super) fn shift(
     keys: &mut dyn Keys,
     key: &Bytes,
-    from: End,
-    (target, to): &(Bytes, End),
+    from: ListEnd,
+    (target, to): &(Bytes, ListEnd),
     now: Timestamp,
-) -> Result<Option<Bytes>, KeyError> {
-    let mut list = List::of(keys, key, now)?;
+) -> Result<Option<Bytes>, KeyCommandError> {
+    let mut list = OpenList::of(keys, key, now)?;
     if list.places.is_empty() {
         return Ok(None);
     }
     // A target of another type refuses before anything is taken.
-    List::of(keys, target, now)?;
+    OpenList::of(keys, target, now)?;
     let Some(item) = list.pop(keys, key, from)? else { return Ok(None) };
     if key == target {
         list.push(keys, key, &item, *to)?;

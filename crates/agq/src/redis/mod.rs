@@ -7,18 +7,18 @@ mod sorted_sets;
 mod strings;
 
 use agenix_protocol::{
-    request::{End, KeyCommand},
+    request::{KeyCommand, ListEnd},
     resp::Reply,
     time::Timestamp,
 };
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use crate::store::{Entry, Keys, Ruled, Store, StoreError, change};
+use crate::store::{KeyEntry, Keys, RuleResult, Store, StoreError, change};
 
 /// Why a command on keys was not carried out. What was refused has changed nothing.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KeyError {
+pub(crate) enum KeyCommandError {
     /// Redis would say no.
     #[error(transparent)]
     Rejected(#[from] Rejection),
@@ -28,16 +28,20 @@ pub(crate) enum KeyError {
 }
 
 /// A refusal is an answer like any other: only a store that fails undoes a transaction.
-pub(crate) fn ruled<T>(outcome: Result<T, KeyError>) -> Result<Ruled<T>, StoreError> {
+pub(crate) fn ruled<T>(outcome: Result<T, KeyCommandError>) -> Result<RuleResult<T>, StoreError> {
     match outcome {
         Ok(value) => Ok(Ok(value)),
-        Err(KeyError::Rejected(rejection)) => Ok(Err(rejection)),
-        Err(KeyError::Store(error)) => Err(error),
+        Err(KeyCommandError::Rejected(rejection)) => Ok(Err(rejection)),
+        Err(KeyCommandError::Store(error)) => Err(error),
     }
 }
 
 /// Carries a command out.
-pub(crate) fn apply(keys: &mut dyn Keys, command: &KeyCommand, now: Timestamp) -> Result<Reply, KeyError> {
+pub(crate) fn apply(
+    keys: &mut dyn Keys,
+    command: &KeyCommand,
+    now: Timestamp,
+) -> Result<Reply, KeyCommandError> {
     let named: Vec<&[u8]> = command.keys().map(|key| &key[..]).collect();
     if named.len() > 1 {
         keys.read_ahead(&named)?;
@@ -106,10 +110,10 @@ pub(crate) fn apply_all(
 pub(crate) fn pop(
     keys: &mut dyn Keys,
     key: &Bytes,
-    from: End,
-    to: Option<&(Bytes, End)>,
+    from: ListEnd,
+    to: Option<&(Bytes, ListEnd)>,
     now: Timestamp,
-) -> Result<Option<Bytes>, KeyError> {
+) -> Result<Option<Bytes>, KeyCommandError> {
     sweep(keys, key, now)?;
     let Some(to) = to else { return lists::take(keys, key, from, now) };
     sweep(keys, &to.0, now)?;
@@ -121,16 +125,16 @@ pub(crate) fn put_back(
     keys: &mut dyn Keys,
     key: &Bytes,
     value: &Bytes,
-    to: End,
+    to: ListEnd,
     now: Timestamp,
-) -> Result<(), KeyError> {
+) -> Result<(), KeyCommandError> {
     sweep(keys, key, now)?;
     lists::push(keys, key, std::slice::from_ref(value), to, now)?;
     Ok(())
 }
 
 /// Whether a list has elements.
-pub(crate) fn has_elements(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<bool, KeyError> {
+pub(crate) fn has_elements(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<bool, KeyCommandError> {
     Ok(lists::length(keys, key, now)? > 0)
 }
 
@@ -158,7 +162,7 @@ pub(crate) async fn expire(store: &dyn Store, now: Timestamp, limit: usize) -> R
 }
 
 /// What a key holds, unless it has expired.
-fn live(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Option<Entry>, StoreError> {
+fn live(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Option<KeyEntry>, StoreError> {
     Ok(keys.entry(key)?.filter(|entry| entry.expires_at.is_none_or(|at| at > now)))
 }
 

@@ -10,20 +10,20 @@ use agenix_protocol::{
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyError, lists::part, live};
-use crate::store::{Content, Entry, Keys, Part, StoreError};
+use super::{KeyCommandError, lists::part, live};
+use crate::store::{KeyEntry, Keys, RangeSlice, StoreError, StoredValue};
 
 /// A sorted set while it is worked on; without members where there is no key.
-struct Sorted {
+struct OpenSortedSet {
     members: u64,
     expires_at: Option<Timestamp>,
 }
 
-impl Sorted {
-    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyError> {
+impl OpenSortedSet {
+    fn of(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Self, KeyCommandError> {
         match live(keys, key, now)? {
             None => Ok(Self { members: 0, expires_at: None }),
-            Some(Entry { content: Content::Sorted { members }, expires_at }) => {
+            Some(KeyEntry { content: StoredValue::Sorted { members }, expires_at }) => {
                 Ok(Self { members, expires_at })
             }
             Some(_) => Err(Rejection::WrongType.into()),
@@ -36,8 +36,8 @@ impl Sorted {
             keys.remove(key)?;
             return Ok(());
         }
-        let content = Content::Sorted { members: self.members };
-        keys.put_entry(key, &Entry { content, expires_at: self.expires_at })
+        let content = StoredValue::Sorted { members: self.members };
+        keys.put_entry(key, &KeyEntry { content, expires_at: self.expires_at })
     }
 
     fn count(&self) -> i64 {
@@ -54,8 +54,8 @@ pub(super) fn add(
     options: ZAddOptions,
     members: &[(f64, Bytes)],
     now: Timestamp,
-) -> Result<Reply, KeyError> {
-    let mut set = Sorted::of(keys, key, now)?;
+) -> Result<Reply, KeyCommandError> {
+    let mut set = OpenSortedSet::of(keys, key, now)?;
     keys.read_scores_ahead(key, &members.iter().map(|(_, member)| &member[..]).collect::<Vec<_>>())?;
     let (mut added, mut changed, mut last) = (0, 0, None);
     for (score, member) in members {
@@ -104,8 +104,8 @@ pub(super) fn range(
     is_reversed: bool,
     with_scores: bool,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
-    let set = Sorted::of(keys, key, now)?;
+) -> Result<Reply, KeyCommandError> {
+    let set = OpenSortedSet::of(keys, key, now)?;
     let (scores, skip, take) = match span {
         Span::Scores { min, max, skip, take } => ((min, max), skip, take),
         Span::Ranks { start, stop } => {
@@ -117,7 +117,7 @@ pub(super) fn range(
     let found = if set.members == 0 || take == 0 {
         Vec::new()
     } else {
-        keys.members(key, scores, Part { is_reversed, skip, take })?
+        keys.members(key, scores, RangeSlice { is_reversed, skip, take })?
     };
     Ok(if with_scores {
         Reply::Scored(found)
@@ -132,8 +132,8 @@ pub(super) fn remove(
     key: &[u8],
     members: &[Bytes],
     now: Timestamp,
-) -> Result<Reply, KeyError> {
-    let mut set = Sorted::of(keys, key, now)?;
+) -> Result<Reply, KeyCommandError> {
+    let mut set = OpenSortedSet::of(keys, key, now)?;
     keys.read_scores_ahead(key, &members.iter().map(|member| &member[..]).collect::<Vec<_>>())?;
     let mut removed = 0;
     for member in members {
@@ -147,13 +147,18 @@ pub(super) fn remove(
 }
 
 /// ZCARD
-pub(super) fn size(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
-    Ok(Reply::Integer(Sorted::of(keys, key, now)?.count()))
+pub(super) fn size(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
+    Ok(Reply::Integer(OpenSortedSet::of(keys, key, now)?.count()))
 }
 
 /// ZSCORE
-pub(super) fn score(keys: &dyn Keys, key: &[u8], member: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
-    if Sorted::of(keys, key, now)?.members == 0 {
+pub(super) fn score(
+    keys: &dyn Keys,
+    key: &[u8],
+    member: &[u8],
+    now: Timestamp,
+) -> Result<Reply, KeyCommandError> {
+    if OpenSortedSet::of(keys, key, now)?.members == 0 {
         return Ok(Reply::Nil);
     }
     Ok(keys.score(key, member)?.map_or(Reply::Nil, Reply::Double))
@@ -165,13 +170,13 @@ pub(super) fn pop_least(
     key: &[u8],
     count: Option<usize>,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
-    let mut set = Sorted::of(keys, key, now)?;
+) -> Result<Reply, KeyCommandError> {
+    let mut set = OpenSortedSet::of(keys, key, now)?;
     let take = count.unwrap_or(1);
     if set.members == 0 || take == 0 {
         return Ok(Reply::Array(Vec::new()));
     }
-    let least = keys.members(key, EVERY_SCORE, Part { is_reversed: false, skip: 0, take })?;
+    let least = keys.members(key, EVERY_SCORE, RangeSlice { is_reversed: false, skip: 0, take })?;
     keys.read_scores_ahead(key, &least.iter().map(|(member, _)| &member[..]).collect::<Vec<_>>())?;
     for (member, _) in &least {
         keys.remove_score(key, member)?;

@@ -8,14 +8,18 @@ use agenix_protocol::{
 use agenix_rules::rejection::Rejection;
 use bytes::Bytes;
 
-use super::{KeyError, live};
-use crate::store::{Content, Entry, Keys, StoreError};
+use super::{KeyCommandError, live};
+use crate::store::{KeyEntry, Keys, StoreError, StoredValue};
 
 /// A string and until when it is there.
-fn text(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Option<(Bytes, Option<Timestamp>)>, KeyError> {
+fn text(
+    keys: &dyn Keys,
+    key: &[u8],
+    now: Timestamp,
+) -> Result<Option<(Bytes, Option<Timestamp>)>, KeyCommandError> {
     match live(keys, key, now)? {
         None => Ok(None),
-        Some(Entry { content: Content::Text(text), expires_at }) => Ok(Some((text, expires_at))),
+        Some(KeyEntry { content: StoredValue::Text(text), expires_at }) => Ok(Some((text, expires_at))),
         Some(_) => Err(Rejection::WrongType.into()),
     }
 }
@@ -26,20 +30,24 @@ fn put(
     text: Bytes,
     expires_at: Option<Timestamp>,
 ) -> Result<(), StoreError> {
-    keys.put_entry(key, &Entry { content: Content::Text(text), expires_at })
+    keys.put_entry(key, &KeyEntry { content: StoredValue::Text(text), expires_at })
 }
 
 /// GET
-pub(super) fn get(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyError> {
+pub(super) fn get(keys: &dyn Keys, key: &[u8], now: Timestamp) -> Result<Reply, KeyCommandError> {
     Ok(Reply::bulk_or_nil(text(keys, key, now)?.map(|(text, _)| text)))
 }
 
 /// MGET: what is no string is nil.
-pub(super) fn get_all(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyError> {
+pub(super) fn get_all(keys: &dyn Keys, names: &[Bytes], now: Timestamp) -> Result<Reply, KeyCommandError> {
     let mut replies = Vec::with_capacity(names.len());
     for name in names {
         let content = live(keys, name, now)?.map(|entry| entry.content);
-        replies.push(if let Some(Content::Text(text)) = content { Reply::Bulk(text) } else { Reply::Nil });
+        replies.push(if let Some(StoredValue::Text(text)) = content {
+            Reply::Bulk(text)
+        } else {
+            Reply::Nil
+        });
     }
     Ok(Reply::Array(replies))
 }
@@ -51,10 +59,10 @@ pub(super) fn set(
     value: &Bytes,
     options: SetOptions,
     now: Timestamp,
-) -> Result<Reply, KeyError> {
+) -> Result<Reply, KeyCommandError> {
     let before = live(keys, key, now)?;
     let old = match &before {
-        Some(Entry { content: Content::Text(text), .. }) => Reply::bulk(text.clone()),
+        Some(KeyEntry { content: StoredValue::Text(text), .. }) => Reply::bulk(text.clone()),
         Some(_) if options.returns_old => return Err(Rejection::WrongType.into()),
         _ => Reply::Nil,
     };
@@ -80,7 +88,7 @@ pub(super) fn set(
 }
 
 /// MSET
-pub(super) fn set_all(keys: &mut dyn Keys, pairs: &[[Bytes; 2]]) -> Result<Reply, KeyError> {
+pub(super) fn set_all(keys: &mut dyn Keys, pairs: &[[Bytes; 2]]) -> Result<Reply, KeyCommandError> {
     for [key, value] in pairs {
         put(keys, key, value.clone(), None)?;
     }
@@ -88,7 +96,12 @@ pub(super) fn set_all(keys: &mut dyn Keys, pairs: &[[Bytes; 2]]) -> Result<Reply
 }
 
 /// INCR, DECR, INCRBY, DECRBY
-pub(super) fn add(keys: &mut dyn Keys, key: &[u8], by: i64, now: Timestamp) -> Result<Reply, KeyError> {
+pub(super) fn add(
+    keys: &mut dyn Keys,
+    key: &[u8],
+    by: i64,
+    now: Timestamp,
+) -> Result<Reply, KeyCommandError> {
     let (text, expires_at) = text(keys, key, now)?.unwrap_or((Bytes::from_static(b"0"), None));
     let number = integer_of(&text).ok_or(Rejection::Redis("value is not an integer or out of range"))?;
     let sum = number.checked_add(by).ok_or(Rejection::Redis("increment or decrement would overflow"))?;

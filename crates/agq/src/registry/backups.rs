@@ -41,7 +41,7 @@ pub(crate) enum BackupError {
 
 /// The backup that is under way.
 #[derive(Default)]
-pub(crate) struct Backups(Mutex<State>);
+pub(crate) struct Backups(Mutex<BackupState>);
 
 /// What must stay free beside a copy, in bytes.
 const RESERVE_BYTES: u64 = 64 << 20;
@@ -49,28 +49,28 @@ const RESERVE_BYTES: u64 = 64 << 20;
 const COPY: &str = "agq.copy";
 
 #[derive(Default)]
-struct State {
+struct BackupState {
     /// Where the copy is made.
     dir: Option<PathBuf>,
-    stage: Stage,
+    stage: BackupPhase,
 }
 
 #[derive(Default)]
-enum Stage {
+enum BackupPhase {
     #[default]
     None,
     /// The copy is being made.
     Making,
-    Made(Made),
+    Made(CompletedBackup),
 }
 
-struct Made {
+struct CompletedBackup {
     backup_id: String,
     file: Arc<File>,
     read_at: Timestamp,
 }
 
-impl Made {
+impl CompletedBackup {
     /// Whether somebody goes on reading it. A time to come is from before the clock was set back.
     fn is_read(&self, now: Timestamp) -> bool {
         self.read_at <= now && now.ms_since(self.read_at) < PATIENCE_MS
@@ -94,7 +94,7 @@ fn remove(path: &Path) -> io::Result<()> {
 impl Backups {
     /// Lets copies be made in this directory, which nobody else uses, and removes what is left there of one that was being
     /// made when agq was killed.
-    pub(crate) fn stand_in(&self, dir: &Path) -> io::Result<()> {
+    pub(crate) fn clean_up_leftovers(&self, dir: &Path) -> io::Result<()> {
         remove(&dir.join(COPY))?;
         self.lock().dir = Some(dir.to_owned());
         Ok(())
@@ -106,15 +106,15 @@ impl Backups {
         let Some(dir) = &state.dir else { return Err(BackupError::Nowhere) };
         let path = dir.join(COPY);
         match &state.stage {
-            Stage::Making => return Err(BackupError::UnderWay),
-            Stage::Made(made) if made.is_read(now) => return Err(BackupError::UnderWay),
-            Stage::Made(_) | Stage::None => {}
+            BackupPhase::Making => return Err(BackupError::UnderWay),
+            BackupPhase::Made(made) if made.is_read(now) => return Err(BackupError::UnderWay),
+            BackupPhase::Made(_) | BackupPhase::None => {}
         }
         remove(&path)?;
         let database = fs::metadata(dir.join("agq.redb")).map_or(0, |metadata| metadata.len());
         let disk = rustix::fs::statvfs(dir).map_err(io::Error::from)?;
         check_room(database, disk.f_bavail.saturating_mul(disk.f_frsize))?;
-        state.stage = Stage::Making;
+        state.stage = BackupPhase::Making;
         Ok(path)
     }
 
@@ -124,10 +124,11 @@ impl Backups {
         // Without a name it is gone as soon as nobody has it open, however agq ends.
         let unnamed = fs::remove_file(path);
         let mut state = self.lock();
-        state.stage = Stage::None;
+        state.stage = BackupPhase::None;
         let file = Arc::new(opened?);
         unnamed?;
-        state.stage = Stage::Made(Made { backup_id: backup_id.to_owned(), file, read_at: now });
+        state.stage =
+            BackupPhase::Made(CompletedBackup { backup_id: backup_id.to_owned(), file, read_at: now });
         Ok(())
     }
 
@@ -135,13 +136,13 @@ impl Backups {
     pub(crate) fn failed(&self, path: &Path) {
         // It may not have come as far as a file.
         let _removed = fs::remove_file(path);
-        self.lock().stage = Stage::None;
+        self.lock().stage = BackupPhase::None;
     }
 
     /// The file of a copy.
     pub(crate) fn file(&self, backup_id: &str, now: Timestamp) -> Result<Arc<File>, BackupError> {
         match &mut self.lock().stage {
-            Stage::Made(made) if made.backup_id == backup_id => {
+            BackupPhase::Made(made) if made.backup_id == backup_id => {
                 made.read_at = now;
                 Ok(Arc::clone(&made.file))
             }
@@ -150,10 +151,10 @@ impl Backups {
     }
 
     /// Forgets a copy that nobody goes on reading: its file is gone by that.
-    pub(crate) fn forget_unread(&self, now: Timestamp) {
+    pub(crate) fn expire(&self, now: Timestamp) {
         let mut state = self.lock();
-        if matches!(&state.stage, Stage::Made(made) if !made.is_read(now)) {
-            state.stage = Stage::None;
+        if matches!(&state.stage, BackupPhase::Made(made) if !made.is_read(now)) {
+            state.stage = BackupPhase::None;
         }
     }
 
@@ -161,15 +162,15 @@ impl Backups {
     pub(crate) fn end(&self, backup_id: &str) -> Result<(), BackupError> {
         let mut state = self.lock();
         match &state.stage {
-            Stage::Made(made) if made.backup_id == backup_id => {
-                state.stage = Stage::None;
+            BackupPhase::Made(made) if made.backup_id == backup_id => {
+                state.stage = BackupPhase::None;
                 Ok(())
             }
             _ => Err(not_found(backup_id)),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BackupState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -212,7 +213,7 @@ mod tests {
         let (left_over, somebodys) = (dir.path().join("agq.copy"), dir.path().join("backup-old.redb"));
         std::fs::write(&left_over, "half").unwrap();
         std::fs::write(&somebodys, "kept").unwrap();
-        backups.stand_in(dir.path()).unwrap();
+        backups.clean_up_leftovers(dir.path()).unwrap();
         assert!(!left_over.exists() && somebodys.exists());
 
         let path = backups.begin(Timestamp(0)).unwrap();
@@ -231,14 +232,14 @@ mod tests {
         assert!(matches!(backups.made("c", &path, later), Err(BackupError::Unreadable(_))));
         std::fs::write(backups.begin(later).unwrap(), "copy").unwrap();
         backups.made("d", &dir.path().join("agq.copy"), later).unwrap();
-        backups.forget_unread(later);
+        backups.expire(later);
         assert!(backups.end("c").is_err() && backups.end("d").is_ok() && backups.end("d").is_err());
 
         std::fs::write(backups.begin(later).unwrap(), "copy").unwrap();
         backups.made("e", &dir.path().join("agq.copy"), later).unwrap();
-        backups.forget_unread(Timestamp(1_059_999));
+        backups.expire(Timestamp(1_059_999));
         assert!(backups.file("e", later).is_ok());
-        backups.forget_unread(Timestamp(1_060_000));
+        backups.expire(Timestamp(1_060_000));
         assert!(backups.file("e", later).is_err(), "whoever read it is gone");
     }
 

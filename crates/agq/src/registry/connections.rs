@@ -12,7 +12,7 @@ use agenix_protocol::time::Timestamp;
 
 /// A connection as people see it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Entry {
+pub(crate) struct ConnectionInfo {
     /// Where it comes from.
     pub(crate) from: Arc<str>,
     /// The name that it gave itself.
@@ -29,14 +29,14 @@ pub(crate) struct Entry {
 
 /// The connections that are open, by number, and how many there ever were.
 #[derive(Default)]
-pub(crate) struct Directory {
-    open: Mutex<BTreeMap<u64, Entry>>,
+pub(crate) struct ConnectionRegistry {
+    open: Mutex<BTreeMap<u64, ConnectionInfo>>,
     accepted: AtomicU64,
     commands: AtomicU64,
 }
 
-impl Directory {
-    pub(crate) fn enter(&self, number: u64, entry: Entry) {
+impl ConnectionRegistry {
+    pub(crate) fn enter(&self, number: u64, entry: ConnectionInfo) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         self.lock().insert(number, entry);
     }
@@ -46,7 +46,7 @@ impl Directory {
     }
 
     /// Changes what is known of a connection.
-    pub(crate) fn note(&self, number: u64, how: impl FnOnce(&mut Entry)) {
+    pub(crate) fn note(&self, number: u64, how: impl FnOnce(&mut ConnectionInfo)) {
         if let Some(entry) = self.lock().get_mut(&number) {
             how(entry);
         }
@@ -69,14 +69,14 @@ impl Directory {
         shown.map(|(number, entry)| line(*number, entry, now)).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, ConnectionInfo>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn line(number: u64, entry: &Entry, now: Timestamp) -> String {
+fn line(number: u64, entry: &ConnectionInfo, now: Timestamp) -> String {
     let age = now.ms_since(entry.since) / 1000;
-    let Entry { from, name, user, library, library_version, resp, .. } = entry;
+    let ConnectionInfo { from, name, user, library, library_version, resp, .. } = entry;
     let user = if user.is_empty() { "(none)" } else { user };
     format!(
         "id={number} addr={from} name={name} age={age} db=0 user={user} lib-name={library} lib-ver={library_version} resp={resp}\n"

@@ -6,7 +6,7 @@ use std::{
 };
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
-use agenix_rules::job::{Failure, Job, State};
+use agenix_rules::job::{Job, JobFailure, JobState};
 use tokio::sync::watch;
 
 /// Most events that are remembered.
@@ -16,7 +16,7 @@ const MAX_MESSAGE: usize = 500;
 
 /// Something that happened to a job.
 #[derive(Debug, Clone)]
-pub(crate) struct Event {
+pub(crate) struct LoggedEvent {
     /// Its place in the order of all events.
     pub(crate) number: u64,
     pub(crate) kind: &'static str,
@@ -27,11 +27,11 @@ pub(crate) struct Event {
     pub(crate) attempt: u32,
     pub(crate) duration_ms: Option<u64>,
     /// State before, where the job was there before.
-    pub(crate) from: Option<State>,
-    pub(crate) to: State,
+    pub(crate) from: Option<JobState>,
+    pub(crate) to: JobState,
     pub(crate) worker_id: Option<String>,
     /// Failure of the attempt, without its details.
-    pub(crate) error: Option<Failure>,
+    pub(crate) error: Option<JobFailure>,
     pub(crate) next_attempt_at: Option<Timestamp>,
     /// Percentage that the worker reported, and its message.
     pub(crate) progress: Option<(f32, Option<String>)>,
@@ -42,34 +42,34 @@ pub(crate) struct Event {
 pub(crate) struct EventLog {
     /// Beginning of the log, which tells the ids of this start from those of others.
     began_at: Timestamp,
-    remembered: Mutex<Remembered>,
+    remembered: Mutex<EventRing>,
     /// Number of the last event.
     last: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Remembered {
-    events: VecDeque<Event>,
+struct EventRing {
+    events: VecDeque<LoggedEvent>,
     last: u64,
 }
 
 /// Events for a follower of the log.
-pub(crate) struct Followed {
-    pub(crate) events: Vec<Event>,
+pub(crate) struct NewEvents {
+    pub(crate) events: Vec<LoggedEvent>,
     /// Number up to which the follower has seen the log then.
     pub(crate) up_to: u64,
     /// True if events that the follower had not seen were forgotten.
     pub(crate) has_gap: bool,
 }
 
-impl Event {
-    fn new(number: u64, kind: &'static str, was: Option<State>, job: &Job, at: Timestamp) -> Option<Self> {
+impl LoggedEvent {
+    fn new(number: u64, kind: &'static str, was: Option<JobState>, job: &Job, at: Timestamp) -> Option<Self> {
         let ojs = job.ojs.as_ref()?;
         let short = |text: &str| text.chars().take(MAX_MESSAGE).collect::<String>();
-        let ended = job.started_at.filter(|_| job.state != State::Active);
-        let has_failed = matches!(job.state, State::Retryable | State::Discarded);
-        let failure = ojs.failures.last().filter(|_| has_failed && was == Some(State::Active));
-        let error = failure.map(|failure| Failure {
+        let ended = job.started_at.filter(|_| job.state != JobState::Active);
+        let has_failed = matches!(job.state, JobState::Retryable | JobState::Discarded);
+        let failure = ojs.failures.last().filter(|_| has_failed && was == Some(JobState::Active));
+        let error = failure.map(|failure| JobFailure {
             message: short(&failure.message),
             kind: short(&failure.kind),
             code: short(&failure.code),
@@ -90,13 +90,13 @@ impl Event {
             to: job.state,
             worker_id: job.holder.as_deref().map(str::to_owned),
             error,
-            next_attempt_at: job.due_at.filter(|_| job.state == State::Retryable),
+            next_attempt_at: job.due_at.filter(|_| job.state == JobState::Retryable),
             progress: job.progress_percent.filter(|_| kind == PROGRESS).map(|percent| (percent, message)),
         })
     }
 }
 
-impl Event {
+impl LoggedEvent {
     /// Tells whether no other event follows of the job, unless it is tried again by hand.
     pub(crate) fn is_last(&self) -> bool {
         matches!(self.kind, "job.completed" | "job.discarded" | "job.cancelled")
@@ -110,10 +110,10 @@ impl EventLog {
     }
 
     /// A job came from one state into another, or its worker reported progress.
-    pub(crate) fn note(&self, was: Option<State>, job: &Job, has_progressed: bool, at: Timestamp) {
+    pub(crate) fn note(&self, was: Option<JobState>, job: &Job, has_progressed: bool, at: Timestamp) {
         let mut remembered = self.lock();
         for kind in kinds_of(was, job, has_progressed).into_iter().flatten() {
-            let Some(event) = Event::new(remembered.last + 1, kind, was, job, at) else { return };
+            let Some(event) = LoggedEvent::new(remembered.last + 1, kind, was, job, at) else { return };
             remembered.last = event.number;
             if remembered.events.len() >= MOST {
                 remembered.events.pop_front();
@@ -129,18 +129,23 @@ impl EventLog {
         &self,
         number: u64,
         limit: usize,
-        wanted: impl Fn(&Event) -> bool,
-    ) -> (Vec<Event>, bool) {
+        wanted: impl Fn(&LoggedEvent) -> bool,
+    ) -> (Vec<LoggedEvent>, bool) {
         self.lock().after(number, limit, wanted)
     }
 
     /// Returns at most `limit` events for a follower that has seen the log up to a number.
-    pub(crate) fn follow(&self, number: u64, limit: usize, wanted: impl Fn(&Event) -> bool) -> Followed {
+    pub(crate) fn follow(
+        &self,
+        number: u64,
+        limit: usize,
+        wanted: impl Fn(&LoggedEvent) -> bool,
+    ) -> NewEvents {
         let remembered = self.lock();
         let (events, has_more) = remembered.after(number, limit, wanted);
         let up_to = events.last().filter(|_| has_more).map_or(remembered.last, |event| event.number);
         let has_gap = remembered.events.front().is_some_and(|oldest| oldest.number > number + 1);
-        Followed { events, up_to, has_gap }
+        NewEvents { events, up_to, has_gap }
     }
 
     /// Returns the number of the last event, and what tells of later ones.
@@ -151,19 +156,19 @@ impl EventLog {
     }
 
     /// Returns the event that says how a job that has ended stands. Its number is that of the last event.
-    pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<Event> {
+    pub(crate) fn end_of(&self, job: &Job, at: Timestamp) -> Option<LoggedEvent> {
         let kind = match job.state {
-            State::Completed => "job.completed",
-            State::Discarded => "job.discarded",
-            State::Cancelled => "job.cancelled",
+            JobState::Completed => "job.completed",
+            JobState::Discarded => "job.discarded",
+            JobState::Cancelled => "job.cancelled",
             _ => return None,
         };
         let number = self.lock().last;
-        Event::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
+        LoggedEvent::new(number, kind, Some(job.state), job, job.ended_at.unwrap_or(at))
     }
 
     /// Returns the id of an event, which no other start of agq uses.
-    pub(crate) fn id_of(&self, event: &Event) -> String {
+    pub(crate) fn id_of(&self, event: &LoggedEvent) -> String {
         format!("evt_{:x}_{}", self.began_at.0, event.number)
     }
 
@@ -174,16 +179,21 @@ impl EventLog {
         (u64::from_str_radix(began_at, 16) == Ok(self.began_at.0)).then_some(number)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
+    fn lock(&self) -> MutexGuard<'_, EventRing> {
         self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Remembered {
-    fn after(&self, number: u64, limit: usize, wanted: impl Fn(&Event) -> bool) -> (Vec<Event>, bool) {
+impl EventRing {
+    fn after(
+        &self,
+        number: u64,
+        limit: usize,
+        wanted: impl Fn(&LoggedEvent) -> bool,
+    ) -> (Vec<LoggedEvent>, bool) {
         let begin = self.events.partition_point(|event| event.number <= number);
         let mut found = self.events.range(begin..).filter(|event| wanted(event));
-        let page: Vec<Event> = found.by_ref().take(limit).cloned().collect();
+        let page: Vec<LoggedEvent> = found.by_ref().take(limit).cloned().collect();
         (page, found.next().is_some())
     }
 }
@@ -192,23 +202,23 @@ impl Remembered {
 const PROGRESS: &str = "job.progress";
 
 /// The names of what happened, in order; none where that has no name.
-fn kinds_of(was: Option<State>, job: &Job, has_progressed: bool) -> [Option<&'static str>; 2] {
+fn kinds_of(was: Option<JobState>, job: &Job, has_progressed: bool) -> [Option<&'static str>; 2] {
     if was == Some(job.state) {
         return [has_progressed.then_some(PROGRESS), None];
     }
     let is_expired = job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired);
-    let failed = (was == Some(State::Active)).then_some("job.failed");
+    let failed = (was == Some(JobState::Active)).then_some("job.failed");
     match job.state {
-        State::Available if was.is_none() || job.attempt == 0 => [Some("job.enqueued"), None],
-        State::Available => [Some("job.requeued"), None],
-        State::Scheduled => [Some("job.scheduled"), None],
-        State::Active => [Some("job.started"), None],
-        State::Completed => [Some("job.completed"), None],
-        State::Retryable => [failed, Some("job.retrying")],
-        State::Discarded if is_expired => [Some("job.expired"), Some("job.discarded")],
-        State::Discarded => [failed, Some("job.discarded")],
-        State::Cancelled => [Some("job.cancelled"), None],
-        State::Staged => [None, None],
+        JobState::Available if was.is_none() || job.attempt == 0 => [Some("job.enqueued"), None],
+        JobState::Available => [Some("job.requeued"), None],
+        JobState::Scheduled => [Some("job.scheduled"), None],
+        JobState::Active => [Some("job.started"), None],
+        JobState::Completed => [Some("job.completed"), None],
+        JobState::Retryable => [failed, Some("job.retrying")],
+        JobState::Discarded if is_expired => [Some("job.expired"), Some("job.discarded")],
+        JobState::Discarded => [failed, Some("job.discarded")],
+        JobState::Cancelled => [Some("job.cancelled"), None],
+        JobState::Staged => [None, None],
     }
 }
 
@@ -217,16 +227,22 @@ mod tests {
     use agenix_protocol::time::Timestamp;
     use agenix_rules::{
         action::Action,
-        job::{Job, Ojs, Place, State, Terms},
+        job::{Job, JobParams, JobState, Ojs, QueuePosition},
     };
 
     use super::{EventLog, MOST};
 
     fn job() -> Job {
         let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), Timestamp(1));
-        let terms = Terms::default();
-        let mut job =
-            Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, Timestamp(1));
+        let terms = JobParams::default();
+        let mut job = Job::new(
+            "j".parse().unwrap(),
+            &action,
+            0,
+            QueuePosition { lane: 0, seq: 0 },
+            &terms,
+            Timestamp(1),
+        );
         job.ojs = Some(Box::new(Ojs::of("a.b")));
         job
     }
@@ -236,15 +252,15 @@ mod tests {
         let log = EventLog::new(Timestamp(255));
         let mut job = job();
         log.note(None, &job, false, Timestamp(2));
-        job.state = State::Active;
-        log.note(Some(State::Available), &job, false, Timestamp(3));
-        log.note(Some(State::Active), &job, false, Timestamp(3));
+        job.state = JobState::Active;
+        log.note(Some(JobState::Available), &job, false, Timestamp(3));
+        log.note(Some(JobState::Active), &job, false, Timestamp(3));
         (job.progress_percent, job.attempt) = (Some(50.0), 1);
-        log.note(Some(State::Active), &job, true, Timestamp(3));
-        job.state = State::Retryable;
-        log.note(Some(State::Active), &job, false, Timestamp(4));
-        job.state = State::Discarded;
-        log.note(Some(State::Retryable), &job, false, Timestamp(5));
+        log.note(Some(JobState::Active), &job, true, Timestamp(3));
+        job.state = JobState::Retryable;
+        log.note(Some(JobState::Active), &job, false, Timestamp(4));
+        job.state = JobState::Discarded;
+        log.note(Some(JobState::Retryable), &job, false, Timestamp(5));
         let (events, has_more) = log.after(0, 100, |_| true);
         let kinds: Vec<&str> = events.iter().map(|event| event.kind).collect();
         let expected = ["enqueued", "started", "progress", "failed", "retrying", "discarded"]

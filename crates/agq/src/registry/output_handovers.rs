@@ -7,20 +7,20 @@ use std::{
 
 /// The ids of these actions.
 #[derive(Debug, Default)]
-pub(crate) struct HandingOn(Mutex<HashSet<String>>);
+pub(crate) struct OutputHandovers(Mutex<HashSet<String>>);
 
 /// The right to hand outputs on to an action, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<'h> {
-    all: &'h HandingOn,
+pub(crate) struct HandoverGuard<'h> {
+    all: &'h OutputHandovers,
     action_id: String,
 }
 
-impl HandingOn {
+impl OutputHandovers {
     /// Takes the turn for an action. Returns `None` while somebody else has it.
-    pub(crate) fn begin(&self, action_id: &str) -> Option<Turn<'_>> {
+    pub(crate) fn begin(&self, action_id: &str) -> Option<HandoverGuard<'_>> {
         let is_new = self.ids().insert(action_id.to_owned());
-        is_new.then(|| Turn { all: self, action_id: action_id.to_owned() })
+        is_new.then(|| HandoverGuard { all: self, action_id: action_id.to_owned() })
     }
 
     /// Tells whether somebody has the turn for an action.
@@ -33,7 +33,7 @@ impl HandingOn {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for HandoverGuard<'_> {
     fn drop(&mut self) {
         self.all.ids().remove(&self.action_id);
     }
@@ -41,11 +41,11 @@ impl Drop for Turn<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::HandingOn;
+    use super::OutputHandovers;
 
     #[test]
     fn one_at_a_time_hands_on_to_an_action() {
-        let all = HandingOn::default();
+        let all = OutputHandovers::default();
         let turn = all.begin("a");
         assert!(turn.is_some() && all.is_under_way("a") && all.begin("a").is_none());
         assert!(!all.is_under_way("b") && all.begin("b").is_some());

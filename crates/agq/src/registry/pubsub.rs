@@ -25,15 +25,15 @@ pub(crate) struct Message {
 
 /// Listeners and their channels.
 #[derive(Default)]
-pub(crate) struct Hub {
-    inner: Mutex<Inner>,
+pub(crate) struct PubSub {
+    inner: Mutex<PubSubTables>,
     /// The way to those who listen at other nodes.
     others: OnceLock<mpsc::Sender<(Bytes, Bytes)>>,
 }
 
 #[derive(Default)]
-struct Inner {
-    listeners: HashMap<u64, Listener>,
+struct PubSubTables {
+    listeners: HashMap<u64, Subscriber>,
     channels: HashMap<Bytes, HashSet<u64>>,
     patterns: HashMap<Bytes, HashSet<u64>>,
     /// Who waits for one message on a channel that nobody else hears (`names::is_reply`).
@@ -41,8 +41,8 @@ struct Inner {
 }
 
 /// Where messages go to, and how many bytes of them may still wait.
-struct Listener {
-    give: mpsc::Sender<Delivery>,
+struct Subscriber {
+    give: mpsc::Sender<QueuedMessage>,
     room: Arc<Semaphore>,
     /// Told when it is cut off.
     cut: Arc<Notify>,
@@ -50,45 +50,45 @@ struct Listener {
 
 /// A message that takes its room until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Delivery {
+pub(crate) struct QueuedMessage {
     pub(crate) message: Message,
     _room: OwnedSemaphorePermit,
 }
 
-impl Listener {
+impl Subscriber {
     /// Whether it could be told.
     fn tell(&self, message: Message) -> bool {
         let bytes = u32::try_from(message.channel.len() + message.payload.len()).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.room).try_acquire_many_owned(bytes);
-        room.is_ok_and(|room| self.give.try_send(Delivery { message, _room: room }).is_ok())
+        room.is_ok_and(|room| self.give.try_send(QueuedMessage { message, _room: room }).is_ok())
     }
 }
 
 /// A channel by its name, or all that match a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum SubscriptionKind {
     Name,
     Pattern,
 }
 
-impl Hub {
+impl PubSub {
     /// A connection begins to listen. The receiver ends when it was cut off for being too slow.
-    pub(crate) fn join(&self, number: u64, cut: Arc<Notify>) -> mpsc::Receiver<Delivery> {
+    pub(crate) fn join(&self, number: u64, cut: Arc<Notify>) -> mpsc::Receiver<QueuedMessage> {
         let (give, receiver) = mpsc::channel(MAX_WAITING);
         let room = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
-        self.lock().listeners.insert(number, Listener { give, room, cut });
+        self.lock().listeners.insert(number, Subscriber { give, room, cut });
         receiver
     }
 
     /// A connection listens to a channel or pattern too.
-    pub(crate) fn subscribe(&self, number: u64, by: By, name: &Bytes) {
+    pub(crate) fn subscribe(&self, number: u64, by: SubscriptionKind, name: &Bytes) {
         // A copy: a slice would keep all that was read with it.
         let name = Bytes::copy_from_slice(name);
         self.lock().table(by).entry(name).or_default().insert(number);
     }
 
     /// A connection listens to a channel or pattern no more.
-    pub(crate) fn unsubscribe(&self, number: u64, by: By, name: &Bytes) {
+    pub(crate) fn unsubscribe(&self, number: u64, by: SubscriptionKind, name: &Bytes) {
         let mut inner = self.lock();
         let table = inner.table(by);
         if let Some(listeners) = table.get_mut(name) {
@@ -114,7 +114,7 @@ impl Hub {
     }
 
     /// There are other nodes: what is published is told to them, too. Messages that they are too slow for are not.
-    pub(crate) fn tell_others(&self, others: mpsc::Sender<(Bytes, Bytes)>) {
+    pub(crate) fn connect_peers(&self, others: mpsc::Sender<(Bytes, Bytes)>) {
         // Said once, when agq starts.
         let _already = self.others.set(others);
     }
@@ -164,7 +164,7 @@ impl Hub {
     }
 
     /// Tells, before anyone else can come or go, whether anyone may be told of what happens to jobs and actions.
-    pub(crate) fn tell_whether_heard(&self, tell: impl FnOnce(bool)) {
+    pub(crate) fn update_interest(&self, tell: impl FnOnce(bool)) {
         let inner = self.lock();
         tell(inner.wants_news());
     }
@@ -181,7 +181,7 @@ impl Hub {
         hearing.map(|listener| listener.give.capacity()).min().unwrap_or(usize::MAX)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, PubSubTables> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -191,15 +191,15 @@ fn is_news(channel: &Bytes) -> bool {
     channel.starts_with(b"job:") || channel.starts_with(b"action:")
 }
 
-impl Inner {
+impl PubSubTables {
     fn wants_news(&self) -> bool {
         !self.patterns.is_empty() || self.channels.keys().any(is_news)
     }
 
-    fn table(&mut self, by: By) -> &mut HashMap<Bytes, HashSet<u64>> {
+    fn table(&mut self, by: SubscriptionKind) -> &mut HashMap<Bytes, HashSet<u64>> {
         match by {
-            By::Name => &mut self.channels,
-            By::Pattern => &mut self.patterns,
+            SubscriptionKind::Name => &mut self.channels,
+            SubscriptionKind::Pattern => &mut self.patterns,
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
 
     use bytes::Bytes;
 
-    use super::{By, Hub, MAX_WAITING, MAX_WAITING_BYTES};
+    use super::{MAX_WAITING, MAX_WAITING_BYTES, PubSub, SubscriptionKind};
 
     fn text(text: &'static str) -> Bytes {
         Bytes::from_static(text.as_bytes())
@@ -228,60 +228,60 @@ mod tests {
 
     #[test]
     fn who_listens_is_told_once_for_each_way_of_listening() {
-        let hub = Hub::default();
-        let mut one = hub.join(1, Arc::default());
-        hub.subscribe(1, By::Name, &text("job:updates"));
-        hub.subscribe(1, By::Pattern, &text("job:*"));
-        hub.tell_whether_heard(|is_heard| assert!(is_heard));
-        assert_eq!(hub.publish(&text("job:updates"), &text("x")), 2);
+        let pubsub = PubSub::default();
+        let mut one = pubsub.join(1, Arc::default());
+        pubsub.subscribe(1, SubscriptionKind::Name, &text("job:updates"));
+        pubsub.subscribe(1, SubscriptionKind::Pattern, &text("job:*"));
+        pubsub.update_interest(|is_heard| assert!(is_heard));
+        assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 2);
         let told =
             [one.try_recv().unwrap(), one.try_recv().unwrap()].map(|delivery| delivery.message.pattern);
         assert_eq!(told, [None, Some(text("job:*"))]);
-        hub.unsubscribe(1, By::Name, &text("job:updates"));
-        assert_eq!(hub.publish(&text("job:updates"), &text("x")), 1);
-        hub.leave(1);
-        assert_eq!(hub.publish(&text("job:updates"), &text("x")), 0);
-        hub.tell_whether_heard(|is_heard| assert!(!is_heard));
+        pubsub.unsubscribe(1, SubscriptionKind::Name, &text("job:updates"));
+        assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 1);
+        pubsub.leave(1);
+        assert_eq!(pubsub.publish(&text("job:updates"), &text("x")), 0);
+        pubsub.update_interest(|is_heard| assert!(!is_heard));
     }
 
     #[test]
     fn a_reply_is_heard_by_the_one_who_waits_for_it_alone_and_once() {
-        let hub = Hub::default();
-        let mut curious = hub.join(1, Arc::default());
-        hub.subscribe(1, By::Name, &text("worker:w:reply:r"));
-        hub.subscribe(1, By::Pattern, &text("*"));
-        let mut waits = hub.reply_on(text("worker:w:reply:r"));
-        assert_eq!(hub.publish(&text("worker:w:reply:r"), &text("x")), 1);
+        let pubsub = PubSub::default();
+        let mut curious = pubsub.join(1, Arc::default());
+        pubsub.subscribe(1, SubscriptionKind::Name, &text("worker:w:reply:r"));
+        pubsub.subscribe(1, SubscriptionKind::Pattern, &text("*"));
+        let mut waits = pubsub.reply_on(text("worker:w:reply:r"));
+        assert_eq!(pubsub.publish(&text("worker:w:reply:r"), &text("x")), 1);
         assert_eq!(waits.try_recv(), Ok(text("x")));
-        assert_eq!(hub.publish(&text("worker:w:reply:r"), &text("x")), 0);
-        drop(hub.reply_on(text("worker:w:reply:gone")));
-        assert_eq!(hub.publish(&text("worker:w:reply:gone"), &text("x")), 0);
+        assert_eq!(pubsub.publish(&text("worker:w:reply:r"), &text("x")), 0);
+        drop(pubsub.reply_on(text("worker:w:reply:gone")));
+        assert_eq!(pubsub.publish(&text("worker:w:reply:gone"), &text("x")), 0);
         assert!(curious.try_recv().is_err());
     }
 
     #[test]
     fn who_is_too_slow_is_cut_off() {
-        let hub = Hub::default();
-        let mut slow = hub.join(1, Arc::default());
-        hub.subscribe(1, By::Name, &text("c"));
+        let pubsub = PubSub::default();
+        let mut slow = pubsub.join(1, Arc::default());
+        pubsub.subscribe(1, SubscriptionKind::Name, &text("c"));
         for _ in 0..=MAX_WAITING {
-            hub.publish(&text("c"), &text("x"));
+            pubsub.publish(&text("c"), &text("x"));
         }
-        assert_eq!(hub.publish(&text("c"), &text("x")), 0);
+        assert_eq!(pubsub.publish(&text("c"), &text("x")), 0);
         let received = std::iter::from_fn(|| slow.try_recv().ok()).count();
         assert_eq!((received, slow.is_closed()), (MAX_WAITING, true));
     }
 
     #[test]
     fn messages_are_bounded_in_bytes_too() {
-        let hub = Hub::default();
-        let mut slow = hub.join(1, Arc::default());
-        hub.subscribe(1, By::Name, &text("c"));
+        let pubsub = PubSub::default();
+        let mut slow = pubsub.join(1, Arc::default());
+        pubsub.subscribe(1, SubscriptionKind::Name, &text("c"));
         let large = Bytes::from(vec![0; MAX_WAITING_BYTES / 4]);
         for _ in 0..4 {
-            hub.publish(&text("c"), &large);
+            pubsub.publish(&text("c"), &large);
         }
-        assert_eq!(hub.publish(&text("c"), &large), 0, "the fourth did not fit beside its channel's name");
+        assert_eq!(pubsub.publish(&text("c"), &large), 0, "the fourth did not fit beside its channel's name");
         assert_eq!(std::iter::from_fn(|| slow.try_recv().ok()).count(), 3);
     }
 }

@@ -42,12 +42,12 @@ fn warn_at() -> f64 {
 
 /// The bounds of queues, as they were read last: every submission asks.
 #[derive(Debug, Default)]
-pub(crate) struct Bounds(Mutex<Option<(Timestamp, HashMap<String, Backpressure>)>>);
+pub(crate) struct QueueLimitCache(Mutex<Option<(Timestamp, HashMap<String, Backpressure>)>>);
 
 /// How old they may be, in milliseconds: another agq may have set one.
 const KNOWN_MS: u64 = 1000;
 
-impl Bounds {
+impl QueueLimitCache {
     /// The bound of a queue, where it is known whether there is one.
     pub(crate) fn known(&self, queue: &str, now: Timestamp) -> Option<Option<Backpressure>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

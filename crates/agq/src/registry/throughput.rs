@@ -18,14 +18,14 @@ const APART_MS: u64 = 5_000;
 
 /// Counts of the last hour.
 #[derive(Debug, Default)]
-pub(crate) struct Pace(Mutex<VecDeque<(Timestamp, u64, u64)>>);
+pub(crate) struct Throughput(Mutex<VecDeque<(Timestamp, u64, u64)>>);
 
 fn ended(totals: &Totals) -> (u64, u64) {
     let ever = |status: Status| totals.ever[status as usize];
     (ever(Status::Completed), ever(Status::Failed) + ever(Status::Dead))
 }
 
-impl Pace {
+impl Throughput {
     /// Whether it is time to count again.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Pace {
 mod tests {
     use agenix_protocol::{documents::Status, time::Timestamp};
 
-    use super::Pace;
+    use super::Throughput;
     use crate::store::Totals;
 
     fn totals(completed: u64) -> Totals {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_minute_is_looked_back_and_no_further() {
-        let pace = Pace::default();
+        let pace = Throughput::default();
         assert!(pace.is_due(Timestamp(0)));
         pace.note(Timestamp(0), &totals(0));
         assert!(!pace.is_due(Timestamp(4999)) && pace.is_due(Timestamp(5000)));

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use agenix_protocol::ids::WorkerId;
 
 use crate::{
-    app::{Caller, House, connection_name},
+    app::{AppState, Caller, connection_name},
     auth::keyring::{Identity, Role},
-    commands::{self, Done},
+    resp::outcome::CommandOutcome,
 };
 use agenix_protocol::resp::Reply;
 
 /// A job that an actor believes to have.
 #[derive(Debug, Clone)]
-pub(super) struct Holding {
+pub(super) struct HeldJob {
     pub(super) job_id: String,
     pub(super) attempt: u32,
 }
 
 /// A claim of which agq does not know yet whether its reply arrived.
 #[derive(Debug, Clone)]
-pub(super) struct Unproven {
+pub(super) struct UnconfirmedClaim {
     pub(super) job_id: agenix_protocol::ids::JobId,
     pub(super) holder: Arc<str>,
     pub(super) attempt: u32,
@@ -35,10 +35,10 @@ pub(super) struct Actor {
     pub(super) registered: bool,
     /// The number of the claim that it waits for.
     pub(super) waits: Option<u64>,
-    pub(super) holds: Vec<Holding>,
+    pub(super) holds: Vec<HeldJob>,
     /// Reports that it has sent, to be sent again: job and document.
     pub(super) sent: Vec<(String, String)>,
-    pub(super) unproven: Vec<Unproven>,
+    pub(super) unproven: Vec<UnconfirmedClaim>,
     /// It does nothing until then.
     pub(super) silent_until_ms: u64,
 }
@@ -92,17 +92,22 @@ fn caller(number: u64, worker_id: Option<&WorkerId>) -> Caller {
 }
 
 /// What agq does when a connection is closed.
-pub(super) fn close_connection(house: &Arc<House>, actor: &Actor) -> impl Future<Output = Done> + 'static {
-    let (house, caller, unproven) = (Arc::clone(house), Arc::clone(&actor.caller), actor.unproven.clone());
+pub(super) fn close_connection(
+    app: &Arc<AppState>,
+    actor: &Actor,
+) -> impl Future<Output = CommandOutcome> + 'static {
+    let (app, caller, unproven) = (Arc::clone(app), Arc::clone(&actor.caller), actor.unproven.clone());
     async move {
         for claim in unproven {
             let holder = &*claim.holder;
-            let _failing = commands::hand_back_unreported(&house, &claim.job_id, holder, claim.attempt).await;
+            let _failing =
+                crate::service::job_changes::release_unreported(&app, &claim.job_id, holder, claim.attempt)
+                    .await;
         }
-        let _failing = commands::hand_back_all(&house, &caller.connection).await;
+        let _failing = crate::service::job_changes::release_all(&app, &caller.connection).await;
         if let Some(worker_id) = &caller.registered {
-            let _failing = commands::detach(&house, worker_id, &caller.connection).await;
+            let _failing = crate::service::workers::detach(&app, worker_id, &caller.connection).await;
         }
-        Done::plain(Reply::Nil)
+        CommandOutcome::plain(Reply::Nil)
     }
 }

@@ -8,24 +8,24 @@ use futures_util::FutureExt;
 
 use crate::{
     simulation::{
-        keys::{Version, read, readers},
-        ledger::Verdict,
+        keys::{KeysVersion, read, readers},
+        ledger::CheckResult,
         own,
-        process::Life,
-        world::{Asked, World},
+        process::SimulatedProcess,
+        world::{PendingRequest, World},
     },
-    store::{Answer, Records},
+    store::{Records, StoreFuture},
 };
 
 /// A read that is done on the spot.
-pub(super) fn now<T>(answer: Answer<T>) -> Result<T, String> {
+pub(super) fn now<T>(answer: StoreFuture<T>) -> Result<T, String> {
     let answered = answer.now_or_never().ok_or("a read did not answer at once")?;
     answered.map_err(|error| error.to_string())
 }
 
 impl World {
     /// Every index says what the records say, and every job is what somebody heard of it.
-    pub(super) fn check_store(&mut self) -> Verdict {
+    pub(super) fn check_store(&mut self) -> CheckResult {
         let Some(life) = &self.life else { return Ok(()) };
         if let Some(first) = life.store.inconsistencies().map_err(|error| error.to_string())?.first() {
             return Err(format!("the store is inconsistent: {first}"));
@@ -44,7 +44,7 @@ impl World {
     }
 
     /// Every plan and action that was acknowledged is there, with what was submitted.
-    pub(super) fn check_actions(&self) -> Verdict {
+    pub(super) fn check_actions(&self) -> CheckResult {
         let Some(life) = &self.life else { return Ok(()) };
         let known = now(life.store.plans(Page { limit: usize::MAX, ..Page::default() }))?;
         for plan_id in &self.ledger.plans {
@@ -76,7 +76,13 @@ impl World {
         Ok(())
     }
 
-    fn check_inputs(&self, life: &Life, jobs: &[Job], action_id: &ActionId, total: u64) -> Verdict {
+    fn check_inputs(
+        &self,
+        life: &SimulatedProcess,
+        jobs: &[Job],
+        action_id: &ActionId,
+        total: u64,
+    ) -> CheckResult {
         let mut inputs = vec![None; usize::try_from(total).unwrap_or(usize::MAX)];
         for job in jobs.iter().filter(|job| job.action_id == *action_id) {
             let stored = now(life.store.job(&job.job_id))?.ok_or(format!("job {} is gone", job.job_id))?;
@@ -88,7 +94,7 @@ impl World {
     }
 
     /// The keys as agq has them now.
-    pub(super) fn found_keys(&mut self) -> Result<Version, String> {
+    pub(super) fn found_keys(&mut self) -> Result<KeysVersion, String> {
         let mut found = BTreeMap::new();
         for (key, words) in readers() {
             let number = self.number();
@@ -107,7 +113,7 @@ impl World {
     }
 
     /// Queues are paused, or not, as it was acknowledged.
-    pub(super) fn settle_pauses(&mut self) -> Verdict {
+    pub(super) fn settle_pauses(&mut self) -> CheckResult {
         let Some(life) = &self.life else { return Ok(()) };
         let paused = now(life.store.paused())?;
         for (queue, told) in &mut self.ledger.paused {
@@ -121,7 +127,7 @@ impl World {
     }
 
     /// Nothing goes on: then nobody waits for what is there.
-    pub(super) fn check_quiet(&mut self) -> Verdict {
+    pub(super) fn check_quiet(&mut self) -> CheckResult {
         self.write_all()?;
         let Some(life) = &self.life else { return Ok(()) };
         let (lanes, paused) = (now(life.store.lanes())?, now(life.store.paused())?);
@@ -131,7 +137,7 @@ impl World {
                 .filter(|lane| lane.length > 0 && lane.queue != own::QUEUE && !paused.contains(&lane.queue))
         };
         for (number, op) in &self.ops {
-            let Asked::Claimed { actor } = op.asked else { continue };
+            let PendingRequest::Claimed { actor } = op.asked else { continue };
             for lane in ready() {
                 if self.could_run(life, actor, &lane.needs)? {
                     let queue = &lane.queue;
@@ -146,7 +152,7 @@ impl World {
 
     fn could_run(
         &self,
-        life: &Life,
+        life: &SimulatedProcess,
         at: usize,
         needs: &agenix_rules::capability::Needs,
     ) -> Result<bool, String> {
@@ -158,7 +164,7 @@ impl World {
     }
 
     /// What was pushed for those who wait is there or was taken, and nobody waits while there is any.
-    fn check_elements(&mut self) -> Verdict {
+    fn check_elements(&mut self) -> CheckResult {
         let number = self.number();
         let people = std::sync::Arc::clone(&self.people);
         let words = ["LRANGE", "w", "0", "-1"].map(|word| bytes::Bytes::from_static(word.as_bytes()));
@@ -167,7 +173,7 @@ impl World {
         let Some(Reply::Array(items)) = life.replies().pop().map(|(_, done)| done.reply) else {
             return Err("the list that is waited for cannot be read".into());
         };
-        let waits = self.ops.values().any(|op| matches!(op.asked, Asked::Taken));
+        let waits = self.ops.values().any(|op| matches!(op.asked, PendingRequest::Taken));
         if waits && !items.is_empty() {
             return Err(format!("somebody sleeps while the list has {} elements", items.len()));
         }

@@ -15,32 +15,32 @@ use clap::{Parser, Subcommand};
 
 use crate::simulation::{
     corruption, crash_images, differential, log,
-    metrics::Counts,
+    metrics::SimulationMetrics,
     nodes,
-    run::{Failure, Script, new_database},
+    run::{SeedFailure, SeedScript, new_database},
 };
 
 /// Plays agq below the socket from seeds: its clock, its disk, its workers and users, and everything that goes wrong.
 #[derive(Debug, Parser)]
-struct Cli {
+struct SimulationCli {
     #[command(subcommand)]
-    what: What,
+    what: SimulationCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum SimulationCommand {
     /// Runs seeds, and checks everything after every step
-    Seeds(Seeds),
+    Seeds(SeedArgs),
     /// Starts agq on everything that a crash, or damage, could leave of its file
-    Images(Images),
+    Images(ImageArgs),
     /// Runs seeds in which nothing goes wrong on redb and on PostgreSQL, and compares the answers
-    Twins(Twins),
+    Twins(DifferentialArgs),
     /// Lets two nodes work on one PostgreSQL at once
-    Nodes(Nodes),
+    Nodes(NodesArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Images {
+struct ImageArgs {
     /// How many scenarios are crashed at every change
     #[arg(long, default_value_t = 12)]
     seeds: u64,
@@ -52,7 +52,7 @@ struct Images {
     every_byte: bool,
 }
 
-impl Images {
+impl ImageArgs {
     fn run(&self) -> anyhow::Result<bool> {
         std::panic::set_hook(Box::new(|_| {}));
         let images = crash_images::run(self.seeds, self.steps)?;
@@ -61,7 +61,7 @@ impl Images {
 }
 
 #[derive(Debug, clap::Args)]
-struct Twins {
+struct DifferentialArgs {
     /// A PostgreSQL for this alone: it forgets whatever it has
     #[arg(long, value_name = "URL")]
     store: String,
@@ -76,25 +76,25 @@ struct Twins {
     steps: u64,
 }
 
-impl Twins {
+impl DifferentialArgs {
     fn run(&self) -> anyhow::Result<bool> {
         std::panic::set_hook(Box::new(|_| {}));
         let (image, started) = (new_database()?, Instant::now());
         let (mut compared, mut failed, mut wavered) = (0, 0, 0);
         for seed in self.first..self.first + self.seeds {
-            let script = Script { seed, steps: self.steps, only: None };
+            let script = SeedScript { seed, steps: self.steps, only: None };
             let mut story = Vec::new();
             let mut compare = || differential::compare(&script, &image, &self.store, &mut story);
             // A real database has threads of its own: of what comes at one moment it may once take the second first, which no
             // promise speaks of. What agq does wrong it does again.
-            let again = compare().or_else(|Failure { message, .. }| {
+            let again = compare().or_else(|SeedFailure { message, .. }| {
                 wavered += 1;
                 say(&format!("seed {seed} differs, and is run again: {message}"));
                 compare()
             });
             match again {
                 Ok(answers) => compared += answers,
-                Err(Failure { message, .. }) => {
+                Err(SeedFailure { message, .. }) => {
                     failed += 1;
                     say(&format!("\nseed {seed} fails: {message}"));
                     story.iter().for_each(|line| say(&format!("  {line}")));
@@ -113,7 +113,7 @@ impl Twins {
 }
 
 #[derive(Debug, clap::Args)]
-struct Nodes {
+struct NodesArgs {
     /// A PostgreSQL for this alone: it forgets whatever it has
     #[arg(long, value_name = "URL")]
     store: String,
@@ -125,7 +125,7 @@ struct Nodes {
     first: u64,
 }
 
-impl Nodes {
+impl NodesArgs {
     fn run(&self) -> anyhow::Result<bool> {
         let (started, mut done) = (Instant::now(), 0);
         for seed in self.first..self.first + self.seeds {
@@ -144,7 +144,7 @@ impl Nodes {
 }
 
 #[derive(Debug, clap::Args)]
-struct Seeds {
+struct SeedArgs {
     /// How many seeds
     #[arg(long, default_value_t = 1000)]
     seeds: u64,
@@ -167,13 +167,13 @@ struct Seeds {
 
 /// The program from its command line to its exit code.
 pub fn run_program() -> ExitCode {
-    let what = Cli::parse().what;
+    let what = SimulationCli::parse().what;
     log::start();
     let outcome = match what {
-        What::Seeds(seeds) => seeds.run(),
-        What::Images(images) => images.run(),
-        What::Twins(twins) => twins.run(),
-        What::Nodes(nodes) => nodes.run(),
+        SimulationCommand::Seeds(seeds) => seeds.run(),
+        SimulationCommand::Images(images) => images.run(),
+        SimulationCommand::Twins(twins) => twins.run(),
+        SimulationCommand::Nodes(nodes) => nodes.run(),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -192,22 +192,22 @@ pub(super) fn say(line: &str) {
 
 /// What all threads found.
 #[derive(Default)]
-struct Found {
-    counts: Counts,
-    failures: Vec<(Script, Failure)>,
+struct SeedResults {
+    counts: SimulationMetrics,
+    failures: Vec<(SeedScript, SeedFailure)>,
 }
 
-impl Seeds {
+impl SeedArgs {
     fn run(&self) -> anyhow::Result<bool> {
         // A panic is a failure of its seed: it is told with it.
         std::panic::set_hook(Box::new(|_| {}));
         let image = new_database()?;
         if let Some(seed) = self.seed {
             let only = self.only.as_ref().map(|only| only.iter().copied().collect::<BTreeSet<_>>());
-            return Ok(tell(&Script { seed, steps: self.steps, only }, &image));
+            return Ok(tell(&SeedScript { seed, steps: self.steps, only }, &image));
         }
         let (started, next, found) =
-            (Instant::now(), AtomicU64::new(self.first), Mutex::new(Found::default()));
+            (Instant::now(), AtomicU64::new(self.first), Mutex::new(SeedResults::default()));
         let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         thread::scope(|scope| {
             for _ in 0..threads {
@@ -215,7 +215,7 @@ impl Seeds {
             }
         });
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Counts { steps, commands, writes, faults, restarts, jobs } = found.counts;
+        let SimulationMetrics { steps, commands, writes, faults, restarts, jobs } = found.counts;
         let seconds = started.elapsed().as_secs_f64();
         say(&format!(
             "{} seeds in {seconds:.1} s: {steps} steps, {commands} commands, {writes} batches, {jobs} jobs, {faults} faults, \
@@ -232,13 +232,13 @@ impl Seeds {
         Ok(failures.is_empty())
     }
 
-    fn work(&self, image: &[u8], next: &AtomicU64, found: &Mutex<Found>) {
+    fn work(&self, image: &[u8], next: &AtomicU64, found: &Mutex<SeedResults>) {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= self.first + self.seeds {
                 return;
             }
-            let script = Script { seed, steps: self.steps, only: None };
+            let script = SeedScript { seed, steps: self.steps, only: None };
             let outcome = script.run(image, false);
             let again = self.twice.then(|| script.run(image, false));
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,7 +247,7 @@ impl Seeds {
                 found.failures.push((script, failure));
             } else if again.is_some_and(|again| again.trace != outcome.trace) {
                 let message = "it went another way when it was run again".to_owned();
-                found.failures.push((script, Failure { step: None, message }));
+                found.failures.push((script, SeedFailure { step: None, message }));
             }
             if found.failures.len() >= 20 {
                 return;
@@ -257,7 +257,7 @@ impl Seeds {
 }
 
 /// Runs a script, and tells its story when it fails; whether it went well.
-fn tell(script: &Script, image: &[u8]) -> bool {
+fn tell(script: &SeedScript, image: &[u8]) -> bool {
     let outcome = script.run(image, true);
     let Some(failure) = &outcome.failure else {
         say(&format!("seed {} went well: {:?}", script.seed, outcome.counts));

@@ -12,10 +12,10 @@ use std::{
 
 use crate::simulation::{
     cli::say,
-    crash_images::Recorded,
+    crash_images::RecordedScenario,
     disk::JOURNAL,
     run::guarded,
-    world::{Promised, World},
+    world::{Expectations, World},
 };
 
 /// The unit in which a disk loses things.
@@ -27,7 +27,7 @@ const STRIDE: usize = 29;
 
 /// What is done to the file.
 #[derive(Debug, Clone, Copy)]
-enum Damage {
+enum Corruption {
     Flip {
         at: usize,
         mask: u8,
@@ -42,7 +42,7 @@ enum Damage {
     LoseJournal,
 }
 
-impl Damage {
+impl Corruption {
     fn apply(self, bytes: &mut Vec<u8>) {
         match self {
             Self::Flip { at, mask } => bytes[at] ^= mask,
@@ -74,7 +74,7 @@ impl Damage {
 
 /// Damages the file of a scenario in every way; whether agq always did what it should.
 pub(super) fn run(seed: u64, steps: u64, every_byte: bool) -> anyhow::Result<bool> {
-    let recorded = Recorded::play(seed, steps).map_err(anyhow::Error::msg)?;
+    let recorded = RecordedScenario::play(seed, steps).map_err(anyhow::Error::msg)?;
     let [.., last] = recorded.promised.as_slice() else { anyhow::bail!("nothing was written") };
     let stopped = try_all("after a stop", &recorded.stopped, &[last], every_byte);
     let killed =
@@ -82,9 +82,9 @@ pub(super) fn run(seed: u64, steps: u64, every_byte: bool) -> anyhow::Result<boo
     Ok(stopped && killed)
 }
 
-fn try_all(when: &str, file: &[u8], promised: &[&Promised], every_byte: bool) -> bool {
-    let (all, next) = (Damage::all(file.len(), every_byte), AtomicUsize::new(0));
-    let outcomes: Mutex<BTreeMap<String, (usize, Damage)>> = Mutex::default();
+fn try_all(when: &str, file: &[u8], promised: &[&Expectations], every_byte: bool) -> bool {
+    let (all, next) = (Corruption::all(file.len(), every_byte), AtomicUsize::new(0));
+    let outcomes: Mutex<BTreeMap<String, (usize, Corruption)>> = Mutex::default();
     let threads = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -117,7 +117,7 @@ fn is_fine(outcome: &str) -> bool {
 }
 
 /// What agq does with the damaged file, as a text that is the same for the same kind of outcome.
-fn try_one(file: &[u8], damage: Damage, promised: &[&Promised]) -> String {
+fn try_one(file: &[u8], damage: Corruption, promised: &[&Expectations]) -> String {
     let mut bytes = file.to_vec();
     damage.apply(&mut bytes);
     let mut first = None;

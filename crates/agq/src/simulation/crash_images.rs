@@ -15,9 +15,9 @@ use fastrand::Rng;
 
 use crate::simulation::{
     cli::say,
-    disk::{Change, Event},
+    disk::{DiskChange, DiskEvent},
     run::{guarded, new_database},
-    world::{Promised, World},
+    world::{Expectations, World},
 };
 
 /// Up to so many changes that are not synced, every subset of them is tried; of more, those that lack or have few, and some by
@@ -29,18 +29,18 @@ const FEWEST_IMAGES: u64 = 500;
 const SOME_SUBSETS: usize = 200;
 
 /// A scenario as it was played.
-pub(super) struct Recorded {
+pub(super) struct RecordedScenario {
     /// The file before it.
     pub(super) before: Vec<u8>,
-    pub(super) events: Vec<Event>,
+    pub(super) events: Vec<DiskEvent>,
     /// What agq had promised, by the marks among the events.
-    pub(super) promised: Vec<Promised>,
+    pub(super) promised: Vec<Expectations>,
     /// The file after it: as agq leaves it when it is killed, and when it is stopped.
     pub(super) killed: Vec<u8>,
     pub(super) stopped: Vec<u8>,
 }
 
-impl Recorded {
+impl RecordedScenario {
     /// Plays the steps of a seed without anything that goes wrong.
     pub(super) fn play(seed: u64, steps: u64) -> Result<Self, String> {
         let image = new_database().map_err(|error| error.to_string())?;
@@ -54,20 +54,20 @@ impl Recorded {
         world.write_all()?;
         let killed = world.disk.bytes();
         let (events, promised) = world.recorded();
-        world.bury();
+        world.end_process();
         Ok(Self { before, events, promised, killed, stopped: world.disk.bytes() })
     }
 }
 
-impl Recorded {
+impl RecordedScenario {
     /// What was promised before the last commit that was synced.
-    pub(super) fn before_last_commit(&self) -> &Promised {
+    pub(super) fn before_last_commit(&self) -> &Expectations {
         let (mut mark, mut last) = (0, 0);
         for event in &self.events {
             match event {
-                Event::Mark(number) => mark = *number,
-                Event::Synced(_) => last = mark,
-                Event::Changed(_) => {}
+                DiskEvent::Mark(number) => mark = *number,
+                DiskEvent::Synced(_) => last = mark,
+                DiskEvent::Changed(_) => {}
             }
         }
         &self.promised[last]
@@ -82,18 +82,18 @@ struct Image {
 }
 
 /// Every image, one after the other, to whoever checks it.
-fn each_image(recorded: &Recorded, mut check: impl FnMut(Image)) {
+fn each_image(recorded: &RecordedScenario, mut check: impl FnMut(Image)) {
     let (mut synced, mut written) = (recorded.before.clone(), recorded.before.clone());
-    let (mut unsynced, mut promised): (Vec<Change>, usize) = (Vec::new(), 0);
+    let (mut unsynced, mut promised): (Vec<DiskChange>, usize) = (Vec::new(), 0);
     let mut rng = Rng::with_seed(1);
     for (at, event) in recorded.events.iter().enumerate() {
         match event {
-            Event::Mark(number) => promised = *number,
-            Event::Synced(which) => {
+            DiskEvent::Mark(number) => promised = *number,
+            DiskEvent::Synced(which) => {
                 let durable = unsynced.extract_if(.., |change| which.has(change));
                 durable.for_each(|change| change.apply(&mut synced));
             }
-            Event::Changed(change) => {
+            DiskEvent::Changed(change) => {
                 change.apply(&mut written);
                 check(Image { bytes: written.clone(), promised, shown: format!("killed after change {at}") });
                 // What is new is in every one of them: the others were there before.
@@ -165,7 +165,7 @@ pub(super) fn run(seeds: u64, steps: u64) -> anyhow::Result<bool> {
 }
 
 fn try_seed(seed: u64, steps: u64, tried: &AtomicUsize) -> Result<(), String> {
-    let recorded = Recorded::play(seed, steps)?;
+    let recorded = RecordedScenario::play(seed, steps)?;
     let (mut seen, mut first) = (HashSet::new(), Ok(()));
     each_image(&recorded, |image| {
         let mut hasher = DefaultHasher::new();

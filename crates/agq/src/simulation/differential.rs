@@ -16,17 +16,18 @@ use futures_util::{
 use tokio::runtime::Runtime;
 
 use crate::{
-    app::{House, Settings},
-    auth::audit_log::Audit,
-    clock::{Clock, Source},
-    commands::{self, Done},
+    app::{AppState, Settings},
+    auth::audit_log::AuditLog,
+    clock::{Clock, TimeSource},
+    resp::dispatch,
+    resp::outcome::CommandOutcome,
     simulation::{
         actors::close_connection,
-        operations::Move,
+        operations::Operation,
         own,
-        run::{Failure, Script, guarded},
+        run::{SeedFailure, SeedScript, guarded},
         steps::key_command,
-        time::Time,
+        time::SimulatedTime,
         world::World,
     },
     startup::services,
@@ -39,19 +40,19 @@ const OWN: [&str; 1] = ["INFO"];
 /// Runs a seed on redb, where nothing goes wrong, and then on the PostgreSQL at `url`, which forgets whatever it has. How many
 /// answers were compared. `story` gets what happened on redb.
 pub(super) fn compare(
-    script: &Script,
+    script: &SeedScript,
     image: &[u8],
     url: &str,
     story: &mut Vec<String>,
-) -> Result<usize, Failure> {
-    let at = |step| move |message| Failure { step, message };
+) -> Result<usize, SeedFailure> {
+    let at = |step| move |message| SeedFailure { step, message };
     let mut world = World::orderly(script.seed, image, true).map_err(at(Some(0)))?;
     let played = script.play(&mut world);
     *story = world.story.take().unwrap_or_default();
     played?;
-    let (settings, time) = (world.settings.clone(), Time::new(world.time_seed));
+    let (settings, time) = (world.settings.clone(), SimulatedTime::new(world.time_seed));
     let moves = world.moves.take().unwrap_or_default().all;
-    guarded_count(|| Twin::begin(url, &time, &settings)?.make(&moves)).map_err(at(None))
+    guarded_count(|| PostgresReplica::begin(url, &time, &settings)?.make(&moves)).map_err(at(None))
 }
 
 fn guarded_count(work: impl FnOnce() -> Result<usize, String>) -> Result<usize, String> {
@@ -64,10 +65,10 @@ fn guarded_count(work: impl FnOnce() -> Result<usize, String>) -> Result<usize, 
 }
 
 /// agq below the socket, on PostgreSQL.
-struct Twin {
-    house: Arc<House>,
+struct PostgresReplica {
+    app: Arc<AppState>,
     store: Arc<PostgresStore>,
-    time: Time,
+    time: SimulatedTime,
     pool: LocalPool,
     spawner: LocalSpawner,
     replies: Rc<RefCell<Vec<(u64, Reply)>>>,
@@ -78,8 +79,8 @@ struct Twin {
     runtime: Runtime,
 }
 
-impl Twin {
-    fn begin(url: &str, time: &Time, settings: &Settings) -> Result<Self, String> {
+impl PostgresReplica {
+    fn begin(url: &str, time: &SimulatedTime, settings: &Settings) -> Result<Self, String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
         let runtime = Runtime::new().map_err(|error| error.to_string())?;
         // As the other one did, which has a journal to name.
@@ -87,74 +88,66 @@ impl Twin {
         let store = runtime.block_on(PostgresStore::begin_anew(url)).map_err(shown)?;
         let store = Arc::new(store);
         let clock = Clock::of(Arc::new(time.clone()));
-        let audit = Audit::open(None).map_err(shown)?;
-        let (house, works) =
-            services::furnish(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
+        let audit = AuditLog::open(None).map_err(shown)?;
+        let (app, works) =
+            services::build(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
         let mut pool = LocalPool::new();
         {
             let _inside = runtime.enter();
-            pool.run_until(commands::start_over(&house)).map_err(|error| error.to_string())?;
+            pool.run_until(crate::service::workers::recover_after_restart(&app))
+                .map_err(|error| error.to_string())?;
         }
         let spawner = pool.spawner();
         for work in works {
             spawner.spawn_local(work).expect("the pool is there as long as its twin");
         }
         let (replies, time) = (Rc::default(), time.clone());
-        let mut twin = Self {
-            house,
-            store,
-            time,
-            pool,
-            spawner,
-            replies,
-            aborts: Vec::new(),
-            asked: Vec::new(),
-            runtime,
-        };
+        let mut twin =
+            Self { app, store, time, pool, spawner, replies, aborts: Vec::new(), asked: Vec::new(), runtime };
         twin.rest();
         Ok(twin)
     }
 
     /// Makes the moves; how many answers were the same.
-    fn make(mut self, moves: &[Move]) -> Result<usize, String> {
+    fn make(mut self, moves: &[Operation]) -> Result<usize, String> {
         let mut compared = 0;
         for one in moves {
             match one {
-                Move::Ask { number, caller, words } => {
+                Operation::Ask { number, caller, words } => {
                     let bytes: Vec<Bytes> =
                         words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
                     let (command, request): (&'static Command, Request) =
                         Request::parse(&bytes).map_err(|error| error.line())?;
-                    let run = commands::run(Arc::clone(&self.house), Arc::clone(caller), command, request, 0);
+                    let run = dispatch::run(Arc::clone(&self.app), Arc::clone(caller), command, request, 0);
                     self.asked.push((*number, words.join(" ")));
                     self.spawn(*number, run);
                 }
-                Move::Transact { number, commands } => {
+                Operation::Transact { number, commands } => {
                     let queued = commands.iter().map(|words| key_command(words)).collect::<Result<_, _>>()?;
                     self.asked.push((*number, format!("MULTI {commands:?}")));
-                    self.spawn(*number, commands::transact(Arc::clone(&self.house), queued));
+                    self.spawn(*number, dispatch::exec(Arc::clone(&self.app), queued));
                 }
-                Move::Own { number, own } => {
+                Operation::Own { number, own } => {
                     self.asked.push((*number, format!("{own:?}")));
-                    self.spawn(*number, own::act(Arc::clone(&self.house), own.clone()));
+                    self.spawn(*number, own::act(Arc::clone(&self.app), own.clone()));
                 }
-                Move::Forgotten { notes, lanes } => self.compare_rows(notes, *lanes)?,
-                Move::GoAway { number } => {
+                Operation::Forgotten { notes, lanes } => self.compare_rows(notes, *lanes)?,
+                Operation::GoAway { number } => {
                     if let Some(at) = self.aborts.iter().position(|(known, _)| known == number) {
                         self.aborts.swap_remove(at).1.abort();
                     }
                     self.rest();
                 }
-                Move::Close(actor) => {
-                    let close = close_connection(&self.house, actor).map(drop);
+                Operation::Close(actor) => {
+                    let close = close_connection(&self.app, actor).map(drop);
                     self.spawner.spawn_local(close).expect("the pool is there as long as its twin");
                     self.rest();
                 }
-                Move::Pass { ms } => {
+                Operation::Pass { ms } => {
                     self.time.pass(*ms);
                     self.rest();
                 }
-                Move::Rest(expected) => {
+                Operation::Rest(expected) => {
                     self.rest();
                     compared += self.compare(expected)?;
                 }
@@ -163,7 +156,7 @@ impl Twin {
         Ok(compared)
     }
 
-    fn spawn(&mut self, number: u64, work: impl Future<Output = Done> + 'static) {
+    fn spawn(&mut self, number: u64, work: impl Future<Output = CommandOutcome> + 'static) {
         let (work, abort) = abortable(work);
         let replies = Rc::clone(&self.replies);
         let told =
@@ -188,7 +181,8 @@ impl Twin {
     /// Compares what is left of limits and kinds, and looks whether there is a lane without jobs.
     fn compare_rows(&self, notes: &[Vec<(String, String)>], lanes: usize) -> Result<(), String> {
         for (kind, theirs) in own::OF_JOBS.into_iter().zip(notes) {
-            let ours = self.runtime.block_on(self.store.notes(kind)).map_err(|error| error.to_string())?;
+            let ours =
+                self.runtime.block_on(self.store.documents(kind)).map_err(|error| error.to_string())?;
             if ours != *theirs {
                 return Err(format!("the notes are {theirs:?} on redb, and {ours:?} on PostgreSQL"));
             }

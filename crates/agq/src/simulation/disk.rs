@@ -17,12 +17,12 @@ pub(super) const JOURNAL: usize = 8 * 1024;
 
 /// One of the two files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum DiskFile {
     Journal,
     Database,
 }
 
-impl Which {
+impl DiskFile {
     /// Where it begins on the disk.
     fn start(self) -> u64 {
         match self {
@@ -32,20 +32,20 @@ impl Which {
     }
 
     /// Whether a sync of it makes a change durable.
-    pub(super) fn has(self, change: &Change) -> bool {
-        let is_journals = matches!(change, Change::Write { offset, .. } if *offset < JOURNAL as u64);
+    pub(super) fn has(self, change: &DiskChange) -> bool {
+        let is_journals = matches!(change, DiskChange::Write { offset, .. } if *offset < JOURNAL as u64);
         is_journals == (self == Self::Journal)
     }
 }
 
 /// A change of the disk.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(super) enum DiskChange {
     Write { offset: u64, data: Vec<u8> },
     Resize(u64),
 }
 
-impl Change {
+impl DiskChange {
     /// Applies it to the bytes of a file.
     pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
@@ -71,7 +71,7 @@ impl Change {
 
 /// What goes wrong next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum DiskFault {
     /// The process is gone after so many more changes: nothing reaches the file any more. With the power, what was not synced
     /// may be lost, by this chance.
     Death { after: u64, power: Option<u64> },
@@ -83,33 +83,33 @@ pub(super) enum Fault {
 
 /// Something that was done to the file, for those who play it again.
 #[derive(Debug, Clone)]
-pub(super) enum Event {
-    Changed(Change),
-    Synced(Which),
+pub(super) enum DiskEvent {
+    Changed(DiskChange),
+    Synced(DiskFile),
     /// Whoever writes says where it is.
     Mark(usize),
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     /// As the process sees it.
     bytes: Vec<u8>,
     /// As it was when it was last synced.
     synced: Vec<u8>,
     /// What was done since.
-    unsynced: Vec<Change>,
-    fault: Option<Fault>,
+    unsynced: Vec<DiskChange>,
+    fault: Option<DiskFault>,
     /// Which process may write; those before it are dead.
     owner: u64,
     is_dead: bool,
     /// Whether something has gone wrong since it was last mended.
     has_failed: bool,
-    log: Option<Vec<Event>>,
+    log: Option<Vec<DiskEvent>>,
 }
 
 /// A disk with the two files of a database.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Disk(Arc<Mutex<State>>);
+pub(super) struct Disk(Arc<Mutex<DiskState>>);
 
 impl Disk {
     /// A disk whose files are empty.
@@ -120,7 +120,7 @@ impl Disk {
     /// A disk with these bytes, all of them synced.
     pub(super) fn with(bytes: &[u8]) -> Self {
         let (bytes, synced) = (bytes.to_vec(), bytes.to_vec());
-        Self(Arc::new(Mutex::new(State { bytes, synced, ..State::default() })))
+        Self(Arc::new(Mutex::new(DiskState { bytes, synced, ..DiskState::default() })))
     }
 
     /// The database and its journal, for a new process; whoever had them before is dead.
@@ -128,7 +128,11 @@ impl Disk {
         let mut state = self.lock();
         state.owner += 1;
         state.is_dead = false;
-        [Which::Database, Which::Journal].map(|which| File { disk: self.clone(), which, owner: state.owner })
+        [DiskFile::Database, DiskFile::Journal].map(|which| File {
+            disk: self.clone(),
+            which,
+            owner: state.owner,
+        })
     }
 
     /// The bytes as the system has them.
@@ -137,12 +141,12 @@ impl Disk {
     }
 
     /// Something will go wrong.
-    pub(super) fn plan(&self, fault: Fault) {
+    pub(super) fn plan(&self, fault: DiskFault) {
         self.lock().fault = Some(fault);
     }
 
     /// Nothing goes wrong any more.
-    pub(super) fn mend(&self) {
+    pub(super) fn repair(&self) {
         let mut state = self.lock();
         (state.fault, state.has_failed) = (None, false);
     }
@@ -180,23 +184,23 @@ impl Disk {
     }
 
     /// What was done since.
-    pub(super) fn recorded(&self) -> Vec<Event> {
+    pub(super) fn recorded(&self) -> Vec<DiskEvent> {
         self.lock().log.take().unwrap_or_default()
     }
 
     /// Notes where the writer is, between what was done.
     pub(super) fn mark(&self, number: usize) {
         if let Some(log) = &mut self.lock().log {
-            log.push(Event::Mark(number));
+            log.push(DiskEvent::Mark(number));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl DiskState {
     /// Some of what was not synced is lost, in no order.
     fn forget(&mut self, rng: &mut Rng) {
         let mut bytes = std::mem::take(&mut self.synced);
@@ -220,15 +224,15 @@ impl State {
         }
         match &mut self.fault {
             None => Ok(()),
-            Some(Fault::Full) => Err(io::ErrorKind::StorageFull.into()),
-            Some(Fault::Death { after, .. } | Fault::Error { after, .. }) if *after > 0 => {
+            Some(DiskFault::Full) => Err(io::ErrorKind::StorageFull.into()),
+            Some(DiskFault::Death { after, .. } | DiskFault::Error { after, .. }) if *after > 0 => {
                 *after -= 1;
                 Ok(())
             }
-            Some(Fault::Death { power: lost, .. } | Fault::Error { forgets: lost, .. }) => {
+            Some(DiskFault::Death { power: lost, .. } | DiskFault::Error { forgets: lost, .. }) => {
                 let lost = *lost;
                 self.has_failed = true;
-                self.is_dead = matches!(self.fault.take(), Some(Fault::Death { .. }));
+                self.is_dead = matches!(self.fault.take(), Some(DiskFault::Death { .. }));
                 if let Some(seed) = lost {
                     self.forget(&mut Rng::with_seed(seed));
                 }
@@ -238,10 +242,10 @@ impl State {
         }
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: DiskChange) {
         change.apply(&mut self.bytes);
         if let Some(log) = &mut self.log {
-            log.push(Event::Changed(change.clone()));
+            log.push(DiskEvent::Changed(change.clone()));
         }
         self.unsynced.push(change);
     }
@@ -251,15 +255,15 @@ impl State {
 #[derive(Debug)]
 pub(super) struct File {
     disk: Disk,
-    which: Which,
+    which: DiskFile,
     owner: u64,
 }
 
 impl StorageBackend for File {
     fn len(&self) -> io::Result<u64> {
         match self.which {
-            Which::Journal => Ok(JOURNAL as u64),
-            Which::Database => Ok(self.disk.lock().bytes.len().saturating_sub(JOURNAL) as u64),
+            DiskFile::Journal => Ok(JOURNAL as u64),
+            DiskFile::Database => Ok(self.disk.lock().bytes.len().saturating_sub(JOURNAL) as u64),
         }
     }
 
@@ -277,7 +281,7 @@ impl StorageBackend for File {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.disk.lock();
         state.admit(self.owner)?;
-        state.change(Change::Resize(self.which.start() + len));
+        state.change(DiskChange::Resize(self.which.start() + len));
         Ok(())
     }
 
@@ -290,7 +294,7 @@ impl StorageBackend for File {
         }
         state.synced = synced;
         if let Some(log) = &mut state.log {
-            log.push(Event::Synced(self.which));
+            log.push(DiskEvent::Synced(self.which));
         }
         Ok(())
     }
@@ -298,7 +302,7 @@ impl StorageBackend for File {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.disk.lock();
         state.admit(self.owner)?;
-        state.change(Change::Write { offset: self.which.start() + offset, data: data.to_vec() });
+        state.change(DiskChange::Write { offset: self.which.start() + offset, data: data.to_vec() });
         Ok(())
     }
 }

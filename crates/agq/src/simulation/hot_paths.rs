@@ -13,7 +13,7 @@ use tokio_util::codec::Decoder;
 
 use crate::{
     config::default_settings,
-    simulation::{actors::Actor, process::Life, time::Time},
+    simulation::{actors::Actor, process::SimulatedProcess, time::SimulatedTime},
 };
 
 const PLAN: &str = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"true"}]}"#;
@@ -25,10 +25,10 @@ const ACTION_SIZE: u64 = 100;
 pub fn run_path(path: &str, times: u64) -> anyhow::Result<()> {
     match path {
         "decode" => decode(times),
-        "keys" => Stand::new()?.keys(times),
-        "submit" => Stand::new()?.submit(times, 1),
-        "claim" => Stand::new()?.claim(times).map(drop),
-        "update" => Stand::new()?.update(times),
+        "keys" => Fixture::new()?.keys(times),
+        "submit" => Fixture::new()?.submit(times, 1),
+        "claim" => Fixture::new()?.claim(times).map(drop),
+        "update" => Fixture::new()?.update(times),
         other => bail!("there is no path '{other}': decode, keys, submit, claim or update"),
     }
 }
@@ -48,19 +48,19 @@ fn decode(times: u64) -> anyhow::Result<()> {
 }
 
 /// An agq in memory, with a plan and a worker.
-struct Stand {
-    life: Life,
+struct Fixture {
+    life: SimulatedProcess,
     worker: Actor,
     number: u64,
 }
 
-impl Stand {
+impl Fixture {
     fn new() -> anyhow::Result<Self> {
         let journal = InMemoryBackend::new();
         journal.set_len(8 << 20)?;
-        let (time, settings) = (Time::new(1), default_settings()?);
-        let life =
-            Life::begin_on(InMemoryBackend::new(), journal, &time, &settings).map_err(|why| anyhow!(why))?;
+        let (time, settings) = (SimulatedTime::new(1), default_settings()?);
+        let life = SimulatedProcess::begin_on(InMemoryBackend::new(), journal, &time, &settings)
+            .map_err(|why| anyhow!(why))?;
         let mut stand = Self { life, worker: Actor::new(1, Some("w")), number: 0 };
         stand.ask(&["PLAN.SUBMIT", PLAN])?;
         stand.ask(&["WORKER.REGISTER", WORKER])?;

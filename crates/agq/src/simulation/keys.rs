@@ -9,18 +9,18 @@ use fastrand::Rng;
 
 /// What a key holds.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Held {
+pub(super) enum KeyValue {
     Text(String),
     List(VecDeque<String>),
     Scores(BTreeMap<String, i64>),
 }
 
 /// All keys.
-pub(super) type Version = BTreeMap<&'static str, Held>;
+pub(super) type KeysVersion = BTreeMap<&'static str, KeyValue>;
 
 /// One command of the model.
 #[derive(Debug, Clone)]
-pub(super) enum Work {
+pub(super) enum KeyOperation {
     Set(&'static str, String),
     Increment,
     Push { list: &'static str, left: bool, value: String },
@@ -36,7 +36,7 @@ pub(super) const LISTS: [&str; 2] = ["l1", "l2"];
 pub(super) const COUNTER: &str = "n";
 pub(super) const SCORES: &str = "z";
 
-impl Work {
+impl KeyOperation {
     /// Any of them; `fresh` is a text that was never used.
     pub(super) fn any(rng: &mut Rng, fresh: String) -> Self {
         let (text, list) = (TEXTS[rng.usize(..2)], LISTS[rng.usize(..2)]);
@@ -70,23 +70,24 @@ impl Work {
     }
 
     /// Does it; what is answered.
-    fn apply(&self, keys: &mut Version) -> Reply {
+    fn apply(&self, keys: &mut KeysVersion) -> Reply {
         let element = |value: Option<String>| value.map_or(Reply::Nil, Reply::bulk);
         match self {
             Self::Set(key, value) => {
-                keys.insert(key, Held::Text(value.clone()));
+                keys.insert(key, KeyValue::Text(value.clone()));
                 Reply::ok()
             }
             Self::Increment => {
                 let number = match keys.get(COUNTER) {
-                    Some(Held::Text(text)) => text.parse::<i64>().unwrap_or_default() + 1,
+                    Some(KeyValue::Text(text)) => text.parse::<i64>().unwrap_or_default() + 1,
                     _ => 1,
                 };
-                keys.insert(COUNTER, Held::Text(number.to_string()));
+                keys.insert(COUNTER, KeyValue::Text(number.to_string()));
                 Reply::Integer(number)
             }
             Self::Push { list, left, value } => {
-                let Held::List(items) = keys.entry(list).or_insert_with(|| Held::List(VecDeque::new()))
+                let KeyValue::List(items) =
+                    keys.entry(list).or_insert_with(|| KeyValue::List(VecDeque::new()))
                 else {
                     return Reply::Nil;
                 };
@@ -106,15 +107,15 @@ impl Work {
                 element(moved)
             }
             Self::Score(member, score) => {
-                let Held::Scores(scores) =
-                    keys.entry(SCORES).or_insert_with(|| Held::Scores(BTreeMap::new()))
+                let KeyValue::Scores(scores) =
+                    keys.entry(SCORES).or_insert_with(|| KeyValue::Scores(BTreeMap::new()))
                 else {
                     return Reply::Nil;
                 };
                 Reply::count(usize::from(scores.insert(member.clone(), *score).is_none()))
             }
             Self::Unscore(member) => {
-                let Some(Held::Scores(scores)) = keys.get_mut(SCORES) else { return Reply::count(0) };
+                let Some(KeyValue::Scores(scores)) = keys.get_mut(SCORES) else { return Reply::count(0) };
                 let was = scores.remove(member).is_some();
                 if scores.is_empty() {
                     keys.remove(SCORES);
@@ -126,8 +127,8 @@ impl Work {
     }
 }
 
-fn pop(keys: &mut Version, list: &str, left: bool) -> Option<String> {
-    let Some(Held::List(items)) = keys.get_mut(list) else { return None };
+fn pop(keys: &mut KeysVersion, list: &str, left: bool) -> Option<String> {
+    let Some(KeyValue::List(items)) = keys.get_mut(list) else { return None };
     let value = if left { items.pop_front() } else { items.pop_back() };
     if items.is_empty() {
         keys.remove(list);
@@ -137,20 +138,20 @@ fn pop(keys: &mut Version, list: &str, left: bool) -> Option<String> {
 
 /// What was asked of the keys since the last version that is known to be on disk.
 #[derive(Debug, Clone, Default)]
-pub(super) struct History {
+pub(super) struct KeyHistory {
     /// The number of the first version here.
     first: u64,
     /// The first of them must not be lost; any later one may be what a crash leaves.
-    versions: VecDeque<Version>,
+    versions: VecDeque<KeysVersion>,
 }
 
-impl History {
+impl KeyHistory {
     pub(super) fn new() -> Self {
-        Self { first: 0, versions: VecDeque::from([Version::new()]) }
+        Self { first: 0, versions: VecDeque::from([KeysVersion::new()]) }
     }
 
     /// Something is asked, all of it or nothing: the number of the version that it makes, and what is to be answered.
-    pub(super) fn ask(&mut self, works: &[Work]) -> (u64, Vec<Reply>) {
+    pub(super) fn ask(&mut self, works: &[KeyOperation]) -> (u64, Vec<Reply>) {
         let mut next = self.latest().clone();
         let replies = works.iter().map(|work| work.apply(&mut next)).collect();
         self.versions.push_back(next);
@@ -166,7 +167,7 @@ impl History {
     }
 
     /// Which of the versions that may be left this is; it is the only one from now on.
-    pub(super) fn settle(&mut self, found: &Version) -> Result<(), String> {
+    pub(super) fn settle(&mut self, found: &KeysVersion) -> Result<(), String> {
         if self.versions.iter().any(|version| version == found) {
             self.first += self.versions.len() as u64 - 1;
             self.versions = VecDeque::from([found.clone()]);
@@ -179,7 +180,7 @@ impl History {
         ))
     }
 
-    fn latest(&self) -> &Version {
+    fn latest(&self) -> &KeysVersion {
         self.versions.back().expect("there is always one")
     }
 }
@@ -195,19 +196,19 @@ pub(super) fn readers() -> Vec<(&'static str, Vec<Bytes>)> {
 }
 
 /// What a reply to one of the [`readers`] says that the key holds.
-pub(super) fn read(key: &str, reply: &Reply) -> Option<Held> {
+pub(super) fn read(key: &str, reply: &Reply) -> Option<KeyValue> {
     let text = |reply: &Reply| match reply {
         Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
         other => format!("{other:?}"),
     };
     match reply {
-        Reply::Bulk(_) => Some(Held::Text(text(reply))),
+        Reply::Bulk(_) => Some(KeyValue::Text(text(reply))),
         Reply::Array(items) if items.is_empty() => None,
-        Reply::Array(items) if key != SCORES => Some(Held::List(items.iter().map(text).collect())),
+        Reply::Array(items) if key != SCORES => Some(KeyValue::List(items.iter().map(text).collect())),
         Reply::Array(items) => {
             let pairs =
                 items.chunks(2).map(|pair| (text(&pair[0]), text(&pair[1]).parse().unwrap_or(i64::MIN)));
-            Some(Held::Scores(pairs.collect()))
+            Some(KeyValue::Scores(pairs.collect()))
         }
         Reply::Scored(items) if items.is_empty() => None,
         Reply::Scored(items) => {
@@ -215,7 +216,7 @@ pub(super) fn read(key: &str, reply: &Reply) -> Option<Held> {
             let pairs = items
                 .iter()
                 .map(|(member, score)| (String::from_utf8_lossy(member).into_owned(), *score as i64));
-            Some(Held::Scores(pairs.collect()))
+            Some(KeyValue::Scores(pairs.collect()))
         }
         _ => None,
     }

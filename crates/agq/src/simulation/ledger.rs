@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agenix_protocol::{documents::Status, ids::ActionId};
-use agenix_rules::job::{Job, MAX_LOSSES, State};
+use agenix_rules::job::{Job, JobState, MAX_LOSSES};
 use serde::Deserialize;
 
 /// What is wrong.
-pub(super) type Verdict = Result<(), String>;
+pub(super) type CheckResult = Result<(), String>;
 
 /// A job as it was last seen.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(super) struct Seen {
+pub(super) struct ObservedJob {
     pub(super) job_id: String,
     action_id: String,
     pub(super) state: String,
@@ -20,7 +20,7 @@ pub(super) struct Seen {
     pub(super) holder: Option<String>,
 }
 
-impl Seen {
+impl ObservedJob {
     fn of(job: &Job) -> Self {
         Self {
             job_id: job.job_id.as_str().to_owned(),
@@ -32,7 +32,7 @@ impl Seen {
     }
 
     /// The step from here to there; the lifecycle knows no other.
-    fn check_step(&self, to: &Self, is_retried: bool) -> Verdict {
+    fn check_step(&self, to: &Self, is_retried: bool) -> CheckResult {
         let (same, same_holder) = (to.attempt == self.attempt, to.holder == self.holder);
         let fine = match (self.state.as_str(), to.state.as_str()) {
             ("scheduled" | "retryable", "available" | "cancelled") => same,
@@ -53,7 +53,7 @@ impl Seen {
 
 /// An action that somebody submitted.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Submitted {
+pub(super) struct ExpectedAction {
     pub(super) plan_id: String,
     /// As it was submitted.
     pub(super) json: String,
@@ -67,7 +67,7 @@ pub(super) struct Submitted {
 
 /// The end of a job that somebody was told of.
 #[derive(Debug, Clone)]
-struct End {
+struct JobEnd {
     status: Status,
     holder: Option<String>,
 }
@@ -80,9 +80,9 @@ pub(super) struct Ledger {
     /// Plans of which somebody was told that they are gone, and actions that they are closed.
     pub(super) deleted: BTreeSet<String>,
     pub(super) closed: BTreeSet<String>,
-    pub(super) actions: BTreeMap<String, Submitted>,
-    pub(super) jobs: BTreeMap<String, Seen>,
-    ends: BTreeMap<String, End>,
+    pub(super) actions: BTreeMap<String, ExpectedAction>,
+    pub(super) jobs: BTreeMap<String, ObservedJob>,
+    ends: BTreeMap<String, JobEnd>,
     /// Jobs and actions that somebody asked to try again.
     retried: BTreeSet<String>,
     /// Queues as they were last acknowledged; none where an answer is still out.
@@ -97,7 +97,7 @@ impl Ledger {
     }
 
     /// Something happened to a job.
-    pub(super) fn heard(&mut self, event: Seen) -> Verdict {
+    pub(super) fn heard(&mut self, event: ObservedJob) -> CheckResult {
         match self.jobs.get(&event.job_id) {
             None if event.attempt == 0 && matches!(event.state.as_str(), "available" | "scheduled") => {}
             None => return Err(format!("a job begins as {event:?}")),
@@ -107,7 +107,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn is_retried(&self, job: &Seen) -> bool {
+    fn is_retried(&self, job: &ObservedJob) -> bool {
         self.retried.contains(&job.job_id) || self.retried.contains(&job.action_id)
     }
 
@@ -118,11 +118,11 @@ impl Ledger {
 
     /// Somebody was told that a job has ended so.
     pub(super) fn ended(&mut self, job_id: &str, status: Status, holder: Option<&str>) {
-        self.ends.insert(job_id.to_owned(), End { status, holder: holder.map(str::to_owned) });
+        self.ends.insert(job_id.to_owned(), JobEnd { status, holder: holder.map(str::to_owned) });
     }
 
     /// Somebody was told that it completed a job: then it had it, in this very attempt where it said which.
-    pub(super) fn check_completed(&self, job_id: &str, holder: &str, attempt: Option<u32>) -> Verdict {
+    pub(super) fn check_completed(&self, job_id: &str, holder: &str, attempt: Option<u32>) -> CheckResult {
         let Some(seen) = self.jobs.get(job_id).filter(|seen| !self.is_retried(seen)) else { return Ok(()) };
         let is_its = seen.state == "completed"
             && seen.holder.as_deref() == Some(holder)
@@ -135,8 +135,8 @@ impl Ledger {
     }
 
     /// agq was started again: these are all its jobs. What was acknowledged is there; what was only visible may be forgotten.
-    pub(super) fn started_again(&mut self, jobs: &[Job]) -> Verdict {
-        self.jobs = jobs.iter().map(|job| (job.job_id.as_str().to_owned(), Seen::of(job))).collect();
+    pub(super) fn started_again(&mut self, jobs: &[Job]) -> CheckResult {
+        self.jobs = jobs.iter().map(|job| (job.job_id.as_str().to_owned(), ObservedJob::of(job))).collect();
         for (job_id, end) in &self.ends {
             let Some(seen) = self.jobs.get(job_id) else {
                 if self.forgets {
@@ -162,15 +162,15 @@ impl Ledger {
     }
 
     /// What every job must be, whatever happened to it.
-    pub(super) fn check_job(&self, job: &Job) -> Verdict {
+    pub(super) fn check_job(&self, job: &Job) -> CheckResult {
         let wrong = |what: &str| Err(format!("{what}: {job:?}"));
-        if self.jobs.get(job.job_id.as_str()) != Some(&Seen::of(job)) {
+        if self.jobs.get(job.job_id.as_str()) != Some(&ObservedJob::of(job)) {
             return wrong("a job changed and nobody was told");
         }
         if job.failures > job.max_retries + 1 || job.losses > MAX_LOSSES {
             return wrong("a job was tried too often");
         }
-        if job.state == State::Active && job.holder.is_none() {
+        if job.state == JobState::Active && job.holder.is_none() {
             return wrong("an active job has no holder");
         }
         if job.is_ended() != job.ended_at.is_some() {
@@ -185,7 +185,7 @@ impl Ledger {
         action_id: &ActionId,
         inputs: &[Option<String>],
         total: usize,
-    ) -> Verdict {
+    ) -> CheckResult {
         let Some(submitted) = self.actions.get(action_id.as_str()) else {
             return Err(format!("nobody submitted action {action_id}"));
         };

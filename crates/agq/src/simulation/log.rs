@@ -17,18 +17,18 @@ const ERRORS: [Errno; 3] = [Errno::NOSPC, Errno::PIPE, Errno::IO];
 const LONGEST: u8 = 4;
 
 thread_local! {
-    static FATE: RefCell<Fate> = RefCell::new(Fate::of(0));
+    static FATE: RefCell<LineFate> = RefCell::new(LineFate::of(0));
 }
 
 /// Fate of the next lines of a thread.
-struct Fate {
+struct LineFate {
     rng: Rng,
     error: Option<Errno>,
     /// Number of lines that have it.
     left: u8,
 }
 
-impl Fate {
+impl LineFate {
     fn of(seed: u64) -> Self {
         Self { rng: Rng::with_seed(seed), error: None, left: 0 }
     }
@@ -44,11 +44,11 @@ impl Fate {
 }
 
 /// Writer of one line.
-struct Line;
+struct FaultyLineWriter;
 
-impl Write for Line {
+impl Write for FaultyLineWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match FATE.with_borrow_mut(Fate::of_next_line) {
+        match FATE.with_borrow_mut(LineFate::of_next_line) {
             Some(error) => Err(error.into()),
             None => Ok(bytes.len()),
         }
@@ -62,10 +62,10 @@ impl Write for Line {
 /// Starts the log for all threads. `cargo xtask` starts the program with a full device as its
 /// stderr, so that nobody can report the loss of a line there.
 pub(super) fn start() {
-    logging::start_on(|| Line, false);
+    logging::start_on(|| FaultyLineWriter, false);
 }
 
 /// Begins a world in this thread: its lines have the fates that `seed` chooses.
 pub(super) fn begin(seed: u64) {
-    FATE.set(Fate::of(seed));
+    FATE.set(LineFate::of(seed));
 }

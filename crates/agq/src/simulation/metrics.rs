@@ -2,7 +2,7 @@
 
 /// How often what happened; for the report.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Counts {
+pub(super) struct SimulationMetrics {
     pub(super) steps: u64,
     pub(super) commands: u64,
     pub(super) writes: u64,
@@ -11,7 +11,7 @@ pub(super) struct Counts {
     pub(super) jobs: u64,
 }
 
-impl Counts {
+impl SimulationMetrics {
     /// Adds what happened in another seed.
     pub(super) fn add(&mut self, other: &Self) {
         self.steps += other.steps;

@@ -18,13 +18,14 @@ use tokio::{runtime::Runtime, task::JoinSet};
 
 use super::{actors::Actor, own};
 use crate::{
-    app::{Caller, House, connection_name},
-    auth::audit_log::Audit,
+    app::{AppState, Caller, connection_name},
+    auth::audit_log::AuditLog,
     clock::Clock,
-    commands::{self, ojs},
     config,
+    resp::dispatch,
+    service::{ojs_reports, ojs_submission},
     startup::services,
-    store::{NoteKind, Records, Store, postgres::PostgresStore},
+    store::{DocumentKind, Records, Store, postgres::PostgresStore},
 };
 
 const ROUNDS: usize = 30;
@@ -39,7 +40,7 @@ const HEARTBEAT_MS: u64 = 200;
 
 /// What clients know of jobs, and what is wrong with it.
 #[derive(Default)]
-struct Known {
+struct ClientView {
     running: HashMap<String, i64>,
     waiting: HashMap<String, i64>,
     attempts: HashMap<(String, u32), u64>,
@@ -49,8 +50,8 @@ struct Known {
 
 /// A client of a node. All clients share what they know.
 struct Client {
-    house: Arc<House>,
-    known: Arc<Mutex<Known>>,
+    app: Arc<AppState>,
+    known: Arc<Mutex<ClientView>>,
     rng: Rng,
     name: String,
 }
@@ -60,7 +61,7 @@ struct Client {
 pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
     let shown = |error: anyhow::Error| format!("{error:#}");
     let runtime = Runtime::new().map_err(|error| error.to_string())?;
-    let known = Arc::new(Mutex::new(Known::default()));
+    let known = Arc::new(Mutex::new(ClientView::default()));
     let before = runtime.block_on(PostgresStore::deadlocks(url)).map_err(shown)?;
     let stores = runtime.block_on(async {
         let first = PostgresStore::begin_anew(url).await?;
@@ -83,7 +84,11 @@ pub(super) fn play(seed: u64, url: &str) -> Result<usize, String> {
 
 /// Lets the clients of both nodes work, while a connection holds a job and the database forgets
 /// what a crash makes it forget.
-async fn work(seed: u64, stores: &[Arc<PostgresStore>; 2], known: &Arc<Mutex<Known>>) -> Result<(), String> {
+async fn work(
+    seed: u64,
+    stores: &[Arc<PostgresStore>; 2],
+    known: &Arc<Mutex<ClientView>>,
+) -> Result<(), String> {
     let (mut aside, mut clients) = (JoinSet::new(), JoinSet::new());
     let outcome = work_beside(seed, stores, known, (&mut aside, &mut clients)).await;
     // A store ends its writers when nobody has it any more, and needs the runtime for that.
@@ -95,7 +100,7 @@ async fn work(seed: u64, stores: &[Arc<PostgresStore>; 2], known: &Arc<Mutex<Kno
 async fn work_beside(
     seed: u64,
     stores: &[Arc<PostgresStore>; 2],
-    known: &Arc<Mutex<Known>>,
+    known: &Arc<Mutex<ClientView>>,
     (aside, clients): (&mut JoinSet<()>, &mut JoinSet<Result<(), String>>),
 ) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
@@ -103,20 +108,20 @@ async fn work_beside(
     for (at, store) in stores.iter().enumerate() {
         let mut settings = config::default_settings().map_err(|error| error.to_string())?;
         settings.heartbeat_interval_ms = HEARTBEAT_MS;
-        let audit = Audit::open(None).map_err(|error| error.to_string())?;
+        let audit = AuditLog::open(None).map_err(|error| error.to_string())?;
         let store = Arc::clone(store) as Arc<dyn Store>;
-        let (house, works) = services::furnish(store, Clock::default(), audit, settings);
+        let (app, works) = services::build(store, Clock::default(), audit, settings);
         works.into_iter().for_each(|work| drop(aside.spawn(work)));
         for client in 0..CLIENTS {
             let client = Client {
-                house: Arc::clone(&house),
+                app: Arc::clone(&app),
                 known: Arc::clone(known),
                 rng: rng.fork(),
                 name: format!("{at}-{client}"),
             };
             clients.spawn(client.run());
         }
-        houses.push(house);
+        houses.push(app);
     }
     let holder = caller(&houses[1]);
     let held = hold_a_job(&houses[1], &holder).await?;
@@ -124,7 +129,7 @@ async fn work_beside(
     while let Some(ended) = clients.join_next().await {
         ended.map_err(|error| error.to_string())??;
     }
-    let limits = stores[0].notes(NoteKind::Limit).await.map_err(|error| error.to_string())?;
+    let limits = stores[0].documents(DocumentKind::Limit).await.map_err(|error| error.to_string())?;
     if let Some((key, note)) = limits.iter().find(|(_, note)| !note.contains(r#""active":0"#)) {
         return Err(format!("no job runs, and the limit {key} is {note}"));
     }
@@ -139,31 +144,31 @@ async fn work_beside(
 }
 
 /// A connection to the node of `house`.
-fn caller(house: &House) -> Arc<Caller> {
-    let connection = connection_name(house.store.node(), 1);
+fn caller(app: &AppState) -> Arc<Caller> {
+    let connection = connection_name(app.store.node(), 1);
     Arc::new(Caller { connection, ..(*Actor::new(1, None).caller).clone() })
 }
 
 /// Submits a job, and claims it in the name of the connection. Returns its id.
-async fn hold_a_job(house: &Arc<House>, caller: &Arc<Caller>) -> Result<String, String> {
+async fn hold_a_job(app: &Arc<AppState>, caller: &Arc<Caller>) -> Result<String, String> {
     let plan = r#"{"plan_id":"p","tasks":[{"task_number":1,"command":"sort"}]}"#;
-    ask(house, caller, &["PLAN.SUBMIT", plan]).await?;
-    ask(house, caller, &["ACTION.SUBMIT", r#"{"action_id":"a","plan_id":"p","inputs":[{}]}"#]).await?;
-    match ask(house, caller, &["RPOP", "queue:ready"]).await? {
+    ask(app, caller, &["PLAN.SUBMIT", plan]).await?;
+    ask(app, caller, &["ACTION.SUBMIT", r#"{"action_id":"a","plan_id":"p","inputs":[{}]}"#]).await?;
+    match ask(app, caller, &["RPOP", "queue:ready"]).await? {
         Reply::Bulk(json) => {
             let job: serde_json::Value = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
             let id = job["job_id"].as_str().ok_or("a claim has no id")?.to_owned();
-            ask(house, caller, &["JOB.UPDATE", &id, r#"{"status":"running","attempt":1}"#]).await?;
+            ask(app, caller, &["JOB.UPDATE", &id, r#"{"status":"running","attempt":1}"#]).await?;
             Ok(id)
         }
         other => Err(format!("a claim is answered {other:?}")),
     }
 }
 
-async fn ask(house: &Arc<House>, caller: &Arc<Caller>, words: &[&str]) -> Result<Reply, String> {
+async fn ask(app: &Arc<AppState>, caller: &Arc<Caller>, words: &[&str]) -> Result<Reply, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     let (command, request) = Request::parse(&words).map_err(|error| error.line())?;
-    let run = commands::run(Arc::clone(house), Arc::clone(caller), command, request, 0);
+    let run = dispatch::run(Arc::clone(app), Arc::clone(caller), command, request, 0);
     Ok(run.await.reply)
 }
 
@@ -186,7 +191,8 @@ impl Client {
         let jobs: Vec<String> = (0..self.rng.usize(4..9)).map(|n| self.job(round, n)).collect();
         let documents: Vec<OjsDocument> =
             serde_json::from_str(&format!("[{}]", jobs.join(","))).map_err(|error| error.to_string())?;
-        let all = ojs::enqueue_all(&self.house, documents).await.map_err(|error| error.to_string())?;
+        let all =
+            ojs_submission::enqueue_all(&self.app, documents).await.map_err(|error| error.to_string())?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for job in all.iter().filter(|one| one.is_new).map(|one| &one.job.job) {
             if let Some(kind) = job.ojs.as_ref().and_then(|ojs| ojs.unique.clone()) {
@@ -214,7 +220,7 @@ impl Client {
 
     /// Fetches some jobs and reports them. Returns how many there were.
     async fn work_off(&mut self) -> Result<usize, String> {
-        let claims = own::fetched(&self.house, 4).await.map_err(|error| error.to_string())?;
+        let claims = own::fetched(&self.app, 4).await.map_err(|error| error.to_string())?;
         let jobs: Vec<_> = claims.into_iter().map(|claim| claim.job).collect();
         {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,14 +229,14 @@ impl Client {
         tokio::task::yield_now().await;
         for job in &jobs {
             self.known.lock().unwrap_or_else(PoisonError::into_inner).ended(job);
-            let acked = ojs::ack(&self.house, None, &job.job_id, OjsAck::default()).await;
+            let acked = ojs_reports::ack(&self.app, None, &job.job_id, OjsAck::default()).await;
             acked.map_err(|error| format!("{} was fetched, and its report refused: {error}", job.job_id))?;
         }
         Ok(jobs.len())
     }
 }
 
-impl Known {
+impl ClientView {
     /// A client has a job.
     fn begun(&mut self, job: &agenix_rules::job::Job) {
         let times = self.attempts.entry((job.job_id.to_string(), job.attempt)).or_default();

@@ -6,14 +6,14 @@ use agenix_protocol::resp::Reply;
 
 use super::{
     actors::Actor,
-    own::Own,
+    own::OjsOperation,
     world::{NOBODY, World},
 };
 use crate::app::Caller;
 
 /// One thing that happened.
 #[derive(Debug)]
-pub(super) enum Move {
+pub(super) enum Operation {
     /// A command was given.
     Ask {
         number: u64,
@@ -23,7 +23,7 @@ pub(super) enum Move {
     /// Something was done with jobs that have limits and kinds.
     Own {
         number: u64,
-        own: Own,
+        own: OjsOperation,
     },
     /// Commands on keys, all at once.
     Transact {
@@ -51,14 +51,14 @@ pub(super) enum Move {
 
 /// The moves of a world, as they are made.
 #[derive(Debug, Default)]
-pub(super) struct Moves {
-    pub(super) all: Vec<Move>,
+pub(super) struct OperationLog {
+    pub(super) all: Vec<Operation>,
     replies: Vec<(u64, Reply)>,
 }
 
 impl World {
     /// Notes a move, where somebody wants to make it again.
-    pub(super) fn note(&mut self, made: impl FnOnce() -> Move) {
+    pub(super) fn note(&mut self, made: impl FnOnce() -> Operation) {
         if let Some(moves) = &mut self.moves {
             moves.all.push(made());
         }
@@ -81,7 +81,7 @@ impl World {
         let Some(moves) = &mut self.moves else { return Ok(()) };
         let mut replies = std::mem::take(&mut moves.replies);
         replies.sort_by_key(|(number, _)| *number);
-        moves.all.push(Move::Rest(replies));
+        moves.all.push(Operation::Rest(replies));
         Ok(())
     }
 }

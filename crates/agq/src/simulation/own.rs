@@ -11,16 +11,17 @@ use agenix_protocol::{
 use agenix_rules::job::Job;
 
 use crate::{
-    app::House,
-    commands::{Done, ojs},
+    app::AppState,
     error::CommandError,
+    resp::outcome::CommandOutcome,
+    service::{fetch, ojs_reports, ojs_submission},
     simulation::{
         checks::now,
-        ledger::Verdict,
-        operations::Move,
-        world::{Asked, Op, World},
+        ledger::CheckResult,
+        operations::Operation,
+        world::{InFlightRequest, PendingRequest, World},
     },
-    store::{Claim, NoteKind, Records, StoreError, StoredJob},
+    store::{Claim, DocumentKind, Records, StoreError, StoredJob},
 };
 
 /// The queue of these jobs, from which nobody else takes any.
@@ -30,11 +31,11 @@ const MOST_FETCHED: u64 = 3;
 /// Time in which everything that has ended is forgotten, in rounds of a second.
 const FORGETTING_ROUNDS: usize = 20;
 /// Notes that go with the jobs that they are about.
-pub(super) const OF_JOBS: [NoteKind; 2] = [NoteKind::Limit, NoteKind::Unique];
+pub(super) const OF_JOBS: [DocumentKind; 2] = [DocumentKind::Limit, DocumentKind::Unique];
 
 /// Something that is done with such jobs.
 #[derive(Debug, Clone)]
-pub(super) enum Own {
+pub(super) enum OjsOperation {
     /// Jobs are submitted together, as an array.
     Enqueue(String),
     Fetch(u64),
@@ -42,28 +43,28 @@ pub(super) enum Own {
 }
 
 /// Does it. Both stores have to give the same reply.
-pub(super) async fn act(house: Arc<House>, own: Own) -> Done {
+pub(super) async fn act(app: Arc<AppState>, own: OjsOperation) -> CommandOutcome {
     let reply = match own {
-        Own::Enqueue(json) => enqueue(&house, &json).await,
-        Own::Fetch(count) => fetch(&house, count).await,
-        Own::Ack(job_id) => ack(&house, job_id).await,
+        OjsOperation::Enqueue(json) => enqueue(&app, &json).await,
+        OjsOperation::Fetch(count) => fetch(&app, count).await,
+        OjsOperation::Ack(job_id) => ack(&app, job_id).await,
     };
-    Done::plain(reply.unwrap_or_else(|error| Reply::Error(error.to_string())))
+    CommandOutcome::plain(reply.unwrap_or_else(|error| Reply::Error(error.to_string())))
 }
 
-async fn enqueue(house: &House, json: &str) -> Result<Reply, CommandError> {
+async fn enqueue(app: &AppState, json: &str) -> Result<Reply, CommandError> {
     let documents: Vec<OjsDocument> = serde_json::from_str(json).expect("the simulation writes legal JSON");
-    let all = ojs::enqueue_all(house, documents).await?;
+    let all = ojs_submission::enqueue_all(app, documents).await?;
     all.iter().map(|one| Ok(shown(&one.job)?)).collect::<Result<_, CommandError>>().map(Reply::Array)
 }
 
-async fn fetch(house: &House, count: u64) -> Result<Reply, CommandError> {
-    let claims = fetched(house, count).await?.into_iter();
+async fn fetch(app: &AppState, count: u64) -> Result<Reply, CommandError> {
+    let claims = fetched(app, count).await?.into_iter();
     claims.map(|claim| Ok(shown(&stored(claim))?)).collect::<Result<_, CommandError>>().map(Reply::Array)
 }
 
 /// Fetches jobs in nobody's name.
-pub(super) async fn fetched(house: &House, count: u64) -> Result<Vec<Claim>, CommandError> {
+pub(super) async fn fetched(app: &AppState, count: u64) -> Result<Vec<Claim>, CommandError> {
     let asked = OjsFetch {
         queues: vec![QUEUE.to_owned()],
         count: Some(count),
@@ -71,12 +72,12 @@ pub(super) async fn fetched(house: &House, count: u64) -> Result<Vec<Claim>, Com
         visibility_timeout_ms: None,
         wait_ms: None,
     };
-    Ok(ojs::fetch(house, None, asked).await?.into_iter().map(|handed| handed.take()).collect())
+    Ok(fetch::fetch(app, None, asked).await?.into_iter().map(|handed| handed.take()).collect())
 }
 
-async fn ack(house: &House, job_id: String) -> Result<Reply, CommandError> {
+async fn ack(app: &AppState, job_id: String) -> Result<Reply, CommandError> {
     let id = JobId::new(job_id).expect("agq gave it");
-    let done = ojs::ack(house, None, &id, OjsAck::default()).await?;
+    let done = ojs_reports::ack(app, None, &id, OjsAck::default()).await?;
     Ok(shown(&done.job)?)
 }
 
@@ -86,7 +87,7 @@ fn stored(claim: Claim) -> StoredJob {
 }
 
 fn shown(job: &StoredJob) -> Result<Reply, StoreError> {
-    Ok(Reply::bulk(to_json(&ojs::shown(job)?)))
+    Ok(Reply::bulk(to_json(&crate::http::job_view::job_view(job)?)))
 }
 
 /// The ids of the jobs in an answer to a fetch.
@@ -102,12 +103,12 @@ pub(super) fn ids(reply: &Reply) -> Vec<String> {
 
 impl World {
     /// Somebody submits jobs with limits and kinds, fetches some, or reports one.
-    pub(super) fn use_own(&mut self) -> Verdict {
+    pub(super) fn use_own(&mut self) -> CheckResult {
         match self.rng.u8(..8) {
             0..4 => {
                 let fresh = self.number();
                 let jobs: Vec<String> = (0..self.rng.u64(1..5)).map(|n| self.own_job(fresh, n)).collect();
-                self.ask_own(Asked::Anything, Own::Enqueue(format!("[{}]", jobs.join(","))))
+                self.ask_own(PendingRequest::Anything, OjsOperation::Enqueue(format!("[{}]", jobs.join(","))))
             }
             4..6 => self.fetch_own(),
             _ => self.ack_own(),
@@ -129,29 +130,29 @@ impl World {
         )
     }
 
-    fn fetch_own(&mut self) -> Verdict {
-        self.ask_own(Asked::Fetched, Own::Fetch(MOST_FETCHED))
+    fn fetch_own(&mut self) -> CheckResult {
+        self.ask_own(PendingRequest::Fetched, OjsOperation::Fetch(MOST_FETCHED))
     }
 
-    fn ack_own(&mut self) -> Verdict {
+    fn ack_own(&mut self) -> CheckResult {
         let Some(job_id) = self.any_of(&self.fetched.clone()) else { return Ok(()) };
         self.fetched.retain(|known| *known != job_id);
-        self.ask_own(Asked::Anything, Own::Ack(job_id))
+        self.ask_own(PendingRequest::Anything, OjsOperation::Ack(job_id))
     }
 
-    fn ask_own(&mut self, asked: Asked, own: Own) -> Verdict {
+    fn ask_own(&mut self, asked: PendingRequest, own: OjsOperation) -> CheckResult {
         let number = self.number();
         self.tell(|| format!("{number}: {own:?}"));
         let Some(life) = &mut self.life else { return Ok(()) };
-        let house = Arc::clone(&life.house);
-        let abort = life.spawn(number, act(house, own.clone()));
-        self.ops.insert(number, Op { asked, abort });
-        self.note(|| Move::Own { number, own });
+        let app = Arc::clone(&life.app);
+        let abort = life.spawn(number, act(app, own.clone()));
+        self.ops.insert(number, InFlightRequest { asked, abort });
+        self.note(|| Operation::Own { number, own });
         self.rest_between()
     }
 
     /// Works off what is there, as far as the limits let it.
-    pub(super) fn finish_own(&mut self) -> Verdict {
+    pub(super) fn finish_own(&mut self) -> CheckResult {
         self.fetch_own()?;
         while !self.fetched.is_empty() {
             self.ack_own()?;
@@ -161,7 +162,7 @@ impl World {
 
     /// Lets everything that has ended be forgotten, and notes what is left of limits, kinds and
     /// lanes: no more than is in use.
-    pub(super) fn forget_own(&mut self) -> Verdict {
+    pub(super) fn forget_own(&mut self) -> CheckResult {
         for _round in 0..FORGETTING_ROUNDS {
             self.pass(1000)?;
         }
@@ -177,7 +178,7 @@ impl World {
         let Some(life) = &self.life else { return Ok(()) };
         let mut notes = Vec::new();
         for kind in OF_JOBS {
-            let left = now(life.store.notes(kind))?;
+            let left = now(life.store.documents(kind))?;
             if let Some((key, _)) = left.iter().find(|(key, _)| !used(key)) {
                 return Err(format!("the note of {key} is kept, and no job is"));
             }
@@ -187,7 +188,7 @@ impl World {
         if kept > lanes {
             return Err(format!("{kept} lanes are kept, and jobs are in {lanes}"));
         }
-        self.note(|| Move::Forgotten { notes, lanes });
+        self.note(|| Operation::Forgotten { notes, lanes });
         Ok(())
     }
 }

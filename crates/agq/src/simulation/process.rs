@@ -13,13 +13,14 @@ use futures_util::{
 use redb::StorageBackend;
 use tokio::sync::mpsc;
 
-use super::{disk::Disk, time::Time};
+use super::{disk::Disk, time::SimulatedTime};
 use crate::{
-    app::{Caller, House, Settings},
-    auth::audit_log::Audit,
-    clock::{Clock, Source},
-    commands::{self, Done},
-    registry::pubsub::{By, Delivery},
+    app::{AppState, Caller, Settings},
+    auth::audit_log::AuditLog,
+    clock::{Clock, TimeSource},
+    registry::pubsub::{QueuedMessage, SubscriptionKind},
+    resp::dispatch,
+    resp::outcome::CommandOutcome,
     startup::services,
     store::{
         Records, Store,
@@ -30,20 +31,20 @@ use crate::{
 /// The connection that listens to what happens to jobs; no command comes over it.
 const LISTENER: u64 = 0;
 
-pub(super) struct Life {
-    pub(super) house: Arc<House>,
+pub(super) struct SimulatedProcess {
+    pub(super) app: Arc<AppState>,
     pub(super) store: Arc<RedbStore>,
     writer: Writer,
     pool: LocalPool,
     spawner: LocalSpawner,
-    heard: mpsc::Receiver<Delivery>,
-    replies: Rc<RefCell<Vec<(u64, Done)>>>,
+    heard: mpsc::Receiver<QueuedMessage>,
+    replies: Rc<RefCell<Vec<(u64, CommandOutcome)>>>,
     failure: BoxFuture<'static, String>,
 }
 
-impl Life {
+impl SimulatedProcess {
     /// Starts agq; an error is the message with which it would end.
-    pub(super) fn begin(disk: &Disk, time: &Time, settings: &Settings) -> Result<Self, String> {
+    pub(super) fn begin(disk: &Disk, time: &SimulatedTime, settings: &Settings) -> Result<Self, String> {
         let [database, journal] = disk.open();
         Self::begin_on(database, journal, time, settings)
     }
@@ -52,7 +53,7 @@ impl Life {
     pub(super) fn begin_on(
         database: impl StorageBackend,
         journal: impl StorageBackend,
-        time: &Time,
+        time: &SimulatedTime,
         settings: &Settings,
     ) -> Result<Self, String> {
         let shown = |error: anyhow::Error| format!("{error:#}");
@@ -61,18 +62,18 @@ impl Life {
         let store = Arc::new(store);
         let failure = store.failure();
         let (mut pool, clock) = (LocalPool::new(), Clock::of(Arc::new(time.clone())));
-        let audit = Audit::open(None).map_err(shown)?;
-        let (house, works) =
-            services::furnish(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
-        start_over(&mut pool, &mut writer, &house)?;
-        let heard = house.hub.join(LISTENER, Arc::default());
-        house.hub.subscribe(LISTENER, By::Pattern, &Bytes::from_static(b"job:*"));
-        house.hub.tell_whether_heard(|is_heard| store.arrivals().set_heard(is_heard));
+        let audit = AuditLog::open(None).map_err(shown)?;
+        let (app, works) =
+            services::build(Arc::clone(&store) as Arc<dyn Store>, clock, audit, settings.clone());
+        start_over(&mut pool, &mut writer, &app)?;
+        let heard = app.pubsub.join(LISTENER, Arc::default());
+        app.pubsub.subscribe(LISTENER, SubscriptionKind::Pattern, &Bytes::from_static(b"job:*"));
+        app.pubsub.update_interest(|is_heard| store.notifier().set_subscribers(is_heard));
         let spawner = pool.spawner();
         for work in works {
             spawner.spawn_local(work).expect("the pool is there as long as its life");
         }
-        Ok(Self { house, store, writer, pool, spawner, heard, replies: Rc::default(), failure })
+        Ok(Self { app, store, writer, pool, spawner, heard, replies: Rc::default(), failure })
     }
 
     /// Gives a command; its place in the order of writes is taken when this returns.
@@ -84,12 +85,16 @@ impl Life {
     ) -> Result<AbortHandle, String> {
         let (command, request): (&'static Command, Request) =
             Request::parse(words).map_err(|error| error.line())?;
-        let run = commands::run(Arc::clone(&self.house), caller, command, request, 0);
+        let run = dispatch::run(Arc::clone(&self.app), caller, command, request, 0);
         Ok(self.spawn(number, run))
     }
 
     /// Lets something go on whose outcome is a reply.
-    pub(super) fn spawn(&mut self, number: u64, work: impl Future<Output = Done> + 'static) -> AbortHandle {
+    pub(super) fn spawn(
+        &mut self,
+        number: u64,
+        work: impl Future<Output = CommandOutcome> + 'static,
+    ) -> AbortHandle {
         let (work, abort) = abortable(work);
         let replies = Rc::clone(&self.replies);
         let told = work.map(move |done| replies.borrow_mut().extend(done.ok().map(|done| (number, done))));
@@ -109,7 +114,7 @@ impl Life {
     }
 
     /// The replies that are there since this was last asked.
-    pub(super) fn replies(&mut self) -> Vec<(u64, Done)> {
+    pub(super) fn replies(&mut self) -> Vec<(u64, CommandOutcome)> {
         self.replies.take()
     }
 
@@ -124,10 +129,11 @@ impl Life {
     }
 }
 
-fn start_over(pool: &mut LocalPool, writer: &mut Writer, house: &Arc<House>) -> Result<(), String> {
+fn start_over(pool: &mut LocalPool, writer: &mut Writer, app: &Arc<AppState>) -> Result<(), String> {
     let outcome = Rc::new(RefCell::new(None));
-    let (told, own) = (Rc::clone(&outcome), Arc::clone(house));
-    let work = async move { *told.borrow_mut() = Some(commands::start_over(&own).await) };
+    let (told, own) = (Rc::clone(&outcome), Arc::clone(app));
+    let work =
+        async move { *told.borrow_mut() = Some(crate::service::workers::recover_after_restart(&own).await) };
     pool.spawner().spawn_local(work).expect("the pool is there as long as its life");
     loop {
         pool.run_until_stalled();

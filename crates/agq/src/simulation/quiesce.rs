@@ -4,22 +4,22 @@ use agenix_protocol::documents::Status;
 use agenix_rules::cron::Schedule;
 
 use super::{
-    ledger::Verdict,
-    world::{Asked, World},
+    ledger::CheckResult,
+    world::{PendingRequest, World},
 };
 
-use crate::store::{NoteKind, Records};
+use crate::store::{DocumentKind, Records};
 
 /// How many rounds everything may take. Time passes in each, first little, then much.
 const ROUNDS: u64 = 80;
 
 impl World {
     /// Lets everything come to its end.
-    pub(super) fn finish(&mut self, chance: fastrand::Rng) -> Verdict {
+    pub(super) fn finish(&mut self, chance: fastrand::Rng) -> CheckResult {
         self.rng = chance;
         self.tell(|| "nothing goes wrong any more".into());
         self.is_calm = true;
-        self.disk.mend();
+        self.disk.repair();
         self.settle()?;
         self.check_quiet()?;
         for queue in ["ready", "other"] {
@@ -59,15 +59,15 @@ impl World {
         Err(format!("{} jobs never end, the first is {:?}", left.len(), left.first()))
     }
 
-    fn order(&mut self, words: &[&str]) -> Verdict {
+    fn order(&mut self, words: &[&str]) -> CheckResult {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         let people = std::sync::Arc::clone(&self.people);
-        self.ask(Asked::Anything, &people, &words)?;
+        self.ask(PendingRequest::Anything, &people, &words)?;
         self.write_all()
     }
 
     /// A worker that does what it should.
-    fn work_honestly(&mut self, at: usize, round: u64) -> Verdict {
+    fn work_honestly(&mut self, at: usize, round: u64) -> CheckResult {
         self.actors[at].unproven.clear();
         if !self.actors[at].registered {
             self.actors[at].holds.clear();
@@ -81,7 +81,7 @@ impl World {
         self.claim(at)
     }
 
-    fn complete_all(&mut self, at: usize) -> Verdict {
+    fn complete_all(&mut self, at: usize) -> CheckResult {
         for held in std::mem::take(&mut self.actors[at].holds) {
             let json = format!(r#"{{"status":"completed","attempt":{}}}"#, held.attempt);
             let asked = self.asks_to_report(at, &held.job_id, Some(Status::Completed), &json);
@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Everything that was acknowledged is there, also after agq was stopped and started once more.
-    fn look_back(&mut self) -> Verdict {
+    fn look_back(&mut self) -> CheckResult {
         self.check_store()?;
         self.check_actions()?;
         self.write_all()?;
@@ -100,7 +100,7 @@ impl World {
             self.look_at_all()?;
             return if self.ledger.forgets { self.forget_own() } else { Ok(()) };
         }
-        self.bury();
+        self.end_process();
         self.start()?;
         self.check_store()?;
         self.check_quiet()
@@ -108,14 +108,14 @@ impl World {
 
     /// Checks that a schedule of every minute waits for no more than a minute, however far ahead
     /// the clock has been.
-    fn check_schedules(&mut self) -> Verdict {
+    fn check_schedules(&mut self) -> CheckResult {
         for _round in 0..5 {
             self.pass(700)?;
             self.write_all()?;
         }
         let now = self.time.wall();
         let Some(life) = &self.life else { return Ok(()) };
-        for (name, note) in super::checks::now(life.store.notes(NoteKind::Cron))? {
+        for (name, note) in super::checks::now(life.store.documents(DocumentKind::Cron))? {
             let schedule: Schedule = serde_json::from_str(&note).map_err(|error| error.to_string())?;
             if let Some(next) = schedule.next_run_at.filter(|next| next.ms_since(now) > 60_000) {
                 return Err(format!(
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Asks for everything that there is.
-    fn look_at_all(&mut self) -> Verdict {
+    fn look_at_all(&mut self) -> CheckResult {
         let jobs: Vec<String> = self.all_jobs()?.iter().map(|job| job.job_id.to_string()).collect();
         let actions: Vec<String> = self.ledger.actions.keys().cloned().collect();
         let plans: Vec<String> = self.ledger.plans.iter().cloned().collect();

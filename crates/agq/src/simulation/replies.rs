@@ -9,54 +9,58 @@ use agenix_protocol::{
 };
 
 use super::{
-    actors::{Holding, Unproven},
-    ledger::Verdict,
+    actors::{HeldJob, UnconfirmedClaim},
+    ledger::CheckResult,
     own,
-    world::{Asked, World},
+    world::{PendingRequest, World},
 };
-use crate::commands::{Done, Effect};
+use crate::resp::outcome::{CommandOutcome, Effect};
 
 impl World {
     /// A reply reaches whoever asked.
-    pub(super) fn deliver(&mut self, number: u64, done: Done) -> Verdict {
+    pub(super) fn deliver(&mut self, number: u64, done: CommandOutcome) -> CheckResult {
         let Some(op) = self.ops.remove(&number) else { return Ok(()) };
         self.tell(|| format!("{number}: answered {:?}", done.reply));
         let is_ok = matches!(&done.reply, Reply::Simple(text) if text.starts_with("OK"));
         match op.asked {
-            Asked::Plan(plan_id) if is_ok => drop(self.ledger.plans.insert(plan_id)),
-            Asked::Inputs { action_id, count } if is_ok => {
+            PendingRequest::Plan(plan_id) if is_ok => drop(self.ledger.plans.insert(plan_id)),
+            PendingRequest::Inputs { action_id, count } if is_ok => {
                 let action = self.ledger.actions.entry(action_id).or_default();
                 (action.is_there, action.acknowledged) = (true, action.acknowledged.max(count));
             }
-            Asked::Closed(action_id) if is_ok => drop(self.ledger.closed.insert(action_id)),
-            Asked::Deleted(plan_id) if matches!(&done.reply, Reply::Integer(1)) || is_ok => {
+            PendingRequest::Closed(action_id) if is_ok => drop(self.ledger.closed.insert(action_id)),
+            PendingRequest::Deleted(plan_id) if matches!(&done.reply, Reply::Integer(1)) || is_ok => {
                 self.ledger.plans.remove(&plan_id);
                 self.ledger.deleted.insert(plan_id);
             }
-            Asked::Cancel { job_id } if is_ok => self.ledger.ended(&job_id, Status::Cancelled, None),
-            Asked::Pause { queue, paused } if is_ok => drop(self.ledger.paused.insert(queue, Some(paused))),
-            Asked::Keys { version, expected } => self.keys_answered(version, &expected, done.reply)?,
-            Asked::Pushed(value) if matches!(done.reply, Reply::Integer(_)) => {
+            PendingRequest::Cancel { job_id } if is_ok => self.ledger.ended(&job_id, Status::Cancelled, None),
+            PendingRequest::Pause { queue, paused } if is_ok => {
+                self.ledger.paused.insert(queue, Some(paused));
+            }
+            PendingRequest::Keys { version, expected } => {
+                self.keys_answered(version, &expected, done.reply)?
+            }
+            PendingRequest::Pushed(value) if matches!(done.reply, Reply::Integer(_)) => {
                 self.elements.acknowledged.insert(value);
             }
-            Asked::Taken => self.element_taken(&done.reply)?,
-            Asked::Registered { actor } => self.registered(actor, done),
-            Asked::Fetched => self.fetched.extend(own::ids(&done.reply)),
-            Asked::Claimed { actor } => self.claimed(actor, done)?,
-            Asked::Reported { actor, holder, job_id, end, attempt } => {
+            PendingRequest::Taken => self.element_taken(&done.reply)?,
+            PendingRequest::Registered { actor } => self.registered(actor, done),
+            PendingRequest::Fetched => self.fetched.extend(own::ids(&done.reply)),
+            PendingRequest::Claimed { actor } => self.claimed(actor, done)?,
+            PendingRequest::Reported { actor, holder, job_id, end, attempt } => {
                 if done.reply == Reply::ok() && end == Some(Status::Completed) {
                     self.ledger.check_completed(&job_id, &holder, attempt)?;
                 }
                 self.reported(actor, &holder, &job_id, end, &done.reply);
             }
-            Asked::Beat { actor } => self.beaten(actor, &done.reply)?,
-            Asked::Left { actor } if is_ok => self.actors[actor].registered = false,
+            PendingRequest::Beat { actor } => self.beaten(actor, &done.reply)?,
+            PendingRequest::Left { actor } if is_ok => self.actors[actor].registered = false,
             _ => {}
         }
         Ok(())
     }
 
-    fn keys_answered(&mut self, version: u64, expected: &[Reply], reply: Reply) -> Verdict {
+    fn keys_answered(&mut self, version: u64, expected: &[Reply], reply: Reply) -> CheckResult {
         let replies = match reply {
             Reply::Error(line) if line.contains("the store failed") => return Ok(()),
             Reply::Array(replies) if expected.len() > 1 => replies,
@@ -69,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    fn element_taken(&mut self, reply: &Reply) -> Verdict {
+    fn element_taken(&mut self, reply: &Reply) -> CheckResult {
         let value = match reply {
             Reply::Error(line) if line.contains("is known when agq has started again") => {
                 self.elements.in_doubt += 1;
@@ -92,7 +96,7 @@ impl World {
         Ok(())
     }
 
-    fn registered(&mut self, at: usize, done: Done) {
+    fn registered(&mut self, at: usize, done: CommandOutcome) {
         let actor = &mut self.actors[at];
         if let Effect::Registered(worker_id) = done.effect {
             let mut caller = (*actor.caller).clone();
@@ -101,7 +105,7 @@ impl World {
         }
     }
 
-    fn claimed(&mut self, at: usize, done: Done) -> Verdict {
+    fn claimed(&mut self, at: usize, done: CommandOutcome) -> CheckResult {
         self.actors[at].waits = None;
         let Effect::Claimed { job_id, holder, attempt } = done.effect else { return Ok(()) };
         if let Some(other) = self.ledger.jobs.get(job_id.as_str())
@@ -111,7 +115,7 @@ impl World {
         {
             return Err(format!("{holder} was given {job_id}, which {other:?} has"));
         }
-        self.actors[at].unproven.push(Unproven { job_id: job_id.clone(), holder, attempt });
+        self.actors[at].unproven.push(UnconfirmedClaim { job_id: job_id.clone(), holder, attempt });
         // A reply may be lost: the connection with it, or only the client's patience.
         match if self.is_calm { 2 } else { self.rng.u8(..20) } {
             0 => {
@@ -129,14 +133,14 @@ impl World {
                 };
                 let document: JobDocument = documents::parse(json).map_err(|error| error.to_string())?;
                 self.check_document(&document)?;
-                self.actors[at].holds.push(Holding { job_id: job_id.as_str().to_owned(), attempt });
+                self.actors[at].holds.push(HeldJob { job_id: job_id.as_str().to_owned(), attempt });
             }
         }
         Ok(())
     }
 
     /// A worker is given the plan and the input that were submitted.
-    fn check_document(&self, document: &JobDocument) -> Verdict {
+    fn check_document(&self, document: &JobDocument) -> CheckResult {
         let (action_id, input) = (document.action_id.as_str(), document.inputs.get());
         let action =
             self.ledger.actions.get(action_id).ok_or(format!("nobody submitted action {action_id}"))?;
@@ -158,7 +162,7 @@ impl World {
         }
     }
 
-    fn beaten(&mut self, at: usize, reply: &Reply) -> Verdict {
+    fn beaten(&mut self, at: usize, reply: &Reply) -> CheckResult {
         match reply {
             Reply::Error(line) if self.is_regular && self.actors[at].registered => {
                 return Err(format!("actor {at} was heard of all the time, and is told: {line}"));

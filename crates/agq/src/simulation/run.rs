@@ -8,7 +8,7 @@ use std::{
 use fastrand::Rng;
 
 use crate::{
-    simulation::{disk::Disk, metrics::Counts, world::World},
+    simulation::{disk::Disk, metrics::SimulationMetrics, world::World},
     store::redb::RedbStore,
 };
 
@@ -17,7 +17,7 @@ const MAX_SHRINKS: usize = 300;
 
 /// Which steps of a seed are done.
 #[derive(Debug, Clone)]
-pub(super) struct Script {
+pub(super) struct SeedScript {
     pub(super) seed: u64,
     pub(super) steps: u64,
     /// Only these of them.
@@ -26,17 +26,17 @@ pub(super) struct Script {
 
 /// What became of a seed.
 #[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) counts: Counts,
+pub(super) struct SeedOutcome {
+    pub(super) counts: SimulationMetrics,
     /// The same for the same script.
     pub(super) trace: u64,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<SeedFailure>,
     pub(super) story: Vec<String>,
 }
 
 /// What went wrong.
 #[derive(Debug, Clone)]
-pub(super) struct Failure {
+pub(super) struct SeedFailure {
     /// In which step; none for the end.
     pub(super) step: Option<u64>,
     pub(super) message: String,
@@ -50,32 +50,37 @@ pub(super) fn new_database() -> anyhow::Result<Vec<u8>> {
     Ok(disk.bytes())
 }
 
-impl Script {
+impl SeedScript {
     /// Does the steps. The story is told where somebody wants to read it.
-    pub(super) fn run(&self, image: &[u8], tells: bool) -> Outcome {
+    pub(super) fn run(&self, image: &[u8], tells: bool) -> SeedOutcome {
         let mut world = match World::new(self.seed, image, tells) {
             Ok(world) => world,
             Err(message) => {
-                let failure = Some(Failure { step: Some(0), message });
-                return Outcome { counts: Counts::default(), trace: 0, failure, story: Vec::new() };
+                let failure = Some(SeedFailure { step: Some(0), message });
+                return SeedOutcome {
+                    counts: SimulationMetrics::default(),
+                    trace: 0,
+                    failure,
+                    story: Vec::new(),
+                };
             }
         };
         let failure = self.play(&mut world).err();
         let (counts, trace) = (world.counts, world.trace());
-        Outcome { counts, trace, failure, story: world.story.take().unwrap_or_default() }
+        SeedOutcome { counts, trace, failure, story: world.story.take().unwrap_or_default() }
     }
 
-    pub(super) fn play(&self, world: &mut World) -> Result<(), Failure> {
+    pub(super) fn play(&self, world: &mut World) -> Result<(), SeedFailure> {
         for step in 0..self.steps {
             if self.only.as_ref().is_some_and(|only| !only.contains(&step)) {
                 continue;
             }
             world.tell(|| format!("-- step {step}"));
             let chance = self.chance(step);
-            guarded(|| world.step(chance)).map_err(|message| Failure { step: Some(step), message })?;
+            guarded(|| world.step(chance)).map_err(|message| SeedFailure { step: Some(step), message })?;
         }
         let chance = self.chance(u64::MAX);
-        guarded(|| world.finish(chance)).map_err(|message| Failure { step: None, message })
+        guarded(|| world.finish(chance)).map_err(|message| SeedFailure { step: None, message })
     }
 
     fn chance(&self, step: u64) -> Rng {
@@ -84,7 +89,7 @@ impl Script {
     }
 
     /// The fewest steps with which it still fails, as far as they are found by leaving out one part after the other.
-    pub(super) fn shrunk(&self, image: &[u8], failure: &Failure) -> Self {
+    pub(super) fn shrunk(&self, image: &[u8], failure: &SeedFailure) -> Self {
         let last = failure.step.unwrap_or(self.steps.saturating_sub(1));
         let known = self.only.clone();
         let is_kept = |step: &u64| known.as_ref().is_none_or(|only| only.contains(step));
@@ -96,7 +101,7 @@ impl Script {
                 let mut fewer = steps.clone();
                 fewer.drain(at..(at + part).min(steps.len()));
                 tries += 1;
-                let is_same = |other: &Failure| kind(&other.message) == kind(&failure.message);
+                let is_same = |other: &SeedFailure| kind(&other.message) == kind(&failure.message);
                 if self.with(&fewer).run(image, false).failure.as_ref().is_some_and(is_same) {
                     steps = fewer;
                 } else {

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use fastrand::Rng;
 
 use crate::{
-    commands::{self, Queued},
+    resp::dispatch::{self, QueuedCommand},
     simulation::{
-        disk::Fault,
-        keys::Work,
-        ledger::{Submitted, Verdict},
-        operations::Move,
-        world::{Asked, Op, World},
+        disk::DiskFault,
+        keys::KeyOperation,
+        ledger::{CheckResult, ExpectedAction},
+        operations::Operation,
+        world::{InFlightRequest, PendingRequest, World},
     },
 };
 
@@ -21,7 +21,7 @@ const QUEUES: [&str; 2] = ["ready", "other"];
 
 impl World {
     /// One step, by its own chance: it is the same step whatever was left out before it.
-    pub(super) fn step(&mut self, chance: Rng) -> Verdict {
+    pub(super) fn step(&mut self, chance: Rng) -> CheckResult {
         self.rng = chance;
         self.counts.steps += 1;
         match self.rng.u8(..100) {
@@ -39,7 +39,7 @@ impl World {
         self.settle()
     }
 
-    fn time_passes(&mut self) -> Verdict {
+    fn time_passes(&mut self) -> CheckResult {
         let next = self.time.next_ms().unwrap_or(0);
         let ms = match self.rng.u8(..10) {
             0..5 => next,
@@ -51,7 +51,7 @@ impl World {
         self.pass(ms)
     }
 
-    fn something_goes_wrong(&mut self) -> Verdict {
+    fn something_goes_wrong(&mut self) -> CheckResult {
         self.counts.faults += 1;
         let after = if self.rng.bool() { self.rng.u64(..4) } else { self.rng.u64(..40) };
         let which = self.rng.u8(..12);
@@ -67,15 +67,16 @@ impl World {
             }
             3..6 => {
                 self.tell(|| format!("agq will be dead after {after} more changes of its file"));
-                self.disk.plan(Fault::Death { after, power: self.rng.bool().then(|| self.rng.u64(..)) });
+                self.disk.plan(DiskFault::Death { after, power: self.rng.bool().then(|| self.rng.u64(..)) });
             }
             6 => {
                 self.tell(|| format!("the disk will fail once, after {after} more changes"));
-                self.disk.plan(Fault::Error { after, forgets: self.rng.bool().then(|| self.rng.u64(..)) });
+                self.disk
+                    .plan(DiskFault::Error { after, forgets: self.rng.bool().then(|| self.rng.u64(..)) });
             }
             7 => {
                 self.tell(|| "the disk is full".into());
-                self.disk.plan(Fault::Full);
+                self.disk.plan(DiskFault::Full);
             }
             8 => return self.stop(),
             _ => {
@@ -89,17 +90,17 @@ impl World {
     }
 
     /// agq stops as it does on a signal: what was given to the writer is written.
-    fn stop(&mut self) -> Verdict {
+    fn stop(&mut self) -> CheckResult {
         self.tell(|| "agq is stopped".into());
         self.write_all()?;
         if self.life.is_some() {
-            self.bury();
+            self.end_process();
             self.start()?;
         }
         Ok(())
     }
 
-    fn people_act(&mut self) -> Verdict {
+    fn people_act(&mut self) -> CheckResult {
         let fresh = self.number().to_string();
         match self.rng.u8(..29) {
             0..3 => self.submit_plan(&fresh),
@@ -118,17 +119,17 @@ impl World {
         }
     }
 
-    fn people_ask(&mut self, asked: Asked, words: &[&str]) -> Result<u64, String> {
+    fn people_ask(&mut self, asked: PendingRequest, words: &[&str]) -> Result<u64, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         self.people_ask_words(asked, &words)
     }
 
-    fn people_ask_words(&mut self, asked: Asked, words: &[String]) -> Result<u64, String> {
+    fn people_ask_words(&mut self, asked: PendingRequest, words: &[String]) -> Result<u64, String> {
         let people = Arc::clone(&self.people);
         self.ask(asked, &people, words)
     }
 
-    fn submit_plan(&mut self, fresh: &str) -> Verdict {
+    fn submit_plan(&mut self, fresh: &str) -> CheckResult {
         let plan_id = format!("p{fresh}");
         let retries = self.rng.u8(..4);
         let timeout = ["", r#","timeout_secs":3"#, r#","timeout_secs":0"#][self.rng.usize(..3)];
@@ -136,11 +137,11 @@ impl World {
         let tasks = r#"[{"task_number":1,"command":"sort"}]"#;
         let json =
             format!(r#"{{"plan_id":"{plan_id}","tasks":{tasks},"max_retries":{retries}{timeout}{labels}}}"#);
-        self.people_ask(Asked::Plan(plan_id), &["PLAN.SUBMIT", &json])?;
+        self.people_ask(PendingRequest::Plan(plan_id), &["PLAN.SUBMIT", &json])?;
         Ok(())
     }
 
-    fn submit_action(&mut self, fresh: &str) -> Verdict {
+    fn submit_action(&mut self, fresh: &str) -> CheckResult {
         let Some(plan_id) = self.any_of(&self.ledger.plans.iter().cloned().collect::<Vec<_>>()) else {
             return self.submit_plan(fresh);
         };
@@ -159,21 +160,21 @@ impl World {
             r#"{{"action_id":"{action_id}","plan_id":"{plan_id}","queue":"{queue}","inputs":[{all}]{wishes}}}"#
         );
         self.counts.jobs += count as u64;
-        let submitted = Submitted { plan_id, inputs, json: json.clone(), ..Submitted::default() };
+        let submitted = ExpectedAction { plan_id, inputs, json: json.clone(), ..ExpectedAction::default() };
         self.ledger.actions.insert(action_id.clone(), submitted);
-        self.people_ask(Asked::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])?;
+        self.people_ask(PendingRequest::Inputs { action_id, count }, &["ACTION.SUBMIT", &json])?;
         Ok(())
     }
 
     /// A submission whose answer may have been lost.
-    fn submit_again(&mut self) -> Verdict {
+    fn submit_again(&mut self) -> CheckResult {
         let Some(action_id) = self.any_action() else { return Ok(()) };
         let json = self.ledger.actions[&action_id].json.clone();
-        self.people_ask(Asked::Anything, &["ACTION.SUBMIT", &json])?;
+        self.people_ask(PendingRequest::Anything, &["ACTION.SUBMIT", &json])?;
         Ok(())
     }
 
-    fn add_inputs(&mut self, fresh: &str) -> Verdict {
+    fn add_inputs(&mut self, fresh: &str) -> CheckResult {
         let Some(action_id) = self.any_action() else { return Ok(()) };
         let Some(submitted) = self.ledger.actions.get_mut(&action_id) else { return Ok(()) };
         if !submitted.json.contains(r#""open":true"#) {
@@ -188,69 +189,70 @@ impl World {
         let count = submitted.inputs.len();
         let inputs = format!("[{}]", submitted.inputs[at..].join(","));
         let place = at.to_string();
-        let asked = Asked::Inputs { action_id: action_id.clone(), count };
+        let asked = PendingRequest::Inputs { action_id: action_id.clone(), count };
         self.people_ask(asked, &["ACTION.ADD", &action_id, &inputs, "AT", &place])?;
         Ok(())
     }
 
-    fn ask_of_a_job(&mut self) -> Verdict {
+    fn ask_of_a_job(&mut self) -> CheckResult {
         let Some(job_id) = self.any_of(&self.ledger.jobs.keys().cloned().collect::<Vec<_>>()) else {
             return Ok(());
         };
         if self.rng.bool() {
-            self.people_ask(Asked::Cancel { job_id: job_id.clone() }, &["JOB.CANCEL", &job_id])?;
+            self.people_ask(PendingRequest::Cancel { job_id: job_id.clone() }, &["JOB.CANCEL", &job_id])?;
         } else {
             self.ledger.retry(&job_id);
-            self.people_ask(Asked::Anything, &["JOB.RETRY", &job_id, "FORCE"])?;
+            self.people_ask(PendingRequest::Anything, &["JOB.RETRY", &job_id, "FORCE"])?;
         }
         Ok(())
     }
 
-    fn ask_of_an_action(&mut self) -> Verdict {
+    fn ask_of_an_action(&mut self) -> CheckResult {
         let Some(action_id) = self.any_action() else { return Ok(()) };
         match self.rng.u8(..3) {
-            0 => self.people_ask(Asked::Anything, &["ACTION.CANCEL", &action_id])?,
+            0 => self.people_ask(PendingRequest::Anything, &["ACTION.CANCEL", &action_id])?,
             1 => {
                 self.ledger.retry(&action_id);
-                self.people_ask(Asked::Anything, &["ACTION.RETRY", &action_id])?
+                self.people_ask(PendingRequest::Anything, &["ACTION.RETRY", &action_id])?
             }
-            _ => self.people_ask(Asked::Closed(action_id.clone()), &["ACTION.CLOSE", &action_id])?,
+            _ => self.people_ask(PendingRequest::Closed(action_id.clone()), &["ACTION.CLOSE", &action_id])?,
         };
         Ok(())
     }
 
-    fn pause(&mut self) -> Verdict {
+    fn pause(&mut self) -> CheckResult {
         let queue = QUEUES[self.rng.usize(..2)].to_owned();
         let paused = self.rng.u8(..3) == 0;
         self.ledger.paused.insert(queue.clone(), None);
         let word = if paused { "QUEUE.PAUSE" } else { "QUEUE.RESUME" };
-        self.people_ask(Asked::Pause { queue: queue.clone(), paused }, &[word, &queue])?;
+        self.people_ask(PendingRequest::Pause { queue: queue.clone(), paused }, &[word, &queue])?;
         // The next answer is the one that counts only when none is out.
         self.write_all()
     }
 
-    fn tell_a_worker(&mut self) -> Verdict {
+    fn tell_a_worker(&mut self) -> CheckResult {
         let at = self.rng.usize(..3);
         let worker_id = format!("w{at}");
         let word = if self.rng.u8(..3) == 0 { "WORKER.DRAIN" } else { "WORKER.RESUME" };
-        self.people_ask(Asked::Anything, &[word, &worker_id])?;
+        self.people_ask(PendingRequest::Anything, &[word, &worker_id])?;
         Ok(())
     }
 
-    fn delete_a_plan(&mut self) -> Verdict {
+    fn delete_a_plan(&mut self) -> CheckResult {
         let Some(plan_id) = self.any_of(&self.ledger.plans.iter().cloned().collect::<Vec<_>>()) else {
             return Ok(());
         };
         self.ledger.unwanted_plans.insert(plan_id.clone());
-        self.people_ask(Asked::Deleted(plan_id.clone()), &["PLAN.DELETE", &plan_id])?;
+        self.people_ask(PendingRequest::Deleted(plan_id.clone()), &["PLAN.DELETE", &plan_id])?;
         Ok(())
     }
 
-    fn use_keys(&mut self, fresh: &str) -> Verdict {
+    fn use_keys(&mut self, fresh: &str) -> CheckResult {
         let count = if self.rng.u8(..4) == 0 { 2 } else { 1 };
-        let works: Vec<Work> = (0..count).map(|n| Work::any(&mut self.rng, format!("{fresh}-{n}"))).collect();
+        let works: Vec<KeyOperation> =
+            (0..count).map(|n| KeyOperation::any(&mut self.rng, format!("{fresh}-{n}"))).collect();
         let (version, expected) = self.keys.ask(&works);
-        let asked = Asked::Keys { version, expected };
+        let asked = PendingRequest::Keys { version, expected };
         if let [work] = works.as_slice() {
             self.people_ask_words(asked, &work.words())?;
             return Ok(());
@@ -259,32 +261,35 @@ impl World {
         let number = self.number();
         self.tell(|| format!("{number}: MULTI {works:?} EXEC"));
         let Some(life) = &mut self.life else { return Ok(()) };
-        let house = Arc::clone(&life.house);
-        let abort = life.spawn(number, commands::transact(house, queued));
-        self.ops.insert(number, Op { asked, abort });
-        self.note(|| Move::Transact { number, commands: works.iter().map(Work::words).collect() });
+        let app = Arc::clone(&life.app);
+        let abort = life.spawn(number, dispatch::exec(app, queued));
+        self.ops.insert(number, InFlightRequest { asked, abort });
+        self.note(|| Operation::Transact {
+            number,
+            commands: works.iter().map(KeyOperation::words).collect(),
+        });
         self.rest_between()
     }
 
-    fn use_elements(&mut self, fresh: &str) -> Verdict {
+    fn use_elements(&mut self, fresh: &str) -> CheckResult {
         match self.rng.u8(..4) {
             0 | 1 => {
                 self.elements.sent.insert(fresh.to_owned());
-                self.people_ask(Asked::Pushed(fresh.to_owned()), &["RPUSH", "w", fresh])?;
+                self.people_ask(PendingRequest::Pushed(fresh.to_owned()), &["RPUSH", "w", fresh])?;
             }
             2 => {
                 let wait = ["0", "0.5"][self.rng.usize(..2)];
-                self.people_ask(Asked::Taken, &["BLPOP", "w", wait])?;
+                self.people_ask(PendingRequest::Taken, &["BLPOP", "w", wait])?;
             }
             _ => {
-                let waiting = self.ops.iter().find(|(_, op)| matches!(op.asked, Asked::Taken));
+                let waiting = self.ops.iter().find(|(_, op)| matches!(op.asked, PendingRequest::Taken));
                 if let Some(number) = waiting.map(|(number, _)| *number)
                     && let Some(op) = self.ops.remove(&number)
                 {
                     self.tell(|| format!("{number}: whoever waits for an element goes away"));
                     self.elements.gone_waiters += 1;
                     op.abort.abort();
-                    self.note(|| Move::GoAway { number });
+                    self.note(|| Operation::GoAway { number });
                 }
             }
         }
@@ -293,14 +298,14 @@ impl World {
 
     /// Sets a schedule that submits nothing. The check at the end looks at the time for which the
     /// schedule waits.
-    fn set_a_schedule(&mut self) -> Verdict {
+    fn set_a_schedule(&mut self) -> CheckResult {
         let json =
             r#"{"name":"s","expression":"* * * * *","enabled":false,"job_template":{"type":"t","args":[]}}"#;
-        self.people_ask(Asked::Anything, &["SCHEDULE.SET", json])?;
+        self.people_ask(PendingRequest::Anything, &["SCHEDULE.SET", json])?;
         Ok(())
     }
 
-    fn read_something(&mut self) -> Verdict {
+    fn read_something(&mut self) -> CheckResult {
         let action_id = self.any_action().unwrap_or_else(|| "none".to_owned());
         let words: &[&str] = match self.rng.u8(..6) {
             0 => &["ACTION.STATUS", &action_id],
@@ -310,7 +315,7 @@ impl World {
             4 => &["QUEUE.PEEK", "ready"],
             _ => &["INFO"],
         };
-        self.people_ask(Asked::Anything, words)?;
+        self.people_ask(PendingRequest::Anything, words)?;
         Ok(())
     }
 
@@ -325,10 +330,10 @@ impl World {
 }
 
 /// A command on keys as a transaction takes it.
-pub(super) fn key_command(words: &[String]) -> Result<Queued, String> {
+pub(super) fn key_command(words: &[String]) -> Result<QueuedCommand, String> {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     match Request::parse(&words).map_err(|error| error.line())? {
-        (_, Request::Key(command)) => Ok(Queued::Key(command)),
+        (_, Request::Key(command)) => Ok(QueuedCommand::Key(command)),
         (_, other) => Err(format!("{other:?} is no command on keys")),
     }
 }

@@ -11,13 +11,13 @@ use fastrand::Rng;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::clock::Source;
+use crate::clock::TimeSource;
 
 /// When every simulation begins: a day in 2026.
 const BEGIN_MS: u64 = 1_790_000_000_000;
 
 #[derive(Debug)]
-struct State {
+struct TimeState {
     rng: Rng,
     /// Time since the beginning; never goes back.
     passed_ms: u64,
@@ -29,11 +29,11 @@ struct State {
 
 /// The clock of a simulation.
 #[derive(Debug, Clone)]
-pub(super) struct Time(Arc<Mutex<State>>);
+pub(super) struct SimulatedTime(Arc<Mutex<TimeState>>);
 
-impl Time {
+impl SimulatedTime {
     pub(super) fn new(seed: u64) -> Self {
-        let state = State {
+        let state = TimeState {
             rng: Rng::with_seed(seed),
             passed_ms: 0,
             wall_ms: BEGIN_MS,
@@ -84,12 +84,12 @@ impl Time {
         self.lock().sleepers.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TimeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Source for Time {
+impl TimeSource for SimulatedTime {
     fn now(&self) -> Timestamp {
         self.wall()
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use agenix_protocol::documents::{JobUpdate, Status};
 
 use super::{
-    ledger::Verdict,
-    world::{Asked, World},
+    ledger::CheckResult,
+    world::{PendingRequest, World},
 };
 
 impl World {
-    pub(super) fn worker_acts(&mut self) -> Verdict {
+    pub(super) fn worker_acts(&mut self) -> CheckResult {
         let at = self.rng.usize(..self.actors.len());
         if self.actors[at].silent_until_ms > self.time.passed_ms() {
             return Ok(());
@@ -45,13 +45,18 @@ impl World {
         }
     }
 
-    pub(super) fn actor_asks(&mut self, at: usize, asked: Asked, words: &[&str]) -> Result<u64, String> {
+    pub(super) fn actor_asks(
+        &mut self,
+        at: usize,
+        asked: PendingRequest,
+        words: &[&str],
+    ) -> Result<u64, String> {
         let caller = Arc::clone(&self.actors[at].caller);
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         self.ask(asked, &caller, &words)
     }
 
-    pub(super) fn register(&mut self, at: usize) -> Verdict {
+    pub(super) fn register(&mut self, at: usize) -> CheckResult {
         let zone = ["eu", "us", "eu"][at];
         let held: Vec<String> =
             self.actors[at].holds.iter().map(|held| format!("\"{}\"", held.job_id)).collect();
@@ -63,11 +68,11 @@ impl World {
         };
         let json =
             format!(r#"{{"worker_id":"w{at}","capabilities":["sort"],"tags":{{"zone":"{zone}"}}{active}}}"#);
-        self.actor_asks(at, Asked::Registered { actor: at }, &["WORKER.REGISTER", &json])?;
+        self.actor_asks(at, PendingRequest::Registered { actor: at }, &["WORKER.REGISTER", &json])?;
         Ok(())
     }
 
-    pub(super) fn claim(&mut self, at: usize) -> Verdict {
+    pub(super) fn claim(&mut self, at: usize) -> CheckResult {
         if self.actors[at].waits.is_some() || self.actors[at].holds.len() > 1 {
             return Ok(());
         }
@@ -77,13 +82,13 @@ impl World {
             1 => &["RPOP", "queue:ready"],
             _ => &["BRPOP", "queue:ready", "queue:other", wait],
         };
-        let number = self.actor_asks(at, Asked::Claimed { actor: at }, words)?;
+        let number = self.actor_asks(at, PendingRequest::Claimed { actor: at }, words)?;
         // Where one thing happens after the other, it has its answer.
         self.actors[at].waits = self.ops.contains_key(&number).then_some(number);
         Ok(())
     }
 
-    fn report(&mut self, at: usize) -> Verdict {
+    fn report(&mut self, at: usize) -> CheckResult {
         if self.actors[at].holds.is_empty() {
             return Ok(());
         }
@@ -118,9 +123,15 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn asks_to_report(&self, at: usize, job_id: &str, end: Option<Status>, json: &str) -> Asked {
+    pub(super) fn asks_to_report(
+        &self,
+        at: usize,
+        job_id: &str,
+        end: Option<Status>,
+        json: &str,
+    ) -> PendingRequest {
         let attempt = serde_json::from_str(json).map_or(None, |update: JobUpdate| update.attempt);
-        Asked::Reported {
+        PendingRequest::Reported {
             actor: at,
             holder: self.actors[at].holder(),
             job_id: job_id.to_owned(),
@@ -130,7 +141,7 @@ impl World {
     }
 
     /// A report comes twice, or late.
-    fn report_again(&mut self, at: usize) -> Verdict {
+    fn report_again(&mut self, at: usize) -> CheckResult {
         if self.actors[at].sent.is_empty() {
             return Ok(());
         }
@@ -142,17 +153,21 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn beat(&mut self, at: usize) -> Verdict {
+    pub(super) fn beat(&mut self, at: usize) -> CheckResult {
         let held: Vec<String> =
             self.actors[at].holds.iter().map(|held| format!("\"{}\"", held.job_id)).collect();
         let json = format!(r#"{{"active_job_ids":[{}]}}"#, held.join(","));
-        self.actor_asks(at, Asked::Beat { actor: at }, &["WORKER.HEARTBEAT", &format!("w{at}"), &json])?;
+        self.actor_asks(
+            at,
+            PendingRequest::Beat { actor: at },
+            &["WORKER.HEARTBEAT", &format!("w{at}"), &json],
+        )?;
         Ok(())
     }
 
-    fn leave(&mut self, at: usize) -> Verdict {
+    fn leave(&mut self, at: usize) -> CheckResult {
         self.actors[at].holds.clear();
-        self.actor_asks(at, Asked::Left { actor: at }, &["WORKER.UNREGISTER", &format!("w{at}")])?;
+        self.actor_asks(at, PendingRequest::Left { actor: at }, &["WORKER.UNREGISTER", &format!("w{at}")])?;
         Ok(())
     }
 }

@@ -16,14 +16,14 @@ use crate::{
     config,
     simulation::{
         actors::{Actor, close_connection},
-        disk::{Disk, Event},
-        keys::History,
-        ledger::{Ledger, Seen, Verdict},
+        disk::{Disk, DiskEvent},
+        keys::KeyHistory,
+        ledger::{CheckResult, Ledger, ObservedJob},
         log,
-        metrics::Counts,
-        operations::{Move, Moves},
-        process::Life,
-        time::Time,
+        metrics::SimulationMetrics,
+        operations::{Operation, OperationLog},
+        process::SimulatedProcess,
+        time::SimulatedTime,
     },
 };
 
@@ -32,7 +32,7 @@ pub(super) const NOBODY: u64 = 0;
 
 /// What was asked, and what its answer means.
 #[derive(Debug, Clone)]
-pub(super) enum Asked {
+pub(super) enum PendingRequest {
     Plan(String),
     /// So many inputs of an action are there when this is acknowledged.
     Inputs {
@@ -78,8 +78,8 @@ pub(super) enum Asked {
     Anything,
 }
 
-pub(super) struct Op {
-    pub(super) asked: Asked,
+pub(super) struct InFlightRequest {
+    pub(super) asked: PendingRequest,
     pub(super) abort: AbortHandle,
 }
 
@@ -97,38 +97,38 @@ pub(super) struct Elements {
 
 /// What agq has promised so far, and what may be there besides.
 #[derive(Debug, Clone)]
-pub(super) struct Promised {
+pub(super) struct Expectations {
     ledger: Ledger,
-    keys: History,
+    keys: KeyHistory,
 }
 
 pub(super) struct World {
     /// Chance for the step that is under way.
     pub(super) rng: Rng,
-    pub(super) time: Time,
+    pub(super) time: SimulatedTime,
     pub(super) disk: Disk,
     pub(super) settings: Settings,
-    pub(super) life: Option<Life>,
-    pub(super) ops: BTreeMap<u64, Op>,
+    pub(super) life: Option<SimulatedProcess>,
+    pub(super) ops: BTreeMap<u64, InFlightRequest>,
     next_number: u64,
     pub(super) actors: Vec<Actor>,
     pub(super) people: Arc<Caller>,
     pub(super) ledger: Ledger,
-    pub(super) keys: History,
+    pub(super) keys: KeyHistory,
     pub(super) elements: Elements,
     pub(super) fetched: Vec<String>,
     /// Nothing goes wrong any more.
     pub(super) is_calm: bool,
     /// Everybody is heard of all the time.
     pub(super) is_regular: bool,
-    pub(super) counts: Counts,
+    pub(super) counts: SimulationMetrics,
     trace: DefaultHasher,
     /// What was promised before each batch, where somebody wants to start agq on what was there then.
-    promised: Option<Vec<Promised>>,
+    promised: Option<Vec<Expectations>>,
     /// What happened, line by line, where somebody wants to read it.
     pub(super) story: Option<Vec<String>>,
     /// What happened, where somebody wants to do it again.
-    pub(super) moves: Option<Moves>,
+    pub(super) moves: Option<OperationLog>,
     /// With which chance its time began.
     pub(super) time_seed: u64,
 }
@@ -141,9 +141,9 @@ impl World {
     }
 
     /// agq is started on what is left of another world's disk, and must keep what was promised there.
-    pub(super) fn on(seed: u64, image: &[u8], promised: &Promised) -> Result<Self, String> {
+    pub(super) fn on(seed: u64, image: &[u8], promised: &Expectations) -> Result<Self, String> {
         let mut world = Self::before(seed, image, false)?;
-        Promised { ledger: world.ledger, keys: world.keys } = promised.clone();
+        Expectations { ledger: world.ledger, keys: world.keys } = promised.clone();
         world.start()?;
         world.check_store()?;
         Ok(world)
@@ -160,7 +160,7 @@ impl World {
         (settings.keep_ended_ms, settings.keep_dead_ms) = if forgets { (3000, 6000) } else { (0, 0) };
         let time_seed = rng.u64(..);
         let mut world = Self {
-            time: Time::new(time_seed),
+            time: SimulatedTime::new(time_seed),
             time_seed,
             rng,
             disk: Disk::with(image),
@@ -171,12 +171,12 @@ impl World {
             actors: Vec::new(),
             people: Actor::new(1, None).caller,
             ledger: Ledger::new(forgets),
-            keys: History::new(),
+            keys: KeyHistory::new(),
             elements: Elements::default(),
             fetched: Vec::new(),
             is_calm: false,
             is_regular: false,
-            counts: Counts::default(),
+            counts: SimulationMetrics::default(),
             trace: DefaultHasher::new(),
             promised: None,
             story: tells.then(Vec::new),
@@ -195,7 +195,7 @@ impl World {
         world.is_calm = true;
         world.start()?;
         world.write_all()?;
-        world.moves = Some(Moves::default());
+        world.moves = Some(OperationLog::default());
         Ok(world)
     }
 
@@ -206,7 +206,7 @@ impl World {
     }
 
     /// What was done to the disk, and what was promised at each mark.
-    pub(super) fn recorded(&mut self) -> (Vec<Event>, Vec<Promised>) {
+    pub(super) fn recorded(&mut self) -> (Vec<DiskEvent>, Vec<Expectations>) {
         self.mark();
         (self.disk.recorded(), self.promised.take().unwrap_or_default())
     }
@@ -214,7 +214,7 @@ impl World {
     fn mark(&mut self) {
         if let Some(promised) = &mut self.promised {
             self.disk.mark(promised.len());
-            promised.push(Promised { ledger: self.ledger.clone(), keys: self.keys.clone() });
+            promised.push(Expectations { ledger: self.ledger.clone(), keys: self.keys.clone() });
         }
     }
 
@@ -237,9 +237,9 @@ impl World {
 
     /// Starts agq on what is on the disk, and looks whether it still knows what it promised. A start that a fault prevents
     /// is tried again, with one fault less.
-    pub(super) fn start(&mut self) -> Verdict {
+    pub(super) fn start(&mut self) -> CheckResult {
         let life = loop {
-            match Life::begin(&self.disk, &self.time, &self.settings) {
+            match SimulatedProcess::begin(&self.disk, &self.time, &self.settings) {
                 Ok(life) => break life,
                 Err(message) => {
                     self.tell(|| format!("agq cannot start: {message}"));
@@ -247,7 +247,7 @@ impl World {
                     if !self.disk.is_faulty() {
                         return Err(format!("agq does not start: {message}"));
                     }
-                    self.disk.mend();
+                    self.disk.repair();
                 }
             }
         };
@@ -264,8 +264,8 @@ impl World {
     }
 
     /// agq is dead, and with it every connection.
-    pub(super) fn bury(&mut self) {
-        let pending = self.ops.values().filter(|op| matches!(op.asked, Asked::Taken)).count();
+    pub(super) fn end_process(&mut self) {
+        let pending = self.ops.values().filter(|op| matches!(op.asked, PendingRequest::Taken)).count();
         self.elements.in_doubt += pending + std::mem::take(&mut self.elements.gone_waiters);
         self.ops.clear();
         self.life = None;
@@ -284,7 +284,7 @@ impl World {
     /// Somebody gives a command.
     pub(super) fn ask(
         &mut self,
-        asked: Asked,
+        asked: PendingRequest,
         caller: &Arc<Caller>,
         words: &[String],
     ) -> Result<u64, String> {
@@ -295,22 +295,22 @@ impl World {
         let life = self.life.as_mut().ok_or("nobody is asked while agq is dead")?;
         let abort = life.give(number, Arc::clone(caller), &words)?;
         self.counts.commands += 1;
-        self.ops.insert(number, Op { asked, abort });
-        self.note(|| Move::Ask { number, caller: Arc::clone(caller), words: spoken });
+        self.ops.insert(number, InFlightRequest { asked, abort });
+        self.note(|| Operation::Ask { number, caller: Arc::clone(caller), words: spoken });
         self.rest_between()?;
         Ok(number)
     }
 
     /// Time passes.
-    pub(super) fn pass(&mut self, ms: u64) -> Verdict {
+    pub(super) fn pass(&mut self, ms: u64) -> CheckResult {
         self.time.pass(ms);
-        self.note(|| Move::Pass { ms });
+        self.note(|| Operation::Pass { ms });
         self.settle()?;
         self.rest_between()
     }
 
     /// Someone outside goes on until nothing happens any more without the writer or time; then everything must be in order.
-    pub(super) fn settle(&mut self) -> Verdict {
+    pub(super) fn settle(&mut self) -> CheckResult {
         loop {
             let Some(life) = &mut self.life else { return Ok(()) };
             life.rest();
@@ -319,7 +319,7 @@ impl World {
                 break;
             }
             for event in events {
-                let seen: Seen =
+                let seen: ObservedJob =
                     serde_json::from_slice(&event).map_err(|error| format!("{event:?}: {error}"))?;
                 self.trace_of(&event);
                 self.tell(|| format!("   {} is {} ({})", seen.job_id, seen.state, seen.attempt));
@@ -335,7 +335,7 @@ impl World {
     }
 
     /// Whether agq lives; it is started again when it does not.
-    fn look_after_agq(&mut self) -> Verdict {
+    fn look_after_agq(&mut self) -> CheckResult {
         let Some(life) = &mut self.life else { return Ok(()) };
         let reason = life.failure();
         if let Some(reason) = &reason {
@@ -344,7 +344,7 @@ impl World {
         if reason.is_none() && !self.disk.is_dead() {
             return Ok(());
         }
-        self.bury();
+        self.end_process();
         self.start()
     }
 
@@ -362,7 +362,7 @@ impl World {
     }
 
     /// Writes until nothing waits to be written.
-    pub(super) fn write_all(&mut self) -> Verdict {
+    pub(super) fn write_all(&mut self) -> CheckResult {
         while self.write(64)? {}
         Ok(())
     }
@@ -373,15 +373,15 @@ impl World {
             op.abort.abort();
         }
         if let Some(number) = self.actors[at].waits {
-            self.note(|| Move::GoAway { number });
+            self.note(|| Operation::GoAway { number });
         }
         let next = self.number();
         if let Some(life) = &mut self.life {
             life.rest();
-            life.spawn(NOBODY, close_connection(&life.house, &self.actors[at]));
+            life.spawn(NOBODY, close_connection(&life.app, &self.actors[at]));
         }
         let gone = self.actors[at].clone();
-        self.note(|| Move::Close(Box::new(gone)));
+        self.note(|| Operation::Close(Box::new(gone)));
         if self.actors[at].worker_id.is_none() {
             self.actors[at].holds.clear();
         }
@@ -389,7 +389,7 @@ impl World {
     }
 
     /// A connection breaks, between two other things that happen.
-    pub(super) fn part(&mut self, at: usize) -> Verdict {
+    pub(super) fn part(&mut self, at: usize) -> CheckResult {
         self.disconnect(at);
         self.rest_between()
     }

@@ -9,14 +9,14 @@ use std::{
 use tokio::signal::unix::Signal;
 use tracing::{error, info};
 
-use crate::{app::House, auth::keyring::Keyring, config::KeySource, server::TlsDoor};
+use crate::{app::AppState, auth::keyring::Keyring, config::KeySource, net::TlsAcceptance};
 
 /// What is read again.
 pub(crate) struct Reload {
     pub(crate) key_source: KeySource,
     pub(crate) keyring: Arc<Keyring>,
-    pub(crate) tls: Option<Arc<TlsDoor>>,
-    pub(crate) house: Arc<House>,
+    pub(crate) tls: Option<Arc<TlsAcceptance>>,
+    pub(crate) app: Arc<AppState>,
 }
 
 impl Reload {
@@ -39,8 +39,8 @@ impl Reload {
         if let Some(tls) = &self.tls {
             report("certificates", "read again; new connections get the new ones", tls.reload());
         }
-        if self.house.audit.is_on() {
-            report("audit log", "a new file where the old one was moved away", self.house.audit.reopen());
+        if self.app.audit.is_on() {
+            report("audit log", "a new file where the old one was moved away", self.app.audit.reopen());
         }
     }
 }

@@ -2,56 +2,56 @@
 
 use std::sync::Arc;
 
-use agenix_protocol::documents::Plans;
+use agenix_protocol::documents::PlanCache;
 
 use crate::{
-    app::{AbilitiesSeen, House, Reputation, Settings, StepsLeft},
-    auth::audit_log::Audit,
+    app::{AppState, CapabilityCache, OutcomeTracker, Settings, UnendedSteps},
+    auth::audit_log::AuditLog,
+    background::{event_publisher, reaper},
     clock::Clock,
-    commands::halting,
-    herald, reaper,
     registry::{
-        backups::Backups, challenges::Challenges, connections::Directory, event_log::EventLog,
-        last_figures::LastFigures, output_handovers::HandingOn, pubsub::Hub, queue_limits::Bounds,
-        throughput::Pace,
+        backups::Backups, challenges::Challenges, connections::ConnectionRegistry, event_log::EventLog,
+        last_figures::LastFigures, output_handovers::OutputHandovers, pubsub::PubSub,
+        queue_limits::QueueLimitCache, throughput::Throughput,
     },
+    service::halting,
     store::Store,
-    waiters::{Matchmaker, Work},
+    waiters::{BackgroundTask, Waiters},
 };
 
 /// The house on a store, and what is to go on in it beside the commands, until it is dropped.
-pub(crate) fn furnish(
+pub(crate) fn build(
     store: Arc<dyn Store>,
     clock: Clock,
-    audit: Audit,
+    audit: AuditLog,
     settings: Settings,
-) -> (Arc<House>, Vec<Work>) {
-    let (matchmaker, matching) = Matchmaker::new(&store, &clock, settings.start_timeout_ms);
+) -> (Arc<AppState>, Vec<BackgroundTask>) {
+    let (waiters, matching) = Waiters::new(&store, &clock, settings.start_timeout_ms);
     let started_at = clock.now();
-    let house = Arc::new(House {
-        matchmaker,
+    let app = Arc::new(AppState {
+        waiters,
         store,
         started_at,
         clock,
-        abilities: AbilitiesSeen::default(),
-        plans: Plans::default(),
-        reputation: Reputation::default(),
-        steps_left: StepsLeft::default(),
-        handing_on: HandingOn::default(),
-        hub: Hub::default(),
+        abilities: CapabilityCache::default(),
+        plans: PlanCache::default(),
+        outcomes: OutcomeTracker::default(),
+        unended_steps: UnendedSteps::default(),
+        output_handovers: OutputHandovers::default(),
+        pubsub: PubSub::default(),
         challenges: Challenges::default(),
         backups: Backups::default(),
-        directory: Directory::default(),
+        connections: ConnectionRegistry::default(),
         events: EventLog::new(started_at),
-        pace: Pace::default(),
+        pace: Throughput::default(),
         last_figures: LastFigures::default(),
-        bounds: Bounds::default(),
+        bounds: QueueLimitCache::default(),
         audit,
         settings,
     });
     let mut works = Vec::from(matching);
-    works.push(Box::pin(reaper::run(Arc::clone(&house))));
-    works.push(Box::pin(herald::run(Arc::clone(&house))));
-    works.push(Box::pin(halting::run(Arc::clone(&house))));
-    (house, works)
+    works.push(Box::pin(reaper::run(Arc::clone(&app))));
+    works.push(Box::pin(event_publisher::run(Arc::clone(&app))));
+    works.push(Box::pin(halting::run(Arc::clone(&app))));
+    (app, works)
 }

@@ -4,22 +4,22 @@ use std::collections::{HashMap, HashSet};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{Job, Met, NewJob, OnConflict},
+    job::{Job, NewJob, OnConflict, UniqueOutcome},
     rejection::Rejection,
 };
 
-use super::{Ruled, Stand};
+use super::{Duplicate, RuleResult};
 
 /// What becomes of a submission.
 #[derive(Debug, Default)]
-pub(super) struct Admitted {
+pub(super) struct DedupResult {
     /// Jobs that are not added.
-    pub(super) stands: Vec<Stand>,
+    pub(super) stands: Vec<Duplicate>,
     /// Jobs that go for those that are.
     pub(super) replaced: Vec<Job>,
 }
 
-impl Admitted {
+impl DedupResult {
     /// Whether a job of the submission is added.
     pub(super) fn adds(&self, job: &NewJob) -> bool {
         !self.stands.iter().any(|stand| stand.job_id == job.job_id)
@@ -27,13 +27,13 @@ impl Admitted {
 }
 
 /// Looks at jobs that are to be added at `now`: `job_of` finds a job, `first_of` the one that was the first of a kind.
-pub(super) fn admit<E>(
+pub(super) fn deduplicate<E>(
     jobs: &[NewJob],
     now: Timestamp,
     mut job_of: impl FnMut(&JobId) -> Result<Option<Job>, E>,
     mut first_of: impl FnMut(&str) -> Result<Option<JobId>, E>,
-) -> Result<Ruled<Admitted>, E> {
-    let mut admitted = Admitted::default();
+) -> Result<RuleResult<DedupResult>, E> {
+    let mut admitted = DedupResult::default();
     let mut named: HashSet<&JobId> = HashSet::new();
     let mut firsts: HashMap<&str, &JobId> = HashMap::new();
     for (job, own) in jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?))) {
@@ -46,18 +46,18 @@ pub(super) fn admit<E>(
             if unique.on_conflict != OnConflict::Ignore {
                 return Ok(Err(Rejection::DuplicateJob((*first).clone())));
             }
-            admitted.stands.push(Stand { job_id: job.job_id.clone(), by: (*first).clone() });
+            admitted.stands.push(Duplicate { job_id: job.job_id.clone(), by: (*first).clone() });
             continue;
         }
         let first = first_of(&unique.key)?.map(|first| job_of(&first)).transpose()?.flatten();
         match unique.against(first.as_ref(), now) {
             Err(rejection) => return Ok(Err(rejection)),
-            Ok(Met::Stand(by)) => {
-                admitted.stands.push(Stand { job_id: job.job_id.clone(), by });
+            Ok(UniqueOutcome::Stand(by)) => {
+                admitted.stands.push(Duplicate { job_id: job.job_id.clone(), by });
                 continue;
             }
-            Ok(Met::Replaced) => admitted.replaced.extend(first),
-            Ok(Met::Nobody) => {}
+            Ok(UniqueOutcome::Replaced) => admitted.replaced.extend(first),
+            Ok(UniqueOutcome::Nobody) => {}
         }
         firsts.insert(&unique.key, &job.job_id);
     }

@@ -1,10 +1,10 @@
 //! Notes: what is kept of things that have no record of their own, as JSON under a kind and an id.
 
-use crate::store::Ruled;
+use crate::store::RuleResult;
 
 /// What a note is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum NoteKind {
+pub(crate) enum DocumentKind {
     /// That inputs of an action are still to be stored, by its id.
     Arriving,
     /// A schedule, by its name.
@@ -27,7 +27,7 @@ pub(crate) enum NoteKind {
     Workflow,
 }
 
-impl NoteKind {
+impl DocumentKind {
     /// All of them, in the order of their names.
     pub(crate) const ALL: [Self; 10] = [
         Self::Arriving,
@@ -66,7 +66,7 @@ impl NoteKind {
 
 /// What a rule makes of a note.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NoteChange {
+pub(crate) enum DocumentChange {
     /// It stays as it is.
     Keep,
     /// It says this from now on.
@@ -76,4 +76,4 @@ pub(crate) enum NoteChange {
 }
 
 /// Decides what becomes of a note, given what it says now. May be asked more than once.
-pub(crate) type NoteRule = Box<dyn Fn(Option<&str>) -> Ruled<NoteChange> + Send + Sync>;
+pub(crate) type DocumentRule = Box<dyn Fn(Option<&str>) -> RuleResult<DocumentChange> + Send + Sync>;

@@ -11,7 +11,7 @@ use std::{
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     worker::Worker,
 };
 use anyhow::{Context, bail};
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Content, StoredJob, StoredPlan, Totals};
+use super::{StoredJob, StoredPlan, StoredValue, Totals};
 
 /// The version of the lines.
 const VERSION: u32 = 1;
@@ -27,11 +27,11 @@ const VERSION: u32 = 1;
 /// One thing that a store remembers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Record {
+pub(crate) enum ExportRecord {
     Plan(StoredPlan),
     Action {
         action: Action,
-        tally: Tally,
+        tally: JobCounts,
     },
     /// Its lane is 0: every store has numbers of its own for them.
     Job(Box<StoredJob>),
@@ -48,7 +48,7 @@ pub(crate) enum Record {
         #[serde(with = "text")]
         key: Bytes,
         number: u64,
-        content: Content,
+        content: StoredValue,
         /// In milliseconds since 1970: it may be later than any date.
         expires_at_ms: Option<u64>,
     },
@@ -76,7 +76,7 @@ pub(crate) enum Record {
     Totals(Totals),
 }
 
-impl Record {
+impl ExportRecord {
     fn kind(&self) -> &'static str {
         match self {
             Self::Plan(_) => "plans",
@@ -100,20 +100,20 @@ impl Record {
 }
 
 /// Where records go.
-pub(crate) type Sink<'s> = dyn FnMut(Record) -> anyhow::Result<()> + 's;
+pub(crate) type Sink<'s> = dyn FnMut(ExportRecord) -> anyhow::Result<()> + 's;
 
 /// How many records of a kind there are, and the hash of their lines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sum {
+pub(crate) struct KindChecksum {
     count: u64,
     sha256: String,
 }
 
 /// The sums of all kinds of which there is anything.
-pub(crate) type Sums = BTreeMap<String, Sum>;
+pub(crate) type Checksums = BTreeMap<String, KindChecksum>;
 
 /// The sums, in words.
-pub(crate) fn shown(sums: &Sums) -> String {
+pub(crate) fn shown(sums: &Checksums) -> String {
     let all: Vec<String> = sums.iter().map(|(kind, sum)| format!("{} {kind}", sum.count)).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
@@ -124,7 +124,7 @@ struct Summing(BTreeMap<&'static str, (u64, Sha256)>);
 
 impl Summing {
     /// Adds a record; its line.
-    fn add(&mut self, record: &Record) -> anyhow::Result<Vec<u8>> {
+    fn add(&mut self, record: &ExportRecord) -> anyhow::Result<Vec<u8>> {
         let line = record.line()?;
         self.add_line(record.kind(), &line);
         Ok(line)
@@ -136,9 +136,9 @@ impl Summing {
         hash.update(line);
     }
 
-    fn sums(self) -> Sums {
+    fn sums(self) -> Checksums {
         let hex = |hash: Sha256| hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let sum = |(count, hash)| Sum { count, sha256: hex(hash) };
+        let sum = |(count, hash)| KindChecksum { count, sha256: hex(hash) };
         self.0.into_iter().map(|(kind, sums)| (kind.to_owned(), sum(sums))).collect()
     }
 }
@@ -146,9 +146,9 @@ impl Summing {
 /// The first line and the last.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Frame {
+enum ExportFrame {
     AgqExport { version: u32, agq: String, exported_at: Timestamp },
-    End(Sums),
+    End(Checksums),
 }
 
 /// Writes records as lines.
@@ -161,24 +161,24 @@ impl<W: Write> Exporter<W> {
     pub(crate) fn begin(to: W, now: Timestamp) -> anyhow::Result<Self> {
         let mut exporter = Self { to, summing: Summing::default() };
         let agq = env!("CARGO_PKG_VERSION").to_owned();
-        exporter.frame(&Frame::AgqExport { version: VERSION, agq, exported_at: now })?;
+        exporter.frame(&ExportFrame::AgqExport { version: VERSION, agq, exported_at: now })?;
         Ok(exporter)
     }
 
-    pub(crate) fn put(&mut self, record: &Record) -> anyhow::Result<()> {
+    pub(crate) fn put(&mut self, record: &ExportRecord) -> anyhow::Result<()> {
         let line = self.summing.add(record)?;
         Ok(self.to.write_all(&line)?)
     }
 
     /// Writes the last line; what was written.
-    pub(crate) fn end(mut self) -> anyhow::Result<Sums> {
+    pub(crate) fn end(mut self) -> anyhow::Result<Checksums> {
         let sums = std::mem::take(&mut self.summing).sums();
-        self.frame(&Frame::End(sums.clone()))?;
+        self.frame(&ExportFrame::End(sums.clone()))?;
         self.to.flush()?;
         Ok(sums)
     }
 
-    fn frame(&mut self, frame: &Frame) -> anyhow::Result<()> {
+    fn frame(&mut self, frame: &ExportFrame) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(frame)?;
         line.push(b'\n');
         Ok(self.to.write_all(&line)?)
@@ -194,7 +194,7 @@ pub(crate) struct Importer<R> {
     read: Summing,
     /// Of the records as this agq would write them, which may have come to have more fields since.
     meant: Summing,
-    end: Option<Sums>,
+    end: Option<Checksums>,
 }
 
 impl<R: BufRead> Importer<R> {
@@ -203,8 +203,8 @@ impl<R: BufRead> Importer<R> {
         let mut importer = Self { from, number: 0, line: Vec::new(), read, meant, end: None };
         importer.next_line()?;
         match serde_json::from_slice(&importer.line) {
-            Ok(Frame::AgqExport { version, .. }) if version <= VERSION => Ok(importer),
-            Ok(Frame::AgqExport { version, agq, .. }) => {
+            Ok(ExportFrame::AgqExport { version, .. }) if version <= VERSION => Ok(importer),
+            Ok(ExportFrame::AgqExport { version, agq, .. }) => {
                 bail!(
                     "agq {agq} wrote it, in version {version} of the format, and this agq reads version {VERSION}: use a newer agq"
                 )
@@ -214,7 +214,7 @@ impl<R: BufRead> Importer<R> {
     }
 
     /// The next record; `None` after the last.
-    pub(crate) fn take(&mut self) -> anyhow::Result<Option<Record>> {
+    pub(crate) fn take(&mut self) -> anyhow::Result<Option<ExportRecord>> {
         if self.end.is_some() {
             return Ok(None);
         }
@@ -222,7 +222,7 @@ impl<R: BufRead> Importer<R> {
         if self.line.starts_with(br#"{"end":"#) {
             return self.close().map(|()| None);
         }
-        let record: Record = serde_json::from_slice(&self.line)
+        let record: ExportRecord = serde_json::from_slice(&self.line)
             .with_context(|| format!("line {} is no record that this agq knows", self.number))?;
         self.read.add_line(record.kind(), &self.line);
         self.meant.add(&record)?;
@@ -231,7 +231,7 @@ impl<R: BufRead> Importer<R> {
 
     /// Reads the last line, and compares.
     fn close(&mut self) -> anyhow::Result<()> {
-        let Frame::End(written) =
+        let ExportFrame::End(written) =
             serde_json::from_slice(&self.line).context("its last line cannot be read")?
         else {
             bail!("line {} is out of place", self.number);
@@ -249,7 +249,7 @@ impl<R: BufRead> Importer<R> {
     pub(crate) fn verify(
         &mut self,
         hand_out: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
-    ) -> anyhow::Result<Sums> {
+    ) -> anyhow::Result<Checksums> {
         let Some(meant) = self.end.take() else { bail!("it was not read to its end") };
         let mut held = Summing::default();
         hand_out(&mut |record| held.add(&record).map(drop))?;
@@ -268,7 +268,7 @@ impl<R: BufRead> Importer<R> {
     }
 }
 
-fn compare(expected: &Sums, found: &Sums) -> anyhow::Result<()> {
+fn compare(expected: &Checksums, found: &Checksums) -> anyhow::Result<()> {
     for kind in expected.keys().chain(found.keys()) {
         let [expected, found] = [expected, found].map(|sums| sums.get(kind));
         if expected != found {

@@ -19,24 +19,25 @@ use std::{cell::Cell, time::Instant};
 
 use futures_util::future::BoxFuture;
 
-pub(crate) use crate::store::documents::{NoteChange, NoteKind, NoteRule};
-pub(crate) use crate::store::notifications::{Arrivals, Arrived, News, Pushed};
-pub(crate) use keyspace::{Content, Entry, KeyWork, Keys, Keyspace, Part, change, look, scan};
+pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule};
+pub(crate) use crate::store::notifications::{BatchEvents, ChangeEvent, ChangeNotifier, ListPushes};
+pub(crate) use keyspace::{KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoredValue, change, look, scan};
 pub(crate) use records::{
-    ActionRule, Added, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs, NewAction,
-    QueueCounts, Records, Snapshot, Stand, StoredJob, StoredPlan, Totals, Unused, WorkerRule,
+    ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule,
+    LaneSummary, NewAction, OldestSnapshot, QueueCounts, Records, Retention, StoredJob, StoredPlan, Totals,
+    UnusedRecords, WorkerRule,
 };
 
 use agenix_rules::rejection::Rejection;
 
 /// An answer that is on its way.
-pub(crate) type Answer<T> = BoxFuture<'static, Result<T, StoreError>>;
+pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 /// What a rule allowed or refused.
-pub(crate) type Ruled<T> = Result<T, Rejection>;
+pub(crate) type RuleResult<T> = Result<T, Rejection>;
 
 /// When a write may be answered (ADR 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Promise {
+pub(crate) enum AckLevel {
     /// When every later read sees it: a crash may forget it, and nothing is lost by that.
     Visible,
     /// When it is on disk, as [`Durability`] has it: everything that a user would miss.
@@ -59,13 +60,13 @@ pub(crate) enum Durability {
 
 /// How a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Opening {
+pub(crate) struct OpenOptions {
     pub(crate) durability: Durability,
     /// The largest file of which every page is compared with its checksum, in bytes; 0 for no bound.
     pub(crate) max_checked_bytes: u64,
 }
 
-impl Default for Opening {
+impl Default for OpenOptions {
     fn default() -> Self {
         Self { durability: Durability::default(), max_checked_bytes: 256 << 20 }
     }
@@ -82,12 +83,12 @@ thread_local! {
 }
 
 /// How many writes this thread has handed in. A command that has handed in none yet has no place in their order.
-pub(crate) fn hand_ins() -> u64 {
+pub(crate) fn writes_submitted() -> u64 {
     HAND_INS.get()
 }
 
 /// This thread hands in a write.
-fn count_hand_in() {
+fn count_submitted_write() {
     HAND_INS.set(HAND_INS.get() + 1);
 }
 
@@ -100,25 +101,25 @@ pub(crate) fn at_once<'s>(
     work: &mut dyn FnMut(),
 ) -> impl Future<Output = ()> + use<'s> {
     // Whoever stops waiting does not keep the others from what they asked.
-    let collected = store.collect(connection, work).map(|round| SeenTo { store, round });
+    let collected = store.submit(connection, work).map(|round| PendingFlush { store, round });
     async move {
         let Some(seen_to) = collected else { return };
         let mut since = None;
-        while store.awaits_company(seen_to.round, since) {
+        while store.waits_for_writers(seen_to.round, since) {
             since.get_or_insert_with(Instant::now);
             tokio::task::yield_now().await;
         }
     }
 }
 
-struct SeenTo<'s> {
+struct PendingFlush<'s> {
     store: &'s dyn Store,
     round: u64,
 }
 
-impl Drop for SeenTo<'_> {
+impl Drop for PendingFlush<'_> {
     fn drop(&mut self) {
-        self.store.see_to(self.round);
+        self.store.flush_round(self.round);
     }
 }
 

@@ -10,8 +10,8 @@ use std::{
 };
 
 use agenix_rules::{
-    action::{Action, Tally},
-    job::{Job, State},
+    action::{Action, JobCounts},
+    job::{Job, JobState},
 };
 use bytes::Bytes;
 use tokio::sync::Notify;
@@ -21,7 +21,7 @@ const MAX_NEWS: usize = 100_000;
 
 /// What a batch of writes made available, and changed.
 #[derive(Debug, Default)]
-pub(crate) struct Arrived {
+pub(crate) struct BatchEvents {
     /// Jobs became ready.
     pub(crate) jobs: bool,
     /// Actions halted.
@@ -29,12 +29,12 @@ pub(crate) struct Arrived {
     /// Lists that got elements.
     pub(crate) lists: HashSet<Bytes>,
     /// What changed; empty where nobody listens.
-    pub(crate) news: Vec<News>,
+    pub(crate) news: Vec<ChangeEvent>,
 }
 
-impl Arrived {
+impl BatchEvents {
     /// Something changed; of more than can be told, the oldest is forgotten.
-    pub(crate) fn tell(&mut self, news: News) {
+    pub(crate) fn tell(&mut self, news: ChangeEvent) {
         if self.news.len() >= 2 * MAX_NEWS {
             self.news.drain(..MAX_NEWS);
         }
@@ -44,7 +44,7 @@ impl Arrived {
 
 /// Lists that are worth a look.
 #[derive(Debug, Default)]
-pub(crate) struct Pushed {
+pub(crate) struct ListPushes {
     /// Those that got elements.
     pub(crate) lists: HashSet<Bytes>,
     /// Whether any may have got some.
@@ -53,39 +53,39 @@ pub(crate) struct Pushed {
 
 /// Something that changed.
 #[derive(Debug, Clone)]
-pub(crate) enum News {
+pub(crate) enum ChangeEvent {
     /// A job, as it is now.
     Job {
         job: Box<Job>,
         /// Where it stood before.
-        was: Option<State>,
+        was: Option<JobState>,
         /// Whether its worker has reported progress.
         has_progressed: bool,
         /// Whether someone listens, here or elsewhere. What comes by the Open Job Spec is remembered all the same.
         is_heard: bool,
     },
     /// An action, as it is now.
-    Action(Box<Action>, Tally),
+    Action(Box<Action>, JobCounts),
 }
 
 /// Collects arrivals until the matchmakers look. What came before they look is not missed.
 #[derive(Debug, Default)]
-pub(crate) struct Arrivals {
+pub(crate) struct ChangeNotifier {
     jobs: Notify,
     halts: Notify,
     lists: Notify,
-    pushed: Mutex<Pushed>,
+    pushed: Mutex<ListPushes>,
     told: Notify,
-    news: Mutex<Vec<News>>,
+    news: Mutex<Vec<ChangeEvent>>,
     is_heard: AtomicBool,
     heard_changed: Notify,
     jobs_are_wanted: AtomicBool,
     lists_are_wanted: AtomicBool,
 }
 
-impl Arrivals {
+impl ChangeNotifier {
     /// Something can be taken from now on.
-    pub(crate) fn announce(&self, mut arrived: Arrived) {
+    pub(crate) fn announce(&self, mut arrived: BatchEvents) {
         if arrived.jobs && self.jobs_are_wanted.load(Ordering::SeqCst) {
             self.jobs.notify_one();
         }
@@ -117,12 +117,12 @@ impl Arrivals {
     }
 
     /// Whether anyone waits for jobs: nobody is woken for them else. To be said before the last look.
-    pub(crate) fn want_jobs(&self, are_wanted: bool) {
+    pub(crate) fn set_job_interest(&self, are_wanted: bool) {
         self.jobs_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
     /// Whether anyone waits for elements of lists, in the same way.
-    pub(crate) fn want_lists(&self, are_wanted: bool) {
+    pub(crate) fn set_list_interest(&self, are_wanted: bool) {
         self.lists_are_wanted.store(are_wanted, Ordering::SeqCst);
     }
 
@@ -137,31 +137,31 @@ impl Arrivals {
     }
 
     /// Waits until lists got elements, and names them.
-    pub(crate) async fn lists(&self) -> Pushed {
+    pub(crate) async fn lists(&self) -> ListPushes {
         self.lists.notified().await;
         mem::take(&mut *lock(&self.pushed))
     }
 
     /// Waits until something changed, in the order in which it did.
-    pub(crate) async fn news(&self) -> Vec<News> {
+    pub(crate) async fn changes(&self) -> Vec<ChangeEvent> {
         self.told.notified().await;
         mem::take(&mut *lock(&self.news))
     }
 
     /// Whether anyone wants the news: they cost something to collect.
-    pub(crate) fn set_heard(&self, is_heard: bool) {
+    pub(crate) fn set_subscribers(&self, is_heard: bool) {
         if self.is_heard.swap(is_heard, Ordering::Relaxed) != is_heard {
             self.heard_changed.notify_one();
         }
     }
 
     /// Waits until that has changed.
-    pub(crate) async fn heard_changed(&self) {
+    pub(crate) async fn subscribers_changed(&self) {
         self.heard_changed.notified().await;
     }
 
     /// Whether anyone wants the news.
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_subscribers(&self) -> bool {
         self.is_heard.load(Ordering::Relaxed)
     }
 }

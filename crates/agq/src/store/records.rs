@@ -14,26 +14,26 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     capability::{Abilities, Needs},
-    job::{Job, NewJob, Outcome, State, Terms},
+    job::{Job, JobParams, JobState, NewJob, RuleOutcome},
     worker::Worker,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Arrivals, NoteKind, NoteRule, Promise, Ruled};
+use super::{AckLevel, ChangeNotifier, DocumentKind, DocumentRule, RuleResult, StoreFuture};
 
 /// Decides what becomes of a job, given the job as it is now. May be asked more than once.
-pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> Ruled<Outcome> + Send + Sync>;
+pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> RuleResult<RuleOutcome> + Send + Sync>;
 /// Says which jobs are wanted.
 pub(crate) type JobFilter = Box<dyn Fn(&Job) -> bool + Send>;
 /// Decides what becomes of a worker: `None` leaves the record as it is. May be asked more than once.
-pub(crate) type WorkerRule = Box<dyn Fn(Option<&Worker>) -> Ruled<Option<Worker>> + Send + Sync>;
+pub(crate) type WorkerRule = Box<dyn Fn(Option<&Worker>) -> RuleResult<Option<Worker>> + Send + Sync>;
 
 /// Decides what becomes of an action: `None` leaves the record as it is. May be asked more than once.
-pub(crate) type ActionRule = Box<dyn Fn(Option<&Action>) -> Ruled<Option<Action>> + Send + Sync>;
+pub(crate) type ActionRule = Box<dyn Fn(Option<&Action>) -> RuleResult<Option<Action>> + Send + Sync>;
 
 /// A plan as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,11 +50,11 @@ pub(crate) struct NewAction {
     pub(crate) action: Action,
     /// What a worker must have for its jobs.
     pub(crate) needs: Needs,
-    pub(crate) terms: Terms,
+    pub(crate) terms: JobParams,
     /// In the order of the inputs.
     pub(crate) jobs: Vec<NewJob>,
     /// Notes that are put if the action is added: kind, id and text. None are put where a job has something for itself.
-    pub(crate) notes: Vec<(NoteKind, String, String)>,
+    pub(crate) notes: Vec<(DocumentKind, String, String)>,
 }
 
 impl NewAction {
@@ -67,20 +67,20 @@ impl NewAction {
 
 /// Jobs to add to an open action, all or none.
 #[derive(Debug)]
-pub(crate) struct MoreJobs {
+pub(crate) struct AppendJobs {
     pub(crate) action_id: ActionId,
     /// The place of the first of them among the action's inputs, where the submitter said: what is there already must be
     /// the same.
     pub(crate) at: Option<u64>,
     pub(crate) needs: Needs,
-    pub(crate) terms: Terms,
+    pub(crate) terms: JobParams,
     pub(crate) jobs: Vec<NewJob>,
     pub(crate) now: Timestamp,
 }
 
 /// What became of something that was to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Added {
+pub(crate) enum AddOutcome {
     /// It is there now.
     New,
     /// The very same was there before.
@@ -88,19 +88,19 @@ pub(crate) enum Added {
     /// Its id belongs to something else.
     Differs,
     /// It is there now but for these jobs, for which others stand; not at all, where that is so of every job.
-    Stands(Vec<Stand>),
+    Stands(Vec<Duplicate>),
 }
 
 /// A job that was not added, because another one counts as the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stand {
+pub(crate) struct Duplicate {
     /// The job that was to be added.
     pub(crate) job_id: JobId,
     /// The one that stands for it.
     pub(crate) by: JobId,
 }
 
-/// How many jobs of a queue are kept in each state, in the order of [`State`].
+/// How many jobs of a queue are kept in each state, in the order of [`JobState`].
 pub(crate) type QueueCounts = BTreeMap<String, [u64; 8]>;
 
 /// A job with what is kept beside it.
@@ -119,15 +119,15 @@ pub(crate) struct StoredJob {
 
 /// What a rule made of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Change {
+pub(crate) struct JobChange {
     pub(crate) before: Job,
     pub(crate) after: Job,
 }
 
-impl Change {
+impl JobChange {
     /// Who had the job until now, where that has ended by this.
-    pub(crate) fn loser(&self) -> Option<&str> {
-        let had = self.before.state == State::Active && self.after.state != State::Active;
+    pub(crate) fn released_holder(&self) -> Option<&str> {
+        let had = self.before.state == JobState::Active && self.after.state != JobState::Active;
         self.before.holder.as_deref().filter(|_| had)
     }
 }
@@ -158,7 +158,7 @@ pub(crate) struct Claim {
 
 /// What is pruned: ended jobs that nobody needs any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Keep {
+pub(crate) struct Retention {
     /// Jobs that ended before this go, the dead apart.
     pub(crate) ended_since: Timestamp,
     /// Dead jobs that ended before this go.
@@ -169,7 +169,7 @@ pub(crate) struct Keep {
 
 /// Session of the database with the oldest snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Snapshot {
+pub(crate) struct OldestSnapshot {
     pub(crate) pid: i32,
     pub(crate) application: String,
     pub(crate) user: String,
@@ -179,7 +179,7 @@ pub(crate) struct Snapshot {
 
 /// Lanes and limits that are kept although nothing uses them any more.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Unused {
+pub(crate) struct UnusedRecords {
     /// Numbers of lanes that have no jobs.
     pub(crate) lanes: Vec<i32>,
     /// Keys of limits that hold no job back, each with a version that shows whether somebody has
@@ -208,7 +208,7 @@ impl Totals {
 
 /// The ready jobs of one queue that need the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lane {
+pub(crate) struct LaneSummary {
     pub(crate) queue: String,
     pub(crate) needs: Needs,
     /// How many jobs wait in it.
@@ -220,44 +220,44 @@ pub(crate) struct Lane {
 /// The records and their indexes. See the module above for what a call promises.
 pub(crate) trait Records: Send + Sync + 'static {
     /// Adds a plan; never replaces one.
-    fn add_plan(&self, plan: StoredPlan) -> Answer<bool>;
+    fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool>;
     /// Reads a plan.
-    fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>>;
+    fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>>;
     /// A page of the plans, in the order of their ids.
-    fn plans(&self, page: Page) -> Answer<Vec<PlanId>>;
+    fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>>;
     /// Removes a plan that no job needs which has not ended; whether there was one.
-    fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>>;
+    fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>>;
 
     /// Adds an action with all its jobs, ready to be claimed; or nothing.
-    fn add_action(&self, action: NewAction) -> Answer<Ruled<Added>>;
+    fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>>;
     /// Adds jobs to an open action; how many it has then.
-    fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>>;
+    fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>>;
     /// Applies a rule to an action.
-    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>>;
+    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> StoreFuture<RuleResult<()>>;
     /// Removes the halted mark of an action without waiting and running jobs, so that its jobs may be
     /// claimed again if they are retried.
-    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> Answer<()>;
+    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()>;
     /// A page of the actions, in the order of their ids.
-    fn actions(&self, page: Page) -> Answer<Vec<ActionId>>;
+    fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>>;
     /// Reads an action and where its jobs are.
-    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>>;
+    fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>>;
     /// A slice of the jobs of an action in the order of its inputs: of those of these statuses; where none is named, of its
     /// inputs, from the `offset`th on, as far as their jobs are kept.
-    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>>;
+    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> StoreFuture<Vec<JobId>>;
 
     /// Reads a job alone, without what is kept beside it.
-    fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>>;
+    fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>>;
     /// Reads a job.
-    fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>>;
+    fn job(&self, job_id: &JobId) -> StoreFuture<Option<StoredJob>>;
     /// Applies a rule to a job, and moves its indexes and its action's tally along. `results` are kept when the rule
     /// changed the job. Answers what changed, if anything did.
     fn decide(
         &self,
         job_id: &JobId,
-        promise: Promise,
+        promise: AckLevel,
         results: Option<Bytes>,
         rule: JobRule,
-    ) -> Answer<Ruled<Option<Change>>>;
+    ) -> StoreFuture<RuleResult<Option<JobChange>>>;
     /// Gives each claimant, in order, the oldest ready job of the highest priority that it can run, in the first of its
     /// queues that has one. `None` where there is none. A claim must be reported within `start_timeout_ms` (0 for no bound).
     /// Nobody gets a job of a halted action. A store may cancel such jobs where it meets them.
@@ -266,109 +266,114 @@ pub(crate) trait Records: Send + Sync + 'static {
         claimants: Vec<Claimant>,
         now: Timestamp,
         start_timeout_ms: u64,
-    ) -> Answer<Vec<Option<Claim>>>;
+    ) -> StoreFuture<Vec<Option<Claim>>>;
     /// Jobs that meet every condition, the newest first.
-    fn search(&self, search: Search) -> Answer<Vec<JobId>>;
+    fn search(&self, search: Search) -> StoreFuture<Vec<JobId>>;
     /// The jobs of a queue in the order in which they would be claimed by someone who can run anything.
-    fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>>;
+    fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>>;
     /// The jobs that wait for a time, the earliest first.
-    fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>>;
+    fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>>;
     /// How many ready jobs with the same needs are claimed before this one, counted up to `limit`.
-    fn ahead(&self, job: &Job, limit: usize) -> Answer<u64>;
+    fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64>;
     /// Lets a queue give no jobs, or give them again.
-    fn set_paused(&self, queue: &str, paused: bool) -> Answer<()>;
+    fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()>;
     /// The queues that give no jobs.
-    fn paused(&self) -> Answer<Vec<String>>;
+    fn paused(&self) -> StoreFuture<Vec<String>>;
     /// Whether there is anything to prune.
-    fn is_prunable(&self, keep: Keep) -> Answer<bool>;
+    fn is_prunable(&self, keep: Retention) -> StoreFuture<bool>;
     /// Removes at most `limit` ended jobs that need not be kept, and actions of which nothing is left; how many jobs.
-    fn prune(&self, keep: Keep, limit: usize) -> Answer<usize>;
+    fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize>;
     /// Forgets a job that has ended with this status; whether there was one.
-    fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool>;
+    fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool>;
     /// How many jobs there are and were.
-    fn totals(&self) -> Answer<Totals>;
+    fn totals(&self) -> StoreFuture<Totals>;
     /// Answers whether the store can do its work, and answers soon even if the store cannot.
-    fn is_well(&self) -> Answer<()> {
+    fn is_healthy(&self) -> StoreFuture<()> {
         let totals = self.totals();
         Box::pin(async move { totals.await.map(drop) })
     }
     /// The active jobs of a holder.
-    fn held_by(&self, holder: &str) -> Answer<Vec<JobId>>;
+    fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>>;
     /// Everyone who holds jobs.
-    fn holders(&self) -> Answer<Vec<String>>;
+    fn holders(&self) -> StoreFuture<Vec<String>>;
     /// Jobs whose time has come, the earliest first, at most `limit`.
-    fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>>;
+    fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>>;
     /// Jobs that wait for a time to come, or are active until one, and are wanted.
-    fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>>;
+    fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>>;
     /// How many jobs wait for a time, and when the first of them becomes available.
-    fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)>;
+    fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)>;
     /// Answers the session with the oldest snapshot, where the store has sessions.
-    fn oldest_snapshot(&self) -> Answer<Option<Snapshot>> {
+    fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
         Box::pin(std::future::ready(Ok(None)))
     }
     /// How many jobs of each queue are in which state.
-    fn queue_counts(&self) -> Answer<QueueCounts>;
+    fn queue_counts(&self) -> StoreFuture<QueueCounts>;
     /// The lanes that have jobs.
-    fn lanes(&self) -> Answer<Vec<Lane>>;
+    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>>;
 
     /// Reads a note.
-    fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>>;
+    fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>>;
     /// All notes of a kind with their ids, in the order of these.
-    fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>>;
+    fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>>;
     /// Answers whether there is any note of `kind`.
-    fn has_notes(&self, kind: NoteKind) -> Answer<bool>;
+    fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
     /// Forgets limits that nobody uses any more, because no kept job stands under them, and answers
     /// the number of these limits.
-    fn forget_limits(&self, _now: Timestamp) -> Answer<usize> {
+    fn forget_limits(&self, _now: Timestamp) -> StoreFuture<usize> {
         Box::pin(std::future::ready(Ok(0)))
     }
     /// Answers the unused lanes and limits that [`forget_limits`](Self::forget_limits) does not
     /// find.
-    fn unused(&self, _now: Timestamp) -> Answer<Unused> {
-        Box::pin(std::future::ready(Ok(Unused::default())))
+    fn unused(&self, _now: Timestamp) -> StoreFuture<UnusedRecords> {
+        Box::pin(std::future::ready(Ok(UnusedRecords::default())))
     }
     /// Removes those of the given lanes and limits that are still unused.
-    fn forget_unused(&self, _unused: Unused) -> Answer<()> {
+    fn forget_unused(&self, _unused: UnusedRecords) -> StoreFuture<()> {
         Box::pin(std::future::ready(Ok(())))
     }
     /// Applies a rule to a note.
-    fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>>;
+    fn update_document(
+        &self,
+        kind: DocumentKind,
+        id: &str,
+        rule: DocumentRule,
+    ) -> StoreFuture<RuleResult<()>>;
 
     /// Applies a rule to a worker. A `registration`, as JSON, is kept when the rule changed the worker.
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
-        promise: Promise,
+        promise: AckLevel,
         registration: Option<String>,
         rule: WorkerRule,
-    ) -> Answer<Ruled<()>>;
+    ) -> StoreFuture<RuleResult<()>>;
     /// What a worker registered, as JSON.
-    fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>>;
+    fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>>;
     /// Removes a worker that is dead and was last seen before a time; whether there was one.
-    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool>;
+    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool>;
     /// Removes a worker; whether there was one.
-    fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool>;
+    fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool>;
     /// Reads a worker.
-    fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>>;
+    fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>>;
     /// Answers all workers in the order of their ids, without the cost of counting their jobs.
-    fn worker_records(&self) -> Answer<Vec<Worker>>;
+    fn worker_records(&self) -> StoreFuture<Vec<Worker>>;
     /// All workers with the number of jobs that each holds, in the order of their ids.
-    fn workers(&self) -> Answer<Vec<(Worker, u64)>>;
+    fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>>;
 
     /// Does `work` for a connection, or for many, which makes calls here and waits for none of their answers; the round, where they wait until they
     /// are seen to. See [`at_once`](super::at_once).
-    fn collect(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64>;
+    fn submit(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64>;
     /// Whether it is worth to wait for others before that, where the first has waited since then, if it has.
-    fn awaits_company(&self, round: u64, since: Option<Instant>) -> bool;
+    fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool;
     /// Carries out what was collected in a round, on the spot where that is quickest.
-    fn see_to(&self, round: u64);
+    fn flush_round(&self, round: u64);
     /// Answers when every write before it is visible, but for jobs that are added in bulk.
-    fn settled(&self) -> Answer<()>;
+    fn wait_until_applied(&self) -> StoreFuture<()>;
     /// Answers when everything visible is on disk.
-    fn sync(&self) -> Answer<()>;
+    fn sync(&self) -> StoreFuture<()>;
     /// Writes a copy of everything, as it is at one moment, into a new file from which a store can be opened; how many bytes
     /// it has. Every write that was answered is in it.
-    fn backup(&self, to: PathBuf) -> Answer<u64>;
+    fn backup(&self, to: PathBuf) -> StoreFuture<u64>;
     /// Answers when the store cannot go on, with the reason: only starting again can help then.
     fn failure(&self) -> BoxFuture<'static, String>;
     /// The name of this agq among those that share the store, where several may.
@@ -381,7 +386,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// Whether this agq is the one that sees to what nobody reports.
     fn leads(&self) -> bool;
     /// Those that share the store and are there; `None` where that is not known, or where there is this one alone.
-    fn nodes(&self) -> Answer<Option<HashSet<String>>>;
+    fn nodes(&self) -> StoreFuture<Option<HashSet<String>>>;
     /// Where the store announces that there is something to take.
-    fn arrivals(&self) -> Arc<Arrivals>;
+    fn notifier(&self) -> Arc<ChangeNotifier>;
 }

@@ -5,12 +5,12 @@ use tokio::sync::mpsc;
 /// A thing handed over. Dropped without being taken, it goes back: between the hand-over and the reply its receiver may
 /// disappear at any point, and every way of disappearing ends in a drop.
 #[derive(Debug)]
-pub(crate) struct Handed<T> {
+pub(crate) struct Handoff<T> {
     thing: Option<T>,
     back: mpsc::UnboundedSender<T>,
 }
 
-impl<T> Handed<T> {
+impl<T> Handoff<T> {
     pub(super) fn new(thing: T, back: mpsc::UnboundedSender<T>) -> Self {
         Self { thing: Some(thing), back }
     }
@@ -26,7 +26,7 @@ impl<T> Handed<T> {
     }
 }
 
-impl<T> Drop for Handed<T> {
+impl<T> Drop for Handoff<T> {
     fn drop(&mut self) {
         if let Some(thing) = self.thing.take() {
             // Without a matchmaker agq is stopping, and the store is not asked any more.

@@ -12,37 +12,37 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
 use crate::{
-    store::{Claim, Claimant, Promise, Store, StoreError, at_once},
+    store::{AckLevel, Claim, Claimant, Store, StoreError, at_once},
     waiters::{
-        Handed,
-        claims::{Claims, Desk},
+        Handoff,
+        claims::{ClaimsFuture, WaiterInputs},
     },
 };
 
 /// A claimant that waits.
-pub(super) struct Ticket {
+pub(super) struct JobWaiter {
     pub(super) number: u64,
     /// It takes what is there now, or goes.
     pub(super) is_passing: bool,
     pub(super) claimant: Claimant,
-    pub(super) give: oneshot::Sender<Result<Option<Handed<Claim>>, StoreError>>,
+    pub(super) give: oneshot::Sender<Result<Option<Handoff<Claim>>, StoreError>>,
 }
 
 /// What the matchmaker is told.
-pub(super) enum Order {
+pub(super) enum JobRequest {
     /// A claimant comes.
-    Park(Ticket),
+    Park(JobWaiter),
     /// Whose time is over goes.
     Leave(u64),
     /// Whoever waits in this name is to go.
     Dismiss(Arc<str>),
     /// Whoever made these claims has gone.
-    Abandoned(Claims),
+    Abandoned(ClaimsFuture),
 }
 
-pub(super) async fn run(desk: Desk) {
-    let Desk { store, clock, start_timeout_ms, mut orders, back, mut returned, queue } = desk;
-    let arrivals = store.arrivals();
+pub(super) async fn run(desk: WaiterInputs) {
+    let WaiterInputs { store, clock, start_timeout_ms, mut orders, back, mut returned, queue } = desk;
+    let notifier = store.notifier();
     let mut waiting = VecDeque::new();
     loop {
         let mut is_due = false;
@@ -50,21 +50,21 @@ pub(super) async fn run(desk: Desk) {
             biased;
             order = orders.recv() => match order {
                 None => return,
-                Some(order) => is_due |= obey(&*store, order, &mut waiting).await,
+                Some(order) => is_due |= handle(&*store, order, &mut waiting).await,
             },
-            () = arrivals.jobs() => is_due = true,
+            () = notifier.jobs() => is_due = true,
             Some(claim) = returned.recv() => give_back(&*store, &claim),
         }
         while let Ok(order) = orders.try_recv() {
-            is_due |= obey(&*store, order, &mut waiting).await;
+            is_due |= handle(&*store, order, &mut waiting).await;
         }
         while let Ok(claim) = returned.try_recv() {
             give_back(&*store, &claim);
         }
-        waiting.retain(|ticket: &Ticket| !ticket.give.is_closed());
+        waiting.retain(|ticket: &JobWaiter| !ticket.give.is_closed());
         // Whoever only leaves, or gives back what announces itself, is no reason to look.
         queue.store(waiting.len(), Ordering::Relaxed);
-        arrivals.want_jobs(!waiting.is_empty());
+        notifier.set_job_interest(!waiting.is_empty());
         if is_due {
             serve(&*store, clock.now(), start_timeout_ms, &mut waiting, &back).await;
             queue.store(waiting.len(), Ordering::Relaxed);
@@ -73,20 +73,20 @@ pub(super) async fn run(desk: Desk) {
 }
 
 /// Does what is asked; whether somebody came.
-async fn obey(store: &dyn Store, order: Order, waiting: &mut VecDeque<Ticket>) -> bool {
-    let comes = matches!(order, Order::Park(_));
+async fn handle(store: &dyn Store, order: JobRequest, waiting: &mut VecDeque<JobWaiter>) -> bool {
+    let comes = matches!(order, JobRequest::Park(_));
     match order {
-        Order::Park(ticket) => waiting.push_back(ticket),
-        Order::Leave(number) => waiting.retain(|ticket| ticket.number != number),
-        Order::Dismiss(holder) => {
+        JobRequest::Park(ticket) => waiting.push_back(ticket),
+        JobRequest::Leave(number) => waiting.retain(|ticket| ticket.number != number),
+        JobRequest::Dismiss(holder) => {
             let (gone, stay) = take(waiting).into_iter().partition(|ticket| ticket.claimant.holder == holder);
             *waiting = stay;
-            let gone: VecDeque<Ticket> = gone;
+            let gone: VecDeque<JobWaiter> = gone;
             for ticket in gone {
                 let _gone_already = ticket.give.send(Ok(None));
             }
         }
-        Order::Abandoned(claims) => {
+        JobRequest::Abandoned(claims) => {
             for claim in claims.await.into_iter().flatten().flatten() {
                 give_back(store, &claim);
             }
@@ -99,7 +99,7 @@ async fn serve(
     store: &dyn Store,
     now: Timestamp,
     start_timeout_ms: u64,
-    waiting: &mut VecDeque<Ticket>,
+    waiting: &mut VecDeque<JobWaiter>,
     back: &mpsc::UnboundedSender<Claim>,
 ) {
     if waiting.is_empty() {
@@ -117,7 +117,7 @@ async fn serve(
                     None if ticket.is_passing => drop(ticket.give.send(Ok(None))),
                     None => waiting.push_back(ticket),
                     // Gone meanwhile: what comes back in the error is dropped, and goes back.
-                    Some(claim) => drop(ticket.give.send(Ok(Some(Handed::new(claim, back.clone()))))),
+                    Some(claim) => drop(ticket.give.send(Ok(Some(Handoff::new(claim, back.clone()))))),
                 }
             }
         }
@@ -134,8 +134,8 @@ fn give_back(store: &dyn Store, claim: &Claim) {
     let (holder, attempt) = (claim.job.holder.clone().unwrap_or_default(), claim.job.attempt);
     warn!(job_id = %claim.job.job_id, holder, "the claimant has gone; its job goes back");
     let rule = move |job: Option<&job::Job>| {
-        Ok(job.map_or(job::Outcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt))))
+        Ok(job.map_or(job::RuleOutcome::Unchanged, |job| job::given_back(job, &holder, Some(attempt))))
     };
     // The write has its place in the order; there is nobody to tell that it was done.
-    drop(store.decide(&claim.job.job_id, Promise::Visible, None, Box::new(rule)));
+    drop(store.decide(&claim.job.job_id, AckLevel::Visible, None, Box::new(rule)));
 }

@@ -9,64 +9,68 @@ use std::{
 };
 
 use agenix_protocol::{
-    request::{BlockingPop, End},
+    request::{BlockingPop, ListEnd},
     time::Timestamp,
 };
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
-use super::{Element, Handed};
+use super::{Element, Handoff};
 use crate::{
     clock::Clock,
-    redis::{self, KeyError},
-    store::{Keys, Pushed, Ruled, Store, StoreError, change, look},
+    redis::{self, KeyCommandError},
+    store::{Keys, ListPushes, RuleResult, Store, StoreError, change, look},
 };
 
-type Given = Result<Ruled<Handed<Element>>, StoreError>;
+type PopResult = Result<RuleResult<Handoff<Element>>, StoreError>;
 
 /// How many may wait before those who have gone are looked for, at least.
 const TOLERATED: usize = 64;
 
 /// A connection that waits.
-pub(super) struct Ticket {
+pub(super) struct ListWaiter {
     pub(super) number: u64,
     pub(super) pop: BlockingPop,
-    pub(super) give: oneshot::Sender<Given>,
+    pub(super) give: oneshot::Sender<PopResult>,
 }
 
 /// What the matchmaker is told.
-pub(super) enum Order {
+pub(super) enum ListRequest {
     /// A connection comes.
-    Park(Ticket),
+    Park(ListWaiter),
     /// Whose time is over goes.
     Leave(u64),
 }
 
-pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::UnboundedReceiver<Order>) {
-    let arrivals = store.arrivals();
+pub(super) async fn run(
+    store: Arc<dyn Store>,
+    clock: Clock,
+    mut orders: mpsc::UnboundedReceiver<ListRequest>,
+) {
+    let notifier = store.notifier();
     let (back, mut returned) = mpsc::unbounded_channel();
-    let mut waiting = Waiting::default();
+    let mut waiting = WaitingLists::default();
     loop {
         let (mut looked, mut new) = (HashSet::new(), HashSet::new());
         tokio::select! {
             biased;
             order = orders.recv() => match order {
                 None => return,
-                Some(order) => waiting.obey(order, &mut looked, &mut new),
+                Some(order) => waiting.handle(order, &mut looked, &mut new),
             },
-            pushed = arrivals.lists() => waiting.look(pushed, &mut looked),
+            pushed = notifier.lists() => waiting.look(pushed, &mut looked),
             Some(element) = returned.recv() => put_back(&*store, element, clock.now()),
         }
         while let Ok(order) = orders.try_recv() {
-            waiting.obey(order, &mut looked, &mut new);
+            waiting.handle(order, &mut looked, &mut new);
         }
         // What goes back is there again before anything else is taken.
         while let Ok(element) = returned.try_recv() {
             put_back(&*store, element, clock.now());
         }
         let asked = waiting.asked(&looked, &new);
-        arrivals.want_lists(!waiting.tickets.is_empty());
+        notifier.set_list_interest(!waiting.tickets.is_empty());
         if !asked.is_empty() {
             serve(&*store, asked, clock.now(), &mut waiting, &back).await;
         }
@@ -75,26 +79,26 @@ pub(super) async fn run(store: Arc<dyn Store>, clock: Clock, mut orders: mpsc::U
 
 /// Who waits, by the order in which they came, and for which keys.
 #[derive(Default)]
-struct Waiting {
-    tickets: BTreeMap<u64, Ticket>,
+struct WaitingLists {
+    tickets: BTreeMap<u64, ListWaiter>,
     by_key: HashMap<Bytes, BTreeSet<u64>>,
     /// How many may wait before those who have gone are looked for.
     tolerated: usize,
 }
 
-impl Waiting {
-    fn obey(&mut self, order: Order, looked: &mut HashSet<Bytes>, new: &mut HashSet<u64>) {
+impl WaitingLists {
+    fn handle(&mut self, order: ListRequest, looked: &mut HashSet<Bytes>, new: &mut HashSet<u64>) {
         match order {
-            Order::Park(ticket) => {
+            ListRequest::Park(ticket) => {
                 new.insert(ticket.number);
                 self.park(ticket, looked);
             }
-            Order::Leave(number) => drop(self.leave(number)),
+            ListRequest::Leave(number) => drop(self.leave(number)),
         }
     }
 
     /// These lists are worth a look.
-    fn look(&self, pushed: Pushed, looked: &mut HashSet<Bytes>) {
+    fn look(&self, pushed: ListPushes, looked: &mut HashSet<Bytes>) {
         looked.extend(pushed.lists);
         if pushed.any {
             looked.extend(self.by_key.keys().cloned());
@@ -102,9 +106,9 @@ impl Waiting {
     }
 
     /// A ticket comes; its keys are to be looked at.
-    fn park(&mut self, ticket: Ticket, looked: &mut HashSet<Bytes>) {
+    fn park(&mut self, ticket: ListWaiter, looked: &mut HashSet<Bytes>) {
         if self.tickets.len() >= self.tolerated {
-            let is_gone = |(number, ticket): (&u64, &Ticket)| ticket.give.is_closed().then_some(*number);
+            let is_gone = |(number, ticket): (&u64, &ListWaiter)| ticket.give.is_closed().then_some(*number);
             let gone: Vec<u64> = self.tickets.iter().filter_map(is_gone).collect();
             for number in gone {
                 self.leave(number);
@@ -118,7 +122,7 @@ impl Waiting {
         self.tickets.insert(ticket.number, ticket);
     }
 
-    fn leave(&mut self, number: u64) -> Option<Ticket> {
+    fn leave(&mut self, number: u64) -> Option<ListWaiter> {
         let ticket = self.tickets.remove(&number)?;
         for key in &ticket.pop.keys {
             if let Some(numbers) = self.by_key.get_mut(key) {
@@ -132,41 +136,41 @@ impl Waiting {
     }
 
     /// Those who wait for keys that are looked at, who came first first.
-    fn asked(&mut self, looked: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<Asked> {
+    fn asked(&mut self, looked: &HashSet<Bytes>, new: &HashSet<u64>) -> Vec<WaitingPop> {
         let numbers = looked.iter().filter_map(|key| self.by_key.get(key)).flatten().copied();
         let mut asked = Vec::new();
         for number in numbers.collect::<BTreeSet<u64>>() {
-            let Some(Ticket { pop, give, .. }) = self.tickets.get(&number) else { continue };
+            let Some(ListWaiter { pop, give, .. }) = self.tickets.get(&number) else { continue };
             if give.is_closed() {
                 self.leave(number);
                 continue;
             }
             let keys = pop.keys.iter().filter(|key| looked.contains(*key)).cloned().collect();
             let is_new = new.contains(&number);
-            asked.push(Asked { number, keys, from: pop.from, to: pop.to.clone(), is_new });
+            asked.push(WaitingPop { number, keys, from: pop.from, to: pop.to.clone(), is_new });
         }
         asked
     }
 }
 
 /// What one of those who wait would take now.
-struct Asked {
+struct WaitingPop {
     number: u64,
     /// In the order in which they were named.
     keys: Vec<Bytes>,
-    from: End,
-    to: Option<(Bytes, End)>,
+    from: ListEnd,
+    to: Option<(Bytes, ListEnd)>,
     is_new: bool,
 }
 
-impl Asked {
+impl WaitingPop {
     /// Takes an element from the first list that has one. `empty` are lists that were seen to have none.
     fn take<'a>(
         &'a self,
         keyspace: &mut dyn Keys,
         empty: &mut HashSet<&'a Bytes>,
         now: Timestamp,
-    ) -> Result<Option<Element>, KeyError> {
+    ) -> Result<Option<Element>, KeyCommandError> {
         for key in &self.keys {
             if empty.contains(key) {
                 continue;
@@ -178,7 +182,7 @@ impl Asked {
                     continue;
                 }
                 // What is no list is refused to those who come. Who waits for a list goes on waiting.
-                Err(KeyError::Rejected(_)) if !self.is_new => continue,
+                Err(KeyCommandError::Rejected(_)) if !self.is_new => continue,
                 Err(error) => return Err(error),
             }
             if let Some(value) = redis::pop(keyspace, key, self.from, self.to.as_ref(), now)? {
@@ -190,23 +194,24 @@ impl Asked {
     }
 }
 
-type Taken = Vec<(u64, Ruled<Element>)>;
+type PoppedElements = Vec<(u64, RuleResult<Element>)>;
 
 /// Gives what there is to those who ask.
 async fn serve(
     store: &dyn Store,
-    asked: Vec<Asked>,
+    asked: Vec<WaitingPop>,
     now: Timestamp,
-    waiting: &mut Waiting,
+    waiting: &mut WaitingLists,
     back: &mpsc::UnboundedSender<Element>,
 ) {
-    let asked: Arc<[Asked]> = asked.into();
-    let given: Vec<(u64, Result<Ruled<Element>, StoreError>)> = match take_all(store, &asked, now).await {
+    let asked: Arc<[WaitingPop]> = asked.into();
+    let given: Vec<(u64, Result<RuleResult<Element>, StoreError>)> = match take_all(store, &asked, now).await
+    {
         Ok(taken) => taken.into_iter().map(|(number, ruled)| (number, Ok(ruled))).collect(),
         Err(error) => asked.iter().map(|one| (one.number, Err(error.clone()))).collect(),
     };
     for (number, given) in given {
-        let given = given.map(|ruled| ruled.map(|element| Handed::new(element, back.clone())));
+        let given = given.map(|ruled| ruled.map(|element| Handoff::new(element, back.clone())));
         if let Some(ticket) = waiting.leave(number) {
             // Gone meanwhile: what comes back in the error is dropped, and goes back.
             drop(ticket.give.send(given));
@@ -214,7 +219,11 @@ async fn serve(
     }
 }
 
-async fn take_all(store: &dyn Store, asked: &Arc<[Asked]>, now: Timestamp) -> Result<Taken, StoreError> {
+async fn take_all(
+    store: &dyn Store,
+    asked: &Arc<[WaitingPop]>,
+    now: Timestamp,
+) -> Result<PoppedElements, StoreError> {
     let all = Arc::clone(asked);
     let is_anything_there = look(store, move |keyspace| {
         for key in all.iter().flat_map(|one| &one.keys) {
@@ -268,19 +277,19 @@ mod tests {
     use bytes::Bytes;
     use tokio::sync::{mpsc, oneshot};
 
-    use super::{Given, Order, Ticket, run};
+    use super::{ListRequest, ListWaiter, PopResult, run};
     use crate::clock::Clock;
     use crate::redis;
     use crate::store::{Store, change, redb::RedbStore};
 
     /// A store, and the desk where tickets are left.
-    struct House {
+    struct TestStore {
         store: Arc<dyn Store>,
-        desk: mpsc::UnboundedSender<Order>,
+        desk: mpsc::UnboundedSender<ListRequest>,
         tickets: AtomicU64,
     }
 
-    impl House {
+    impl TestStore {
         fn new() -> Self {
             let store: Arc<dyn Store> = Arc::new(RedbStore::in_memory().unwrap());
             let (desk, tickets) = mpsc::unbounded_channel();
@@ -294,11 +303,11 @@ mod tests {
             Request::parse(&words).unwrap().1
         }
 
-        fn wait(&self, line: &str) -> oneshot::Receiver<Given> {
+        fn wait(&self, line: &str) -> oneshot::Receiver<PopResult> {
             let Request::BlockingPop(pop) = Self::request(line) else { panic!("{line} does not wait") };
             let (give, get) = oneshot::channel();
             let number = self.tickets.fetch_add(1, Ordering::Relaxed);
-            assert!(self.desk.send(Order::Park(Ticket { number, pop, give })).is_ok());
+            assert!(self.desk.send(ListRequest::Park(ListWaiter { number, pop, give })).is_ok());
             get
         }
 
@@ -318,7 +327,7 @@ mod tests {
         }
     }
 
-    async fn taken(get: oneshot::Receiver<Given>) -> (Bytes, Bytes) {
+    async fn taken(get: oneshot::Receiver<PopResult>) -> (Bytes, Bytes) {
         let element = get.await.unwrap().unwrap().unwrap().take();
         (element.key, element.value)
     }
@@ -329,9 +338,9 @@ mod tests {
 
     #[tokio::test]
     async fn who_came_first_is_served_first() {
-        let house = House::new();
-        let waiters: Vec<_> = (0..5).map(|_| house.wait("BRPOP l 0")).collect();
-        house.run(&["LPUSH l 0 1 2 3 4"]).await;
+        let app = TestStore::new();
+        let waiters: Vec<_> = (0..5).map(|_| app.wait("BRPOP l 0")).collect();
+        app.run(&["LPUSH l 0 1 2 3 4"]).await;
         for (waiter, value) in waiters.into_iter().zip(["0", "1", "2", "3", "4"]) {
             assert_eq!(taken(waiter).await, pair("l", value));
         }
@@ -339,52 +348,52 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_list_that_has_an_element_gives_it() {
-        let house = House::new();
-        house.run(&["RPUSH b 1 2", "RPUSH c 3 4"]).await;
-        assert_eq!(taken(house.wait("BRPOP a b c 0")).await, pair("b", "2"));
-        assert_eq!(taken(house.wait("BLPOP c b 0")).await, pair("c", "3"));
-        let (first, second) = (house.wait("BLPOP x y 0"), house.wait("BLPOP y 0"));
-        house.run(&["RPUSH y 5 6"]).await;
+        let app = TestStore::new();
+        app.run(&["RPUSH b 1 2", "RPUSH c 3 4"]).await;
+        assert_eq!(taken(app.wait("BRPOP a b c 0")).await, pair("b", "2"));
+        assert_eq!(taken(app.wait("BLPOP c b 0")).await, pair("c", "3"));
+        let (first, second) = (app.wait("BLPOP x y 0"), app.wait("BLPOP y 0"));
+        app.run(&["RPUSH y 5 6"]).await;
         assert_eq!((taken(first).await, taken(second).await), (pair("y", "5"), pair("y", "6")));
     }
 
     #[tokio::test]
     async fn what_nobody_takes_goes_back_to_the_end_it_came_from() {
-        let house = House::new();
-        house.run(&["RPUSH l a b c"]).await;
+        let app = TestStore::new();
+        app.run(&["RPUSH l a b c"]).await;
         for line in ["BLPOP l 0", "BRPOP l 0"] {
-            drop(house.wait(line).await.unwrap().unwrap().unwrap());
+            drop(app.wait(line).await.unwrap().unwrap().unwrap());
         }
-        assert_eq!(taken(house.wait("BLPOP l 0")).await, pair("l", "a"));
-        assert_eq!(taken(house.wait("BRPOP l 0")).await, pair("l", "c"));
+        assert_eq!(taken(app.wait("BLPOP l 0")).await, pair("l", "a"));
+        assert_eq!(taken(app.wait("BRPOP l 0")).await, pair("l", "c"));
     }
 
     #[tokio::test]
     async fn a_move_is_whole_and_stays_whoever_hears_of_it() {
-        let house = House::new();
-        let (moved, next) = (house.wait("BLMOVE a b LEFT LEFT 0"), house.wait("BRPOP b 0"));
-        house.run(&["RPUSH a 1"]).await;
+        let app = TestStore::new();
+        let (moved, next) = (app.wait("BLMOVE a b LEFT LEFT 0"), app.wait("BRPOP b 0"));
+        app.run(&["RPUSH a 1"]).await;
         assert_eq!(taken(moved).await, pair("a", "1"));
         assert_eq!(taken(next).await, pair("b", "1"));
-        house.run(&["RPUSH a 2"]).await;
-        drop(house.wait("BLMOVE a b LEFT RIGHT 0").await.unwrap().unwrap().unwrap());
-        assert_eq!(house.run(&["LRANGE b 0 -1", "EXISTS a"]).await, [Reply::bulks(["2"]), Reply::Integer(0)]);
+        app.run(&["RPUSH a 2"]).await;
+        drop(app.wait("BLMOVE a b LEFT RIGHT 0").await.unwrap().unwrap().unwrap());
+        assert_eq!(app.run(&["LRANGE b 0 -1", "EXISTS a"]).await, [Reply::bulks(["2"]), Reply::Integer(0)]);
     }
 
     #[tokio::test]
     async fn another_type_is_refused_to_who_comes_and_ignored_by_who_waits() {
-        let house = House::new();
-        let mut waits = house.wait("BRPOP l 0");
-        house.settled().await;
-        house.run(&["RPUSH l gone", "DEL l", "SET l text"]).await;
-        let refused = house.wait("BRPOP l 0").await.unwrap().unwrap().unwrap_err();
+        let app = TestStore::new();
+        let mut waits = app.wait("BRPOP l 0");
+        app.settled().await;
+        app.run(&["RPUSH l gone", "DEL l", "SET l text"]).await;
+        let refused = app.wait("BRPOP l 0").await.unwrap().unwrap().unwrap_err();
         assert_eq!(refused, Rejection::WrongType);
         assert!(waits.try_recv().is_err());
-        house.run(&["DEL l", "RPUSH l v"]).await;
+        app.run(&["DEL l", "RPUSH l v"]).await;
         assert_eq!(taken(waits).await, pair("l", "v"));
-        house.run(&["RPUSH full v", "SET text t"]).await;
-        let refused = house.wait("BLMOVE full text LEFT LEFT 0").await.unwrap().unwrap().unwrap_err();
+        app.run(&["RPUSH full v", "SET text t"]).await;
+        let refused = app.wait("BLMOVE full text LEFT LEFT 0").await.unwrap().unwrap().unwrap_err();
         assert_eq!(refused, Rejection::WrongType);
-        assert_eq!(house.run(&["LLEN full"]).await, [Reply::Integer(1)]);
+        assert_eq!(app.run(&["LLEN full"]).await, [Reply::Integer(1)]);
     }
 }

@@ -15,11 +15,11 @@ use {
 /// Waits for the exit of one child.
 pub(crate) struct Exit {
     pid: Pid,
-    notice: Notice,
+    notice: ExitNotice,
 }
 
 /// Source of the notice that a child may have exited.
-enum Notice {
+enum ExitNotice {
     /// Readable once the child has exited.
     #[cfg(target_os = "linux")]
     Pidfd(AsyncFd<OwnedFd>),
@@ -30,7 +30,7 @@ enum Notice {
 impl Exit {
     /// Prepares the wait for the child `pid`, which the caller has not reaped.
     pub(crate) fn of(pid: Pid) -> io::Result<Self> {
-        Ok(Self { pid, notice: Notice::of(pid)? })
+        Ok(Self { pid, notice: ExitNotice::of(pid)? })
     }
 
     /// Waits until the child has exited. The call can be repeated, and may be dropped at any time.
@@ -38,11 +38,11 @@ impl Exit {
         while !has_exited(self.pid)? {
             match &mut self.notice {
                 #[cfg(target_os = "linux")]
-                Notice::Pidfd(pidfd) => {
+                ExitNotice::Pidfd(pidfd) => {
                     // The pidfd stays readable, so the notice is not lost if the call is dropped.
                     let _ready = pidfd.readable().await?;
                 }
-                Notice::Signal(signal) => {
+                ExitNotice::Signal(signal) => {
                     let _signal = signal.recv().await;
                 }
             }
@@ -51,7 +51,7 @@ impl Exit {
     }
 }
 
-impl Notice {
+impl ExitNotice {
     fn of(pid: Pid) -> io::Result<Self> {
         // The limit of open files, or an old kernel, may refuse a pidfd.
         #[cfg(target_os = "linux")]
@@ -93,7 +93,7 @@ mod tests {
     use rustix::process::Pid;
     use tokio::signal::unix::{SignalKind, signal};
 
-    use super::{Exit, Notice, has_exited};
+    use super::{Exit, ExitNotice, has_exited};
 
     fn start(script: &str) -> (Child, Pid) {
         let child = Command::new("sh").args(["-c", script]).spawn().unwrap();
@@ -114,7 +114,7 @@ mod tests {
 
     #[tokio::test]
     async fn exit_wait_falls_back_to_sigchld() {
-        let notice = Notice::Signal(signal(SignalKind::child()).unwrap());
+        let notice = ExitNotice::Signal(signal(SignalKind::child()).unwrap());
         let (mut child, pid) = start("read line < /dev/null; exit 4");
         let mut exit = Exit { pid, notice };
         exit.wait().await.unwrap();

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::documents::Kept;
+use agenix_protocol::documents::CapturedOutput;
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},
@@ -105,7 +105,7 @@ async fn collect_output(mut told: mpsc::UnboundedReceiver<Vec<u8>>) -> String {
 /// more bytes than the original.
 fn text(bytes: &[u8]) -> String {
     let bytes = String::from_utf8_lossy(bytes).into_owned().into_bytes();
-    let mut text = Kept { total: bytes.len() as u64, bytes };
+    let mut text = CapturedOutput { total: bytes.len() as u64, bytes };
     text.truncate(MOST_BYTES);
     String::from_utf8_lossy(&text.bytes).into_owned()
 }

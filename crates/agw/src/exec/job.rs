@@ -1,7 +1,7 @@
 //! Runs one job: its stages one after the other, until a stage fails.
 
 use agenix_protocol::{
-    documents::{JobDocument, JobUpdate, Plans, Status, TaskResult, parse, to_json},
+    documents::{JobDocument, JobUpdate, PlanCache, Status, TaskResult, parse, to_json},
     limits::MAX_UPDATE_BYTES,
 };
 use serde_json::value::RawValue;
@@ -55,7 +55,7 @@ pub(crate) async fn run(
     finished(job, None, results)
 }
 
-fn read(job: &JobDocument, plans: &Plans) -> Result<Vec<Stage>, String> {
+fn read(job: &JobDocument, plans: &PlanCache) -> Result<Vec<Stage>, String> {
     let plan = plans.read(job.plan.get()).map_err(|error| format!("the plan cannot be read: {error}"))?;
     let mut stages = stages::stages(&plan, &job.inputs).map_err(|error| error.to_string())?;
     if let Some(trace) = &job.traceparent {
@@ -126,12 +126,12 @@ fn fit(results: &mut [TaskResult], max: usize) -> Box<RawValue> {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{Kept, TaskResult};
+    use agenix_protocol::documents::{CapturedOutput, TaskResult};
 
     use super::{fit, reason};
 
     fn result(exit_code: i32, stderr: &str) -> TaskResult {
-        let stderr = Kept { bytes: stderr.into(), total: stderr.len() as u64 };
+        let stderr = CapturedOutput { bytes: stderr.into(), total: stderr.len() as u64 };
         TaskResult { task_number: 2, command: "sort".into(), exit_code, stderr, ..TaskResult::default() }
     }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use agenix_protocol::{
-    documents::{JobOutput, OutputPosition, Piece, TaskOutput, TaskPosition},
+    documents::{JobOutput, OutputChunk, OutputPosition, TaskOutput, TaskPosition},
     ids::JobId,
 };
 
@@ -105,23 +105,23 @@ impl LiveOutput {
 
 /// Returns the bytes of `file` from offset `from` on, at most `left`, and true if there are more. A
 /// file that cannot be read counts as ended; the result of the job has the error.
-fn piece(file: &File, from: u64, left: &mut usize) -> (Piece, bool) {
+fn piece(file: &File, from: u64, left: &mut usize) -> (OutputChunk, bool) {
     let total = file.metadata().map_or(0, |metadata| metadata.len());
     let there = usize::try_from(total.saturating_sub(from)).unwrap_or(usize::MAX);
     let mut bytes = vec![0; there.min(*left)];
     if file.read_exact_at(&mut bytes, from).is_err() {
-        return (Piece { from, bytes: Vec::new() }, false);
+        return (OutputChunk { from, bytes: Vec::new() }, false);
     }
     *left -= bytes.len();
     let more = there > bytes.len();
-    (Piece { from, bytes }, more)
+    (OutputChunk { from, bytes }, more)
 }
 
 #[cfg(test)]
 mod tests {
     use std::{io::Write, sync::Arc};
 
-    use agenix_protocol::documents::{JobOutput, OutputPosition, Piece, TaskPosition};
+    use agenix_protocol::documents::{JobOutput, OutputChunk, OutputPosition, TaskPosition};
 
     use super::{LiveOutput, MOST_AT_ONCE, OutputStreams, SpoolFile};
 
@@ -144,11 +144,11 @@ mod tests {
         (&**stdout).write_all(b"one\n").unwrap();
         (&**stderr).write_all(b"two\n").unwrap();
         let told = since(&live_output, 1, 4);
-        assert_eq!(told.tasks[0].stdout, Some(Piece { from: 1, bytes: b"ne\n".into() }));
-        assert_eq!(told.tasks[0].stderr, Some(Piece { from: 4, bytes: Vec::new() }));
+        assert_eq!(told.tasks[0].stdout, Some(OutputChunk { from: 1, bytes: b"ne\n".into() }));
+        assert_eq!(told.tasks[0].stderr, Some(OutputChunk { from: 4, bytes: Vec::new() }));
         let of_another_attempt = OutputPosition { attempt: 1, ..OutputPosition::default() };
         let told = live_output.since(&"j".parse().unwrap(), 2, &of_another_attempt);
-        assert_eq!(told.tasks[0].stdout, Some(Piece { from: 0, bytes: b"one\n".into() }));
+        assert_eq!(told.tasks[0].stdout, Some(OutputChunk { from: 0, bytes: b"one\n".into() }));
     }
 
     #[test]

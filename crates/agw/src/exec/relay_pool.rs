@@ -13,16 +13,16 @@ const MOST_IDLE: usize = 16;
 #[cfg(target_os = "linux")]
 const NICER: i32 = 10;
 
-type Relay = Box<dyn FnOnce() + Send>;
+type RelayTask = Box<dyn FnOnce() + Send>;
 
 /// Channels to the idle threads.
-static IDLE: Mutex<Vec<mpsc::Sender<Relay>>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<mpsc::Sender<RelayTask>>> = Mutex::new(Vec::new());
 
 /// Runs `work` on an idle or a new thread at once. The pool has no upper bound, because pipes would
 /// deadlock if they waited for each other's threads. Returns an error if the system refuses a
 /// thread.
 pub(crate) fn run(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut work: Relay = Box::new(work);
+    let mut work: RelayTask = Box::new(work);
     let waiting = idle().pop();
     if let Some(mover) = waiting {
         match mover.send(work) {
@@ -38,7 +38,7 @@ pub(crate) fn run(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-fn serve(mut work: Relay, reach: &mpsc::Sender<Relay>, inbox: &mpsc::Receiver<Relay>) {
+fn serve(mut work: RelayTask, reach: &mpsc::Sender<RelayTask>, inbox: &mpsc::Receiver<RelayTask>) {
     loop {
         work();
         {
@@ -64,7 +64,7 @@ fn lower_priority() {
 #[cfg(not(target_os = "linux"))]
 fn lower_priority() {}
 
-fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<Relay>>> {
+fn idle() -> MutexGuard<'static, Vec<mpsc::Sender<RelayTask>>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

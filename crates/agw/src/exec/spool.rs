@@ -21,7 +21,7 @@ use std::{
 };
 
 use agenix_lease::is_alone;
-use agenix_protocol::documents::Kept;
+use agenix_protocol::documents::CapturedOutput;
 use rustix::fs::statvfs;
 
 use crate::exec::output_quota::DiskSpace;
@@ -192,12 +192,12 @@ pub(crate) fn taken(file: &File) -> u64 {
 }
 
 /// Returns the first `cap` bytes of `file` and its length.
-pub(crate) fn kept(file: &File, cap: usize) -> io::Result<Kept> {
+pub(crate) fn kept(file: &File, cap: usize) -> io::Result<CapturedOutput> {
     let total = file.metadata()?.len();
     let keep = usize::try_from(total).unwrap_or(usize::MAX).min(cap);
     let mut bytes = vec![0; keep];
     file.read_exact_at(&mut bytes, 0)?;
-    let mut kept = Kept { bytes, total };
+    let mut kept = CapturedOutput { bytes, total };
     kept.truncate(cap);
     Ok(kept)
 }

@@ -3,7 +3,7 @@
 
 use std::{future::pending, io, time::Duration};
 
-use agenix_protocol::documents::{Kept, TaskResult};
+use agenix_protocol::documents::{CapturedOutput, TaskResult};
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
@@ -14,7 +14,7 @@ use crate::exec::{
     process::Ended,
     spool::kept,
     stages::{Stage, StageCommand, Stdout},
-    start::{ExecContext, Out, Outputs, Running, Unstarted, start_with_retry},
+    start::{ExecContext, Out, Outputs, StartedProcess, Unstarted, start_with_retry},
 };
 
 /// Runs the stage, and adds its output files to `outputs`. Ends the processes when `cancel` is
@@ -33,7 +33,7 @@ pub(crate) async fn run(
             started = start_with_retry(command, before.as_ref(), context, outputs, cancel) => started,
             // While the start waits, the timeouts and the quota of the running processes still
             // apply.
-            finished = finish(&mut running, context, (cancel, live_output), Wanted::Failure) => {
+            finished = finish(&mut running, context, (cancel, live_output), WaitFor::Failure) => {
                 let excess = finished.excess.clone();
                 let mut results = results(stage, running, finished, (context, live_output), outputs).await;
                 // The job fails even if none of its tasks runs.
@@ -57,7 +57,7 @@ pub(crate) async fn run(
         running.push(started);
         before = to_next;
     }
-    let finished = finish(&mut running, context, (cancel, live_output), Wanted::End).await;
+    let finished = finish(&mut running, context, (cancel, live_output), WaitFor::End).await;
     Ok(results(stage, running, finished, (context, live_output), outputs).await)
 }
 
@@ -70,7 +70,7 @@ struct Finished {
 
 /// Condition that [`finish`] waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum WaitFor {
     /// The end of all processes.
     End,
     /// A timeout or an excess, which end all processes.
@@ -80,15 +80,15 @@ enum Wanted {
 /// Waits for the processes. Ends all of them if one of them times out, if `cancel` is cancelled, or
 /// if the output of the job exceeds the quota.
 async fn finish(
-    running: &mut [Running],
+    running: &mut [StartedProcess],
     context: &ExecContext,
     (cancel, live_output): (&CancelToken, &LiveOutput),
-    wanted: Wanted,
+    wanted: WaitFor,
 ) -> Finished {
     let waited = async {
         let ended = wait(running, context.kill_grace, cancel).await;
         let timed_out = ended.iter().any(|ended| ended.as_ref().is_ok_and(|ended| ended.timed_out));
-        if wanted == Wanted::Failure && !timed_out {
+        if wanted == WaitFor::Failure && !timed_out {
             pending::<()>().await;
         }
         ended
@@ -105,7 +105,7 @@ async fn finish(
 /// Collects the results of the processes that were started.
 async fn results(
     stage: &Stage,
-    running: Vec<Running>,
+    running: Vec<StartedProcess>,
     Finished { ended, excess }: Finished,
     (context, live_output): (&ExecContext, &LiveOutput),
     outputs: &mut Outputs,
@@ -150,13 +150,13 @@ async fn exceeded(context: &ExecContext, live_output: &LiveOutput) -> (u32, Stri
 }
 
 /// Ends all processes of the stage at the same time.
-async fn end(running: &mut [Running], grace: Duration) -> Vec<io::Result<Ended>> {
+async fn end(running: &mut [StartedProcess], grace: Duration) -> Vec<io::Result<Ended>> {
     join_all(running.iter_mut().map(|running| running.process.end_now(grace))).await
 }
 
 /// Appends `line` to the kept stderr of a task. Earlier text is cut off, because `line` must be
 /// complete.
-fn append(kept: &mut Kept, line: &str, most: usize) {
+fn append(kept: &mut CapturedOutput, line: &str, most: usize) {
     kept.bytes.truncate(most.saturating_sub(line.len() + 1));
     if kept.bytes.last().is_some_and(|last| *last != b'\n') {
         kept.bytes.push(b'\n');
@@ -191,14 +191,18 @@ fn unstarted_result(command: &StageCommand, text: String) -> TaskResult {
     TaskResult {
         task_number: command.task_number,
         command: command.program.clone(),
-        stderr: Kept { total: text.len() as u64, bytes: text.into_bytes() },
+        stderr: CapturedOutput { total: text.len() as u64, bytes: text.into_bytes() },
         ..TaskResult::default()
     }
 }
 
 /// Waits for all processes. A timeout of one process ends all others too, because they wait for
 /// each other.
-async fn wait(running: &mut [Running], grace: Duration, cancel: &CancelToken) -> Vec<io::Result<Ended>> {
+async fn wait(
+    running: &mut [StartedProcess],
+    grace: Duration,
+    cancel: &CancelToken,
+) -> Vec<io::Result<Ended>> {
     let (late, is_late) = tokio::sync::watch::channel(false);
     let late = &late;
     let waits = running.iter_mut().map(|running| {
@@ -220,24 +224,26 @@ async fn wait(running: &mut [Running], grace: Duration, cancel: &CancelToken) ->
 
 async fn collect(
     command: &StageCommand,
-    running: Running,
+    running: StartedProcess,
     ended: io::Result<Ended>,
     context: &ExecContext,
     outputs: &mut Outputs,
 ) -> TaskResult {
-    let Running { process, stdout, stderr } = running;
+    let StartedProcess { process, stdout, stderr } = running;
     drop(process);
     let cap = context.kept_bytes;
     let ended = match ended {
         Ok(ended) => ended,
         Err(error) => return not_started(command, &Unstarted::Failed(error)),
     };
-    let unreadable = |error: &io::Error| Kept {
+    let unreadable = |error: &io::Error| CapturedOutput {
         bytes: format!("agw: the output cannot be read: {error}").into_bytes(),
         total: 0,
     };
     let kept_stdout = match stdout {
-        Out::Joint(counter) => Kept { bytes: Vec::new(), total: counter.count(context.kill_grace).await },
+        Out::Joint(counter) => {
+            CapturedOutput { bytes: Vec::new(), total: counter.count(context.kill_grace).await }
+        }
         Out::File(file) => {
             let is_users = matches!(command.stdout, Stdout::File(_));
             let kept = kept(&file, if is_users { 0 } else { cap }).unwrap_or_else(|error| unreadable(&error));
@@ -253,7 +259,7 @@ async fn collect(
         timed_out: ended.timed_out,
         ignored: false,
         stdout: kept_stdout,
-        stderr: stderr.map_or_else(Kept::default, |stderr| {
+        stderr: stderr.map_or_else(CapturedOutput::default, |stderr| {
             kept(&stderr, cap).unwrap_or_else(|error| unreadable(&error))
         }),
         duration_ms: u64::try_from(ended.after.as_millis()).unwrap_or(u64::MAX),
@@ -262,14 +268,14 @@ async fn collect(
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::Kept;
+    use agenix_protocol::documents::CapturedOutput;
 
     use super::append;
 
     #[test]
     fn append_keeps_the_line_whole_and_cuts_earlier_text() {
         let appended = |bytes: &[u8], total, most| {
-            let mut kept = Kept { bytes: bytes.to_vec(), total };
+            let mut kept = CapturedOutput { bytes: bytes.to_vec(), total };
             append(&mut kept, "ended\n", most);
             (String::from_utf8(kept.bytes).unwrap(), kept.total)
         };

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_protocol::documents::Plans;
+use agenix_protocol::documents::PlanCache;
 use tokio::{
     sync::Semaphore,
     time::{Instant, sleep_until},
@@ -34,7 +34,7 @@ use crate::exec::{
 #[derive(Debug, Clone)]
 pub(crate) struct ExecContext {
     pub(crate) programs: Programs,
-    pub(crate) plans: Plans,
+    pub(crate) plans: PlanCache,
     pub(crate) spool: Spool,
     /// Maximum number of bytes of a stream that are kept for the result.
     pub(crate) kept_bytes: usize,
@@ -51,14 +51,14 @@ pub(crate) struct ExecContext {
 pub(crate) type Outputs = HashMap<u32, Arc<SpoolFile>>;
 
 /// A process of the stage with its output files.
-pub(crate) struct Running {
+pub(crate) struct StartedProcess {
     pub(crate) process: Process,
     pub(crate) stdout: Out,
     /// File of its stderr, if the result keeps that.
     pub(crate) stderr: Option<Arc<SpoolFile>>,
 }
 
-impl Running {
+impl StartedProcess {
     /// Returns the output files that users can follow.
     pub(crate) fn written(&self, command: &StageCommand) -> OutputStreams {
         let stdout = match &self.stdout {
@@ -94,7 +94,7 @@ pub(crate) async fn start_with_retry(
     context: &ExecContext,
     outputs: &Outputs,
     cancel: &CancelToken,
-) -> Result<(Running, Option<io::PipeReader>), Unstarted> {
+) -> Result<(StartedProcess, Option<io::PipeReader>), Unstarted> {
     let start = || start(command, before, context, outputs);
     patiently(start, command.timeout, &context.shortage, cancel).await
 }
@@ -136,7 +136,7 @@ fn start(
     before: Option<&io::PipeReader>,
     context: &ExecContext,
     outputs: &Outputs,
-) -> io::Result<(Running, Option<io::PipeReader>)> {
+) -> io::Result<(StartedProcess, Option<io::PipeReader>)> {
     let Some(program) = context.programs.path(&command.program) else {
         let text = format!("'{}' is not among the tools of this worker", command.program);
         return Err(io::Error::new(io::ErrorKind::NotFound, text));
@@ -180,7 +180,7 @@ fn start(
         Stderr::Stdout => (None, child_stdout.try_clone()?),
     };
     let process = Process::start(program, command, stdin, child_stdout.into(), child_stderr.into())?;
-    Ok((Running { process, stdout, stderr }, to_next))
+    Ok((StartedProcess { process, stdout, stderr }, to_next))
 }
 
 /// Opens a file of the user for reading.

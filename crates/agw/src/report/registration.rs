@@ -3,11 +3,11 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use agenix_client::{Backoff, Call, ClientError, Connection, OrderCalls, Server};
+use agenix_client::{Backoff, ClientError, Connection, OrderMessage, OrderSubscription, Server};
 use agenix_protocol::{
     documents::{JobDocument, WorkerRegistration},
     ids::{JobId, QueueName, WorkerId},
-    request::Wait,
+    request::BlockingWait,
 };
 use futures_util::{StreamExt, future::BoxFuture, stream::FuturesOrdered};
 use tokio::{
@@ -105,14 +105,14 @@ impl Registration {
     pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(Call)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
-            let error = match OrderCalls::open(&self.server, &self.worker_id).await {
+            let error = match OrderSubscription::open(&self.server, &self.worker_id).await {
                 Ok(mut calls) => {
                     backoff.reset();
                     // Calls from before the subscription were missed.
                     nudge.notify_one();
                     loop {
                         match calls.next().await {
-                            Ok(Call::Orders) => nudge.notify_one(),
+                            Ok(OrderMessage::Orders) => nudge.notify_one(),
                             Ok(other) => answer(other),
                             Err(error) => break error,
                         }

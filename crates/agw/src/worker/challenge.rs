@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use agenix_client::Connection;
-use agenix_protocol::documents::{Answer, Challenge};
+use agenix_protocol::documents::{Challenge, ChallengeAnswer};
 use tokio::sync::Semaphore;
 use tracing::{debug, info};
 
@@ -59,24 +59,24 @@ impl PendingChallenges {
     }
 }
 
-async fn answer(challenge: &Challenge, context: &ExecContext) -> Answer {
+async fn answer(challenge: &Challenge, context: &ExecContext) -> ChallengeAnswer {
     let name = &challenge.command;
     let Some(program) = context.programs.path(name) else {
         let output = format!("'{name}' is not among the tools of this worker");
-        return Answer { exit_code: NOT_OURS, output };
+        return ChallengeAnswer { exit_code: NOT_OURS, output };
     };
     match helper_command::run(program, name, &challenge.args, BOUND).await {
         Ok(said) if said.timed_out => {
             let output = format!("'{name}' did not end within {} seconds", BOUND.as_secs());
-            Answer { exit_code: OUT_OF_TIME, output }
+            ChallengeAnswer { exit_code: OUT_OF_TIME, output }
         }
         Ok(said) => {
             let output = if said.stdout.is_empty() { said.stderr } else { said.stdout };
-            Answer { exit_code: said.exit_code, output }
+            ChallengeAnswer { exit_code: said.exit_code, output }
         }
         Err(error) => {
             let output = format!("'{name}' could not be run: {error}");
-            Answer { exit_code: NOT_RUNNABLE, output }
+            ChallengeAnswer { exit_code: NOT_RUNNABLE, output }
         }
     }
 }
@@ -85,7 +85,7 @@ async fn answer(challenge: &Challenge, context: &ExecContext) -> Answer {
 mod tests {
     use std::{ffi::OsStr, sync::Arc, time::Duration};
 
-    use agenix_protocol::documents::{Answer, Challenge, Plans};
+    use agenix_protocol::documents::{Challenge, ChallengeAnswer, PlanCache};
     use tokio::sync::Semaphore;
 
     use super::{PendingChallenges, answer};
@@ -115,7 +115,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let programs = Programs::find(OsStr::new("/usr/bin:/bin"), Some(&["sh".to_owned()]));
         let spool = Spool::new(dir.path());
-        let (plans, kill_grace) = (Plans::default(), Duration::from_secs(1));
+        let (plans, kill_grace) = (PlanCache::default(), Duration::from_secs(1));
         let (files, most_files, shortage) = (Arc::new(Semaphore::new(9)), 9, Arc::default());
         let quota = Quota { of_job: 0, reserve: 0 };
         let context = ExecContext {
@@ -130,9 +130,9 @@ mod tests {
             quota,
         };
         let said = answer(&challenge("a", "sh", &["-c", "echo 1.0; echo x >&2"]), &context).await;
-        assert_eq!(said, Answer { exit_code: 0, output: "1.0\n".into() });
+        assert_eq!(said, ChallengeAnswer { exit_code: 0, output: "1.0\n".into() });
         let said = answer(&challenge("a", "sh", &["-c", "echo broken >&2; exit 3"]), &context).await;
-        assert_eq!(said, Answer { exit_code: 3, output: "broken\n".into() });
+        assert_eq!(said, ChallengeAnswer { exit_code: 3, output: "broken\n".into() });
         let said = answer(&challenge("a", "cat", &["x"]), &context).await;
         assert_eq!(said.exit_code, 127);
         assert_eq!(said.output, "'cat' is not among the tools of this worker");

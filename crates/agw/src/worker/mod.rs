@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use agenix_client::{Backoff, Call, ClientError, Connection, Server};
+use agenix_client::{Backoff, ClientError, Connection, OrderMessage, Server};
 use agenix_protocol::{
     documents::{Capabilities, JobUpdate, Orders, OutputRequest, Status, WorkerRegistration},
     ids::{ActionId, JobId, QueueName},
@@ -302,11 +302,11 @@ async fn hand_back(registration: &Registration, pool: &JobPool) -> Result<(), Cl
 }
 
 /// Handles a call from agq.
-fn answer(pool: &Arc<JobPool>, reports: &Connection, call: Call) {
+fn answer(pool: &Arc<JobPool>, reports: &Connection, call: OrderMessage) {
     match call {
-        Call::Orders => {}
-        Call::Output(request) => tell_output(pool, reports, request),
-        Call::Withdraw(action_id) => withdraw(pool, reports, &action_id),
+        OrderMessage::Orders => {}
+        OrderMessage::Output(request) => tell_output(pool, reports, request),
+        OrderMessage::Withdraw(action_id) => withdraw(pool, reports, &action_id),
     }
 }
 

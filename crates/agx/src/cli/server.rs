@@ -2,13 +2,13 @@
 
 use std::{io::Write, path::PathBuf, sync::Once};
 
-use agenix_client::{Address, Connection, KEY_HELP, KeyError, Server, Tls, key_in, session_key};
+use agenix_client::{Address, Connection, KEY_HELP, Server, SessionKeyError, Tls, key_in, session_key};
 use clap::Args;
 use secrecy::SecretString;
 
 use crate::{
-    error::Failure,
-    profiles::{Home, Profile},
+    error::CliError,
+    profiles::{Profile, UserDir},
     util::printable::one_line,
 };
 
@@ -53,12 +53,12 @@ pub(crate) struct ServerArgs {
 
 impl ServerArgs {
     /// Connects to agq.
-    pub(crate) async fn connect(&self) -> Result<Connection, Failure> {
+    pub(crate) async fn connect(&self) -> Result<Connection, CliError> {
         Ok(Connection::open(&self.server()?).await?)
     }
 
     /// The agq that is named, by an address or a profile, if one is.
-    pub(crate) fn given(&self) -> Result<Option<Server>, Failure> {
+    pub(crate) fn given(&self) -> Result<Option<Server>, CliError> {
         if self.address().is_some() || self.profile()?.is_some() { self.server().map(Some) } else { Ok(None) }
     }
 
@@ -69,13 +69,13 @@ impl ServerArgs {
     }
 
     /// The profile that counts where no address is said.
-    fn profile(&self) -> Result<Option<Profile>, Failure> {
+    fn profile(&self) -> Result<Option<Profile>, CliError> {
         let named = self.profile.as_deref();
         if named.is_some() {
-            return Ok(Home::find()?.profiles()?.get(named)?.cloned());
+            return Ok(UserDir::find()?.profiles()?.get(named)?.cloned());
         }
         // A user without a directory for profiles has no profiles.
-        let Ok(home) = Home::find() else { return Ok(None) };
+        let Ok(home) = UserDir::find() else { return Ok(None) };
         let (profiles, why_none) = home.profiles_if_ours()?;
         if let Some(why) = why_none {
             note_once(&why);
@@ -84,9 +84,9 @@ impl ServerArgs {
     }
 
     /// What is said here, to be remembered.
-    pub(crate) fn as_profile(&self) -> Result<Profile, Failure> {
+    pub(crate) fn as_profile(&self) -> Result<Profile, CliError> {
         let agq = self.address().ok_or_else(|| {
-            Failure::usage(
+            CliError::usage(
                 "there is no address to remember",
                 "give --agq ADDRESS, and --session-key-file FILE",
             )
@@ -96,7 +96,7 @@ impl ServerArgs {
             file.as_ref()
                 .map(absolute)
                 .transpose()
-                .map_err(|error| Failure::usage(error.to_string(), "name a file"))
+                .map_err(|error| CliError::usage(error.to_string(), "name a file"))
         };
         let profile = Profile {
             agq,
@@ -110,7 +110,7 @@ impl ServerArgs {
     }
 
     /// Where agq is and how to log in. What is said wins over the profile.
-    pub(crate) fn server(&self) -> Result<Server, Failure> {
+    pub(crate) fn server(&self) -> Result<Server, CliError> {
         let kept = if self.address().is_none() { self.profile()? } else { None };
         let own = self.session_key_file.as_deref();
         let key = match kept.as_ref().and_then(|kept| own.or(kept.session_key_file.as_deref())) {
@@ -119,8 +119,8 @@ impl ServerArgs {
             None => session_key(own),
         };
         let is_named = kept.is_some() || self.address().is_some() || self.tls_cert.is_some();
-        if !is_named && matches!(key, Err(KeyError::Missing)) {
-            return Err(Failure::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
+        if !is_named && matches!(key, Err(SessionKeyError::Missing)) {
+            return Err(CliError::NoServer { what: NOTHING_RUNS.into(), help: START_ONE.into() });
         }
         let kept = kept.unwrap_or_else(|| Profile::new(DEFAULT_ADDRESS));
         let profile = Profile {
@@ -144,23 +144,23 @@ fn note_once(text: &str) {
 }
 
 /// The server of a profile, with the key that it names.
-pub(crate) fn server_of(profile: &Profile) -> Result<Server, Failure> {
+pub(crate) fn server_of(profile: &Profile) -> Result<Server, CliError> {
     server_with(profile, profile.session_key_file.as_deref().map_or_else(|| session_key(None), key_in))
 }
 
-fn server_with(profile: &Profile, key: Result<SecretString, KeyError>) -> Result<Server, Failure> {
+fn server_with(profile: &Profile, key: Result<SecretString, SessionKeyError>) -> Result<Server, CliError> {
     let key = match key {
         Ok(key) => Some(key),
         // The certificate may say who we are.
-        Err(KeyError::Missing) if profile.tls_cert.is_some() => None,
-        Err(error @ KeyError::Missing) => {
-            return Err(Failure::NoServer { what: error.to_string(), help: NO_KEY.into() });
+        Err(SessionKeyError::Missing) if profile.tls_cert.is_some() => None,
+        Err(error @ SessionKeyError::Missing) => {
+            return Err(CliError::NoServer { what: error.to_string(), help: NO_KEY.into() });
         }
-        Err(error) => return Err(Failure::usage(error.to_string(), KEY_HELP)),
+        Err(error) => return Err(CliError::usage(error.to_string(), KEY_HELP)),
     };
     let help = "say where agq is with --agq or AGQ_ADDR, and for TLS which certificates with --tls-ca, \
                 --tls-cert and --tls-key";
-    let wrong = |what| Failure::usage(what, help);
+    let wrong = |what| CliError::usage(what, help);
     let tls =
         Tls { ca: profile.tls_ca.clone(), cert: profile.tls_cert.clone(), key: profile.tls_key.clone() };
     let addresses = Address::parse_all(&profile.agq).map_err(wrong)?;

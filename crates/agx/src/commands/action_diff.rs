@@ -8,8 +8,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::{
     cli::ServerArgs,
-    documents::{Difference, End},
-    error::Failure,
+    documents::{JobResultSummary, ResultDifference},
+    error::CliError,
     output::Output,
     util::printable::one_line,
     watch::progress,
@@ -24,18 +24,21 @@ pub(super) async fn run(
     before: &ActionId,
     after: &ActionId,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let connection = server.connect().await?;
     let found = differences(ends(&connection, before).await?, ends(&connection, after).await?);
     output.show("action.diff", &found, |found| found.iter().map(text).collect::<String>())?;
     if found.is_empty() {
         return Ok(());
     }
-    Err(Failure::Jobs(format!("{} inputs came out differently", found.len())))
+    Err(CliError::Jobs(format!("{} inputs came out differently", found.len())))
 }
 
 /// How the jobs of an action ended, by their inputs.
-async fn ends(connection: &Connection, action_id: &ActionId) -> Result<BTreeMap<String, End>, Failure> {
+async fn ends(
+    connection: &Connection,
+    action_id: &ActionId,
+) -> Result<BTreeMap<String, JobResultSummary>, CliError> {
     let mut own = connection.clone();
     let action = own.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     let asked = own.jobs(&action, None).await?.into_iter().map(|id| {
@@ -45,29 +48,36 @@ async fn ends(connection: &Connection, action_id: &ActionId) -> Result<BTreeMap<
     let jobs: Vec<Option<JobStatus>> = stream::iter(asked).buffered(AT_ONCE).try_collect().await?;
     let end = |job: JobStatus| {
         let stdout = job.stdout.unwrap_or_default();
-        (job.inputs.get().to_owned(), End { status: job.status, stdout })
+        (job.inputs.get().to_owned(), JobResultSummary { status: job.status, stdout })
     };
     Ok(jobs.into_iter().flatten().map(end).collect())
 }
 
-fn differences(mut before: BTreeMap<String, End>, after: BTreeMap<String, End>) -> Vec<Difference> {
-    let mut found: Vec<Difference> = Vec::new();
+fn differences(
+    mut before: BTreeMap<String, JobResultSummary>,
+    after: BTreeMap<String, JobResultSummary>,
+) -> Vec<ResultDifference> {
+    let mut found: Vec<ResultDifference> = Vec::new();
     for (input, end) in after {
         let earlier = before.remove(&input);
         if earlier.as_ref() != Some(&end) {
-            found.push(Difference { input, before: earlier, after: Some(end) });
+            found.push(ResultDifference { input, before: earlier, after: Some(end) });
         }
     }
-    found.extend(before.into_iter().map(|(input, end)| Difference { input, before: Some(end), after: None }));
+    found.extend(before.into_iter().map(|(input, end)| ResultDifference {
+        input,
+        before: Some(end),
+        after: None,
+    }));
     found.sort_by(|one, other| one.input.cmp(&other.input));
     found
 }
 
-fn text(difference: &Difference) -> String {
-    let status = |end: &Option<End>| end.as_ref().map_or("not there", |end| end.status.as_str());
+fn text(difference: &ResultDifference) -> String {
+    let status = |end: &Option<JobResultSummary>| end.as_ref().map_or("not there", |end| end.status.as_str());
     let (before, after) = (status(&difference.before), status(&difference.after));
     let how = if before == after { before.to_owned() } else { format!("{before} → {after}") };
-    let side = |sign: char, end: &Option<End>| {
+    let side = |sign: char, end: &Option<JobResultSummary>| {
         let lines = end.iter().flat_map(|end| end.stdout.lines()).take(MOST_LINES);
         lines.map(|line| format!("  {sign} {line}\n")).collect::<String>()
     };
@@ -81,11 +91,11 @@ mod tests {
 
     use agenix_protocol::documents::Status;
 
-    use super::{End, differences, text};
+    use super::{JobResultSummary, differences, text};
 
-    fn ends(ends: &[(&str, Status, &str)]) -> BTreeMap<String, End> {
+    fn ends(ends: &[(&str, Status, &str)]) -> BTreeMap<String, JobResultSummary> {
         let end = |(input, status, stdout): &(&str, Status, &str)| {
-            ((*input).to_owned(), End { status: *status, stdout: (*stdout).into() })
+            ((*input).to_owned(), JobResultSummary { status: *status, stdout: (*stdout).into() })
         };
         ends.iter().map(end).collect()
     }

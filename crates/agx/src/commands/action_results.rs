@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt, stream};
 
 use crate::{
     cli::ServerArgs,
-    error::Failure,
+    error::CliError,
     output::Output,
     util::atomic_file::{cannot_write, write_whole},
     watch::progress,
@@ -26,7 +26,7 @@ pub(super) async fn run(
     ordered: bool,
     output_dir: Option<&Path>,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     // A pager may stop us for as long as its reader likes.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
@@ -54,7 +54,7 @@ pub(super) async fn run(
 }
 
 /// Returns a failure that names the jobs that did not complete and the jobs that agq has removed.
-fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<(), Failure> {
+fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<(), CliError> {
     let mut parts = Vec::new();
     let gone = total.saturating_sub(shown);
     if gone > 0 {
@@ -70,7 +70,7 @@ fn verdict(total: u64, shown: u64, unended: u64, failed: u64) -> Result<(), Fail
             parts.push(format!("jobs that have not ended yet: {unended}; that did not complete: {failed}"));
         }
     }
-    if parts.is_empty() { Ok(()) } else { Err(Failure::Jobs(parts.join("; "))) }
+    if parts.is_empty() { Ok(()) } else { Err(CliError::Jobs(parts.join("; "))) }
 }
 
 fn fetch(
@@ -89,7 +89,7 @@ fn fetch(
     }
 }
 
-fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result<(), Failure> {
+fn deliver(job: &JobStatus, output_dir: Option<&Path>, output: Output) -> Result<(), CliError> {
     let results = job.results();
     let last = results.last();
     if output.is_json && output_dir.is_none() {

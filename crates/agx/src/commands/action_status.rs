@@ -5,9 +5,9 @@ use agenix_protocol::{documents::ActionStatus, ids::ActionId};
 use super::verdict;
 use crate::{
     cli::ServerArgs,
-    error::Failure,
+    error::CliError,
     output::{Output, jobs},
-    remote::retrying_client::Patient,
+    remote::retrying_client::RetryingClient,
     watch::progress,
 };
 
@@ -16,10 +16,10 @@ pub(super) async fn run(
     action_id: &ActionId,
     watch: bool,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let mut connection = server.connect().await?;
     if watch {
-        let mut agq = Patient::new(server.server()?, connection, output);
+        let mut agq = RetryingClient::new(server.server()?, connection, output);
         let status = progress::watch(&mut agq, action_id, output).await?;
         output.show("action.status", &status, text)?;
         return verdict(&status);

@@ -7,14 +7,14 @@ use super::{new_id, read, verdict};
 use crate::{
     cli::{ServerArgs, SubmitArgs},
     documents::ActionSubmitted,
-    error::Failure,
+    error::CliError,
     output::{Output, jobs},
-    remote::{chunked_submit, retrying_client::Patient},
+    remote::{chunked_submit, retrying_client::RetryingClient},
     util::text::CRLF_HELP,
     watch::progress,
 };
 
-pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -> Result<(), CliError> {
     let inputs = inputs(&args, output)?;
     let action_id = args.action_id.map_or_else(new_id, Ok)?;
     let action = ActionSubmission {
@@ -25,7 +25,7 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
         delay_secs: args.delay,
         ..ActionSubmission::new(args.plan_id, inputs)
     };
-    let mut agq = Patient::new(server.server()?, server.connect().await?, output);
+    let mut agq = RetryingClient::new(server.server()?, server.connect().await?, output);
     let submitted = chunked_submit::submit(&mut agq, action, output).await?;
     let (action_id, count) = (submitted.action_id, submitted.jobs_created);
     if !args.wait {
@@ -42,14 +42,14 @@ pub(super) async fn run(server: &ServerArgs, args: SubmitArgs, output: Output) -
     verdict(&status)
 }
 
-fn inputs(args: &SubmitArgs, output: Output) -> Result<Vec<Box<RawValue>>, Failure> {
+fn inputs(args: &SubmitArgs, output: Output) -> Result<Vec<Box<RawValue>>, CliError> {
     if let Some(file) = &args.inputs {
         let help = "the file is a JSON array of objects, one a job: [{\"file\": \"a.txt\"}, …], or one object a line";
-        let wrong = |what: String| Failure::usage(format!("{}: {what}", file.display()), help);
+        let wrong = |what: String| CliError::usage(format!("{}: {what}", file.display()), help);
         return objects(&read(file)?).map_err(wrong);
     }
     let Some(file) = &args.lines else {
-        return Err(Failure::usage("there are no inputs", "give --inputs FILE or --lines FILE"));
+        return Err(CliError::usage("there are no inputs", "give --inputs FILE or --lines FILE"));
     };
     let bytes = read(file)?;
     let bytes = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
@@ -81,12 +81,12 @@ fn objects(json: &[u8]) -> Result<Vec<Box<RawValue>>, String> {
     }
 }
 
-fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>, Failure> {
+fn input(field: &str, number: usize, line: &[u8]) -> Result<Box<RawValue>, CliError> {
     let help = "inputs are text; for other bytes write a JSON file of inputs";
-    let line =
-        std::str::from_utf8(line).map_err(|_| Failure::usage(format!("line {number} is not UTF-8"), help))?;
+    let line = std::str::from_utf8(line)
+        .map_err(|_| CliError::usage(format!("line {number} is not UTF-8"), help))?;
     RawValue::from_string(json!({field: line}).to_string())
-        .map_err(|error| Failure::usage(error.to_string(), help))
+        .map_err(|error| CliError::usage(error.to_string(), help))
 }
 
 #[cfg(test)]

@@ -7,13 +7,17 @@ use agenix_protocol::{
 
 use crate::{
     cli::ServerArgs,
-    documents::{ActionCancelled, ActionRetried, OfJob, OfPlan, OfQueue, OfWorker},
-    error::Failure,
+    documents::{ActionCancelled, ActionRetried, JobRef, PlanRef, QueueRef, WorkerRef},
+    error::CliError,
     output::{Output, counted},
     util::path_lookup::nearest,
 };
 
-pub(super) async fn cancel_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), Failure> {
+pub(super) async fn cancel_action(
+    server: &ServerArgs,
+    id: &ActionId,
+    output: Output,
+) -> Result<(), CliError> {
     let cancelled = server.connect().await?.cancel_action(id).await?;
     output.show("action.cancel", &ActionCancelled { action_id: id.clone(), cancelled }, |_| {
         let which =
@@ -22,7 +26,7 @@ pub(super) async fn cancel_action(server: &ServerArgs, id: &ActionId, output: Ou
     })
 }
 
-pub(super) async fn retry_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), Failure> {
+pub(super) async fn retry_action(server: &ServerArgs, id: &ActionId, output: Output) -> Result<(), CliError> {
     let retried = server.connect().await?.retry_action(id).await?;
     output.show("action.retry", &ActionRetried { action_id: id.clone(), retried }, |_| {
         let which = counted(retried, &format!("job of action {id} is"), &format!("jobs of action {id} are"));
@@ -30,9 +34,9 @@ pub(super) async fn retry_action(server: &ServerArgs, id: &ActionId, output: Out
     })
 }
 
-pub(super) async fn cancel_job(server: &ServerArgs, id: &JobId, output: Output) -> Result<(), Failure> {
+pub(super) async fn cancel_job(server: &ServerArgs, id: &JobId, output: Output) -> Result<(), CliError> {
     server.connect().await?.cancel_job(id).await?;
-    output.show("job.cancel", &OfJob { job_id: id.clone() }, |_| format!("job {id} is cancelled"))
+    output.show("job.cancel", &JobRef { job_id: id.clone() }, |_| format!("job {id} is cancelled"))
 }
 
 pub(super) async fn retry_job(
@@ -40,16 +44,16 @@ pub(super) async fn retry_job(
     id: &JobId,
     force: bool,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     server.connect().await?.retry_job(id, force).await?;
-    output.show("job.retry", &OfJob { job_id: id.clone() }, |_| format!("job {id} is tried again"))
+    output.show("job.retry", &JobRef { job_id: id.clone() }, |_| format!("job {id} is tried again"))
 }
 
-pub(super) async fn delete_plan(server: &ServerArgs, id: &PlanId, output: Output) -> Result<(), Failure> {
+pub(super) async fn delete_plan(server: &ServerArgs, id: &PlanId, output: Output) -> Result<(), CliError> {
     if !server.connect().await?.delete_plan(id).await? {
-        return Err(Failure::not_found("plan", id, "see the plans with `agx plan list`"));
+        return Err(CliError::not_found("plan", id, "see the plans with `agx plan list`"));
     }
-    output.show("plan.delete", &OfPlan { plan_id: id.clone() }, |_| format!("plan {id} is gone"))
+    output.show("plan.delete", &PlanRef { plan_id: id.clone() }, |_| format!("plan {id} is gone"))
 }
 
 pub(super) async fn pause(
@@ -57,7 +61,7 @@ pub(super) async fn pause(
     queue: &QueueName,
     pauses: bool,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let mut connection = server.connect().await?;
     let stats = connection.queue_stats().await?;
     if pauses && stats.ready_of(queue.as_str()).is_none() {
@@ -72,7 +76,7 @@ pub(super) async fn pause(
     } else {
         ("queue.resume", "goes on")
     };
-    output.show(kind, &OfQueue { queue: queue.clone() }, |_| format!("the queue {queue} {what}"))
+    output.show(kind, &QueueRef { queue: queue.clone() }, |_| format!("the queue {queue} {what}"))
 }
 
 pub(super) async fn drain(
@@ -80,12 +84,12 @@ pub(super) async fn drain(
     id: &WorkerId,
     drains: bool,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     server.connect().await?.drain_worker(id, drains).await?;
     let (kind, what) = if drains {
         ("worker.drain", "takes no more jobs, and finishes those it has")
     } else {
         ("worker.resume", "takes jobs again")
     };
-    output.show(kind, &OfWorker { worker_id: id.clone() }, |_| format!("the worker {id} {what}"))
+    output.show(kind, &WorkerRef { worker_id: id.clone() }, |_| format!("the worker {id} {what}"))
 }

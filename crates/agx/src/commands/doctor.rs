@@ -7,7 +7,7 @@ use agenix_protocol::documents::{QueueStats, WorkerStatus};
 use tokio::time::Instant;
 
 use crate::{
-    background::embedded::program, cli::ServerArgs, documents::Finding, error::Failure, output::Output,
+    background::embedded::program, cli::ServerArgs, documents::Finding, error::CliError, output::Output,
     watch::unmet_needs,
 };
 
@@ -26,7 +26,7 @@ impl Finding {
     }
 }
 
-pub(super) async fn run(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn run(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let mut findings = vec![programs(), files()];
     match server.given()? {
         None => findings.push(Finding::well(
@@ -36,14 +36,14 @@ pub(super) async fn run(server: &ServerArgs, output: Output) -> Result<(), Failu
         Some(given) => match Connection::open(&given).await {
             Ok(mut connection) => findings.extend(reached(&mut connection, &given.address()).await?),
             Err(error) => {
-                let failure = Failure::from(error);
+                let failure = CliError::from(error);
                 findings.push(Finding::wrong("agq", failure.to_string(), failure.help().unwrap_or_default()));
             }
         },
     }
     output.show("doctor", &findings, |findings| findings.iter().map(text).collect())?;
     let wrong = findings.iter().filter(|finding| !finding.is_well).count();
-    if wrong == 0 { Ok(()) } else { Err(Failure::Jobs(format!("{wrong} things are not well"))) }
+    if wrong == 0 { Ok(()) } else { Err(CliError::Jobs(format!("{wrong} things are not well"))) }
 }
 
 fn text(finding: &Finding) -> String {
@@ -156,7 +156,7 @@ fn unmet(queues: &QueueStats, workers: &[WorkerStatus]) -> Vec<Finding> {
     let finding = |demand: &&agenix_protocol::documents::Demand| {
         Finding::wrong(
             "tools",
-            unmet_needs::said(demand, workers),
+            unmet_needs::describe(demand, workers),
             "install it on a worker and send that SIGHUP, or cancel the jobs; `agx job explain JOB` says who comes nearest",
         )
     };

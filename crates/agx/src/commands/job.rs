@@ -5,16 +5,16 @@ use agenix_protocol::{
     ids::{ActionId, JobId},
 };
 
-use crate::{cli::ServerArgs, error::Failure, output::Output, remote::overview::job_text, watch::progress};
+use crate::{cli::ServerArgs, error::CliError, output::Output, remote::overview::job_text, watch::progress};
 
-pub(super) async fn status(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), Failure> {
+pub(super) async fn status(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), CliError> {
     let job = server.connect().await?.job(job_id).await?;
     let help = "see the jobs of an action with `agx job list ACTION_ID`";
-    let job = job.ok_or_else(|| Failure::not_found("job", job_id, help))?;
+    let job = job.ok_or_else(|| CliError::not_found("job", job_id, help))?;
     output.show("job.status", &job, job_text)
 }
 
-pub(super) async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), Failure> {
+pub(super) async fn explain(server: &ServerArgs, job_id: &JobId, output: Output) -> Result<(), CliError> {
     let explanation = server.connect().await?.explain_job(job_id).await?;
     output.show("job.explain", &explanation, |why| {
         let nearest = why.workers.iter().map(|worker| {
@@ -37,7 +37,7 @@ pub(super) async fn list(
     action_id: &ActionId,
     status: Option<Status>,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let mut connection = server.connect().await?;
     let action = connection.action(action_id).await?.ok_or_else(|| progress::not_found(action_id))?;
     let jobs = connection.jobs(&action, status).await?;

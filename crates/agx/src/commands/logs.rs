@@ -8,22 +8,22 @@ use agenix_protocol::{
 
 use crate::{
     cli::{LogsArgs, ServerArgs},
-    error::Failure,
-    logs::{self, Wanted},
+    error::CliError,
+    logs::{self, LogOptions},
     output::{Output, counted},
-    remote::retrying_client::Patient,
+    remote::retrying_client::RetryingClient,
 };
 
-pub(super) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) -> Result<(), CliError> {
     // A pager may stop us for as long as its reader likes.
     let mut connection = Connection::open_patiently(&server.server()?).await?;
-    let wanted = Wanted { follow: args.follow, task: args.task };
+    let wanted = LogOptions { follow: args.follow, task: args.task };
     // An id that no job can have is an action's, and the other way round.
     let job = match JobId::new(args.id.as_str()) {
         Ok(job_id) => connection.job(&job_id).await?,
         Err(_) => None,
     };
-    let mut agq = Patient::new(server.server()?, connection, output);
+    let mut agq = RetryingClient::new(server.server()?, connection, output);
     let shown = async {
         match job {
             Some(job) => of_job(&mut agq, job, &wanted, output).await,
@@ -32,11 +32,16 @@ pub(super) async fn run(server: &ServerArgs, args: &LogsArgs, output: Output) ->
     };
     tokio::select! {
         shown = shown => shown,
-        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::Unfollowed(args.id.clone())),
+        Ok(()) = tokio::signal::ctrl_c() => Err(CliError::Unfollowed(args.id.clone())),
     }
 }
 
-async fn of_job(agq: &mut Patient, job: JobStatus, wanted: &Wanted, output: Output) -> Result<(), Failure> {
+async fn of_job(
+    agq: &mut RetryingClient,
+    job: JobStatus,
+    wanted: &LogOptions,
+    output: Output,
+) -> Result<(), CliError> {
     let job = logs::of_job(agq, job, wanted, output).await?;
     let (id, word) = (&job.job_id, job.status.as_str());
     match (job.status, &job.error) {
@@ -51,10 +56,15 @@ async fn of_job(agq: &mut Patient, job: JobStatus, wanted: &Wanted, output: Outp
     Ok(())
 }
 
-async fn of_action(agq: &mut Patient, id: &ActionId, wanted: &Wanted, output: Output) -> Result<(), Failure> {
+async fn of_action(
+    agq: &mut RetryingClient,
+    id: &ActionId,
+    wanted: &LogOptions,
+    output: Output,
+) -> Result<(), CliError> {
     if agq.action(id).await?.is_none() {
         let help = "see the actions with `agx history`, and the jobs of one with `agx job list ACTION_ID`";
-        return Err(Failure::not_found("job or action", id, help));
+        return Err(CliError::not_found("job or action", id, help));
     }
     let action = logs::of_action(agq, id, wanted, output).await?;
     if action.pending + action.running > 0 {

@@ -15,13 +15,14 @@ use super::{
     new_id,
 };
 use crate::{
-    background::embedded::Local,
+    background::embedded::EmbeddedCluster,
     cli::{MapArgs, ServerArgs},
     documents::MapCommand,
-    error::Failure,
+    error::CliError,
     map::{
-        self, Ahead, Check, Collected, Command, Delivery, Done, Engine, JobLog, Mapped, Printer, Resumed,
-        Sources, Unsent, Wish, blocks, done, end, is_decided_by_agq, split,
+        self, CommandTemplate, Delivery, Engine, JobLog, MapCounts, MapOutcome, OptionCheck, Printer,
+        ReadAhead, ResumeScope, Resumed, Sources, StopLevel, UnsentInputs, blocks, done, end,
+        is_decided_by_agq, split,
     },
     output::{Output, counted},
     util::{path_lookup, signals},
@@ -31,22 +32,22 @@ use crate::{
 /// agx takes the results of some.
 const KEPT_FOR_EACH_AHEAD: u64 = 3;
 
-pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) -> Result<(), CliError> {
     let (words, behind) = split(std::mem::take(&mut args.words))?;
     if args.pipe && !behind.is_empty() {
-        return Err(Failure::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
+        return Err(CliError::usage("--pipe takes stdin, and ::: gives inputs", "leave one of them out"));
     }
     let delimiter = if args.null { b'\0' } else { b'\n' };
     let sources = Sources::new(std::mem::take(&mut args.arg_file), behind, delimiter);
     let mut pipeline = read(&words, &args, sources.count())?;
     pipeline.notes.iter().for_each(|note| output.note(note));
-    let check = Check::new(std::mem::take(&mut pipeline.leading), output);
+    let check = OptionCheck::new(std::mem::take(&mut pipeline.leading), output);
     let done = match (joblog(&args), args.resume, args.resume_failed) {
-        (Some((log, _)), true, _) => done(&log, Done::Ended)?,
-        (Some((log, _)), _, true) => done(&log, Done::Well)?,
+        (Some((log, _)), true, _) => done(&log, ResumeScope::Ended)?,
+        (Some((log, _)), _, true) => done(&log, ResumeScope::Well)?,
         _ => BTreeMap::new(),
     };
-    let command = Command::new(pipeline.tasks.clone(), pipeline.placeholders.clone());
+    let command = CommandTemplate::new(pipeline.tasks.clone(), pipeline.placeholders.clone());
     let resumed = Resumed::new(done, command, output);
     if args.dry_run {
         return show(sources, &args, (resumed, check), output);
@@ -55,7 +56,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     let cwd = cwd(&args, given.as_ref())?;
     pipeline.tasks.iter_mut().for_each(|task| task.cwd.clone_from(&cwd));
     let plan = plan(&pipeline, &args)?;
-    let (wish, action_id) = (watch::Sender::new(Wish::All), new_id()?);
+    let (wish, action_id) = (watch::Sender::new(StopLevel::All), new_id()?);
     let block = args.pipe.then_some(args.block);
     // A signal that comes while agq and agw start is not lost.
     let mut signal = signals::listen();
@@ -64,8 +65,8 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let slots = slots(&args);
         // agq may remove ended jobs early, because agx takes each result soon and needs it no
         // longer.
-        let kept = KEPT_FOR_EACH_AHEAD * Ahead::most_jobs(slots, block.unwrap_or(1));
-        let mut local = Local::start(args.jobs, kept)?;
+        let kept = KEPT_FOR_EACH_AHEAD * ReadAhead::most_jobs(slots, block.unwrap_or(1));
+        let mut local = EmbeddedCluster::start(args.jobs, kept)?;
         let server = local.server()?;
         let inputs = map::read(sources, block, resumed, check);
         let engine = engine(server, (plan, pipeline), &args, output, (&action_id, Some(slots)))?;
@@ -74,16 +75,16 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
         let mapped = tokio::select! {
             mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, true)),
             () = signal.came() => {
-                end(mapped, &wish, Wish::End).await;
-                Err(Failure::Interrupted)
+                end(mapped, &wish, StopLevel::End).await;
+                Err(CliError::Interrupted)
             }
-            failure = local.until_trouble() => {
-                end(mapped, &wish, Wish::Leave).await;
+            failure = local.until_exit() => {
+                end(mapped, &wish, StopLevel::Leave).await;
                 Err(failure)
             }
         };
         // What agx saw is the consequence.
-        return mapped.map_err(|failure| local.trouble().unwrap_or(failure));
+        return mapped.map_err(|failure| local.exited().unwrap_or(failure));
     };
     if args.jobs.is_some() {
         output.note("agx: --jobs is for a worker of agx's own; here the workers of the cluster say how many run at once");
@@ -95,7 +96,7 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
     tokio::select! {
         mapped = &mut mapped => mapped.and_then(|mapped| verdict(mapped, &action_id, false)),
         () = signal.came() => {
-            let left = end(mapped, &wish, Wish::Leave).await.and_then(Result::ok);
+            let left = end(mapped, &wish, StopLevel::Leave).await.and_then(Result::ok);
             Err(left_behind(left, action_id, output))
         }
     }
@@ -103,14 +104,14 @@ pub(super) async fn run(server: &ServerArgs, mut args: MapArgs, output: Output) 
 
 /// Returns the failure of a map that was interrupted and whose action goes on, if agq has the
 /// action.
-fn left_behind(left: Option<Mapped>, action_id: ActionId, output: Output) -> Failure {
+fn left_behind(left: Option<MapOutcome>, action_id: ActionId, output: Output) -> CliError {
     if left.is_some_and(|left| !left.collected.has_begun) {
-        return Failure::Interrupted;
+        return CliError::Interrupted;
     }
     if let Some(what) = left.and_then(|left| not_sent(left.unsent)) {
         output.note(&format!("agx: {what}; the action goes on with those that it has"));
     }
-    Failure::Detached(action_id)
+    CliError::Detached(action_id)
 }
 
 /// Returns the path of the joblog, and whether agx appends to the file: `+FILE`, as in GNU
@@ -128,19 +129,19 @@ fn slots(args: &MapArgs) -> u64 {
 }
 
 /// Where the tasks run: here, where the workers are on this machine for all we know.
-fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, Failure> {
+fn cwd(args: &MapArgs, server: Option<&Server>) -> Result<Option<String>, CliError> {
     let is_here = server.is_some_and(|server| server.address().starts_with("unix:"));
     if args.cwd.is_some() || !is_here {
         return Ok(args.cwd.clone());
     }
     let here = std::env::current_dir().map_err(|error| {
-        Failure::usage(format!("this directory cannot be named: {error}"), "say another with --cwd")
+        CliError::usage(format!("this directory cannot be named: {error}"), "say another with --cwd")
     })?;
     Ok(Some(here.to_string_lossy().into_owned()))
 }
 
 /// Looks for the programs on our own PATH, which is the worker's as well.
-fn look_for(plan: &Plan) -> Result<(), Failure> {
+fn look_for(plan: &Plan) -> Result<(), CliError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = path_lookup::on(&path);
     let Some(task) = plan.tasks.iter().find(|task| !here.contains(&task.command)) else { return Ok(()) };
@@ -149,11 +150,11 @@ fn look_for(plan: &Plan) -> Result<(), Failure> {
         Some(nearest) => format!("did you mean {nearest}?"),
         None => "install it, or put its directory into PATH".into(),
     };
-    Err(Failure::usage(format!("there is no program '{name}' on PATH"), help))
+    Err(CliError::usage(format!("there is no program '{name}' on PATH"), help))
 }
 
 /// The plan of these tasks. Its id follows from what it says, so that the same command is the same plan.
-fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, Failure> {
+fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, CliError> {
     let mut plan = Plan {
         plan_id: None,
         plan_description: Some(pipeline.text.clone()),
@@ -166,7 +167,7 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, Failure> {
     let digest = Sha256::digest(to_json(&plan));
     let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let id = PlanId::new(format!("map-{hash}"));
-    plan.plan_id = Some(id.map_err(|error| Failure::usage(error.to_string(), "this is a fault of agx"))?);
+    plan.plan_id = Some(id.map_err(|error| CliError::usage(error.to_string(), "this is a fault of agx"))?);
     Ok(plan)
 }
 
@@ -174,9 +175,9 @@ fn plan(pipeline: &Pipeline, args: &MapArgs) -> Result<Plan, Failure> {
 fn show(
     sources: Sources,
     args: &MapArgs,
-    (mut resumed, mut check): (Resumed, Check),
+    (mut resumed, mut check): (Resumed, OptionCheck),
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let (mut seq, mut shown) = (0, Ok(()));
     let mut line = |args: &[String]| {
         seq += 1;
@@ -206,7 +207,7 @@ fn show(
     }
     shown?;
     unfit.map_or(Ok(()), |why| {
-        Err(Failure::usage(why, "leave it out, or convert it; a run would go on without it"))
+        Err(CliError::usage(why, "leave it out, or convert it; a run would go on without it"))
     })
 }
 
@@ -217,9 +218,9 @@ fn engine(
     args: &MapArgs,
     output: Output,
     (action_id, slots): (&ActionId, Option<u64>),
-) -> Result<Engine, Failure> {
+) -> Result<Engine, CliError> {
     let plan_id = plan.plan_id.clone();
-    let plan_id = plan_id.ok_or_else(|| Failure::usage("the plan has no id", "this is a fault of agx"))?;
+    let plan_id = plan_id.ok_or_else(|| CliError::usage("the plan has no id", "this is a fault of agx"))?;
     let action = ActionSubmission {
         action_id: Some(action_id.clone()),
         queue: args.queue.clone(),
@@ -246,8 +247,8 @@ fn engine(
 }
 
 /// Returns a message about the inputs that were not sent.
-fn not_sent(unsent: Unsent) -> Option<String> {
-    let Unsent { inputs, is_more } = unsent;
+fn not_sent(unsent: UnsentInputs) -> Option<String> {
+    let UnsentInputs { inputs, is_more } = unsent;
     match (inputs, is_more) {
         (0, false) => None,
         (0, true) => Some("further inputs were not read".into()),
@@ -259,9 +260,9 @@ fn not_sent(unsent: Unsent) -> Option<String> {
     }
 }
 
-fn verdict(mapped: Mapped, action_id: &ActionId, is_local: bool) -> Result<(), Failure> {
-    let Mapped { collected, unsent } = mapped;
-    let Collected { completed, failed, cancelled, lost, unfit, is_halted, .. } = collected;
+fn verdict(mapped: MapOutcome, action_id: &ActionId, is_local: bool) -> Result<(), CliError> {
+    let MapOutcome { collected, unsent } = mapped;
+    let MapCounts { completed, failed, cancelled, lost, unfit, is_halted, .. } = collected;
     let failed = failed + unfit;
     if failed + lost == 0 && (cancelled == 0 || is_halted) {
         return Ok(());
@@ -286,33 +287,33 @@ fn verdict(mapped: Mapped, action_id: &ActionId, is_local: bool) -> Result<(), F
     if !is_local && lost == 0 {
         parts.push(format!("see them with `agx action results {action_id}`"));
     }
-    Err(Failure::Jobs(parts.join("; ")))
+    Err(CliError::Jobs(parts.join("; ")))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Collected, Mapped, Unsent, not_sent, verdict};
+    use super::{MapCounts, MapOutcome, UnsentInputs, not_sent, verdict};
 
-    fn said(collected: Collected, unsent: Unsent) -> Option<String> {
-        let verdict = verdict(Mapped { collected, unsent }, &"a".parse().unwrap(), true);
+    fn said(collected: MapCounts, unsent: UnsentInputs) -> Option<String> {
+        let verdict = verdict(MapOutcome { collected, unsent }, &"a".parse().unwrap(), true);
         verdict.err().map(|failure| failure.to_string())
     }
 
     #[test]
     fn the_numbers_of_the_verdict_are_those_of_all_inputs() {
-        let none = Collected::default();
-        let of = |collected| said(collected, Unsent::default());
-        assert_eq!(of(Collected { completed: 3, ..none }), None);
-        let failed = Collected { completed: 1, failed: 1, unfit: 1, ..none };
+        let none = MapCounts::default();
+        let of = |collected| said(collected, UnsentInputs::default());
+        assert_eq!(of(MapCounts { completed: 3, ..none }), None);
+        let failed = MapCounts { completed: 1, failed: 1, unfit: 1, ..none };
         assert_eq!(of(failed).unwrap(), "2 of 3 jobs failed");
-        let lost = of(Collected { completed: 10, lost: 190, ..none }).unwrap();
+        let lost = of(MapCounts { completed: 10, lost: 190, ..none }).unwrap();
         assert!(lost.starts_with("the results of 190 of 200 jobs are not kept any more"), "{lost}");
-        let cancelled = of(Collected { completed: 1, cancelled: 2, ..none }).unwrap();
+        let cancelled = of(MapCounts { completed: 1, cancelled: 2, ..none }).unwrap();
         assert_eq!(cancelled, "0 of 3 jobs failed; 2 of 3 were cancelled");
-        let halted = Collected { completed: 1, cancelled: 2, is_halted: true, ..none };
+        let halted = MapCounts { completed: 1, cancelled: 2, is_halted: true, ..none };
         assert_eq!(of(halted), None);
-        let halted = Collected { failed: 1, ..halted };
-        let unsent = Unsent { inputs: 5, is_more: true };
+        let halted = MapCounts { failed: 1, ..halted };
+        let unsent = UnsentInputs { inputs: 5, is_more: true };
         assert_eq!(
             said(halted, unsent).unwrap(),
             "1 of 4 jobs failed; --halt ended it, 2 were cancelled; 5 inputs that were read were not sent, and further ones \
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn inputs_that_were_not_sent_are_counted_as_far_as_they_are_known() {
-        let said = |inputs, is_more| not_sent(Unsent { inputs, is_more });
+        let said = |inputs, is_more| not_sent(UnsentInputs { inputs, is_more });
         assert_eq!(said(0, false), None);
         assert_eq!(said(1, false).unwrap(), "1 input was not sent");
         assert_eq!(said(0, true).unwrap(), "further inputs were not read");

@@ -8,8 +8,8 @@ use agenix_shell::{Braces, Placeholders, argv, compile, next_word};
 use super::refused;
 use crate::{
     cli::MapArgs,
-    error::Failure,
-    map::{BLOCK, Braced, Placeholder, Reader, appended},
+    error::CliError,
+    map::{BLOCK, BraceMeaning, BraceParser, Placeholder, appended},
 };
 
 /// A task may take as long as it likes: a plan's task has a bound, so this is a hundred years.
@@ -30,20 +30,22 @@ pub(super) struct Pipeline {
 
 /// Placeholders and notes that the parser has found in the braces of a command.
 #[derive(Default)]
-struct Found {
+struct ParserNotes {
     placeholders: BTreeSet<Placeholder>,
     leading: BTreeSet<Placeholder>,
     notes: Vec<String>,
 }
 
-impl Found {
-    fn add(&mut self, braced: &Braced, braces: &Braces<'_>) {
-        let (Braced::Placeholder(placeholder) | Braced::Doubtful(placeholder)) = *braced else { return };
+impl ParserNotes {
+    fn add(&mut self, braced: &BraceMeaning, braces: &Braces<'_>) {
+        let (BraceMeaning::Placeholder(placeholder) | BraceMeaning::Doubtful(placeholder)) = *braced else {
+            return;
+        };
         self.placeholders.insert(placeholder);
         if braces.role.may_be_option && braces.before.is_empty() {
             self.leading.insert(placeholder);
         }
-        if matches!(braced, Braced::Doubtful(_)) {
+        if matches!(braced, BraceMeaning::Doubtful(_)) {
             let Braces { before, inside, after, .. } = braces;
             self.notes.push(format!(
                 "agx: {{{inside}}} in '{before}{{{inside}}}{after}' stands for source {inside}; write \\{{{inside}}} if it is a \
@@ -54,9 +56,10 @@ impl Found {
 }
 
 /// Compiles the command.
-pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, Failure> {
-    let found = RefCell::new(Found::default());
-    let reader = Reader { sources, is_renamed: args.replace.is_some(), may_be_code: args.inputs_may_be_code };
+pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<Pipeline, CliError> {
+    let found = RefCell::new(ParserNotes::default());
+    let reader =
+        BraceParser { sources, is_renamed: args.replace.is_some(), may_be_code: args.inputs_may_be_code };
     let meaning = |braces: &Braces<'_>| {
         let braced = reader.read(braces);
         if !braces.is_escaped {
@@ -67,7 +70,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
     let placeholders = Placeholders { only: args.replace.as_deref(), meaning: &meaning };
     let mut tasks = match words {
         [] => {
-            return Err(Failure::usage(
+            return Err(CliError::usage(
                 "there is no command",
                 "write it behind --, as agx map -- 'grep -c ERROR {}'",
             ));
@@ -92,7 +95,7 @@ pub(super) fn read(words: &[String], args: &MapArgs, sources: usize) -> Result<P
     for task in &mut tasks {
         task.timeout_secs = Some(args.timeout.unwrap_or(NO_TIMEOUT_SECS));
     }
-    let Found { placeholders, leading, notes } = found;
+    let ParserNotes { placeholders, leading, notes } = found;
     let leading = if args.inputs_may_be_options { BTreeSet::new() } else { leading };
     Ok(Pipeline { text, tasks, placeholders, leading, notes })
 }
@@ -102,20 +105,20 @@ fn append(
     tasks: &mut [Task],
     only: Option<&str>,
     may_be_code: bool,
-    found: &mut Found,
-) -> Result<(), Failure> {
+    found: &mut ParserNotes,
+) -> Result<(), CliError> {
     if let Some(only) = only {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             format!("'{only}' is not in the command"),
             "write it where the input goes, or leave -I out",
         ));
     }
     let [task] = tasks else {
-        return Err(Failure::usage("the pipeline does not say where the input goes", "write {} there"));
+        return Err(CliError::usage("the pipeline does not say where the input goes", "write {} there"));
     };
     let role = next_word(task);
     if let (false, Some((what, instead))) = (may_be_code, appended(role)) {
-        return Err(Failure::usage(what, instead));
+        return Err(CliError::usage(what, instead));
     }
     if role.may_be_option {
         found.leading.insert(Placeholder::WHOLE);
@@ -126,10 +129,10 @@ fn append(
 }
 
 /// The first command reads the block.
-fn feed_block(tasks: &mut [Task]) -> Result<(), Failure> {
+fn feed_block(tasks: &mut [Task]) -> Result<(), CliError> {
     let Some(first) = tasks.first_mut() else { return Ok(()) };
     if first.stdin_file.is_some() {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "--pipe gives the first command its stdin, and so does <",
             "leave one of them out",
         ));

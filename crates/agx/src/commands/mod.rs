@@ -37,7 +37,7 @@ use crate::{
         ActionCommand, Cli, Command, JobCommand, PlanCommand, QueueCommand, ScheduleCommand, ServerArgs,
         WorkerCommand, WorkflowCommand,
     },
-    error::Failure,
+    error::CliError,
     json_schema,
     output::Output,
     top,
@@ -48,15 +48,15 @@ use crate::{
 };
 
 /// Does what the command line says. Where something is not there, what was meant is looked for.
-pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
+pub(crate) async fn run(cli: Cli, output: Output) -> Result<(), CliError> {
     let Cli { server, command, .. } = cli;
     match carry_out(&server, command, output).await {
-        Err(failure @ Failure::NotThere { .. }) => Err(suggest::with_what_was_meant(&server, failure).await),
+        Err(failure @ CliError::NotThere { .. }) => Err(suggest::with_suggestion(&server, failure).await),
         done => done,
     }
 }
 
-async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<(), Failure> {
+async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output) -> Result<(), CliError> {
     let Some(command) = command else { return overview::overview(server, output).await };
     match command {
         Command::Up(args) => up::up(&args, server, output).await,
@@ -101,16 +101,16 @@ async fn carry_out(server: &ServerArgs, command: Option<Command>, output: Output
 }
 
 /// `agx man`
-fn man(directory: &Path) -> Result<(), Failure> {
+fn man(directory: &Path) -> Result<(), CliError> {
     let written =
         std::fs::create_dir_all(directory).and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
     written.map_err(|error| cannot_write(directory, &error))
 }
 
 /// `agx top`
-async fn top(server: &ServerArgs) -> Result<(), Failure> {
+async fn top(server: &ServerArgs) -> Result<(), CliError> {
     if !std::io::stdout().is_terminal() {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "there is no terminal to show it on",
             "for a script there is `agx --json`",
         ));
@@ -118,7 +118,7 @@ async fn top(server: &ServerArgs) -> Result<(), Failure> {
     top::show(&server.server()?).await
 }
 
-async fn of_plans(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<(), Failure> {
+async fn of_plans(server: &ServerArgs, command: PlanCommand, output: Output) -> Result<(), CliError> {
     match command {
         PlanCommand::Submit { file } => plan::submit(server, &file, output).await,
         PlanCommand::Get { plan_id } => plan::get(server, &plan_id, output).await,
@@ -131,7 +131,7 @@ async fn of_plans(server: &ServerArgs, command: PlanCommand, output: Output) -> 
     }
 }
 
-async fn of_actions(server: &ServerArgs, command: ActionCommand, output: Output) -> Result<(), Failure> {
+async fn of_actions(server: &ServerArgs, command: ActionCommand, output: Output) -> Result<(), CliError> {
     match command {
         ActionCommand::Submit(args) => action_submit::run(server, args, output).await,
         ActionCommand::Status { action_id, watch } => {
@@ -147,7 +147,7 @@ async fn of_actions(server: &ServerArgs, command: ActionCommand, output: Output)
     }
 }
 
-async fn of_jobs(server: &ServerArgs, command: JobCommand, output: Output) -> Result<(), Failure> {
+async fn of_jobs(server: &ServerArgs, command: JobCommand, output: Output) -> Result<(), CliError> {
     match command {
         JobCommand::Status { job_id } => job::status(server, &job_id, output).await,
         JobCommand::Explain { job_id } => job::explain(server, &job_id, output).await,
@@ -157,7 +157,7 @@ async fn of_jobs(server: &ServerArgs, command: JobCommand, output: Output) -> Re
     }
 }
 
-async fn of_schedules(server: &ServerArgs, command: ScheduleCommand, output: Output) -> Result<(), Failure> {
+async fn of_schedules(server: &ServerArgs, command: ScheduleCommand, output: Output) -> Result<(), CliError> {
     match command {
         ScheduleCommand::Set { file } => schedule::set(server, &file, output).await,
         ScheduleCommand::Get { name } => schedule::get(server, &name, output).await,
@@ -166,7 +166,7 @@ async fn of_schedules(server: &ServerArgs, command: ScheduleCommand, output: Out
     }
 }
 
-async fn of_workflows(server: &ServerArgs, command: WorkflowCommand, output: Output) -> Result<(), Failure> {
+async fn of_workflows(server: &ServerArgs, command: WorkflowCommand, output: Output) -> Result<(), CliError> {
     match command {
         WorkflowCommand::Submit { file } => workflow::submit(server, &file, output).await,
         WorkflowCommand::Status { workflow_id } => workflow::status(server, &workflow_id, output).await,
@@ -176,18 +176,18 @@ async fn of_workflows(server: &ServerArgs, command: WorkflowCommand, output: Out
 }
 
 /// What a pipeline cannot say, with its place.
-fn refused(refusal: &Refusal) -> Failure {
-    Failure::Marked { what: refusal.to_string(), help: refusal.instead().into() }
+fn refused(refusal: &Refusal) -> CliError {
+    CliError::Marked { what: refusal.to_string(), help: refusal.instead().into() }
 }
 
 /// An id of our own, so that the submission can be sent again when its answer was lost.
-fn new_id() -> Result<ActionId, Failure> {
+fn new_id() -> Result<ActionId, CliError> {
     let id = uuid::Uuid::new_v4().to_string();
-    ActionId::new(id).map_err(|error| Failure::usage(error.to_string(), "choose one with --id"))
+    ActionId::new(id).map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))
 }
 
 /// Reads the bytes of `file`, or of stdin if `file` is `-`, and removes a byte order mark.
-fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+fn read(file: &Path) -> Result<Vec<u8>, CliError> {
     let mut bytes = Vec::new();
     let read = if file == Path::new("-") {
         agenix_cli::stdin().and_then(|mut stdin| stdin.read_to_end(&mut bytes))
@@ -195,7 +195,7 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
         std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
     };
     let failed = |error| {
-        Failure::usage(
+        CliError::usage(
             format!("cannot read {}: {error}", file.display()),
             "give a file that can be read, or - for stdin",
         )
@@ -209,12 +209,12 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// The exit code of an action that has ended.
-fn verdict(status: &ActionStatus) -> Result<(), Failure> {
+fn verdict(status: &ActionStatus) -> Result<(), CliError> {
     if status.completed == status.total_jobs {
         return Ok(());
     }
     let (bad, total, id) = (status.total_jobs - status.completed, status.total_jobs, &status.action_id);
-    Err(Failure::Jobs(format!(
+    Err(CliError::Jobs(format!(
         "{bad} of {total} jobs did not complete; see them with `agx action results {id}`"
     )))
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::{
     cli::ServerArgs,
-    documents::Overview,
-    error::Failure,
+    documents::OverviewDocument,
+    error::CliError,
     output::{Output, counted, table},
-    remote::overview::{self, Glance, actions, descriptions, state, took},
+    remote::overview::{self, ClusterOverview, actions, descriptions, state, took},
 };
 use agenix_client::Connection;
 use agenix_protocol::{
@@ -22,18 +22,18 @@ const RECENT: usize = 5;
 const WIDEST: usize = 60;
 
 /// `agx` alone.
-pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn overview(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let Some(given) = server.given()? else {
-        return output.show("overview", &Overview::default(), |_| NOTHING.into());
+        return output.show("overview", &OverviewDocument::default(), |_| NOTHING.into());
     };
     let address = given.address();
     let mut connection = Connection::open(&given).await?;
-    let Glance { workers, queues, actions, plans, .. } =
-        overview::look(&mut connection, address.clone()).await?;
+    let ClusterOverview { workers, queues, actions, plans, .. } =
+        overview::fetch(&mut connection, address.clone()).await?;
     let (live, ended): (Vec<_>, Vec<_>) =
         actions.into_iter().partition(|action| action.completed_jobs_at.is_none());
     let shown: Vec<ActionStatus> = live.into_iter().chain(ended.into_iter().take(RECENT)).collect();
-    let document = Overview {
+    let document = OverviewDocument {
         agq: Some(address.clone()),
         workers: Some(workers.clone()),
         queues: Some(queues.clone()),
@@ -55,7 +55,7 @@ agx up                                               # an agq and a worker in th
 agx --help                                           # all that there is";
 
 /// `agx history`
-pub(super) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), Failure> {
+pub(super) async fn history(server: &ServerArgs, most: usize, output: Output) -> Result<(), CliError> {
     let connection = server.connect().await?;
     let mut latest = actions(&connection).await?;
     latest.truncate(most);

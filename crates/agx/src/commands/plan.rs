@@ -12,35 +12,38 @@ use agenix_rules::plan as rules;
 use super::read;
 use crate::{
     cli::ServerArgs,
-    documents::{OfPlan, PlanChecked},
-    error::Failure,
+    documents::{PlanChecked, PlanRef},
+    error::CliError,
     output::Output,
 };
 
-pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {
+pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
     let json = read(file)?;
     let plan_id = server.connect().await?.submit_plan(json).await?;
-    output.show("plan.submit", &OfPlan { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
+    output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
-pub(super) async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), Failure> {
+pub(super) async fn get(server: &ServerArgs, plan_id: &PlanId, output: Output) -> Result<(), CliError> {
     let plan = server.connect().await?.plan(plan_id).await?;
     let plan =
-        plan.ok_or_else(|| Failure::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
+        plan.ok_or_else(|| CliError::not_found("plan", plan_id, "see the plans with `agx plan list`"))?;
     output.show("plan.get", &plan, |plan| serde_json::to_string_pretty(plan).unwrap_or_default())
 }
 
-pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let plans = server.connect().await?.plans().await?;
     output.show("plan.list", &plans, |plans| plans.iter().map(|id| format!("{id}\n")).collect())
 }
 
 /// Checks what agq would check, with its default limits.
-pub(super) fn check(file: &Path, output: Output) -> Result<(), Failure> {
+pub(super) fn check(file: &Path, output: Output) -> Result<(), CliError> {
     let json = read(file)?;
     let limits = Limits::default();
     let wrong = |what: String| {
-        Failure::usage(format!("{}: {what}", file.display()), "mend the plan; docs/protocol.md describes it")
+        CliError::usage(
+            format!("{}: {what}", file.display()),
+            "mend the plan; docs/protocol/plans.md describes it",
+        )
     };
     rules::check_size(json.len(), &limits).map_err(|rejection| wrong(rejection.to_string()))?;
     let plan: Plan = parse_object(&json).map_err(|error| wrong(error.to_string()))?;

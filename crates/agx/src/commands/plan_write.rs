@@ -17,15 +17,15 @@ use agenix_shell::{Braces, Placeholders, compile};
 use super::refused;
 use crate::{
     cli::{FromArgs, ServerArgs},
-    documents::OfPlan,
-    error::Failure,
+    documents::PlanRef,
+    error::CliError,
     map::in_plan,
     output::Output,
     util::text::without_mark,
 };
 
 /// `agx plan from`
-pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) -> Result<(), CliError> {
     let plan = plan_of(&args)?;
     if !args.submit {
         return output.show("plan.get", &plan, pretty);
@@ -34,9 +34,9 @@ pub(super) async fn from(server: &ServerArgs, args: FromArgs, output: Output) ->
 }
 
 /// `agx plan new`: asks for what a plan needs.
-pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn new(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "there is nobody to ask",
             "without a terminal use `agx plan from 'PIPELINE'`",
         ));
@@ -80,20 +80,20 @@ pub(super) async fn edit(
     plan_id: &PlanId,
     new_id: Option<PlanId>,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let help = "see the plans with `agx plan list`";
     let mut plan = server
         .connect()
         .await?
         .plan(plan_id)
         .await?
-        .ok_or_else(|| Failure::not_found("plan", plan_id, help))?;
+        .ok_or_else(|| CliError::not_found("plan", plan_id, help))?;
     plan.plan_id = Some(match new_id {
         Some(id) => id,
         None => next_id(plan_id)?,
     });
     let cannot = |error: std::io::Error| {
-        Failure::usage(format!("cannot write the plan to edit it: {error}"), "is the disk full?")
+        CliError::usage(format!("cannot write the plan to edit it: {error}"), "is the disk full?")
     };
     let mut file = tempfile::Builder::new().prefix("plan-").suffix(".json").tempfile().map_err(cannot)?;
     writeln!(file, "{}", pretty(&plan)).map_err(cannot)?;
@@ -104,7 +104,7 @@ pub(super) async fn edit(
     let ended = Command::new(program).args(words).arg(file.path()).status();
     if !ended.as_ref().is_ok_and(std::process::ExitStatus::success) {
         let what = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             format!("{program}: {what}"),
             "set EDITOR to an editor that is installed; nothing was stored",
         ));
@@ -118,13 +118,13 @@ pub(super) async fn edit(
             let kept: PathBuf = file.into_temp_path().keep().map_err(|error| cannot(error.error))?;
             let help =
                 format!("what was edited is in {}: mend it, then `agx plan submit` it", kept.display());
-            Err(Failure::usage(what, help))
+            Err(CliError::usage(what, help))
         }
     }
 }
 
 /// `sort` becomes `sort-2`, `sort-2` becomes `sort-3`.
-fn next_id(plan_id: &PlanId) -> Result<PlanId, Failure> {
+fn next_id(plan_id: &PlanId) -> Result<PlanId, CliError> {
     let text = plan_id.as_str();
     let (stem, number) =
         match text.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?))) {
@@ -132,10 +132,10 @@ fn next_id(plan_id: &PlanId) -> Result<PlanId, Failure> {
             None => (text, 2),
         };
     PlanId::new(format!("{stem}-{number}"))
-        .map_err(|error| Failure::usage(error.to_string(), "choose one with --id"))
+        .map_err(|error| CliError::usage(error.to_string(), "choose one with --id"))
 }
 
-fn plan_of(args: &FromArgs) -> Result<Plan, Failure> {
+fn plan_of(args: &FromArgs) -> Result<Plan, CliError> {
     let meaning = |braces: &Braces<'_>| in_plan(braces, args.inputs_may_be_code);
     let tasks = compile(&args.pipeline, Placeholders { only: None, meaning: &meaning })
         .map_err(|refusal| refused(&refusal))?;
@@ -152,9 +152,9 @@ fn plan_of(args: &FromArgs) -> Result<Plan, Failure> {
     })
 }
 
-fn checked(plan: Plan) -> Result<Plan, Failure> {
+fn checked(plan: Plan) -> Result<Plan, CliError> {
     let wrong = |rejection: agenix_rules::rejection::Rejection| {
-        Failure::usage(rejection.to_string(), "docs/protocol.md describes plans")
+        CliError::usage(rejection.to_string(), "docs/protocol/plans.md describes plans")
     };
     check(&plan, &Limits::default()).map_err(wrong)?;
     Ok(plan)
@@ -164,20 +164,20 @@ fn pretty(plan: &Plan) -> String {
     serde_json::to_string_pretty(plan).unwrap_or_default()
 }
 
-async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), Failure> {
+async fn submit(server: &ServerArgs, plan: &Plan, output: Output) -> Result<(), CliError> {
     let json = pretty(plan).into_bytes();
     let plan_id = server.connect().await?.submit_plan(json).await?;
-    output.show("plan.submit", &OfPlan { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
+    output.show("plan.submit", &PlanRef { plan_id }, |stored| format!("plan {} is stored", stored.plan_id))
 }
 
 /// Asks a person for a line.
-fn ask(output: Output, what: &str) -> Result<String, Failure> {
+fn ask(output: Output, what: &str) -> Result<String, CliError> {
     let mut err = std::io::stderr();
     write!(err, "{what}: ").and_then(|()| err.flush())?;
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
         output.note("");
-        return Err(Failure::usage("the questions were not answered", "nothing was stored"));
+        return Err(CliError::usage("the questions were not answered", "nothing was stored"));
     }
     Ok(line.trim().to_owned())
 }

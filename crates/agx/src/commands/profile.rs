@@ -2,14 +2,14 @@
 
 use crate::{
     cli::{ProfileCommand, ServerArgs},
-    documents::{Named, ProfileListed, ProfileSet},
-    error::Failure,
+    documents::{NameRef, ProfileListed, ProfileSet},
+    error::CliError,
     output::{Output, table},
-    profiles::{Home, Profile, check_name, not_found},
+    profiles::{Profile, UserDir, check_name, not_found},
 };
 
-pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<(), Failure> {
-    let home = Home::find()?;
+pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) -> Result<(), CliError> {
+    let home = UserDir::find()?;
     match command {
         ProfileCommand::List => list(&home, output),
         ProfileCommand::Set { name } => {
@@ -28,7 +28,8 @@ pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 return Err(not_found(&name));
             }
             home.change(|all| all.current = Some(name.clone()))?;
-            output.show("profile.use", &Named { name }, |used| format!("the profile {} is in use", used.name))
+            output
+                .show("profile.use", &NameRef { name }, |used| format!("the profile {} is in use", used.name))
         }
         ProfileCommand::Remove { name } => {
             if !home.profiles()?.profiles.contains_key(&name) {
@@ -38,13 +39,14 @@ pub(super) fn run(server: &ServerArgs, command: ProfileCommand, output: Output) 
                 all.profiles.remove(&name);
                 all.current.take_if(|current| *current == name);
             })?;
-            output
-                .show("profile.remove", &Named { name }, |gone| format!("the profile {} is gone", gone.name))
+            output.show("profile.remove", &NameRef { name }, |gone| {
+                format!("the profile {} is gone", gone.name)
+            })
         }
     }
 }
 
-fn list(home: &Home, output: Output) -> Result<(), Failure> {
+fn list(home: &UserDir, output: Output) -> Result<(), CliError> {
     let all = home.profiles()?;
     let is_current = |name: &String| all.current.as_ref() == Some(name);
     let entry = |(name, profile): (&String, &Profile)| ProfileListed {

@@ -7,11 +7,11 @@ use agenix_protocol::{
 
 use crate::{
     cli::ServerArgs,
-    error::Failure,
+    error::CliError,
     output::{Output, jobs},
 };
 
-pub(super) async fn stats(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn stats(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let stats = server.connect().await?.queue_stats().await?;
     output.show("queue.stats", &stats, text)
 }

@@ -1,10 +1,10 @@
 //! What was meant by an id that is none.
 
-use crate::{cli::ServerArgs, error::Failure, util::path_lookup::nearest};
+use crate::{cli::ServerArgs, error::CliError, util::path_lookup::nearest};
 
 /// The failure, with the id that is most like the one that was given. Whatever goes wrong on the way is not what was asked about.
-pub(super) async fn with_what_was_meant(server: &ServerArgs, failure: Failure) -> Failure {
-    let Failure::NotThere { what, id, .. } = &failure else { return failure };
+pub(super) async fn with_suggestion(server: &ServerArgs, failure: CliError) -> CliError {
+    let CliError::NotThere { what, id, .. } = &failure else { return failure };
     let names = names(server, what).await.unwrap_or_default();
     match nearest(id, names.iter().map(String::as_str)) {
         Some(meant) => failure.meant(meant),
@@ -13,7 +13,7 @@ pub(super) async fn with_what_was_meant(server: &ServerArgs, failure: Failure) -
 }
 
 /// All ids of the kind.
-async fn names(server: &ServerArgs, what: &str) -> Result<Vec<String>, Failure> {
+async fn names(server: &ServerArgs, what: &str) -> Result<Vec<String>, CliError> {
     let mut agq = server.connect().await?;
     Ok(match what {
         "plan" => agq.plans().await?.iter().map(ToString::to_string).collect(),

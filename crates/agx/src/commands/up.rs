@@ -10,13 +10,13 @@ use super::read;
 use crate::{
     background::{
         embedded::{new_key, program},
-        supervisor::{self, Part, Spec},
+        supervisor::{self, ServiceSpec, SupervisorSpec},
     },
     cli::{DownArgs, JoinArgs, ServerArgs, UpArgs, server_of},
     documents::{Down, Joined, Up},
-    error::Failure,
+    error::CliError,
     output::Output,
-    profiles::{Home, Profile, check_name, write_secret},
+    profiles::{Profile, UserDir, check_name, write_secret},
 };
 
 /// The profile of what `agx up` starts.
@@ -27,21 +27,21 @@ const CA: &str = "ca.pem";
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), Failure> {
-    let home = Home::find()?;
-    let dir = home.place(LOCAL)?;
+pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Result<(), CliError> {
+    let home = UserDir::find()?;
+    let dir = home.default_path(LOCAL)?;
     // The lock comes first, so that a second `agx up` changes nothing.
-    let hold = supervisor::hold(&dir).await?;
+    let hold = supervisor::lock_dir(&dir).await?;
     let (key, key_file) = key_of(&dir)?;
     let socket = dir.join("agq.sock");
     let agq = format!("unix:{}", socket.display());
-    let mut of_agq = words(&["--end-with-stdin", "--socket"]);
+    let mut of_agq = spec_texts(&["--end-with-stdin", "--socket"]);
     of_agq.extend([text(&socket), "--session-key-file".into(), text(&key_file), "--data-dir".into()]);
     of_agq.push(text(&dir.join("data")));
     of_agq.extend(args.options_of_agq.iter().cloned());
     let mut of_agw = worker(&agq, &key_file, None, args.jobs);
     of_agw.extend(["--worker-id".into(), format!("local-{}", std::process::id())]);
-    let spec = Spec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
+    let spec = SupervisorSpec { parts: vec![part("agq", of_agq)?, part("agw", of_agw)?] };
     let line = supervisor::start(hold, &dir, &spec)?;
     let profile = Profile { session_key_file: Some(key_file), ..Profile::new(&agq) };
     home.change(|all| {
@@ -50,7 +50,7 @@ pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
     })?;
     let workers = wait_for_worker(&profile.agq, &key).await?;
     if workers == 0 {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             format!("agq runs, and its worker has not come within {} s", PATIENCE.as_secs()),
             format!("look at {}, and end both with `agx down`", dir.join("agw.log").display()),
         ));
@@ -84,7 +84,7 @@ pub(super) async fn up(args: &UpArgs, server: &ServerArgs, output: Output) -> Re
 }
 
 /// Returns the session key of `dir` and its file, and creates both if they are missing.
-fn key_of(dir: &Path) -> Result<(String, PathBuf), Failure> {
+fn key_of(dir: &Path) -> Result<(String, PathBuf), CliError> {
     let file = dir.join(KEY);
     match std::fs::read_to_string(&file) {
         Ok(key) if !key.trim().is_empty() => Ok((key.trim().to_owned(), file)),
@@ -96,20 +96,20 @@ fn key_of(dir: &Path) -> Result<(String, PathBuf), Failure> {
     }
 }
 
-pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), Failure> {
-    let home = Home::find()?;
+pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), CliError> {
+    let home = UserDir::find()?;
     let name = args.name.as_deref().unwrap_or(LOCAL);
     let nothing = || {
         let what = format!("nothing of the name '{name}' runs in the background");
-        Err(Failure::usage(what, "`agx up` starts it"))
+        Err(CliError::usage(what, "`agx up` starts it"))
     };
-    let Some(dir) = home.known_place(name)?.filter(|dir| supervisor::was_started(dir)) else {
+    let Some(dir) = home.known_path(name)?.filter(|dir| supervisor::was_started(dir)) else {
         return nothing();
     };
     let was_there = supervisor::stop(&dir, output).await?;
     // The profile stays if another `agx up` has taken the lock meanwhile, because that command owns
     // the profile now.
-    if let Ok(_held) = supervisor::hold(&dir).await {
+    if let Ok(_held) = supervisor::lock_dir(&dir).await {
         home.change(|all| {
             all.profiles.remove(name);
             all.current.take_if(|current| current == name);
@@ -123,7 +123,7 @@ pub(super) async fn down(args: &DownArgs, output: Output) -> Result<(), Failure>
     })
 }
 
-pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), CliError> {
     check_name(&args.name)?;
     let text_of_token = if args.token == "-" {
         String::from_utf8_lossy(&read(Path::new("-"))?).into_owned()
@@ -131,11 +131,14 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
         args.token.clone()
     };
     let token = Token::parse(&text_of_token).map_err(|what| {
-        Failure::usage(format!("this token cannot be used: {what}"), "`agq token` prints one, where agq runs")
+        CliError::usage(
+            format!("this token cannot be used: {what}"),
+            "`agq token` prints one, where agq runs",
+        )
     })?;
-    let home = Home::find()?;
-    let dir = home.place(&args.name)?;
-    let hold = supervisor::hold(&dir).await?;
+    let home = UserDir::find()?;
+    let dir = home.default_path(&args.name)?;
+    let hold = supervisor::lock_dir(&dir).await?;
     let key_file = write_secret(&dir, KEY, token.key.expose_secret())?;
     let ca = token.ca.as_deref().map(|ca| write_secret(&dir, CA, ca)).transpose()?;
     let profile =
@@ -143,7 +146,8 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
     // Whatever is wrong with it is said here, and not in a log.
     let server = server_of(&profile)?;
     Connection::open(&server).await?;
-    let spec = Spec { parts: vec![part("agw", worker(&token.agq, &key_file, ca.as_deref(), args.jobs))?] };
+    let spec =
+        SupervisorSpec { parts: vec![part("agw", worker(&token.agq, &key_file, ca.as_deref(), args.jobs))?] };
     if !args.no_worker {
         supervisor::start(hold, &dir, &spec)?;
     }
@@ -163,9 +167,9 @@ pub(super) async fn join(args: &JoinArgs, output: Output) -> Result<(), Failure>
 }
 
 /// Waits until agq has a worker that takes jobs; how many it has.
-async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, Failure> {
+async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, CliError> {
     let server = Server::new(agq, key.to_owned().into())
-        .map_err(|what| Failure::usage(what, "choose another AGX_HOME"))?;
+        .map_err(|what| CliError::usage(what, "choose another AGX_HOME"))?;
     let mut connection = Connection::open(&server).await?;
     let since = Instant::now();
     loop {
@@ -179,7 +183,7 @@ async fn wait_for_worker(agq: &str, key: &str) -> Result<usize, Failure> {
 }
 
 fn worker(agq: &str, key_file: &Path, ca: Option<&Path>, jobs: Option<u32>) -> Vec<String> {
-    let mut args = words(&["--end-with-stdin", "--agq", agq, "--session-key-file"]);
+    let mut args = spec_texts(&["--end-with-stdin", "--agq", agq, "--session-key-file"]);
     args.push(text(key_file));
     if let Some(ca) = ca {
         args.extend(["--tls-ca".into(), text(ca)]);
@@ -190,11 +194,11 @@ fn worker(agq: &str, key_file: &Path, ca: Option<&Path>, jobs: Option<u32>) -> V
     args
 }
 
-fn part(name: &str, args: Vec<String>) -> Result<Part, Failure> {
-    Ok(Part { name: name.into(), program: program(name)?, args })
+fn part(name: &str, args: Vec<String>) -> Result<ServiceSpec, CliError> {
+    Ok(ServiceSpec { name: name.into(), program: program(name)?, args })
 }
 
-fn words(words: &[&str]) -> Vec<String> {
+fn spec_texts(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.into()).collect()
 }
 

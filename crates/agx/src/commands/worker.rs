@@ -4,11 +4,11 @@ use agenix_protocol::documents::WorkerStatus;
 
 use crate::{
     cli::ServerArgs,
-    error::Failure,
+    error::CliError,
     output::{Output, table},
 };
 
-pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let workers = server.connect().await?.workers().await?;
     output.show("worker.list", &workers, |workers| text(workers))
 }

@@ -7,13 +7,13 @@ use serde_json::{Value, value::RawValue};
 use super::read;
 use crate::{
     cli::ServerArgs,
-    documents::{OfWorkflow, WorkflowBegun},
-    error::Failure,
+    documents::{WorkflowBegun, WorkflowRef},
+    error::CliError,
     output::Output,
     util::printable::one_line,
 };
 
-pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), Failure> {
+pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> Result<(), CliError> {
     let json = read(file)?;
     let begun = server.connect().await?.submit_workflow(json).await?;
     let document = WorkflowBegun { workflow_id: begun.workflow_id.clone(), steps: begun.steps };
@@ -22,10 +22,10 @@ pub(super) async fn submit(server: &ServerArgs, file: &Path, output: Output) -> 
     })
 }
 
-pub(super) async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), Failure> {
+pub(super) async fn status(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
     let workflow = server.connect().await?.workflow(workflow_id).await?;
     let help = "see the workflows with `agx workflow list`";
-    let workflow = workflow.ok_or_else(|| Failure::not_found("workflow", &workflow_id, help))?;
+    let workflow = workflow.ok_or_else(|| CliError::not_found("workflow", &workflow_id, help))?;
     output.show("workflow.status", &workflow, |workflow| text(workflow))
 }
 
@@ -63,13 +63,13 @@ fn add_steps(workflow: &Value, before: &str, lines: &mut Vec<String>) {
     }
 }
 
-pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), Failure> {
+pub(super) async fn list(server: &ServerArgs, output: Output) -> Result<(), CliError> {
     let ids = server.connect().await?.workflows().await?;
     output.show("workflow.list", &ids, |ids| ids.iter().map(|id| format!("{id}\n")).collect())
 }
 
-pub(super) async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), Failure> {
+pub(super) async fn cancel(server: &ServerArgs, workflow_id: &str, output: Output) -> Result<(), CliError> {
     server.connect().await?.cancel_workflow(workflow_id).await?;
-    let document = OfWorkflow { workflow_id: workflow_id.to_owned() };
+    let document = WorkflowRef { workflow_id: workflow_id.to_owned() };
     output.show("workflow.cancel", &document, |_| format!("workflow {workflow_id} is cancelled"))
 }

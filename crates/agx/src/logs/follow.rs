@@ -13,10 +13,10 @@ use agenix_protocol::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    error::Failure,
-    logs::job::{Followed, Mutes},
+    error::CliError,
+    logs::job::{FollowedJob, SilentWorkers},
     output::Output,
-    remote::retrying_client::Patient,
+    remote::retrying_client::RetryingClient,
     watch::progress::not_found,
 };
 
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 256;
 
 /// What is wanted.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct LogOptions {
     /// To go on until the end, rather than print what there is.
     pub(crate) follow: bool,
     /// Of this task alone.
@@ -36,24 +36,24 @@ pub(crate) struct Wanted {
 
 /// Prints what a job writes; the job as it stood last.
 pub(crate) async fn of_job(
-    agq: &mut Patient,
+    agq: &mut RetryingClient,
     mut job: JobStatus,
-    wanted: &Wanted,
+    wanted: &LogOptions,
     output: Output,
-) -> Result<JobStatus, Failure> {
-    let mut followed = Followed::new(job.job_id.clone(), None, wanted.task, output);
-    let mut mutes = Mutes::new(output);
+) -> Result<JobStatus, CliError> {
+    let mut followed = FollowedJob::new(job.job_id.clone(), None, wanted.task, output);
+    let mut mutes = SilentWorkers::new(output);
     if wanted.follow && job.status == Status::Pending {
         output.note(&waits(&job));
     }
     loop {
-        if followed.look(agq, &job, wanted.follow, &mut mutes).await? || !wanted.follow {
+        if followed.poll(agq, &job, wanted.follow, &mut mutes).await? || !wanted.follow {
             followed.end()?;
             return Ok(job);
         }
         sleep(LOOK).await;
         let found = agq.jobs(std::slice::from_ref(&job.job_id)).await?.pop().flatten();
-        job = found.ok_or_else(|| Failure::not_found("job", &job.job_id, "it was removed meanwhile"))?;
+        job = found.ok_or_else(|| CliError::not_found("job", &job.job_id, "it was removed meanwhile"))?;
     }
 }
 
@@ -66,29 +66,29 @@ pub(crate) fn waits(job: &JobStatus) -> String {
 
 /// Prints what the jobs of an action write, each line with the number of its input before it; the action as it stood last.
 pub(crate) async fn of_action(
-    agq: &mut Patient,
+    agq: &mut RetryingClient,
     action_id: &ActionId,
-    wanted: &Wanted,
+    wanted: &LogOptions,
     output: Output,
-) -> Result<ActionStatus, Failure> {
-    let (mut followed, mut done) = (BTreeMap::<u64, Followed>::new(), Done::default());
-    let (mut mutes, mut has_waited) = (Mutes::new(output), false);
+) -> Result<ActionStatus, CliError> {
+    let (mut followed, mut done) = (BTreeMap::<u64, FollowedJob>::new(), EndedJobs::default());
+    let (mut mutes, mut has_waited) = (SilentWorkers::new(output), false);
     loop {
         let begun = Instant::now();
         let action = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
-        let ids = worth_a_look(agq, &action, &mut done, &followed).await?;
+        let ids = may_have_output(agq, &action, &mut done, &followed).await?;
         for ids in ids.chunks(AT_ONCE) {
             let mut jobs: Vec<JobStatus> = agq.jobs(ids).await?.into_iter().flatten().collect();
             jobs.sort_by_key(|job| job.index);
             // One that is not there any more has nothing to say.
-            let is_there = |of: &Followed| jobs.iter().any(|job| job.job_id == of.job_id);
+            let is_there = |of: &FollowedJob| jobs.iter().any(|job| job.job_id == of.job_id);
             followed.retain(|_, of| !ids.contains(&of.job_id) || is_there(of));
             for job in jobs {
                 let prefix = || Some(format!("[{}] ", job.index));
                 let of = followed
                     .entry(job.index)
-                    .or_insert_with(|| Followed::new(job.job_id.clone(), prefix(), wanted.task, output));
-                if of.look(agq, &job, wanted.follow, &mut mutes).await? {
+                    .or_insert_with(|| FollowedJob::new(job.job_id.clone(), prefix(), wanted.task, output));
+                if of.poll(agq, &job, wanted.follow, &mut mutes).await? {
                     of.end()?;
                     followed.remove(&job.index);
                     done.0.insert(job.job_id, job.status);
@@ -97,7 +97,7 @@ pub(crate) async fn of_action(
         }
         let is_over = !action.open && action.ended() == action.total_jobs && ids.is_empty();
         if !wanted.follow || is_over {
-            followed.values_mut().try_for_each(Followed::end)?;
+            followed.values_mut().try_for_each(FollowedJob::end)?;
             return Ok(action);
         }
         if !has_waited && ids.is_empty() {
@@ -113,20 +113,20 @@ pub(crate) async fn of_action(
 
 /// The jobs that were shown to their end, and what that was.
 #[derive(Default)]
-struct Done(HashMap<JobId, Status>);
+struct EndedJobs(HashMap<JobId, Status>);
 
-impl Done {
+impl EndedJobs {
     fn count(&self, status: Status) -> u64 {
         self.0.values().filter(|done| **done == status).count() as u64
     }
 }
 
 /// The jobs that run, those that were followed, and those that have ended since.
-async fn worth_a_look(
-    agq: &mut Patient,
+async fn may_have_output(
+    agq: &mut RetryingClient,
     action: &ActionStatus,
-    done: &mut Done,
-    followed: &BTreeMap<u64, Followed>,
+    done: &mut EndedJobs,
+    followed: &BTreeMap<u64, FollowedJob>,
 ) -> Result<Vec<JobId>, ClientError> {
     let mut wanted: Vec<JobId> = followed.values().map(|followed| followed.job_id.clone()).collect();
     let mut known: HashSet<JobId> = wanted.iter().cloned().collect();

@@ -10,10 +10,10 @@ use agenix_protocol::{
 use tokio::time::Instant;
 
 use crate::{
-    error::Failure,
-    logs::{position::Seen, printer::Paper},
+    error::CliError,
+    logs::{position::StreamPositions, printer::LogPrinter},
     output::Output,
-    remote::retrying_client::Patient,
+    remote::retrying_client::RetryingClient,
 };
 
 /// How long a worker is let alone that does not say what its jobs write.
@@ -24,19 +24,19 @@ const PIECES_A_LOOK: usize = 64;
 const PIECES_AT_MOST: usize = 16 * 1024;
 
 /// The job, and how far it has been shown.
-pub(super) struct Followed {
+pub(super) struct FollowedJob {
     pub(super) job_id: JobId,
-    seen: Seen,
-    paper: Paper,
+    seen: StreamPositions,
+    paper: LogPrinter,
 }
 
 /// The workers that did not answer, and until when they are let alone.
-pub(super) struct Mutes {
+pub(super) struct SilentWorkers {
     until: HashMap<String, Instant>,
     output: Output,
 }
 
-impl Mutes {
+impl SilentWorkers {
     pub(super) fn new(output: Output) -> Self {
         Self { until: HashMap::new(), output }
     }
@@ -53,20 +53,20 @@ impl Mutes {
     }
 }
 
-impl Followed {
+impl FollowedJob {
     pub(super) fn new(job_id: JobId, prefix: Option<String>, task: Option<u32>, output: Output) -> Self {
-        let paper = Paper::new(job_id.clone(), task, prefix, output);
-        Self { job_id, seen: Seen::default(), paper }
+        let paper = LogPrinter::new(job_id.clone(), task, prefix, output);
+        Self { job_id, seen: StreamPositions::default(), paper }
     }
 
     /// Prints what is new; whether that was the last of it. `job` was asked for before this.
-    pub(super) async fn look(
+    pub(super) async fn poll(
         &mut self,
-        agq: &mut Patient,
+        agq: &mut RetryingClient,
         job: &JobStatus,
         follow: bool,
-        mutes: &mut Mutes,
-    ) -> Result<bool, Failure> {
+        mutes: &mut SilentWorkers,
+    ) -> Result<bool, CliError> {
         let (is_running, worker) =
             (job.status == Status::Running, job.worker_id.as_deref().unwrap_or_default());
         let was_seen = job.attempt > 0 && self.seen.position().attempt == job.attempt;
@@ -85,18 +85,18 @@ impl Followed {
     }
 
     /// Nothing comes any more.
-    pub(super) fn end(&mut self) -> Result<(), Failure> {
+    pub(super) fn end(&mut self) -> Result<(), CliError> {
         self.paper.end()
     }
 
     /// Asks the worker until it has said all that there is, or so many pieces of it.
     async fn ask(
         &mut self,
-        agq: &mut Patient,
+        agq: &mut RetryingClient,
         worker: &str,
         most: usize,
-        mutes: &mut Mutes,
-    ) -> Result<(), Failure> {
+        mutes: &mut SilentWorkers,
+    ) -> Result<(), CliError> {
         for _ in 0..most {
             let position = self.seen.position();
             match agq.job_output(&self.job_id, &position).await {

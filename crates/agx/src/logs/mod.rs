@@ -6,5 +6,5 @@ mod job;
 mod position;
 mod printer;
 
-pub(crate) use crate::logs::printer::Shown;
-pub(crate) use follow::{Wanted, of_action, of_job, waits};
+pub(crate) use crate::logs::printer::OutputDocument;
+pub(crate) use follow::{LogOptions, of_action, of_job, waits};

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use agenix_protocol::documents::{JobOutput, Kept, OutputPosition, Piece, TaskPosition, TaskResult};
+use agenix_protocol::documents::{
+    CapturedOutput, JobOutput, OutputChunk, OutputPosition, TaskPosition, TaskResult,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -16,23 +18,23 @@ pub(super) enum Stream {
 
 /// What is new of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fresh {
+pub(super) struct NewOutput {
     pub(super) attempt: u32,
     pub(super) task_number: u32,
     pub(super) stream: Stream,
-    pub(super) piece: Piece,
+    pub(super) piece: OutputChunk,
     /// How many bytes before it nobody has kept.
     pub(super) lost: u64,
 }
 
 /// How many bytes of each stream were shown, of one attempt.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct StreamPositions {
     attempt: u32,
     streams: BTreeMap<(u32, Stream), u64>,
 }
 
-impl Seen {
+impl StreamPositions {
     /// What the worker is told of it.
     pub(super) fn position(&self) -> OutputPosition {
         let numbers: std::collections::BTreeSet<u32> =
@@ -47,40 +49,46 @@ impl Seen {
     }
 
     /// What is new in what a worker says.
-    pub(super) fn of_output(&mut self, output: JobOutput) -> Vec<Fresh> {
-        self.turn_to(output.attempt);
+    pub(super) fn of_output(&mut self, output: JobOutput) -> Vec<NewOutput> {
+        self.switch_to(output.attempt);
         let streams = output.tasks.into_iter().flat_map(|task| {
             let number = task.task_number;
             let [stdout, stderr] = [(Stream::Stdout, task.stdout), (Stream::Stderr, task.stderr)];
             [stdout, stderr].into_iter().filter_map(move |(stream, piece)| Some((number, stream, piece?)))
         });
-        streams.filter_map(|(number, stream, piece)| self.fresh(number, stream, piece, None)).collect()
+        streams.filter_map(|(number, stream, piece)| self.new_output(number, stream, piece, None)).collect()
     }
 
     /// What is new in what a job's results have kept.
-    pub(super) fn of_results(&mut self, attempt: u32, results: Vec<TaskResult>) -> Vec<Fresh> {
-        self.turn_to(attempt);
+    pub(super) fn of_results(&mut self, attempt: u32, results: Vec<TaskResult>) -> Vec<NewOutput> {
+        self.switch_to(attempt);
         let streams = results.into_iter().flat_map(|task| {
             let number = task.task_number;
             [(number, Stream::Stdout, task.stdout), (number, Stream::Stderr, task.stderr)]
         });
-        let fresh = streams.filter_map(|(number, stream, Kept { bytes, total })| {
-            self.fresh(number, stream, Piece { from: 0, bytes }, Some(total))
+        let fresh = streams.filter_map(|(number, stream, CapturedOutput { bytes, total })| {
+            self.new_output(number, stream, OutputChunk { from: 0, bytes }, Some(total))
         });
         fresh.collect()
     }
 
     /// The earlier attempt is over, and what it wrote is shown.
-    fn turn_to(&mut self, attempt: u32) {
+    fn switch_to(&mut self, attempt: u32) {
         if self.attempt != attempt {
             *self = Self { attempt, ..Self::default() };
         }
     }
 
     /// What of a piece was not shown yet; where `total` is known, what is missing behind it is lost.
-    fn fresh(&mut self, task_number: u32, stream: Stream, piece: Piece, total: Option<u64>) -> Option<Fresh> {
+    fn new_output(
+        &mut self,
+        task_number: u32,
+        stream: Stream,
+        piece: OutputChunk,
+        total: Option<u64>,
+    ) -> Option<NewOutput> {
         let shown = self.streams.entry((task_number, stream)).or_default();
-        let Piece { from, mut bytes } = piece;
+        let OutputChunk { from, mut bytes } = piece;
         let known = usize::try_from(shown.saturating_sub(from)).unwrap_or(usize::MAX).min(bytes.len());
         bytes.drain(..known);
         let from = from + known as u64;
@@ -91,11 +99,11 @@ impl Seen {
             *shown = (*shown).max(total);
         }
         let is_news = !bytes.is_empty() || lost > 0;
-        is_news.then_some(Fresh {
+        is_news.then_some(NewOutput {
             attempt: self.attempt,
             task_number,
             stream,
-            piece: Piece { from, bytes },
+            piece: OutputChunk { from, bytes },
             lost,
         })
     }
@@ -103,29 +111,31 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use agenix_protocol::documents::{JobOutput, Kept, Piece, TaskOutput, TaskPosition, TaskResult};
+    use agenix_protocol::documents::{
+        CapturedOutput, JobOutput, OutputChunk, TaskOutput, TaskPosition, TaskResult,
+    };
 
-    use super::{Seen, Stream};
+    use super::{Stream, StreamPositions};
 
     fn said(attempt: u32, from: u64, text: &str) -> JobOutput {
-        let stderr = Some(Piece { from, bytes: text.into() });
+        let stderr = Some(OutputChunk { from, bytes: text.into() });
         let tasks = vec![TaskOutput { task_number: 1, command: "sh".into(), stdout: None, stderr }];
         JobOutput { job_id: "j".parse().unwrap(), attempt, tasks, more: false, ended: false }
     }
 
     fn kept(text: &str, total: u64) -> Vec<TaskResult> {
-        let stderr = Kept { bytes: text.into(), total };
+        let stderr = CapturedOutput { bytes: text.into(), total };
         vec![TaskResult { task_number: 1, stderr, ..TaskResult::default() }]
     }
 
-    fn texts(fresh: &[super::Fresh]) -> Vec<(Stream, u64, &str, u64)> {
-        let text = |fresh: &super::Fresh| std::str::from_utf8(&fresh.piece.bytes).unwrap().to_owned();
+    fn texts(fresh: &[super::NewOutput]) -> Vec<(Stream, u64, &str, u64)> {
+        let text = |fresh: &super::NewOutput| std::str::from_utf8(&fresh.piece.bytes).unwrap().to_owned();
         fresh.iter().map(|fresh| (fresh.stream, fresh.piece.from, &*text(fresh).leak(), fresh.lost)).collect()
     }
 
     #[test]
     fn nothing_is_shown_twice() {
-        let mut seen = Seen::default();
+        let mut seen = StreamPositions::default();
         assert_eq!(texts(&seen.of_output(said(1, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().tasks, [TaskPosition { task_number: 1, stdout: 0, stderr: 3 }]);
         assert!(seen.of_output(said(1, 3, "")).is_empty());
@@ -136,7 +146,7 @@ mod tests {
 
     #[test]
     fn another_attempt_begins_anew() {
-        let mut seen = Seen::default();
+        let mut seen = StreamPositions::default();
         seen.of_output(said(1, 0, "abc"));
         assert_eq!(texts(&seen.of_output(said(2, 0, "abc"))), [(Stream::Stderr, 0, "abc", 0)]);
         assert_eq!(seen.position().attempt, 2);
@@ -144,10 +154,10 @@ mod tests {
 
     #[test]
     fn what_nobody_kept_is_counted_once() {
-        let mut seen = Seen::default();
+        let mut seen = StreamPositions::default();
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 0, "ab", 8)]);
         assert!(seen.of_results(1, kept("ab", 10)).is_empty());
-        let mut seen = Seen::default();
+        let mut seen = StreamPositions::default();
         seen.of_output(said(1, 0, "abcdefgh"));
         assert_eq!(texts(&seen.of_results(1, kept("ab", 10))), [(Stream::Stderr, 2, "", 2)]);
     }

@@ -5,13 +5,13 @@ use std::{
     io::{ErrorKind, Write},
 };
 
-use agenix_protocol::{documents::Piece, ids::JobId};
+use agenix_protocol::{documents::OutputChunk, ids::JobId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    error::Failure,
-    logs::position::{Fresh, Stream},
+    error::CliError,
+    logs::position::{NewOutput, Stream},
     output::Output,
 };
 
@@ -19,7 +19,7 @@ use crate::{
 const LONGEST_LINE: usize = 64 * 1024;
 
 /// What is printed of one job.
-pub(super) struct Paper {
+pub(super) struct LogPrinter {
     job_id: JobId,
     /// Of which task alone.
     task: Option<u32>,
@@ -34,7 +34,7 @@ pub(super) struct Paper {
 
 /// A piece of what a task wrote, as a document.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct Shown {
+pub(crate) struct OutputDocument {
     job_id: JobId,
     attempt: u32,
     task_number: u32,
@@ -42,16 +42,16 @@ pub(crate) struct Shown {
     /// Bytes before it that were not kept.
     lost: u64,
     #[serde(flatten)]
-    piece: Piece,
+    piece: OutputChunk,
 }
 
-impl Paper {
+impl LogPrinter {
     pub(super) fn new(job_id: JobId, task: Option<u32>, prefix: Option<String>, output: Output) -> Self {
         Self { job_id, task, prefix, attempt: 0, begun: BTreeMap::new(), output }
     }
 
     /// Prints what is new.
-    pub(super) fn print(&mut self, fresh: Vec<Fresh>) -> Result<(), Failure> {
+    pub(super) fn print(&mut self, fresh: Vec<NewOutput>) -> Result<(), CliError> {
         let only = self.task;
         for fresh in fresh.into_iter().filter(|fresh| only.is_none_or(|task| task == fresh.task_number)) {
             self.print_one(&fresh)?;
@@ -59,15 +59,15 @@ impl Paper {
         self.output.flush()
     }
 
-    fn print_one(&mut self, fresh: &Fresh) -> Result<(), Failure> {
-        let Fresh { task_number, stream, piece, lost, .. } = fresh;
+    fn print_one(&mut self, fresh: &NewOutput) -> Result<(), CliError> {
+        let NewOutput { task_number, stream, piece, lost, .. } = fresh;
         if self.attempt != fresh.attempt {
             // What another attempt has not ended is not gone on with.
             self.end()?;
             self.attempt = fresh.attempt;
         }
         if self.output.is_json {
-            let shown = Shown {
+            let shown = OutputDocument {
                 job_id: self.job_id.clone(),
                 attempt: fresh.attempt,
                 task_number: *task_number,
@@ -96,7 +96,7 @@ impl Paper {
     }
 
     /// Nothing comes any more: lines that have no end get one.
-    pub(super) fn end(&mut self) -> Result<(), Failure> {
+    pub(super) fn end(&mut self) -> Result<(), CliError> {
         let prefix = self.prefix.as_deref().unwrap_or_default();
         for ((_, stream), line) in std::mem::take(&mut self.begun) {
             if !line.is_empty() {
@@ -119,11 +119,11 @@ fn whole_lines(begun: &mut Vec<u8>) -> Vec<Vec<u8>> {
     lines
 }
 
-fn write(stream: Stream, bytes: &[u8], output: Output) -> Result<(), Failure> {
+fn write(stream: Stream, bytes: &[u8], output: Output) -> Result<(), CliError> {
     match stream {
         Stream::Stdout => output.raw(bytes),
         Stream::Stderr => match std::io::stderr().write_all(bytes) {
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::BrokenPipe),
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(CliError::BrokenPipe),
             // Whether anyone reads stderr is not ours to judge.
             _ => Ok(()),
         },

@@ -1,8 +1,8 @@
 //! Refusal of inputs that would become code: a part of a script in the command.
 
-use agenix_shell::{Braces, Language, Role};
+use agenix_shell::{Braces, Language, WordRole};
 
-use super::Braced;
+use super::BraceMeaning;
 
 /// Returns the language of the script that the placeholder is a part of. A placeholder that is the
 /// whole script does not count, because its input is meant to run.
@@ -12,7 +12,7 @@ pub(super) fn script_around(braces: &Braces<'_>) -> Option<Language> {
 }
 
 /// Refuses a placeholder that would make an input a part of a script.
-pub(super) fn within_script(written: &str, language: Language) -> Braced {
+pub(super) fn within_script(written: &str, language: Language) -> BraceMeaning {
     let (script, instead) = match language {
         Language::Shell => {
             ("a shell script: an input such as $(…) or ; would be run", "sh -c '… \"$1\" …' sh {}")
@@ -31,7 +31,7 @@ pub(super) fn within_script(written: &str, language: Language) -> Braced {
         ),
     };
     let how = if language == Language::Remote { "on stdin" } else { "as an argument" };
-    Braced::Refused {
+    BraceMeaning::Refused {
         what: format!("{written} would become a part of {script}"),
         instead: format!(
             "give the input to the script {how}: {instead}; --inputs-may-be-code allows it as it is"
@@ -40,9 +40,9 @@ pub(super) fn within_script(written: &str, language: Language) -> Braced {
 }
 
 /// Returns the refusal of an input that would be appended to a script, and what to do instead.
-pub(crate) fn appended(role: Role) -> Option<(String, String)> {
+pub(crate) fn appended(role: WordRole) -> Option<(String, String)> {
     match within_script("{}", role.script.filter(|_| role.continues_script)?) {
-        Braced::Refused { what, instead } => Some((what, instead)),
+        BraceMeaning::Refused { what, instead } => Some((what, instead)),
         _ => None,
     }
 }

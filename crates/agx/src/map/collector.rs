@@ -16,14 +16,14 @@ use tokio::{
 };
 
 use crate::{
-    error::Failure,
+    error::CliError,
     map::{
         delivery::Delivery,
-        read_ahead::Ahead,
-        submitter::{Input, Sent, Wish},
+        read_ahead::ReadAhead,
+        submitter::{Input, StopLevel, SubmittedInput},
     },
-    remote::retrying_client::Patient,
-    watch::progress::{FIRST_LOOK, Line, next_look},
+    remote::retrying_client::RetryingClient,
+    watch::progress::{FIRST_LOOK, ProgressLine, next_look},
 };
 
 /// How many jobs are asked for at least and at most in one go.
@@ -44,7 +44,7 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// How it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Collected {
+pub(crate) struct MapCounts {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
@@ -58,14 +58,14 @@ pub(crate) struct Collected {
     pub(crate) has_begun: bool,
 }
 
-impl Collected {
+impl MapCounts {
     fn taken(&self) -> u64 {
         self.completed + self.failed + self.cancelled + self.lost
     }
 }
 
 /// Job whose result agx has not taken yet.
-struct Left {
+struct PendingJob {
     /// `None` until agx has asked agq for the id.
     job_id: Option<JobId>,
     input: Input,
@@ -75,30 +75,30 @@ struct Left {
 
 /// Takes the results of one action and delivers them.
 pub(crate) struct Collector<'c> {
-    pub(crate) agq: &'c mut Patient,
+    pub(crate) agq: &'c mut RetryingClient,
     pub(crate) action_id: &'c ActionId,
     pub(crate) begun: oneshot::Receiver<()>,
-    pub(crate) sent: mpsc::UnboundedReceiver<Sent>,
-    pub(crate) ahead: Ahead,
+    pub(crate) sent: mpsc::UnboundedReceiver<SubmittedInput>,
+    pub(crate) ahead: ReadAhead,
     pub(crate) halt: Option<Halt>,
-    pub(crate) wish: watch::Sender<Wish>,
+    pub(crate) wish: watch::Sender<StopLevel>,
     pub(crate) delivery: Delivery,
-    pub(crate) line: &'c mut Line,
-    pub(crate) state: State,
+    pub(crate) line: &'c mut ProgressLine,
+    pub(crate) state: CollectorState,
 }
 
 /// Progress of a collector.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct CollectorState {
     /// Jobs whose results are not taken, by their index in the action.
-    left: BTreeMap<u64, Left>,
+    left: BTreeMap<u64, PendingJob>,
     /// Number of jobs that agq has, according to the received messages.
     known: u64,
     /// Number of these jobs whose ids agx has asked for.
     learned: u64,
     /// True if no further input is sent.
     is_all_sent: bool,
-    collected: Collected,
+    collected: MapCounts,
     /// Estimated number of bytes of a result, from the latest results.
     result_bytes: usize,
     /// Times of the decision to start no more jobs, and of the latest request to give up unstarted
@@ -110,7 +110,7 @@ pub(crate) struct State {
 
 impl Collector<'_> {
     /// Takes the results of an action until its last job has ended or the map ends early.
-    pub(crate) async fn run(mut self) -> Result<(Collected, Delivery), Failure> {
+    pub(crate) async fn run(mut self) -> Result<(MapCounts, Delivery), CliError> {
         let collected = self.collect_all().await;
         // The joblog has waiting output as done, so it is printed after a failure, too.
         let finished = self.delivery.printer.finish(self.line);
@@ -118,18 +118,18 @@ impl Collector<'_> {
         Ok((self.state.collected, self.delivery))
     }
 
-    async fn collect_all(&mut self) -> Result<(), Failure> {
+    async fn collect_all(&mut self) -> Result<(), CliError> {
         self.state.collected.has_begun = self.wait_until_it_begins().await?;
         if self.state.collected.has_begun { self.collect().await } else { Ok(()) }
     }
 
     /// Waits until agq has the action. Returns false if agq never gets the action, for example
     /// because there are no inputs.
-    async fn wait_until_it_begins(&mut self) -> Result<bool, Failure> {
+    async fn wait_until_it_begins(&mut self) -> Result<bool, CliError> {
         loop {
             tokio::select! {
                 begun = &mut self.begun => {
-                    self.hear()?;
+                    self.handle_sent()?;
                     return Ok(begun.is_ok());
                 }
                 Some(sent) = self.sent.recv() => self.note(sent),
@@ -138,14 +138,14 @@ impl Collector<'_> {
         }
     }
 
-    async fn collect(&mut self) -> Result<(), Failure> {
+    async fn collect(&mut self) -> Result<(), CliError> {
         let (mut look, mut wishes) = (FIRST_LOOK, self.wish.subscribe());
         loop {
             let before = self.state.collected.taken();
             let wish = *wishes.borrow_and_update();
             let Some(status) = self.agq.action(self.action_id).await? else {
                 // agq has removed the ended action with all of its jobs.
-                self.hear()?;
+                self.handle_sent()?;
                 return self.lose_all();
             };
             self.line.show(&status);
@@ -153,19 +153,19 @@ impl Collector<'_> {
             if status.halted.is_some() {
                 // agq has withdrawn the jobs, and cancels the started ones if the policy says so.
                 self.state.collected.is_halted = true;
-                self.wish_for(Wish::StartNone);
+                self.request(StopLevel::StartNone);
             }
-            self.learn().await?;
+            self.fetch_ids().await?;
             self.take(&status).await?;
             self.ahead.hold(self.delivery.printer.is_full());
             self.halt_if_met(status.total_jobs);
             if self.delivery.broken.is_some() {
-                self.wish_for(Wish::End);
+                self.request(StopLevel::End);
             }
-            if wish == Wish::Leave {
+            if wish == StopLevel::Leave {
                 return Ok(());
             }
-            if wish != Wish::All {
+            if wish != StopLevel::All {
                 self.end_early(&status, wish).await?;
             }
             if self.state.is_all_sent && self.state.left.is_empty() {
@@ -175,7 +175,7 @@ impl Collector<'_> {
             self.line.explain_if_stuck(self.agq, &status).await;
             let taken = self.state.collected.taken() - before;
             look = next_look(look, taken, self.state.left.len() as u64);
-            if wish != Wish::All || self.halt.is_some() {
+            if wish != StopLevel::All || self.halt.is_some() {
                 look = look.min(SHORT_LOOK);
             }
             tokio::select! {
@@ -186,7 +186,7 @@ impl Collector<'_> {
     }
 
     /// Reduces the wish to `less`, unless the wish is even less already.
-    fn wish_for(&self, less: Wish) {
+    fn request(&self, less: StopLevel) {
         self.wish.send_if_modified(|wish| {
             let is_less = less > *wish;
             *wish = (*wish).max(less);
@@ -196,15 +196,15 @@ impl Collector<'_> {
 
     /// Ends the map if the results meet the halt policy: agq does not know of all failures.
     fn halt_if_met(&mut self, total: u64) {
-        let Collected { completed, failed, lost, unfit, is_halted, .. } = self.state.collected;
+        let MapCounts { completed, failed, lost, unfit, is_halted, .. } = self.state.collected;
         let met = |halt: &Halt| is_met(*halt, completed, failed + lost + unfit, total + unfit);
         let Some(halt) = self.halt.filter(|halt| !is_halted && met(halt)) else { return };
         self.state.collected.is_halted = true;
-        self.wish_for(if halt.is_now { Wish::End } else { Wish::StartNone });
+        self.request(if halt.is_now { StopLevel::End } else { StopLevel::StartNone });
     }
 
     /// Cancels unstarted jobs and, after [`GRACE`] if `wish` is `End`, running jobs.
-    async fn end_early(&mut self, status: &ActionStatus, wish: Wish) -> Result<(), Failure> {
+    async fn end_early(&mut self, status: &ActionStatus, wish: StopLevel) -> Result<(), CliError> {
         let now = Instant::now();
         let since = *self.state.ending_since.get_or_insert(now);
         if status.pending + status.running == 0 {
@@ -220,7 +220,7 @@ impl Collector<'_> {
             self.agq.cancel_unstarted(self.action_id).await?;
             self.state.asked_at = Some(now);
         }
-        if wish == Wish::End && now - since >= GRACE && !self.state.is_cancelled {
+        if wish == StopLevel::End && now - since >= GRACE && !self.state.is_cancelled {
             self.agq.cancel_action(self.action_id).await?;
             self.state.is_cancelled = true;
         }
@@ -228,7 +228,7 @@ impl Collector<'_> {
     }
 
     /// Receives the messages about sent inputs.
-    fn hear(&mut self) -> Result<(), Failure> {
+    fn handle_sent(&mut self) -> Result<(), CliError> {
         loop {
             match self.sent.try_recv() {
                 Ok(sent) => self.note(sent),
@@ -241,13 +241,13 @@ impl Collector<'_> {
         }
     }
 
-    fn note(&mut self, sent: Sent) {
+    fn note(&mut self, sent: SubmittedInput) {
         match sent {
-            Sent::Job(input, bytes) => {
-                self.state.left.insert(self.state.known, Left { job_id: None, input, bytes });
+            SubmittedInput::Job(input, bytes) => {
+                self.state.left.insert(self.state.known, PendingJob { job_id: None, input, bytes });
                 self.state.known += 1;
             }
-            Sent::Unfit(unfit) => {
+            SubmittedInput::Unfit(unfit) => {
                 self.state.collected.unfit += 1;
                 self.ahead.taken(1, 0);
                 self.delivery.unfit(&unfit, self.line);
@@ -256,8 +256,8 @@ impl Collector<'_> {
     }
 
     /// Learns of the jobs that are new.
-    async fn learn(&mut self) -> Result<(), Failure> {
-        self.hear()?;
+    async fn fetch_ids(&mut self) -> Result<(), CliError> {
+        self.handle_sent()?;
         while self.state.learned < self.state.known {
             let (from, most) = (self.state.learned, self.state.known - self.state.learned);
             let most = usize::try_from(most).unwrap_or(usize::MAX).min(MOST_AT_ONCE);
@@ -289,7 +289,7 @@ impl Collector<'_> {
 
     /// Takes the results of ended jobs, in the order of the inputs, because jobs end in about this
     /// order.
-    async fn take(&mut self, status: &ActionStatus) -> Result<(), Failure> {
+    async fn take(&mut self, status: &ActionStatus) -> Result<(), CliError> {
         let mut from = 0;
         while status.ended() > self.state.collected.taken() {
             let width = width(status.running, self.state.result_bytes);
@@ -304,7 +304,7 @@ impl Collector<'_> {
     }
 
     /// Takes the results of those jobs among `asked` that have ended.
-    async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<(), Failure> {
+    async fn take_of(&mut self, asked: &[(u64, JobId)]) -> Result<(), CliError> {
         let ids: Vec<JobId> = asked.iter().map(|(_, job_id)| job_id.clone()).collect();
         for (&(at, _), job) in asked.iter().zip(self.agq.jobs(&ids).await?) {
             match job {
@@ -316,7 +316,7 @@ impl Collector<'_> {
         Ok(())
     }
 
-    fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<(), Failure> {
+    fn deliver(&mut self, at: u64, job: &JobStatus) -> Result<(), CliError> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
         let bytes = job.task_results.as_ref().map_or(0, |results| results.get().len());
@@ -332,14 +332,14 @@ impl Collector<'_> {
     }
 
     /// Counts a job that agq has removed as lost.
-    fn lose(&mut self, at: u64) -> Result<(), Failure> {
+    fn lose(&mut self, at: u64) -> Result<(), CliError> {
         let Some(left) = self.state.left.remove(&at) else { return Ok(()) };
         self.ahead.taken(1, left.bytes);
         self.state.collected.lost += 1;
         self.delivery.lost(at, &left.input, self.line)
     }
 
-    fn lose_all(&mut self) -> Result<(), Failure> {
+    fn lose_all(&mut self) -> Result<(), CliError> {
         let all: Vec<u64> = self.state.left.keys().copied().collect();
         all.into_iter().try_for_each(|at| self.lose(at))
     }

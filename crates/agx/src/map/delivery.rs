@@ -9,17 +9,17 @@ use agenix_protocol::{
 use serde_json::{json, value::RawValue};
 
 use crate::{
-    error::Failure,
+    error::CliError,
     map::{
-        joblog::{Entry, JobLog},
-        printer::{Printer, Text},
-        reading::Unfit,
+        joblog::{JobLog, JobLogEntry},
+        printer::{JobOutputText, Printer},
+        reading::InvalidInput,
         results_dir,
         submitter::Input,
     },
     output::{Output, SCHEMA},
     util::{printable::one_line, shorten::shortened},
-    watch::{failures::MOST_TOLD, progress::Line},
+    watch::{failures::MOST_TOLD, progress::ProgressLine},
 };
 
 /// Programs whose exit code 1 says that nothing was found (POSIX, grep).
@@ -40,7 +40,7 @@ pub(crate) struct Delivery {
     /// How many failures were told.
     pub(crate) told: u64,
     /// Failure that has ended the joblog.
-    pub(crate) broken: Option<Failure>,
+    pub(crate) broken: Option<CliError>,
 }
 
 impl Delivery {
@@ -51,12 +51,12 @@ impl Delivery {
         at: u64,
         job: &JobStatus,
         input: &Input,
-        line: &Line,
-    ) -> Result<bool, Failure> {
+        line: &ProgressLine,
+    ) -> Result<bool, CliError> {
         if job.status == Status::Cancelled {
             // A cancelled job has no result to show, and a later run with --resume runs its input
             // again.
-            self.printer.print(at, Text::default(), line)?;
+            self.printer.print(at, JobOutputText::default(), line)?;
             return Ok(false);
         }
         let results = job.results();
@@ -65,26 +65,26 @@ impl Delivery {
         let stdout = last.map_or(&[][..], |last| &last.stdout.bytes);
         let stderr: Vec<u8> = results.iter().flat_map(|result| &result.stderr.bytes).copied().collect();
         let kept = self.keep(input, stdout, &stderr);
-        let trouble = trouble(job, &results, self.tasks.last()).or(kept.err());
+        let trouble = failure_text(job, &results, self.tasks.last()).or(kept.err());
         let text = self.text(job, input, stdout, &stderr);
         self.printer.print(at, text, line)?;
         self.log(job, input, &results, trouble.is_none());
         if let Some(what) = &trouble {
-            line.aside(|| self.tell(input.seq, &named(input), what));
+            line.aside(|| self.report_failure(input.seq, &named(input), what));
         }
         Ok(trouble.is_none())
     }
 
     /// Reports an input that no job can have.
-    pub(crate) fn unfit(&mut self, unfit: &Unfit, line: &Line) {
-        line.aside(|| self.tell(unfit.seq, "", &unfit.why));
+    pub(crate) fn unfit(&mut self, unfit: &InvalidInput, line: &ProgressLine) {
+        line.aside(|| self.report_failure(unfit.seq, "", &unfit.why));
     }
 
     /// Reports a job that has ended with an unknown result.
-    pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &Line) -> Result<(), Failure> {
+    pub(crate) fn lost(&mut self, at: u64, input: &Input, line: &ProgressLine) -> Result<(), CliError> {
         let why = "its result is not kept any more: agq had removed it before it was taken";
-        line.aside(|| self.tell(input.seq, &named(input), why));
-        self.printer.print(at, Text::default(), line)
+        line.aside(|| self.report_failure(input.seq, &named(input), why));
+        self.printer.print(at, JobOutputText::default(), line)
     }
 
     /// Writes the files of --results.
@@ -95,16 +95,16 @@ impl Delivery {
     }
 
     /// Returns the text that agx prints for a job.
-    fn text(&self, job: &JobStatus, input: &Input, stdout: &[u8], stderr: &[u8]) -> Text {
+    fn text(&self, job: &JobStatus, input: &Input, stdout: &[u8], stderr: &[u8]) -> JobOutputText {
         if self.output.is_json {
             let document = json!({"schema": SCHEMA, "kind": "action.result", "data": job});
-            return Text { stdout: format!("{document}\n").into_bytes(), stderr: Vec::new() };
+            return JobOutputText { stdout: format!("{document}\n").into_bytes(), stderr: Vec::new() };
         }
         let tag = self.tags.then(|| one_line(&input.args.join(" ")) + "\t");
-        Text { stdout: tagged(stdout, tag.as_deref()), stderr: tagged(stderr, tag.as_deref()) }
+        JobOutputText { stdout: tagged(stdout, tag.as_deref()), stderr: tagged(stderr, tag.as_deref()) }
     }
 
-    fn tell(&mut self, seq: u64, named: &str, what: &str) {
+    fn report_failure(&mut self, seq: u64, named: &str, what: &str) {
         self.told += 1;
         if self.told <= MOST_TOLD as u64 {
             self.output.note(&format!("agx: job {seq}{named}: {what}"));
@@ -122,7 +122,7 @@ impl Delivery {
         #[expect(clippy::cast_precision_loss, reason = "seconds for people")]
         let (started, runtime) =
             (job.started_at.map_or(0.0, |at| at.0 as f64 / 1000.0), millis as f64 / 1000.0);
-        let added = log.add(&Entry {
+        let added = log.add(&JobLogEntry {
             seq: input.seq,
             host: if self.is_local { ":" } else { job.worker_id.as_deref().unwrap_or("-") },
             started,
@@ -170,7 +170,7 @@ pub(crate) fn filled(tasks: &[Task], input: &str) -> Vec<Task> {
 }
 
 /// What is wrong with a job that has ended, if anything is. `last` is the task whose stdout is the job's.
-fn trouble(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
+fn failure_text(job: &JobStatus, results: &[TaskResult], last: Option<&Task>) -> Option<String> {
     if job.status != Status::Completed {
         return Some(match TaskResult::blamed(results) {
             Some(result) if result.timed_out => format!("{} took too long and was ended", result.command),

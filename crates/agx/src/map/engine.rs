@@ -13,18 +13,18 @@ use tokio::{
 };
 
 use crate::{
-    error::Failure,
+    error::CliError,
     map::{
-        collector::{Collected, Collector, State},
+        collector::{Collector, CollectorState, MapCounts},
         delivery::Delivery,
         placeholders::Placeholder,
-        read_ahead::Ahead,
+        read_ahead::ReadAhead,
         reading::Read,
-        submitter::{Feed, Unsent, Wish},
+        submitter::{StopLevel, Submitter, UnsentInputs},
     },
-    remote::retrying_client::Patient,
+    remote::retrying_client::RetryingClient,
     util::signals::asked_to_end,
-    watch::progress::Line,
+    watch::progress::ProgressLine,
 };
 
 /// Maximum time to take the results of ended jobs on an early end.
@@ -46,9 +46,9 @@ pub(crate) struct Engine {
 
 /// Counts of a map that has ended.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Mapped {
-    pub(crate) collected: Collected,
-    pub(crate) unsent: Unsent,
+pub(crate) struct MapOutcome {
+    pub(crate) collected: MapCounts,
+    pub(crate) unsent: UnsentInputs,
 }
 
 impl Engine {
@@ -56,11 +56,11 @@ impl Engine {
     pub(crate) async fn run(
         self,
         inputs: mpsc::Receiver<Read>,
-        wish: &watch::Sender<Wish>,
-    ) -> Result<Mapped, Failure> {
+        wish: &watch::Sender<StopLevel>,
+    ) -> Result<MapOutcome, CliError> {
         let output = self.delivery.output;
         let patient = async || {
-            Ok::<_, Failure>(Patient::new(
+            Ok::<_, CliError>(RetryingClient::new(
                 self.server.clone(),
                 Connection::open_patiently(&self.server).await?,
                 output,
@@ -70,8 +70,8 @@ impl Engine {
         feeding.have_plan(&self.plan).await?;
         let (send, sent) = mpsc::unbounded_channel();
         let (begin, begun) = oneshot::channel();
-        let ahead = Ahead::new(self.slots.unwrap_or_default());
-        let feed = Feed {
+        let ahead = ReadAhead::new(self.slots.unwrap_or_default());
+        let feed = Submitter {
             agq: feeding,
             action: self.action,
             action_id: self.action_id.clone(),
@@ -82,7 +82,7 @@ impl Engine {
             wish: wish.subscribe(),
             count: 0,
         };
-        let mut line = Line::for_a_filter(output, self.slots);
+        let mut line = ProgressLine::for_a_filter(output, self.slots);
         let collector = Collector {
             agq: &mut agq,
             action_id: &self.action_id,
@@ -93,14 +93,14 @@ impl Engine {
             wish: wish.clone(),
             delivery: self.delivery,
             line: &mut line,
-            state: State::default(),
+            state: CollectorState::default(),
         };
         let feeding = async {
             let fed = feed.run(inputs).await;
             if fed.is_err() {
                 // The jobs that agq has end early, and agx takes the results of those that have
                 // ended.
-                wish.send_modify(|wish| *wish = (*wish).max(Wish::End));
+                wish.send_modify(|wish| *wish = (*wish).max(StopLevel::End));
             }
             Ok(fed)
         };
@@ -109,7 +109,7 @@ impl Engine {
         line.clear();
         let failure = match mapped {
             Ok((fed, (collected, delivery))) => match (fed, delivery.broken) {
-                (Ok(unsent), None) => return Ok(Mapped { collected, unsent }),
+                (Ok(unsent), None) => return Ok(MapOutcome { collected, unsent }),
                 (Err(failure), _) | (_, Some(failure)) => failure,
             },
             Err(failure) => failure,
@@ -123,10 +123,10 @@ impl Engine {
 /// Ends a running map as `wished`, and takes the results of ended jobs first, for at most
 /// [`LAST_LOOK`]. A second signal ends the map at once.
 pub(crate) async fn end(
-    mapped: impl Future<Output = Result<Mapped, Failure>>,
-    wish: &watch::Sender<Wish>,
-    wished: Wish,
-) -> Option<Result<Mapped, Failure>> {
+    mapped: impl Future<Output = Result<MapOutcome, CliError>>,
+    wish: &watch::Sender<StopLevel>,
+    wished: StopLevel,
+) -> Option<Result<MapOutcome, CliError>> {
     wish.send_modify(|wish| *wish = (*wish).max(wished));
     tokio::select! {
         mapped = timeout(LAST_LOOK, mapped) => mapped.ok(),

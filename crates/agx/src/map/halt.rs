@@ -1,6 +1,6 @@
 //! When to give up early: `--halt now,fail=1`, as GNU Parallel writes it.
 
-use agenix_protocol::documents::{Counted, Halt, Task};
+use agenix_protocol::documents::{Halt, HaltCondition, Task};
 
 /// Parses a halt policy.
 pub(crate) fn parse(text: &str) -> Result<Halt, String> {
@@ -18,7 +18,7 @@ pub(crate) fn parse(text: &str) -> Result<Halt, String> {
 /// agx knows of come on top of those that agq counts, so agq never halts too early because of them.
 pub(crate) fn is_decided_by_agq(halt: Halt, tasks: &[Task], keeps_results: bool) -> bool {
     let is_written_by_worker = tasks.last().is_some_and(|last| last.stdout.is_some());
-    halt.counted != Counted::Success || (is_written_by_worker && !keeps_results)
+    halt.counted != HaltCondition::Success || (is_written_by_worker && !keeps_results)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::resumed::{self, digest};
-use crate::{error::Failure, util::atomic_file::cannot_write};
+use crate::{error::CliError, util::atomic_file::cannot_write};
 
 /// Number of bytes per read from the end of a joblog.
 const PIECE: usize = 64 * 1024;
@@ -15,7 +15,7 @@ const HEADING: &str = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\
 
 /// A job that has ended.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry<'e> {
+pub(crate) struct JobLogEntry<'e> {
     /// The number of its input, from 1.
     pub(crate) seq: u64,
     /// Who ran it.
@@ -33,7 +33,7 @@ pub(crate) struct Entry<'e> {
     pub(crate) command: &'e str,
 }
 
-impl Entry<'_> {
+impl JobLogEntry<'_> {
     fn line(&self) -> String {
         let Self { seq, host, started, runtime, receive, exit_code, signal, command } = self;
         // A line for each job, whatever its command holds.
@@ -46,7 +46,7 @@ impl Entry<'_> {
 
 /// What a joblog says of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Done {
+pub(crate) enum ResumeScope {
     /// Whatever became of it.
     Ended,
     /// It went well.
@@ -62,7 +62,7 @@ pub(crate) struct JobLog {
 
 impl JobLog {
     /// A new joblog, or the one that is there, to go on with.
-    pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, goes_on: bool) -> Result<Self, CliError> {
         let mut options = OpenOptions::new();
         if goes_on {
             options.append(true).create(true);
@@ -78,7 +78,7 @@ impl JobLog {
             let whole = whole_length(path).map_err(cannot)?;
             if whole < length {
                 if !begins_as_joblog(path).map_err(cannot)? {
-                    return Err(Failure::usage(
+                    return Err(CliError::usage(
                         format!("{}: line 1 is not of a joblog", path.display()),
                         "give the joblog of an earlier run, or a new file",
                     ));
@@ -95,7 +95,7 @@ impl JobLog {
     }
 
     /// Adds a job.
-    pub(crate) fn add(&mut self, entry: &Entry<'_>) -> Result<(), Failure> {
+    pub(crate) fn add(&mut self, entry: &JobLogEntry<'_>) -> Result<(), CliError> {
         self.file.write_all(entry.line().as_bytes()).map_err(|error| cannot_write(&self.path, &error))
     }
 }
@@ -126,18 +126,20 @@ fn whole_length(path: &Path) -> std::io::Result<u64> {
 }
 
 /// Returns the jobs that are done according to a joblog, or none if there is no joblog yet. The last line of a job counts. An incomplete line does not count.
-pub(crate) fn done(path: &Path, wanted: Done) -> Result<resumed::Done, Failure> {
+pub(crate) fn done(path: &Path, wanted: ResumeScope) -> Result<resumed::CompletedInputs, CliError> {
     let wrong = |what: String| {
-        Failure::usage(
+        CliError::usage(
             format!("{}: {what}", path.display()),
             "give the joblog of an earlier run, or leave out --resume",
         )
     };
     let file = match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(resumed::Done::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(resumed::CompletedInputs::new());
+        }
         other => other.map_err(|error| wrong(error.to_string()))?,
     };
-    let mut done = resumed::Done::new();
+    let mut done = resumed::CompletedInputs::new();
     let mut reader = BufReader::new(file);
     for number in 1_u64.. {
         let mut line = Vec::new();
@@ -151,7 +153,7 @@ pub(crate) fn done(path: &Path, wanted: Done) -> Result<resumed::Done, Failure> 
         }
         let (seq, went_well, command) =
             read(&line).ok_or_else(|| wrong(format!("line {number} is not of a joblog")))?;
-        if went_well || wanted == Done::Ended {
+        if went_well || wanted == ResumeScope::Ended {
             done.insert(seq, digest(command));
         } else {
             done.remove(&seq);
@@ -172,11 +174,11 @@ fn read(line: &str) -> Option<(u64, bool, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Done, Entry, JobLog, done};
+    use super::{JobLog, JobLogEntry, ResumeScope, done};
 
-    fn entry(seq: u64, exit_code: i32, signal: i32) -> Entry<'static> {
+    fn entry(seq: u64, exit_code: i32, signal: i32) -> JobLogEntry<'static> {
         let (host, command) = (":", "echo a\nb");
-        Entry { seq, host, started: 1.5, runtime: 0.25, receive: 2, exit_code, signal, command }
+        JobLogEntry { seq, host, started: 1.5, runtime: 0.25, receive: 2, exit_code, signal, command }
     }
 
     #[test]
@@ -187,7 +189,7 @@ mod tests {
     #[test]
     fn an_entry_is_one_line_whatever_its_command_holds() {
         let command = "a\nb\rc\u{1b}[2Jd\u{85}e";
-        let line = Entry { command, ..entry(1, 0, 0) }.line();
+        let line = JobLogEntry { command, ..entry(1, 0, 0) }.line();
         assert!(line.ends_with("\ta b c [2Jd e\n"), "{line:?}");
     }
 
@@ -204,11 +206,11 @@ mod tests {
         for cut in 1..=last {
             std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
             let of = |wanted| done(&path, wanted).unwrap().into_keys().collect::<Vec<_>>();
-            assert_eq!(of(Done::Ended), [1, 2], "{cut} bytes are missing");
+            assert_eq!(of(ResumeScope::Ended), [1, 2], "{cut} bytes are missing");
             JobLog::open(&path, true).unwrap().add(&entry(3, 1, 0)).unwrap();
-            assert_eq!(of(Done::Ended), [1, 2, 3], "{cut} bytes were missing");
+            assert_eq!(of(ResumeScope::Ended), [1, 2, 3], "{cut} bytes were missing");
             JobLog::open(&path, true).unwrap().add(&entry(3, 0, 0)).unwrap();
-            assert_eq!(of(Done::Well), [1, 2, 3]);
+            assert_eq!(of(ResumeScope::Well), [1, 2, 3]);
         }
     }
 
@@ -226,17 +228,19 @@ mod tests {
     fn what_was_done_is_read_back_and_the_last_word_counts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        assert!(done(&path, Done::Ended).unwrap().is_empty());
+        assert!(done(&path, ResumeScope::Ended).unwrap().is_empty());
         let mut log = JobLog::open(&path, false).unwrap();
         for entry in [entry(1, 0, 0), entry(2, 1, 0), entry(3, 0, 9), entry(4, 1, 0), entry(4, 0, 0)] {
             log.add(&entry).unwrap();
         }
         let of = |wanted| done(&path, wanted).unwrap().into_keys().collect::<Vec<_>>();
-        assert_eq!((of(Done::Ended), of(Done::Well)), (vec![1, 2, 3, 4], vec![1, 4]));
+        assert_eq!((of(ResumeScope::Ended), of(ResumeScope::Well)), (vec![1, 2, 3, 4], vec![1, 4]));
         JobLog::open(&path, true).unwrap().add(&entry(2, 0, 0)).unwrap();
-        assert_eq!(of(Done::Well), [1, 2, 4]);
+        assert_eq!(of(ResumeScope::Well), [1, 2, 4]);
         assert_eq!(std::fs::read_to_string(&path).unwrap().matches("Seq\t").count(), 1);
         std::fs::write(&path, "something else\n").unwrap();
-        assert!(done(&path, Done::Ended).unwrap_err().to_string().contains("line 1 is not of a joblog"));
+        assert!(
+            done(&path, ResumeScope::Ended).unwrap_err().to_string().contains("line 1 is not of a joblog")
+        );
     }
 }

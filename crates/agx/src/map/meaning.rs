@@ -10,7 +10,7 @@ use crate::output::counted;
 
 /// Meaning of braces in a command of `agx map`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Braced {
+pub(crate) enum BraceMeaning {
     Text,
     Placeholder(Placeholder),
     /// Placeholder in a position where a regular expression may have a repetition.
@@ -23,7 +23,7 @@ pub(crate) enum Braced {
 
 /// Parser for the braces of a command of `agx map`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader {
+pub(crate) struct BraceParser {
     /// Number of sources of inputs.
     pub(crate) sources: usize,
     /// True if `-I` names the text of the placeholder.
@@ -32,18 +32,18 @@ pub(crate) struct Reader {
     pub(crate) may_be_code: bool,
 }
 
-impl Reader {
-    pub(crate) fn read(self, braces: &Braces<'_>) -> Braced {
+impl BraceParser {
+    pub(crate) fn read(self, braces: &Braces<'_>) -> BraceMeaning {
         if !self.is_renamed && braces.inside.trim_start().starts_with("input.") {
             let written = written(braces);
-            return Braced::Refused {
+            return BraceMeaning::Refused {
                 what: format!(
                     "{written} is a field of a plan's input, and the inputs of `agx map` have none"
                 ),
                 instead: format!("write {{}} for the input, or \\{written} for these characters as they are"),
             };
         }
-        let Some(placeholder) = Placeholder::parse(braces.inside) else { return Braced::Text };
+        let Some(placeholder) = Placeholder::parse(braces.inside) else { return BraceMeaning::Text };
         if self.is_renamed {
             return self.in_code(placeholder, braces);
         }
@@ -51,7 +51,7 @@ impl Reader {
             return two_meanings(braces);
         }
         match (placeholder.source(), is_empty_action(braces)) {
-            (None, Some(true)) => Braced::Text,
+            (None, Some(true)) => BraceMeaning::Text,
             (None, Some(false)) => empty_action(),
             (Some(source), _) => self.numbered(source, placeholder, braces),
             (None, None) => self.in_code(placeholder, braces),
@@ -60,15 +60,15 @@ impl Reader {
 
     /// Reads a numbered placeholder. `{2}` may be a repetition in a regular expression, after
     /// something that can repeat.
-    fn numbered(self, source: usize, placeholder: Placeholder, braces: &Braces<'_>) -> Braced {
+    fn numbered(self, source: usize, placeholder: Placeholder, braces: &Braces<'_>) -> BraceMeaning {
         let may_repeat = placeholder.is_whole() && is_repeatable(braces.before);
         let written = written(braces);
         if source > self.sources {
             if may_repeat {
-                return Braced::Text;
+                return BraceMeaning::Text;
             }
             let given = counted(self.sources as u64, "source is given", "sources are given");
-            return Braced::Refused {
+            return BraceMeaning::Refused {
                 what: format!("{written} stands for source {source}, and {given}"),
                 instead: format!(
                     "give another ::: with values, or write \\{written} for these characters as they are"
@@ -76,7 +76,7 @@ impl Reader {
             };
         }
         if may_repeat && self.sources == 1 {
-            return Braced::Refused {
+            return BraceMeaning::Refused {
                 what: format!(
                     "{written} may stand for the input, or be a repetition in a regular expression"
                 ),
@@ -84,20 +84,20 @@ impl Reader {
             };
         }
         match self.in_code(placeholder, braces) {
-            Braced::Placeholder(placeholder) if may_repeat && braces.role.may_be_pattern => {
-                Braced::Doubtful(placeholder)
+            BraceMeaning::Placeholder(placeholder) if may_repeat && braces.role.may_be_pattern => {
+                BraceMeaning::Doubtful(placeholder)
             }
             braced => braced,
         }
     }
 
     /// Refuses a placeholder that would make an input a part of a script.
-    fn in_code(self, placeholder: Placeholder, braces: &Braces<'_>) -> Braced {
+    fn in_code(self, placeholder: Placeholder, braces: &Braces<'_>) -> BraceMeaning {
         match script_around(braces) {
             Some(language) if !self.may_be_code && !placeholder.is_number() => {
                 within_script(&written(braces), language)
             }
-            _ => Braced::Placeholder(placeholder),
+            _ => BraceMeaning::Placeholder(placeholder),
         }
     }
 }
@@ -135,14 +135,14 @@ pub(crate) fn in_plan(braces: &Braces<'_>, may_be_code: bool) -> Meaning {
     Meaning::Placeholder(format!("{{{{{field}}}}}"))
 }
 
-impl From<Braced> for Meaning {
-    fn from(braced: Braced) -> Self {
+impl From<BraceMeaning> for Meaning {
+    fn from(braced: BraceMeaning) -> Self {
         match braced {
-            Braced::Text => Self::Text,
-            Braced::Placeholder(placeholder) | Braced::Doubtful(placeholder) => {
+            BraceMeaning::Text => Self::Text,
+            BraceMeaning::Placeholder(placeholder) | BraceMeaning::Doubtful(placeholder) => {
                 Self::Placeholder(format!("{{{{input.{}}}}}", placeholder.field()))
             }
-            Braced::Refused { what, instead } => Self::Refused { what, instead },
+            BraceMeaning::Refused { what, instead } => Self::Refused { what, instead },
         }
     }
 }
@@ -155,9 +155,9 @@ fn written(braces: &Braces<'_>) -> String {
 
 /// Refuses double braces such as `{{.}}`, because they may belong to a template language or be a
 /// placeholder in braces.
-fn two_meanings(braces: &Braces<'_>) -> Braced {
+fn two_meanings(braces: &Braces<'_>) -> BraceMeaning {
     let (written, inside) = (written(braces), braces.inside);
-    Braced::Refused {
+    BraceMeaning::Refused {
         what: format!("{written} may be text as it is, or the placeholder {{{inside}}} in braces"),
         instead: format!(
             "write \\{written} for these characters as they are; `agx map -I TEXT` takes TEXT as the placeholder, and braces as text"
@@ -165,8 +165,8 @@ fn two_meanings(braces: &Braces<'_>) -> Braced {
     }
 }
 
-fn empty_action() -> Braced {
-    Braced::Refused {
+fn empty_action() -> BraceMeaning {
+    BraceMeaning::Refused {
         what: "{} may stand for the input, or be an empty action of awk".into(),
         instead: "write \\{} for these characters as they are; for the input write awk -v x={} '… x …'"
             .into(),
@@ -200,11 +200,11 @@ fn is_empty_action(braces: &Braces<'_>) -> Option<bool> {
 mod tests {
     use agenix_shell::{Meaning, Placeholders, compile};
 
-    use super::{Braced, Braces, Reader, in_plan};
+    use super::{BraceMeaning, BraceParser, Braces, in_plan};
 
-    const ONE: Reader = Reader { sources: 1, is_renamed: false, may_be_code: false };
-    const TWO: Reader = Reader { sources: 2, ..ONE };
-    const CODE: Reader = Reader { may_be_code: true, ..ONE };
+    const ONE: BraceParser = BraceParser { sources: 1, is_renamed: false, may_be_code: false };
+    const TWO: BraceParser = BraceParser { sources: 2, ..ONE };
+    const CODE: BraceParser = BraceParser { may_be_code: true, ..ONE };
 
     /// Returns the last argument of the command, or the refusal with its advice.
     fn last(text: &str, meaning: &dyn Fn(&Braces<'_>) -> Meaning) -> Result<String, String> {
@@ -213,7 +213,7 @@ mod tests {
             .map_err(|refusal| format!("{refusal}\n{}", refusal.instead()))
     }
 
-    fn of(text: &str, reader: Reader) -> Result<String, String> {
+    fn of(text: &str, reader: BraceParser) -> Result<String, String> {
         last(text, &|braces| reader.read(braces).into())
     }
 
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn with_another_placeholder_braces_are_text_and_scripts_are_looked_at_as_well() {
-        let reader = Reader { is_renamed: true, ..ONE };
+        let reader = BraceParser { is_renamed: true, ..ONE };
         let meaning = |braces: &Braces<'_>| reader.read(braces).into();
         let of = |text| compile(text, Placeholders { only: Some("@"), meaning: &meaning });
         assert_eq!(
@@ -331,7 +331,7 @@ mod tests {
             let found = std::cell::Cell::new(false);
             let meaning = |braces: &Braces<'_>| {
                 let braced = TWO.read(braces);
-                found.set(found.get() || matches!(braced, Braced::Doubtful(_)));
+                found.set(found.get() || matches!(braced, BraceMeaning::Doubtful(_)));
                 braced.into()
             };
             last(text, &meaning).unwrap();

@@ -10,7 +10,7 @@ use crate::{
 
 /// Check of each input before agx sends it.
 #[derive(Debug)]
-pub(crate) struct Check {
+pub(crate) struct OptionCheck {
     /// Placeholders at the start of a word where a program may read options.
     leading: BTreeSet<Placeholder>,
     output: Output,
@@ -18,7 +18,7 @@ pub(crate) struct Check {
     is_crlf_told: bool,
 }
 
-impl Check {
+impl OptionCheck {
     pub(crate) fn new(leading: BTreeSet<Placeholder>, output: Output) -> Self {
         Self { leading, output, is_crlf_told: false }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// A part of an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum InputPart {
     /// `{}`
     Whole,
     /// `{.}`: without its extension
@@ -22,14 +22,14 @@ enum Part {
 /// What stands between two braces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Placeholder {
-    part: Part,
+    part: InputPart,
     /// Of which source it is, from 1, where that is said: `{2}`, `{2/.}`.
     source: Option<usize>,
 }
 
 impl Placeholder {
     /// `{}`
-    pub(crate) const WHOLE: Self = Self { part: Part::Whole, source: None };
+    pub(crate) const WHOLE: Self = Self { part: InputPart::Whole, source: None };
 
     /// Reads what stands between the braces; None where it is no placeholder.
     pub(crate) fn parse(text: &str) -> Option<Self> {
@@ -37,12 +37,12 @@ impl Placeholder {
         let (number, part) = text.split_at(digits);
         let source = if number.is_empty() { None } else { Some(number.parse().ok().filter(|&n| n > 0)?) };
         let part = match part {
-            "" => Part::Whole,
-            "." => Part::NoExtension,
-            "/" => Part::Name,
-            "//" => Part::Directory,
-            "/." => Part::Stem,
-            "#" if source.is_none() => Part::Number,
+            "" => InputPart::Whole,
+            "." => InputPart::NoExtension,
+            "/" => InputPart::Name,
+            "//" => InputPart::Directory,
+            "/." => InputPart::Stem,
+            "#" if source.is_none() => InputPart::Number,
             _ => return None,
         };
         Some(Self { part, source })
@@ -55,23 +55,23 @@ impl Placeholder {
 
     /// Tells whether the placeholder is `{}` or `{N}`.
     pub(crate) fn is_whole(self) -> bool {
-        self.part == Part::Whole
+        self.part == InputPart::Whole
     }
 
     /// Tells whether the placeholder stands for a number from agx instead of the text of an input.
     pub(crate) fn is_number(self) -> bool {
-        self.part == Part::Number
+        self.part == InputPart::Number
     }
 
     /// The field of an input by which it travels.
     pub(crate) fn field(self) -> String {
         let part = match self.part {
-            Part::Whole => "",
-            Part::NoExtension => "_noext",
-            Part::Name => "_name",
-            Part::Directory => "_dir",
-            Part::Stem => "_stem",
-            Part::Number => return "seq".into(),
+            InputPart::Whole => "",
+            InputPart::NoExtension => "_noext",
+            InputPart::Name => "_name",
+            InputPart::Directory => "_dir",
+            InputPart::Stem => "_stem",
+            InputPart::Number => return "seq".into(),
         };
         self.source.map_or_else(|| format!("line{part}"), |source| format!("arg{source}{part}"))
     }
@@ -79,15 +79,15 @@ impl Placeholder {
     /// What it stands for in the job of this number, from 1. Without a number of a source it is that of all, with blanks between.
     pub(crate) fn value(self, args: &[String], number: u64) -> String {
         let of = |arg: &str| match self.part {
-            Part::Whole => arg.to_owned(),
-            Part::NoExtension => without_extension(arg).to_owned(),
-            Part::Name => name(arg).to_owned(),
-            Part::Directory => directory(arg),
-            Part::Stem => without_extension(name(arg)).to_owned(),
-            Part::Number => number.to_string(),
+            InputPart::Whole => arg.to_owned(),
+            InputPart::NoExtension => without_extension(arg).to_owned(),
+            InputPart::Name => name(arg).to_owned(),
+            InputPart::Directory => directory(arg),
+            InputPart::Stem => without_extension(name(arg)).to_owned(),
+            InputPart::Number => number.to_string(),
         };
         match self.source {
-            _ if self.part == Part::Number => number.to_string(),
+            _ if self.part == InputPart::Number => number.to_string(),
             Some(source) => args.get(source - 1).map(|arg| of(arg)).unwrap_or_default(),
             None => args.iter().map(|arg| of(arg)).collect::<Vec<_>>().join(" "),
         }

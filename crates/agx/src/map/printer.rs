@@ -7,7 +7,7 @@ use std::{
     io::{Read, Seek, SeekFrom, Write},
 };
 
-use crate::{error::Failure, output::Output, watch::progress::Line};
+use crate::{error::CliError, output::Output, watch::progress::ProgressLine};
 
 /// Maximum number of waiting bytes in memory.
 const MOST_IN_MEMORY: usize = 16 * 1024 * 1024;
@@ -17,12 +17,12 @@ const MOST_JOBS: usize = 1_000_000;
 
 /// Output of a job as agx prints it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Text {
+pub(crate) struct JobOutputText {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
 }
 
-impl Text {
+impl JobOutputText {
     fn len(&self) -> usize {
         self.stdout.len() + self.stderr.len()
     }
@@ -30,17 +30,17 @@ impl Text {
 
 /// Output that waits for its turn.
 #[derive(Debug)]
-enum Waiting {
-    InMemory(Text),
+enum BufferedOutput {
+    InMemory(JobOutputText),
     /// Offset in the file, and the numbers of bytes of stdout and of stderr.
     InFile(u64, usize, usize),
 }
 
 /// Waiting outputs, by the index of their job.
 #[derive(Debug, Default)]
-struct Queue {
+struct ReorderBuffer {
     next: u64,
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, BufferedOutput>,
     in_memory: usize,
     bytes: u64,
     file: Option<File>,
@@ -50,8 +50,8 @@ struct Queue {
     end: u64,
 }
 
-impl Queue {
-    fn put(&mut self, at: u64, text: Text) -> std::io::Result<()> {
+impl ReorderBuffer {
+    fn put(&mut self, at: u64, text: JobOutputText) -> std::io::Result<()> {
         let len = text.len();
         self.bytes += len as u64;
         let is_much = self.in_memory + len > MOST_IN_MEMORY && at != self.next;
@@ -66,30 +66,30 @@ impl Queue {
             file.write_all(&text.stderr)?;
             self.end += len as u64;
             self.in_file += 1;
-            Waiting::InFile(from, text.stdout.len(), text.stderr.len())
+            BufferedOutput::InFile(from, text.stdout.len(), text.stderr.len())
         } else {
             self.in_memory += len;
-            Waiting::InMemory(text)
+            BufferedOutput::InMemory(text)
         };
         self.waiting.insert(at, waiting);
         Ok(())
     }
 
     /// Takes the next output if it is there. With `skips`, takes the first output that is there.
-    fn take(&mut self, skips: bool) -> std::io::Result<Option<Text>> {
+    fn take(&mut self, skips: bool) -> std::io::Result<Option<JobOutputText>> {
         let Some(first) = self.waiting.first_entry() else { return Ok(None) };
         let at = *first.key();
         if at != self.next && !skips {
             return Ok(None);
         }
         let text = match first.remove() {
-            Waiting::InMemory(text) => {
+            BufferedOutput::InMemory(text) => {
                 self.in_memory -= text.len();
                 text
             }
-            Waiting::InFile(from, stdout, stderr) => {
+            BufferedOutput::InFile(from, stdout, stderr) => {
                 self.in_file -= 1;
-                let mut text = Text { stdout: vec![0; stdout], stderr: vec![0; stderr] };
+                let mut text = JobOutputText { stdout: vec![0; stdout], stderr: vec![0; stderr] };
                 if let Some(file) = &mut self.file {
                     file.seek(SeekFrom::Start(from))?;
                     file.read_exact(&mut text.stdout)?;
@@ -121,27 +121,32 @@ impl Queue {
 pub(crate) struct Printer {
     output: Output,
     /// `None` if agx prints output as it comes.
-    queue: Option<Queue>,
+    queue: Option<ReorderBuffer>,
 }
 
 impl Printer {
     pub(crate) fn new(output: Output, is_ordered: bool) -> Self {
-        Self { output, queue: is_ordered.then(Queue::default) }
+        Self { output, queue: is_ordered.then(ReorderBuffer::default) }
     }
 
     /// Prints the output of the job with index `at`, now or at its turn.
-    pub(crate) fn print(&mut self, at: u64, text: Text, line: &Line) -> Result<(), Failure> {
+    pub(crate) fn print(
+        &mut self,
+        at: u64,
+        text: JobOutputText,
+        line: &ProgressLine,
+    ) -> Result<(), CliError> {
         let Some(queue) = &mut self.queue else { return line.aside(|| write(self.output, &text)) };
         queue.put(at, text)?;
         self.print_waiting(false, line)
     }
 
     /// Prints all waiting outputs, even if outputs between them are missing.
-    pub(crate) fn finish(&mut self, line: &Line) -> Result<(), Failure> {
+    pub(crate) fn finish(&mut self, line: &ProgressLine) -> Result<(), CliError> {
         self.print_waiting(true, line)
     }
 
-    fn print_waiting(&mut self, skips: bool, line: &Line) -> Result<(), Failure> {
+    fn print_waiting(&mut self, skips: bool, line: &ProgressLine) -> Result<(), CliError> {
         let Some(queue) = &mut self.queue else { return Ok(()) };
         while let Some(text) = queue.take(skips)? {
             line.aside(|| write(self.output, &text))?;
@@ -151,7 +156,7 @@ impl Printer {
 
     /// Tells whether so much output waits that agx should submit no more jobs.
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.as_ref().is_some_and(Queue::is_full)
+        self.queue.as_ref().is_some_and(ReorderBuffer::is_full)
     }
 }
 
@@ -167,7 +172,7 @@ impl Drop for Printer {
     }
 }
 
-fn write(output: Output, text: &Text) -> Result<(), Failure> {
+fn write(output: Output, text: &JobOutputText) -> Result<(), CliError> {
     if !text.stdout.is_empty() {
         output.raw(&text.stdout)?;
         output.flush()?;
@@ -179,15 +184,15 @@ fn write(output: Output, text: &Text) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_IN_MEMORY, Queue, Text};
+    use super::{JobOutputText, MOST_IN_MEMORY, ReorderBuffer};
 
-    fn text(stdout: &[u8]) -> Text {
-        Text { stdout: stdout.to_vec(), stderr: b"e".to_vec() }
+    fn text(stdout: &[u8]) -> JobOutputText {
+        JobOutputText { stdout: stdout.to_vec(), stderr: b"e".to_vec() }
     }
 
     #[test]
     fn texts_come_in_the_order_of_their_places() {
-        let mut queue = Queue::default();
+        let mut queue = ReorderBuffer::default();
         queue.put(1, text(b"b")).unwrap();
         assert_eq!(queue.take(false).unwrap(), None, "the first is missing");
         queue.put(0, text(b"a")).unwrap();
@@ -201,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_much_waits_in_a_file_that_is_emptied() {
-        let mut queue = Queue::default();
+        let mut queue = ReorderBuffer::default();
         let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY / 2]);
         for (at, byte) in [(1, b'b'), (2, b'c'), (3, b'd'), (4, b'e')] {
             queue.put(at, much(byte)).unwrap();
@@ -216,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_file_is_emptied_while_output_waits_in_memory() {
-        let mut queue = Queue::default();
+        let mut queue = ReorderBuffer::default();
         let much = |byte: u8| text(&vec![byte; MOST_IN_MEMORY - 10]);
         queue.put(1, much(b'b')).unwrap();
         queue.put(2, much(b'c')).unwrap();

@@ -14,12 +14,12 @@ const FOR_EACH_THAT_RUNS: u64 = 4;
 /// Number of jobs that may be ahead before any job runs.
 const FEWEST_JOBS: u64 = 16;
 
-/// Counts of the submitted jobs whose results agx has not taken, shared by `Feed` and `Collector`.
+/// Counts of the submitted jobs whose results agx has not taken, shared by `Submitter` and `Collector`.
 #[derive(Debug, Clone)]
-pub(crate) struct Ahead(watch::Sender<Counts>);
+pub(crate) struct ReadAhead(watch::Sender<ReadAheadCounts>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Counts {
+struct ReadAheadCounts {
     jobs: u64,
     bytes: usize,
     /// Number of jobs that may be ahead whatever their size.
@@ -28,19 +28,19 @@ struct Counts {
     is_held: bool,
 }
 
-impl Counts {
+impl ReadAheadCounts {
     fn has_room(&self) -> bool {
         let is_small = self.jobs < MOST_JOBS && self.bytes < MOST_BYTES;
         !self.is_held && (self.jobs < self.floor || is_small)
     }
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Creates the counts of a map with no job ahead. `slots` is the number of jobs at once, or 0
     /// if it is unknown.
     pub(crate) fn new(slots: u64) -> Self {
         let floor = FEWEST_JOBS.max(slots.saturating_mul(FOR_EACH_THAT_RUNS));
-        Self(watch::Sender::new(Counts { jobs: 0, bytes: 0, floor, is_held: false }))
+        Self(watch::Sender::new(ReadAheadCounts { jobs: 0, bytes: 0, floor, is_held: false }))
     }
 
     /// Returns the maximum number of jobs ahead if `slots` jobs run at once and each input has at
@@ -90,7 +90,7 @@ impl Ahead {
     pub(crate) async fn room(&self) {
         // The channel cannot close, because `self` is one of its senders.
         let mut counts = self.0.subscribe();
-        let _open = counts.wait_for(Counts::has_room).await;
+        let _open = counts.wait_for(ReadAheadCounts::has_room).await;
     }
 }
 
@@ -98,7 +98,7 @@ impl Ahead {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Ahead, FEWEST_JOBS, FOR_EACH_THAT_RUNS, MOST_BYTES, MOST_JOBS};
+    use super::{FEWEST_JOBS, FOR_EACH_THAT_RUNS, MOST_BYTES, MOST_JOBS, ReadAhead};
 
     proptest! {
         /// Inputs are submitted while there is room, and results are taken in between, in any order.
@@ -107,7 +107,7 @@ mod tests {
             slots in 0..64_u64,
             steps in prop::collection::vec((prop::option::of(0..MOST_BYTES / 3), 0..32_usize), 1..400),
         ) {
-            let ahead = Ahead::new(slots);
+            let ahead = ReadAhead::new(slots);
             let floor = FEWEST_JOBS.max(slots * FOR_EACH_THAT_RUNS);
             let mut jobs: Vec<usize> = Vec::new();
             for (input, at) in steps {
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn jobs_and_bytes_ahead_are_bounded_and_room_comes_back() {
-        let ahead = Ahead::new(1);
+        let ahead = ReadAhead::new(1);
         (0..MOST_JOBS).for_each(|_| ahead.add(1));
         assert!(!ahead.has_room());
         ahead.taken(1, 1);
         assert!(ahead.has_room());
-        let ahead = Ahead::new(1);
+        let ahead = ReadAhead::new(1);
         (0..20).for_each(|_| ahead.add(MOST_BYTES / 20 + 1));
         assert!(!ahead.has_room());
         ahead.taken(1, MOST_BYTES / 20 + 1);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn who_runs_many_large_jobs_at_once_has_enough_of_them() {
-        let ahead = Ahead::new(100);
+        let ahead = ReadAhead::new(100);
         (0..399).for_each(|_| ahead.add(MOST_BYTES));
         assert!(ahead.has_room());
         ahead.add(MOST_BYTES);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn nothing_more_is_wanted_while_it_is_held() {
-        let ahead = Ahead::new(1);
+        let ahead = ReadAhead::new(1);
         ahead.hold(true);
         assert!(!ahead.has_room());
         ahead.hold(false);
@@ -169,9 +169,9 @@ mod tests {
 
     #[test]
     fn the_bound_follows_from_the_size_of_inputs() {
-        assert_eq!(Ahead::most_jobs(2, 1), MOST_JOBS);
-        assert_eq!(Ahead::most_jobs(2, 1024 * 1024), 65);
-        assert_eq!(Ahead::most_jobs(100, 1024 * 1024), 400);
-        assert_eq!(Ahead::most_jobs(10_000, 1), 40_000);
+        assert_eq!(ReadAhead::most_jobs(2, 1), MOST_JOBS);
+        assert_eq!(ReadAhead::most_jobs(2, 1024 * 1024), 65);
+        assert_eq!(ReadAhead::most_jobs(100, 1024 * 1024), 400);
+        assert_eq!(ReadAhead::most_jobs(10_000, 1), 40_000);
     }
 }

@@ -8,9 +8,9 @@ use tokio::{
 };
 
 use crate::{
-    error::Failure,
+    error::CliError,
     map::{
-        options::Check,
+        options::OptionCheck,
         resumed::Resumed,
         sources::{Sources, blocks},
         submitter::Input,
@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 16 * 1024 * 1024;
 
 /// Input that no job can have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unfit {
+pub(crate) struct InvalidInput {
     /// Number of the input, counted from 1.
     pub(crate) seq: u64,
     /// Reason why no job can have the input.
@@ -37,9 +37,9 @@ pub(crate) enum Read {
     /// Input, with the permit for its bytes until the permit is dropped.
     Input(Input, OwnedSemaphorePermit),
     /// Input that no job can have.
-    Unfit(Unfit),
+    Unfit(InvalidInput),
     /// Failure after which no more inputs come.
-    Failed(Failure),
+    Failed(CliError),
 }
 
 /// Size of a block of stdin, if stdin is no list of inputs.
@@ -50,7 +50,7 @@ pub(crate) fn read(
     sources: Sources,
     block: BlockSize,
     mut resumed: Resumed,
-    mut check: Check,
+    mut check: OptionCheck,
 ) -> mpsc::Receiver<Read> {
     let (send, inputs) = mpsc::channel(MOST_INPUTS);
     let (room, runtime) = (Arc::new(Semaphore::new(MOST_BYTES)), Handle::current());
@@ -66,7 +66,7 @@ pub(crate) fn read(
             None => Ok((args, block)),
         };
         let read = match read.and_then(why_not) {
-            Err(why) => Read::Unfit(Unfit { seq, why }),
+            Err(why) => Read::Unfit(InvalidInput { seq, why }),
             Ok((args, block)) => {
                 let input = Input { seq, args, block };
                 let bytes = u32::try_from(input.bytes().clamp(1, MOST_BYTES)).unwrap_or(u32::MAX);
@@ -99,8 +99,8 @@ mod tests {
     use super::{MOST_BYTES, Read, read};
     use crate::{
         map::{
-            options::Check,
-            resumed::{Command, Resumed},
+            options::OptionCheck,
+            resumed::{CommandTemplate, Resumed},
             sources::{Sources, split},
         },
         output::Output,
@@ -134,8 +134,8 @@ mod tests {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             let _inside = runtime.enter();
             let output = Output { is_json: false };
-            let check = Check::new(BTreeSet::new(), output);
-            let command = Command::new(Vec::new(), BTreeSet::new());
+            let check = OptionCheck::new(BTreeSet::new(), output);
+            let command = CommandTemplate::new(Vec::new(), BTreeSet::new());
             let resumed = Resumed::new(BTreeMap::new(), command, output);
             let mut inputs = read(sources(&sizes), None, resumed, check);
             let (mut kept, mut kept_bytes) = (VecDeque::new(), 0);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    error::Failure,
+    error::CliError,
     util::atomic_file::{cannot_write, write_whole},
 };
 
@@ -67,7 +67,7 @@ pub(super) fn write(
     seq: u64,
     stdout: &[u8],
     stderr: &[u8],
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let place = place(dir, args);
     std::fs::create_dir_all(&place).map_err(|error| cannot_write(&place, &error))?;
     write_whole(&place, "seq", format!("{seq}").as_bytes())?;

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Jobs that are done, by the numbers of their inputs, with the digests of their commands.
-pub(crate) type Done = BTreeMap<u64, u64>;
+pub(crate) type CompletedInputs = BTreeMap<u64, u64>;
 
 /// Digest of a command without quotes and blanks, because agx, GNU Parallel and earlier versions
 /// quote commands differently.
@@ -30,20 +30,20 @@ pub(crate) fn digest(command: &str) -> u64 {
 /// Decides which inputs are skipped.
 #[derive(Debug)]
 pub(crate) struct Resumed {
-    done: Done,
-    command: Command,
+    done: CompletedInputs,
+    command: CommandTemplate,
     output: Output,
     is_told: bool,
 }
 
 /// Command of the map, with placeholders for its inputs.
 #[derive(Debug)]
-pub(crate) struct Command {
+pub(crate) struct CommandTemplate {
     tasks: Vec<Task>,
     placeholders: BTreeSet<Placeholder>,
 }
 
-impl Command {
+impl CommandTemplate {
     pub(crate) fn new(tasks: Vec<Task>, placeholders: BTreeSet<Placeholder>) -> Self {
         Self { tasks, placeholders }
     }
@@ -57,7 +57,7 @@ impl Command {
 }
 
 impl Resumed {
-    pub(crate) fn new(done: Done, command: Command, output: Output) -> Self {
+    pub(crate) fn new(done: CompletedInputs, command: CommandTemplate, output: Output) -> Self {
         Self { done, command, output, is_told: false }
     }
 
@@ -95,7 +95,7 @@ impl Resumed {
 mod tests {
     use agenix_protocol::documents::Task;
 
-    use super::{Command, Placeholder, Resumed, digest};
+    use super::{CommandTemplate, Placeholder, Resumed, digest};
     use crate::output::Output;
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_number_decides_and_another_command_is_noticed() {
         let task = Task { command: "echo".into(), args: vec!["{{input.line}}".into()], ..Task::default() };
-        let command = Command::new(vec![task], [Placeholder::WHOLE].into());
+        let command = CommandTemplate::new(vec![task], [Placeholder::WHOLE].into());
         let done = [(1, digest("echo a")), (2, digest("echo 'b c'"))].into();
         let mut resumed = Resumed::new(done, command, Output { is_json: false });
         let args = |arg: &str| [arg.to_owned()];

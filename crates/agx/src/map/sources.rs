@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    error::Failure,
+    error::CliError,
     util::{
         shorten::shortened,
         text::{not_utf_8, without_mark},
@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// Input, or the reason why it cannot be one.
-type Value = Result<String, String>;
+type SourceValue = Result<String, String>;
 /// One value of each source, or the reason why these values cannot be an input.
-pub(crate) type Row = Result<Vec<String>, String>;
+pub(crate) type InputRow = Result<Vec<String>, String>;
 
 /// One source of inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum InputSource {
     /// Given on the command line.
     Values(Vec<String>),
     /// One a line; `-` is stdin.
@@ -30,23 +30,23 @@ pub(crate) enum Source {
 
 /// A source, and whether it goes along with the one before it (`:::+`) instead of being combined with it (`:::`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Given {
-    source: Source,
+pub(crate) struct LinkedSource {
+    source: InputSource,
     is_linked: bool,
 }
 
 /// All sources of a command.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    given: Vec<Given>,
+    given: Vec<LinkedSource>,
     /// What ends an input: a line feed, or NUL.
     delimiter: u8,
 }
 
 /// Splits `words` into the command and the sources after it. `::::` needs a file. `:::` may have no
 /// values, because a glob may match nothing.
-pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<Given>), Failure> {
-    let (mut command, mut given): (Vec<String>, Vec<Given>) = (Vec::new(), Vec::new());
+pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<LinkedSource>), CliError> {
+    let (mut command, mut given): (Vec<String>, Vec<LinkedSource>) = (Vec::new(), Vec::new());
     let (mut takes_files, mut lacks_file) = (false, false);
     for word in words {
         let begins = match word.as_str() {
@@ -57,7 +57,10 @@ pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<Given>), Fai
         if let Some(files) = begins {
             check_files(lacks_file)?;
             (takes_files, lacks_file) = (files, files);
-            given.push(Given { source: Source::Values(Vec::new()), is_linked: word.ends_with('+') });
+            given.push(LinkedSource {
+                source: InputSource::Values(Vec::new()),
+                is_linked: word.ends_with('+'),
+            });
             continue;
         }
         match given.last_mut() {
@@ -66,22 +69,22 @@ pub(crate) fn split(words: Vec<String>) -> Result<(Vec<String>, Vec<Given>), Fai
                 // Each file is a source of its own.
                 let is_linked = last.is_linked;
                 lacks_file = false;
-                if last.source == Source::Values(Vec::new()) {
+                if last.source == InputSource::Values(Vec::new()) {
                     given.pop();
                 }
-                given.push(Given { source: Source::File(word.into()), is_linked });
+                given.push(LinkedSource { source: InputSource::File(word.into()), is_linked });
             }
-            Some(Given { source: Source::Values(values), .. }) => values.push(word),
-            Some(Given { source: Source::File(_), .. }) => {}
+            Some(LinkedSource { source: InputSource::Values(values), .. }) => values.push(word),
+            Some(LinkedSource { source: InputSource::File(_), .. }) => {}
         }
     }
     check_files(lacks_file)?;
     Ok((command, given))
 }
 
-fn check_files(lacks_file: bool) -> Result<(), Failure> {
+fn check_files(lacks_file: bool) -> Result<(), CliError> {
     if lacks_file {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "there is no file behind ::::",
             "name a file of inputs, or - for stdin; values go behind :::",
         ));
@@ -91,11 +94,12 @@ fn check_files(lacks_file: bool) -> Result<(), Failure> {
 
 impl Sources {
     /// The sources of a command: files given as `-a` come first; without any, stdin.
-    pub(crate) fn new(files: Vec<PathBuf>, behind: Vec<Given>, delimiter: u8) -> Self {
-        let files = files.into_iter().map(|file| Given { source: Source::File(file), is_linked: false });
-        let mut given: Vec<Given> = files.chain(behind).collect();
+    pub(crate) fn new(files: Vec<PathBuf>, behind: Vec<LinkedSource>, delimiter: u8) -> Self {
+        let files =
+            files.into_iter().map(|file| LinkedSource { source: InputSource::File(file), is_linked: false });
+        let mut given: Vec<LinkedSource> = files.chain(behind).collect();
         if given.is_empty() {
-            given.push(Given { source: Source::File("-".into()), is_linked: false });
+            given.push(LinkedSource { source: InputSource::File("-".into()), is_linked: false });
         }
         Self { given, delimiter }
     }
@@ -107,16 +111,16 @@ impl Sources {
 
     /// Hands every combination to `take`, the last source turning fastest, until it wants no more. One source is not read before it
     /// is needed.
-    pub(crate) fn each(self, mut take: impl FnMut(Row) -> bool) -> Result<(), Failure> {
+    pub(crate) fn each(self, mut take: impl FnMut(InputRow) -> bool) -> Result<(), CliError> {
         let delimiter = self.delimiter;
-        if let [Given { source: Source::File(file), .. }] = &self.given[..] {
+        if let [LinkedSource { source: InputSource::File(file), .. }] = &self.given[..] {
             return lines(file, delimiter, |line| take(line.map(|line| vec![line])));
         }
-        let mut groups: Vec<Vec<Vec<Value>>> = Vec::new();
+        let mut groups: Vec<Vec<Vec<SourceValue>>> = Vec::new();
         for given in self.given {
             let values = match given.source {
-                Source::Values(values) => values.into_iter().map(Ok).collect(),
-                Source::File(file) => {
+                InputSource::Values(values) => values.into_iter().map(Ok).collect(),
+                InputSource::File(file) => {
                     let mut values = Vec::new();
                     lines(&file, delimiter, |line| {
                         values.push(line);
@@ -139,7 +143,11 @@ impl Sources {
 }
 
 /// Every choice of one row from each group. Whether more is wanted.
-fn combine(groups: &[Vec<Vec<Value>>], chosen: &mut Vec<Value>, take: &mut impl FnMut(Row) -> bool) -> bool {
+fn combine(
+    groups: &[Vec<Vec<SourceValue>>],
+    chosen: &mut Vec<SourceValue>,
+    take: &mut impl FnMut(InputRow) -> bool,
+) -> bool {
     let Some((first, rest)) = groups.split_first() else { return take(chosen.iter().cloned().collect()) };
     let before = chosen.len();
     first.iter().all(|row| {
@@ -150,10 +158,10 @@ fn combine(groups: &[Vec<Vec<Value>>], chosen: &mut Vec<Value>, take: &mut impl 
     })
 }
 
-fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(Value) -> bool) -> Result<(), Failure> {
+fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(SourceValue) -> bool) -> Result<(), CliError> {
     let shown = shortened(&file.display().to_string());
     let cannot = |error: std::io::Error| {
-        Failure::usage(
+        CliError::usage(
             format!("cannot read {shown}: {error}"),
             "give a file that can be read, or - for stdin",
         )
@@ -186,7 +194,7 @@ fn lines(file: &PathBuf, delimiter: u8, mut take: impl FnMut(Value) -> bool) -> 
 }
 
 /// Converts `bytes` to text that a process can get as an argument.
-fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> Value {
+fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> SourceValue {
     let text = String::from_utf8(bytes).map_err(|_| {
         format!("{} is not UTF-8, and inputs are text: rename the file, or convert the text", named())
     })?;
@@ -200,8 +208,9 @@ fn text(bytes: Vec<u8>, named: impl Fn() -> String) -> Value {
 }
 
 /// Cuts stdin into blocks of about `size` bytes that end with a line (`--pipe`), until `take` wants no more.
-pub(crate) fn blocks(size: usize, mut take: impl FnMut(Value) -> bool) -> Result<(), Failure> {
-    let cannot = |error: std::io::Error| Failure::usage(format!("cannot read stdin: {error}"), "is it open?");
+pub(crate) fn blocks(size: usize, mut take: impl FnMut(SourceValue) -> bool) -> Result<(), CliError> {
+    let cannot =
+        |error: std::io::Error| CliError::usage(format!("cannot read stdin: {error}"), "is it open?");
     let mut reader = BufReader::new(agenix_cli::stdin().map_err(cannot)?);
     for number in 1_u64.. {
         let mut block = Vec::with_capacity(size);

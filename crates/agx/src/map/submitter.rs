@@ -14,15 +14,15 @@ use tokio::{
 };
 
 use crate::{
-    error::Failure,
+    error::CliError,
     map::{
         placeholders::Placeholder,
-        read_ahead::Ahead,
-        reading::{Read, Unfit},
+        read_ahead::ReadAhead,
+        reading::{InvalidInput, Read},
     },
     remote::{
         chunked_submit::{MOST_BYTES, MOST_INPUTS},
-        retrying_client::Patient,
+        retrying_client::RetryingClient,
     },
 };
 
@@ -66,7 +66,7 @@ impl Input {
 
 /// Amount of work that is still wanted of a running map, in decreasing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Wish {
+pub(crate) enum StopLevel {
     /// All of it.
     All,
     /// No further job starts, and running jobs end by themselves.
@@ -79,17 +79,17 @@ pub(crate) enum Wish {
 
 /// Fate of an input that agx has read.
 #[derive(Debug)]
-pub(crate) enum Sent {
+pub(crate) enum SubmittedInput {
     /// agq has the input as the next job of the action. The number is the size of the input in
     /// bytes.
     Job(Input, usize),
     /// No job can have the input.
-    Unfit(Unfit),
+    Unfit(InvalidInput),
 }
 
 /// Inputs that were not sent before an early end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Unsent {
+pub(crate) struct UnsentInputs {
     /// Number of inputs that agx has read and not sent.
     pub(crate) inputs: u64,
     /// True if there may be further inputs that agx has not read.
@@ -97,31 +97,31 @@ pub(crate) struct Unsent {
 }
 
 /// Where inputs go.
-pub(crate) struct Feed {
-    pub(crate) agq: Patient,
+pub(crate) struct Submitter {
+    pub(crate) agq: RetryingClient,
     /// Action without its inputs. The action has an id.
     pub(crate) action: ActionSubmission,
     pub(crate) action_id: ActionId,
     pub(crate) placeholders: BTreeSet<Placeholder>,
     /// Sender of the inputs that agq has, in the order of its jobs, and of those that no job can
     /// have.
-    pub(crate) sent: mpsc::UnboundedSender<Sent>,
+    pub(crate) sent: mpsc::UnboundedSender<SubmittedInput>,
     /// Told when agq has the action.
     pub(crate) begun: Option<oneshot::Sender<()>>,
-    pub(crate) ahead: Ahead,
-    pub(crate) wish: watch::Receiver<Wish>,
+    pub(crate) ahead: ReadAhead,
+    pub(crate) wish: watch::Receiver<StopLevel>,
     /// Number of jobs that agq has.
     pub(crate) count: u64,
 }
 
 /// Some inputs that travel together.
 #[derive(Default)]
-struct Batch {
+struct InputBatch {
     inputs: Vec<(Input, Box<RawValue>)>,
     bytes: usize,
 }
 
-impl Batch {
+impl InputBatch {
     fn push(&mut self, input: Input, document: Box<RawValue>) {
         self.bytes += document.get().len() + 1;
         self.inputs.push((input, document));
@@ -144,18 +144,18 @@ impl Batch {
 }
 
 /// Receiver of inputs, and one input that did not fit into the previous batch.
-struct Source {
+struct InputReceiver {
     inputs: mpsc::Receiver<Read>,
     held: Option<(Input, Box<RawValue>)>,
 }
 
-impl Feed {
+impl Submitter {
     /// Sends all, to the last. Without any, nothing is submitted.
-    pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<Unsent, Failure> {
-        let mut source = Source { inputs, held: None };
+    pub(crate) async fn run(mut self, inputs: mpsc::Receiver<Read>) -> Result<UnsentInputs, CliError> {
+        let mut source = InputReceiver { inputs, held: None };
         let sent = self.send(&mut source).await;
         // The action is closed after an error, too, because agq gets no further inputs.
-        let is_lost = matches!(sent, Err(Failure::NoServer { .. }));
+        let is_lost = matches!(sent, Err(CliError::NoServer { .. }));
         if self.action.open && self.begun.is_none() && !is_lost {
             match self.agq.close_action(&self.action_id).await {
                 Err(ClientError::Rejected(_)) if self.is_over() => {}
@@ -163,14 +163,16 @@ impl Feed {
             }
         }
         let unsent = sent?;
-        let mut left = Unsent { inputs: unsent, is_more: false };
+        let mut left = UnsentInputs { inputs: unsent, is_more: false };
         if self.is_over() {
             left.inputs += u64::from(source.held.is_some());
             loop {
                 match source.inputs.try_recv() {
                     Ok(Read::Input(..)) => left.inputs += 1,
                     Ok(_) => {}
-                    Err(mpsc::error::TryRecvError::Empty) => return Ok(Unsent { is_more: true, ..left }),
+                    Err(mpsc::error::TryRecvError::Empty) => {
+                        return Ok(UnsentInputs { is_more: true, ..left });
+                    }
                     Err(mpsc::error::TryRecvError::Disconnected) => return Ok(left),
                 }
             }
@@ -180,12 +182,12 @@ impl Feed {
 
     /// Tells whether no further inputs are wanted.
     fn is_over(&self) -> bool {
-        *self.wish.borrow() != Wish::All
+        *self.wish.borrow() != StopLevel::All
     }
 
     /// Sends inputs until the last one or an early end. Returns the number of inputs that were
     /// taken from `source` and not sent.
-    async fn send(&mut self, source: &mut Source) -> Result<u64, Failure> {
+    async fn send(&mut self, source: &mut InputReceiver) -> Result<u64, CliError> {
         loop {
             let (batch, is_last) = self.gather(source).await?;
             let unsent = if batch.inputs.is_empty() { 0 } else { self.submit(batch, is_last).await? };
@@ -197,7 +199,7 @@ impl Feed {
 
     /// Submits a batch, as a new action if it is the first batch. Returns the number of inputs that
     /// were not submitted.
-    async fn submit(&mut self, batch: Batch, is_last: bool) -> Result<u64, Failure> {
+    async fn submit(&mut self, batch: InputBatch, is_last: bool) -> Result<u64, CliError> {
         let Some(begun) = self.begun.take() else { return self.add(batch).await };
         self.action.open = !is_last;
         self.action.inputs = batch.documents().into_iter().map(ToOwned::to_owned).collect();
@@ -210,7 +212,7 @@ impl Feed {
             submitted => {
                 self.action.inputs = Vec::new();
                 if submitted.is_ok() {
-                    self.tell(batch);
+                    self.announce(batch);
                 }
                 (submitted.map(drop), None)
             }
@@ -229,7 +231,7 @@ impl Feed {
 
     /// Adds a batch to the action. Bisection finds each input that agq refuses, and adds the
     /// others. Returns the number of inputs that were not added because of an early end.
-    async fn add(&mut self, batch: Batch) -> Result<u64, Failure> {
+    async fn add(&mut self, batch: InputBatch) -> Result<u64, CliError> {
         let mut batches = vec![batch];
         while let Some(batch) = batches.pop() {
             let json = to_json(&batch.documents());
@@ -237,7 +239,7 @@ impl Feed {
                 // A rejection after an early end means that the action takes no more inputs.
                 Err(ClientError::Rejected(reason)) if self.is_over() || is_of_a_halt(&reason) => {
                     // The collector sees a halt within a moment.
-                    let _ended = self.wish.wait_for(|&wish| wish != Wish::All).await;
+                    let _ended = self.wish.wait_for(|&wish| wish != StopLevel::All).await;
                     batches.push(batch);
                     return Ok(batches.iter().map(|batch| batch.inputs.len() as u64).sum());
                 }
@@ -250,35 +252,35 @@ impl Feed {
                 Err(ClientError::Rejected(reason)) if is_of_an_input(&reason) => self.refuse(batch, &reason),
                 added => {
                     added?;
-                    self.tell(batch);
+                    self.announce(batch);
                 }
             }
         }
         Ok(0)
     }
 
-    fn tell(&mut self, batch: Batch) {
+    fn announce(&mut self, batch: InputBatch) {
         self.count += batch.inputs.len() as u64;
         for (mut input, document) in batch.inputs {
             if let Some(block) = &mut input.block {
                 *block = String::new();
             }
-            let _nobody = self.sent.send(Sent::Job(input, document.get().len()));
+            let _nobody = self.sent.send(SubmittedInput::Job(input, document.get().len()));
         }
     }
 
-    fn refuse(&self, batch: Batch, reason: &str) {
+    fn refuse(&self, batch: InputBatch, reason: &str) {
         for (input, document) in batch.inputs {
             self.ahead.taken(0, document.get().len());
             let bytes = document.get().len();
             let why = format!("agq refused its input of {bytes} bytes: {reason}");
-            let _nobody = self.sent.send(Sent::Unfit(Unfit { seq: input.seq, why }));
+            let _nobody = self.sent.send(SubmittedInput::Unfit(InvalidInput { seq: input.seq, why }));
         }
     }
 
     /// The inputs that are there, and whether they are the last.
-    async fn gather(&mut self, source: &mut Source) -> Result<(Batch, bool), Failure> {
-        let (mut batch, mut latest) = (Batch::default(), None);
+    async fn gather(&mut self, source: &mut InputReceiver) -> Result<(InputBatch, bool), CliError> {
+        let (mut batch, mut latest) = (InputBatch::default(), None);
         loop {
             if let Some((input, document)) = source.held.take() {
                 if !batch.takes(&document) {
@@ -295,7 +297,7 @@ impl Feed {
             let next = if is_first {
                 tokio::select! {
                     biased;
-                    Ok(_) = self.wish.wait_for(|&wish| wish != Wish::All) => None,
+                    Ok(_) = self.wish.wait_for(|&wish| wish != StopLevel::All) => None,
                     next = next_with_room(&self.ahead, &mut source.inputs) => next,
                 }
             } else {
@@ -314,23 +316,23 @@ impl Feed {
                     self.submit(batch, false).await?;
                     return Err(failure);
                 }
-                Some(Read::Unfit(unfit)) => self.tell_unfit(unfit),
+                Some(Read::Unfit(unfit)) => self.announce_invalid(unfit),
                 Some(Read::Input(input, _room)) => match input.document(&self.placeholders) {
                     Ok(document) => source.held = Some((input, document)),
-                    Err(why) => self.tell_unfit(Unfit { seq: input.seq, why }),
+                    Err(why) => self.announce_invalid(InvalidInput { seq: input.seq, why }),
                 },
             }
         }
     }
 
-    fn tell_unfit(&self, unfit: Unfit) {
+    fn announce_invalid(&self, unfit: InvalidInput) {
         self.ahead.add(0);
-        let _nobody = self.sent.send(Sent::Unfit(unfit));
+        let _nobody = self.sent.send(SubmittedInput::Unfit(unfit));
     }
 }
 
 /// Returns the next input as soon as it may be submitted.
-async fn next_with_room(ahead: &Ahead, inputs: &mut mpsc::Receiver<Read>) -> Option<Read> {
+async fn next_with_room(ahead: &ReadAhead, inputs: &mut mpsc::Receiver<Read>) -> Option<Read> {
     ahead.room().await;
     inputs.recv().await
 }
@@ -354,14 +356,14 @@ fn is_of_their_number(reason: &str) -> bool {
 mod tests {
     use serde_json::value::RawValue;
 
-    use super::{Batch, Input, MOST_BYTES, MOST_INPUTS, is_of_an_input};
+    use super::{Input, InputBatch, MOST_BYTES, MOST_INPUTS, is_of_an_input};
 
     fn document(bytes: usize) -> Box<RawValue> {
         RawValue::from_string(format!("\"{}\"", "x".repeat(bytes - 2))).unwrap()
     }
 
-    fn batch(documents: &[usize]) -> Batch {
-        let mut batch = Batch::default();
+    fn batch(documents: &[usize]) -> InputBatch {
+        let mut batch = InputBatch::default();
         for (seq, &bytes) in (1..).zip(documents) {
             batch.push(Input { seq, args: Vec::new(), block: None }, document(bytes));
         }
@@ -379,7 +381,8 @@ mod tests {
     #[test]
     fn halves_have_all_inputs_in_their_order() {
         let (first, second) = batch(&[2; 5]).split();
-        let numbers = |batch: &Batch| batch.inputs.iter().map(|(input, _)| input.seq).collect::<Vec<_>>();
+        let numbers =
+            |batch: &InputBatch| batch.inputs.iter().map(|(input, _)| input.seq).collect::<Vec<_>>();
         assert_eq!((numbers(&first), numbers(&second)), (vec![1, 2], vec![3, 4, 5]));
     }
 

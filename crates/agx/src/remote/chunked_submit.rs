@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use agenix_client::{ClientError, Submitted};
+use agenix_client::{ClientError, SubmittedAction};
 use agenix_protocol::{
     documents::{ActionSubmission, to_json},
     limits::Limits,
@@ -10,7 +10,7 @@ use agenix_protocol::{
 use agenix_rules::{action, rejection::Rejection};
 use serde_json::value::RawValue;
 
-use crate::{error::Failure, output::Output, remote::retrying_client::Patient};
+use crate::{error::CliError, output::Output, remote::retrying_client::RetryingClient};
 
 /// Most inputs of a piece.
 pub(crate) const MOST_INPUTS: usize = 2000;
@@ -19,10 +19,10 @@ pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Submits an action: whole where it is one piece, else open until its last piece is there.
 pub(crate) async fn submit(
-    agq: &mut Patient,
+    agq: &mut RetryingClient,
     mut action: ActionSubmission,
     output: Output,
-) -> Result<Submitted, Failure> {
+) -> Result<SubmittedAction, CliError> {
     let pieces = pieces(&action.inputs);
     if pieces.len() <= 1 {
         return Ok(agq.submit(&action).await?);
@@ -48,18 +48,18 @@ pub(crate) async fn submit(
         return Err(refused(&Rejection::ActionExists(action_id)));
     }
     agq.close_action(&action_id).await?;
-    Ok(Submitted { action_id, jobs_created: count })
+    Ok(SubmittedAction { action_id, jobs_created: count })
 }
 
 /// Checks all inputs before the first of them runs, as agq does where they come whole.
-async fn check(agq: &mut Patient, action: &ActionSubmission) -> Result<(), Failure> {
+async fn check(agq: &mut RetryingClient, action: &ActionSubmission) -> Result<(), CliError> {
     // Where there is no such plan, agq says so.
     let Some(plan) = agq.plan(&action.plan_id).await? else { return Ok(()) };
     let limits = Limits { max_inputs: 0, ..Limits::default() };
     action::check_inputs(&action.inputs, &plan, &limits).map_err(|rejection| refused(&rejection))
 }
 
-fn refused(rejection: &Rejection) -> Failure {
+fn refused(rejection: &Rejection) -> CliError {
     ClientError::Rejected(rejection.to_string()).into()
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agenix_client::{ClientError, Connection};
 use agenix_protocol::{
-    documents::{ActionStatus, JobStatus, Kept, QueueStats, TaskResult, WorkerStatus},
+    documents::{ActionStatus, CapturedOutput, JobStatus, QueueStats, TaskResult, WorkerStatus},
     ids::PlanId,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -18,7 +18,7 @@ const MOST_DESCRIBED: usize = 100;
 
 /// All that one wants to see first.
 #[derive(Debug)]
-pub(crate) struct Glance {
+pub(crate) struct ClusterOverview {
     pub(crate) address: String,
     pub(crate) workers: Vec<WorkerStatus>,
     pub(crate) queues: QueueStats,
@@ -29,11 +29,14 @@ pub(crate) struct Glance {
 }
 
 /// Asks for it.
-pub(crate) async fn look(connection: &mut Connection, address: String) -> Result<Glance, ClientError> {
+pub(crate) async fn fetch(
+    connection: &mut Connection,
+    address: String,
+) -> Result<ClusterOverview, ClientError> {
     let (workers, queues) = (connection.workers().await?, connection.queue_stats().await?);
     let actions = actions(connection).await?;
     let plans = descriptions(connection, &actions[..actions.len().min(MOST_DESCRIBED)]).await?;
-    Ok(Glance { address, workers, queues, actions, plans })
+    Ok(ClusterOverview { address, workers, queues, actions, plans })
 }
 
 /// All actions, the latest first.
@@ -112,7 +115,7 @@ pub(crate) fn job_text(job: &JobStatus) -> String {
 }
 
 fn task_text(result: &TaskResult) -> String {
-    let stream = |name: &str, kept: &Kept| {
+    let stream = |name: &str, kept: &CapturedOutput| {
         let cut = if kept.bytes.is_empty() {
             ", passed on".to_owned()
         } else if kept.is_truncated() {

@@ -19,28 +19,28 @@ use crate::output::Output;
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The connection, and how to get another.
-pub(crate) struct Patient {
+pub(crate) struct RetryingClient {
     server: Server,
     connection: Option<Connection>,
     output: Output,
 }
 
-impl Patient {
+impl RetryingClient {
     pub(crate) fn new(server: Server, connection: Connection, output: Output) -> Self {
         Self { server, connection: Some(connection), output }
     }
 
     /// ACTION.STATUS
     pub(crate) async fn action(&mut self, action_id: &ActionId) -> Result<Option<ActionStatus>, ClientError> {
-        self.insist(async |connection| connection.action(action_id).await).await
+        self.with_retry(async |connection| connection.action(action_id).await).await
     }
 
     /// ACTION.SUBMIT. The submission bears an id, so that agq knows it when it comes again.
     pub(crate) async fn submit(
         &mut self,
         action: &ActionSubmission,
-    ) -> Result<agenix_client::Submitted, ClientError> {
-        self.insist(async |connection| connection.submit_action(action).await).await
+    ) -> Result<agenix_client::SubmittedAction, ClientError> {
+        self.with_retry(async |connection| connection.submit_action(action).await).await
     }
 
     /// ACTION.ADD, at a place of the action, so that agq knows the inputs when they come again.
@@ -50,18 +50,18 @@ impl Patient {
         inputs: String,
         at: u64,
     ) -> Result<u64, ClientError> {
-        self.insist(async |connection| connection.add_inputs(action_id, inputs.clone(), at).await).await
+        self.with_retry(async |connection| connection.add_inputs(action_id, inputs.clone(), at).await).await
     }
 
     /// ACTION.CLOSE
     pub(crate) async fn close_action(&mut self, action_id: &ActionId) -> Result<(), ClientError> {
-        self.insist(async |connection| connection.close_action(action_id).await).await
+        self.with_retry(async |connection| connection.close_action(action_id).await).await
     }
 
     /// PLAN.SUBMIT of a plan whose id follows from what it says: one that is there already is the same.
     pub(crate) async fn have_plan(&mut self, plan: &Plan) -> Result<(), ClientError> {
         let json = to_json(plan).into_bytes();
-        let stored = self.insist(async |connection| connection.submit_plan(json.clone()).await).await;
+        let stored = self.with_retry(async |connection| connection.submit_plan(json.clone()).await).await;
         match stored {
             Err(ClientError::Rejected(reason)) if reason.starts_with("Plan already exists") => Ok(()),
             other => other.map(drop),
@@ -75,7 +75,7 @@ impl Patient {
         offset: usize,
         limit: usize,
     ) -> Result<Vec<JobId>, ClientError> {
-        self.insist(async |connection| connection.jobs_from(action_id, offset, limit).await).await
+        self.with_retry(async |connection| connection.jobs_from(action_id, offset, limit).await).await
     }
 
     /// JOB.LIST of at most `limit` jobs with `status`.
@@ -85,7 +85,7 @@ impl Patient {
         status: Status,
         limit: usize,
     ) -> Result<Vec<JobId>, ClientError> {
-        self.insist(async |connection| connection.first_jobs(action_id, status, limit).await).await
+        self.with_retry(async |connection| connection.first_jobs(action_id, status, limit).await).await
     }
 
     /// JOB.LIST of a status.
@@ -94,12 +94,12 @@ impl Patient {
         action: &ActionStatus,
         status: Status,
     ) -> Result<Vec<JobId>, ClientError> {
-        self.insist(async |connection| connection.jobs(action, Some(status)).await).await
+        self.with_retry(async |connection| connection.jobs(action, Some(status)).await).await
     }
 
     /// JOB.STATUS of several at once, in their order.
     pub(crate) async fn jobs(&mut self, job_ids: &[JobId]) -> Result<Vec<Option<JobStatus>>, ClientError> {
-        self.insist(async |connection| {
+        self.with_retry(async |connection| {
             let asked = job_ids.iter().map(|job_id| {
                 let mut connection = connection.clone();
                 async move { connection.job(job_id).await }
@@ -115,40 +115,40 @@ impl Patient {
         job_id: &JobId,
         position: &OutputPosition,
     ) -> Result<Option<JobOutput>, ClientError> {
-        self.insist(async |connection| connection.job_output(job_id, Some(position)).await).await
+        self.with_retry(async |connection| connection.job_output(job_id, Some(position)).await).await
     }
 
     /// ACTION.CANCEL
     pub(crate) async fn cancel_action(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
-        self.insist(async |connection| connection.cancel_action(action_id).await).await
+        self.with_retry(async |connection| connection.cancel_action(action_id).await).await
     }
 
     /// ACTION.CANCEL of unstarted jobs.
     pub(crate) async fn cancel_unstarted(&mut self, action_id: &ActionId) -> Result<u64, ClientError> {
-        self.insist(async |connection| connection.cancel_unstarted(action_id).await).await
+        self.with_retry(async |connection| connection.cancel_unstarted(action_id).await).await
     }
 
     /// JOB.EXPLAIN
     pub(crate) async fn explain(&mut self, job_id: &JobId) -> Result<Explanation, ClientError> {
-        self.insist(async |connection| connection.explain_job(job_id).await).await
+        self.with_retry(async |connection| connection.explain_job(job_id).await).await
     }
 
     /// PLAN.GET
     pub(crate) async fn plan(&mut self, plan_id: &PlanId) -> Result<Option<Plan>, ClientError> {
-        self.insist(async |connection| connection.plan(plan_id).await).await
+        self.with_retry(async |connection| connection.plan(plan_id).await).await
     }
 
     /// WORKER.LIST
     pub(crate) async fn workers(&mut self) -> Result<Vec<WorkerStatus>, ClientError> {
-        self.insist(async |connection| connection.workers().await).await
+        self.with_retry(async |connection| connection.workers().await).await
     }
 
     /// QUEUE.STATS
     pub(crate) async fn queue_stats(&mut self) -> Result<QueueStats, ClientError> {
-        self.insist(async |connection| connection.queue_stats().await).await
+        self.with_retry(async |connection| connection.queue_stats().await).await
     }
 
-    async fn insist<T>(
+    async fn with_retry<T>(
         &mut self,
         call: impl AsyncFn(&mut Connection) -> Result<T, ClientError>,
     ) -> Result<T, ClientError> {

@@ -9,25 +9,25 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
-    model::{Key, Model, Screen, Wish},
+    model::{KeyPress, Screen, TopModel, UserAction},
     view::draw,
 };
-use crate::{error::Failure, output::counted, remote::overview};
+use crate::{error::CliError, output::counted, remote::overview};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Most jobs of an action that are shown.
 const MOST_JOBS: usize = 200;
 
 /// Shows it until the person has seen enough.
-pub(crate) async fn show(server: &Server) -> Result<(), Failure> {
+pub(crate) async fn show(server: &Server) -> Result<(), CliError> {
     // Whatever is wrong is said before the screen is taken.
     let mut connection = Some(Connection::open(server).await?);
     let mut keys = keys();
     let mut terminal = ratatui::try_init()?;
     let shown = async {
-        let mut model = Model::new();
+        let mut model = TopModel::new();
         loop {
-            if let Err(failure) = look(server, &mut connection, &mut model).await {
+            if let Err(failure) = refresh(server, &mut connection, &mut model).await {
                 model.said = format!("{failure}; trying again");
                 connection = None;
             }
@@ -42,10 +42,10 @@ pub(crate) async fn show(server: &Server) -> Result<(), Failure> {
                 // None: the terminal has gone.
                 let Some(key) = key else { return Ok(()) };
                 match key.and_then(|key| model.press(key)) {
-                    Some(Wish::Quit) => return Ok(()),
-                    Some(Wish::Look) => break,
+                    Some(UserAction::Quit) => return Ok(()),
+                    Some(UserAction::Look) => break,
                     Some(wish) => {
-                        model.said = match obey(connection.as_mut(), wish).await {
+                        model.said = match apply(connection.as_mut(), wish).await {
                             Ok(said) => said,
                             Err(failure) => failure.to_string(),
                         };
@@ -63,7 +63,7 @@ pub(crate) async fn show(server: &Server) -> Result<(), Failure> {
 }
 
 /// The keys as they are pressed; None for what only changes the screen. The thread ends with the process.
-fn keys() -> mpsc::UnboundedReceiver<Option<Key>> {
+fn keys() -> mpsc::UnboundedReceiver<Option<KeyPress>> {
     let (tell, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         while let Ok(heard) = event::read() {
@@ -79,34 +79,34 @@ fn keys() -> mpsc::UnboundedReceiver<Option<Key>> {
     keys
 }
 
-fn key_of(key: event::KeyEvent) -> Option<Key> {
+fn key_of(key: event::KeyEvent) -> Option<KeyPress> {
     Some(match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Key::Letter('q'),
-        KeyCode::Up | KeyCode::Char('k') => Key::Up,
-        KeyCode::Down | KeyCode::Char('j') => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown | KeyCode::Char(' ') => Key::PageDown,
-        KeyCode::Enter | KeyCode::Right => Key::Enter,
-        KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => Key::Back,
-        KeyCode::Tab => Key::Next,
-        KeyCode::Char(letter) => Key::Letter(letter),
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => KeyPress::Letter('q'),
+        KeyCode::Up | KeyCode::Char('k') => KeyPress::Up,
+        KeyCode::Down | KeyCode::Char('j') => KeyPress::Down,
+        KeyCode::PageUp => KeyPress::PageUp,
+        KeyCode::PageDown | KeyCode::Char(' ') => KeyPress::PageDown,
+        KeyCode::Enter | KeyCode::Right => KeyPress::Enter,
+        KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => KeyPress::Back,
+        KeyCode::Tab => KeyPress::Next,
+        KeyCode::Char(letter) => KeyPress::Letter(letter),
         _ => return None,
     })
 }
 
-async fn look(
+async fn refresh(
     server: &Server,
     connection: &mut Option<Connection>,
-    model: &mut Model,
-) -> Result<(), Failure> {
+    model: &mut TopModel,
+) -> Result<(), CliError> {
     let connected = match connection.take() {
         Some(connection) => connection,
         None => Connection::open(server).await?,
     };
     let connection = connection.insert(connected);
-    model.learn(overview::look(connection, server.address()).await?);
+    model.update(overview::fetch(connection, server.address()).await?);
     match model.screen.clone() {
-        Screen::Jobs(action_id) => model.learn_jobs(jobs(connection, &action_id).await?),
+        Screen::Jobs(action_id) => model.update_jobs(jobs(connection, &action_id).await?),
         Screen::Job(job_id) => model.job = connection.job(&job_id).await?,
         _ => {}
     }
@@ -114,7 +114,7 @@ async fn look(
 }
 
 /// The first jobs of an action.
-async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>, Failure> {
+async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<JobStatus>, CliError> {
     let ids = connection.jobs_from(action_id, 0, MOST_JOBS).await?;
     let asked = ids.iter().map(|job_id| {
         let mut connection = connection.clone();
@@ -124,35 +124,35 @@ async fn jobs(connection: &mut Connection, action_id: &ActionId) -> Result<Vec<J
 }
 
 /// Does what is wished, and says so.
-async fn obey(connection: Option<&mut Connection>, wish: Wish) -> Result<String, Failure> {
+async fn apply(connection: Option<&mut Connection>, wish: UserAction) -> Result<String, CliError> {
     let Some(connection) = connection else { return Ok("agq is not connected; nothing was done".into()) };
     Ok(match wish {
-        Wish::Quit | Wish::Look => String::new(),
-        Wish::CancelAction(id) => {
+        UserAction::Quit | UserAction::Look => String::new(),
+        UserAction::CancelAction(id) => {
             format!(
                 "of action {id}, {} cancelled",
                 counted(connection.cancel_action(&id).await?, "job is", "jobs are")
             )
         }
-        Wish::RetryAction(id) => {
+        UserAction::RetryAction(id) => {
             format!(
                 "of action {id}, {} tried again",
                 counted(connection.retry_action(&id).await?, "job is", "jobs are")
             )
         }
-        Wish::CancelJob(id) => {
+        UserAction::CancelJob(id) => {
             connection.cancel_job(&id).await?;
             format!("job {id} is cancelled")
         }
-        Wish::RetryJob(id) => {
+        UserAction::RetryJob(id) => {
             connection.retry_job(&id, true).await?;
             format!("job {id} is tried again")
         }
-        Wish::Drain(id, drains) => {
+        UserAction::Drain(id, drains) => {
             connection.drain_worker(&id, drains).await?;
             format!("the worker {id} {}", if drains { "takes no more jobs" } else { "takes jobs again" })
         }
-        Wish::Pause(queue, pauses) => {
+        UserAction::Pause(queue, pauses) => {
             connection.pause_queue(&queue, pauses).await?;
             format!("the queue {queue} {}", if pauses { "is paused" } else { "goes on" })
         }

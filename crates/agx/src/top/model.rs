@@ -8,7 +8,7 @@ use agenix_protocol::{
     names::queue_of,
 };
 
-use crate::remote::overview::Glance;
+use crate::remote::overview::ClusterOverview;
 
 /// How many rates are remembered.
 const MOST_RATES: usize = 120;
@@ -27,7 +27,7 @@ pub(super) enum Screen {
 
 /// What a person pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum KeyPress {
     Up,
     Down,
     PageUp,
@@ -40,7 +40,7 @@ pub(super) enum Key {
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum UserAction {
     Quit,
     /// Look again at once: something else is shown.
     Look,
@@ -54,8 +54,8 @@ pub(super) enum Wish {
 
 /// All of it.
 #[derive(Debug)]
-pub(super) struct Model {
-    pub(super) glance: Option<Glance>,
+pub(super) struct TopModel {
+    pub(super) glance: Option<ClusterOverview>,
     pub(super) screen: Screen,
     /// The row that is meant; in a job, the first line that is seen.
     pub(super) row: usize,
@@ -67,10 +67,10 @@ pub(super) struct Model {
     /// What was said last, to be read.
     pub(super) said: String,
     /// What waits for a y.
-    pub(super) asked: Option<Wish>,
+    pub(super) asked: Option<UserAction>,
 }
 
-impl Model {
+impl TopModel {
     pub(super) fn new() -> Self {
         Self {
             glance: None,
@@ -86,7 +86,7 @@ impl Model {
     }
 
     /// This is how it stands now.
-    pub(super) fn learn(&mut self, glance: Glance) {
+    pub(super) fn update(&mut self, glance: ClusterOverview) {
         let ended = glance.actions.iter().map(agenix_protocol::documents::ActionStatus::ended).sum();
         if let Some(before) = self.ended.replace(ended) {
             self.rates.push_back(ended.saturating_sub(before));
@@ -111,32 +111,32 @@ impl Model {
     }
 
     /// What a key means here.
-    pub(super) fn press(&mut self, key: Key) -> Option<Wish> {
+    pub(super) fn press(&mut self, key: KeyPress) -> Option<UserAction> {
         if let Some(wish) = self.asked.take() {
-            self.said = if key == Key::Letter('y') { String::new() } else { "nothing was done".into() };
-            return (key == Key::Letter('y')).then_some(wish);
+            self.said = if key == KeyPress::Letter('y') { String::new() } else { "nothing was done".into() };
+            return (key == KeyPress::Letter('y')).then_some(wish);
         }
         let last = self.rows().saturating_sub(1);
         match key {
-            Key::Up => self.row = self.row.saturating_sub(1),
-            Key::Down => self.row = self.row.saturating_add(1).min(last),
-            Key::PageUp => self.row = self.row.saturating_sub(10),
-            Key::PageDown => self.row = self.row.saturating_add(10).min(last),
-            Key::Letter('q') => return Some(Wish::Quit),
-            Key::Letter('1') => return self.go(Screen::Actions),
-            Key::Letter('2') => return self.go(Screen::Workers),
-            Key::Letter('3') => return self.go(Screen::Queues),
-            Key::Next => return self.go(self.next()),
-            Key::Back => return self.back(),
-            Key::Enter => return self.open(),
-            Key::Letter(letter) => return self.act(letter),
+            KeyPress::Up => self.row = self.row.saturating_sub(1),
+            KeyPress::Down => self.row = self.row.saturating_add(1).min(last),
+            KeyPress::PageUp => self.row = self.row.saturating_sub(10),
+            KeyPress::PageDown => self.row = self.row.saturating_add(10).min(last),
+            KeyPress::Letter('q') => return Some(UserAction::Quit),
+            KeyPress::Letter('1') => return self.go(Screen::Actions),
+            KeyPress::Letter('2') => return self.go(Screen::Workers),
+            KeyPress::Letter('3') => return self.go(Screen::Queues),
+            KeyPress::Next => return self.go(self.next()),
+            KeyPress::Back => return self.back(),
+            KeyPress::Enter => return self.open(),
+            KeyPress::Letter(letter) => return self.act(letter),
         }
         None
     }
 
-    fn go(&mut self, screen: Screen) -> Option<Wish> {
+    fn go(&mut self, screen: Screen) -> Option<UserAction> {
         (self.screen, self.row) = (screen, 0);
-        Some(Wish::Look)
+        Some(UserAction::Look)
     }
 
     fn next(&self) -> Screen {
@@ -147,18 +147,18 @@ impl Model {
         }
     }
 
-    fn back(&mut self) -> Option<Wish> {
+    fn back(&mut self) -> Option<UserAction> {
         match &self.screen {
             Screen::Job(_) => {
                 let action = self.job.as_ref().map(|job| job.action_id.clone());
                 self.go(action.map_or(Screen::Actions, Screen::Jobs))
             }
             Screen::Jobs(_) => self.go(Screen::Actions),
-            _ => Some(Wish::Quit),
+            _ => Some(UserAction::Quit),
         }
     }
 
-    fn open(&mut self) -> Option<Wish> {
+    fn open(&mut self) -> Option<UserAction> {
         let screen = match &self.screen {
             Screen::Actions => Screen::Jobs(self.glance.as_ref()?.actions.get(self.row)?.action_id.clone()),
             Screen::Jobs(_) => Screen::Job(self.jobs.get(self.row)?.job_id.clone()),
@@ -170,26 +170,36 @@ impl Model {
     }
 
     /// What a letter does to the row that is meant. What cannot be taken back waits for a y.
-    fn act(&mut self, letter: char) -> Option<Wish> {
+    fn act(&mut self, letter: char) -> Option<UserAction> {
         let glance = self.glance.as_ref()?;
         let wish = match (&self.screen, letter) {
-            (Screen::Actions, 'c') => Wish::CancelAction(glance.actions.get(self.row)?.action_id.clone()),
-            (Screen::Actions, 'r') => Wish::RetryAction(glance.actions.get(self.row)?.action_id.clone()),
-            (Screen::Jobs(_), 'c') => Wish::CancelJob(self.jobs.get(self.row)?.job_id.clone()),
-            (Screen::Jobs(_), 'r') => Wish::RetryJob(self.jobs.get(self.row)?.job_id.clone()),
-            (Screen::Job(job_id), 'c') => Wish::CancelJob(job_id.clone()),
-            (Screen::Job(job_id), 'r') => Wish::RetryJob(job_id.clone()),
-            (Screen::Workers, 'd') => Wish::Drain(glance.workers.get(self.row)?.worker_id.clone(), true),
-            (Screen::Workers, 'u') => Wish::Drain(glance.workers.get(self.row)?.worker_id.clone(), false),
+            (Screen::Actions, 'c') => {
+                UserAction::CancelAction(glance.actions.get(self.row)?.action_id.clone())
+            }
+            (Screen::Actions, 'r') => {
+                UserAction::RetryAction(glance.actions.get(self.row)?.action_id.clone())
+            }
+            (Screen::Jobs(_), 'c') => UserAction::CancelJob(self.jobs.get(self.row)?.job_id.clone()),
+            (Screen::Jobs(_), 'r') => UserAction::RetryJob(self.jobs.get(self.row)?.job_id.clone()),
+            (Screen::Job(job_id), 'c') => UserAction::CancelJob(job_id.clone()),
+            (Screen::Job(job_id), 'r') => UserAction::RetryJob(job_id.clone()),
+            (Screen::Workers, 'd') => {
+                UserAction::Drain(glance.workers.get(self.row)?.worker_id.clone(), true)
+            }
+            (Screen::Workers, 'u') => {
+                UserAction::Drain(glance.workers.get(self.row)?.worker_id.clone(), false)
+            }
             (Screen::Queues, 'p') => {
                 let (name, is_paused) = self.queue()?;
-                Wish::Pause(name, !is_paused)
+                UserAction::Pause(name, !is_paused)
             }
             _ => return None,
         };
         let question = match &wish {
-            Wish::CancelAction(id) => format!("cancel all jobs of action {id} that have not ended? y or n"),
-            Wish::CancelJob(id) => format!("cancel job {id}? y or n"),
+            UserAction::CancelAction(id) => {
+                format!("cancel all jobs of action {id} that have not ended? y or n")
+            }
+            UserAction::CancelJob(id) => format!("cancel job {id}? y or n"),
             _ => return Some(wish),
         };
         self.said = question;
@@ -208,7 +218,7 @@ impl Model {
     }
 
     /// Jobs that failed come first: they are what one looks for.
-    pub(super) fn learn_jobs(&mut self, mut jobs: Vec<JobStatus>) {
+    pub(super) fn update_jobs(&mut self, mut jobs: Vec<JobStatus>) {
         jobs.sort_by_key(|job| (!matches!(job.status, Status::Failed | Status::Dead), job.index));
         self.jobs = jobs;
         if matches!(self.screen, Screen::Jobs(_)) {
@@ -224,8 +234,8 @@ pub(super) mod tests {
         ids::ActionId,
     };
 
-    use super::{Key, Model, Screen, Wish};
-    use crate::remote::overview::Glance;
+    use super::{KeyPress, Screen, TopModel, UserAction};
+    use crate::remote::overview::ClusterOverview;
 
     fn action(id: &str, completed: u64) -> ActionStatus {
         let json = format!(
@@ -235,7 +245,7 @@ pub(super) mod tests {
         parse(json.as_bytes()).unwrap()
     }
 
-    pub(in crate::top) fn glance(completed: u64) -> Glance {
+    pub(in crate::top) fn glance(completed: u64) -> ClusterOverview {
         let queues: QueueStats = parse(
             br#"{"queue:ready":{"length":3,"oldest_job_age_seconds":1,"newest_job_age_seconds":1,"paused":false,"needs":[]},
                 "queue:scheduled":{"length":0,"next_job_due_in_seconds":null},"workers":{"total":1,"active":1,"idle":0}}"#,
@@ -247,7 +257,7 @@ pub(super) mod tests {
                 "last_seen_at":"2026-01-31T08:00:00.000Z","tags":{}}"#,
         )
         .unwrap();
-        Glance {
+        ClusterOverview {
             address: "here:1".into(),
             workers: vec![worker],
             queues,
@@ -256,28 +266,32 @@ pub(super) mod tests {
         }
     }
 
-    fn model() -> Model {
-        let mut model = Model::new();
-        model.learn(glance(0));
+    fn model() -> TopModel {
+        let mut model = TopModel::new();
+        model.update(glance(0));
         model
     }
 
     #[test]
     fn keys_move_and_open_and_go_back() {
         let mut model = model();
-        assert_eq!(model.press(Key::Down), None);
-        assert_eq!((model.row, model.press(Key::Down), model.row), (1, None, 1), "the last row is the last");
-        assert_eq!(model.press(Key::Enter), Some(Wish::Look));
+        assert_eq!(model.press(KeyPress::Down), None);
+        assert_eq!(
+            (model.row, model.press(KeyPress::Down), model.row),
+            (1, None, 1),
+            "the last row is the last"
+        );
+        assert_eq!(model.press(KeyPress::Enter), Some(UserAction::Look));
         assert_eq!(model.screen, Screen::Jobs(ActionId::new("a").unwrap()));
-        assert_eq!(model.press(Key::Back), Some(Wish::Look));
+        assert_eq!(model.press(KeyPress::Back), Some(UserAction::Look));
         assert_eq!(model.screen, Screen::Actions);
         assert_eq!(
-            [model.press(Key::Back), model.press(Key::Letter('q'))],
-            [Some(Wish::Quit), Some(Wish::Quit)]
+            [model.press(KeyPress::Back), model.press(KeyPress::Letter('q'))],
+            [Some(UserAction::Quit), Some(UserAction::Quit)]
         );
         let seen: Vec<_> = (0..3)
             .map(|_| {
-                model.press(Key::Next);
+                model.press(KeyPress::Next);
                 model.screen.clone()
             })
             .collect();
@@ -287,25 +301,31 @@ pub(super) mod tests {
     #[test]
     fn what_cannot_be_taken_back_waits_for_a_y() {
         let mut model = model();
-        let wish = Wish::CancelAction(ActionId::new("b").unwrap());
-        assert_eq!(model.press(Key::Letter('c')), None);
+        let wish = UserAction::CancelAction(ActionId::new("b").unwrap());
+        assert_eq!(model.press(KeyPress::Letter('c')), None);
         assert!(model.said.contains("cancel all jobs of action b"), "{}", model.said);
-        assert_eq!(model.press(Key::Letter('n')), None);
+        assert_eq!(model.press(KeyPress::Letter('n')), None);
         assert_eq!(model.said, "nothing was done");
-        model.press(Key::Letter('c'));
-        assert_eq!(model.press(Key::Letter('y')), Some(wish));
-        assert_eq!(model.press(Key::Letter('r')), Some(Wish::RetryAction(ActionId::new("b").unwrap())));
-        model.press(Key::Letter('2'));
-        assert_eq!(model.press(Key::Letter('d')), Some(Wish::Drain("w1".parse().unwrap(), true)));
-        model.press(Key::Letter('3'));
-        assert_eq!(model.press(Key::Letter('p')), Some(Wish::Pause("ready".parse().unwrap(), true)));
+        model.press(KeyPress::Letter('c'));
+        assert_eq!(model.press(KeyPress::Letter('y')), Some(wish));
+        assert_eq!(
+            model.press(KeyPress::Letter('r')),
+            Some(UserAction::RetryAction(ActionId::new("b").unwrap()))
+        );
+        model.press(KeyPress::Letter('2'));
+        assert_eq!(model.press(KeyPress::Letter('d')), Some(UserAction::Drain("w1".parse().unwrap(), true)));
+        model.press(KeyPress::Letter('3'));
+        assert_eq!(
+            model.press(KeyPress::Letter('p')),
+            Some(UserAction::Pause("ready".parse().unwrap(), true))
+        );
     }
 
     #[test]
     fn a_rate_is_what_has_ended_since() {
         let mut model = model();
-        model.learn(glance(4));
-        model.learn(glance(4));
+        model.update(glance(4));
+        model.update(glance(4));
         assert_eq!(model.rates, [4, 0]);
     }
 }

@@ -12,14 +12,14 @@ use ratatui::{
     widgets::{Paragraph, Row, Sparkline, Table, TableState},
 };
 
-use super::model::{Model, Screen};
+use super::model::{Screen, TopModel};
 use crate::{
-    remote::overview::{Glance, state, took},
+    remote::overview::{ClusterOverview, state, took},
     util::printable::{one_line, printable},
 };
 
 /// Everything, for a screen of any size.
-pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
+pub(super) fn draw(frame: &mut Frame<'_>, model: &TopModel) {
     let [head, rates, body, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(2),
@@ -51,7 +51,7 @@ fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }
 
-fn heading(model: &Model, glance: &Glance) -> Text<'static> {
+fn heading(model: &TopModel, glance: &ClusterOverview) -> Text<'static> {
     let active = glance.workers.iter().filter(|worker| worker.state == "active");
     let (busy, slots) = active.clone().fold((0, 0), |(busy, slots), worker| {
         (busy + worker.active_jobs, slots + u64::from(worker.max_concurrent_jobs))
@@ -115,7 +115,7 @@ fn cells(texts: &[String]) -> Row<'static> {
     Row::new(texts.iter().map(|text| one_line(text)))
 }
 
-fn actions(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
+fn actions(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOverview) {
     let row = |action: &agenix_protocol::documents::ActionStatus| {
         let state = state(action);
         cells(&[
@@ -140,7 +140,7 @@ fn actions(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     rows(frame, at, &["ACTION", "STATE", "ENDED", "FAILED", "TOOK", "PLAN"], all, &widths, model.row);
 }
 
-fn workers(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
+fn workers(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOverview) {
     let row = |worker: &WorkerStatus| {
         cells(&[
             worker.worker_id.to_string(),
@@ -165,7 +165,7 @@ fn workers(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     rows(frame, at, &["WORKER", "STATE", "HOST", "JOBS", "TOOLS", "LAST SEEN"], all, &widths, model.row);
 }
 
-fn queues(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
+fn queues(frame: &mut Frame<'_>, at: Rect, model: &TopModel, glance: &ClusterOverview) {
     let row = |name: &str, queue: &ReadyStats| {
         let lacking = queue.needs.iter().filter(|demand| demand.workers == 0);
         let lacking: Vec<String> = lacking.map(|demand| demand.wants().join(", ")).collect();
@@ -190,7 +190,7 @@ fn queues(frame: &mut Frame<'_>, at: Rect, model: &Model, glance: &Glance) {
     rows(frame, at, &["QUEUE", "STATE", "WAITING", "OLDEST", ""], all, &widths, model.row);
 }
 
-fn jobs(frame: &mut Frame<'_>, at: Rect, model: &Model) {
+fn jobs(frame: &mut Frame<'_>, at: Rect, model: &TopModel) {
     let row = |job: &JobStatus| {
         cells(&[
             (job.index + 1).to_string(),
@@ -212,7 +212,7 @@ fn jobs(frame: &mut Frame<'_>, at: Rect, model: &Model) {
     rows(frame, at, &["INPUT", "STATE", "EXIT", "", ""], all, &widths, model.row);
 }
 
-fn job(frame: &mut Frame<'_>, at: Rect, model: &Model) {
+fn job(frame: &mut Frame<'_>, at: Rect, model: &TopModel) {
     let text = model.job.as_ref().map_or_else(|| "looking …".to_owned(), crate::remote::overview::job_text);
     let text = printable(&text);
     let style = model.job.as_ref().map_or_else(Style::new, |job| match job.status {
@@ -232,9 +232,9 @@ mod tests {
     use ratatui::{Terminal, backend::TestBackend};
 
     use super::draw;
-    use crate::top::model::{Key, Model, tests::glance};
+    use crate::top::model::{KeyPress, TopModel, tests::glance};
 
-    fn seen(model: &Model, width: u16) -> String {
+    fn seen(model: &TopModel, width: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, 12)).unwrap();
         terminal.draw(|frame| draw(frame, model)).unwrap();
         terminal.backend().to_string()
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn texts_of_others_are_escaped_on_every_screen() {
-        let mut model = Model::new();
+        let mut model = TopModel::new();
         let mut glance = glance(0);
         glance.address = "here\u{202e}:1".into();
         for worker in &mut glance.workers {
@@ -250,10 +250,10 @@ mod tests {
         }
         glance.plans.values_mut().for_each(|plan| *plan = "sort\u{2066}\u{1b}[2J".into());
         model.said = "y\u{200f}".into();
-        model.learn(glance);
+        model.update(glance);
         let actions = seen(&model, 120);
         assert!(actions.contains(r"here\u202e:1") && actions.contains(r"sort\u2066\x1b[2J"), "{actions}");
-        model.press(Key::Next);
+        model.press(KeyPress::Next);
         let workers = seen(&model, 120);
         assert!(workers.contains(r"gpj.\u202eexe\u200b"), "{workers}");
         model.said = "y\u{200f}".into();
@@ -262,10 +262,10 @@ mod tests {
 
     #[test]
     fn everything_has_its_place_on_any_screen() {
-        let mut model = Model::new();
+        let mut model = TopModel::new();
         assert!(seen(&model, 60).contains("looking …"));
-        model.learn(glance(0));
-        model.learn(glance(10));
+        model.update(glance(0));
+        model.update(glance(10));
         let actions = seen(&model, 100);
         for text in [
             "here:1   1 workers, 1 of 2 slots busy   3 jobs wait   10 jobs/s",
@@ -276,9 +276,9 @@ mod tests {
         ] {
             assert!(actions.contains(text), "{text}\n{actions}");
         }
-        model.press(Key::Next);
+        model.press(KeyPress::Next);
         assert!(seen(&model, 100).contains("w1"));
-        model.press(Key::Next);
+        model.press(KeyPress::Next);
         assert!(seen(&model, 100).contains("ready"));
         for width in [1, 10, 300] {
             seen(&model, width);

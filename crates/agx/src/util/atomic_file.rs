@@ -2,10 +2,10 @@
 
 use std::{io::Write, path::Path};
 
-use crate::{error::Failure, util::shorten::shortened};
+use crate::{error::CliError, util::shorten::shortened};
 
 /// Writes a file that is there whole or not at all.
-pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), CliError> {
     let write = || {
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
         file.write_all(bytes)?;
@@ -15,7 +15,7 @@ pub(crate) fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Fa
 }
 
 /// Why a file cannot be written, and what to do.
-pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+pub(crate) fn cannot_write(path: &Path, error: &std::io::Error) -> CliError {
     let path = shortened(&path.display().to_string());
-    Failure::usage(format!("cannot write {path}: {error}"), "choose another place, or make room")
+    CliError::usage(format!("cannot write {path}: {error}"), "choose another place, or make room")
 }

@@ -14,14 +14,14 @@ const INTERRUPTED: i32 = 130;
 const LAST_WAIT: Duration = Duration::from_secs(2);
 
 /// Listeners for SIGINT, SIGTERM and SIGHUP.
-struct Asked {
+struct SignalListeners {
     interrupt: Signal,
     terminate: Signal,
     /// `None` if SIGHUP is ignored, for example by `nohup`, because it must stay ignored.
     hangup: Option<Signal>,
 }
 
-impl Asked {
+impl SignalListeners {
     fn listen() -> io::Result<Self> {
         let hangup = (!is_hangup_ignored()).then(|| signal(SignalKind::hangup())).transpose()?;
         Ok(Self {
@@ -48,7 +48,7 @@ impl Asked {
 
 /// Waits for the next SIGINT, SIGTERM or SIGHUP.
 pub(crate) async fn asked_to_end() {
-    match Asked::listen() {
+    match SignalListeners::listen() {
         Ok(mut asked) => asked.next().await,
         Err(_) => std::future::pending().await,
     }
@@ -70,7 +70,7 @@ impl FirstSignal {
 /// process waits for something. The caller handles the first one.
 pub(crate) fn listen() -> FirstSignal {
     let (tell, told) = watch::channel(false);
-    if let Ok(mut asked) = Asked::listen() {
+    if let Ok(mut asked) = SignalListeners::listen() {
         tokio::spawn(async move {
             asked.next().await;
             tell.send_replace(true);

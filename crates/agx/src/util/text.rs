@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::error::Failure;
+use crate::error::CliError;
 
 /// Byte order mark that some editors and PowerShell put before UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
@@ -13,8 +13,8 @@ pub(crate) const CRLF_HELP: &str = "the list has the line ends of Windows (CRLF)
                                     with `tr -d '\\r'`";
 
 /// Returns the failure for a file in another encoding.
-pub(crate) fn not_utf_8(file: &Path, encoding: &str) -> Failure {
-    Failure::usage(
+pub(crate) fn not_utf_8(file: &Path, encoding: &str) -> CliError {
+    CliError::usage(
         format!("{} is {encoding}, and text is read as UTF-8", file.display()),
         format!("convert it: iconv -f {encoding} -t UTF-8 FILE; in PowerShell write it with -Encoding utf8"),
     )

@@ -8,7 +8,7 @@ use agenix_protocol::{
     ids::JobId,
 };
 
-use crate::{remote::retrying_client::Patient, util::printable::one_line};
+use crate::{remote::retrying_client::RetryingClient, util::printable::one_line};
 
 /// How many failures are told one by one.
 pub(crate) const MOST_TOLD: usize = 20;
@@ -19,15 +19,15 @@ const WIDEST: usize = 200;
 
 /// The failures that were told.
 #[derive(Default)]
-pub(crate) struct Setbacks {
+pub(crate) struct FailureNotices {
     told: HashSet<JobId>,
 }
 
-impl Setbacks {
+impl FailureNotices {
     /// What is to be said of the jobs that have failed since.
-    pub(crate) async fn news(
+    pub(crate) async fn new_failures(
         &mut self,
-        agq: &mut Patient,
+        agq: &mut RetryingClient,
         action: &ActionStatus,
     ) -> Result<Vec<String>, ClientError> {
         let (mut news, failed) = (Vec::new(), action.failed + action.dead);
@@ -39,7 +39,7 @@ impl Setbacks {
             jobs.retain(|job_id| !self.told.contains(job_id));
             jobs.truncate(MOST_TOLD - self.told.len());
             for job in agq.jobs(&jobs).await?.into_iter().flatten() {
-                news.push(said(&job));
+                news.push(describe(&job));
                 self.told.insert(job.job_id);
             }
         }
@@ -51,7 +51,7 @@ impl Setbacks {
 }
 
 /// A job that has failed: its input, why, and the last lines of what the task to blame complained of.
-fn said(job: &JobStatus) -> String {
+fn describe(job: &JobStatus) -> String {
     let why = job.error.as_deref().unwrap_or("no reason was given");
     let (input, status) = (cut(job.inputs.get()), job.status.as_str());
     let head = format!("agx: input {} {input} {status}: {}", job.index, one_line(why));
@@ -74,7 +74,7 @@ fn cut(text: &str) -> String {
 mod tests {
     use agenix_protocol::documents::{JobStatus, parse};
 
-    use super::said;
+    use super::describe;
 
     fn job(stderr: &str) -> JobStatus {
         let json = serde_json::json!({
@@ -88,14 +88,14 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_with_its_last_lines() {
-        assert_eq!(said(&job("one\n")), r#"agx: input 3 {"line":"x"} failed: it broke"#);
-        let told = said(&job("one\ntwo\n\nthree\nfour\n"));
+        assert_eq!(describe(&job("one\n")), r#"agx: input 3 {"line":"x"} failed: it broke"#);
+        let told = describe(&job("one\ntwo\n\nthree\nfour\n"));
         assert_eq!(told, "agx: input 3 {\"line\":\"x\"} failed: it broke\n    two\n    three\n    four");
-        assert!(said(&job(&format!("a\n{}", "x".repeat(1000)))).ends_with("x…"));
-        let told = said(&job("one\n\u{1b}[2Jtwo\r\nthree\u{202e}\n"));
+        assert!(describe(&job(&format!("a\n{}", "x".repeat(1000)))).ends_with("x…"));
+        let told = describe(&job("one\n\u{1b}[2Jtwo\r\nthree\u{202e}\n"));
         assert!(told.ends_with("\n    one\n    \\x1b[2Jtwo\n    three\\u202e"), "{told}");
         let input = serde_json::value::RawValue::from_string("{\"a\":\n \"\u{85}\"}".into()).unwrap();
         let other = JobStatus { inputs: input, error: Some("x\nagx: all jobs completed".into()), ..job("") };
-        assert_eq!(said(&other), r#"agx: input 3 {"a":\n "\u0085"} failed: x\nagx: all jobs completed"#);
+        assert_eq!(describe(&other), r#"agx: input 3 {"a":\n "\u0085"} failed: x\nagx: all jobs completed"#);
     }
 }

@@ -10,11 +10,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    error::Failure,
+    error::CliError,
     output::{Output, jobs},
-    remote::retrying_client::Patient,
+    remote::retrying_client::RetryingClient,
     util::printable::one_line,
-    watch::{failures::Setbacks, unmet_needs},
+    watch::{failures::FailureNotices, unmet_needs},
 };
 
 pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(20);
@@ -31,14 +31,14 @@ const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// Watches an action until it has ended, or the person has seen enough.
 pub(crate) async fn watch(
-    agq: &mut Patient,
+    agq: &mut RetryingClient,
     action_id: &ActionId,
     output: Output,
-) -> Result<ActionStatus, Failure> {
-    let mut line = Line::new(output);
+) -> Result<ActionStatus, CliError> {
+    let mut line = ProgressLine::new(output);
     let watched = tokio::select! {
         watched = follow(agq, action_id, &mut line) => watched,
-        Ok(()) = tokio::signal::ctrl_c() => Err(Failure::Detached(action_id.clone())),
+        Ok(()) = tokio::signal::ctrl_c() => Err(CliError::Detached(action_id.clone())),
     };
     if watched.is_err() {
         line.clear();
@@ -46,13 +46,17 @@ pub(crate) async fn watch(
     watched
 }
 
-async fn follow(agq: &mut Patient, action_id: &ActionId, line: &mut Line) -> Result<ActionStatus, Failure> {
-    let (mut look, mut ended, mut setbacks) = (FIRST_LOOK, None, Setbacks::default());
+async fn follow(
+    agq: &mut RetryingClient,
+    action_id: &ActionId,
+    line: &mut ProgressLine,
+) -> Result<ActionStatus, CliError> {
+    let (mut look, mut ended, mut setbacks) = (FIRST_LOOK, None, FailureNotices::default());
     loop {
         let status = agq.action(action_id).await?.ok_or_else(|| not_found(action_id))?;
         line.show(&status);
         if !line.is_quiet {
-            for news in setbacks.news(agq, &status).await? {
+            for news in setbacks.new_failures(agq, &status).await? {
                 line.aside(|| line.output.notes(&news));
             }
         }
@@ -78,8 +82,8 @@ pub(crate) fn next_look(last: Duration, ended_since: u64, left: u64) -> Duration
     last.saturating_mul(left).clamp(SHORTEST_LOOK, LONGEST_LOOK)
 }
 
-pub(crate) fn not_found(action_id: &ActionId) -> Failure {
-    Failure::not_found("action", action_id, "see the actions with `agx history`")
+pub(crate) fn not_found(action_id: &ActionId) -> CliError {
+    CliError::not_found("action", action_id, "see the actions with `agx history`")
 }
 
 /// Explains why the jobs of an action do not run. `needs` are the needs of the first waiting job,
@@ -103,11 +107,11 @@ fn why_stuck(
         })
     };
     let unmet = own.needs.iter().filter(is_own).find(|demand| demand.workers == 0)?;
-    Some(unmet_needs::said(unmet, workers))
+    Some(unmet_needs::describe(unmet, workers))
 }
 
 /// Explains, if possible, why no job of an action runs.
-async fn looked_into(agq: &mut Patient, action: &ActionStatus) -> Option<String> {
+async fn explain_job(agq: &mut RetryingClient, action: &ActionStatus) -> Option<String> {
     let stats = agq.queue_stats().await.ok()?;
     let workers = agq.workers().await.ok()?;
     let waiting = agq.first_jobs(&action.action_id, Status::Pending, MOST_LOOKED_AT).await.ok()?;
@@ -149,7 +153,7 @@ fn why_later(waiting: &[JobStatus]) -> Option<String> {
 }
 
 /// The line itself.
-pub(crate) struct Line {
+pub(crate) struct ProgressLine {
     bar: Option<ProgressBar>,
     output: Output,
     started: Instant,
@@ -165,7 +169,7 @@ pub(crate) struct Line {
     slots: Option<u64>,
 }
 
-impl Line {
+impl ProgressLine {
     pub(crate) fn new(output: Output) -> Self {
         let style = ProgressStyle::with_template("{bar:24} {msg}").expect("the template is well formed");
         let bar = (Output::is_watched() && !output.is_json).then(|| ProgressBar::new(0).with_style(style));
@@ -232,11 +236,11 @@ impl Line {
     }
 
     /// Says why nothing goes on, where nothing has run for a while.
-    pub(crate) async fn explain_if_stuck(&mut self, agq: &mut Patient, status: &ActionStatus) {
+    pub(crate) async fn explain_if_stuck(&mut self, agq: &mut RetryingClient, status: &ActionStatus) {
         if status.running > 0 || status.ended() == status.total_jobs {
             self.idle_since = None;
         } else if self.idle_since.get_or_insert_with(Instant::now).elapsed() > STUCK_AFTER {
-            self.explain(looked_into(agq, status).await);
+            self.explain(explain_job(agq, status).await);
         }
     }
 
@@ -276,7 +280,7 @@ mod tests {
 
     use agenix_protocol::documents::{ActionStatus, JobStatus, QueueStats, WaitsFor, parse};
 
-    use super::{Line, next_look, why_later, why_ready, why_stuck};
+    use super::{ProgressLine, next_look, why_later, why_ready, why_stuck};
     use crate::output::Output;
 
     fn waiting(index: u64, state: &str, run_at: Option<&str>, exit_code: Option<i32>) -> JobStatus {
@@ -324,7 +328,7 @@ mod tests {
         let status: ActionStatus = parse(json.to_string().as_bytes()).unwrap();
         let shown = |slots, started| {
             let status = ActionStatus { started, ..status.clone() };
-            Line::for_a_filter(Output { is_json: true }, slots).text(&status)
+            ProgressLine::for_a_filter(Output { is_json: true }, slots).text(&status)
         };
         assert!(shown(Some(2), 0).contains(" 2 running, "), "it is known how many run at once");
         assert!(shown(None, 4).contains(" 4 running, 5 claimed, "), "{}", shown(None, 4));

@@ -8,7 +8,7 @@ use crate::output::counted;
 const MOST_NAMED: usize = 3;
 
 /// What jobs wait for that no worker has whole, and which workers have which part of it.
-pub(crate) fn said(demand: &Demand, workers: &[WorkerStatus]) -> String {
+pub(crate) fn describe(demand: &Demand, workers: &[WorkerStatus]) -> String {
     let jobs = counted(demand.length, "job waits", "jobs wait");
     let wants = demand.wants().join(", ");
     let living: Vec<&WorkerStatus> = workers.iter().filter(|worker| worker.state != "dead").collect();
@@ -30,7 +30,7 @@ pub(crate) fn said(demand: &Demand, workers: &[WorkerStatus]) -> String {
 mod tests {
     use agenix_protocol::documents::{Demand, WorkerStatus, parse};
 
-    use super::said;
+    use super::describe;
 
     fn worker(id: &str, state: &str, tools: &[&str]) -> WorkerStatus {
         let json = serde_json::json!({
@@ -53,10 +53,10 @@ mod tests {
             worker("w5", "active", &["tr"]),
         ];
         assert_eq!(
-            said(&demand, &workers),
+            describe(&demand, &workers),
             "2 jobs wait for a worker that has jq, sort, tr, the tag gpu (nobody has jq; sort is on w1; tr is on w1, w3, w4 and 1 more)"
         );
         let tag = Demand { tools: Vec::new(), length: 1, ..demand };
-        assert_eq!(said(&tag, &workers), "1 job waits for a worker that has the tag gpu");
+        assert_eq!(describe(&tag, &workers), "1 job waits for a worker that has the tag gpu");
     }
 }

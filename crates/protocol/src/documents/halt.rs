@@ -11,14 +11,14 @@ pub struct Halt {
     /// True if started jobs are cancelled, too.
     pub is_now: bool,
     /// The ends that count.
-    pub counted: Counted,
+    pub counted: HaltCondition,
     /// The number of such ends that meets the condition.
-    pub bound: Bound,
+    pub bound: HaltThreshold,
 }
 
 /// The ends of jobs that a halt policy counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counted {
+pub enum HaltCondition {
     /// Failed and dead jobs.
     Fail,
     /// Completed jobs.
@@ -29,7 +29,7 @@ pub enum Counted {
 
 /// The bound of a halt policy, always more than 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bound {
+pub enum HaltThreshold {
     /// Number of jobs.
     Count(u64),
     /// Percentage of the jobs of the action.
@@ -42,29 +42,29 @@ pub enum Bound {
     "write WHEN,WHAT=N: WHEN is now or soon, WHAT is fail, success or done, N a number or a percentage, as \
      now,fail=1 or soon,fail=20%; without a halt policy all jobs run"
 )]
-pub struct NotAHalt;
+pub struct HaltParseError;
 
 impl FromStr for Halt {
-    type Err = NotAHalt;
+    type Err = HaltParseError;
 
-    fn from_str(text: &str) -> Result<Self, NotAHalt> {
-        let (when, rest) = text.split_once(',').ok_or(NotAHalt)?;
-        let (counted, bound) = rest.split_once('=').ok_or(NotAHalt)?;
+    fn from_str(text: &str) -> Result<Self, HaltParseError> {
+        let (when, rest) = text.split_once(',').ok_or(HaltParseError)?;
+        let (counted, bound) = rest.split_once('=').ok_or(HaltParseError)?;
         let is_now = match when {
             "now" => true,
             "soon" => false,
-            _ => return Err(NotAHalt),
+            _ => return Err(HaltParseError),
         };
         let counted = match counted {
-            "fail" => Counted::Fail,
-            "success" => Counted::Success,
-            "done" => Counted::Done,
-            _ => return Err(NotAHalt),
+            "fail" => HaltCondition::Fail,
+            "success" => HaltCondition::Success,
+            "done" => HaltCondition::Done,
+            _ => return Err(HaltParseError),
         };
-        let number = |text: &str| text.parse().ok().filter(|&number: &u64| number > 0).ok_or(NotAHalt);
+        let number = |text: &str| text.parse().ok().filter(|&number: &u64| number > 0).ok_or(HaltParseError);
         let bound = match bound.strip_suffix('%') {
-            Some(percent) => Bound::Percent(number(percent)?),
-            None => Bound::Count(number(bound)?),
+            Some(percent) => HaltThreshold::Percent(number(percent)?),
+            None => HaltThreshold::Count(number(bound)?),
         };
         Ok(Self { is_now, counted, bound })
     }
@@ -74,13 +74,13 @@ impl fmt::Display for Halt {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let when = if self.is_now { "now" } else { "soon" };
         let counted = match self.counted {
-            Counted::Fail => "fail",
-            Counted::Success => "success",
-            Counted::Done => "done",
+            HaltCondition::Fail => "fail",
+            HaltCondition::Success => "success",
+            HaltCondition::Done => "done",
         };
         match self.bound {
-            Bound::Count(count) => write!(to, "{when},{counted}={count}"),
-            Bound::Percent(percent) => write!(to, "{when},{counted}={percent}%"),
+            HaltThreshold::Count(count) => write!(to, "{when},{counted}={count}"),
+            HaltThreshold::Percent(percent) => write!(to, "{when},{counted}={percent}%"),
         }
     }
 }
@@ -113,11 +113,11 @@ impl JsonSchema for Halt {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bound, Counted, Halt};
+    use super::{Halt, HaltCondition, HaltThreshold};
 
     #[test]
     fn a_policy_is_written_one_way_and_read_back() {
-        let policy = Halt { is_now: true, counted: Counted::Fail, bound: Bound::Count(2) };
+        let policy = Halt { is_now: true, counted: HaltCondition::Fail, bound: HaltThreshold::Count(2) };
         assert_eq!("now,fail=2".parse(), Ok(policy));
         for text in ["now,fail=1", "soon,success=3", "soon,done=20%", "now,fail=100%"] {
             let policy: Halt = text.parse().unwrap();

@@ -127,11 +127,11 @@ pub struct TaskResult {
     /// What it wrote to stdout, as far as it was kept.
     #[serde(flatten, with = "stdout_fields")]
     #[schemars(with = "stdout_fields::Fields")]
-    pub stdout: Kept,
+    pub stdout: CapturedOutput,
     /// What it wrote to stderr, as far as it was kept.
     #[serde(flatten, with = "stderr_fields")]
     #[schemars(with = "stderr_fields::Fields")]
-    pub stderr: Kept,
+    pub stderr: CapturedOutput,
     /// How long it ran.
     pub duration_ms: u64,
 }
@@ -157,14 +157,14 @@ impl TaskResult {
 
 /// A stream of a task as a result keeps it: capped, counted and flagged (design, decision 9).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Kept {
+pub struct CapturedOutput {
     /// The first bytes that it wrote.
     pub bytes: Vec<u8>,
     /// How many it wrote in all.
     pub total: u64,
 }
 
-impl Kept {
+impl CapturedOutput {
     /// Whether more was written than is kept.
     pub fn is_truncated(&self) -> bool {
         self.total > self.bytes.len() as u64
@@ -209,13 +209,13 @@ pub(super) fn bytes_of(text: String, encoding: Option<&str>) -> Result<Vec<u8>, 
     }
 }
 
-macro_rules! kept_fields {
+macro_rules! captured_output_fields {
     ($module:ident, $text:literal, $encoding:literal, $bytes:literal, $truncated:literal) => {
         mod $module {
             use schemars::JsonSchema;
             use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-            use super::{Kept, text_of};
+            use super::{CapturedOutput, text_of};
 
             #[derive(Serialize, Deserialize, JsonSchema)]
             pub(super) struct Fields {
@@ -229,24 +229,26 @@ macro_rules! kept_fields {
                 truncated: bool,
             }
 
-            pub(super) fn serialize<S: Serializer>(kept: &Kept, to: S) -> Result<S::Ok, S::Error> {
+            pub(super) fn serialize<S: Serializer>(kept: &CapturedOutput, to: S) -> Result<S::Ok, S::Error> {
                 let (text, encoding) = text_of(&kept.bytes);
                 let encoding = encoding.map(str::to_owned);
                 Fields { text, encoding, total: Some(kept.total), truncated: kept.is_truncated() }
                     .serialize(to)
             }
 
-            pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Kept, D::Error> {
+            pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+                from: D,
+            ) -> Result<CapturedOutput, D::Error> {
                 let fields = Fields::deserialize(from)?;
-                Kept::from_text(fields.text, fields.encoding.as_deref(), fields.total)
+                CapturedOutput::from_text(fields.text, fields.encoding.as_deref(), fields.total)
                     .map_err(D::Error::custom)
             }
         }
     };
 }
 
-kept_fields!(stdout_fields, "stdout", "stdout_encoding", "stdout_bytes", "stdout_truncated");
-kept_fields!(stderr_fields, "stderr", "stderr_encoding", "stderr_bytes", "stderr_truncated");
+captured_output_fields!(stdout_fields, "stdout", "stdout_encoding", "stdout_bytes", "stdout_truncated");
+captured_output_fields!(stderr_fields, "stderr", "stderr_encoding", "stderr_bytes", "stderr_truncated");
 
 /// What `JOB.STATUS` answers.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -316,11 +318,11 @@ impl JobStatus {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, TaskResult};
+    use super::{CapturedOutput, TaskResult};
     use crate::documents::{parse, to_json};
 
     fn result(bytes: &[u8], total: u64) -> TaskResult {
-        let stdout = Kept { bytes: bytes.to_vec(), total };
+        let stdout = CapturedOutput { bytes: bytes.to_vec(), total };
         TaskResult { task_number: 1, command: "sort".into(), stdout, ..TaskResult::default() }
     }
 
@@ -365,7 +367,7 @@ mod tests {
 
     #[test]
     fn cut_text_stays_text() {
-        let mut kept = Kept { bytes: "aä".into(), total: 3 };
+        let mut kept = CapturedOutput { bytes: "aä".into(), total: 3 };
         kept.truncate(2);
         assert_eq!((kept.bytes.as_slice(), kept.is_truncated()), (&b"a"[..], true));
     }

@@ -21,18 +21,18 @@ pub use action::{ActionStatus, ActionSubmission, HaltedStatus};
 pub use backup::{BACKUP_PIECE_BYTES, BackupBegun};
 pub use events::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates};
 pub use explain::{Explanation, Nearest, WaitsFor};
-pub use halt::{Bound, Counted, Halt, NotAHalt};
-pub use job::{JobDocument, JobStatus, JobUpdate, Kept, Status, TaskResult};
+pub use halt::{Halt, HaltCondition, HaltParseError, HaltThreshold};
+pub use job::{CapturedOutput, JobDocument, JobStatus, JobUpdate, Status, TaskResult};
 pub use ojs::{
     OJS_MEDIA_TYPE, OJS_VERSION, OjsAck, OjsDocument, OjsEnqueue, OjsError, OjsFault, OjsFetch, OjsHeartbeat,
     OjsJob, OjsNack, OjsObject, OjsOptions, OjsProgress, OjsRegistration,
 };
-pub use orders::{Answer, Challenge, Orders};
+pub use orders::{Challenge, ChallengeAnswer, Orders};
 pub use output::{
-    JobOutput, OutputCall, OutputPosition, OutputRequest, Piece, TaskOutput, TaskPosition, WithdrawCall,
+    JobOutput, OutputCall, OutputChunk, OutputPosition, OutputRequest, TaskOutput, TaskPosition, WithdrawCall,
 };
 pub use plan::{Plan, Requires, STDERR_TO_STDOUT, Task};
-pub use plans::Plans;
+pub use plans::PlanCache;
 pub use queue::{Demand, QueueStats, ReadyStats, ScheduledStats, WorkerCounts};
 pub use strict::{MAX_DEPTH, check_depth, check_fields};
 pub use worker::{Capabilities, WorkerRegistration, WorkerStatus};

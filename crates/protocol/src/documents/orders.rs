@@ -44,7 +44,7 @@ pub struct Challenge {
 /// What came of a [`Challenge`]: what `WORKER.ANSWER` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Answer {
+pub struct ChallengeAnswer {
     /// The exit code as a shell has it: 124 out of time, 126 not runnable, 127 not among the worker's tools.
     pub exit_code: i32,
     /// What the command wrote to stdout, or to stderr when that is empty; at most 4096 bytes.

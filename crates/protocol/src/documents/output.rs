@@ -78,16 +78,16 @@ pub struct TaskOutput {
     pub command: String,
     /// Of its stdout; not there where a pipe or a file of the user's takes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stdout: Option<Piece>,
+    pub stdout: Option<OutputChunk>,
     /// Of its stderr; not there where it goes elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stderr: Option<Piece>,
+    pub stderr: Option<OutputChunk>,
 }
 
 /// A piece of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "PieceFields", into = "PieceFields")]
-pub struct Piece {
+#[serde(try_from = "OutputChunkFields", into = "OutputChunkFields")]
+pub struct OutputChunk {
     /// How many bytes are before it.
     pub from: u64,
     /// The bytes.
@@ -95,24 +95,24 @@ pub struct Piece {
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
-struct PieceFields {
+struct OutputChunkFields {
     from: u64,
     data: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     encoding: Option<String>,
 }
 
-impl From<Piece> for PieceFields {
-    fn from(piece: Piece) -> Self {
+impl From<OutputChunk> for OutputChunkFields {
+    fn from(piece: OutputChunk) -> Self {
         let (data, encoding) = text_of(&piece.bytes);
         Self { from: piece.from, data, encoding: encoding.map(str::to_owned) }
     }
 }
 
-impl TryFrom<PieceFields> for Piece {
+impl TryFrom<OutputChunkFields> for OutputChunk {
     type Error = String;
 
-    fn try_from(fields: PieceFields) -> Result<Self, String> {
+    fn try_from(fields: OutputChunkFields) -> Result<Self, String> {
         let bytes = bytes_of(fields.data, fields.encoding.as_deref())?;
         Ok(Self { from: fields.from, bytes })
     }
@@ -120,19 +120,19 @@ impl TryFrom<PieceFields> for Piece {
 
 #[cfg(test)]
 mod tests {
-    use super::{OutputPosition, Piece};
+    use super::{OutputChunk, OutputPosition};
     use crate::documents::{parse, to_json};
 
     #[test]
     fn a_piece_travels_as_text_or_as_base64() {
-        let text = Piece { from: 3, bytes: "ä\n".into() };
+        let text = OutputChunk { from: 3, bytes: "ä\n".into() };
         assert_eq!(to_json(&text), r#"{"from":3,"data":"ä\n"}"#);
-        let cut = Piece { from: 0, bytes: vec![0xc3] };
+        let cut = OutputChunk { from: 0, bytes: vec![0xc3] };
         assert_eq!(to_json(&cut), r#"{"from":0,"data":"ww==","encoding":"base64"}"#);
         for piece in [text, cut] {
-            assert_eq!(parse::<Piece>(to_json(&piece).as_bytes()).unwrap(), piece);
+            assert_eq!(parse::<OutputChunk>(to_json(&piece).as_bytes()).unwrap(), piece);
         }
-        assert!(parse::<Piece>(br#"{"from":0,"data":"x","encoding":"rot13"}"#).is_err());
+        assert!(parse::<OutputChunk>(br#"{"from":0,"data":"x","encoding":"rot13"}"#).is_err());
     }
 
     #[test]

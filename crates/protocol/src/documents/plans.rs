@@ -14,15 +14,15 @@ const MOST_BYTES: usize = 1024 * 1024;
 
 /// Reads plans, each text once while it is among the last; all clones remember the same ones.
 #[derive(Debug, Clone, Default)]
-pub struct Plans(Arc<Mutex<VecDeque<Known>>>);
+pub struct PlanCache(Arc<Mutex<VecDeque<CachedPlan>>>);
 
 #[derive(Debug)]
-struct Known {
+struct CachedPlan {
     text: Box<str>,
     plan: Arc<Plan>,
 }
 
-impl Plans {
+impl PlanCache {
     /// The plan that this text is.
     ///
     /// # Errors
@@ -33,11 +33,11 @@ impl Plans {
             return Ok(Arc::clone(&known.plan));
         }
         let plan = Arc::new(parse::<Plan>(text.as_bytes())?);
-        self.remember(Known { text: text.into(), plan: Arc::clone(&plan) });
+        self.remember(CachedPlan { text: text.into(), plan: Arc::clone(&plan) });
         Ok(plan)
     }
 
-    fn remember(&self, newest: Known) {
+    fn remember(&self, newest: CachedPlan) {
         let mut known = self.known();
         known.push_front(newest);
         known.truncate(MOST);
@@ -46,7 +46,7 @@ impl Plans {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, VecDeque<Known>> {
+    fn known(&self) -> MutexGuard<'_, VecDeque<CachedPlan>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -55,7 +55,7 @@ impl Plans {
 mod tests {
     use std::sync::Arc;
 
-    use super::{MOST, MOST_BYTES, Plans};
+    use super::{MOST, MOST_BYTES, PlanCache};
 
     fn text(command: &str) -> String {
         format!(r#"{{"tasks":[{{"task_number":1,"command":"{command}"}}]}}"#)
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_text_is_read_once_while_it_is_among_the_last_and_another_is_another_plan() {
-        let plans = Plans::default();
+        let plans = PlanCache::default();
         let first = plans.read(&text("c0")).unwrap();
         assert!(Arc::ptr_eq(&first, &plans.read(&text("c0")).unwrap()));
         for number in 1..MOST {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_large_one_is_remembered_alone() {
-        let plans = Plans::default();
+        let plans = PlanCache::default();
         let (small, large) = (text("small"), text(&"c".repeat(MOST_BYTES)));
         let before = plans.read(&small).unwrap();
         let read = plans.read(&large).unwrap();

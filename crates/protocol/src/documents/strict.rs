@@ -17,7 +17,10 @@ const OF_USERS: [&str; 9] =
 /// others take the last. In the fields of users, checks only that other readers can read the JSON.
 pub fn check_fields(json: &[u8]) -> Result<(), BadDocument> {
     let mut from = serde_json::Deserializer::from_slice(json);
-    Fields.deserialize(&mut from).and_then(|()| from.end()).map_err(|error| BadDocument(error.to_string()))
+    FieldVisitor
+        .deserialize(&mut from)
+        .and_then(|()| from.end())
+        .map_err(|error| BadDocument(error.to_string()))
 }
 
 /// Checks that arrays and objects are not nested deeper than other readers accept. `json` must be a
@@ -40,9 +43,9 @@ pub fn check_depth(json: &str) -> Result<(), BadDocument> {
     Ok(())
 }
 
-struct Fields;
+struct FieldVisitor;
 
-impl<'de> DeserializeSeed<'de> for Fields {
+impl<'de> DeserializeSeed<'de> for FieldVisitor {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -50,7 +53,7 @@ impl<'de> DeserializeSeed<'de> for Fields {
     }
 }
 
-impl<'de> Visitor<'de> for Fields {
+impl<'de> Visitor<'de> for FieldVisitor {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

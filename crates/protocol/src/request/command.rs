@@ -12,9 +12,9 @@ pub struct Command {
     /// As Redis counts: the number of words with the name; negative for "at least".
     pub arity: i8,
     /// What it does to its connection and to the data.
-    pub kind: Kind,
+    pub kind: CommandKind,
     /// Who may use it.
-    pub access: Access,
+    pub access: CommandAccess,
     /// The place of its first key among the words, of its last (negative from the end), and the step; zeros without keys.
     pub keys: (i8, i8, i8),
     /// Its arguments, for people.
@@ -27,7 +27,7 @@ pub struct Command {
 
 /// What a command does to its connection and to the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CommandKind {
     /// Only concerns the connection.
     Session,
     /// Reads.
@@ -42,7 +42,7 @@ pub enum Kind {
 
 /// Who may use a command; the session key may use all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum CommandAccess {
     /// Every key.
     Everyone,
     /// A client's key.

@@ -10,12 +10,12 @@ use bytes::Bytes;
 
 pub use self::parse::integer_of;
 pub(super) use self::table::KEY_COMMANDS;
-use super::Wait;
+use super::BlockingWait;
 use crate::time::Timestamp;
 
 /// A command on keys.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "docs/protocol.md describes each command and its arguments")]
+#[expect(missing_docs, reason = "docs/protocol/keys.md describes each command and its arguments")]
 pub enum KeyCommand {
     Get { key: Bytes },
     Set { key: Bytes, value: Bytes, options: SetOptions },
@@ -32,12 +32,12 @@ pub enum KeyCommand {
     Keys { pattern: Bytes },
     Scan { cursor: u64, pattern: Option<Bytes>, count: usize, kind: Option<Bytes> },
     DbSize,
-    Push { key: Bytes, values: Vec<Bytes>, to: End },
-    Pop { key: Bytes, from: End, count: Option<usize> },
+    Push { key: Bytes, values: Vec<Bytes>, to: ListEnd },
+    Pop { key: Bytes, from: ListEnd, count: Option<usize> },
     LLen { key: Bytes },
     LRange { key: Bytes, start: i64, stop: i64 },
     LRem { key: Bytes, count: i64, value: Bytes },
-    LMove { key: Bytes, from: End, to: (Bytes, End) },
+    LMove { key: Bytes, from: ListEnd, to: (Bytes, ListEnd) },
     ZAdd { key: Bytes, options: ZAddOptions, members: Vec<(f64, Bytes)> },
     ZRange { key: Bytes, span: Span, is_reversed: bool, with_scores: bool },
     ZRem { key: Bytes, members: Vec<Bytes> },
@@ -52,7 +52,7 @@ pub enum KeyCommand {
 
 /// An end of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum ListEnd {
     /// Where LPUSH and LPOP are at work.
     Head,
     /// Where RPUSH and RPOP are at work.
@@ -65,11 +65,11 @@ pub struct BlockingPop {
     /// Where it looks, in this order; never empty. BLMOVE has one.
     pub keys: Vec<Bytes>,
     /// The end that it takes from: the tail for BRPOP, the head for BLPOP.
-    pub from: End,
+    pub from: ListEnd,
     /// Only BLMOVE: the list, and the end of it, that gets the element. Its reply is the bare element.
-    pub to: Option<(Bytes, End)>,
+    pub to: Option<(Bytes, ListEnd)>,
     /// How long it waits.
-    pub timeout: Wait,
+    pub timeout: BlockingWait,
 }
 
 /// Under which conditions a write happens: SET knows the first two, EXPIRE and ZADD all.

@@ -8,7 +8,7 @@ use super::{
     Request, RequestError, Secret,
     arguments::{count, id_of, is_word, queue, status, text, texts},
     backup,
-    command::{Access, Command, Kind},
+    command::{Command, CommandAccess, CommandKind},
     keys::{KEY_COMMANDS, integer_of},
     options::{Page, Search, Slice, is_slice},
     session,
@@ -18,8 +18,8 @@ use super::{
 const fn row(
     name: &'static str,
     arity: i8,
-    kind: Kind,
-    access: Access,
+    kind: CommandKind,
+    access: CommandAccess,
     syntax: &'static str,
     summary: &'static str,
     parse: fn(&[Bytes]) -> Result<Request, RequestError>,
@@ -27,8 +27,8 @@ const fn row(
     Command { name, arity, kind, access, keys: (0, 0, 0), syntax, summary, parse }
 }
 
-use Access::{Admin, Client, Everyone, Worker};
-use Kind::{Read, Session, Steps, Write};
+use CommandAccess::{Admin, Client, Everyone, Worker};
+use CommandKind::{Read, Session, Steps, Write};
 
 /// How many jobs QUEUE.PEEK shows when it does not say.
 const DEFAULT_PEEK: usize = 10;
@@ -119,7 +119,7 @@ pub(super) static COMMANDS: &[Command] = &[
         |args| Ok(Request::JobCancel { job_id: id_of(&args[0])? })),
     row("JOB.EXPLAIN", 2, Read, Client, "<job_id>", "Says why a job is not running.",
         |args| Ok(Request::JobExplain { job_id: id_of(&args[0])? })),
-    row("JOB.OUTPUT", -2, Kind::Blocking, Client, "<job_id> [position_json]", "Shows what the tasks of a running job write.",
+    row("JOB.OUTPUT", -2, CommandKind::Blocking, Client, "<job_id> [position_json]", "Shows what the tasks of a running job write.",
         |args| match args {
             [id] => Ok(Request::JobOutput { job_id: id_of(id)?, position: None }),
             [id, position] => Ok(Request::JobOutput { job_id: id_of(id)?, position: Some(position.clone()) }),
@@ -150,7 +150,7 @@ pub(super) static COMMANDS: &[Command] = &[
         |args| Ok(Request::WorkerTerminate { worker_id: id_of(&args[0])? })),
     row("WORKER.RESUME", 2, Steps, Admin, "<worker_id>", "Lets a worker take jobs again.",
         |args| Ok(Request::WorkerResume { worker_id: id_of(&args[0])? })),
-    row("WORKER.VERIFY", -3, Kind::Blocking, Admin, "<capability> <challenge_json> [WORKER <worker_id>]",
+    row("WORKER.VERIFY", -3, CommandKind::Blocking, Admin, "<capability> <challenge_json> [WORKER <worker_id>]",
         "Lets a worker prove a capability.", verify),
     row("CAPABILITY.SEARCH", -2, Read, Client, "<word> [word ...] [LIMIT <n>]",
         "Finds agentic units by what they say of themselves.", capability_search),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Command, Flow, Request, Wait};
+use super::{BlockingWait, Command, Concurrency, Request};
 
 fn parse(line: &str) -> Result<Request, String> {
     let args: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
@@ -98,7 +98,7 @@ fn a_listing_of_jobs_is_whole_where_it_does_not_say() {
 fn a_list_is_not_rotated_many_times_at_once() {
     let args: Vec<Bytes> = "LMOVE l l LEFT RIGHT".split(' ').map(Bytes::from).collect();
     let (command, request) = Request::parse(&args).unwrap();
-    assert_eq!(request.flow(command), Flow::Alone);
+    assert_eq!(request.flow(command), Concurrency::Alone);
 }
 
 #[test]
@@ -111,19 +111,19 @@ fn a_pop_of_a_queue_is_a_claim_whether_it_waits_or_not() {
     for claim in
         ["RPOP queue:ready", "LPOP queue:gpu", "BRPOP queue:gpu queue:ready 1", "BLPOP queue:ready 0"]
     {
-        assert_eq!(flow(claim), Flow::Claim, "{claim}");
+        assert_eq!(flow(claim), Concurrency::Claim, "{claim}");
     }
-    assert_eq!((flow("RPOP list"), flow("BRPOP list 1")), (Flow::Write, Flow::Alone));
+    assert_eq!((flow("RPOP list"), flow("BRPOP list 1")), (Concurrency::Write, Concurrency::Alone));
 }
 
 #[test]
 fn names_match_in_any_case_and_timeouts_may_be_fractions() {
     assert_eq!(parse("ping").unwrap(), Request::Ping { message: None });
     let Request::BlockingPop(pop) = parse("brpop l 0.0001").unwrap() else { panic!("not a pop") };
-    assert_eq!(pop.timeout, Wait::Ms(1));
+    assert_eq!(pop.timeout, BlockingWait::Ms(1));
     // 2.007 times 1000 is a little more than 2007, and no millisecond of its own.
     let Request::BlockingPop(pop) = parse("brpop l 2.007").unwrap() else { panic!("not a pop") };
-    assert_eq!(pop.timeout, Wait::Ms(2007));
+    assert_eq!(pop.timeout, BlockingWait::Ms(2007));
     assert_eq!(parse("brpop l -1").unwrap_err(), "ERR timeout is negative");
     assert_eq!(parse("brpop l nan").unwrap_err(), "ERR timeout is not a float or out of range");
 }

@@ -6,12 +6,12 @@
 //! `now` policy are cancelled. When no job is left, the halt is settled.
 
 use agenix_protocol::{
-    documents::{Bound, Counted, Halt, HaltedStatus, Status},
+    documents::{Halt, HaltCondition, HaltThreshold, HaltedStatus, Status},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Tally};
+use super::{Action, JobCounts};
 
 /// Number of ended jobs below which no percentage is met, as in GNU Parallel.
 const LEAST_FOR_PERCENT: u64 = 3;
@@ -35,13 +35,13 @@ pub struct Halted {
 /// Tells whether `halt` is met if `completed` and `failed` of `total` jobs have ended so.
 pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
     let count = match halt.counted {
-        Counted::Fail => failed,
-        Counted::Success => completed,
-        Counted::Done => completed + failed,
+        HaltCondition::Fail => failed,
+        HaltCondition::Success => completed,
+        HaltCondition::Done => completed + failed,
     };
     match halt.bound {
-        Bound::Count(bound) => count >= bound,
-        Bound::Percent(percent) => {
+        HaltThreshold::Count(bound) => count >= bound,
+        HaltThreshold::Percent(percent) => {
             completed + failed >= LEAST_FOR_PERCENT
                 && count.saturating_mul(100) >= total.saturating_mul(percent)
         }
@@ -50,10 +50,10 @@ pub fn is_met(halt: Halt, completed: u64, failed: u64, total: u64) -> bool {
 
 /// Returns the halted action if the tally meets its policy for the first time. A percentage waits for
 /// the last input of a submission that is stored in pieces, because it counts all jobs.
-pub fn halted(action: &Action, tally: &Tally, now: Timestamp) -> Option<Action> {
+pub fn halted(action: &Action, tally: &JobCounts, now: Timestamp) -> Option<Action> {
     let halt = action.halt.filter(|_| action.halted.is_none())?;
     let is_arriving = action.is_open && !action.wishes.open;
-    if is_arriving && matches!(halt.bound, Bound::Percent(_)) {
+    if is_arriving && matches!(halt.bound, HaltThreshold::Percent(_)) {
         return None;
     }
     let count = |status: Status| tally.jobs[status as usize];
@@ -67,7 +67,7 @@ pub fn halted(action: &Action, tally: &Tally, now: Timestamp) -> Option<Action> 
 
 /// Work that is left for a halted action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Left {
+pub enum RemainingWork {
     /// Nothing, because no job waits or runs.
     Settled,
     /// Nothing but to wait for the ends of started jobs.
@@ -81,27 +81,27 @@ pub enum Left {
 }
 
 /// Returns what is left to do at `now` for a halted action.
-pub fn left(action: &Action, tally: &Tally, now: Timestamp) -> Left {
+pub fn remaining_work(action: &Action, tally: &JobCounts, now: Timestamp) -> RemainingWork {
     let count = |status: Status| tally.jobs[status as usize];
     let (pending, running) = (count(Status::Pending), count(Status::Running));
-    let (Some(halt), Some(halted)) = (action.halt, action.halted) else { return Left::Settled };
+    let (Some(halt), Some(halted)) = (action.halt, action.halted) else { return RemainingWork::Settled };
     if pending + running == 0 {
-        return Left::Settled;
+        return RemainingWork::Settled;
     }
     // The clock may have been set back since.
     let is_over = now < halted.at || now.ms_since(halted.at) >= GRACE_MS;
     let cancels = halt.is_now && is_over;
     let is_all_started = pending == 0 && running <= tally.started;
-    if is_all_started && !halt.is_now { Left::Wait } else { Left::Withdraw { cancels } }
+    if is_all_started && !halt.is_now { RemainingWork::Wait } else { RemainingWork::Withdraw { cancels } }
 }
 
 /// What `ACTION.STATUS` shows of a halt.
 pub fn status(halt: Halt, halted: &Halted) -> HaltedStatus {
     let Halted { at, completed, failed, total } = *halted;
     let reason = match halt.counted {
-        Counted::Fail => format!("{halt}: {failed} of {total} jobs failed"),
-        Counted::Success => format!("{halt}: {completed} of {total} jobs completed"),
-        Counted::Done => format!("{halt}: {} of {total} jobs ended", completed + failed),
+        HaltCondition::Fail => format!("{halt}: {failed} of {total} jobs failed"),
+        HaltCondition::Success => format!("{halt}: {completed} of {total} jobs completed"),
+        HaltCondition::Done => format!("{halt}: {} of {total} jobs ended", completed + failed),
     };
     HaltedStatus { at, reason }
 }
@@ -110,8 +110,8 @@ pub fn status(halt: Halt, halted: &Halted) -> HaltedStatus {
 mod tests {
     use agenix_protocol::time::Timestamp;
 
-    use super::{Action, Tally};
-    use super::{GRACE_MS, Left, halted, is_met, left, status};
+    use super::{Action, JobCounts};
+    use super::{GRACE_MS, RemainingWork, halted, is_met, remaining_work, status};
 
     fn action(halt: &str, total_jobs: u64) -> Action {
         let (action_id, plan_id) = ("a".parse().unwrap(), "p".parse().unwrap());
@@ -120,8 +120,8 @@ mod tests {
     }
 
     /// In the order of the statuses: pending, running, completed, failed, dead, cancelled.
-    fn tally(jobs: [u64; 6], started: u64) -> Tally {
-        Tally { jobs, last_ended_at: None, started }
+    fn tally(jobs: [u64; 6], started: u64) -> JobCounts {
+        JobCounts { jobs, last_ended_at: None, started }
     }
 
     #[test]
@@ -176,16 +176,16 @@ mod tests {
                 halted: halted(&halt, &tally([0, 0, 0, 9, 0, 0], 0), Timestamp(1000)).unwrap().halted,
                 ..halt
             };
-            left(&halt, &tally(jobs, started), Timestamp(at))
+            remaining_work(&halt, &tally(jobs, started), Timestamp(at))
         };
-        let withdraw = |cancels| Left::Withdraw { cancels };
+        let withdraw = |cancels| RemainingWork::Withdraw { cancels };
         assert_eq!(of("soon,fail=1", [3, 1, 0, 1, 0, 0], 1, 1000), withdraw(false));
         assert_eq!(of("soon,fail=1", [0, 2, 0, 1, 0, 0], 1, 9000), withdraw(false), "one may be unstarted");
-        assert_eq!(of("soon,fail=1", [0, 1, 0, 1, 0, 0], 1, 9000), Left::Wait);
-        assert_eq!(of("soon,fail=1", [0, 0, 0, 1, 0, 9], 0, 1000), Left::Settled);
+        assert_eq!(of("soon,fail=1", [0, 1, 0, 1, 0, 0], 1, 9000), RemainingWork::Wait);
+        assert_eq!(of("soon,fail=1", [0, 0, 0, 1, 0, 9], 0, 1000), RemainingWork::Settled);
         assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 1000 + GRACE_MS - 1), withdraw(false));
         assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 1000 + GRACE_MS), withdraw(true));
         assert_eq!(of("now,fail=1", [0, 1, 0, 1, 0, 0], 1, 999), withdraw(true), "the clock was set back");
-        assert_eq!(of("now,fail=1", [0, 0, 0, 1, 0, 0], 0, 999), Left::Settled);
+        assert_eq!(of("now,fail=1", [0, 0, 0, 1, 0, 0], 0, 999), RemainingWork::Settled);
     }
 }

@@ -4,7 +4,7 @@ use agenix_protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Job, State, report::cut};
+use super::{Job, JobState, report::cut};
 use crate::retry::{self, Retry};
 
 /// Mean of the random draw, for which a delay equals that of the policy.
@@ -17,7 +17,7 @@ const MAX_DETAIL_BYTES: usize = 16 * 1024;
 
 /// A failure as it is reported.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Fault {
+pub struct ReportedFailure {
     /// The word of the protocol: `handler_error`, `timeout`.
     pub code: String,
     /// What kind of error it was, in the words of whoever had it.
@@ -30,7 +30,7 @@ pub struct Fault {
     pub details: Option<String>,
 }
 
-impl Fault {
+impl ReportedFailure {
     /// Whether no other attempt is worth it.
     pub fn is_final(&self, retry: &Retry) -> bool {
         self.retryable == Some(false) || retry.is_final([&self.code, &self.kind])
@@ -44,16 +44,16 @@ impl Fault {
 
 /// A failure as a job remembers it. Durable and positional: append, never reorder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Failure {
-    /// See [`Fault`].
+pub struct JobFailure {
+    /// See [`ReportedFailure`].
     pub code: String,
-    /// See [`Fault`].
+    /// See [`ReportedFailure`].
     pub kind: String,
-    /// See [`Fault`].
+    /// See [`ReportedFailure`].
     pub message: String,
     /// Whether it was worth another attempt.
     pub retryable: bool,
-    /// See [`Fault`].
+    /// See [`ReportedFailure`].
     pub details: Option<String>,
     /// The attempt that failed.
     pub attempt: u32,
@@ -105,7 +105,7 @@ pub struct Ojs {
     /// When it was to run at the earliest, as it was submitted.
     pub scheduled_at: Option<Timestamp>,
     /// How it failed, the oldest first.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<JobFailure>,
     /// What its worker last said of its progress.
     pub progress: Option<Progress>,
     /// The key of the limit that it stands under.
@@ -164,11 +164,11 @@ impl Ojs {
     }
 
     /// Remembers a failure.
-    pub fn remember(&mut self, fault: Fault, retryable: bool, attempt: u32, at: Timestamp) {
+    pub fn remember(&mut self, fault: ReportedFailure, retryable: bool, attempt: u32, at: Timestamp) {
         if self.failures.len() >= MAX_FAILURES_KEPT {
             self.failures.remove(0);
         }
-        self.failures.push(Failure {
+        self.failures.push(JobFailure {
             code: cut(&fault.code).to_owned(),
             kind: cut(&fault.kind).to_owned(),
             message: cut(&fault.message).to_owned(),
@@ -184,8 +184,8 @@ impl Job {
     /// Tells whether the worker of a running job has reported progress since `before`.
     pub fn has_progressed_since(&self, before: &Self) -> bool {
         let report = |job: &Self| job.ojs.as_ref().and_then(|ojs| ojs.progress.clone());
-        self.state == State::Active
-            && before.state == State::Active
+        self.state == JobState::Active
+            && before.state == JobState::Active
             && (self.progress_percent != before.progress_percent || report(self) != report(before))
     }
 
@@ -196,8 +196,8 @@ impl Job {
         let ojs = self.ojs.as_deref()?;
         let last = ojs.failures.last()?;
         match self.state {
-            State::Retryable => Some(self.due_at?.ms_since(last.at)),
-            State::Active if last.attempt + 1 == self.shown_attempt() && !is_loss(&last.code) => {
+            JobState::Retryable => Some(self.due_at?.ms_since(last.at)),
+            JobState::Active if last.attempt + 1 == self.shown_attempt() && !is_loss(&last.code) => {
                 let own = ojs.retry.as_ref().map(|retry| retry.delay_ms(self.failures, MEAN));
                 Some(own.unwrap_or_else(|| retry::delay_ms(self.failures, MEAN)))
             }

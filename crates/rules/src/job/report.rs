@@ -5,7 +5,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 
-use super::{Fault, Job, Outcome, State};
+use super::{Job, JobState, ReportedFailure, RuleOutcome};
 use crate::{rejection::Rejection, retry};
 
 /// Most bytes of a worker's error text that a job keeps.
@@ -20,20 +20,20 @@ const EX_CONFIG: i32 = 78;
 
 /// `who` reports on a job: ownership, legal transition and retry, all here. `exit_code` is that of the task that a failure is
 /// blamed on, `jitter` a random number in 0..1.
-pub fn advanced(
+pub fn updated(
     job: &Job,
     update: &JobUpdate,
     who: &str,
     exit_code: Option<i32>,
     now: Timestamp,
     jitter: f64,
-) -> Result<Outcome, Rejection> {
+) -> Result<RuleOutcome, Rejection> {
     if let Some(told) = update.attempt
         && told != job.attempt
     {
         return Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current: job.attempt });
     }
-    if job.state != State::Active {
+    if job.state != JobState::Active {
         return report_after_the_end(job, update, who);
     }
     if !job.is_held_by(who) {
@@ -46,10 +46,10 @@ pub fn advanced(
     next.progress_percent = update.progress_percent.map(|p| p.clamp(0.0, 100.0)).or(next.progress_percent);
     match update.status {
         None | Some(Status::Running) => {}
-        Some(Status::Completed) => next.end(State::Completed, now),
+        Some(Status::Completed) => next.end(JobState::Completed, now),
         Some(Status::Failed) => {
             let error = update.error.as_deref().unwrap_or("the worker gave no reason");
-            let error = &Fault::noticed("handler_error", error);
+            let error = &ReportedFailure::noticed("handler_error", error);
             next = match verdict(exit_code, &next) {
                 Verdict::Retry => failed(next, error, now, jitter),
                 Verdict::Snooze => snoozed(next, error, now, jitter),
@@ -57,28 +57,31 @@ pub fn advanced(
             };
         }
         // A worker gives up an unstarted job after a request to do so.
-        Some(Status::Cancelled) if !job.is_confirmed => next.end(State::Cancelled, now),
+        Some(Status::Cancelled) if !job.is_confirmed => next.end(JobState::Cancelled, now),
         Some(to) => return Err(Rejection::IllegalTransition { from: job.status(), to }),
     }
-    Ok(Outcome::Changed(Box::new(next)))
+    Ok(RuleOutcome::Changed(Box::new(next)))
 }
 
 /// A report on a job that is not active: fine when it repeats what its holder already said of this very attempt (the
 /// answer was lost on the way), refused otherwise.
-fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<Outcome, Rejection> {
+fn report_after_the_end(job: &Job, update: &JobUpdate, who: &str) -> Result<RuleOutcome, Rejection> {
     let to = update.status.unwrap_or(Status::Running);
     let repeats = update.attempt == Some(job.attempt) && job.holder.as_deref() == Some(who);
     let same_end = match to {
-        Status::Completed => job.state == State::Completed,
-        Status::Cancelled => job.state == State::Cancelled,
+        Status::Completed => job.state == JobState::Completed,
+        Status::Cancelled => job.state == JobState::Cancelled,
         // A retry may have become available meanwhile.
         Status::Failed => {
-            matches!(job.state, State::Discarded | State::Retryable | State::Scheduled | State::Available)
+            matches!(
+                job.state,
+                JobState::Discarded | JobState::Retryable | JobState::Scheduled | JobState::Available
+            )
         }
         _ => false,
     };
     if repeats && same_end {
-        Ok(Outcome::Unchanged)
+        Ok(RuleOutcome::Unchanged)
     } else {
         Err(Rejection::IllegalTransition { from: job.status(), to })
     }
@@ -106,14 +109,14 @@ pub fn verdict(exit_code: Option<i32>, job: &Job) -> Verdict {
 
 /// Whether a failure with this exit code says something about the worker: not where the task itself says that it is the time or
 /// the input.
-pub fn blames_worker(exit_code: Option<i32>) -> bool {
+pub fn counts_against_worker(exit_code: Option<i32>) -> bool {
     !matches!(exit_code, Some(EX_TEMPFAIL | EX_USAGE | EX_DATAERR | EX_CONFIG))
 }
 
-fn snoozed(mut job: Job, fault: &Fault, now: Timestamp, jitter: f64) -> Job {
+fn snoozed(mut job: Job, fault: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
     job.error = Some(cut(&fault.message).to_owned());
     job.snoozes += 1;
-    job.state = State::Scheduled;
+    job.state = JobState::Scheduled;
     job.due_at = Some(now.plus_ms(retry::snooze_ms(jitter)));
     job.current_task = None;
     job.progress_percent = None;
@@ -121,7 +124,7 @@ fn snoozed(mut job: Job, fault: &Fault, now: Timestamp, jitter: f64) -> Job {
 }
 
 /// A failure counts, and is remembered; whether another attempt is left.
-pub(super) fn note_failure(job: &mut Job, fault: &Fault, is_final: bool, now: Timestamp) -> bool {
+pub(super) fn record_failure(job: &mut Job, fault: &ReportedFailure, is_final: bool, now: Timestamp) -> bool {
     job.error = Some(cut(&fault.message).to_owned());
     job.failures += 1;
     let may_retry = !is_final && job.failures <= job.max_retries;
@@ -137,22 +140,22 @@ pub(super) fn discard(job: &mut Job, now: Timestamp, is_final: bool) {
     let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.as_ref());
     // Who submitted it by the Open Job Spec has said whether it is to be a dead letter.
     job.is_dead = retry.map_or(job.max_retries > 0 && !is_final, |retry| retry.to_dead_letter);
-    job.end(State::Discarded, now);
+    job.end(JobState::Discarded, now);
 }
 
-fn discarded(mut job: Job, fault: &Fault, now: Timestamp) -> Job {
-    note_failure(&mut job, fault, true, now);
+fn discarded(mut job: Job, fault: &ReportedFailure, now: Timestamp) -> Job {
+    record_failure(&mut job, fault, true, now);
     discard(&mut job, now, true);
     job
 }
 
-pub(super) fn failed(mut job: Job, fault: &Fault, now: Timestamp, jitter: f64) -> Job {
+pub(super) fn failed(mut job: Job, fault: &ReportedFailure, now: Timestamp, jitter: f64) -> Job {
     let retry = job.ojs.as_ref().and_then(|ojs| ojs.retry.clone());
     let is_final = retry.as_ref().is_some_and(|retry| fault.is_final(retry));
-    if note_failure(&mut job, fault, is_final, now) {
+    if record_failure(&mut job, fault, is_final, now) {
         let own = retry.map(|retry| retry.delay_ms(job.failures, jitter));
         job.release();
-        job.state = State::Retryable;
+        job.state = JobState::Retryable;
         job.due_at = Some(now.plus_ms(own.unwrap_or_else(|| retry::delay_ms(job.failures, jitter))));
     } else {
         discard(&mut job, now, is_final);

@@ -6,22 +6,22 @@ use agenix_protocol::{
 };
 
 use super::{
-    Hold, Job, MAX_SNOOZES, Outcome, Place, State, Terms, abandoned, advanced, cancelled,
-    cancelled_unclaimed, claimed, due, excused, given_back, is_reckoned_ahead, reckoned_anew, reclaimed,
-    renewed, retried,
+    Job, JobParams, JobState, LeaseOptions, MAX_SNOOZES, QueuePosition, RuleOutcome, abandoned, cancelled,
+    cancelled_unclaimed, claimed, due, extended_after_pause, given_back, is_reckoned_ahead, reclaimed,
+    renewed, rescheduled, retried, updated,
 };
 use crate::{action::Action, rejection::Rejection};
 
 const T0: Timestamp = Timestamp(10_000);
 const T1: Timestamp = Timestamp(20_000);
 const START: u64 = 60_000;
-const HOLD: Hold = Hold { start_timeout_ms: START, visibility_ms: None };
+const HOLD: LeaseOptions = LeaseOptions { start_timeout_ms: START, visibility_ms: None };
 
 fn waiting(max_retries: u32) -> Job {
     let (action_id, plan_id) = ("a".parse().unwrap(), "p".parse().unwrap());
     let action = Action::new(action_id, plan_id, T0);
-    let terms = Terms { max_retries, timeout_ms: 3_600_000, ..Terms::default() };
-    Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, T0)
+    let terms = JobParams { max_retries, timeout_ms: 3_600_000, ..JobParams::default() };
+    Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0)
 }
 
 fn running(max_retries: u32) -> Job {
@@ -33,13 +33,13 @@ fn says(status: Status) -> JobUpdate {
 }
 
 fn after(job: &Job, status: Status) -> Job {
-    changed(advanced(job, &says(status), "w", None, T1, 0.5).unwrap())
+    changed(updated(job, &says(status), "w", None, T1, 0.5).unwrap())
 }
 
-fn changed(outcome: Outcome) -> Job {
+fn changed(outcome: RuleOutcome) -> Job {
     match outcome {
-        Outcome::Changed(job) => *job,
-        Outcome::Unchanged => panic!("nothing changed"),
+        RuleOutcome::Changed(job) => *job,
+        RuleOutcome::Unchanged => panic!("nothing changed"),
     }
 }
 
@@ -66,11 +66,11 @@ fn a_failure_is_failed_without_retries_and_dead_after_them() {
     let job = after(&running(1), Status::Failed);
     assert_eq!(
         (job.state, job.status(), job.due_at),
-        (State::Retryable, Status::Pending, Some(T1.plus_ms(1000)))
+        (JobState::Retryable, Status::Pending, Some(T1.plus_ms(1000)))
     );
-    assert_eq!(due(&job, T1, 0.5), Outcome::Unchanged);
+    assert_eq!(due(&job, T1, 0.5), RuleOutcome::Unchanged);
     let job = changed(due(&job, T1.plus_ms(1000), 0.5));
-    assert_eq!(job.state, State::Available);
+    assert_eq!(job.state, JobState::Available);
     assert_eq!(after(&claimed(&job, "w", T1, HOLD), Status::Failed).status(), Status::Dead);
 }
 
@@ -82,13 +82,13 @@ fn a_claim_that_was_not_started_is_given_up_and_one_that_was_is_not() {
     assert_eq!(given_up.status(), Status::Cancelled);
     let mut again = says(Status::Cancelled);
     again.attempt = Some(given_up.attempt);
-    let repeated = advanced(&given_up, &again, "w", None, T1, 0.5);
-    assert_eq!(repeated, Ok(Outcome::Unchanged), "the answer was lost on its way");
-    let other = advanced(&job, &says(Status::Cancelled), "x", None, T1, 0.5);
+    let repeated = updated(&given_up, &again, "w", None, T1, 0.5);
+    assert_eq!(repeated, Ok(RuleOutcome::Unchanged), "the answer was lost on its way");
+    let other = updated(&job, &says(Status::Cancelled), "x", None, T1, 0.5);
     assert!(matches!(other, Err(Rejection::NotHolder { .. })));
     let started = after(&job, Status::Running);
     assert!(!started.may_be_unstarted());
-    let refused = advanced(&started, &says(Status::Cancelled), "w", None, T1, 0.5);
+    let refused = updated(&started, &says(Status::Cancelled), "w", None, T1, 0.5);
     assert!(matches!(refused, Err(Rejection::IllegalTransition { .. })));
 }
 
@@ -99,21 +99,21 @@ fn what_nobody_has_is_cancelled_and_what_a_worker_has_stays() {
     assert_eq!(changed(cancelled_unclaimed(&retryable, T1)).status(), Status::Cancelled);
     let ended = after(&running(0), Status::Completed);
     for untouched in [running(0), after(&running(0), Status::Running), ended] {
-        assert_eq!(cancelled_unclaimed(&untouched, T1), Outcome::Unchanged);
+        assert_eq!(cancelled_unclaimed(&untouched, T1), RuleOutcome::Unchanged);
     }
 }
 
 #[test]
 fn only_the_holder_reports_and_only_on_its_attempt() {
-    let stranger = advanced(&running(0), &says(Status::Completed), "x", None, T1, 0.5).unwrap_err();
+    let stranger = updated(&running(0), &says(Status::Completed), "x", None, T1, 0.5).unwrap_err();
     assert_eq!(stranger.to_string(), "Worker x cannot update job claimed by w");
     let stale = JobUpdate { attempt: Some(7), ..says(Status::Completed) };
-    assert!(matches!(advanced(&running(0), &stale, "w", None, T1, 0.5), Err(Rejection::StaleAttempt { .. })));
+    assert!(matches!(updated(&running(0), &stale, "w", None, T1, 0.5), Err(Rejection::StaleAttempt { .. })));
 }
 
 #[test]
 fn illegal_transitions_have_the_words_of_the_seed() {
-    let words = |job: &Job, to| advanced(job, &says(to), "w", None, T1, 0.5).unwrap_err().to_string();
+    let words = |job: &Job, to| updated(job, &says(to), "w", None, T1, 0.5).unwrap_err().to_string();
     assert_eq!(words(&waiting(0), Status::Completed), "Invalid status transition: pending -> completed");
     assert_eq!(words(&running(0), Status::Dead), "Invalid status transition: running -> dead");
     let done = after(&running(0), Status::Completed);
@@ -123,11 +123,10 @@ fn illegal_transitions_have_the_words_of_the_seed() {
 
 #[test]
 fn a_report_whose_answer_was_lost_may_be_repeated() {
-    let again = |job: &Job, status| {
-        advanced(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", None, T1, 0.5)
-    };
-    assert_eq!(again(&after(&running(0), Status::Completed), Status::Completed), Ok(Outcome::Unchanged));
-    assert_eq!(again(&after(&running(3), Status::Failed), Status::Failed), Ok(Outcome::Unchanged));
+    let again =
+        |job: &Job, status| updated(job, &JobUpdate { attempt: Some(1), ..says(status) }, "w", None, T1, 0.5);
+    assert_eq!(again(&after(&running(0), Status::Completed), Status::Completed), Ok(RuleOutcome::Unchanged));
+    assert_eq!(again(&after(&running(3), Status::Failed), Status::Failed), Ok(RuleOutcome::Unchanged));
     assert!(again(&after(&running(0), Status::Completed), Status::Failed).is_err());
 }
 
@@ -136,20 +135,20 @@ fn three_lost_workers_make_a_job_dead() {
     let mut job = waiting(5);
     for _ in 0..2 {
         job = changed(abandoned(&claimed(&job, "w", T0, HOLD), "w", T1));
-        assert_eq!((job.state, job.failures), (State::Available, 0));
+        assert_eq!((job.state, job.failures), (JobState::Available, 0));
     }
     let job = changed(abandoned(&claimed(&job, "w", T0, HOLD), "w", T1));
     assert_eq!((job.status(), job.attempt), (Status::Dead, 3));
-    assert_eq!(abandoned(&running(0), "x", T1), Outcome::Unchanged);
+    assert_eq!(abandoned(&running(0), "x", T1), RuleOutcome::Unchanged);
 }
 
 #[test]
 fn a_claim_that_nobody_started_goes_back() {
     let back = changed(given_back(&running(0), "w", Some(1)));
-    assert_eq!((back.state, back.attempt, back.losses), (State::Available, 1, 0));
+    assert_eq!((back.state, back.attempt, back.losses), (JobState::Available, 1, 0));
     let started = after(&running(0), Status::Running);
-    assert_eq!(given_back(&started, "w", Some(1)), Outcome::Unchanged);
-    assert_eq!(changed(given_back(&started, "w", None)).state, State::Available);
+    assert_eq!(given_back(&started, "w", Some(1)), RuleOutcome::Unchanged);
+    assert_eq!(changed(given_back(&started, "w", None)).state, JobState::Available);
 }
 
 #[test]
@@ -162,7 +161,7 @@ fn an_attempt_that_takes_too_long_fails() {
 #[test]
 fn a_holder_that_comes_back_keeps_what_it_has_and_loses_what_it_never_got() {
     let (claimed, started) = (running(0), after(&running(0), Status::Running));
-    assert_eq!(reclaimed(&started, "w", None, T1), Outcome::Unchanged);
+    assert_eq!(reclaimed(&started, "w", None, T1), RuleOutcome::Unchanged);
     assert!(changed(reclaimed(&claimed, "w", Some(&["j".parse().unwrap()]), T1)).is_confirmed);
     let back = |outcome| changed(outcome).losses;
     assert_eq!(back(reclaimed(&claimed, "w", None, T1)), 0, "a claim that never arrived costs nothing");
@@ -175,12 +174,12 @@ fn a_holder_that_comes_back_keeps_what_it_has_and_loses_what_it_never_got() {
 
 #[test]
 fn a_claimed_job_that_nobody_reports_goes_back_at_no_cost() {
-    assert_eq!(due(&running(0), T0.plus_ms(START - 1), 0.5), Outcome::Unchanged);
+    assert_eq!(due(&running(0), T0.plus_ms(START - 1), 0.5), RuleOutcome::Unchanged);
     let back = changed(due(&running(0), T0.plus_ms(START), 0.5));
-    assert_eq!((back.state, back.failures, back.losses), (State::Available, 0, 0));
+    assert_eq!((back.state, back.failures, back.losses), (JobState::Available, 0, 0));
     let renewed = changed(renewed(&running(0), "w"));
-    assert_eq!(due(&renewed, T0.plus_ms(START), 0.5), Outcome::Unchanged);
-    assert_eq!(super::renewed(&running(0), "x"), Outcome::Unchanged);
+    assert_eq!(due(&renewed, T0.plus_ms(START), 0.5), RuleOutcome::Unchanged);
+    assert_eq!(super::renewed(&running(0), "x"), RuleOutcome::Unchanged);
     let unbounded = Job { timeout_ms: 0, ..waiting(0) };
     assert_eq!(changed(super::renewed(&claimed(&unbounded, "w", T0, HOLD), "w")).due_at, None);
 }
@@ -188,16 +187,16 @@ fn a_claimed_job_that_nobody_reports_goes_back_at_no_cost() {
 #[test]
 fn exit_codes_ask_for_more_than_failure() {
     let ended =
-        |job: &Job, code| changed(advanced(job, &says(Status::Failed), "w", Some(code), T1, 0.5).unwrap());
+        |job: &Job, code| changed(updated(job, &says(Status::Failed), "w", Some(code), T1, 0.5).unwrap());
     let snoozed = ended(&running(0), 75);
     assert_eq!(
         (snoozed.state, snoozed.failures, snoozed.due_at),
-        (State::Scheduled, 0, Some(T1.plus_ms(30_000)))
+        (JobState::Scheduled, 0, Some(T1.plus_ms(30_000)))
     );
     let tired = Job { snoozes: MAX_SNOOZES, ..running(0) };
     assert_eq!(ended(&tired, 75).status(), Status::Failed);
     assert_eq!([64, 65, 78].map(|code| ended(&running(5), code).status()), [Status::Failed; 3]);
-    assert_eq!(ended(&running(5), 1).state, State::Retryable);
+    assert_eq!(ended(&running(5), 1).state, JobState::Retryable);
 }
 
 #[test]
@@ -205,7 +204,7 @@ fn what_has_not_ended_can_be_cancelled() {
     for job in [waiting(0), running(0), after(&running(1), Status::Failed)] {
         let gone = changed(cancelled(&job, T1).unwrap());
         assert_eq!((gone.status(), gone.ended_at, gone.due_at), (Status::Cancelled, Some(T1), None));
-        assert_eq!(cancelled(&gone, T1), Ok(Outcome::Unchanged));
+        assert_eq!(cancelled(&gone, T1), Ok(RuleOutcome::Unchanged));
     }
     let done = after(&running(0), Status::Completed);
     assert_eq!(cancelled(&done, T1).unwrap_err().to_string(), "Job already ended: completed");
@@ -229,44 +228,44 @@ fn what_failed_can_be_tried_again_and_what_is_dead_by_force() {
 fn a_job_for_later_waits_for_its_time() {
     let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
     let at = |run_at| {
-        let terms = Terms { run_at, ..Terms::default() };
-        Job::new("j".parse().unwrap(), &action, 0, Place { lane: 0, seq: 0 }, &terms, T0)
+        let terms = JobParams { run_at, ..JobParams::default() };
+        Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0)
     };
-    assert_eq!((at(Some(T1)).state, at(Some(T1)).due_at), (State::Scheduled, Some(T1)));
-    assert_eq!((at(Some(T0)).state, at(None).due_at), (State::Available, None));
-    assert_eq!(changed(due(&at(Some(T1)), T1, 0.5)).state, State::Available);
+    assert_eq!((at(Some(T1)).state, at(Some(T1)).due_at), (JobState::Scheduled, Some(T1)));
+    assert_eq!((at(Some(T0)).state, at(None).due_at), (JobState::Available, None));
+    assert_eq!(changed(due(&at(Some(T1)), T1, 0.5)).state, JobState::Available);
 }
 
 #[test]
 fn time_that_nobody_saw_does_not_count_against_an_attempt() {
     let started = running(0).started_at.unwrap();
-    let late = changed(excused(&running(0), 1000, started.plus_ms(1500)));
+    let late = changed(extended_after_pause(&running(0), 1000, started.plus_ms(1500)));
     let due = running(0).due_at.unwrap();
     assert_eq!(due_of(&late), Some(due.plus_ms(1000)));
-    assert_eq!(super::due(&late, due, 0.5), Outcome::Unchanged);
-    assert_eq!(excused(&waiting(0), 1000, T1), Outcome::Unchanged);
-    let younger = changed(excused(&running(0), 1000, started.plus_ms(300)));
+    assert_eq!(super::due(&late, due, 0.5), RuleOutcome::Unchanged);
+    assert_eq!(extended_after_pause(&waiting(0), 1000, T1), RuleOutcome::Unchanged);
+    let younger = changed(extended_after_pause(&running(0), 1000, started.plus_ms(300)));
     assert_eq!(due_of(&younger), Some(due.plus_ms(300)), "it was claimed while that time passed");
-    assert_eq!(excused(&running(0), 1000, started), Outcome::Unchanged);
+    assert_eq!(extended_after_pause(&running(0), 1000, started), RuleOutcome::Unchanged);
 }
 
 #[test]
 fn what_was_reckoned_from_a_later_time_is_reckoned_anew() {
     let back = Timestamp(T0.0 / 2);
     let lease = due_of(&running(0)).unwrap().ms_since(running(0).started_at.unwrap());
-    let active = changed(reckoned_anew(&running(0), None, back));
+    let active = changed(rescheduled(&running(0), None, back));
     assert_eq!((active.started_at, due_of(&active)), (Some(back), Some(back.plus_ms(lease))));
-    assert_eq!(reckoned_anew(&active, None, back), Outcome::Unchanged);
+    assert_eq!(rescheduled(&active, None, back), RuleOutcome::Unchanged);
 
     let retry = after(&running(1), Status::Failed);
-    let due = due_of(&changed(reckoned_anew(&retry, None, back))).unwrap();
+    let due = due_of(&changed(rescheduled(&retry, None, back))).unwrap();
     assert!(due > back && due.ms_since(back) <= 1500, "the first delay is at most 1.5 seconds");
     assert!(!is_reckoned_ahead(&retry, T1), "its time is right");
 
-    let delayed = Job { state: State::Scheduled, due_at: Some(T1), ..waiting(0) };
-    assert_eq!(due_of(&changed(reckoned_anew(&delayed, Some(700), back))), Some(back.plus_ms(700)));
-    assert_eq!(reckoned_anew(&delayed, None, back), Outcome::Unchanged, "somebody named that time");
-    assert_eq!(reckoned_anew(&waiting(0), Some(1), back), Outcome::Unchanged);
+    let delayed = Job { state: JobState::Scheduled, due_at: Some(T1), ..waiting(0) };
+    assert_eq!(due_of(&changed(rescheduled(&delayed, Some(700), back))), Some(back.plus_ms(700)));
+    assert_eq!(rescheduled(&delayed, None, back), RuleOutcome::Unchanged, "somebody named that time");
+    assert_eq!(rescheduled(&waiting(0), Some(1), back), RuleOutcome::Unchanged);
 }
 
 fn due_of(job: &Job) -> Option<Timestamp> {
@@ -282,7 +281,7 @@ fn what_is_added_to_an_action_waits_no_longer_than_its_delay() {
     let mut delayed = named.clone();
     delayed.wishes.delay_ms = Some(700);
     let back = Timestamp(T0.0 / 2);
-    let run_at = |action: &Action, now| Terms::of(action, &plan, 0, now).run_at;
+    let run_at = |action: &Action, now| JobParams::of(action, &plan, 0, now).run_at;
     assert_eq!(run_at(&delayed, T0), Some(at));
     assert_eq!(run_at(&delayed, T0.plus_ms(300)), Some(at), "the action's own time, not the job's");
     assert_eq!(run_at(&delayed, back), Some(back.plus_ms(700)), "the clock was set back since");

@@ -32,7 +32,7 @@ pub struct Unique {
 
 /// What a job meets that is the only one of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Met {
+pub enum UniqueOutcome {
     /// None that counts.
     Nobody,
     /// One that stands for it.
@@ -43,17 +43,17 @@ pub enum Met {
 
 impl Unique {
     /// What becomes of a job, where `first` came before it.
-    pub fn against(&self, first: Option<&Job>, now: Timestamp) -> Result<Met, Rejection> {
+    pub fn against(&self, first: Option<&Job>, now: Timestamp) -> Result<UniqueOutcome, Rejection> {
         let counts = |job: &&Job| {
             self.states.iter().any(|state| state == job.state.ojs_name())
                 && self.period_ms.is_none_or(|period| is_within(job.created_at, period, now))
         };
-        let Some(first) = first.filter(counts) else { return Ok(Met::Nobody) };
+        let Some(first) = first.filter(counts) else { return Ok(UniqueOutcome::Nobody) };
         match self.on_conflict {
             OnConflict::Reject => Err(Rejection::DuplicateJob(first.job_id.clone())),
-            OnConflict::Ignore => Ok(Met::Stand(first.job_id.clone())),
-            OnConflict::Replace if first.is_ended() => Ok(Met::Nobody),
-            OnConflict::Replace => Ok(Met::Replaced),
+            OnConflict::Ignore => Ok(UniqueOutcome::Stand(first.job_id.clone())),
+            OnConflict::Replace if first.is_ended() => Ok(UniqueOutcome::Nobody),
+            OnConflict::Replace => Ok(UniqueOutcome::Replaced),
         }
     }
 }

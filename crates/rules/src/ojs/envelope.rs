@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     DEFAULT_QUEUE, PLAN_PREFIX, VISIBILITY_MS,
-    options::{Fields, invalid},
+    options::{OptionReader, invalid},
 };
 use crate::{
     job::{Ojs, Unique},
@@ -27,11 +27,11 @@ const MAX_NAME_BYTES: usize = 128;
 const COUNTING: [&str; 5] = ["available", "active", "scheduled", "retryable", "pending"];
 
 /// A document's fields, each as it came.
-type Document = BTreeMap<String, Box<RawValue>>;
+type JobDocumentFields = BTreeMap<String, Box<RawValue>>;
 
 /// A job that was submitted and is legal.
 #[derive(Debug, Clone)]
-pub struct Submitted {
+pub struct JobSubmission {
     /// Its id, where it came with one.
     pub job_id: Option<JobId>,
     /// The plan that it runs, where it runs one.
@@ -91,7 +91,7 @@ const OWN: [&str; 31] = [
     "metadata",
 ];
 
-impl Submitted {
+impl JobSubmission {
     /// The job with what came of those before it, JSON each.
     #[must_use]
     pub fn with_parents(self, results: &[String]) -> Self {
@@ -100,7 +100,7 @@ impl Submitted {
             Some(document) => (document.clone(), false),
             None => (self.input.clone(), true),
         };
-        let Ok(mut document) = serde_json::from_str::<Document>(&target) else { return self };
+        let Ok(mut document) = serde_json::from_str::<JobDocumentFields>(&target) else { return self };
         let Ok(list) = RawValue::from_string(list) else { return self };
         document.insert("parent_results".into(), list);
         let text = to_json(&document);
@@ -113,7 +113,7 @@ impl Submitted {
 }
 
 /// Reads a job that is submitted at `now`.
-pub fn read(mut document: Document, now: Timestamp) -> Result<Submitted, Rejection> {
+pub fn read(mut document: JobDocumentFields, now: Timestamp) -> Result<JobSubmission, Rejection> {
     let job_type = read_type(&document)?;
     let job_id = value_of(&document, "id")?.map(|id| read_id(&id)).transpose()?;
     document.retain(|field, _| !OWN.contains(&field.as_str()));
@@ -130,7 +130,7 @@ pub fn read(mut document: Document, now: Timestamp) -> Result<Submitted, Rejecti
         Some(Value::Object(options)) => options,
         Some(_) => return Err(invalid("options is no object".into())),
     };
-    let options = Fields::of("options", &options);
+    let options = OptionReader::of("options", &options);
     let queue =
         options.text("queue")?.map(|queue| check_queue(queue).map(|()| queue.to_owned())).transpose()?;
     let in_queue = queue.as_deref().unwrap_or(DEFAULT_QUEUE);
@@ -166,7 +166,7 @@ pub fn read(mut document: Document, now: Timestamp) -> Result<Submitted, Rejecti
         None => (to_json(&document), None),
         Some(_) => (plan_input(args)?, Some(to_json(&without_args(&document)))),
     };
-    Ok(Submitted {
+    Ok(JobSubmission {
         job_id,
         plan_id,
         priority: options.priority()?,
@@ -182,14 +182,14 @@ pub fn read(mut document: Document, now: Timestamp) -> Result<Submitted, Rejecti
 }
 
 /// A field of any form but null.
-fn value_of(document: &Document, field: &str) -> Result<Option<Value>, Rejection> {
+fn value_of(document: &JobDocumentFields, field: &str) -> Result<Option<Value>, Rejection> {
     let read = |raw: &RawValue| {
         serde_json::from_str(raw.get()).map_err(|error| invalid(format!("{field}: {error}")))
     };
     Ok(document.get(field).map(|raw| read(raw)).transpose()?.filter(|value: &Value| !value.is_null()))
 }
 
-fn check_object(document: &Document, field: &str) -> Result<(), Rejection> {
+fn check_object(document: &JobDocumentFields, field: &str) -> Result<(), Rejection> {
     match document.get(field).map(|raw| raw.get()) {
         Some(text) if text != "null" && !text.starts_with('{') => {
             Err(invalid(format!("{field} is no object")))
@@ -198,7 +198,7 @@ fn check_object(document: &Document, field: &str) -> Result<(), Rejection> {
     }
 }
 
-fn read_type(document: &Document) -> Result<String, Rejection> {
+fn read_type(document: &JobDocumentFields) -> Result<String, Rejection> {
     let name = match value_of(document, "type")? {
         None => {
             return Err(invalid(
@@ -271,7 +271,7 @@ fn plan_input(args: &RawValue) -> Result<String, Rejection> {
     }
 }
 
-fn without_args(document: &Document) -> BTreeMap<&str, &RawValue> {
+fn without_args(document: &JobDocumentFields) -> BTreeMap<&str, &RawValue> {
     document
         .iter()
         .filter(|(field, _)| *field != "args")
@@ -280,8 +280,8 @@ fn without_args(document: &Document) -> BTreeMap<&str, &RawValue> {
 }
 
 fn read_unique(
-    unique: &Fields<'_>,
-    document: &Document,
+    unique: &OptionReader<'_>,
+    document: &JobDocumentFields,
     job_type: &str,
     queue: &str,
 ) -> Result<Unique, Rejection> {
@@ -325,7 +325,7 @@ fn exact(raw: &RawValue) -> Value {
     let text = raw.get();
     match text.as_bytes().first() {
         Some(b'{') => {
-            let fields: Document = serde_json::from_str(text).unwrap_or_default();
+            let fields: JobDocumentFields = serde_json::from_str(text).unwrap_or_default();
             Value::Object(fields.into_iter().map(|(name, value)| (name, exact(&value))).collect())
         }
         Some(b'[') => {

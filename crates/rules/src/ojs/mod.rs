@@ -6,7 +6,7 @@ mod envelope;
 mod options;
 
 pub use duration::parse_duration;
-pub use envelope::{Submitted, check_queue, is_uuid_v7, read};
+pub use envelope::{JobSubmission, check_queue, is_uuid_v7, read};
 pub use options::MAX_MS;
 
 /// The plan under which jobs of other types than `plan.<plan_id>` stand.

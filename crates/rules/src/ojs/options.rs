@@ -18,7 +18,7 @@ pub const MAX_MS: u64 = 3_155_760_000_000;
 const MAX_LISTED: usize = 100;
 
 /// The fields of an object, and where it stands.
-pub(super) struct Fields<'f> {
+pub(super) struct OptionReader<'f> {
     place: String,
     fields: &'f Map<String, Value>,
 }
@@ -27,7 +27,7 @@ pub(super) fn invalid(text: String) -> Rejection {
     Rejection::InvalidJob(text)
 }
 
-impl<'f> Fields<'f> {
+impl<'f> OptionReader<'f> {
     pub(super) fn of(place: impl Into<String>, fields: &'f Map<String, Value>) -> Self {
         Self { place: place.into(), fields }
     }
@@ -85,9 +85,9 @@ impl<'f> Fields<'f> {
         self.read(field, "a whole number", Value::as_u64)
     }
 
-    pub(super) fn object(&self, field: &str) -> Result<Option<Fields<'f>>, Rejection> {
+    pub(super) fn object(&self, field: &str) -> Result<Option<OptionReader<'f>>, Rejection> {
         let fields = self.read(field, "an object", Value::as_object)?;
-        Ok(fields.map(|fields| Fields { place: self.at(field), fields }))
+        Ok(fields.map(|fields| OptionReader { place: self.at(field), fields }))
     }
 
     pub(super) fn texts(&self, field: &str) -> Result<Option<Vec<String>>, Rejection> {

@@ -44,7 +44,7 @@ mod tests {
     use agenix_protocol::{documents::parse, time::Timestamp};
 
     use super::{TRIAL_AFTER_MS, judged, quarantined, tried, untried};
-    use crate::worker::{Told, Worker, dead, registered, told};
+    use crate::worker::{Directive, Worker, dead, directed, registered};
 
     const NOW: Timestamp = Timestamp(1000);
 
@@ -86,10 +86,10 @@ mod tests {
     fn who_drains_or_is_dead_is_not_tried() {
         let bad = quarantined(&worker(), "it fails", Timestamp(0));
         let later = Timestamp(TRIAL_AFTER_MS);
-        assert!(tried(&told(&bad, Some(Told::Drain)).unwrap(), later).is_none());
+        assert!(tried(&directed(&bad, Some(Directive::Drain)).unwrap(), later).is_none());
         assert!(tried(&dead(&bad), later).is_none());
         let trial = tried(&bad, later).unwrap();
-        assert!(!told(&trial, Some(Told::Drain)).unwrap().may_claim());
-        assert_eq!(told(&trial, None).unwrap().state(), "active");
+        assert!(!directed(&trial, Some(Directive::Drain)).unwrap().may_claim());
+        assert_eq!(directed(&trial, None).unwrap().state(), "active");
     }
 }

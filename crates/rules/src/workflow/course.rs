@@ -2,13 +2,15 @@
 
 use agenix_protocol::time::Timestamp;
 
-use super::{Callback, Kind, Nested, Seen, Stage, Step, When, Workflow};
+use super::{
+    Callback, CallbackTrigger, Nested, StepObservation, StepState, Workflow, WorkflowKind, WorkflowStep,
+};
 use crate::rejection::Rejection;
 
-impl Step {
+impl WorkflowStep {
     /// Lets the step begin, and of a nested workflow the steps whose turn it is.
     fn begin(&mut self) {
-        self.stage = Stage::Running;
+        self.stage = StepState::Running;
         if let Some(nested) = &mut self.nested {
             begin_steps(nested.kind, &mut nested.steps);
         }
@@ -20,7 +22,7 @@ impl Step {
             cancel_all(&mut nested.steps, &mut nested.callbacks);
         }
         if !self.stage.is_ended() {
-            (self.stage, self.is_submitted) = (Stage::Cancelled, true);
+            (self.stage, self.is_submitted) = (StepState::Cancelled, true);
         }
     }
 
@@ -32,7 +34,7 @@ impl Step {
             None => self.id == id && !self.is_stand_in && is_lost(self),
         };
         if is_resumed {
-            (self.stage, self.is_submitted, self.error) = (Stage::Running, true, None);
+            (self.stage, self.is_submitted, self.error) = (StepState::Running, true, None);
         }
         is_resumed
     }
@@ -44,60 +46,60 @@ impl Nested {
     fn advance(&mut self) -> Option<bool> {
         let is_well = advance(self.kind, &mut self.steps, &mut self.callbacks)?;
         let mut called = self.callbacks.iter().map(|callback| &callback.step);
-        let is_over = called.clone().all(|step| step.stage != Stage::Running);
+        let is_over = called.clone().all(|step| step.stage != StepState::Running);
         is_over.then(|| is_well && !called.any(is_lost))
     }
 }
 
 /// Tells whether a step ended, but not well.
-fn is_lost(step: &Step) -> bool {
-    matches!(step.stage, Stage::Failed | Stage::Cancelled)
+fn is_lost(step: &WorkflowStep) -> bool {
+    matches!(step.stage, StepState::Failed | StepState::Cancelled)
 }
 
 /// Lets the steps begin whose turn it is.
-fn begin_steps(kind: Kind, steps: &mut [Step]) {
-    let is_held = steps.iter().any(|step| step.stage == Stage::Running || is_lost(step));
-    let is_chain = kind == Kind::Chain;
+fn begin_steps(kind: WorkflowKind, steps: &mut [WorkflowStep]) {
+    let is_held = steps.iter().any(|step| step.stage == StepState::Running || is_lost(step));
+    let is_chain = kind == WorkflowKind::Chain;
     if is_chain && is_held {
         return;
     }
-    let waiting = steps.iter_mut().filter(|step| step.stage == Stage::Waiting);
-    waiting.take(if is_chain { 1 } else { usize::MAX }).for_each(Step::begin);
+    let waiting = steps.iter_mut().filter(|step| step.stage == StepState::Waiting);
+    waiting.take(if is_chain { 1 } else { usize::MAX }).for_each(WorkflowStep::begin);
 }
 
 /// Moves the steps of a workflow on. Once all have ended, begins the callbacks, and returns whether all
 /// steps ended well.
-fn advance(kind: Kind, steps: &mut [Step], callbacks: &mut [Callback]) -> Option<bool> {
-    for step in steps.iter_mut().filter(|step| step.stage == Stage::Running) {
+fn advance(kind: WorkflowKind, steps: &mut [WorkflowStep], callbacks: &mut [Callback]) -> Option<bool> {
+    for step in steps.iter_mut().filter(|step| step.stage == StepState::Running) {
         if let Some(is_well) = step.nested.as_mut().and_then(|nested| nested.advance()) {
-            step.stage = if is_well { Stage::Completed } else { Stage::Failed };
+            step.stage = if is_well { StepState::Completed } else { StepState::Failed };
         }
     }
     begin_steps(kind, steps);
-    if steps.iter().any(|step| step.stage == Stage::Running) {
+    if steps.iter().any(|step| step.stage == StepState::Running) {
         return None;
     }
-    let is_well = steps.iter().all(|step| step.stage == Stage::Completed);
+    let is_well = steps.iter().all(|step| step.stage == StepState::Completed);
     for callback in callbacks {
         let is_called = match callback.when {
-            When::Success => is_well,
-            When::Failure => !is_well,
-            When::Complete => true,
+            CallbackTrigger::Success => is_well,
+            CallbackTrigger::Failure => !is_well,
+            CallbackTrigger::Complete => true,
         };
         // A workflow that was taken up again has called some of them already.
-        if is_called && callback.step.stage == Stage::Waiting {
-            callback.step.stage = Stage::Running;
+        if is_called && callback.step.stage == StepState::Waiting {
+            callback.step.stage = StepState::Running;
         }
     }
     Some(is_well)
 }
 
-fn cancel_all(steps: &mut [Step], callbacks: &mut [Callback]) {
-    steps.iter_mut().for_each(Step::cancel);
+fn cancel_all(steps: &mut [WorkflowStep], callbacks: &mut [Callback]) {
+    steps.iter_mut().for_each(WorkflowStep::cancel);
     callbacks.iter_mut().for_each(|callback| callback.step.cancel());
 }
 
-fn resume(steps: &mut [Step], callbacks: &mut [Callback], id: &str) -> bool {
+fn resume(steps: &mut [WorkflowStep], callbacks: &mut [Callback], id: &str) -> bool {
     steps
         .iter_mut()
         .chain(callbacks.iter_mut().map(|callback| &mut callback.step))
@@ -107,25 +109,26 @@ fn resume(steps: &mut [Step], callbacks: &mut [Callback], id: &str) -> bool {
 impl Workflow {
     /// The workflow, given what was seen of its steps by their ids: what ended has ended, and what comes next begins.
     #[must_use]
-    pub fn moved(&self, seen: &[(&str, Seen)], now: Timestamp) -> Self {
+    pub fn moved(&self, seen: &[(&str, StepObservation)], now: Timestamp) -> Self {
         let mut next = self.clone();
         next.each_mut(|step| {
-            let Some((_, seen)) = seen.iter().find(|(id, _)| step.id == *id && step.stage == Stage::Running)
+            let Some((_, seen)) =
+                seen.iter().find(|(id, _)| step.id == *id && step.stage == StepState::Running)
             else {
                 return;
             };
             match seen {
-                Seen::Ended(stage) => (step.stage, step.is_submitted) = (*stage, true),
+                StepObservation::Ended(stage) => (step.stage, step.is_submitted) = (*stage, true),
                 // It was forgotten before anybody saw what came of it.
-                Seen::Nothing if step.is_submitted => step.stage = Stage::Failed,
-                Seen::Nothing => {}
-                Seen::Underway => step.is_submitted = true,
+                StepObservation::Nothing if step.is_submitted => step.stage = StepState::Failed,
+                StepObservation::Nothing => {}
+                StepObservation::Underway => step.is_submitted = true,
             }
         });
         if !next.stage.is_ended()
             && let Some(is_well) = advance(next.kind, &mut next.steps, &mut next.callbacks)
         {
-            next.stage = if is_well { Stage::Completed } else { Stage::Failed };
+            next.stage = if is_well { StepState::Completed } else { StepState::Failed };
             next.ended_at = Some(now);
         }
         next
@@ -137,7 +140,7 @@ impl Workflow {
             return Err(Rejection::WorkflowEnded(self.id.clone()));
         }
         let mut next = self.clone();
-        (next.stage, next.ended_at) = (Stage::Cancelled, Some(now));
+        (next.stage, next.ended_at) = (StepState::Cancelled, Some(now));
         cancel_all(&mut next.steps, &mut next.callbacks);
         Ok(next)
     }
@@ -146,13 +149,13 @@ impl Workflow {
     /// that makes no difference. A callback that was called is not called again. Refuses a workflow that
     /// was cancelled, because no step of it begins any more.
     pub fn resumed(&self, step_id: &str) -> Result<Option<Self>, Rejection> {
-        let is_own = |step: &Step| step.id == step_id && !step.is_stand_in;
-        if self.stage == Stage::Cancelled && self.all().any(is_own) {
+        let is_own = |step: &WorkflowStep| step.id == step_id && !step.is_stand_in;
+        if self.stage == StepState::Cancelled && self.all().any(is_own) {
             return Err(Rejection::WorkflowEnded(self.id.clone()));
         }
         let mut next = self.clone();
         if resume(&mut next.steps, &mut [], step_id) {
-            (next.stage, next.ended_at) = (Stage::Running, None);
+            (next.stage, next.ended_at) = (StepState::Running, None);
             return Ok(Some(next));
         }
         // The steps of the workflow have ended, and so has the workflow, whatever comes of its callbacks.

@@ -1,28 +1,28 @@
 //! Parts of a workflow: its steps with those of nested workflows, each with its place and with the steps before it.
 
-use super::{Callback, Kind, Nested, Stage, Step, Workflow};
+use super::{Callback, Nested, StepState, Workflow, WorkflowKind, WorkflowStep};
 
 /// Steps whose results a job or an action of a workflow gets.
 #[derive(Debug, Clone, Copy)]
-pub enum Before<'w> {
+pub enum StepInputs<'w> {
     /// The step before it in a chain: its own, or the next outer one.
-    Step(&'w Step),
+    Step(&'w WorkflowStep),
     /// The steps of which it is a callback.
-    Steps(&'w [Step]),
+    Steps(&'w [WorkflowStep]),
 }
 
 /// Job or action of a workflow, with its place.
 #[derive(Debug, Clone)]
-pub struct Placed<'w> {
+pub struct PlacedStep<'w> {
     /// The job or the action.
-    pub step: &'w Step,
+    pub step: &'w WorkflowStep,
     /// Where its document stands in the document of the workflow.
     pub place: String,
     /// The steps whose results it gets.
-    pub before: Option<Before<'w>>,
+    pub before: Option<StepInputs<'w>>,
 }
 
-impl Kind {
+impl WorkflowKind {
     /// The name of the list of steps in documents.
     pub fn list(self) -> &'static str {
         if self == Self::Chain { "steps" } else { "jobs" }
@@ -35,20 +35,20 @@ impl Kind {
     }
 }
 
-impl Placed<'_> {
+impl PlacedStep<'_> {
     /// Tells whether it is a callback.
     pub fn is_callback(&self) -> bool {
-        matches!(self.before, Some(Before::Steps(_)))
+        matches!(self.before, Some(StepInputs::Steps(_)))
     }
 }
 
-impl Step {
+impl WorkflowStep {
     /// Returns the jobs and the actions whose results are the results of this step, in order: of a chain
     /// those of its last step, of a group or a batch those of all its steps.
     pub fn producers(&self) -> Vec<&Self> {
         match self.nested.as_deref() {
             None => vec![self],
-            Some(Nested { kind: Kind::Chain, steps, .. }) => {
+            Some(Nested { kind: WorkflowKind::Chain, steps, .. }) => {
                 steps.last().map_or_else(Vec::new, Self::producers)
             }
             Some(nested) => nested.steps.iter().flat_map(Self::producers).collect(),
@@ -65,7 +65,11 @@ impl Step {
 }
 
 /// Calls `change` for each job and action, those of nested workflows and callbacks included.
-fn each_mut(steps: &mut [Step], callbacks: &mut [Callback], change: &mut impl FnMut(&mut Step)) {
+fn each_mut(
+    steps: &mut [WorkflowStep],
+    callbacks: &mut [Callback],
+    change: &mut impl FnMut(&mut WorkflowStep),
+) {
     for step in steps.iter_mut().chain(callbacks.iter_mut().map(|callback| &mut callback.step)) {
         step.each_mut(change);
     }
@@ -74,16 +78,16 @@ fn each_mut(steps: &mut [Step], callbacks: &mut [Callback], change: &mut impl Fn
 /// Collects the jobs and the actions of a workflow that stands at `place`, after the step `outer` of an
 /// outer chain.
 fn place_all<'w>(
-    (kind, steps, callbacks): (Kind, &'w [Step], &'w [Callback]),
-    (place, outer): (&str, Option<Before<'w>>),
-    placed: &mut Vec<Placed<'w>>,
+    (kind, steps, callbacks): (WorkflowKind, &'w [WorkflowStep], &'w [Callback]),
+    (place, outer): (&str, Option<StepInputs<'w>>),
+    placed: &mut Vec<PlacedStep<'w>>,
 ) {
     for (at, step) in steps.iter().enumerate() {
-        let previous = at.checked_sub(1).and_then(|at| steps.get(at)).filter(|_| kind == Kind::Chain);
-        let before = previous.map(Before::Step).or(outer);
+        let previous = at.checked_sub(1).and_then(|at| steps.get(at)).filter(|_| kind == WorkflowKind::Chain);
+        let before = previous.map(StepInputs::Step).or(outer);
         let place = kind.place(place, at);
         match step.nested.as_deref() {
-            None => placed.push(Placed { step, place, before }),
+            None => placed.push(PlacedStep { step, place, before }),
             Some(nested) => {
                 place_all((nested.kind, &nested.steps, &nested.callbacks), (&place, before), placed);
             }
@@ -91,19 +95,21 @@ fn place_all<'w>(
     }
     let dot = if place.is_empty() { "" } else { "." };
     for Callback { step, .. } in callbacks {
-        let before = Some(Before::Steps(steps));
-        placed.push(Placed { step, place: format!("{place}{dot}callbacks"), before });
+        let before = Some(StepInputs::Steps(steps));
+        placed.push(PlacedStep { step, place: format!("{place}{dot}callbacks"), before });
     }
 }
 
 /// Returns the number of running steps that do not wait for each other, or 0 where steps of several
 /// workflows run.
-fn together(kind: Kind, steps: &[Step]) -> usize {
-    let mut running = steps.iter().filter(|step| step.stage == Stage::Running);
+fn together(kind: WorkflowKind, steps: &[WorkflowStep]) -> usize {
+    let mut running = steps.iter().filter(|step| step.stage == StepState::Running);
     let count = running.clone().count();
     match (running.next(), kind) {
-        (Some(Step { nested: Some(nested), .. }), _) if count == 1 => together(nested.kind, &nested.steps),
-        (_, Kind::Chain) => 0,
+        (Some(WorkflowStep { nested: Some(nested), .. }), _) if count == 1 => {
+            together(nested.kind, &nested.steps)
+        }
+        (_, WorkflowKind::Chain) => 0,
         _ if running.all(|step| step.nested.is_none()) => count,
         _ => 0,
     }
@@ -112,25 +118,25 @@ fn together(kind: Kind, steps: &[Step]) -> usize {
 impl Workflow {
     /// Returns everything that may have to be submitted: steps, those of nested workflows included, each
     /// before the callbacks of its workflow.
-    pub fn placed(&self) -> Vec<Placed<'_>> {
+    pub fn placed(&self) -> Vec<PlacedStep<'_>> {
         let mut placed = Vec::new();
         place_all((self.kind, &self.steps, &self.callbacks), ("", None), &mut placed);
         placed
     }
 
     /// Returns the same without the places.
-    pub fn all(&self) -> impl Iterator<Item = &Step> {
+    pub fn all(&self) -> impl Iterator<Item = &WorkflowStep> {
         self.placed().into_iter().map(|placed| placed.step)
     }
 
     /// Calls `change` for each of them.
-    pub fn each_mut(&mut self, mut change: impl FnMut(&mut Step)) {
+    pub fn each_mut(&mut self, mut change: impl FnMut(&mut WorkflowStep)) {
         each_mut(&mut self.steps, &mut self.callbacks, &mut change);
     }
 
     /// How many of its own steps ended well.
     pub fn completed(&self) -> usize {
-        self.steps.iter().filter(|step| step.stage == Stage::Completed).count()
+        self.steps.iter().filter(|step| step.stage == StepState::Completed).count()
     }
 
     /// Returns the number of running steps that do not wait for each other. The workflow needs no
@@ -141,6 +147,6 @@ impl Workflow {
 
     /// Tells whether the workflow and its callbacks have ended.
     pub fn is_settled(&self) -> bool {
-        self.stage.is_ended() && self.all().all(|step| step.stage != Stage::Running)
+        self.stage.is_ended() && self.all().all(|step| step.stage != StepState::Running)
     }
 }

@@ -2,7 +2,7 @@
 
 use agenix_protocol::time::Timestamp;
 
-use super::{Before, Seen, Stage, Step, Workflow};
+use super::{StepInputs, StepObservation, StepState, Workflow, WorkflowStep};
 
 const NOW: Timestamp = Timestamp(1000);
 
@@ -15,12 +15,12 @@ fn workflow(json: &str) -> Workflow {
     Workflow::new(serde_json::from_str(json).unwrap(), id, NOW).unwrap()
 }
 
-fn stages(workflow: &Workflow) -> Vec<Stage> {
+fn stages(workflow: &Workflow) -> Vec<StepState> {
     workflow.all().map(|step| step.stage).collect()
 }
 
 const STEP: &str = r#"{"type":"a","args":[]}"#;
-use Stage::{Cancelled, Completed, Failed, Running, Waiting};
+use StepState::{Cancelled, Completed, Failed, Running, Waiting};
 
 /// Text of the refusal of a workflow.
 fn refused(json: &str) -> String {
@@ -82,23 +82,26 @@ fn a_chain_goes_on_when_its_group_has_ended() {
     let ids: Vec<&str> = chain.all().map(|step| step.id.as_str()).collect();
     assert_eq!(ids, ["id2", "id4", "id6", "id7", "id8"]);
     assert_eq!(stages(&chain), [Running, Waiting, Waiting, Waiting, Waiting]);
-    let both = chain.moved(&[("id2", Seen::Ended(Completed))], NOW);
+    let both = chain.moved(&[("id2", StepObservation::Ended(Completed))], NOW);
     assert_eq!(stages(&both), [Completed, Running, Running, Waiting, Waiting]);
     assert_eq!((both.steps[1].stage, both.steps_together()), (Running, 0), "a chain is among them");
-    let inner = both.moved(&[("id4", Seen::Ended(Completed)), ("id6", Seen::Ended(Completed))], NOW);
+    let inner = both.moved(
+        &[("id4", StepObservation::Ended(Completed)), ("id6", StepObservation::Ended(Completed))],
+        NOW,
+    );
     assert_eq!(stages(&inner), [Completed, Completed, Completed, Running, Waiting]);
-    let last = inner.moved(&[("id7", Seen::Ended(Completed))], NOW);
+    let last = inner.moved(&[("id7", StepObservation::Ended(Completed))], NOW);
     assert_eq!((stages(&last)[4], last.steps[1].stage, last.completed()), (Running, Completed, 2));
-    let done = last.moved(&[("id8", Seen::Ended(Completed))], Timestamp(2000));
+    let done = last.moved(&[("id8", StepObservation::Ended(Completed))], Timestamp(2000));
     assert_eq!((done.stage, done.ended_at), (Completed, Some(Timestamp(2000))));
 }
 
 #[test]
 fn a_group_that_failed_ends_its_chain_when_all_of_it_has_ended() {
-    let both = workflow(FAN_OUT).moved(&[("id2", Seen::Ended(Completed))], NOW);
-    let half = both.moved(&[("id4", Seen::Ended(Failed))], NOW);
+    let both = workflow(FAN_OUT).moved(&[("id2", StepObservation::Ended(Completed))], NOW);
+    let half = both.moved(&[("id4", StepObservation::Ended(Failed))], NOW);
     assert_eq!((half.stage, half.steps[1].stage), (Running, Running), "the others go on");
-    let cut = half.moved(&[("id6", Seen::Ended(Failed))], NOW);
+    let cut = half.moved(&[("id6", StepObservation::Ended(Failed))], NOW);
     assert_eq!(stages(&cut), [Completed, Failed, Failed, Waiting, Waiting]);
     assert_eq!((cut.stage, cut.steps[1].stage, cut.ended_at), (Failed, Failed, Some(NOW)));
 }
@@ -110,14 +113,14 @@ fn results_go_to_the_next_step_on_any_level() {
         .placed()
         .into_iter()
         .map(|placed| {
-            let ids = |steps: &[Step]| {
-                let all = steps.iter().flat_map(Step::producers).map(|step| step.id.clone());
+            let ids = |steps: &[WorkflowStep]| {
+                let all = steps.iter().flat_map(WorkflowStep::producers).map(|step| step.id.clone());
                 all.collect::<Vec<_>>().join("+")
             };
             let before = match placed.before {
                 None => String::new(),
-                Some(Before::Step(step)) => ids(std::slice::from_ref(step)),
-                Some(Before::Steps(steps)) => ids(steps),
+                Some(StepInputs::Step(step)) => ids(std::slice::from_ref(step)),
+                Some(StepInputs::Steps(steps)) => ids(steps),
             };
             (placed.place, before)
         })
@@ -135,7 +138,8 @@ fn results_go_to_the_next_step_on_any_level() {
     ));
     let placed = batch.placed();
     assert!(
-        placed[2].is_callback() && matches!(placed[2].before, Some(Before::Steps(steps)) if steps.len() == 2)
+        placed[2].is_callback()
+            && matches!(placed[2].before, Some(StepInputs::Steps(steps)) if steps.len() == 2)
     );
     assert_eq!((placed[2].place.as_str(), placed[1].is_callback()), ("callbacks", false));
 }
@@ -147,14 +151,14 @@ fn a_batch_in_a_chain_is_over_with_its_callbacks() {
         workflow(&format!(r#"{{"steps":[{batch},{STEP}]}}"#))
     };
     // The batch is id2, its jobs are id3 and id4, its callback is id5.
-    let both = [("id3", Seen::Ended(Completed)), ("id4", Seen::Ended(Completed))];
+    let both = [("id3", StepObservation::Ended(Completed)), ("id4", StepObservation::Ended(Completed))];
     let begun = batch("on_complete");
     assert_eq!((stages(&begun), begun.steps_together()), (vec![Running, Running, Waiting, Waiting], 2));
     let called = begun.moved(&both, NOW);
     assert_eq!((stages(&called)[2], stages(&called)[3]), (Running, Waiting));
-    let next = called.moved(&[("id5", Seen::Ended(Completed))], NOW);
+    let next = called.moved(&[("id5", StepObservation::Ended(Completed))], NOW);
     assert_eq!((next.steps[0].stage, stages(&next)[3]), (Completed, Running));
-    let broken = called.moved(&[("id5", Seen::Ended(Failed))], NOW);
+    let broken = called.moved(&[("id5", StepObservation::Ended(Failed))], NOW);
     assert_eq!((broken.steps[0].stage, broken.stage), (Failed, Failed), "its callback failed");
     let uncalled = batch("on_failure").moved(&both, NOW);
     assert_eq!(stages(&uncalled), [Completed, Completed, Waiting, Running], "there was no failure");
@@ -162,14 +166,16 @@ fn a_batch_in_a_chain_is_over_with_its_callbacks() {
 
 #[test]
 fn a_workflow_is_taken_up_again_where_a_step_is_tried_again() {
-    let both = workflow(FAN_OUT).moved(&[("id2", Seen::Ended(Completed))], NOW);
-    let failed =
-        both.moved(&[("id4", Seen::Ended(Completed)), ("id6", Seen::Ended(Failed))], Timestamp(2000));
+    let both = workflow(FAN_OUT).moved(&[("id2", StepObservation::Ended(Completed))], NOW);
+    let failed = both.moved(
+        &[("id4", StepObservation::Ended(Completed)), ("id6", StepObservation::Ended(Failed))],
+        Timestamp(2000),
+    );
     assert_eq!((failed.stage, failed.is_settled()), (Failed, true));
     let again = failed.resumed("id6").unwrap().unwrap();
     assert_eq!((again.stage, again.ended_at, again.steps[1].stage), (Running, None, Running));
     assert_eq!(stages(&again), [Completed, Completed, Running, Waiting, Waiting]);
-    let on = again.moved(&[("id6", Seen::Ended(Completed))], NOW);
+    let on = again.moved(&[("id6", StepObservation::Ended(Completed))], NOW);
     assert_eq!(stages(&on), [Completed, Completed, Completed, Running, Waiting]);
     for no_matter in ["id4", "id7", "none"] {
         assert!(failed.resumed(no_matter).unwrap().is_none(), "{no_matter}");
@@ -181,11 +187,13 @@ fn a_workflow_is_taken_up_again_where_a_step_is_tried_again() {
 fn callbacks_that_were_called_are_not_called_again() {
     let callbacks = format!(r#"{{"on_success":{STEP},"on_failure":{STEP},"on_complete":{STEP}}}"#);
     let batch = workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
-    let failed = batch.moved(&[("id2", Seen::Ended(Completed)), ("id3", Seen::Ended(Failed))], NOW);
-    let settled = failed.moved(&[("id5", Seen::Ended(Completed)), ("id6", Seen::Ended(Failed))], NOW);
+    let failed = batch
+        .moved(&[("id2", StepObservation::Ended(Completed)), ("id3", StepObservation::Ended(Failed))], NOW);
+    let settled = failed
+        .moved(&[("id5", StepObservation::Ended(Completed)), ("id6", StepObservation::Ended(Failed))], NOW);
     assert_eq!(stages(&settled), [Completed, Failed, Waiting, Completed, Failed]);
     let again = settled.resumed("id3").unwrap().unwrap();
-    let well = again.moved(&[("id3", Seen::Ended(Completed))], Timestamp(2000));
+    let well = again.moved(&[("id3", StepObservation::Ended(Completed))], Timestamp(2000));
     assert_eq!((well.stage, well.ended_at), (Completed, Some(Timestamp(2000))));
     assert_eq!(stages(&well), [Completed, Completed, Running, Completed, Failed], "on_success alone");
     let called = settled.resumed("id6").unwrap().unwrap();
@@ -206,14 +214,15 @@ fn a_chain_goes_step_by_step_and_stops_at_a_failure() {
     let chain = workflow(&format!(r#"{{"type":"chain","steps":[{STEP},{STEP},{STEP}]}}"#));
     assert_eq!((stages(&chain), chain.steps[0].id.as_str()), (vec![Running, Waiting, Waiting], "id2"));
     assert_eq!(chain.steps_together(), 0, "the next one begins by the end of each");
-    let second = chain.moved(&[("id2", Seen::Ended(Completed))], NOW);
+    let second = chain.moved(&[("id2", StepObservation::Ended(Completed))], NOW);
     assert_eq!((stages(&second), second.completed()), (vec![Completed, Running, Waiting], 1));
-    let same = second.moved(&[("id2", Seen::Ended(Failed)), ("id3", Seen::Underway)], NOW);
+    let same =
+        second.moved(&[("id2", StepObservation::Ended(Failed)), ("id3", StepObservation::Underway)], NOW);
     assert_eq!(stages(&same), stages(&second), "what has ended stays as it is");
-    let broken = second.moved(&[("id3", Seen::Ended(Failed))], NOW);
+    let broken = second.moved(&[("id3", StepObservation::Ended(Failed))], NOW);
     assert_eq!((broken.stage, stages(&broken)), (Failed, vec![Completed, Failed, Waiting]));
-    let third = second.moved(&[("id3", Seen::Ended(Completed))], NOW);
-    let done = third.moved(&[("id4", Seen::Ended(Completed))], Timestamp(2000));
+    let third = second.moved(&[("id3", StepObservation::Ended(Completed))], NOW);
+    let done = third.moved(&[("id4", StepObservation::Ended(Completed))], Timestamp(2000));
     assert_eq!((done.stage, done.ended_at, done.is_settled()), (Completed, Some(Timestamp(2000)), true));
 }
 
@@ -222,31 +231,32 @@ fn a_batch_calls_back_when_all_have_ended() {
     let callbacks = format!(r#"{{"on_success":{STEP},"on_failure":{STEP},"on_complete":{STEP}}}"#);
     let batch = workflow(&format!(r#"{{"type":"batch","jobs":[{STEP},{STEP}],"callbacks":{callbacks}}}"#));
     assert_eq!(stages(&batch), [Running, Running, Waiting, Waiting, Waiting]);
-    let half = batch.moved(&[("id2", Seen::Ended(Completed))], NOW);
+    let half = batch.moved(&[("id2", StepObservation::Ended(Completed))], NOW);
     assert_eq!((half.stage, batch.steps_together(), half.steps_together()), (Running, 2, 1));
-    let well = half.moved(&[("id3", Seen::Ended(Completed))], NOW);
+    let well = half.moved(&[("id3", StepObservation::Ended(Completed))], NOW);
     assert_eq!(
         (well.stage, stages(&well)),
         (Completed, vec![Completed, Completed, Running, Waiting, Running])
     );
     assert!(!well.is_settled(), "its callbacks may not have been submitted");
-    let called = well.moved(&[("id4", Seen::Underway), ("id6", Seen::Ended(Completed))], NOW);
+    let called =
+        well.moved(&[("id4", StepObservation::Underway), ("id6", StepObservation::Ended(Completed))], NOW);
     assert!(!called.is_settled(), "one of its callbacks is under way");
-    let over = called.moved(&[("id4", Seen::Ended(Failed))], Timestamp(2000));
+    let over = called.moved(&[("id4", StepObservation::Ended(Failed))], Timestamp(2000));
     assert_eq!((over.is_settled(), over.stage, over.ended_at), (true, Completed, Some(NOW)));
     assert_eq!(stages(&over), [Completed, Completed, Failed, Waiting, Completed]);
-    let forgotten = called.moved(&[("id4", Seen::Nothing)], NOW);
+    let forgotten = called.moved(&[("id4", StepObservation::Nothing)], NOW);
     assert!(forgotten.is_settled(), "nobody can see any more what became of it");
-    let failed = half.moved(&[("id3", Seen::Ended(Failed))], NOW);
+    let failed = half.moved(&[("id3", StepObservation::Ended(Failed))], NOW);
     assert_eq!((failed.stage, stages(&failed)), (Failed, vec![Completed, Failed, Waiting, Running, Running]));
 }
 
 #[test]
 fn what_was_forgotten_unseen_failed_and_what_was_never_submitted_is() {
     let chain = workflow(&format!(r#"{{"steps":[{STEP}]}}"#));
-    assert_eq!(stages(&chain.moved(&[("id2", Seen::Nothing)], NOW)), [Running]);
-    let known = chain.moved(&[("id2", Seen::Underway)], NOW);
-    assert_eq!(known.moved(&[("id2", Seen::Nothing)], NOW).stage, Failed);
+    assert_eq!(stages(&chain.moved(&[("id2", StepObservation::Nothing)], NOW)), [Running]);
+    let known = chain.moved(&[("id2", StepObservation::Underway)], NOW);
+    assert_eq!(known.moved(&[("id2", StepObservation::Nothing)], NOW).stage, Failed);
 }
 
 #[test]
@@ -254,6 +264,9 @@ fn a_cancelled_workflow_begins_nothing() {
     let chain = workflow(&format!(r#"{{"steps":[{STEP},{STEP}]}}"#));
     let off = chain.cancelled(NOW).unwrap();
     assert_eq!((off.stage, stages(&off), off.is_settled()), (Cancelled, vec![Cancelled, Cancelled], true));
-    assert_eq!(stages(&off.moved(&[("id2", Seen::Ended(Completed))], NOW)), [Cancelled, Cancelled]);
+    assert_eq!(
+        stages(&off.moved(&[("id2", StepObservation::Ended(Completed))], NOW)),
+        [Cancelled, Cancelled]
+    );
     assert!(off.cancelled(NOW).is_err());
 }

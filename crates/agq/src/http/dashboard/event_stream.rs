@@ -14,12 +14,12 @@ use serde_json::json;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
-    app::House,
+    app::AppState,
     http::{
         auth::Peer,
-        stream::{self, Leave},
+        stream::{self, StreamPermit},
     },
-    registry::pubsub::{By, Delivery},
+    registry::pubsub::{QueuedMessage, SubscriptionKind},
 };
 
 /// Changes that come closer together are told as one.
@@ -28,40 +28,44 @@ const APART: Duration = Duration::from_millis(500);
 const EVERY: Duration = Duration::from_secs(2);
 
 /// Who listens; dropped, they do no more.
-struct Listener {
-    leave: Leave,
-    house: Arc<House>,
+struct DashboardListener {
+    leave: StreamPermit,
+    app: Arc<AppState>,
     number: u64,
-    heard: mpsc::Receiver<Delivery>,
+    heard: mpsc::Receiver<QueuedMessage>,
     peer: Peer,
     /// When the numbers were told last; they are the first that is told.
     told_at: Option<Timestamp>,
 }
 
-impl Drop for Listener {
+impl Drop for DashboardListener {
     fn drop(&mut self) {
-        self.house.hub.leave(self.number);
-        self.house.tell_whether_heard();
+        self.app.pubsub.leave(self.number);
+        self.app.update_event_interest();
     }
 }
 
 /// Answers with an event stream that goes on until the browser leaves, the browser falls too far
 /// behind, or the session ends.
-pub(super) fn events(house: &Arc<House>, peer: Peer, leave: Leave) -> Response<Body> {
-    let heard = house.hub.join(peer.number, Arc::new(Notify::new()));
-    let (house, number) = (Arc::clone(house), peer.number);
-    let listener = Listener { leave, house: Arc::clone(&house), number, heard, peer, told_at: None };
+pub(super) fn events(app: &Arc<AppState>, peer: Peer, leave: StreamPermit) -> Response<Body> {
+    let heard = app.pubsub.join(peer.number, Arc::new(Notify::new()));
+    let (app, number) = (Arc::clone(app), peer.number);
+    let listener = DashboardListener { leave, app: Arc::clone(&app), number, heard, peer, told_at: None };
     for channel in [JOB_UPDATES, WORKER_UPDATES] {
-        house.hub.subscribe(listener.number, By::Name, &Bytes::from_static(channel.as_bytes()));
+        app.pubsub.subscribe(
+            listener.number,
+            SubscriptionKind::Name,
+            &Bytes::from_static(channel.as_bytes()),
+        );
     }
-    house.tell_whether_heard();
+    app.update_event_interest();
     stream::response(unfold(listener, |mut listener| async move {
         let text = listener.next().await?;
         Some((text, listener))
     }))
 }
 
-impl Listener {
+impl DashboardListener {
     /// Returns the next event, or `None` if the browser no longer listens or no longer may listen.
     async fn next(&mut self) -> Option<String> {
         let told = self.happens().await?;
@@ -71,7 +75,7 @@ impl Listener {
     /// Returns the next event without a check of the permission, or `None` if the browser no longer
     /// listens.
     async fn happens(&mut self) -> Option<String> {
-        let clock = self.house.clock.clone();
+        let clock = self.app.clock.clone();
         let since = self.told_at.map_or(EVERY, |at| Duration::from_millis(clock.now().ms_since(at)));
         let left = EVERY.saturating_sub(since);
         if left.is_zero() {
@@ -90,12 +94,12 @@ impl Listener {
     }
 
     async fn totals(&mut self) -> Option<String> {
-        self.told_at = Some(self.house.clock.now());
-        let totals = self.house.store.totals().await.ok()?;
+        self.told_at = Some(self.app.clock.now());
+        let totals = self.app.store.totals().await.ok()?;
         let (ever, now) =
             (|status: Status| totals.ever[status as usize], |status: Status| totals.now[status as usize]);
         let data = json!({
-            "at": self.house.clock.now().0,
+            "at": self.app.clock.now().0,
             "completed": ever(Status::Completed),
             "failed": ever(Status::Failed) + ever(Status::Dead),
             "pending": now(Status::Pending),

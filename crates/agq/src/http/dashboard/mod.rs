@@ -23,20 +23,21 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-pub(super) use sessions::Sessions;
+pub(super) use sessions::DashboardSessions;
 
-use self::sessions::Session;
+use self::sessions::DashboardSession;
 use crate::{
     app::{Caller, connection_name},
     auth::{keyring::Identity, session_key::KeyHash},
-    commands,
     http::{
-        Desk,
+        HttpState,
         auth::Peer,
-        extract::{Guest, Sent, unauthorized},
-        response::{Answer, Refusal, forbidden, nothing, ok, with_status},
-        stream::Leave,
+        extract::{Authenticated, JsonBody, unauthorized},
+        response::{ApiError, HttpResult, forbidden, nothing, ok, with_status},
+        stream::StreamPermit,
     },
+    resp::dispatch,
+    service,
 };
 
 const PAGE: &str = include_str!("index.html");
@@ -126,37 +127,37 @@ struct Login {
 
 /// `POST /dashboard/login`
 pub(super) async fn login(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
-    sent: Sent,
-) -> Answer {
+    sent: JsonBody,
+) -> HttpResult {
     let login: Login = sent.object()?;
     let key = login.key.trim().as_bytes();
-    let Some(identity) = desk.door.identify(key) else {
+    let Some(identity) = desk.access_control.identify(key) else {
         let refusal = crate::http::auth::refuse_key(&desk, Some(&peer)).await;
         return Ok(with_status(refusal.status, &json!({"error": "agq does not know this key."})));
     };
-    let begun = desk.sessions.begin(KeyHash::of(key), desk.house.clock.now(), desk.is_tls);
-    let (session, cookie) = begun.map_err(|error| Refusal::invalid(error.to_string()))?;
+    let begun = desk.sessions.begin(KeyHash::of(key), desk.app.clock.now(), desk.is_tls);
+    let (session, cookie) = begun.map_err(|error| ApiError::invalid(error.to_string()))?;
     let mut response = ok(&shown(&identity, &session));
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }
 
-fn shown(identity: &Identity, session: &Session) -> Value {
+fn shown(identity: &Identity, session: &DashboardSession) -> Value {
     let (name, role) = (&*identity.name, identity.role.to_string());
     json!({"name": name, "role": role, "csrf": session.csrf.reveal(), "version": env!("CARGO_PKG_VERSION")})
 }
 
 /// Whoever has logged in.
-fn admitted(desk: &Desk, headers: &HeaderMap) -> Result<(Identity, Session), Refusal> {
-    let session = desk.sessions.of(headers, desk.house.clock.now()).ok_or_else(unauthorized)?;
-    let identity = desk.door.identify_hash(&session.key).ok_or_else(unauthorized)?;
+fn admitted(desk: &HttpState, headers: &HeaderMap) -> Result<(Identity, DashboardSession), ApiError> {
+    let session = desk.sessions.of(headers, desk.app.clock.now()).ok_or_else(unauthorized)?;
+    let identity = desk.access_control.identify_hash(&session.key).ok_or_else(unauthorized)?;
     Ok((identity, session))
 }
 
 /// Whoever has logged in, and means it: the request did not come from another site.
-fn meant(desk: &Desk, headers: &HeaderMap) -> Result<Identity, Refusal> {
+fn confirmed_user(desk: &HttpState, headers: &HeaderMap) -> Result<Identity, ApiError> {
     let (identity, session) = admitted(desk, headers)?;
     if session.is_meant(headers) {
         return Ok(identity);
@@ -166,27 +167,27 @@ fn meant(desk: &Desk, headers: &HeaderMap) -> Result<Identity, Refusal> {
 
 /// Extractor of a user who has logged in and whose request has the CSRF token of the session. The
 /// check comes before the body is read.
-pub(super) struct Meant(Identity);
+pub(super) struct ConfirmedUser(Identity);
 
-impl FromRequestParts<Arc<Desk>> for Meant {
-    type Rejection = Refusal;
+impl FromRequestParts<Arc<HttpState>> for ConfirmedUser {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, desk: &Arc<Desk>) -> Result<Self, Refusal> {
-        let identity = meant(desk, &parts.headers)?;
-        parts.extensions.insert(Guest(identity.clone()));
+    async fn from_request_parts(parts: &mut Parts, desk: &Arc<HttpState>) -> Result<Self, ApiError> {
+        let identity = confirmed_user(desk, &parts.headers)?;
+        parts.extensions.insert(Authenticated(identity.clone()));
         Ok(Self(identity))
     }
 }
 
 /// `GET /dashboard/session`
-pub(super) async fn session(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+pub(super) async fn session(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
     let (identity, session) = admitted(&desk, &headers)?;
     Ok(ok(&shown(&identity, &session)))
 }
 
 /// `POST /dashboard/logout`
-pub(super) async fn logout(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
-    meant(&desk, &headers)?;
+pub(super) async fn logout(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
+    confirmed_user(&desk, &headers)?;
     desk.sessions.end(&headers);
     Ok(nothing())
 }
@@ -194,20 +195,20 @@ pub(super) async fn logout(State(desk): State<Arc<Desk>>, headers: HeaderMap) ->
 /// One command or several.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Asked {
+enum CommandBody {
     One(Vec<String>),
     Several(Vec<Vec<String>>),
 }
 
 /// `POST /dashboard/command`
 pub(super) async fn command(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
-    Meant(identity): Meant,
-    sent: Sent,
-) -> Answer {
+    ConfirmedUser(identity): ConfirmedUser,
+    sent: JsonBody,
+) -> HttpResult {
     let caller = Arc::new(Caller {
-        connection: connection_name(desk.house.store.node(), peer.number),
+        connection: connection_name(desk.app.store.node(), peer.number),
         number: peer.number,
         from: peer.shown.as_str().into(),
         identity: Some(identity),
@@ -215,23 +216,23 @@ pub(super) async fn command(
         name: None,
         is_introduced: true,
     });
-    match sent.any::<Asked>()? {
-        Asked::One(words) => Ok(ok(&run(&desk, &caller, words).await)),
-        Asked::Several(all) if all.len() <= MOST_COMMANDS => {
+    match sent.any::<CommandBody>()? {
+        CommandBody::One(words) => Ok(ok(&run(&desk, &caller, words).await)),
+        CommandBody::Several(all) if all.len() <= MOST_COMMANDS => {
             let mut replies = Vec::with_capacity(all.len());
             for words in all {
                 replies.push(run(&desk, &caller, words).await);
             }
             Ok(ok(&json!({"replies": replies})))
         }
-        Asked::Several(all) => {
-            Err(Refusal::invalid(format!("there are {} commands, max {MOST_COMMANDS}", all.len())))
+        CommandBody::Several(all) => {
+            Err(ApiError::invalid(format!("there are {} commands, max {MOST_COMMANDS}", all.len())))
         }
     }
 }
 
 /// Carries a command out; what it answers.
-async fn run(desk: &Desk, caller: &Arc<Caller>, words: Vec<String>) -> Value {
+async fn run(desk: &HttpState, caller: &Arc<Caller>, words: Vec<String>) -> Value {
     let words: Vec<Bytes> = words.into_iter().map(Bytes::from).collect();
     let (command, request) = match Request::parse(&words) {
         Ok(parsed) => parsed,
@@ -241,7 +242,7 @@ async fn run(desk: &Desk, caller: &Arc<Caller>, words: Vec<String>) -> Value {
     if !may || !COMMANDS.contains(&command.name) {
         return json!({"error": format!("NOPERM this is not for the dashboard, or not for this key: '{}'", command.name)});
     }
-    let done = commands::run(Arc::clone(&desk.house), Arc::clone(caller), command, request, 0).await;
+    let done = dispatch::run(Arc::clone(&desk.app), Arc::clone(caller), command, request, 0).await;
     match done.reply {
         Reply::Error(error) => json!({"error": error}),
         reply => json!({"reply": value(reply)}),
@@ -259,22 +260,21 @@ fn value(reply: Reply) -> Value {
 }
 
 /// `GET /dashboard/recent`: the newest actions and the newest jobs of which nothing came.
-pub(super) async fn recent(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+pub(super) async fn recent(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
     let (identity, _) = admitted(&desk, &headers)?;
-    if !identity.role.allows(agenix_protocol::request::Access::Client) {
+    if !identity.role.allows(agenix_protocol::request::CommandAccess::Client) {
         return Err(forbidden("this key is that of a worker"));
     }
-    let house = &desk.house;
+    let app = &desk.app;
     let page = Page { limit: MOST_LOOKED_AT, ..Page::default() };
-    let mut ids: std::collections::BTreeSet<ActionId> =
-        house.store.actions(page).await?.into_iter().collect();
+    let mut ids: std::collections::BTreeSet<ActionId> = app.store.actions(page).await?.into_iter().collect();
     let newest = Search { limit: MOST_JOBS_LOOKED_AT, ..Search::default() };
-    for job_id in house.store.search(newest).await? {
-        ids.extend(house.store.job_record(&job_id).await?.map(|job| job.action_id));
+    for job_id in app.store.search(newest).await? {
+        ids.extend(app.store.job_record(&job_id).await?.map(|job| job.action_id));
     }
     let mut actions = Vec::with_capacity(ids.len());
     for action_id in &ids {
-        if let Some((action, tally)) = house.store.action(action_id).await? {
+        if let Some((action, tally)) = app.store.action(action_id).await? {
             actions.push(agenix_rules::action::status(&action, &tally));
         }
     }
@@ -284,7 +284,7 @@ pub(super) async fn recent(State(desk): State<Arc<Desk>>, headers: HeaderMap) ->
     for action in &actions {
         let name = action.plan_id.to_string();
         if !plans.contains_key(&name) {
-            let plan = house.store.plan(&action.plan_id).await?;
+            let plan = app.store.plan(&action.plan_id).await?;
             let plan = plan.and_then(|plan| parse::<Plan>(plan.json.as_bytes()).ok());
             plans.insert(name, plan.and_then(|plan| plan.plan_description).unwrap_or_default().into());
         }
@@ -292,8 +292,8 @@ pub(super) async fn recent(State(desk): State<Arc<Desk>>, headers: HeaderMap) ->
     let mut dead = Vec::new();
     for status in [Status::Dead, Status::Failed] {
         let search = Search { status: Some(status), limit: RECENT, ..Search::default() };
-        for job_id in house.store.search(search).await? {
-            dead.extend(commands::job_status(house, &job_id).await?.map(summary));
+        for job_id in app.store.search(search).await? {
+            dead.extend(service::jobs::status(app, &job_id).await?.map(summary));
         }
     }
     dead.sort_by_key(|job| std::cmp::Reverse(job.completed_at));
@@ -307,20 +307,20 @@ fn summary(job: JobStatus) -> JobStatus {
 }
 
 /// `GET /dashboard/history`: how many jobs had ended, every few seconds of the last hour.
-pub(super) async fn history(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Answer {
+pub(super) async fn history(State(desk): State<Arc<HttpState>>, headers: HeaderMap) -> HttpResult {
     admitted(&desk, &headers)?;
-    Ok(ok(&json!({"points": desk.house.pace.history()})))
+    Ok(ok(&json!({"points": desk.app.pace.history()})))
 }
 
 /// `GET /dashboard/events`
 pub(super) async fn events(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<HttpState>>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
-) -> Answer {
+) -> HttpResult {
     admitted(&desk, &headers)?;
-    let (known, house) = (Arc::clone(&desk), Arc::clone(&desk.house));
+    let (known, app) = (Arc::clone(&desk), Arc::clone(&desk.app));
     let is_admitted = Box::new(move || admitted(&known, &headers).is_ok());
-    let leave = Leave::take(&desk, &peer, is_admitted)?;
-    Ok(event_stream::events(&house, peer, leave))
+    let leave = StreamPermit::take(&desk, &peer, is_admitted)?;
+    Ok(event_stream::events(&app, peer, leave))
 }

@@ -9,7 +9,7 @@ use std::{
 use agenix_protocol::time::Timestamp;
 use axum::http::{HeaderMap, HeaderValue, header};
 
-use crate::auth::session_key::{KeyHash, RandomKey};
+use crate::auth::session_key::{GeneratedKey, KeyHash};
 
 /// Prefix of the names of all session cookies.
 const COOKIE: &str = "agq_session_";
@@ -24,24 +24,24 @@ const CSRF: &str = "x-csrf-token";
 
 /// Somebody who has logged in.
 #[derive(Debug, Clone)]
-pub(in crate::http) struct Session {
+pub(in crate::http) struct DashboardSession {
     /// What they logged in with: when that is a key no more, they are out.
     pub(in crate::http) key: KeyHash,
     /// The second secret.
-    pub(in crate::http) csrf: RandomKey,
+    pub(in crate::http) csrf: GeneratedKey,
     since: Timestamp,
 }
 
 /// All sessions, by the hashes of their cookies.
 #[derive(Debug)]
-pub(in crate::http) struct Sessions {
+pub(in crate::http) struct DashboardSessions {
     /// Name of the cookie. Each agq of a host needs a name of its own, because browsers keep
     /// cookies by host and not by port.
     name: String,
-    known: Mutex<HashMap<[u8; 32], Session>>,
+    known: Mutex<HashMap<[u8; 32], DashboardSession>>,
 }
 
-impl Sessions {
+impl DashboardSessions {
     /// Creates an empty set of sessions. The last characters of `own` distinguish this agq from
     /// others.
     pub(in crate::http) fn new(own: &str) -> Self {
@@ -55,9 +55,9 @@ impl Sessions {
         key: KeyHash,
         now: Timestamp,
         is_tls: bool,
-    ) -> anyhow::Result<(Session, HeaderValue)> {
-        let (cookie, csrf) = (RandomKey::new()?, RandomKey::new()?);
-        let session = Session { key, csrf, since: now };
+    ) -> anyhow::Result<(DashboardSession, HeaderValue)> {
+        let (cookie, csrf) = (GeneratedKey::new()?, GeneratedKey::new()?);
+        let session = DashboardSession { key, csrf, since: now };
         let mut sessions = self.lock();
         sessions.retain(|_, session| now.ms_since(session.since) < LASTS_MS);
         if sessions.len() >= MOST
@@ -77,7 +77,7 @@ impl Sessions {
     }
 
     /// The session of a request.
-    pub(in crate::http) fn of(&self, headers: &HeaderMap, now: Timestamp) -> Option<Session> {
+    pub(in crate::http) fn of(&self, headers: &HeaderMap, now: Timestamp) -> Option<DashboardSession> {
         let session = self.lock().get(&self.cookie_of(headers)?.bytes()).cloned()?;
         (now.ms_since(session.since) < LASTS_MS).then_some(session)
     }
@@ -89,7 +89,7 @@ impl Sessions {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], DashboardSession>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +101,7 @@ impl Sessions {
     }
 }
 
-impl Session {
+impl DashboardSession {
     /// Whether the second secret came with the request.
     pub(in crate::http) fn is_meant(&self, headers: &HeaderMap) -> bool {
         let told = headers.get(CSRF).map_or(&[][..], HeaderValue::as_bytes);
@@ -114,7 +114,7 @@ mod tests {
     use agenix_protocol::time::Timestamp;
     use axum::http::{HeaderMap, HeaderValue, header};
 
-    use super::{LASTS_MS, MOST, Sessions};
+    use super::{DashboardSessions, LASTS_MS, MOST};
     use crate::auth::session_key::KeyHash;
 
     fn cookie(set: &HeaderValue) -> HeaderMap {
@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn a_session_is_known_by_its_cookie_until_it_ends() {
-        let (sessions, key) = (Sessions::new("0198c3a1-0000-7000-8000-00005eed0001"), KeyHash::of(b"k"));
+        let (sessions, key) =
+            (DashboardSessions::new("0198c3a1-0000-7000-8000-00005eed0001"), KeyHash::of(b"k"));
         let (session, set) = sessions.begin(key, Timestamp(0), true).unwrap();
         let shown = set.to_str().unwrap();
         assert!(shown.contains("HttpOnly; SameSite=Strict") && shown.ends_with("; Secure"), "{shown}");
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn two_agq_of_one_host_do_not_take_each_others_cookies() {
         let key = || KeyHash::of(b"k");
-        let (one, other) = (Sessions::new("a-5eed0001"), Sessions::new("a-5eed0002"));
+        let (one, other) = (DashboardSessions::new("a-5eed0001"), DashboardSessions::new("a-5eed0002"));
         let mut jar = HeaderMap::new();
         for sessions in [&one, &other] {
             let (_, set) = sessions.begin(key(), Timestamp(0), false).unwrap();
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_for_one_too_many() {
-        let sessions = Sessions::new("0198c3a1-0000-7000-8000-00005eed0001");
+        let sessions = DashboardSessions::new("0198c3a1-0000-7000-8000-00005eed0001");
         let begin = |at| cookie(&sessions.begin(KeyHash::of(b"k"), Timestamp(at), false).unwrap().1);
         let (first, second) = (begin(0), begin(1));
         (2..MOST as u64).for_each(|at| drop(begin(at)));

@@ -9,9 +9,9 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{self, Action, Tally, Wishes, halt},
+    action::{self, Action, ActionOptions, JobCounts, halt},
     capability::{Abilities, Needs},
-    job::{self, Job, NewJob, Outcome, Terms},
+    job::{self, Job, JobParams, NewJob, RuleOutcome},
     rejection::Rejection,
     worker::{self, Worker},
 };
@@ -21,23 +21,23 @@ use goldenscript::ArgumentConsumer;
 
 use super::shown;
 use crate::store::{
-    ActionRule, Answer, Claimant, JobRule, Keep, Lane, MoreJobs, NewAction, NoteKind, Promise, Ruled, Store,
-    StoredPlan, WorkerRule,
+    AckLevel, ActionRule, AppendJobs, Claimant, DocumentKind, JobRule, LaneSummary, NewAction, Retention,
+    RuleResult, Store, StoreFuture, StoredPlan, WorkerRule,
 };
 
-pub(super) type Lines = BoxFuture<'static, Result<Vec<String>, Box<dyn Error>>>;
-pub(super) type Known = Result<Option<Lines>, Box<dyn Error>>;
+pub(super) type LinesFuture = BoxFuture<'static, Result<Vec<String>, Box<dyn Error>>>;
+pub(super) type CommandLines = Result<Option<LinesFuture>, Box<dyn Error>>;
 
 /// An answer, and how it is shown.
 pub(super) fn show<T: Send + 'static>(
-    answer: Answer<T>,
+    answer: StoreFuture<T>,
     lines: impl FnOnce(T) -> Vec<String> + Send + 'static,
-) -> Lines {
+) -> LinesFuture {
     Box::pin(async move { Ok(lines(answer.await?)) })
 }
 
 /// What a rule allowed or refused.
-pub(super) fn ruled<T>(answer: Ruled<T>, lines: impl FnOnce(T) -> Vec<String>) -> Vec<String> {
+pub(super) fn ruled<T>(answer: RuleResult<T>, lines: impl FnOnce(T) -> Vec<String>) -> Vec<String> {
     match answer {
         Ok(value) => lines(value),
         Err(rejection) => vec![format!("rejected: {rejection}")],
@@ -52,7 +52,7 @@ fn words(list: Option<&str>) -> Vec<String> {
     list.map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default()
 }
 
-pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Known {
+pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> CommandLines {
     Ok(Some(match name {
         "add-plan" | "plan" | "plans" | "delete-plan" => plan(store, name, args)?,
         "add-action" => add_action(store, args)?,
@@ -100,7 +100,7 @@ pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>
             vec![format!("{count}{}", first.map(|at| format!(" first={}", at.0)).unwrap_or_default())]
         }),
         "lanes" => show(store.lanes(), |lanes| {
-            let line = |lane: &Lane| {
+            let line = |lane: &LaneSummary| {
                 format!("{} needs={} length={}", lane.queue, lane.needs.tools.join(","), lane.length)
             };
             // In no order that anybody may rely on.
@@ -136,7 +136,11 @@ pub(super) fn at(args: &mut ArgumentConsumer<'_>) -> Result<Timestamp, Box<dyn E
     Ok(Timestamp(number(args, "at")?.unwrap_or_default()))
 }
 
-fn plan(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+fn plan(
+    store: &dyn Store,
+    name: &str,
+    args: &mut ArgumentConsumer<'_>,
+) -> Result<LinesFuture, Box<dyn Error>> {
     Ok(match name {
         "add-plan" => {
             let plan_id: PlanId = id(args)?;
@@ -152,7 +156,7 @@ fn plan(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Resul
     })
 }
 
-fn shown_action(found: Option<(Action, Tally)>) -> Vec<String> {
+fn shown_action(found: Option<(Action, JobCounts)>) -> Vec<String> {
     let Some((action, tally)) = found else { return vec!["none".into()] };
     let halted = action
         .halt
@@ -168,7 +172,7 @@ fn page(args: &mut ArgumentConsumer<'_>) -> Result<Page, Box<dyn Error>> {
     Ok(Page { pattern, limit, offset })
 }
 
-fn search(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+fn search(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let search = Search {
         status: args.take_key("status").and_then(Status::parse),
         plan_id: args.take_key("plan").map(str::parse).transpose()?,
@@ -181,8 +185,8 @@ fn search(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, B
     Ok(show(store.search(search), ids))
 }
 
-fn prune(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
-    let keep = Keep {
+fn prune(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
+    let keep = Retention {
         ended_since: Timestamp(number(args, "ended")?.unwrap_or(0)),
         dead_since: Timestamp(number(args, "dead")?.unwrap_or(0)),
         count: number(args, "count")?.unwrap_or(0),
@@ -191,7 +195,7 @@ fn prune(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Bo
     Ok(show(store.prune(keep, limit), |count| vec![count.to_string()]))
 }
 
-fn close(store: &dyn Store, action_id: &ActionId) -> Lines {
+fn close(store: &dyn Store, action_id: &ActionId) -> LinesFuture {
     let missing = Rejection::ActionNotFound(action_id.clone());
     let rule: ActionRule =
         Box::new(move |action: Option<&Action>| Ok(action::closed(action.ok_or_else(|| missing.clone())?)));
@@ -199,7 +203,7 @@ fn close(store: &dyn Store, action_id: &ActionId) -> Lines {
 }
 
 /// Jobs are named after their action: a-0, a-1, …
-fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let action_id: ActionId = id(args)?;
     let plan_id = PlanId::new(args.take_key("plan").unwrap_or("p"))?;
     let count: u64 = number(args, "jobs")?.unwrap_or(1);
@@ -211,19 +215,20 @@ fn add_action(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Line
         priority: number(args, "priority")?.unwrap_or(0),
         run_at,
         is_open: open,
-        wishes: Wishes { run_at, delay_ms: None, open },
+        wishes: ActionOptions { run_at, delay_ms: None, open },
         halt: args.take_key("halt").map(str::parse).transpose()?,
         ..Action::new(action_id.clone(), plan_id, now)
     };
-    let terms = Terms {
+    let terms = JobParams {
         max_retries: number(args, "retries")?.unwrap_or(0),
         timeout_ms: number(args, "timeout")?.unwrap_or(0),
         priority: action.priority,
         run_at: action.run_at,
-        ..Terms::default()
+        ..JobParams::default()
     };
     let jobs = new_jobs(&action_id, 0, first, count)?;
-    let note = args.take_key("note").map(|json| (NoteKind::Arriving, action_id.to_string(), json.to_owned()));
+    let note =
+        args.take_key("note").map(|json| (DocumentKind::Arriving, action_id.to_string(), json.to_owned()));
     let new = NewAction { action, needs: needs(args), terms, jobs, notes: note.into_iter().collect() };
     Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
 }
@@ -246,17 +251,17 @@ fn new_jobs(action_id: &ActionId, place: u64, first: u64, count: u64) -> Result<
 }
 
 /// `add-jobs a place=2 first=7 jobs=2`: jobs a-2 and a-3 with the inputs 7 and 8, said to begin `from=2` where that is given.
-fn add_jobs(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+fn add_jobs(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let action_id: ActionId = id(args)?;
     let (place, first) = (number(args, "place")?.unwrap_or(0), number(args, "first")?.unwrap_or(0));
     let jobs = new_jobs(&action_id, place, first, number(args, "jobs")?.unwrap_or(1))?;
     let (at, now) = (number(args, "from")?, at(args)?);
-    let more = MoreJobs { action_id, at, needs: needs(args), terms: Terms::default(), jobs, now };
+    let more = AppendJobs { action_id, at, needs: needs(args), terms: JobParams::default(), jobs, now };
     Ok(show(store.add_jobs(more), |answer| ruled(answer, |total| vec![format!("total {total}")])))
 }
 
 /// `claim w1 w2 can=sort,uniq queues=fast,ready start=5`: both wait, w1 longer.
-fn claim(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+fn claim(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let now = at(args)?;
     let can = args.take_key("can");
     let abilities = match can {
@@ -288,7 +293,11 @@ fn claim(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Bo
     }))
 }
 
-fn decide(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+fn decide(
+    store: &dyn Store,
+    name: &str,
+    args: &mut ArgumentConsumer<'_>,
+) -> Result<LinesFuture, Box<dyn Error>> {
     let job_id: JobId = id(args)?;
     let now = at(args)?;
     let results = args.take_key("results").map(|json| Bytes::from(json.to_owned()));
@@ -299,24 +308,24 @@ fn decide(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Res
             let json = args.next_pos().ok_or("an update is missing")?.to_owned();
             let update: JobUpdate = parse(json.as_bytes())?;
             Box::new(move |job: Option<&Job>| {
-                job::advanced(job.ok_or_else(|| missing.clone())?, &update, &who, None, now, 0.5)
+                job::updated(job.ok_or_else(|| missing.clone())?, &update, &who, None, now, 0.5)
             })
         }
         "abandon" => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::abandoned(job, &who, now)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::abandoned(job, &who, now)))
         }),
         "cancel" => {
             Box::new(move |job: Option<&Job>| job::cancelled(job.ok_or_else(|| missing.clone())?, now))
         }
         "retry" => Box::new(move |job: Option<&Job>| job::retried(job.ok_or_else(|| missing.clone())?, true)),
         "give-back" => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::given_back(job, &who, None)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::given_back(job, &who, None)))
         }),
         _ => Box::new(move |job: Option<&Job>| {
-            Ok(job.map_or(Outcome::Unchanged, |job| job::due(job, now, 0.5)))
+            Ok(job.map_or(RuleOutcome::Unchanged, |job| job::due(job, now, 0.5)))
         }),
     };
-    let answer = store.decide(&job_id, Promise::Durable, results, rule);
+    let answer = store.decide(&job_id, AckLevel::Durable, results, rule);
     Ok(show(answer, |answer| ruled(answer, |_change| vec!["ok".into()])))
 }
 
@@ -324,7 +333,7 @@ fn worker_command(
     store: &dyn Store,
     name: &str,
     args: &mut ArgumentConsumer<'_>,
-) -> Result<Lines, Box<dyn Error>> {
+) -> Result<LinesFuture, Box<dyn Error>> {
     if name == "worker-records" {
         return Ok(show(store.worker_records(), |workers| {
             let line = |worker: &Worker| format!("{} {:?}", worker.worker_id, worker.standing);
@@ -358,10 +367,10 @@ fn worker_command(
             })
         }
         "beat" => Box::new(move |known: Option<&Worker>| {
-            worker::seen(known.ok_or_else(|| unknown.clone())?, None, false, now).map(Some)
+            worker::heartbeat(known.ok_or_else(|| unknown.clone())?, None, false, now).map(Some)
         }),
         _ => Box::new(|known: Option<&Worker>| Ok(known.map(worker::dead))),
     };
-    let answer = store.decide_worker(&worker_id, Promise::Durable, None, rule);
+    let answer = store.decide_worker(&worker_id, AckLevel::Durable, None, rule);
     Ok(show(answer, |answer| ruled(answer, |()| vec!["ok".into()])))
 }

@@ -10,7 +10,7 @@ use agenix_protocol::{
 use bytes::Bytes;
 use goldenscript::ArgumentConsumer;
 
-use super::commands::{Lines, show};
+use super::commands::{LinesFuture, show};
 use crate::{
     redis,
     store::{Store, change},
@@ -20,7 +20,7 @@ pub(super) fn run(
     store: &dyn Store,
     name: &str,
     args: &mut ArgumentConsumer<'_>,
-) -> Result<Option<Lines>, Box<dyn Error>> {
+) -> Result<Option<LinesFuture>, Box<dyn Error>> {
     let mut words = vec![Bytes::from(name.to_owned())];
     let is_unknown = matches!(Request::parse(&words), Err(RequestError::Unknown(_)));
     if is_unknown && name != "overdue" {

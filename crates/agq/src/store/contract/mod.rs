@@ -17,15 +17,15 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::{
-    Opening, Store,
-    postgres::{PostgresStore, Settings},
+    OpenOptions, Store,
+    postgres::{PostgresSettings, PostgresStore},
     redb::RedbStore,
 };
 
-type Opener = fn(&Place) -> Arc<dyn Store>;
+type Opener = fn(&StoreLocation) -> Arc<dyn Store>;
 
 /// Where a store may keep what it remembers.
-struct Place {
+struct StoreLocation {
     dir: TempDir,
     runtime: Runtime,
     /// Made when it is first asked for.
@@ -34,7 +34,7 @@ struct Place {
 
 /// One script at work on one store.
 struct Contract {
-    place: Place,
+    place: StoreLocation,
     open: Opener,
     store: Option<Arc<dyn Store>>,
 }
@@ -42,7 +42,7 @@ struct Contract {
 impl Contract {
     fn new(open: Opener) -> Self {
         let (runtime, dir) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
-        let place = Place { dir, runtime, database: OnceCell::new() };
+        let place = StoreLocation { dir, runtime, database: OnceCell::new() };
         let store = Some(open(&place));
         Self { place, open, store }
     }
@@ -73,8 +73,8 @@ impl Runner for Contract {
         args.reject_next()?;
         let lines = runtime.block_on(answer)?;
         // What the store announced is part of the answer.
-        let jobs = runtime.block_on(async { store.arrivals().jobs().now_or_never() });
-        let lists = runtime.block_on(async { store.arrivals().lists().now_or_never() });
+        let jobs = runtime.block_on(async { store.notifier().jobs().now_or_never() });
+        let lists = runtime.block_on(async { store.notifier().lists().now_or_never() });
         let mut lines = lines;
         if jobs.is_some() {
             lines.push("announced: jobs".into());
@@ -91,22 +91,22 @@ fn run(script: &str, open: Opener) {
     goldenscript::run(&mut Contract::new(open), scripts.join(script)).unwrap();
 }
 
-fn redb(place: &Place) -> Arc<dyn Store> {
-    let store = RedbStore::open(&place.dir.path().join("contract.redb"), Opening::default()).unwrap();
+fn redb(place: &StoreLocation) -> Arc<dyn Store> {
+    let store = RedbStore::open(&place.dir.path().join("contract.redb"), OpenOptions::default()).unwrap();
     wanting(Arc::new(store))
 }
 
-fn postgres(place: &Place) -> Arc<dyn Store> {
+fn postgres(place: &StoreLocation) -> Arc<dyn Store> {
     let url = place.database.get_or_init(Database::new).url();
     wanting(Arc::new(
-        place.runtime.handle().block_on(PostgresStore::open(&url, Settings::default())).unwrap(),
+        place.runtime.handle().block_on(PostgresStore::open(&url, PostgresSettings::default())).unwrap(),
     ))
 }
 
 /// Somebody wants to know of all that comes.
 fn wanting(store: Arc<dyn Store>) -> Arc<dyn Store> {
-    store.arrivals().want_jobs(true);
-    store.arrivals().want_lists(true);
+    store.notifier().set_job_interest(true);
+    store.notifier().set_list_interest(true);
     store
 }
 

@@ -10,22 +10,24 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     capability::Needs,
-    job::{self, Fault, Job, NewJob, Ojs, OnConflict, Own, Said, Terms, Unique},
+    job::{self, Job, JobOverrides, JobParams, NewJob, Ojs, OnConflict, ReportedFailure, Reporter, Unique},
     limit::LimitTerms,
     rejection::Rejection,
 };
 use goldenscript::ArgumentConsumer;
 
-use super::commands::{Known, Lines, at, id, number, ruled, show};
-use crate::store::{JobRule, NewAction, NoteChange, NoteKind, NoteRule, Promise, QueueCounts, Store};
+use super::commands::{CommandLines, LinesFuture, at, id, number, ruled, show};
+use crate::store::{
+    AckLevel, DocumentChange, DocumentKind, DocumentRule, JobRule, NewAction, QueueCounts, Store,
+};
 
-pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Known {
+pub(super) fn run(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> CommandLines {
     Ok(Some(match name {
         "forget-limits" => show(store.forget_limits(at(args)?), |count| vec![count.to_string()]),
-        "note" => {
-            show(store.note(kind(args)?, &text(args)?), |note| vec![note.unwrap_or_else(|| "none".into())])
-        }
-        "notes" => show(store.notes(kind(args)?), |notes| {
+        "note" => show(store.document(kind(args)?, &text(args)?), |note| {
+            vec![note.unwrap_or_else(|| "none".into())]
+        }),
+        "notes" => show(store.documents(kind(args)?), |notes| {
             notes.into_iter().map(|(id, note)| format!("{id}={note}")).collect()
         }),
         "put-note" | "remove-note" | "refuse-note" => change_note(store, name, args)?,
@@ -45,8 +47,8 @@ fn text(args: &mut ArgumentConsumer<'_>) -> Result<String, Box<dyn Error>> {
     Ok(args.next_pos().ok_or("a word is missing")?.to_owned())
 }
 
-fn kind(args: &mut ArgumentConsumer<'_>) -> Result<NoteKind, Box<dyn Error>> {
-    Ok(NoteKind::parse(&text(args)?).ok_or("no such kind")?)
+fn kind(args: &mut ArgumentConsumer<'_>) -> Result<DocumentKind, Box<dyn Error>> {
+    Ok(DocumentKind::parse(&text(args)?).ok_or("no such kind")?)
 }
 
 fn shown_counts(counts: QueueCounts) -> Vec<String> {
@@ -57,22 +59,22 @@ fn change_note(
     store: &dyn Store,
     name: &str,
     args: &mut ArgumentConsumer<'_>,
-) -> Result<Lines, Box<dyn Error>> {
+) -> Result<LinesFuture, Box<dyn Error>> {
     let (kind, id) = (kind(args)?, text(args)?);
-    let rule: NoteRule = match name {
-        "remove-note" => Box::new(|_| Ok(NoteChange::Remove)),
+    let rule: DocumentRule = match name {
+        "remove-note" => Box::new(|_| Ok(DocumentChange::Remove)),
         "refuse-note" => Box::new(|_| Err(Rejection::ScheduleNotFound("n".into()))),
         _ => {
             let json = text(args)?;
             // What it said before stays in front of what it says now.
-            Box::new(move |known| Ok(NoteChange::Put(format!("{}{json}", known.unwrap_or_default()))))
+            Box::new(move |known| Ok(DocumentChange::Put(format!("{}{json}", known.unwrap_or_default()))))
         }
     };
-    Ok(show(store.decide_note(kind, &id, rule), |answer| ruled(answer, |()| vec!["ok".into()])))
+    Ok(show(store.update_document(kind, &id, rule), |answer| ruled(answer, |()| vec!["ok".into()])))
 }
 
 /// `submit a jobs=2 queue=q unique=k conflict=ignore limit=l concurrency=1 expires=50 attempts=2 named=yes`
-fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<LinesFuture, Box<dyn Error>> {
     let action_id: ActionId = id(args)?;
     let (now, count) = (at(args)?, number::<u64>(args, "jobs")?.unwrap_or(1));
     let plan_id = PlanId::new(args.take_key("plan").unwrap_or("p"))?;
@@ -100,11 +102,11 @@ fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, B
         ..Ojs::of("t")
     };
     let max_retries = number::<u32>(args, "attempts")?.unwrap_or(1).saturating_sub(1);
-    let own = Own {
+    let own = JobOverrides {
         plan_id: plan_id.clone(),
         queue,
         needs: Needs { limit: limit.clone(), ..Needs::default() },
-        terms: Terms { max_retries, ojs: Some(Box::new(ojs)), ..Terms::default() },
+        terms: JobParams { max_retries, ojs: Some(Box::new(ojs)), ..JobParams::default() },
         is_named: args.take_key("named").is_some(),
         unique,
         limit: limit.map(|_| terms),
@@ -120,21 +122,33 @@ fn submit(store: &dyn Store, args: &mut ArgumentConsumer<'_>) -> Result<Lines, B
     };
     let jobs = (0..count).map(new_job).collect::<Result<_, _>>()?;
     let action = Action::new(action_id, plan_id, now);
-    let new = NewAction { action, needs: Needs::default(), terms: Terms::default(), jobs, notes: Vec::new() };
+    let new =
+        NewAction { action, needs: Needs::default(), terms: JobParams::default(), jobs, notes: Vec::new() };
     Ok(show(store.add_action(new), |added| ruled(added, |added| vec![format!("{added:?}").to_lowercase()])))
 }
 
-fn report(store: &dyn Store, name: &str, args: &mut ArgumentConsumer<'_>) -> Result<Lines, Box<dyn Error>> {
+fn report(
+    store: &dyn Store,
+    name: &str,
+    args: &mut ArgumentConsumer<'_>,
+) -> Result<LinesFuture, Box<dyn Error>> {
     let job_id: JobId = id(args)?;
     let (now, is_ack) = (at(args)?, name == "ack");
     let missing = Rejection::JobNotFound(job_id.clone());
     let rule: JobRule = Box::new(move |job: Option<&Job>| {
         let job = job.ok_or_else(|| missing.clone())?;
         if is_ack {
-            return job::acked(job, Said::default(), now);
+            return job::acked(job, Reporter::default(), now);
         }
-        job::nacked(job, Said::default(), &Fault::noticed("broken", "it broke"), false, now, 0.5)
+        job::nacked(
+            job,
+            Reporter::default(),
+            &ReportedFailure::noticed("broken", "it broke"),
+            false,
+            now,
+            0.5,
+        )
     });
-    let answer = store.decide(&job_id, Promise::Durable, None, rule);
+    let answer = store.decide(&job_id, AckLevel::Durable, None, rule);
     Ok(show(answer, |answer| ruled(answer, |_change| vec!["ok".into()])))
 }

@@ -1,6 +1,6 @@
 //! How a script shows what a store answered.
 
-use agenix_rules::{action::Tally, job::Job};
+use agenix_rules::{action::JobCounts, job::Job};
 
 pub(super) fn job(job: &Job) -> String {
     let mut shown = format!("{} {} attempt={}", job.job_id, job.state.as_str(), job.attempt);
@@ -14,7 +14,7 @@ pub(super) fn job(job: &Job) -> String {
     shown
 }
 
-pub(super) fn tally(tally: &Tally) -> String {
+pub(super) fn tally(tally: &JobCounts) -> String {
     let [pending, running, completed, failed, dead, cancelled] = tally.jobs;
     let started = if tally.started > 0 { format!(" started={}", tally.started) } else { String::new() };
     format!(

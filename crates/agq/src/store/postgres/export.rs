@@ -8,7 +8,7 @@ use std::{
 
 use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -18,13 +18,13 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 use tokio::runtime::Runtime;
 
 use crate::store::{
-    Content, Entry, NoteKind, StoredJob, StoredPlan, Totals,
-    export::{Importer, Record, Sink, Sums},
+    DocumentKind, KeyEntry, StoredJob, StoredPlan, StoredValue, Totals,
+    export::{Checksums, ExportRecord, Importer, Sink},
     postgres::{
         codec::{decode, encode},
-        connection::{errors::explained, open::Access, session::Session},
+        connection::{errors::to_store_error, open::ConnectOptions, session::DatabaseSession},
         keyspace::entry_of,
-        lane_cache::{self, LaneKey, lane_of},
+        lane_cache::{self, PgLaneKey, lane_of},
         migrate, options, queries, sql_types,
         txn::{
             bulk_insert::{Deltas, EndedRows, JobRows},
@@ -64,7 +64,7 @@ pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
 }
 
 /// Puts records into a database that has none; what is there then, which is all of them, or nothing is.
-pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Sums> {
+pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     Runtime::new()?.block_on(migrate(url))?;
     let (session, place) = reach(url, true)?;
     let session = &session;
@@ -74,7 +74,7 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
         bail!("{place} is not empty, and what is in it is not overwritten: make another database");
     }
     session.script("DELETE FROM agq.totals; DELETE FROM agq.paused; DELETE FROM agq.notes")?;
-    let mut coming = Coming::default();
+    let mut coming = ImportBuffer::default();
     while let Some(record) = from.take()? {
         coming.put(session, record)?;
     }
@@ -88,44 +88,44 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
 }
 
 /// A database, and its name for people. Whatever is begun there and not committed is gone when the session is dropped.
-fn reach(url: &str, writes: bool) -> anyhow::Result<(Session, String)> {
+fn reach(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, String)> {
     let (options, place) = options(url)?;
-    let access = Access::new(options, None);
+    let access = ConnectOptions::new(options, None);
     let connecting = async { if writes { access.connect().await } else { access.connect_to_read().await } };
-    let session = Session::connect(connecting, PATIENCE).map_err(|error| explained(&error));
+    let session = DatabaseSession::connect(connecting, PATIENCE).map_err(|error| to_store_error(&error));
     Ok((session.with_context(|| format!("cannot use {place}"))?, place))
 }
 
-fn hand_out(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     session.walk("SELECT plan_id, json, created_at FROM agq.plans ORDER BY plan_id", |row| {
         let plan_id = row.try_get::<String, _>(0)?.parse()?;
         let created_at = Timestamp(sql_types::count(row.try_get(2)?));
-        sink(Record::Plan(StoredPlan { plan_id, json: row.try_get(1)?, created_at }))
+        sink(ExportRecord::Plan(StoredPlan { plan_id, json: row.try_get(1)?, created_at }))
     })?;
     session.walk(queries::ALL_ACTIONS, |row| {
         let (action, tally) = queries::action_of(row)?;
-        sink(Record::Action { action, tally })
+        sink(ExportRecord::Action { action, tally })
     })?;
     hand_out_jobs(session, sink)?;
     session.walk("SELECT queue FROM agq.paused ORDER BY queue", |row| {
-        sink(Record::Paused { queue: row.try_get(0)? })
+        sink(ExportRecord::Paused { queue: row.try_get(0)? })
     })?;
     session.walk(WORKERS, |row| {
         let worker: Worker = decode(row.try_get(0)?)?;
-        sink(Record::Worker { worker, registration: row.try_get(1)? })
+        sink(ExportRecord::Worker { worker, registration: row.try_get(1)? })
     })?;
     hand_out_keys(session, sink)?;
     session.walk("SELECT kind, id, json FROM agq.notes ORDER BY kind, id", |row| {
-        sink(Record::Note { kind: row.try_get(0)?, id: row.try_get(1)?, json: row.try_get(2)? })
+        sink(ExportRecord::Note { kind: row.try_get(0)?, id: row.try_get(1)?, json: row.try_get(2)? })
     })?;
     let totals = session.row(query(queries::TOTALS))?;
     let totals = totals.as_ref().map_or(Ok(Totals::default()), queries::totals_of)?;
-    if totals == Totals::default() { Ok(()) } else { sink(Record::Totals(totals)) }
+    if totals == Totals::default() { Ok(()) } else { sink(ExportRecord::Totals(totals)) }
 }
 
-fn hand_out_jobs(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn hand_out_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let lanes = session.rows(query("SELECT lane, queue, needs FROM agq.lanes"))?;
-    let lanes: Result<HashMap<i32, LaneKey>, Error> = lanes.iter().map(lane_of).collect();
+    let lanes: Result<HashMap<i32, PgLaneKey>, Error> = lanes.iter().map(lane_of).collect();
     let lanes = lanes?;
     session.walk(JOBS, |row| {
         let mut job: Job = decode(row.try_get("record")?)?;
@@ -134,24 +134,30 @@ fn hand_out_jobs(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
         job.lane = 0;
         let (queue, needs) = (lane.queue.clone(), lane.needs.clone());
         let input = row.try_get::<Option<String>, _>("input")?.unwrap_or_default();
-        sink(Record::Job(Box::new(StoredJob { job, queue, needs, input, results: row.try_get("results")? })))
+        sink(ExportRecord::Job(Box::new(StoredJob {
+            job,
+            queue,
+            needs,
+            input,
+            results: row.try_get("results")?,
+        })))
     })
 }
 
-fn hand_out_keys(session: &Session, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn hand_out_keys(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let keys = "SELECT key, number, text, head, tail, members, expires_at FROM agq.keys ORDER BY key";
     session.walk(keys, |row| {
-        let Entry { content, expires_at } = entry_of(row)?;
+        let KeyEntry { content, expires_at } = entry_of(row)?;
         let number = sql_types::count(row.try_get("number")?);
         let expires_at_ms = expires_at.map(|at| at.0);
-        sink(Record::Key { key: bytes(row, 0)?, number, content, expires_at_ms })
+        sink(ExportRecord::Key { key: bytes(row, 0)?, number, content, expires_at_ms })
     })?;
     session.walk(ITEMS, |row| {
-        sink(Record::Item { key: bytes(row, 0)?, place: row.try_get(1)?, item: bytes(row, 2)? })
+        sink(ExportRecord::Item { key: bytes(row, 0)?, place: row.try_get(1)?, item: bytes(row, 2)? })
     })?;
     session.walk(SCORES, |row| {
         let score = row.try_get::<f64, _>(2)?.to_string();
-        sink(Record::Score { key: bytes(row, 0)?, member: bytes(row, 1)?, score })
+        sink(ExportRecord::Score { key: bytes(row, 0)?, member: bytes(row, 1)?, score })
     })
 }
 
@@ -161,9 +167,9 @@ fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
 
 /// Records on their way into a database.
 #[derive(Default)]
-struct Coming {
+struct ImportBuffer {
     count: usize,
-    lanes: HashMap<LaneKey, u32>,
+    lanes: HashMap<PgLaneKey, u32>,
     last_turn: i64,
     last_key: i64,
     jobs: JobRows,
@@ -188,35 +194,36 @@ struct KeyRows {
     expires_at: Vec<Option<i64>>,
 }
 
-impl Coming {
-    fn put(&mut self, session: &Session, record: Record) -> anyhow::Result<()> {
+impl ImportBuffer {
+    fn put(&mut self, session: &DatabaseSession, record: ExportRecord) -> anyhow::Result<()> {
         match record {
-            Record::Plan(plan) => put_plan(session, &plan)?,
-            Record::Action { action, tally } => put_action(session, &action, &tally)?,
-            Record::Job(stored) => self.put_job(session, *stored)?,
-            Record::Paused { queue } => {
+            ExportRecord::Plan(plan) => put_plan(session, &plan)?,
+            ExportRecord::Action { action, tally } => put_action(session, &action, &tally)?,
+            ExportRecord::Job(stored) => self.put_job(session, *stored)?,
+            ExportRecord::Paused { queue } => {
                 session.run(query("INSERT INTO agq.paused (queue) VALUES ($1)").bind(queue))?;
             }
-            Record::Worker { worker, registration } => put_worker(session, &worker, registration)?,
-            Record::Key { key, number, content, expires_at_ms } => {
+            ExportRecord::Worker { worker, registration } => put_worker(session, &worker, registration)?,
+            ExportRecord::Key { key, number, content, expires_at_ms } => {
                 self.last_key = self.last_key.max(sql_types::wide(number));
                 self.keys.push(&key, number, content, expires_at_ms);
             }
-            Record::Item { key, place, item } => {
+            ExportRecord::Item { key, place, item } => {
                 self.items.0.push(key.into());
                 self.items.1.push(place);
                 self.items.2.push(item.into());
             }
-            Record::Score { key, member, score } => {
+            ExportRecord::Score { key, member, score } => {
                 self.scores.0.push(key.into());
                 self.scores.1.push(member.into());
                 self.scores.2.push(score.parse().with_context(|| format!("{score} is no score"))?);
             }
-            Record::Note { kind, id, json } => {
-                let kind = NoteKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+            ExportRecord::Note { kind, id, json } => {
+                let kind =
+                    DocumentKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
                 documents::put(session, kind, (vec![id], vec![json]))?;
             }
-            Record::Totals(totals) => put_totals(session, &totals)?,
+            ExportRecord::Totals(totals) => put_totals(session, &totals)?,
         }
         self.count += 1;
         if self.count.is_multiple_of(TOGETHER) {
@@ -225,9 +232,9 @@ impl Coming {
         Ok(())
     }
 
-    fn put_job(&mut self, session: &Session, stored: StoredJob) -> Result<(), Error> {
+    fn put_job(&mut self, session: &DatabaseSession, stored: StoredJob) -> Result<(), Error> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
-        job.lane = self.lane(session, LaneKey { queue, needs })?;
+        job.lane = self.lane(session, PgLaneKey { queue, needs })?;
         self.last_turn = self.last_turn.max(sql_types::wide(job.seq));
         self.inputs.0.push(job.job_id.to_string());
         self.inputs.1.push(input);
@@ -238,7 +245,7 @@ impl Coming {
         if job.is_ended() { self.ended.push(&job) } else { self.jobs.push(&job) }
     }
 
-    fn lane(&mut self, session: &Session, key: LaneKey) -> Result<u32, Error> {
+    fn lane(&mut self, session: &DatabaseSession, key: PgLaneKey) -> Result<u32, Error> {
         if let Some(number) = self.lanes.get(&key) {
             return Ok(*number);
         }
@@ -248,7 +255,7 @@ impl Coming {
     }
 
     /// Writes what has come since the last time.
-    fn write(&mut self, session: &Session) -> Result<(), Error> {
+    fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         use std::mem::take;
         take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
         let (ended, results) = (take(&mut self.ended), take(&mut self.results));
@@ -265,18 +272,18 @@ impl Coming {
     }
 
     /// What comes later comes after all this.
-    fn set_sequences(&self, session: &Session) -> Result<(), Error> {
+    fn set_sequences(&self, session: &DatabaseSession) -> Result<(), Error> {
         let sql = "SELECT setval('agq.turns', greatest($1, 1)), setval('agq.key_numbers', greatest($2, 1))";
         session.run(query(sql).bind(self.last_turn).bind(self.last_key)).map(drop)
     }
 }
 
 impl KeyRows {
-    fn push(&mut self, key: &[u8], number: u64, content: Content, expires_at_ms: Option<u64>) {
+    fn push(&mut self, key: &[u8], number: u64, content: StoredValue, expires_at_ms: Option<u64>) {
         let (text, head, tail, members) = match content {
-            Content::Text(text) => (Some(text.into()), None, None, None),
-            Content::List { head, tail } => (None, Some(head), Some(tail), None),
-            Content::Sorted { members } => (None, None, None, Some(sql_types::wide(members))),
+            StoredValue::Text(text) => (Some(text.into()), None, None, None),
+            StoredValue::List { head, tail } => (None, Some(head), Some(tail), None),
+            StoredValue::Sorted { members } => (None, None, None, Some(sql_types::wide(members))),
         };
         self.key.push(key.to_vec());
         self.number.push(sql_types::wide(number));
@@ -287,7 +294,7 @@ impl KeyRows {
         self.expires_at.push(expires_at_ms.map(sql_types::wide));
     }
 
-    fn insert(self, session: &Session) -> Result<(), Error> {
+    fn insert(self, session: &DatabaseSession) -> Result<(), Error> {
         let sql = "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) SELECT * FROM unnest(\
              $1::bytea[], $2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
         let sql = query(sql)
@@ -302,13 +309,13 @@ impl KeyRows {
     }
 }
 
-fn put_plan(session: &Session, plan: &StoredPlan) -> Result<(), Error> {
+fn put_plan(session: &DatabaseSession, plan: &StoredPlan) -> Result<(), Error> {
     let sql = query("INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3)");
     let sql = sql.bind(plan.plan_id.as_str()).bind(&plan.json).bind(sql_types::wide(plan.created_at.0));
     session.run(sql).map(drop)
 }
 
-fn put_action(session: &Session, action: &Action, tally: &Tally) -> Result<(), Error> {
+fn put_action(session: &DatabaseSession, action: &Action, tally: &JobCounts) -> Result<(), Error> {
     let sql = query("INSERT INTO agq.actions (action_id, record) VALUES ($1, $2)");
     session.run(sql.bind(action.action_id.as_str()).bind(encode(action)?))?;
     let count = |status: Status| sql_types::wide(tally.jobs[status as usize]);
@@ -329,7 +336,7 @@ fn put_action(session: &Session, action: &Action, tally: &Tally) -> Result<(), E
     session.run(sql).map(drop)
 }
 
-fn put_worker(session: &Session, worker: &Worker, registration: Option<String>) -> Result<(), Error> {
+fn put_worker(session: &DatabaseSession, worker: &Worker, registration: Option<String>) -> Result<(), Error> {
     let id = worker.worker_id.as_str();
     let sql = query("INSERT INTO agq.workers (worker_id, record) VALUES ($1, $2)");
     session.run(sql.bind(id).bind(encode(worker)?))?;
@@ -340,7 +347,7 @@ fn put_worker(session: &Session, worker: &Worker, registration: Option<String>) 
     Ok(())
 }
 
-fn put_totals(session: &Session, totals: &Totals) -> Result<(), Error> {
+fn put_totals(session: &DatabaseSession, totals: &Totals) -> Result<(), Error> {
     let sql = query("INSERT INTO agq.totals (shard, now, ever) VALUES (0, $1, $2)");
     let wide = |counts: [u64; 6]| counts.map(sql_types::wide).to_vec();
     session.run(sql.bind(wide(totals.now)).bind(wide(totals.ever))).map(drop)

@@ -10,7 +10,7 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 
 use crate::store::postgres::{
     codec::{encode, or_pass_over},
-    connection::session::Session,
+    connection::session::DatabaseSession,
     sql_types,
 };
 
@@ -30,16 +30,16 @@ pub(super) const READY_LANES: &str = "WITH RECURSIVE ready (lane) AS (\
 
 /// What makes a lane.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct LaneKey {
+pub(super) struct PgLaneKey {
     pub(super) queue: String,
     pub(super) needs: Needs,
 }
 
 /// The lanes by number.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    lanes: HashMap<i32, LaneKey>,
-    numbers: HashMap<LaneKey, i32>,
+pub(super) struct LaneCache {
+    lanes: HashMap<i32, PgLaneKey>,
+    numbers: HashMap<PgLaneKey, i32>,
     of_queues: HashMap<String, BTreeSet<i32>>,
     /// Whether other nodes take jobs, too.
     pub(super) has_company: bool,
@@ -47,10 +47,10 @@ pub(super) struct Known {
     learned_at: Option<Instant>,
 }
 
-impl Known {
+impl LaneCache {
     /// Learns of lanes that have ready jobs if the latest look is older than `OLD`. Empties the
     /// cache first if it is older than `STALE`.
-    pub(super) fn refresh(&mut self, session: &Session) -> Result<(), Error> {
+    pub(super) fn refresh(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         if self.begun_at.is_some_and(|at| at.elapsed() > STALE) {
             self.forget();
         }
@@ -66,14 +66,14 @@ impl Known {
     }
 
     /// Learns of lanes that have ready jobs, and returns whether any of them was unknown.
-    pub(super) fn learn(&mut self, session: &Session) -> Result<bool, Error> {
+    pub(super) fn learn(&mut self, session: &DatabaseSession) -> Result<bool, Error> {
         let before = self.lanes.len();
         self.ready(session)?;
         Ok(self.lanes.len() > before)
     }
 
     /// Returns the lanes that have ready jobs, all of which are then in the cache.
-    pub(super) fn ready(&mut self, session: &Session) -> Result<BTreeSet<i32>, Error> {
+    pub(super) fn ready(&mut self, session: &DatabaseSession) -> Result<BTreeSet<i32>, Error> {
         let rows = session.rows(query(READY_LANES))?;
         let ready = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i32>, Error>>()?;
         let unknown: Vec<i32> = ready.iter().copied().filter(|lane| !self.lanes.contains_key(lane)).collect();
@@ -89,7 +89,7 @@ impl Known {
         Ok(ready)
     }
 
-    fn know(&mut self, number: i32, key: LaneKey) {
+    fn know(&mut self, number: i32, key: PgLaneKey) {
         self.begun_at.get_or_insert_with(Instant::now);
         self.of_queues.entry(key.queue.clone()).or_default().insert(number);
         self.numbers.insert(key.clone(), number);
@@ -98,7 +98,7 @@ impl Known {
 
     /// Returns the number of a lane, and makes the lane if it is new. The cache must be emptied
     /// after a rollback.
-    pub(super) fn number(&mut self, session: &Session, key: &LaneKey) -> Result<u32, Error> {
+    pub(super) fn number(&mut self, session: &DatabaseSession, key: &PgLaneKey) -> Result<u32, Error> {
         if let Some(number) = self.numbers.get(key) {
             return Ok(number.cast_unsigned());
         }
@@ -124,7 +124,7 @@ impl Known {
 }
 
 /// Makes a lane where it is new; its number.
-pub(super) fn make(session: &Session, key: &LaneKey) -> Result<u32, Error> {
+pub(super) fn make(session: &DatabaseSession, key: &PgLaneKey) -> Result<u32, Error> {
     let needs = encode(&key.needs)?;
     // An insertion uses up a number even if the lane exists, so the loop looks for the lane first.
     // Once all numbers have been used, an insertion may meet the number of an old lane, and the
@@ -146,8 +146,8 @@ const MOST_NUMBERS_TRIED: usize = 100;
 
 /// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand out
 /// jobs that need more than it knows of.
-pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {
+pub(super) fn lane_of(row: &PgRow) -> Result<(i32, PgLaneKey), Error> {
     let needs: Vec<u8> = row.try_get("needs")?;
     let needs = rmp_serde::from_slice(&needs).map_err(|error| Error::Decode(Box::new(error)))?;
-    Ok((row.try_get("lane")?, LaneKey { queue: row.try_get("queue")?, needs }))
+    Ok((row.try_get("lane")?, PgLaneKey { queue: row.try_get("queue")?, needs }))
 }

@@ -13,30 +13,30 @@ use futures_util::{future::poll_fn, task::AtomicWaker};
 
 use sqlx::{Connection, PgConnection};
 
-use super::{PostgresStore, Settings};
-use crate::store::Answer;
+use super::{PostgresSettings, PostgresStore};
+use crate::store::StoreFuture;
 
 /// What was asked of the store and is not answered yet.
 #[derive(Default)]
-pub(super) struct UnderWay {
+pub(super) struct PendingCalls {
     count: AtomicUsize,
     waker: AtomicWaker,
 }
 
 /// One of them, until whoever asked has the answer or does not want it any more.
-struct Guard(Arc<UnderWay>);
+struct PendingCall(Arc<PendingCalls>);
 
-impl Drop for Guard {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Ordering::SeqCst);
         self.0.waker.wake();
     }
 }
 
-impl UnderWay {
-    pub(super) fn count<T: Send + 'static>(self: &Arc<Self>, answer: Answer<T>) -> Answer<T> {
+impl PendingCalls {
+    pub(super) fn count<T: Send + 'static>(self: &Arc<Self>, answer: StoreFuture<T>) -> StoreFuture<T> {
         self.count.fetch_add(1, Ordering::SeqCst);
-        let guard = Guard(Arc::clone(self));
+        let guard = PendingCall(Arc::clone(self));
         Box::pin(async move {
             let _guard = guard;
             answer.await
@@ -58,7 +58,11 @@ impl PostgresStore {
 
     /// Opens the database for another node, which hears of nobody.
     pub(crate) async fn begin_beside(url: &str) -> anyhow::Result<Self> {
-        let settings = Settings { listens: false, term: Duration::from_secs(3600), ..Settings::default() };
+        let settings = PostgresSettings {
+            listens: false,
+            term: Duration::from_secs(3600),
+            ..PostgresSettings::default()
+        };
         Self::open(url, settings).await
     }
 

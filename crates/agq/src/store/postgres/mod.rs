@@ -50,28 +50,29 @@ use tokio::{
     task::JoinSet,
 };
 
-use super::{Answer, Arrivals, Promise, StoreError, StoredPlan};
+use super::{AckLevel, ChangeNotifier, StoreError, StoreFuture, StoredPlan};
 use crate::store::postgres::{
     cluster::{
         nodes::Nodes,
-        notify_bus::{Notice, Relay},
+        notify_bus::{BusMessage, NotifyBus},
     },
     connection::{
-        dedicated::Line, errors::explained, health_check::Pulse, open::Access, pool::Pool, session::within,
+        dedicated::DedicatedConnection, errors::to_store_error, health_check::HealthCheck,
+        open::ConnectOptions, pool::Pool, session::within,
     },
-    lane_cache::Known,
-    read_cache::Seen,
-    txn::Batch,
+    lane_cache::LaneCache,
+    read_cache::TtlCache,
+    txn::PgTxn,
     writer::{
-        Writer,
+        PgWriter,
         late_writes::Late,
-        queue::{Inbox, Queue},
+        queue::{PgQueue, PgWriteHandle},
         subject::Subjects,
         table_growth::Growth,
     },
 };
 
-pub(crate) use self::settings::Settings;
+pub(crate) use self::settings::PostgresSettings;
 pub(crate) use crate::store::postgres::export::{export, import};
 
 /// How long to wait for a connection.
@@ -87,32 +88,32 @@ const MOST_NOTICES: usize = 20_000;
 /// A database, with a writer of this node.
 pub(crate) struct PostgresStore {
     /// `None` once the store is closing.
-    inboxes: Option<Inboxes>,
+    inboxes: Option<WriteQueues>,
     writers: Vec<JoinHandle<()>>,
     pool: Pool,
     /// Permits for long reads, which leave the other connections for short reads.
     long_reads: Arc<Semaphore>,
     runtime: Handle,
     patience: Duration,
-    arrivals: Arc<Arrivals>,
+    notifier: Arc<ChangeNotifier>,
     nodes: Arc<Nodes>,
-    pulse: Arc<Pulse>,
-    workers_seen: Arc<Seen<WorkerId, Worker>>,
-    plans_seen: Arc<Seen<PlanId, StoredPlan>>,
-    notices: mpsc::Sender<Notice>,
-    relay: Arc<Relay>,
+    pulse: Arc<HealthCheck>,
+    workers_seen: Arc<TtlCache<WorkerId, Worker>>,
+    plans_seen: Arc<TtlCache<PlanId, StoredPlan>>,
+    notices: mpsc::Sender<BusMessage>,
+    relay: Arc<NotifyBus>,
     /// What goes on besides, as long as the store is there.
     aside: Mutex<JoinSet<()>>,
     #[cfg(feature = "simulation")]
-    under_way: Arc<manual::UnderWay>,
+    under_way: Arc<manual::PendingCalls>,
 }
 
 /// Inboxes of the writers.
-struct Inboxes {
-    jobs: Inbox,
+struct WriteQueues {
+    jobs: PgWriteHandle,
     /// Inbox for users' keys, which have their own writer, connection and transactions, because
     /// claims must not wait for a large command on keys, or for another node's lock during one.
-    keys: Inbox,
+    keys: PgWriteHandle,
 }
 
 /// How to connect, and where to, for people.
@@ -131,15 +132,16 @@ pub(crate) async fn migrate(url: &str) -> anyhow::Result<String> {
 }
 
 async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Result<()> {
-    let access = Access::new(options, None);
+    let access = ConnectOptions::new(options, None);
     let failed = || format!("cannot bring the database {place} up to date");
-    if access.is_pooled_by_transaction().await.map_err(|error| explained(&error)).with_context(failed)? {
+    if access.is_pooled_by_transaction().await.map_err(|error| to_store_error(&error)).with_context(failed)? {
         bail!(
             "cannot use the database {place}: a pooler hands out its connections by transaction, and agq needs each of its \
              own for longer. Set pool_mode = session for this database in pgbouncer.ini, or give the address of PostgreSQL itself"
         );
     }
-    let mut connection = access.connect().await.map_err(|error| explained(&error)).with_context(failed)?;
+    let mut connection =
+        access.connect().await.map_err(|error| to_store_error(&error)).with_context(failed)?;
     check_encoding(&mut connection, place).await?;
     match schema::migrate(&mut connection).await {
         Ok(()) => Ok(()),
@@ -149,7 +151,7 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
 
 /// Refuses a database whose encoding does not have all characters.
 async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::Result<()> {
-    let encoding = schema::encoding(connection).await.map_err(|error| explained(&error));
+    let encoding = schema::encoding(connection).await.map_err(|error| to_store_error(&error));
     let encoding = encoding.with_context(|| format!("cannot use the database {place}"))?;
     if encoding != "UTF8" {
         bail!(
@@ -162,60 +164,60 @@ async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::R
 
 impl PostgresStore {
     /// Connects, and makes the tables where they are missing. `url` is `postgres://USER@HOST/DATABASE`, as libpq knows it.
-    pub(crate) async fn open(url: &str, settings: Settings) -> anyhow::Result<Self> {
+    pub(crate) async fn open(url: &str, settings: PostgresSettings) -> anyhow::Result<Self> {
         let (options, place) = options(url)?;
         bring_up_to_date(options.clone(), &place).await?;
-        let access = Access::new(options, Some(settings.timeout));
-        let arrivals = Arc::new(Arrivals::default());
-        let nodes = Arc::new(Nodes::new(settings.term, access.clone(), Arc::clone(&arrivals)));
-        let shown = nodes.show().await.map_err(|error| explained(&error));
+        let access = ConnectOptions::new(options, Some(settings.timeout));
+        let notifier = Arc::new(ChangeNotifier::default());
+        let nodes = Arc::new(Nodes::new(settings.term, access.clone(), Arc::clone(&notifier)));
+        let shown = nodes.show().await.map_err(|error| to_store_error(&error));
         shown.with_context(|| format!("cannot use the database {place}"))?;
-        Self::start(&access, nodes, arrivals, settings).context("cannot start the writers")
+        Self::start(&access, nodes, notifier, settings).context("cannot start the writers")
     }
 
     fn start(
-        access: &Access,
+        access: &ConnectOptions,
         nodes: Arc<Nodes>,
-        arrivals: Arc<Arrivals>,
-        settings: Settings,
+        notifier: Arc<ChangeNotifier>,
+        settings: PostgresSettings,
     ) -> anyhow::Result<Self> {
         let runtime = Handle::current();
         let pool = access.pool(settings.connections - WRITERS);
         let (notices, told) = mpsc::channel(MOST_NOTICES);
         let mut writers = Vec::new();
         let mut start_writer = |name: &str| {
-            let queue = Arc::new(Queue::default());
-            let writer = Writer {
+            let queue = Arc::new(PgQueue::default());
+            let writer = PgWriter {
                 access: access.clone(),
                 nodes: Arc::clone(&nodes),
                 notices: notices.clone(),
                 pool: pool.clone(),
                 runtime: runtime.clone(),
                 queue: Arc::clone(&queue),
-                arrivals: Arc::clone(&arrivals),
+                notifier: Arc::clone(&notifier),
                 shard: fastrand::i16(0..SHARDS),
-                known: Known::default(),
+                known: LaneCache::default(),
                 session: None,
-                patience: settings.patience(),
+                patience: settings.lock_timeout(),
                 late: Late::default(),
                 growth: Growth::default(),
             };
             writers.push(std::thread::Builder::new().name(name.into()).spawn(move || writer.work())?);
-            std::io::Result::Ok(Inbox(queue))
+            std::io::Result::Ok(PgWriteHandle(queue))
         };
-        let inboxes = Inboxes { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
-        let relay = Relay {
+        let inboxes = WriteQueues { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
+        let relay = NotifyBus {
             access: access.clone(),
-            line: Line::new(access.clone()),
+            line: DedicatedConnection::new(access.clone()),
             nodes: Arc::clone(&nodes),
-            arrivals: Arc::clone(&arrivals),
+            notifier: Arc::clone(&notifier),
             settings,
         };
         let (relay, mut aside) = (Arc::new(relay), JoinSet::new());
-        aside.spawn(Arc::clone(&relay).tell(told));
+        aside.spawn(Arc::clone(&relay).publish(told));
         aside.spawn({
             let nodes = Arc::clone(&nodes);
-            async move { nodes.beat().await }
+            async move { nodes.heartbeat().await }
         });
         let long_reads = usize::try_from((settings.connections - WRITERS) / 2)?;
         Ok(Self {
@@ -224,10 +226,10 @@ impl PostgresStore {
             pool,
             long_reads: Arc::new(Semaphore::new(long_reads)),
             runtime,
-            patience: settings.patience(),
-            arrivals,
+            patience: settings.lock_timeout(),
+            notifier,
             nodes,
-            pulse: Arc::new(Pulse::new(access.clone())),
+            pulse: Arc::new(HealthCheck::new(access.clone())),
             workers_seen: Arc::default(),
             plans_seen: Arc::default(),
             notices,
@@ -248,15 +250,15 @@ impl PostgresStore {
         tell: impl Fn(Bytes, Bytes) + Send + Sync + 'static,
     ) {
         let lease = self.relay.settings.term.as_secs_f64();
-        self.nodes.tell_settings(format!("{settings} store-lease={lease}"));
+        self.nodes.warn_of_different_settings(format!("{settings} store-lease={lease}"));
         let (relay, nodes, notices) =
             (Arc::clone(&self.relay), Arc::clone(&self.nodes), self.notices.clone());
         let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
-        aside.spawn(async move { relay.hear(tell).await });
+        aside.spawn(async move { relay.receive(tell).await });
         aside.spawn(async move {
             while let Some((channel, payload)) = outgoing.recv().await {
-                if nodes.has_company() {
-                    let _full = notices.try_send(Notice::Message(channel, payload));
+                if nodes.has_peers() {
+                    let _full = notices.try_send(BusMessage::Message(channel, payload));
                 }
             }
         });
@@ -265,9 +267,9 @@ impl PostgresStore {
     /// Hands in a write that is about no subject.
     fn write<T: Send + 'static>(
         &self,
-        promise: Promise,
-        work: impl Fn(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> Answer<T> {
+        promise: AckLevel,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> StoreFuture<T> {
         self.write_on(Subjects::default(), promise, work)
     }
 
@@ -275,23 +277,29 @@ impl PostgresStore {
     fn write_on<T: Send + 'static>(
         &self,
         subjects: impl Into<Subjects>,
-        promise: Promise,
-        work: impl Fn(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> Answer<T> {
+        promise: AckLevel,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> StoreFuture<T> {
         self.hand_in(|inbox| inbox.write(subjects.into(), promise, work))
     }
 
     /// Hands a write in; its place in the order is taken before this returns.
-    fn hand_in<T: Send + 'static>(&self, write: impl FnOnce(&Inbox) -> Answer<T>) -> Answer<T> {
+    fn hand_in<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&PgWriteHandle) -> StoreFuture<T>,
+    ) -> StoreFuture<T> {
         self.hand_in_to(|inboxes| write(&inboxes.jobs))
     }
 
     /// Hands in a write of users' keys, whose order is their own.
-    fn hand_in_keys(&self, write: impl FnOnce(&Inbox) -> Answer<()>) -> Answer<()> {
+    fn hand_in_keys(&self, write: impl FnOnce(&PgWriteHandle) -> StoreFuture<()>) -> StoreFuture<()> {
         self.hand_in_to(|inboxes| write(&inboxes.keys))
     }
 
-    fn hand_in_to<T: Send + 'static>(&self, write: impl FnOnce(&Inboxes) -> Answer<T>) -> Answer<T> {
+    fn hand_in_to<T: Send + 'static>(
+        &self,
+        write: impl FnOnce(&WriteQueues) -> StoreFuture<T>,
+    ) -> StoreFuture<T> {
         match &self.inboxes {
             Some(inboxes) => self.counted(write(inboxes)),
             None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
@@ -300,7 +308,7 @@ impl PostgresStore {
 
     /// Reads with a permit, because the cost of the read grows with the data, and short reads need
     /// connections.
-    fn read_long<T, F>(&self, read: impl FnOnce(Pool) -> F + Send + 'static) -> Answer<T>
+    fn query_long<T, F>(&self, read: impl FnOnce(Pool) -> F + Send + 'static) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -308,14 +316,14 @@ impl PostgresStore {
         let (long_reads, pool, patience) = (Arc::clone(&self.long_reads), self.pool.clone(), self.patience);
         let answer = self.runtime.spawn(async move {
             let _permit = permit(long_reads).await?;
-            within(patience, read(pool)).await.map_err(|error| explained(&error))
+            within(patience, read(pool)).await.map_err(|error| to_store_error(&error))
         });
         self.counted(Box::pin(async move { answer.await.map_err(|error| StoreError(error.to_string()))? }))
     }
 
     /// A read. It goes on by itself: whoever asked may look at the answer only when others have theirs, who must not wait for its
     /// connection meanwhile.
-    fn read<T, F>(&self, read: impl FnOnce(Pool) -> F) -> Answer<T>
+    fn query<T, F>(&self, read: impl FnOnce(Pool) -> F) -> StoreFuture<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -323,19 +331,19 @@ impl PostgresStore {
         let answer = self.runtime.spawn(within(self.patience, read(self.pool.clone())));
         self.counted(Box::pin(async move {
             let answer = answer.await.map_err(|error| StoreError(error.to_string()))?;
-            answer.map_err(|error| explained(&error))
+            answer.map_err(|error| to_store_error(&error))
         }))
     }
 
     /// Notes that something is under way, where somebody wants to know.
     #[cfg(feature = "simulation")]
-    fn counted<T: Send + 'static>(&self, answer: Answer<T>) -> Answer<T> {
+    fn counted<T: Send + 'static>(&self, answer: StoreFuture<T>) -> StoreFuture<T> {
         self.under_way.count(answer)
     }
 
     #[cfg(not(feature = "simulation"))]
     #[expect(clippy::unused_self, reason = "a simulation has something to note")]
-    fn counted<T>(&self, answer: Answer<T>) -> Answer<T> {
+    fn counted<T>(&self, answer: StoreFuture<T>) -> StoreFuture<T> {
         answer
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use sqlx::{Error, Executor, Postgres, Row, query};
 use tracing::{info, warn};
 
-use crate::store::Snapshot;
+use crate::store::OldestSnapshot;
 
 /// Age from which a snapshot is worth a warning. No transaction of a node takes that long.
 const OLD_SECS: u64 = 60;
@@ -17,9 +17,11 @@ const OLDEST: &str = "SELECT pid, application_name, usename::text AS user_name, 
      ORDER BY greatest(age(backend_xmin), age(backend_xid)) DESC LIMIT 1";
 
 /// Returns the session with the oldest snapshot, as far as the role of this node may see it.
-pub(super) async fn oldest(by: impl Executor<'_, Database = Postgres>) -> Result<Option<Snapshot>, Error> {
+pub(super) async fn oldest(
+    by: impl Executor<'_, Database = Postgres>,
+) -> Result<Option<OldestSnapshot>, Error> {
     let Some(row) = query(OLDEST).fetch_optional(by).await? else { return Ok(None) };
-    Ok(Some(Snapshot {
+    Ok(Some(OldestSnapshot {
         pid: row.try_get("pid")?,
         application: row.try_get::<Option<_>, _>("application_name")?.unwrap_or_default(),
         user: row.try_get::<Option<_>, _>("user_name")?.unwrap_or_default(),
@@ -36,10 +38,10 @@ pub(super) struct SnapshotWatch(
 
 impl SnapshotWatch {
     /// Notes the oldest snapshot of now, and logs whether it has become too old, or is gone.
-    pub(super) fn note(&self, oldest: Option<&Snapshot>) {
+    pub(super) fn note(&self, oldest: Option<&OldestSnapshot>) {
         match self.change(oldest) {
-            Change::None => {}
-            Change::Old(Snapshot { pid, application, user, secs }) => warn!(
+            SnapshotNotice::None => {}
+            SnapshotNotice::Old(OldestSnapshot { pid, application, user, secs }) => warn!(
                 pid,
                 application,
                 user,
@@ -47,43 +49,43 @@ impl SnapshotWatch {
                 "a transaction keeps an old snapshot of the database, and claims become slower until it ends; \
                  SELECT pg_terminate_backend({pid}) ends it"
             ),
-            Change::Gone => info!("no transaction keeps an old snapshot of the database any more"),
+            SnapshotNotice::Gone => info!("no transaction keeps an old snapshot of the database any more"),
         }
     }
 
-    fn change<'s>(&self, oldest: Option<&'s Snapshot>) -> Change<'s> {
+    fn change<'s>(&self, oldest: Option<&'s OldestSnapshot>) -> SnapshotNotice<'s> {
         let old = oldest.filter(|oldest| oldest.secs >= OLD_SECS);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *known, old.map(|old| old.pid));
         match (before, old) {
-            (Some(_), None) => Change::Gone,
-            (before, Some(old)) if before != Some(old.pid) => Change::Old(old),
-            _ => Change::None,
+            (Some(_), None) => SnapshotNotice::Gone,
+            (before, Some(old)) if before != Some(old.pid) => SnapshotNotice::Old(old),
+            _ => SnapshotNotice::None,
         }
     }
 }
 
 /// What there is to say of the oldest snapshot.
 #[derive(Debug, PartialEq)]
-enum Change<'s> {
+enum SnapshotNotice<'s> {
     None,
-    Old(&'s Snapshot),
+    Old(&'s OldestSnapshot),
     Gone,
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Snapshot, SnapshotWatch};
+    use super::{OldestSnapshot, SnapshotNotice, SnapshotWatch};
 
     #[test]
     fn each_session_with_an_old_snapshot_is_named_once() {
-        let of = |pid, secs| Snapshot { pid, application: "psql".into(), user: "u".into(), secs };
+        let of = |pid, secs| OldestSnapshot { pid, application: "psql".into(), user: "u".into(), secs };
         let watch = SnapshotWatch::default();
-        assert_eq!(watch.change(Some(&of(1, 59))), Change::None);
-        assert_eq!(watch.change(Some(&of(1, 60))), Change::Old(&of(1, 60)));
-        assert_eq!(watch.change(Some(&of(1, 75))), Change::None);
-        assert_eq!(watch.change(Some(&of(2, 70))), Change::Old(&of(2, 70)));
-        assert_eq!(watch.change(Some(&of(3, 1))), Change::Gone);
-        assert_eq!(watch.change(None), Change::None);
+        assert_eq!(watch.change(Some(&of(1, 59))), SnapshotNotice::None);
+        assert_eq!(watch.change(Some(&of(1, 60))), SnapshotNotice::Old(&of(1, 60)));
+        assert_eq!(watch.change(Some(&of(1, 75))), SnapshotNotice::None);
+        assert_eq!(watch.change(Some(&of(2, 70))), SnapshotNotice::Old(&of(2, 70)));
+        assert_eq!(watch.change(Some(&of(3, 1))), SnapshotNotice::Gone);
+        assert_eq!(watch.change(None), SnapshotNotice::None);
     }
 }

@@ -9,14 +9,14 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
 use sqlx::{Error, Row, postgres::PgRow, query, query_scalar};
 
 use crate::store::{
-    JobFilter, Keep, Lane, NoteKind, QueueCounts, StoredJob, StoredPlan, Totals,
+    DocumentKind, JobFilter, LaneSummary, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
     postgres::{
         codec::{decode, or_pass_over, readable},
         connection::pool::Pool,
@@ -95,21 +95,24 @@ pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
 /// All actions, in the order of their ids.
 pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
 
-pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, Tally)>, Error> {
+pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, JobCounts)>, Error> {
     let sql = query(ACTION).bind(action_id.as_str());
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 
 /// Those of some actions that are there.
-pub(super) async fn these_actions(pool: &Pool, ids: Vec<ActionId>) -> Result<Vec<(Action, Tally)>, Error> {
+pub(super) async fn these_actions(
+    pool: &Pool,
+    ids: Vec<ActionId>,
+) -> Result<Vec<(Action, JobCounts)>, Error> {
     let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
     let rows = query(tallied!("WHERE a.action_id = ANY ($1)")).bind(ids).fetch_all(pool).await?;
     rows.iter().map(action_of).collect()
 }
 
 /// A row of an action and its tally.
-pub(super) fn action_of(row: &PgRow) -> Result<(Action, Tally), Error> {
-    let mut tally = Tally::default();
+pub(super) fn action_of(row: &PgRow) -> Result<(Action, JobCounts), Error> {
+    let mut tally = JobCounts::default();
     for (at, count) in tally.jobs.iter_mut().enumerate() {
         *count = sql_types::count(row.try_get(1 + at)?);
     }
@@ -206,13 +209,13 @@ pub(super) async fn paused(pool: &Pool) -> Result<Vec<String>, Error> {
     query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
 }
 
-pub(super) async fn has_notes(pool: &Pool, kind: NoteKind) -> Result<bool, Error> {
+pub(super) async fn has_notes(pool: &Pool, kind: DocumentKind) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
     query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
 }
 
 /// Whether an ended job need not be kept: a look at the first of each status.
-pub(super) async fn is_prunable(pool: &Pool, keep: Keep) -> Result<bool, Error> {
+pub(super) async fn is_prunable(pool: &Pool, keep: Retention) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
          OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \
          WHERE EXISTS (SELECT FROM agq.ended AS e WHERE e.status = s.status AND e.ended_at < $4))";
@@ -307,25 +310,25 @@ pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
     Ok(counts.filter(|(_, counts)| *counts != [0; 8]).collect())
 }
 
-pub(super) async fn note(pool: &Pool, kind: NoteKind, id: &str) -> Result<Option<String>, Error> {
+pub(super) async fn note(pool: &Pool, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
     let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
     query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
 }
 
-pub(super) async fn notes(pool: &Pool, kind: NoteKind) -> Result<Vec<(String, String)>, Error> {
+pub(super) async fn notes(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
     let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-pub(super) async fn lanes(pool: &Pool) -> Result<Vec<Lane>, Error> {
+pub(super) async fn lanes(pool: &Pool) -> Result<Vec<LaneSummary>, Error> {
     let sql = "SELECT lane, queue, needs, count(*) AS length, min(created_at) AS first, max(created_at) AS last \
          FROM agq.jobs JOIN agq.lanes USING (lane) WHERE is_ready GROUP BY lane, queue, needs ORDER BY lane";
     let lane = |row: &PgRow| {
         let (_, key) = lane_of(row)?;
         let at = |name: &str| Ok::<_, Error>(Timestamp(sql_types::count(row.try_get(name)?)));
         let length = sql_types::count(row.try_get("length")?);
-        Ok(Lane { queue: key.queue, needs: key.needs, length, span: (at("first")?, at("last")?) })
+        Ok(LaneSummary { queue: key.queue, needs: key.needs, length, span: (at("first")?, at("last")?) })
     };
     query(sql).fetch_all(pool).await?.iter().map(lane).collect()
 }

@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::future::ready;
 
-use crate::store::Answer;
+use crate::store::StoreFuture;
 
 /// For so long a thing may be taken for what it was. What other nodes make of it meanwhile is seen where it matters: in the
 /// transaction that gives a worker a job, or makes an action of a plan.
@@ -18,21 +18,21 @@ const FRESH: Duration = Duration::from_millis(100);
 const MOST: usize = 1_000;
 
 /// Things that were read lately, by their ids.
-pub(super) struct Seen<K, V>(Mutex<Inner<K, V>>);
+pub(super) struct TtlCache<K, V>(Mutex<TtlEntries<K, V>>);
 
-struct Inner<K, V> {
+struct TtlEntries<K, V> {
     things: HashMap<K, (V, Instant)>,
     /// How often this node has begun or ended to change one.
     changes: u64,
 }
 
-impl<K, V> Default for Seen<K, V> {
+impl<K, V> Default for TtlCache<K, V> {
     fn default() -> Self {
-        Self(Mutex::new(Inner { things: HashMap::new(), changes: 0 }))
+        Self(Mutex::new(TtlEntries { things: HashMap::new(), changes: 0 }))
     }
 }
 
-impl<K, V> Seen<K, V>
+impl<K, V> TtlCache<K, V>
 where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + 'static,
@@ -41,8 +41,8 @@ where
     pub(super) fn or_read(
         self: &Arc<Self>,
         id: &K,
-        read: impl FnOnce() -> Answer<Option<V>>,
-    ) -> Answer<Option<V>> {
+        read: impl FnOnce() -> StoreFuture<Option<V>>,
+    ) -> StoreFuture<Option<V>> {
         let begun = {
             let inner = self.lock();
             let fresh = inner.things.get(id).filter(|(_, at)| at.elapsed() < FRESH);
@@ -71,7 +71,11 @@ where
     }
 
     /// A thing is about to be changed: it is forgotten, and again when that is done.
-    pub(super) fn changing<T: Send + 'static>(self: &Arc<Self>, id: &K, answer: Answer<T>) -> Answer<T> {
+    pub(super) fn changing<T: Send + 'static>(
+        self: &Arc<Self>,
+        id: &K,
+        answer: StoreFuture<T>,
+    ) -> StoreFuture<T> {
         self.forget(id);
         let (seen, id) = (Arc::clone(self), id.clone());
         Box::pin(async move {
@@ -87,7 +91,7 @@ where
         inner.things.remove(id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<K, V>> {
+    fn lock(&self) -> MutexGuard<'_, TtlEntries<K, V>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -17,9 +17,10 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, pending, ready};
 
 use crate::store::{
-    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
-    NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled, Snapshot, StoreError, StoredJob,
-    StoredPlan, Totals, Unused, WorkerRule,
+    AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
+    DocumentRule, JobChange, JobFilter, JobRule, LaneSummary, NewAction, OldestSnapshot, QueueCounts,
+    Records, Retention, RuleResult, StoreError, StoreFuture, StoredJob, StoredPlan, Totals, UnusedRecords,
+    WorkerRule,
     postgres::{
         PostgresStore, old_snapshots, queries,
         txn::{jobs::Decision, unused_lanes},
@@ -31,80 +32,80 @@ use crate::store::{
 };
 
 impl Records for PostgresStore {
-    fn add_plan(&self, plan: StoredPlan) -> Answer<bool> {
-        self.write_on(Subject::Plan(plan.plan_id.clone()), Promise::Durable, move |batch| {
+    fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
+        self.write_on(Subject::Plan(plan.plan_id.clone()), AckLevel::Durable, move |batch| {
             batch.add_plan(&plan)
         })
     }
 
-    fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
+    fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
         let id = plan_id.clone();
-        self.plans_seen.or_read(plan_id, || self.read(async move |pool| queries::plan(&pool, id).await))
+        self.plans_seen.or_read(plan_id, || self.query(async move |pool| queries::plan(&pool, id).await))
     }
 
-    fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
-        self.read_long(async move |pool| queries::plans(&pool, page).await)
+    fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
+        self.query_long(async move |pool| queries::plans(&pool, page).await)
     }
 
-    fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
+    fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
         let id = plan_id.clone();
         let deleted =
-            self.write_on(Subject::Plan(id.clone()), Promise::Durable, move |batch| batch.delete_plan(&id));
+            self.write_on(Subject::Plan(id.clone()), AckLevel::Durable, move |batch| batch.delete_plan(&id));
         self.plans_seen.changing(plan_id, deleted)
     }
 
-    fn add_action(&self, action: NewAction) -> Answer<Ruled<Added>> {
+    fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
         self.hand_in(|inbox| inbox.add(action))
     }
 
-    fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>> {
-        self.write_on(Subject::Action(more.action_id.clone()), Promise::Durable, move |batch| {
+    fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>> {
+        self.write_on(Subject::Action(more.action_id.clone()), AckLevel::Durable, move |batch| {
             batch.add_jobs(&more)
         })
     }
 
-    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>> {
+    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> StoreFuture<RuleResult<()>> {
         let action_id = action_id.clone();
         let subject = Subject::Action(action_id.clone());
-        self.write_on(subject, Promise::Durable, move |batch| batch.decide_action(&action_id, &rule))
+        self.write_on(subject, AckLevel::Durable, move |batch| batch.decide_action(&action_id, &rule))
     }
 
-    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> Answer<()> {
+    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()> {
         let action_id = action_id.clone();
-        self.write(Promise::Durable, move |batch| batch.settle_halt(&action_id, now))
+        self.write(AckLevel::Durable, move |batch| batch.settle_halt(&action_id, now))
     }
 
-    fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
-        self.read_long(async move |pool| queries::actions(&pool, page).await)
+    fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>> {
+        self.query_long(async move |pool| queries::actions(&pool, page).await)
     }
 
-    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
+    fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>> {
         let action_id = action_id.clone();
-        self.read(async move |pool| queries::action(&pool, action_id).await)
+        self.query(async move |pool| queries::action(&pool, action_id).await)
     }
 
-    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>> {
+    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> StoreFuture<Vec<JobId>> {
         let action_id = action_id.clone();
-        self.read_long(async move |pool| queries::jobs_of(&pool, action_id, statuses, slice).await)
+        self.query_long(async move |pool| queries::jobs_of(&pool, action_id, statuses, slice).await)
     }
 
-    fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
+    fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>> {
         let job_id = job_id.clone();
-        self.read(async move |pool| queries::job_record(&pool, job_id).await)
+        self.query(async move |pool| queries::job_record(&pool, job_id).await)
     }
 
-    fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>> {
+    fn job(&self, job_id: &JobId) -> StoreFuture<Option<StoredJob>> {
         let job_id = job_id.clone();
-        self.read(async move |pool| queries::job(&pool, job_id).await)
+        self.query(async move |pool| queries::job(&pool, job_id).await)
     }
 
     fn decide(
         &self,
         job_id: &JobId,
-        promise: Promise,
+        promise: AckLevel,
         results: Option<Bytes>,
         rule: JobRule,
-    ) -> Answer<Ruled<Option<Change>>> {
+    ) -> StoreFuture<RuleResult<Option<JobChange>>> {
         let results = results.as_deref().map(|results| String::from_utf8(results.to_vec())).transpose();
         match results {
             Ok(results) => {
@@ -120,126 +121,131 @@ impl Records for PostgresStore {
         claimants: Vec<Claimant>,
         now: Timestamp,
         start_timeout_ms: u64,
-    ) -> Answer<Vec<Option<Claim>>> {
+    ) -> StoreFuture<Vec<Option<Claim>>> {
         self.hand_in(|inbox| inbox.claim(Claiming { claimants, now, start_timeout_ms }))
     }
 
-    fn search(&self, search: Search) -> Answer<Vec<JobId>> {
-        self.read_long(async move |pool| queries::search(&pool, search).await)
+    fn search(&self, search: Search) -> StoreFuture<Vec<JobId>> {
+        self.query_long(async move |pool| queries::search(&pool, search).await)
     }
 
-    fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>> {
+    fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>> {
         let queue = queue.to_owned();
-        self.read(async move |pool| queries::peek(&pool, queue, count).await)
+        self.query(async move |pool| queries::peek(&pool, queue, count).await)
     }
 
-    fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>> {
-        self.read(async move |pool| queries::peek_scheduled(&pool, count).await)
+    fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>> {
+        self.query(async move |pool| queries::peek_scheduled(&pool, count).await)
     }
 
-    fn ahead(&self, job: &Job, limit: usize) -> Answer<u64> {
+    fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64> {
         let job = job.clone();
-        self.read(async move |pool| queries::ahead(&pool, job, limit).await)
+        self.query(async move |pool| queries::ahead(&pool, job, limit).await)
     }
 
-    fn set_paused(&self, queue: &str, paused: bool) -> Answer<()> {
+    fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()> {
         let queue = queue.to_owned();
         let subject = Subject::Queue(queue.clone());
-        self.write_on(subject, Promise::Durable, move |batch| batch.set_paused(&queue, paused))
+        self.write_on(subject, AckLevel::Durable, move |batch| batch.set_paused(&queue, paused))
     }
 
-    fn paused(&self) -> Answer<Vec<String>> {
-        self.read(async |pool| queries::paused(&pool).await)
+    fn paused(&self) -> StoreFuture<Vec<String>> {
+        self.query(async |pool| queries::paused(&pool).await)
     }
 
-    fn is_prunable(&self, keep: Keep) -> Answer<bool> {
-        self.read(async move |pool| queries::is_prunable(&pool, keep).await)
+    fn is_prunable(&self, keep: Retention) -> StoreFuture<bool> {
+        self.query(async move |pool| queries::is_prunable(&pool, keep).await)
     }
 
-    fn prune(&self, keep: Keep, limit: usize) -> Answer<usize> {
-        self.write(Promise::Visible, move |batch| batch.prune(keep, limit))
+    fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize> {
+        self.write(AckLevel::Visible, move |batch| batch.prune(keep, limit))
     }
 
-    fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool> {
+    fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool> {
         let job_id = job_id.clone();
         let subject = Subject::Job(job_id.clone());
-        self.write_on(subject, Promise::Durable, move |batch| batch.forget_job(&job_id, status))
+        self.write_on(subject, AckLevel::Durable, move |batch| batch.forget_job(&job_id, status))
     }
 
-    fn totals(&self) -> Answer<Totals> {
-        self.read(async |pool| queries::totals(&pool).await)
+    fn totals(&self) -> StoreFuture<Totals> {
+        self.query(async |pool| queries::totals(&pool).await)
     }
 
-    fn is_well(&self) -> Answer<()> {
-        Box::pin(Arc::clone(&self.pulse).feel())
+    fn is_healthy(&self) -> StoreFuture<()> {
+        Box::pin(Arc::clone(&self.pulse).check())
     }
 
-    fn oldest_snapshot(&self) -> Answer<Option<Snapshot>> {
-        self.read(async |pool| old_snapshots::oldest(&pool).await)
+    fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
+        self.query(async |pool| old_snapshots::oldest(&pool).await)
     }
 
-    fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
+    fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>> {
         let holder = holder.to_owned();
-        self.read(async move |pool| queries::held_by(&pool, holder).await)
+        self.query(async move |pool| queries::held_by(&pool, holder).await)
     }
 
-    fn holders(&self) -> Answer<Vec<String>> {
-        self.read(async |pool| queries::holders(&pool).await)
+    fn holders(&self) -> StoreFuture<Vec<String>> {
+        self.query(async |pool| queries::holders(&pool).await)
     }
 
-    fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>> {
-        self.read(async move |pool| queries::due(&pool, now, limit).await)
+    fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>> {
+        self.query(async move |pool| queries::due(&pool, now, limit).await)
     }
 
-    fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>> {
-        self.read(async move |pool| queries::waits(&pool, now, wanted).await)
+    fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>> {
+        self.query(async move |pool| queries::waits(&pool, now, wanted).await)
     }
 
-    fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
-        self.read_long(async |pool| queries::scheduled(&pool).await)
+    fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)> {
+        self.query_long(async |pool| queries::scheduled(&pool).await)
     }
 
-    fn queue_counts(&self) -> Answer<QueueCounts> {
-        self.read_long(async |pool| queries::queue_counts(&pool).await)
+    fn queue_counts(&self) -> StoreFuture<QueueCounts> {
+        self.query_long(async |pool| queries::queue_counts(&pool).await)
     }
 
-    fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>> {
+    fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
         let id = id.to_owned();
-        self.read(async move |pool| queries::note(&pool, kind, &id).await)
+        self.query(async move |pool| queries::note(&pool, kind, &id).await)
     }
 
-    fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>> {
-        self.read(async move |pool| queries::notes(&pool, kind).await)
+    fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
+        self.query(async move |pool| queries::notes(&pool, kind).await)
     }
 
-    fn has_notes(&self, kind: NoteKind) -> Answer<bool> {
-        self.read(async move |pool| queries::has_notes(&pool, kind).await)
+    fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
+        self.query(async move |pool| queries::has_notes(&pool, kind).await)
     }
 
-    fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>> {
+    fn update_document(
+        &self,
+        kind: DocumentKind,
+        id: &str,
+        rule: DocumentRule,
+    ) -> StoreFuture<RuleResult<()>> {
         let id = id.to_owned();
         self.hand_in(|inbox| inbox.decide_note(kind, id, rule))
     }
 
-    fn unused(&self, now: Timestamp) -> Answer<Unused> {
-        self.read(async move |pool| unused_lanes::unused(&pool, now).await)
+    fn unused(&self, now: Timestamp) -> StoreFuture<UnusedRecords> {
+        self.query(async move |pool| unused_lanes::unused(&pool, now).await)
     }
 
-    fn forget_unused(&self, unused: Unused) -> Answer<()> {
-        self.write(Promise::Visible, move |batch| batch.forget(&unused))
+    fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()> {
+        self.write(AckLevel::Visible, move |batch| batch.forget(&unused))
     }
 
-    fn lanes(&self) -> Answer<Vec<Lane>> {
-        self.read_long(async |pool| queries::lanes(&pool).await)
+    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
+        self.query_long(async |pool| queries::lanes(&pool).await)
     }
 
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
-        promise: Promise,
+        promise: AckLevel,
         registration: Option<String>,
         rule: WorkerRule,
-    ) -> Answer<Ruled<()>> {
+    ) -> StoreFuture<RuleResult<()>> {
         let id = worker_id.clone();
         let decided = self.write_on(Subject::Worker(id.clone()), promise, move |batch| {
             batch.decide_worker(&id, registration.as_deref(), &rule)
@@ -247,61 +253,62 @@ impl Records for PostgresStore {
         self.workers_seen.changing(worker_id, decided)
     }
 
-    fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
+    fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>> {
         let worker_id = worker_id.clone();
-        self.read(async move |pool| queries::registration(&pool, worker_id).await)
+        self.query(async move |pool| queries::registration(&pool, worker_id).await)
     }
 
-    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
+    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool> {
         let id = worker_id.clone();
-        let forgotten = self.write_on(Subject::Worker(id.clone()), Promise::Durable, move |batch| {
+        let forgotten = self.write_on(Subject::Worker(id.clone()), AckLevel::Durable, move |batch| {
             batch.forget_worker(&id, seen_before)
         });
         self.workers_seen.changing(worker_id, forgotten)
     }
 
-    fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool> {
+    fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool> {
         let id = worker_id.clone();
         let removed = self
-            .write_on(Subject::Worker(id.clone()), Promise::Durable, move |batch| batch.remove_worker(&id));
+            .write_on(Subject::Worker(id.clone()), AckLevel::Durable, move |batch| batch.remove_worker(&id));
         self.workers_seen.changing(worker_id, removed)
     }
 
-    fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>> {
+    fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>> {
         let id = worker_id.clone();
-        self.workers_seen.or_read(worker_id, || self.read(async move |pool| queries::worker(&pool, id).await))
+        self.workers_seen
+            .or_read(worker_id, || self.query(async move |pool| queries::worker(&pool, id).await))
     }
 
-    fn worker_records(&self) -> Answer<Vec<Worker>> {
-        self.read(async |pool| queries::worker_records(&pool).await)
+    fn worker_records(&self) -> StoreFuture<Vec<Worker>> {
+        self.query(async |pool| queries::worker_records(&pool).await)
     }
 
-    fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
-        self.read(async |pool| queries::workers(&pool).await)
+    fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>> {
+        self.query(async |pool| queries::workers(&pool).await)
     }
 
-    fn collect(&self, _connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
+    fn submit(&self, _connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
         work();
         None
     }
 
-    fn awaits_company(&self, _round: u64, _since: Option<Instant>) -> bool {
+    fn waits_for_writers(&self, _round: u64, _since: Option<Instant>) -> bool {
         false
     }
 
-    fn see_to(&self, _round: u64) {}
+    fn flush_round(&self, _round: u64) {}
 
-    fn settled(&self) -> Answer<()> {
-        self.write_on(subject::Subjects::all(), Promise::Visible, |_| Ok(()))
+    fn wait_until_applied(&self) -> StoreFuture<()> {
+        self.write_on(subject::Subjects::all(), AckLevel::Visible, |_| Ok(()))
     }
 
-    fn sync(&self) -> Answer<()> {
+    fn sync(&self) -> StoreFuture<()> {
         // A commit that is not waited for is on the database's disk within three times its wal_writer_delay, which is less than
         // the time between two rounds of whoever asks for this.
         Box::pin(ready(Ok(())))
     }
 
-    fn backup(&self, _to: PathBuf) -> Answer<u64> {
+    fn backup(&self, _to: PathBuf) -> StoreFuture<u64> {
         let text = "agq makes no copies of a PostgreSQL database: use pg_dump, or its own backups";
         Box::pin(ready(Err(StoreError(text.into()))))
     }
@@ -323,12 +330,12 @@ impl Records for PostgresStore {
         self.nodes.leads()
     }
 
-    fn nodes(&self) -> Answer<Option<HashSet<String>>> {
+    fn nodes(&self) -> StoreFuture<Option<HashSet<String>>> {
         let nodes = Arc::clone(&self.nodes);
-        self.read(async move |pool| nodes.all(&pool).await)
+        self.query(async move |pool| nodes.all(&pool).await)
     }
 
-    fn arrivals(&self) -> Arc<Arrivals> {
-        Arc::clone(&self.arrivals)
+    fn notifier(&self) -> Arc<ChangeNotifier> {
+        Arc::clone(&self.notifier)
     }
 }

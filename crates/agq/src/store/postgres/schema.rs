@@ -66,7 +66,7 @@ pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Er
 /// What was said, once.
 pub(super) fn said(error: &MigrateError) -> String {
     match error {
-        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => errors::said(error),
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => errors::message(error),
         other => other.to_string(),
     }
 }

@@ -6,7 +6,7 @@ use super::CONNECT_TIMEOUT;
 
 /// How a node works with the database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct PostgresSettings {
     /// Most connections for reads and writes.
     pub(crate) connections: u32,
     /// How long a statement may take, and a transaction may wait for the next one.
@@ -19,16 +19,16 @@ pub(crate) struct Settings {
     pub(crate) term: Duration,
 }
 
-impl Default for Settings {
+impl Default for PostgresSettings {
     fn default() -> Self {
         let [timeout, poll, term] = [60, 1, 30].map(Duration::from_secs);
         Self { connections: 8, timeout, listens: true, poll, term }
     }
 }
 
-impl Settings {
+impl PostgresSettings {
     /// How long to wait for an answer: the database gives up sooner, where it can be reached.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn lock_timeout(&self) -> Duration {
         self.timeout + CONNECT_TIMEOUT
     }
 }

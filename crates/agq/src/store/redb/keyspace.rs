@@ -12,53 +12,53 @@ use futures_util::future::ready;
 use redb::Error;
 
 use crate::store::{
-    Answer, Content, Entry, KeyWork, Keys, Keyspace, Part, Promise, StoreError,
+    AckLevel, KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoreError, StoreFuture, StoredValue,
     redb::{
         RedbStore,
-        engine::snapshot::View,
+        engine::snapshot::Snapshot,
         queries::keys::{self, FIRST},
         schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
         shown,
-        txn::Batch,
+        txn::WriteTxn,
     },
 };
 
 impl Keyspace for RedbStore {
-    fn change(&self, work: KeyWork) -> Answer<()> {
-        self.write(Promise::Durable, move |batch| {
-            let mut keys = Writing { batch, fault: RefCell::default() };
+    fn update(&self, work: KeyWork) -> StoreFuture<()> {
+        self.write(AckLevel::Durable, move |batch| {
+            let mut keys = TxnKeys { batch, fault: RefCell::default() };
             let outcome = work(&mut keys);
             let fault = keys.fault.into_inner();
             outcome.map_err(|error| fault.unwrap_or_else(|| Error::Corrupted(error.0)))
         })
     }
 
-    fn look(&self, work: KeyWork) -> Answer<()> {
-        Box::pin(ready(work(&mut Reading(&self.contents.view()))))
+    fn read(&self, work: KeyWork) -> StoreFuture<()> {
+        Box::pin(ready(work(&mut SnapshotKeys(&self.contents.snapshot()))))
     }
 
-    fn look_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
-        work(&mut Reading(&self.contents.view()));
+    fn read_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
+        work(&mut SnapshotKeys(&self.contents.snapshot()));
         true
     }
 
-    fn scan(&self, work: KeyWork) -> Answer<()> {
-        let kept = self.contents.keep();
-        self.long_work.run(move || work(&mut Reading(&kept.view())))
+    fn scan(&self, work: KeyWork) -> StoreFuture<()> {
+        let kept = self.contents.pin();
+        self.long_work.run(move || work(&mut SnapshotKeys(&kept.view())))
     }
 
-    fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
-        self.read(|view| keys::overdue(&view.table(&EXPIRIES), now, limit))
+    fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>> {
+        self.query(|view| keys::overdue(&view.table(&EXPIRIES), now, limit))
     }
 }
 
 /// A batch. The writer has to know an error of redb as it was: `fault` keeps it.
-struct Writing<'b, 't> {
-    batch: &'b mut Batch<'t>,
+struct TxnKeys<'b, 't> {
+    batch: &'b mut WriteTxn<'t>,
     fault: RefCell<Option<Error>>,
 }
 
-impl Writing<'_, '_> {
+impl TxnKeys<'_, '_> {
     fn noted<T>(&self, outcome: Result<T, Error>) -> Result<T, StoreError> {
         outcome.map_err(|error| {
             let shown = StoreError(error.to_string());
@@ -68,12 +68,12 @@ impl Writing<'_, '_> {
     }
 }
 
-impl Keys for Writing<'_, '_> {
-    fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+impl Keys for TxnKeys<'_, '_> {
+    fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
         self.noted(self.batch.keys.get(key).map(|record| record.map(|record| record.entry)))
     }
 
-    fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Result<(), StoreError> {
+    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
         let done = self.batch.put_key(key, entry);
         self.noted(done)
     }
@@ -127,14 +127,14 @@ impl Keys for Writing<'_, '_> {
         &self,
         key: &[u8],
         scores: (Bound<f64>, Bound<f64>),
-        part: Part,
+        part: RangeSlice,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
         self.noted(keys::members(&self.batch.by_score, key, scores, part))
     }
 }
 
-impl Batch<'_> {
-    fn put_key(&mut self, key: &[u8], entry: &Entry) -> Result<(), Error> {
+impl WriteTxn<'_> {
+    fn put_key(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), Error> {
         let before = self.keys.get(key)?;
         let number = before.as_ref().map_or_else(|| self.number_key(key), |before| before.number);
         let before = before.map(|record| record.entry);
@@ -157,7 +157,7 @@ impl Batch<'_> {
     }
 
     /// Puts a key that is not there yet, with the number that it had elsewhere.
-    pub(super) fn put_numbered(&mut self, key: &[u8], number: u64, entry: Entry) {
+    pub(super) fn put_numbered(&mut self, key: &[u8], number: u64, entry: KeyEntry) {
         self.known.last_key = self.known.last_key.max(number);
         self.key_numbers.insert(number, key);
         if let Some(at) = entry.expires_at {
@@ -185,13 +185,13 @@ impl Batch<'_> {
     }
 
     /// Removes what a key holds outside of its entry.
-    fn clear_key(&mut self, key: &[u8], content: &Content) -> Result<(), Error> {
+    fn clear_key(&mut self, key: &[u8], content: &StoredValue) -> Result<(), Error> {
         match content {
-            Content::Text(_) => {}
-            Content::List { head, tail } => {
+            StoredValue::Text(_) => {}
+            StoredValue::List { head, tail } => {
                 self.list_items.remove_in(key, *head..*tail)?;
             }
-            Content::Sorted { .. } => {
+            StoredValue::Sorted { .. } => {
                 self.by_score.remove_in((key, 0, FIRST)..(key, u64::MAX, FIRST))?;
                 // No key sorts between a key and itself with a NUL.
                 let next = [key, &b"\0"[..]].concat();
@@ -219,18 +219,18 @@ impl Batch<'_> {
 }
 
 /// What is in view, only to be read.
-struct Reading<'r>(&'r View<'r>);
+struct SnapshotKeys<'r>(&'r Snapshot<'r>);
 
 fn read_only() -> StoreError {
     StoreError("a command that only reads was about to write".into())
 }
 
-impl Keys for Reading<'_> {
-    fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+impl Keys for SnapshotKeys<'_> {
+    fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
         shown(keys::entry(&self.0.table(&KEYS), key))
     }
 
-    fn put_entry(&mut self, _key: &[u8], _entry: &Entry) -> Result<(), StoreError> {
+    fn put_entry(&mut self, _key: &[u8], _entry: &KeyEntry) -> Result<(), StoreError> {
         Err(read_only())
     }
 
@@ -276,7 +276,7 @@ impl Keys for Reading<'_> {
         &self,
         key: &[u8],
         scores: (Bound<f64>, Bound<f64>),
-        part: Part,
+        part: RangeSlice,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
         shown(keys::members(&self.0.table(&BY_SCORE), key, scores, part))
     }

@@ -6,7 +6,7 @@ use redb::StorageBackend;
 use crate::store::{
     Durability, StoreError,
     redb::{
-        Journaled, LongWork, RedbStore, check, file, queries::records, schema::tables::LANES, shown,
+        LongReads, RedbStore, WalFile, check, file, queries::records, schema::tables::LANES, shown,
         writer::Writer,
     },
 };
@@ -19,24 +19,24 @@ impl RedbStore {
         id: u64,
     ) -> anyhow::Result<(Self, Writer)> {
         let bytes = journal.len()?;
-        let with = Journaled { file: Box::new(journal), id, bytes };
-        Self::employ(file::open_on(database)?, with, Durability::default(), LongWork::InPlace)
+        let with = WalFile { file: Box::new(journal), id, bytes };
+        Self::start_writer(file::open_on(database)?, with, Durability::default(), LongReads::InPlace)
     }
 
     /// What in the database contradicts itself.
     pub(crate) fn inconsistencies(&self) -> Result<Vec<String>, StoreError> {
-        shown(check::inconsistencies(&self.contents.view()))
+        shown(check::inconsistencies(&self.contents.snapshot()))
     }
 
     /// Counts the lanes that are kept, whether they have jobs or not.
     pub(crate) fn lane_count(&self) -> Result<usize, StoreError> {
-        let view = self.contents.view();
+        let view = self.contents.snapshot();
         let count = || view.table(&LANES).iter()?.try_fold(0, |count, lane| lane.map(|_| count + 1));
         shown(count())
     }
 
     /// Every job, in the order of their ids.
     pub(crate) fn jobs(&self) -> Result<Vec<Job>, StoreError> {
-        shown(records::jobs(&self.contents.view()))
+        shown(records::jobs(&self.contents.snapshot()))
     }
 }

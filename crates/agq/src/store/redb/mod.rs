@@ -36,7 +36,7 @@ use redb::{Database, Error, StorageBackend, backends::InMemoryBackend};
 use tokio::sync::watch;
 
 pub(crate) use self::{
-    file::{Examined, examine, lock_dir, parent},
+    file::{DatabaseReport, examine, lock_dir, parent},
     writer::Writer,
 };
 pub(crate) use crate::store::redb::{
@@ -44,43 +44,43 @@ pub(crate) use crate::store::redb::{
     schema::tables::FORMAT,
 };
 
-use super::{Answer, Arrivals, Durability, Opening, Promise, StoreError};
+use super::{AckLevel, ChangeNotifier, Durability, OpenOptions, StoreError, StoreFuture};
 use crate::store::redb::{
     engine::{
         commit::Committer,
         flush::Flusher,
         recovery,
-        snapshot::{Contents, View},
+        snapshot::{Snapshot, Versions},
     },
     file::migrations,
-    txn::Batch,
+    txn::WriteTxn,
     writer::{
-        group_commit::Duty,
-        queue::{Inbox, Size},
+        group_commit::GroupCommit,
+        queue::{WriteHandle, WriteSize},
     },
 };
 
 /// A redb database with its writer.
 pub(crate) struct RedbStore {
     /// `None` once the store is closing.
-    inbox: Option<Inbox>,
+    inbox: Option<WriteHandle>,
     /// `None` where the writer is worked by hand.
-    duty: Option<Arc<Duty>>,
+    duty: Option<Arc<GroupCommit>>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    contents: Arc<Contents>,
-    arrivals: Arc<Arrivals>,
+    contents: Arc<Versions>,
+    notifier: Arc<ChangeNotifier>,
     /// Whether something visible is not on disk yet.
     owes_sync: Arc<AtomicBool>,
     /// Why the writer cannot go on.
     failed: watch::Receiver<Option<String>>,
-    long_work: LongWork,
+    long_work: LongReads,
 }
 
 /// The size of a journal: when half of it is full, the database is brought up to date.
 const JOURNAL_BYTES: u64 = 8 << 20;
 
 /// Where the journal is kept, and what a new one is like.
-struct Journaled {
+struct WalFile {
     file: Box<dyn StorageBackend>,
     /// Not that of any other journal.
     id: u64,
@@ -93,7 +93,7 @@ fn new_journal_id() -> u64 {
 
 /// Where is done what may be long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LongWork {
+enum LongReads {
     /// Where they keep nobody waiting.
     Aside,
     /// On the spot: whoever runs the writer by hand wants everything in one order.
@@ -103,11 +103,11 @@ enum LongWork {
 
 impl RedbStore {
     /// Opens the database file and its journal, or creates them.
-    pub(crate) fn open(path: &Path, opening: Opening) -> anyhow::Result<Self> {
+    pub(crate) fn open(path: &Path, opening: OpenOptions) -> anyhow::Result<Self> {
         let opened = || {
             let (database, journal) =
                 (file::open(path, opening.max_checked_bytes)?, file::open_journal(path)?);
-            let with = Journaled { file: Box::new(journal), id: new_journal_id(), bytes: JOURNAL_BYTES };
+            let with = WalFile { file: Box::new(journal), id: new_journal_id(), bytes: JOURNAL_BYTES };
             Self::start(database, with, opening.durability)
         };
         opened().with_context(|| format!("cannot use the database {}", path.display()))
@@ -122,54 +122,54 @@ impl RedbStore {
     /// The same, with its journal in a place of its own.
     fn with_journal(journal: impl StorageBackend) -> anyhow::Result<Self> {
         let database = Database::builder().create_with_backend(InMemoryBackend::new())?;
-        let with = Journaled { file: Box::new(journal), id: 1, bytes: 1 << 16 };
+        let with = WalFile { file: Box::new(journal), id: 1, bytes: 1 << 16 };
         Self::start(database, with, Durability::default())
     }
 
-    fn start(database: Database, with: Journaled, durability: Durability) -> anyhow::Result<Self> {
-        let (mut store, writer) = Self::employ(database, with, durability, LongWork::Aside)?;
+    fn start(database: Database, with: WalFile, durability: Durability) -> anyhow::Result<Self> {
+        let (mut store, writer) = Self::start_writer(database, with, durability, LongReads::Aside)?;
         let queue = store.inbox.as_ref().map(|inbox| Arc::clone(&inbox.0)).unwrap_or_default();
-        let duty = Duty::new(writer, queue);
+        let duty = GroupCommit::new(writer, queue);
         *store.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&duty).work()?);
         store.duty = Some(duty);
         Ok(store)
     }
 
-    fn employ(
+    fn start_writer(
         database: Database,
-        with: Journaled,
+        with: WalFile,
         durability: Durability,
-        long_work: LongWork,
+        long_work: LongReads,
     ) -> anyhow::Result<(Self, Writer)> {
         migrations::check(&database)?;
         recovery::replay(&database, &*with.file)?;
         migrations::prepare(&database)?;
         let journal = recovery::begin(&database, with.file, with.id, with.bytes)?;
-        let (contents, arrivals) = (Arc::new(Contents::of(database)?), Arc::new(Arrivals::default()));
+        let (contents, notifier) = (Arc::new(Versions::of(database)?), Arc::new(ChangeNotifier::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
         let flusher = long_work.flusher(Arc::clone(&contents))?;
         let owed = Arc::clone(&owes_sync);
         let committer = Committer::new(Arc::clone(&contents), journal, flusher, durability, owed);
-        let (writer, inbox, failed) = writer::employ(committer, Arc::clone(&arrivals))?;
+        let (writer, inbox, failed) = writer::start(committer, Arc::clone(&notifier))?;
         let (inbox, thread) = (Some(inbox), Mutex::new(None));
         Ok((
-            Self { inbox, duty: None, writer: thread, contents, arrivals, owes_sync, failed, long_work },
+            Self { inbox, duty: None, writer: thread, contents, notifier, owes_sync, failed, long_work },
             writer,
         ))
     }
 
-    fn write<T, F>(&self, promise: Promise, work: F) -> Answer<T>
+    fn write<T, F>(&self, promise: AckLevel, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
-        self.write_sized(promise, Size::Small, work)
+        self.write_sized(promise, WriteSize::Small, work)
     }
 
-    fn write_sized<T, F>(&self, promise: Promise, size: Size, work: F) -> Answer<T>
+    fn write_sized<T, F>(&self, promise: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
         match &self.inbox {
             Some(inbox) => inbox.write(promise, size, work),
@@ -178,21 +178,21 @@ impl RedbStore {
     }
 
     /// A short read, done on the spot: a few microseconds.
-    fn read<T, F>(&self, work: F) -> Answer<T>
+    fn query<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&View<'_>) -> Result<T, Error>,
+        F: FnOnce(&Snapshot<'_>) -> Result<T, Error>,
     {
-        Box::pin(ready(shown(work(&self.contents.view()))))
+        Box::pin(ready(shown(work(&self.contents.snapshot()))))
     }
 
     /// A read that may be long, done where it keeps nobody waiting.
-    fn scan<T, F>(&self, work: F) -> Answer<T>
+    fn scan<T, F>(&self, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&View<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&Snapshot<'_>) -> Result<T, Error> + Send + 'static,
     {
-        let kept = self.contents.keep();
+        let kept = self.contents.pin();
         self.long_work.run(move || shown(work(&kept.view())))
     }
 }
@@ -201,19 +201,19 @@ fn shown<T>(outcome: Result<T, Error>) -> Result<T, StoreError> {
     outcome.map_err(|error| StoreError(error.to_string()))
 }
 
-impl LongWork {
-    fn flusher(self, contents: Arc<Contents>) -> std::io::Result<Flusher> {
+impl LongReads {
+    fn flusher(self, contents: Arc<Versions>) -> std::io::Result<Flusher> {
         match self {
-            Self::Aside => Flusher::aside(contents),
+            Self::Aside => Flusher::threaded(contents),
             #[cfg(feature = "simulation")]
-            Self::InPlace => Ok(Flusher::later(contents)),
+            Self::InPlace => Ok(Flusher::deferred(contents)),
         }
     }
 
     fn run<T: Send + 'static>(
         self,
         read: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
-    ) -> Answer<T> {
+    ) -> StoreFuture<T> {
         match self {
             Self::Aside => {
                 let scan = tokio::task::spawn_blocking(read);

@@ -14,7 +14,7 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
@@ -23,83 +23,83 @@ use futures_util::future::{BoxFuture, ready};
 use redb::Error;
 
 use crate::store::{
-    ActionRule, Added, Answer, Arrivals, Change, Claim, Claimant, JobFilter, JobRule, Keep, Lane, MoreJobs,
-    NewAction, NoteKind, NoteRule, Promise, QueueCounts, Records, Ruled, StoredJob, StoredPlan, Totals,
-    WorkerRule,
+    AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
+    DocumentRule, JobChange, JobFilter, JobRule, LaneSummary, NewAction, QueueCounts, Records, Retention,
+    RuleResult, StoreFuture, StoredJob, StoredPlan, Totals, WorkerRule,
     redb::{
         RedbStore,
         file::backup,
         queries::{documents, records},
-        writer::queue::Size,
+        writer::queue::WriteSize,
     },
 };
 
 impl Records for RedbStore {
-    fn add_plan(&self, plan: StoredPlan) -> Answer<bool> {
-        self.write(Promise::Durable, move |batch| batch.add_plan(&plan))
+    fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
+        self.write(AckLevel::Durable, move |batch| batch.add_plan(&plan))
     }
 
-    fn plan(&self, plan_id: &PlanId) -> Answer<Option<StoredPlan>> {
-        self.read(|view| records::plan(view, plan_id))
+    fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
+        self.query(|view| records::plan(view, plan_id))
     }
 
-    fn plans(&self, page: Page) -> Answer<Vec<PlanId>> {
+    fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
         self.scan(move |view| records::plans(view, &page))
     }
 
-    fn delete_plan(&self, plan_id: &PlanId) -> Answer<Ruled<bool>> {
+    fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>> {
         let plan_id = plan_id.clone();
-        self.write(Promise::Durable, move |batch| batch.delete_plan(&plan_id))
+        self.write(AckLevel::Durable, move |batch| batch.delete_plan(&plan_id))
     }
 
-    fn add_action(&self, action: NewAction) -> Answer<Ruled<Added>> {
-        let size = Size::Jobs(action.jobs.len());
-        self.write_sized(Promise::Durable, size, move |batch| batch.add_action(&action))
+    fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
+        let size = WriteSize::Jobs(action.jobs.len());
+        self.write_sized(AckLevel::Durable, size, move |batch| batch.add_action(&action))
     }
 
-    fn add_jobs(&self, more: MoreJobs) -> Answer<Ruled<u64>> {
-        let size = Size::Bulk(more.jobs.len());
-        self.write_sized(Promise::Durable, size, move |batch| batch.add_jobs(&more))
+    fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>> {
+        let size = WriteSize::Bulk(more.jobs.len());
+        self.write_sized(AckLevel::Durable, size, move |batch| batch.add_jobs(&more))
     }
 
-    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> Answer<Ruled<()>> {
+    fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> StoreFuture<RuleResult<()>> {
         let action_id = action_id.clone();
-        self.write(Promise::Durable, move |batch| batch.decide_action(&action_id, &rule))
+        self.write(AckLevel::Durable, move |batch| batch.decide_action(&action_id, &rule))
     }
 
-    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> Answer<()> {
+    fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()> {
         let action_id = action_id.clone();
-        self.write(Promise::Durable, move |batch| batch.settle_halt(&action_id, now))
+        self.write(AckLevel::Durable, move |batch| batch.settle_halt(&action_id, now))
     }
 
-    fn actions(&self, page: Page) -> Answer<Vec<ActionId>> {
+    fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>> {
         self.scan(move |view| records::actions(view, &page))
     }
 
-    fn action(&self, action_id: &ActionId) -> Answer<Option<(Action, Tally)>> {
-        self.read(|view| records::action(view, action_id))
+    fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>> {
+        self.query(|view| records::action(view, action_id))
     }
 
-    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> Answer<Vec<JobId>> {
+    fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> StoreFuture<Vec<JobId>> {
         let action_id = action_id.clone();
         self.scan(move |view| records::jobs_of(view, &action_id, &statuses, slice))
     }
 
-    fn job_record(&self, job_id: &JobId) -> Answer<Option<Job>> {
-        self.read(|view| records::job_record(view, job_id))
+    fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>> {
+        self.query(|view| records::job_record(view, job_id))
     }
 
-    fn job(&self, job_id: &JobId) -> Answer<Option<StoredJob>> {
-        self.read(|view| records::job(view, job_id))
+    fn job(&self, job_id: &JobId) -> StoreFuture<Option<StoredJob>> {
+        self.query(|view| records::job(view, job_id))
     }
 
     fn decide(
         &self,
         job_id: &JobId,
-        promise: Promise,
+        promise: AckLevel,
         results: Option<Bytes>,
         rule: JobRule,
-    ) -> Answer<Ruled<Option<Change>>> {
+    ) -> StoreFuture<RuleResult<Option<JobChange>>> {
         let job_id = job_id.clone();
         self.write(promise, move |batch| {
             let results = results.as_deref().map(std::str::from_utf8).transpose();
@@ -113,146 +113,151 @@ impl Records for RedbStore {
         claimants: Vec<Claimant>,
         now: Timestamp,
         start_timeout_ms: u64,
-    ) -> Answer<Vec<Option<Claim>>> {
-        self.write(Promise::Visible, move |batch| batch.claim(&claimants, now, start_timeout_ms))
+    ) -> StoreFuture<Vec<Option<Claim>>> {
+        self.write(AckLevel::Visible, move |batch| batch.claim(&claimants, now, start_timeout_ms))
     }
 
-    fn search(&self, search: Search) -> Answer<Vec<JobId>> {
+    fn search(&self, search: Search) -> StoreFuture<Vec<JobId>> {
         self.scan(move |view| records::search(view, &search))
     }
 
-    fn peek(&self, queue: &str, count: usize) -> Answer<Vec<JobId>> {
+    fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>> {
         let queue = queue.to_owned();
         self.scan(move |view| records::peek(view, &queue, count))
     }
 
-    fn peek_scheduled(&self, count: usize) -> Answer<Vec<JobId>> {
+    fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>> {
         self.scan(move |view| records::peek_scheduled(view, count))
     }
 
-    fn ahead(&self, job: &Job, limit: usize) -> Answer<u64> {
+    fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64> {
         let job = job.clone();
         self.scan(move |view| records::ahead(view, &job, limit))
     }
 
-    fn set_paused(&self, queue: &str, paused: bool) -> Answer<()> {
+    fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()> {
         let queue = queue.to_owned();
-        self.write(Promise::Durable, move |batch| {
+        self.write(AckLevel::Durable, move |batch| {
             batch.set_paused(&queue, paused);
             Ok(())
         })
     }
 
-    fn paused(&self) -> Answer<Vec<String>> {
-        self.read(records::paused)
+    fn paused(&self) -> StoreFuture<Vec<String>> {
+        self.query(records::paused)
     }
 
-    fn is_prunable(&self, keep: Keep) -> Answer<bool> {
-        self.read(|view| records::is_prunable(view, keep))
+    fn is_prunable(&self, keep: Retention) -> StoreFuture<bool> {
+        self.query(|view| records::is_prunable(view, keep))
     }
 
-    fn prune(&self, keep: Keep, limit: usize) -> Answer<usize> {
-        self.write(Promise::Visible, move |batch| batch.prune(keep, limit))
+    fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize> {
+        self.write(AckLevel::Visible, move |batch| batch.prune(keep, limit))
     }
 
-    fn forget_job(&self, job_id: &JobId, status: Status) -> Answer<bool> {
+    fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool> {
         let job_id = job_id.clone();
-        self.write(Promise::Durable, move |batch| batch.forget_job(&job_id, status))
+        self.write(AckLevel::Durable, move |batch| batch.forget_job(&job_id, status))
     }
 
-    fn totals(&self) -> Answer<Totals> {
-        self.read(records::totals)
+    fn totals(&self) -> StoreFuture<Totals> {
+        self.query(records::totals)
     }
 
-    fn held_by(&self, holder: &str) -> Answer<Vec<JobId>> {
-        self.read(|view| records::held_by(view, holder))
+    fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>> {
+        self.query(|view| records::held_by(view, holder))
     }
 
-    fn holders(&self) -> Answer<Vec<String>> {
+    fn holders(&self) -> StoreFuture<Vec<String>> {
         self.scan(records::holders)
     }
 
-    fn due(&self, now: Timestamp, limit: usize) -> Answer<Vec<JobId>> {
-        self.read(|view| records::due(view, now, limit))
+    fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>> {
+        self.query(|view| records::due(view, now, limit))
     }
 
-    fn waits(&self, now: Timestamp, wanted: JobFilter) -> Answer<Vec<Job>> {
+    fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>> {
         self.scan(move |view| records::waits(view, now, &wanted))
     }
 
-    fn scheduled(&self) -> Answer<(u64, Option<Timestamp>)> {
-        self.read(records::scheduled)
+    fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)> {
+        self.query(records::scheduled)
     }
 
-    fn queue_counts(&self) -> Answer<QueueCounts> {
-        self.read(documents::queue_counts)
+    fn queue_counts(&self) -> StoreFuture<QueueCounts> {
+        self.query(documents::queue_counts)
     }
 
-    fn note(&self, kind: NoteKind, id: &str) -> Answer<Option<String>> {
-        self.read(|view| documents::note(view, kind, id))
+    fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
+        self.query(|view| documents::note(view, kind, id))
     }
 
-    fn notes(&self, kind: NoteKind) -> Answer<Vec<(String, String)>> {
+    fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
         self.scan(move |view| documents::notes(view, kind))
     }
 
-    fn has_notes(&self, kind: NoteKind) -> Answer<bool> {
-        self.read(|view| documents::has_notes(view, kind))
+    fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
+        self.query(|view| documents::has_notes(view, kind))
     }
 
-    fn forget_limits(&self, now: Timestamp) -> Answer<usize> {
-        self.write(Promise::Durable, move |batch| batch.forget_limits(now))
+    fn forget_limits(&self, now: Timestamp) -> StoreFuture<usize> {
+        self.write(AckLevel::Durable, move |batch| batch.forget_limits(now))
     }
 
-    fn decide_note(&self, kind: NoteKind, id: &str, rule: NoteRule) -> Answer<Ruled<()>> {
+    fn update_document(
+        &self,
+        kind: DocumentKind,
+        id: &str,
+        rule: DocumentRule,
+    ) -> StoreFuture<RuleResult<()>> {
         let id = id.to_owned();
-        self.write(Promise::Durable, move |batch| batch.decide_note(kind, &id, &rule))
+        self.write(AckLevel::Durable, move |batch| batch.decide_note(kind, &id, &rule))
     }
 
-    fn lanes(&self) -> Answer<Vec<Lane>> {
+    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
         self.scan(records::lanes)
     }
 
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
-        promise: Promise,
+        promise: AckLevel,
         registration: Option<String>,
         rule: WorkerRule,
-    ) -> Answer<Ruled<()>> {
+    ) -> StoreFuture<RuleResult<()>> {
         let worker_id = worker_id.clone();
         self.write(promise, move |batch| batch.decide_worker(&worker_id, registration.as_deref(), &rule))
     }
 
-    fn registration(&self, worker_id: &WorkerId) -> Answer<Option<String>> {
-        self.read(|view| records::registration(view, worker_id))
+    fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>> {
+        self.query(|view| records::registration(view, worker_id))
     }
 
-    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> Answer<bool> {
+    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool> {
         let worker_id = worker_id.clone();
-        self.write(Promise::Durable, move |batch| batch.forget_worker(&worker_id, seen_before))
+        self.write(AckLevel::Durable, move |batch| batch.forget_worker(&worker_id, seen_before))
     }
 
-    fn remove_worker(&self, worker_id: &WorkerId) -> Answer<bool> {
+    fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool> {
         let worker_id = worker_id.clone();
-        self.write(Promise::Durable, move |batch| batch.remove_worker(&worker_id))
+        self.write(AckLevel::Durable, move |batch| batch.remove_worker(&worker_id))
     }
 
-    fn worker(&self, worker_id: &WorkerId) -> Answer<Option<Worker>> {
-        self.read(|view| records::worker(view, worker_id))
+    fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>> {
+        self.query(|view| records::worker(view, worker_id))
     }
 
-    fn worker_records(&self) -> Answer<Vec<Worker>> {
+    fn worker_records(&self) -> StoreFuture<Vec<Worker>> {
         self.scan(records::worker_records)
     }
 
-    fn workers(&self) -> Answer<Vec<(Worker, u64)>> {
+    fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>> {
         self.scan(records::workers)
     }
 
-    fn collect(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
+    fn submit(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
         match &self.duty {
-            Some(duty) => duty.collect(connection, work),
+            Some(duty) => duty.submit(connection, work),
             None => {
                 work();
                 None
@@ -260,29 +265,29 @@ impl Records for RedbStore {
         }
     }
 
-    fn awaits_company(&self, round: u64, since: Option<Instant>) -> bool {
-        self.duty.as_ref().is_some_and(|duty| duty.awaits_company(round, since))
+    fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool {
+        self.duty.as_ref().is_some_and(|duty| duty.waits_for_writers(round, since))
     }
 
-    fn see_to(&self, round: u64) {
+    fn flush_round(&self, round: u64) {
         if let Some(duty) = &self.duty {
-            duty.see_to(round);
+            duty.flush_round(round);
         }
     }
 
-    fn settled(&self) -> Answer<()> {
-        self.write(Promise::Visible, |_| Ok(()))
+    fn wait_until_applied(&self) -> StoreFuture<()> {
+        self.write(AckLevel::Visible, |_| Ok(()))
     }
 
-    fn sync(&self) -> Answer<()> {
+    fn sync(&self) -> StoreFuture<()> {
         if self.owes_sync.load(Ordering::Relaxed) {
-            self.write(Promise::OnDisk, |_| Ok(()))
+            self.write(AckLevel::OnDisk, |_| Ok(()))
         } else {
             Box::pin(ready(Ok(())))
         }
     }
 
-    fn backup(&self, to: PathBuf) -> Answer<u64> {
+    fn backup(&self, to: PathBuf) -> StoreFuture<u64> {
         self.scan(move |view| backup::copy(view, &to))
     }
 
@@ -302,11 +307,11 @@ impl Records for RedbStore {
         true
     }
 
-    fn nodes(&self) -> Answer<Option<HashSet<String>>> {
+    fn nodes(&self) -> StoreFuture<Option<HashSet<String>>> {
         Box::pin(ready(Ok(None)))
     }
 
-    fn arrivals(&self) -> Arc<Arrivals> {
-        Arc::clone(&self.arrivals)
+    fn notifier(&self) -> Arc<ChangeNotifier> {
+        Arc::clone(&self.notifier)
     }
 }

@@ -26,13 +26,13 @@ const SHORT: &str = "/tmp";
 const OLD: Duration = Duration::from_secs(7 * 86_400);
 
 /// Temporary directory that is removed at the end of this process.
-pub(super) struct Place {
+pub(super) struct EmbeddedDir {
     /// `dir` comes before `_lock`, so that the lock is held until the directory is removed.
     dir: TempDir,
     _lock: Option<File>,
 }
 
-impl Place {
+impl EmbeddedDir {
     /// Creates a directory, below TMPDIR if the path of a socket fits there.
     pub(super) fn new() -> io::Result<Self> {
         let pid = std::process::id();
@@ -120,7 +120,7 @@ mod tests {
         time::{Duration, SystemTime},
     };
 
-    use super::{LOCK, OLD, Place, sweep_in};
+    use super::{EmbeddedDir, LOCK, OLD, sweep_in};
 
     /// Process id of another namespace or machine, which no process here has.
     const ELSEWHERE: u32 = 999_999_999;
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_living_command_of_another_namespace_keeps_its_directory() {
         let base = tempfile::tempdir().unwrap();
-        let place = Place::new_in(base.path(), ELSEWHERE).unwrap();
+        let place = EmbeddedDir::new_in(base.path(), ELSEWHERE).unwrap();
         grow_old(place.path());
         sweep_in(base.path());
         assert!(place.path().join(LOCK).exists());

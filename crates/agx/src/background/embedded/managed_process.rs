@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::error::Failure;
+use crate::error::CliError;
 
 /// Maximum wait for the end of a program. agw gives its tasks a second, and a slow machine needs
 /// more time.
@@ -33,14 +33,14 @@ const SIGNALLED: &str = "a task can have sent the signal (`kill $PPID`), or some
 
 /// Child program whose stdin is a pipe from this process. The program ends when this process ends,
 /// because the pipe closes.
-pub(super) struct Part {
+pub(super) struct ManagedProcess {
     name: &'static str,
     child: Child,
     log: PathBuf,
 }
 
-impl Part {
-    pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self, Failure> {
+impl ManagedProcess {
+    pub(super) fn start(name: &'static str, command: &mut Command, dir: &Path) -> Result<Self, CliError> {
         let log = dir.join(name).with_extension("log");
         let stderr = fs::File::create(&log).map_err(|error| cannot("write its log", &error))?;
         // A group of its own: Ctrl-C is for us, and we end it.
@@ -50,7 +50,7 @@ impl Part {
     }
 
     /// agq says on stdout where it listens, when it does.
-    pub(super) fn wait_until_it_listens(&mut self) -> Result<(), Failure> {
+    pub(super) fn wait_until_it_listens(&mut self) -> Result<(), CliError> {
         let mut line = String::new();
         if let Some(stdout) = self.child.stdout.take() {
             // An error, too, is that it does not listen.
@@ -64,18 +64,18 @@ impl Part {
     }
 
     /// Returns the failure of the program if it has ended.
-    pub(super) fn trouble(&mut self) -> Option<Failure> {
+    pub(super) fn exited(&mut self) -> Option<CliError> {
         let status = self.child.try_wait().ok().flatten()?;
         Some(self.failure(Some(status)))
     }
 
-    fn failure(&self, status: Option<ExitStatus>) -> Failure {
+    fn failure(&self, status: Option<ExitStatus>) -> CliError {
         let dir = self.log.parent().unwrap_or(Path::new("/"));
         let is_full = rustix::fs::statvfs(dir).is_ok_and(|disk| disk.f_bavail * disk.f_frsize < NO_ROOM);
         let log = fs::read_to_string(&self.log).map_err(|error| error.to_string());
         let log = log.as_deref().map_err(String::as_str);
-        let (why, help) = explained(status, log, &self.log, is_full);
-        Failure::usage(format!("{} of this command has ended: {why}", self.name), help)
+        let (why, help) = exit_error(status, log, &self.log, is_full);
+        CliError::usage(format!("{} of this command has ended: {why}", self.name), help)
     }
 
     /// Waits for at most `bound`, and returns whether the program has ended.
@@ -95,7 +95,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for ManagedProcess {
     fn drop(&mut self) {
         // The end of its stdin tells it to go; a task that runs has nobody left to write to, and is ended by it.
         drop(self.child.stdin.take());
@@ -115,14 +115,14 @@ impl Drop for Part {
 
 /// Returns the reason for the end of a program, and advice. Sources are the exit status, the log,
 /// and whether the disk is full.
-fn explained(
+fn exit_error(
     status: Option<ExitStatus>,
     log: Result<&str, &str>,
     path: &Path,
     is_full: bool,
 ) -> (String, &'static str) {
     let how = status.map_or_else(|| "its end was not seen".to_owned(), |status| status.to_string());
-    let said = log.map(telling).unwrap_or_default();
+    let said = log.map(last_log_lines).unwrap_or_default();
     if is_full {
         let dir = path.parent().unwrap_or(path).display();
         return (format!("the disk of {dir} is full ({how}) {said}").trim_end().to_owned(), ROOM);
@@ -141,14 +141,14 @@ fn explained(
 }
 
 /// Returns the last lines of `log` that are not informational.
-fn telling(log: &str) -> String {
+fn last_log_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.contains(" INFO ")).collect();
     lines[lines.len().saturating_sub(SHOWN_LINES)..].join(" / ")
 }
 
 /// Returns the failure to start a program.
-pub(super) fn cannot(what: &str, error: &io::Error) -> Failure {
-    Failure::usage(
+pub(super) fn cannot(what: &str, error: &io::Error) -> CliError {
+    CliError::usage(
         format!("cannot {what}: {error}"),
         "look at TMPDIR and at the limits of this shell, or say where an agq is with --agq",
     )
@@ -164,12 +164,12 @@ mod tests {
 
     use rustix::process::{Pid, Signal, kill_process};
 
-    use super::{Part, ROOM, SIGNALLED, explained};
+    use super::{ManagedProcess, ROOM, SIGNALLED, exit_error};
 
     const INFO: &str = "2026-01-01T00:00:00Z  INFO agw: draining: no more jobs are taken\n";
 
     fn why(raw: i32, log: Result<&str, &str>, is_full: bool) -> (String, &'static str) {
-        explained(Some(ExitStatus::from_raw(raw)), log, Path::new("/tmp/agx-1-x/agw.log"), is_full)
+        exit_error(Some(ExitStatus::from_raw(raw)), log, Path::new("/tmp/agx-1-x/agw.log"), is_full)
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
     fn one_that_was_stopped_ends_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let mut cat = Command::new("cat");
-        let part = Part::start("cat", cat.stdout(Stdio::null()), dir.path()).unwrap();
+        let part = ManagedProcess::start("cat", cat.stdout(Stdio::null()), dir.path()).unwrap();
         let pid = Pid::from_child(&part.child);
         kill_process(pid, Signal::STOP).unwrap();
         drop(part);

@@ -15,10 +15,10 @@ use tokio::time::sleep;
 
 use crate::{
     background::embedded::{
-        directory::{Place, sweep},
-        managed_process::{Part, cannot},
+        directory::{EmbeddedDir, sweep},
+        managed_process::{ManagedProcess, cannot},
     },
-    error::Failure,
+    error::CliError,
 };
 
 /// Most bytes of a task's output that come back: as many as fit into one message.
@@ -28,27 +28,27 @@ const KEPT_BYTES: &str = "4194304";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Both, and where they keep what they have.
-pub(crate) struct Local {
+pub(crate) struct EmbeddedCluster {
     /// Before the directory: they write into it until they have ended.
-    agw: Part,
-    agq: Part,
-    dir: Place,
+    agw: ManagedProcess,
+    agq: ManagedProcess,
+    dir: EmbeddedDir,
     key: String,
 }
 
-impl Local {
+impl EmbeddedCluster {
     /// Starts agq and agw. The worker runs `jobs` jobs at once, or one per processor, in the
     /// current directory. agq keeps at most `kept` ended jobs.
-    pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self, Failure> {
+    pub(crate) fn start(jobs: Option<u32>, kept: u64) -> Result<Self, CliError> {
         sweep();
-        let dir = Place::new().map_err(|error| cannot("make a directory for it", &error))?;
+        let dir = EmbeddedDir::new().map_err(|error| cannot("make a directory for it", &error))?;
         let key = new_key();
         let socket = dir.path().join("agq");
         let mut agq = command("agq", &key)?;
         agq.args(["--end-with-stdin", "--no-tcp", "--http", "off", "--durability", "interval", "--socket"]);
         agq.arg(&socket).arg("--data-dir").arg(dir.path().join("data")).stdout(Stdio::piped());
         agq.arg("--keep-ended-count").arg(kept.to_string());
-        let mut agq = Part::start("agq", &mut agq, dir.path())?;
+        let mut agq = ManagedProcess::start("agq", &mut agq, dir.path())?;
         agq.wait_until_it_listens()?;
         let mut agw = command("agw", &key)?;
         agw.args(["--end-with-stdin", "--kept-bytes", KEPT_BYTES, "--agq"]).arg(address(&socket));
@@ -56,21 +56,21 @@ impl Local {
         if let Some(jobs) = jobs {
             agw.arg("--max-concurrent-jobs").arg(jobs.to_string());
         }
-        let agw = Part::start("agw", agw.stdout(Stdio::null()), dir.path())?;
+        let agw = ManagedProcess::start("agw", agw.stdout(Stdio::null()), dir.path())?;
         Ok(Self { agw, agq, dir, key })
     }
 
     /// Where this agq is.
-    pub(crate) fn server(&self) -> Result<Server, Failure> {
+    pub(crate) fn server(&self) -> Result<Server, CliError> {
         let address = address(&self.dir.path().join("agq"));
         Server::new(&address, self.key.clone().into())
-            .map_err(|what| Failure::usage(what, "choose another TMPDIR"))
+            .map_err(|what| CliError::usage(what, "choose another TMPDIR"))
     }
 
     /// Waits until one of them has ended although it should not.
-    pub(crate) async fn until_trouble(&mut self) -> Failure {
+    pub(crate) async fn until_exit(&mut self) -> CliError {
         loop {
-            if let Some(failure) = self.trouble() {
+            if let Some(failure) = self.exited() {
                 return failure;
             }
             sleep(LOOK_EVERY).await;
@@ -78,13 +78,13 @@ impl Local {
     }
 
     /// What became of one that has ended although it should not.
-    pub(crate) fn trouble(&mut self) -> Option<Failure> {
-        [&mut self.agw, &mut self.agq].into_iter().find_map(Part::trouble)
+    pub(crate) fn exited(&mut self) -> Option<CliError> {
+        [&mut self.agw, &mut self.agq].into_iter().find_map(ManagedProcess::exited)
     }
 }
 
 /// A program of ours, with the key and nothing else that concerns us in its environment.
-fn command(name: &str, key: &str) -> Result<Command, Failure> {
+fn command(name: &str, key: &str) -> Result<Command, CliError> {
     let mut command = Command::new(program(name)?);
     for name in settings_of_others() {
         command.env_remove(name);
@@ -108,12 +108,12 @@ pub(crate) fn new_key() -> String {
 }
 
 /// Where agq and agw are: beside this program, or on PATH.
-pub(crate) fn program(name: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn program(name: &str) -> Result<PathBuf, CliError> {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(name));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|dir| dir.join(name));
     beside.into_iter().chain(on_path).find(|file| file.is_file()).ok_or_else(|| {
-        Failure::usage(
+        CliError::usage(
             format!("there is no {name} beside agx, and none on PATH"),
             "install all three programs into one directory, or say where an agq is with --agq",
         )

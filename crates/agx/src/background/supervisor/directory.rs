@@ -21,13 +21,13 @@ const MOST_PATH: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
 /// What is to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Spec {
-    pub(crate) parts: Vec<Part>,
+pub(crate) struct SupervisorSpec {
+    pub(crate) parts: Vec<ServiceSpec>,
 }
 
 /// One program of it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Part {
+pub(crate) struct ServiceSpec {
     /// `agq` or `agw`; its log is named after it.
     pub(crate) name: String,
     pub(crate) program: PathBuf,

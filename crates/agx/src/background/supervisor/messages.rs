@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::background::supervisor::directory::{Spec, log_path};
+use crate::background::supervisor::directory::{SupervisorSpec, log_path};
 
 /// Maximum number of lines in a message.
 const MOST_LINES: usize = 20;
@@ -14,12 +14,12 @@ const MOST_LINES: usize = 20;
 const EMPTY_WORDS: [&str; 2] = ["Usage: ", "For more information, try "];
 
 /// Paths of logs, each with an offset.
-pub(super) struct Words(Vec<(PathBuf, u64)>);
+pub(super) struct LogTails(Vec<(PathBuf, u64)>);
 
-impl Words {
+impl LogTails {
     /// Records the current lengths of the logs. The log of the keeper comes last, because it says
     /// least about a cause.
-    pub(super) fn from_now_on(dir: &Path, spec: &Spec) -> Self {
+    pub(super) fn from_now_on(dir: &Path, spec: &SupervisorSpec) -> Self {
         let names = spec.parts.iter().map(|part| part.name.as_str()).chain(["keeper"]);
         let end = |path: PathBuf| {
             let length = path.metadata().map_or(0, |about| about.len());
@@ -30,7 +30,7 @@ impl Words {
 
     /// Returns the new lines of the first log that has any.
     pub(super) fn since(&self) -> String {
-        let said = self.0.iter().map(|(path, from)| telling(&text_from(path, *from)));
+        let said = self.0.iter().map(|(path, from)| last_log_lines(&text_from(path, *from)));
         let mut said = said.filter(|said| !said.is_empty());
         said.next().unwrap_or_else(|| {
             let dir = self.0.first().and_then(|(path, _)| path.parent()).unwrap_or(Path::new("/"));
@@ -50,7 +50,7 @@ fn text_from(path: &Path, from: u64) -> String {
 }
 
 /// Returns the lines of `text` that may name the cause of a failure, joined by line feeds.
-fn telling(text: &str) -> String {
+fn last_log_lines(text: &str) -> String {
     let is_telling = |line: &&str| {
         !line.trim().is_empty()
             && !line.contains(" INFO ")
@@ -62,18 +62,18 @@ fn telling(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Spec, Words, telling};
-    use crate::background::supervisor::directory::Part;
+    use super::{LogTails, SupervisorSpec, last_log_lines};
+    use crate::background::supervisor::directory::ServiceSpec;
 
     #[test]
     fn a_usage_error_is_shown_without_what_says_nothing() {
         let text = "error: unexpected argument '--no-such' found\n\n  tip: a similar argument exists: '--no-tcp'\n\n\
                     Usage: agq --end-with-stdin <COMMAND>\n\nFor more information, try '--help'.\n";
         assert_eq!(
-            telling(text),
+            last_log_lines(text),
             "error: unexpected argument '--no-such' found\n    tip: a similar argument exists: '--no-tcp'"
         );
-        assert_eq!(telling("2026-01-01T00:00:00Z  INFO agq: started\n"), "");
+        assert_eq!(last_log_lines("2026-01-01T00:00:00Z  INFO agq: started\n"), "");
     }
 
     #[test]
@@ -81,8 +81,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         log("agq.log", "an old error\n");
-        let part = Part { name: "agq".into(), program: "agq".into(), args: Vec::new() };
-        let words = Words::from_now_on(dir.path(), &Spec { parts: vec![part] });
+        let part = ServiceSpec { name: "agq".into(), program: "agq".into(), args: Vec::new() };
+        let words = LogTails::from_now_on(dir.path(), &SupervisorSpec { parts: vec![part] });
         assert!(words.since().starts_with("it said nothing"));
         log("keeper.log", "agx: agq does not listen\n");
         assert_eq!(words.since(), "agx: agq does not listen");

@@ -25,13 +25,13 @@ use tokio::{
 };
 
 pub(crate) use self::run::run;
-pub(crate) use crate::background::supervisor::directory::{Part, Spec};
+pub(crate) use crate::background::supervisor::directory::{ServiceSpec, SupervisorSpec};
 use crate::{
     background::supervisor::{
         directory::{DOWN, GONE, SPEC, has_room_for_sockets, is_locked, lock, log, socket},
-        messages::Words,
+        messages::LogTails,
     },
-    error::Failure,
+    error::CliError,
     output::Output,
 };
 
@@ -43,20 +43,20 @@ const TELL_AFTER: Duration = Duration::from_secs(2);
 
 /// File lock of a directory. No other process can start a keeper in that directory.
 #[derive(Debug)]
-pub(crate) struct Hold(File);
+pub(crate) struct DirLock(File);
 
 /// Takes the file lock of `dir`. Returns a failure if a keeper runs there already.
-pub(crate) async fn hold(dir: &Path) -> Result<Hold, Failure> {
+pub(crate) async fn lock_dir(dir: &Path) -> Result<DirLock, CliError> {
     let already = || {
         let what = format!("something is kept running in {} already", dir.display());
-        Err(Failure::usage(what, "`agx down` ends it"))
+        Err(CliError::usage(what, "`agx down` ends it"))
     };
     if let Err((length, most)) = has_room_for_sockets(dir) {
         let what = format!(
             "the path of a socket in {} would have {length} bytes, and {most} are the most",
             dir.display()
         );
-        return Err(Failure::usage(what, "choose a shorter AGX_HOME"));
+        return Err(CliError::usage(what, "choose a shorter AGX_HOME"));
     }
     let cannot = |error| cannot(&format!("lock {}", dir.display()), &error);
     let file = lock(dir).map_err(cannot)?;
@@ -67,9 +67,9 @@ pub(crate) async fn hold(dir: &Path) -> Result<Hold, Failure> {
             return already();
         }
         match file.try_lock() {
-            Ok(()) => return Ok(Hold(file)),
+            Ok(()) => return Ok(DirLock(file)),
             // On a file system without locks, the check of the socket has to be enough.
-            Err(TryLockError::Error(error)) if knows_no_locks(&error) => return Ok(Hold(file)),
+            Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(DirLock(file)),
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
             Err(TryLockError::WouldBlock) if since.elapsed() > PATIENCE => return already(),
             // The other keeper is about to start or to end.
@@ -79,16 +79,16 @@ pub(crate) async fn hold(dir: &Path) -> Result<Hold, Failure> {
 }
 
 /// Tells whether `error` says that the file system has no locks, as NFS without a lock daemon.
-fn knows_no_locks(error: &io::Error) -> bool {
+fn has_no_locks(error: &io::Error) -> bool {
     let no_daemon = rustix::io::Errno::NOLCK.raw_os_error();
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_daemon)
 }
 
 /// Starts a keeper in the background and passes the lock to it. Returns the first line that the
 /// keeper writes to stdout. A failure quotes the logs of the keeper and its parts.
-pub(crate) fn start(hold: Hold, dir: &Path, spec: &Spec) -> Result<String, Failure> {
+pub(crate) fn start(hold: DirLock, dir: &Path, spec: &SupervisorSpec) -> Result<String, CliError> {
     crate::util::atomic_file::write_whole(dir, SPEC, to_json(spec).as_bytes())?;
-    let words = Words::from_now_on(dir, spec);
+    let words = LogTails::from_now_on(dir, spec);
     let mut keeper = spawn(hold, dir)?;
     let mut said = String::new();
     if let Some(stdout) = keeper.stdout.take() {
@@ -98,7 +98,7 @@ pub(crate) fn start(hold: Hold, dir: &Path, spec: &Spec) -> Result<String, Failu
         Some(line) => Ok(line.to_owned()),
         None => {
             let _ended = keeper.wait();
-            Err(Failure::usage(
+            Err(CliError::usage(
                 format!("it could not be started: {}", words.since()),
                 "mend that and try again",
             ))
@@ -106,7 +106,7 @@ pub(crate) fn start(hold: Hold, dir: &Path, spec: &Spec) -> Result<String, Failu
     }
 }
 
-fn spawn(hold: Hold, dir: &Path) -> Result<Child, Failure> {
+fn spawn(hold: DirLock, dir: &Path) -> Result<Child, CliError> {
     // An inherited descriptor, such as a lock or a pipe of the caller, would stay open as long as
     // the keeper runs.
     agenix_lease::keep_from_children();
@@ -118,7 +118,7 @@ fn spawn(hold: Hold, dir: &Path) -> Result<Child, Failure> {
 }
 
 /// Tells a keeper to end what it runs, and itself. Whether there was one.
-pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, Failure> {
+pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, CliError> {
     let Some(mut keeper) = reached(dir).await? else { return Ok(false) };
     let look = format!("look at its log in {}", dir.display());
     let asked = async {
@@ -139,13 +139,13 @@ pub(crate) async fn stop(dir: &Path, output: Output) -> Result<bool, Failure> {
     };
     match answer {
         Ok(said) if said == GONE => Ok(true),
-        Ok(_) => Err(Failure::usage("it ended without a word", look)),
-        Err(error) => Err(Failure::usage(format!("it does not answer: {error}"), look)),
+        Ok(_) => Err(CliError::usage("it ended without a word", look)),
+        Err(error) => Err(CliError::usage(format!("it does not answer: {error}"), look)),
     }
 }
 
 /// Connects to the keeper of `dir`, and returns `None` if no keeper runs there.
-async fn reached(dir: &Path) -> Result<Option<UnixStream>, Failure> {
+async fn reached(dir: &Path) -> Result<Option<UnixStream>, CliError> {
     let since = Instant::now();
     loop {
         if let Ok(keeper) = UnixStream::connect(socket(dir)).await {
@@ -155,7 +155,7 @@ async fn reached(dir: &Path) -> Result<Option<UnixStream>, Failure> {
             return Ok(None);
         }
         if since.elapsed() > PATIENCE {
-            return Err(Failure::usage(
+            return Err(CliError::usage(
                 format!("something is kept running in {} that cannot be reached", dir.display()),
                 "is it on another machine, or in another container, that shares this directory? End it there",
             ));
@@ -175,32 +175,32 @@ fn is_there(dir: &Path) -> bool {
     StdUnixStream::connect(socket(dir)).is_ok()
 }
 
-fn cannot(what: &str, error: &io::Error) -> Failure {
-    Failure::usage(format!("cannot {what}: {error}"), "is there room, and is it allowed?")
+fn cannot(what: &str, error: &io::Error) -> CliError {
+    CliError::usage(format!("cannot {what}: {error}"), "is there room, and is it allowed?")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{hold, is_locked, lock, reached};
+    use super::{is_locked, lock, lock_dir, reached};
 
     #[tokio::test]
     async fn a_directory_has_one_keeper() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!is_locked(dir.path()) && reached(dir.path()).await.unwrap().is_none());
-        let held = hold(dir.path()).await.unwrap();
+        let held = lock_dir(dir.path()).await.unwrap();
         // This keeper holds the lock and does not listen yet.
         assert!(is_locked(dir.path()));
         assert!(lock(dir.path()).unwrap().try_lock().is_err());
         drop(held);
         assert!(!is_locked(dir.path()));
-        let _again = hold(dir.path()).await.unwrap();
+        let _again = lock_dir(dir.path()).await.unwrap();
     }
 
     #[tokio::test]
     async fn whoever_listens_is_there_even_without_a_lock() {
         let dir = tempfile::tempdir().unwrap();
         let _older = std::os::unix::net::UnixListener::bind(super::socket(dir.path())).unwrap();
-        let error = hold(dir.path()).await.unwrap_err();
+        let error = lock_dir(dir.path()).await.unwrap_err();
         assert!(error.to_string().contains("is kept running"), "{error}");
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let long = dir.path().join("x".repeat(110));
         std::fs::create_dir(&long).unwrap();
-        let error = hold(&long).await.unwrap_err();
+        let error = lock_dir(&long).await.unwrap_err();
         assert!(error.to_string().contains("the path of a socket"), "{error}");
     }
 }

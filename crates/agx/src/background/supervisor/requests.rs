@@ -22,7 +22,7 @@ const SAYS_WITHIN: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Sources of requests to end.
-pub(super) struct Asked {
+pub(super) struct StopRequests {
     socket: PathBuf,
     clients: mpsc::UnboundedReceiver<UnixStream>,
     /// Clients that wait for the answer.
@@ -31,7 +31,7 @@ pub(super) struct Asked {
     hangup: Signal,
 }
 
-impl Asked {
+impl StopRequests {
     /// Listens on the socket in `dir`. A socket file that exists is stale, because the caller holds
     /// the lock of `dir`.
     pub(super) fn listen(dir: &Path) -> io::Result<Self> {
@@ -107,12 +107,12 @@ mod tests {
         net::UnixStream,
     };
 
-    use super::{Asked, DOWN, GONE, socket};
+    use super::{DOWN, GONE, StopRequests, socket};
 
     #[tokio::test]
     async fn whoever_says_nothing_holds_up_nobody_and_all_who_ask_are_answered() {
         let dir = tempfile::tempdir().unwrap();
-        let mut asked = Asked::listen(dir.path()).unwrap();
+        let mut asked = StopRequests::listen(dir.path()).unwrap();
         let _silent = UnixStream::connect(socket(dir.path())).await.unwrap();
         let mut other = UnixStream::connect(socket(dir.path())).await.unwrap();
         other.write_all(b"what?").await.unwrap();

@@ -25,11 +25,11 @@ use crate::{
     background::{
         embedded::settings_of_others,
         supervisor::{
-            directory::{Part, SPEC, Spec, lock, log},
-            requests::Asked,
+            directory::{SPEC, ServiceSpec, SupervisorSpec, lock, log},
+            requests::StopRequests,
         },
     },
-    error::Failure,
+    error::CliError,
 };
 
 /// Who ran at least so long starts again at once.
@@ -40,19 +40,19 @@ const ENDS_WITHIN: Duration = Duration::from_secs(330);
 
 /// Keeps the programs running that the file in `dir` describes. The caller passes the lock of `dir`
 /// as stdin.
-pub(crate) async fn run(dir: &Path) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::usage(error.to_string(), "look at its directory");
+pub(crate) async fn run(dir: &Path) -> Result<(), CliError> {
+    let failed = |error: io::Error| CliError::usage(error.to_string(), "look at its directory");
     // A session of its own: the terminal may go.
     let _leads_already = rustix::process::setsid();
     check_lock(dir)?;
-    let spec: Spec = fs::read(dir.join(SPEC)).map_err(failed).and_then(|json| {
-        parse(&json).map_err(|error| Failure::usage(error.to_string(), "start it with `agx up`"))
+    let spec: SupervisorSpec = fs::read(dir.join(SPEC)).map_err(failed).and_then(|json| {
+        parse(&json).map_err(|error| CliError::usage(error.to_string(), "start it with `agx up`"))
     })?;
-    let mut asked = Asked::listen(dir).map_err(failed)?;
+    let mut asked = StopRequests::listen(dir).map_err(failed)?;
     let mut kept = Vec::new();
     let begun = tokio::select! {
         begun = begin(dir, &spec, &mut kept) => begun,
-        () = asked.next() => Err(Failure::usage("it was told to end before it had started", "start it again")),
+        () = asked.next() => Err(CliError::usage("it was told to end before it had started", "start it again")),
     };
     if begun.is_ok() {
         loop {
@@ -72,19 +72,19 @@ pub(crate) async fn run(dir: &Path) -> Result<(), Failure> {
 }
 
 /// Checks that stdin is the lock file of `dir`, and that no other process holds the lock.
-fn check_lock(dir: &Path) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::usage(format!("its lock: {error}"), "start it with `agx up`");
+fn check_lock(dir: &Path) -> Result<(), CliError> {
+    let failed = |error: io::Error| CliError::usage(format!("its lock: {error}"), "start it with `agx up`");
     let file = lock(dir).and_then(|lock| lock.metadata()).map_err(failed)?;
     let stdin = rustix::fs::fstat(io::stdin()).map_err(|error| failed(error.into()))?;
     #[allow(clippy::useless_conversion, reason = "the types differ by the system")]
     let is_lock = u64::try_from(stdin.st_dev).is_ok_and(|dev| dev == file.dev())
         && u64::from(stdin.st_ino) == file.ino();
     if !is_lock {
-        return Err(Failure::usage("its stdin is not the lock of its directory", "start it with `agx up`"));
+        return Err(CliError::usage("its stdin is not the lock of its directory", "start it with `agx up`"));
     }
     match rustix::fs::flock(io::stdin(), FlockOperation::NonBlockingLockExclusive) {
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(Failure::usage("something is kept running there already", "`agx down` ends it"))
+            Err(CliError::usage("something is kept running there already", "`agx down` ends it"))
         }
         // Any other error passes, because a file system may have no locks.
         _ => Ok(()),
@@ -92,32 +92,32 @@ fn check_lock(dir: &Path) -> Result<(), Failure> {
 }
 
 /// Starts all programs in the order of `spec`.
-async fn begin(dir: &Path, spec: &Spec, kept: &mut Vec<Kept>) -> Result<(), Failure> {
+async fn begin(dir: &Path, spec: &SupervisorSpec, kept: &mut Vec<SupervisedProcess>) -> Result<(), CliError> {
     for part in &spec.parts {
-        let started = Kept::start(dir, part);
+        let started = SupervisedProcess::start(dir, part);
         kept.push(started.map_err(|error| {
-            Failure::usage(format!("cannot start {}: {error}", part.program.display()), "is it there?")
+            CliError::usage(format!("cannot start {}: {error}", part.program.display()), "is it there?")
         })?);
         let Some(one) = kept.last_mut().filter(|one| one.part.name == "agq") else { continue };
         let line = one.first_line().await;
         if !line.contains("listens on") {
-            return Err(Failure::usage("agq does not listen", "look at its log"));
+            return Err(CliError::usage("agq does not listen", "look at its log"));
         }
-        say(&line);
+        log_line(&line);
     }
-    say("started");
+    log_line("started");
     Ok(())
 }
 
 /// Tells whoever started us, once: the first word counts, and later nobody reads.
-fn say(line: &str) {
+fn log_line(line: &str) {
     let _nobody_reads = writeln!(io::stdout().lock(), "ok {}", line.trim());
 }
 
 /// A program that is kept running.
-struct Kept {
+struct SupervisedProcess {
     dir: PathBuf,
-    part: Part,
+    part: ServiceSpec,
     child: Option<Child>,
     /// Held apart: waiting for a child would close it, and that would be its end.
     stdin: Option<ChildStdin>,
@@ -126,13 +126,13 @@ struct Kept {
 }
 
 /// Waits until one has ended, and starts it again; not at once where it does not stay.
-async fn ended(kept: &mut [Kept]) {
+async fn ended(kept: &mut [SupervisedProcess]) {
     let all = kept.iter_mut().map(|one| Box::pin(one.again()));
     futures_util::future::select_all(all).await;
 }
 
-impl Kept {
-    fn start(dir: &Path, part: &Part) -> io::Result<Self> {
+impl SupervisedProcess {
+    fn start(dir: &Path, part: &ServiceSpec) -> io::Result<Self> {
         let mut child = spawn(dir, part)?;
         let (dir, part, stdin) = (dir.to_owned(), part.clone(), child.stdin.take());
         Ok(Self { dir, part, child: Some(child), stdin, since: Instant::now(), backoff: Backoff::default() })
@@ -163,7 +163,7 @@ impl Kept {
 
     /// Ends the program and waits for its end. The program gets each further SIGTERM of the keeper,
     /// and SIGKILL after [`ENDS_WITHIN`].
-    async fn end(&mut self, asked: &mut Asked) {
+    async fn end(&mut self, asked: &mut StopRequests) {
         let Some(child) = &mut self.child else { return };
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let signal = |signal| pid.is_some_and(|pid| kill_process(pid, signal).is_ok());
@@ -188,7 +188,7 @@ impl Kept {
     }
 }
 
-fn spawn(dir: &Path, part: &Part) -> io::Result<Child> {
+fn spawn(dir: &Path, part: &ServiceSpec) -> io::Result<Child> {
     let mut command = Command::new(&part.program);
     command.args(&part.args).stdin(Stdio::piped()).stderr(log(dir, &part.name)?);
     command.stdout(if part.name == "agq" { Stdio::piped() } else { Stdio::null() });

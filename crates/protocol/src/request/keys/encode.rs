@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::{BlockingPop, Conditions, End, Expiry, KeyCommand, SetOptions, Span, ZAddOptions};
+use super::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, SetOptions, Span, ZAddOptions};
 
 /// A command's name and its arguments.
 fn words<'a>(name: &'static str, args: impl IntoIterator<Item = &'a Bytes>) -> Vec<Bytes> {
@@ -15,8 +15,8 @@ fn number(number: impl Copy + ToString) -> Bytes {
     number.to_string().into()
 }
 
-fn side(end: End) -> Bytes {
-    Bytes::from(if end == End::Head { "LEFT" } else { "RIGHT" })
+fn side(end: ListEnd) -> Bytes {
+    Bytes::from(if end == ListEnd::Head { "LEFT" } else { "RIGHT" })
 }
 
 /// The words of those flags that are set.
@@ -61,11 +61,11 @@ impl KeyCommand {
     fn encode_list(&self) -> Option<Vec<Bytes>> {
         Some(match self {
             Self::Push { key, values, to } => {
-                let name = if *to == End::Head { "LPUSH" } else { "RPUSH" };
+                let name = if *to == ListEnd::Head { "LPUSH" } else { "RPUSH" };
                 words(name, std::iter::once(key).chain(values))
             }
             Self::Pop { key, from, count } => {
-                let name = if *from == End::Head { "LPOP" } else { "RPOP" };
+                let name = if *from == ListEnd::Head { "LPOP" } else { "RPOP" };
                 words(name, std::iter::once(key).chain(&count.map(number)))
             }
             Self::LLen { key } => words("LLEN", [key]),
@@ -105,8 +105,8 @@ impl BlockingPop {
     pub fn encode(&self) -> Vec<Bytes> {
         let name = match (&self.to, self.from) {
             (Some(_), _) => "BLMOVE",
-            (None, End::Head) => "BLPOP",
-            (None, End::Tail) => "BRPOP",
+            (None, ListEnd::Head) => "BLPOP",
+            (None, ListEnd::Tail) => "BRPOP",
         };
         let mut args = words(name, &self.keys);
         args.extend(self.to.iter().flat_map(|(key, to)| [key.clone(), side(self.from), side(*to)]));

@@ -4,9 +4,9 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::{BlockingPop, Conditions, End, Expiry, KeyCommand, SetOptions, Span, ZAddOptions};
+use super::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, SetOptions, Span, ZAddOptions};
 use crate::{
-    request::{Request, RequestError, Wait},
+    request::{BlockingWait, Request, RequestError},
     time::Timestamp,
 };
 
@@ -139,7 +139,7 @@ pub(super) fn scan(args: &[Bytes]) -> Parsed {
     key(KeyCommand::Scan { cursor, pattern, count, kind })
 }
 
-pub(super) fn pop(args: &[Bytes], from: End) -> Parsed {
+pub(super) fn pop(args: &[Bytes], from: ListEnd) -> Parsed {
     key(KeyCommand::Pop { key: args[0].clone(), from, count: count(&args[1..])? })
 }
 
@@ -169,10 +169,10 @@ pub(super) fn lmove(args: &[Bytes]) -> Parsed {
     key(KeyCommand::LMove { key: args[0].clone(), from, to })
 }
 
-fn end(word: &Bytes) -> Result<End, RequestError> {
+fn end(word: &Bytes) -> Result<ListEnd, RequestError> {
     match word.to_ascii_uppercase().as_slice() {
-        b"LEFT" => Ok(End::Head),
-        b"RIGHT" => Ok(End::Tail),
+        b"LEFT" => Ok(ListEnd::Head),
+        b"RIGHT" => Ok(ListEnd::Tail),
         _ => Err(RequestError::Syntax),
     }
 }
@@ -180,14 +180,14 @@ fn end(word: &Bytes) -> Result<End, RequestError> {
 /// BLMOVE: LMOVE and a timeout.
 pub(super) fn blmove(args: &[Bytes]) -> Parsed {
     let (from, to) = (end(&args[2])?, Some((args[1].clone(), end(&args[3])?)));
-    let timeout = Wait::parse(&args[4])?;
+    let timeout = BlockingWait::parse(&args[4])?;
     Ok(Request::BlockingPop(BlockingPop { keys: vec![args[0].clone()], from, to, timeout }))
 }
 
 /// BRPOP and BLPOP.
-pub(super) fn blocking_pop(args: &[Bytes], from: End) -> Parsed {
+pub(super) fn blocking_pop(args: &[Bytes], from: ListEnd) -> Parsed {
     let Some((timeout, keys @ [_, ..])) = args.split_last() else { return Err(RequestError::Syntax) };
-    let timeout = Wait::parse(timeout)?;
+    let timeout = BlockingWait::parse(timeout)?;
     Ok(Request::BlockingPop(BlockingPop { keys: keys.to_vec(), from, to: None, timeout }))
 }
 

@@ -3,16 +3,16 @@
 use bytes::Bytes;
 
 use super::{
-    End, KeyCommand,
+    KeyCommand, ListEnd,
     parse::{
         add, blmove, blocking_pop, expire, key, lmove, lrange, lrem, mset, pop, scan, set, zadd, zpopmin,
         zrange,
     },
 };
 use crate::request::{
-    Access::{self, Client, Everyone},
     Command,
-    Kind::{self, Blocking, Read, Write},
+    CommandAccess::{self, Client, Everyone},
+    CommandKind::{self, Blocking, Read, Write},
     Request, RequestError,
 };
 
@@ -20,7 +20,7 @@ use crate::request::{
 const fn row(
     name: &'static str,
     arity: i8,
-    (kind, access): (Kind, Access),
+    (kind, access): (CommandKind, CommandAccess),
     keys: (i8, i8, i8),
     syntax: &'static str,
     summary: &'static str,
@@ -75,13 +75,13 @@ pub(crate) static KEY_COMMANDS: &[Command] = &[
     row("DBSIZE", 1, (Read, Client), NO_KEY, "", "Counts all keys.", |_| key(KeyCommand::DbSize)),
 
     row("LPUSH", -3, (Write, Client), ONE_KEY, "<key> <value> [value ...]", "Puts values at the head of a list.",
-        |args| key(KeyCommand::Push { key: args[0].clone(), values: args[1..].to_vec(), to: End::Head })),
+        |args| key(KeyCommand::Push { key: args[0].clone(), values: args[1..].to_vec(), to: ListEnd::Head })),
     row("RPUSH", -3, (Write, Client), ONE_KEY, "<key> <value> [value ...]", "Puts values at the tail of a list.",
-        |args| key(KeyCommand::Push { key: args[0].clone(), values: args[1..].to_vec(), to: End::Tail })),
+        |args| key(KeyCommand::Push { key: args[0].clone(), values: args[1..].to_vec(), to: ListEnd::Tail })),
     row("LPOP", -2, (Write, Everyone), ONE_KEY, "<key> [count]", "Takes from the head of a list.",
-        |args| pop(args, End::Head)),
+        |args| pop(args, ListEnd::Head)),
     row("RPOP", -2, (Write, Everyone), ONE_KEY, "<key> [count]", "Takes from the tail of a list.",
-        |args| pop(args, End::Tail)),
+        |args| pop(args, ListEnd::Tail)),
     row("LLEN", 2, (Read, Everyone), ONE_KEY, "<key>", "Counts the elements of a list.",
         |args| key(KeyCommand::LLen { key: args[0].clone() })),
     row("LRANGE", 4, (Read, Client), ONE_KEY, "<key> <start> <stop>", "Reads a part of a list.", lrange),
@@ -91,9 +91,9 @@ pub(crate) static KEY_COMMANDS: &[Command] = &[
     row("BLMOVE", 6, (Blocking, Client), TWO_KEYS, "<source> <destination> LEFT|RIGHT LEFT|RIGHT <timeout_seconds>",
         "Moves an element from list to list, and waits for one.", blmove),
     row("BRPOP", -3, (Blocking, Everyone), (1, -2, 1), "<key> [key ...] <timeout_seconds>",
-        "Takes from the tail of a list or a job from a queue, and waits for one.", |args| blocking_pop(args, End::Tail)),
+        "Takes from the tail of a list or a job from a queue, and waits for one.", |args| blocking_pop(args, ListEnd::Tail)),
     row("BLPOP", -3, (Blocking, Everyone), (1, -2, 1), "<key> [key ...] <timeout_seconds>",
-        "Takes from the head of a list or a job from a queue, and waits for one.", |args| blocking_pop(args, End::Head)),
+        "Takes from the head of a list or a job from a queue, and waits for one.", |args| blocking_pop(args, ListEnd::Head)),
 
     row("ZADD", -4, (Write, Client), ONE_KEY, "<key> [NX|XX] [GT|LT] [CH] [INCR] <score> <member> [<score> <member> ...]",
         "Adds members to a sorted set, or moves them.", zadd),

@@ -4,9 +4,9 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::{BlockingPop, Conditions, End, Expiry, KeyCommand, Span};
+use super::{BlockingPop, Conditions, Expiry, KeyCommand, ListEnd, Span};
 use crate::{
-    request::{Request, Wait},
+    request::{BlockingWait, Request},
     time::Timestamp,
 };
 
@@ -51,7 +51,12 @@ fn options_are_read_in_any_case_and_order() {
     let (min, max) = (Bound::Excluded(1.0), Bound::Included(f64::INFINITY));
     assert_eq!(span, Span::Scores { min, max, skip: 0, take: 0 });
     let key = |name: &'static str| Bytes::from(name);
-    let pop = BlockingPop { keys: vec![key("a"), key("b")], from: End::Tail, to: None, timeout: Wait::Ms(1) };
+    let pop = BlockingPop {
+        keys: vec![key("a"), key("b")],
+        from: ListEnd::Tail,
+        to: None,
+        timeout: BlockingWait::Ms(1),
+    };
     assert_eq!(parse("brpop a b 0.0001"), Ok(Request::BlockingPop(pop)));
 }
 

@@ -2,12 +2,12 @@
 
 use agenix_protocol::time::Timestamp;
 
-use super::{Submitted, is_uuid_v7, read};
+use super::{JobSubmission, is_uuid_v7, read};
 use crate::{rejection::Rejection, retry::Retry};
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
-fn submit(json: &str) -> Result<Submitted, Rejection> {
+fn submit(json: &str) -> Result<JobSubmission, Rejection> {
     read(serde_json::from_str(json).unwrap(), NOW)
 }
 

@@ -3,7 +3,7 @@
 use agenix_rules::{action::Action, job::Job};
 use serde_json::json;
 
-use crate::store::postgres::cluster::notify_bus::Notice;
+use crate::store::postgres::cluster::notify_bus::BusMessage;
 
 /// Jobs were submitted.
 const CREATED: &str = "agq_jobs_created";
@@ -13,14 +13,14 @@ const STATE: &str = "agq_job_state";
 const FINALIZED: &str = "agq_job_finalized";
 
 /// So many jobs of an action were submitted: one event, however many.
-pub(crate) fn created(action: &Action, jobs: usize) -> Notice {
+pub(crate) fn created(action: &Action, jobs: usize) -> BusMessage {
     let Action { action_id, plan_id, queue, .. } = action;
     let event = json!({ "action_id": action_id, "plan_id": plan_id, "queue": queue, "jobs": jobs });
-    Notice::Event(CREATED, event.to_string())
+    BusMessage::Event(CREATED, event.to_string())
 }
 
 /// What became of a job, where it is in another state than before.
-pub(crate) fn moved(before: &Job, after: &Job) -> impl Iterator<Item = Notice> {
+pub(crate) fn moved(before: &Job, after: &Job) -> impl Iterator<Item = BusMessage> {
     let is_moved = before.state != after.state;
     let state = is_moved.then(|| {
         let event = json!({
@@ -32,7 +32,7 @@ pub(crate) fn moved(before: &Job, after: &Job) -> impl Iterator<Item = Notice> {
             "attempt": after.attempt,
             "worker_id": after.holder,
         });
-        Notice::Event(STATE, event.to_string())
+        BusMessage::Event(STATE, event.to_string())
     });
     let finalized = (is_moved && after.is_ended()).then(|| {
         let event = json!({
@@ -42,7 +42,7 @@ pub(crate) fn moved(before: &Job, after: &Job) -> impl Iterator<Item = Notice> {
             "state": after.state.as_str(),
             "status": after.status().as_str(),
         });
-        Notice::Event(FINALIZED, event.to_string())
+        BusMessage::Event(FINALIZED, event.to_string())
     });
     state.into_iter().chain(finalized)
 }

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::store::{
-    Arrivals,
+    ChangeNotifier,
     postgres::{
         CONNECT_TIMEOUT,
-        connection::{dedicated::Line, open::Access, pool::Pool, session::within},
+        connection::{dedicated::DedicatedConnection, open::ConnectOptions, pool::Pool, session::within},
         old_snapshots::{self, SnapshotWatch},
     },
 };
@@ -33,7 +33,7 @@ pub(crate) struct Nodes {
     term: Duration,
     /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
     /// node look gone.
-    line: Line,
+    line: DedicatedConnection,
     /// Tells whether this node has left. A heartbeat and `leave` hold the lock until the database
     /// has answered, because a heartbeat that arrived later would bring the node back.
     has_left: tokio::sync::Mutex<bool>,
@@ -46,30 +46,30 @@ pub(crate) struct Nodes {
     lease: Mutex<Option<Instant>>,
     has_company: AtomicBool,
     /// Where it is said whether somebody here listens to what happens.
-    arrivals: Arc<Arrivals>,
+    notifier: Arc<ChangeNotifier>,
     is_heard_elsewhere: AtomicBool,
 }
 
 impl Nodes {
-    pub(crate) fn new(term: Duration, access: Access, arrivals: Arc<Arrivals>) -> Self {
+    pub(crate) fn new(term: Duration, access: ConnectOptions, notifier: Arc<ChangeNotifier>) -> Self {
         let name = uuid::Uuid::new_v4().simple().to_string();
         Self {
             name,
             term,
-            line: Line::new(access),
+            line: DedicatedConnection::new(access),
             has_left: tokio::sync::Mutex::default(),
             settings: OnceLock::new(),
             unlike: Mutex::default(),
             snapshots: SnapshotWatch::default(),
             lease: Mutex::default(),
             has_company: AtomicBool::default(),
-            arrivals,
+            notifier,
             is_heard_elsewhere: AtomicBool::default(),
         }
     }
 
     /// Shows that this node is there, and leads where nobody else does; until this is dropped.
-    pub(crate) async fn beat(&self) {
+    pub(crate) async fn heartbeat(&self) {
         let mut is_failing = false;
         loop {
             let pause = match self.show().await {
@@ -111,7 +111,7 @@ impl Nodes {
              is_listening = EXCLUDED.is_listening, settings = EXCLUDED.settings, silence_secs = EXCLUDED.silence_secs";
         let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let sql = query(sql).bind(&self.name).bind(hostname).bind(i64::from(std::process::id()));
-        let sql = sql.bind(self.arrivals.is_heard()).bind(self.settings.get());
+        let sql = sql.bind(self.notifier.has_subscribers()).bind(self.settings.get());
         sql.bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
         self.seek_lease(connection).await?;
         if self.leads() {
@@ -129,8 +129,8 @@ impl Nodes {
     }
 
     /// Looks whether other nodes share the database, unless one is known already.
-    pub(crate) async fn look_for_company(&self) -> Result<(), Error> {
-        if self.has_company() {
+    pub(crate) async fn find_peers(&self) -> Result<(), Error> {
+        if self.has_peers() {
             return Ok(());
         }
         let mut connection = self.line.take().await?;
@@ -180,22 +180,22 @@ impl Nodes {
     }
 
     /// Whether others share the database, as of the last beat.
-    pub(crate) fn has_company(&self) -> bool {
+    pub(crate) fn has_peers(&self) -> bool {
         self.has_company.load(Ordering::Relaxed)
     }
 
     /// Whether somebody listens at another node to what happens here, as far as it was heard of.
-    pub(crate) fn is_heard_elsewhere(&self) -> bool {
+    pub(crate) fn has_remote_subscribers(&self) -> bool {
         self.is_heard_elsewhere.load(Ordering::Relaxed)
     }
 
     /// Somebody listens at another node.
-    pub(crate) fn heed(&self) {
+    pub(crate) fn on_beat(&self) {
         self.is_heard_elsewhere.store(true, Ordering::Relaxed);
     }
 
     /// Another node was heard of.
-    pub(crate) fn meet(&self) {
+    pub(crate) fn on_new_node(&self) {
         self.has_company.store(true, Ordering::Relaxed);
     }
 
@@ -249,7 +249,7 @@ impl Nodes {
 
     /// Shows `settings` to the other nodes from the next heartbeat on. `settings` has names and
     /// values in an order that is the same at all nodes.
-    pub(crate) fn tell_settings(&self, settings: String) {
+    pub(crate) fn warn_of_different_settings(&self, settings: String) {
         // The settings are told once, so a second value is ignored.
         let _known = self.settings.set(settings);
     }

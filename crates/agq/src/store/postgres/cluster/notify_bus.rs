@@ -20,11 +20,13 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use crate::store::{
-    Arrivals, Arrived,
+    BatchEvents, ChangeNotifier,
     postgres::{
-        CONNECT_TIMEOUT, Settings,
+        CONNECT_TIMEOUT, PostgresSettings,
         cluster::nodes::Nodes,
-        connection::{dedicated::Line, errors::is_away, open::Access, session::within},
+        connection::{
+            dedicated::DedicatedConnection, errors::is_disconnect, open::ConnectOptions, session::within,
+        },
     },
 };
 
@@ -56,7 +58,7 @@ const TELL_FOR: Duration = Duration::from_secs(60);
 
 /// Something to tell.
 #[derive(Debug)]
-pub(crate) enum Notice {
+pub(crate) enum BusMessage {
     /// Jobs became ready.
     Jobs,
     /// A list got elements.
@@ -70,20 +72,20 @@ pub(crate) enum Notice {
 }
 
 /// One end of the line.
-pub(crate) struct Relay {
-    pub(crate) access: Access,
+pub(crate) struct NotifyBus {
+    pub(crate) access: ConnectOptions,
     /// Dedicated connection for reading long messages, because clients' reads may have every
     /// connection of the pool.
-    pub(crate) line: Line,
+    pub(crate) line: DedicatedConnection,
     pub(crate) nodes: Arc<Nodes>,
-    pub(crate) arrivals: Arc<Arrivals>,
-    pub(crate) settings: Settings,
+    pub(crate) notifier: Arc<ChangeNotifier>,
+    pub(crate) settings: PostgresSettings,
 }
 
-impl Relay {
+impl NotifyBus {
     /// Sends the notices of this node to the other nodes, until no more come. If the connection is
     /// lost, sends the notices again over a new connection, for up to `TELL_FOR`.
-    pub(crate) async fn tell(self: Arc<Self>, mut notices: mpsc::Receiver<Notice>) {
+    pub(crate) async fn publish(self: Arc<Self>, mut notices: mpsc::Receiver<BusMessage>) {
         let mut connection = None;
         let mut waiting = Vec::new();
         let mut failing_since = None;
@@ -93,7 +95,7 @@ impl Relay {
             if waiting.is_empty() {
                 tokio::select! {
                     count = notices.recv_many(&mut waiting, MOST_TOGETHER) => if count == 0 { return },
-                    _ = beats.tick(), if self.settings.listens => waiting.push(Notice::Beat),
+                    _ = beats.tick(), if self.settings.listens => waiting.push(BusMessage::Beat),
                 }
             }
             let was_open = connection.is_some();
@@ -105,7 +107,7 @@ impl Relay {
                 Err(error) => {
                     connection = None;
                     let since: Instant = *failing_since.get_or_insert_with(Instant::now);
-                    if !is_away(&error) || since.elapsed() >= TELL_FOR {
+                    if !is_disconnect(&error) || since.elapsed() >= TELL_FOR {
                         warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; they look by themselves");
                         waiting.clear();
                         failing_since = None;
@@ -117,7 +119,7 @@ impl Relay {
         }
     }
 
-    async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[Notice]) -> Result<(), Error> {
+    async fn send(&self, connection: &mut Option<PgConnection>, waiting: &[BusMessage]) -> Result<(), Error> {
         let connection = match connection {
             Some(connection) => connection,
             None => connection.insert(self.access.connect_with(&[("synchronous_commit", "off")]).await?),
@@ -136,18 +138,18 @@ impl Relay {
     async fn written(
         &self,
         connection: &mut PgConnection,
-        notice: &Notice,
+        notice: &BusMessage,
     ) -> Result<(&'static str, String), Error> {
         let node = &self.nodes.name;
         Ok(match notice {
-            Notice::Jobs => (JOBS, node.clone()),
-            Notice::Beat => (NODES, node.clone()),
-            Notice::Event(channel, json) => (channel, json.clone()),
-            Notice::List(key) if key.len() * 2 < MOST_PAYLOAD - node.len() => {
+            BusMessage::Jobs => (JOBS, node.clone()),
+            BusMessage::Beat => (NODES, node.clone()),
+            BusMessage::Event(channel, json) => (channel, json.clone()),
+            BusMessage::List(key) if key.len() * 2 < MOST_PAYLOAD - node.len() => {
                 (LISTS, format!("{node} {}", hex(key)))
             }
-            Notice::List(_) => (LISTS, node.clone()),
-            Notice::Message(channel, payload) => {
+            BusMessage::List(_) => (LISTS, node.clone()),
+            BusMessage::Message(channel, payload) => {
                 let letter = format!("{node} {} {}", hex(channel), hex(payload));
                 if letter.len() <= MOST_PAYLOAD {
                     (MESSAGES, letter)
@@ -162,18 +164,18 @@ impl Relay {
     }
 
     /// Hears what happens at other nodes, and `tell`s the messages, until it is dropped.
-    pub(crate) async fn hear(&self, tell: impl Fn(Bytes, Bytes)) {
+    pub(crate) async fn receive(&self, tell: impl Fn(Bytes, Bytes)) {
         let looking = async {
             let mut ticks = interval(self.settings.poll);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
                 // Without LISTEN, no notification says that a node has come.
-                if let Err(error) = self.nodes.look_for_company().await {
+                if let Err(error) = self.nodes.find_peers().await {
                     debug!(%error, "it could not be looked for other nodes");
                 }
-                if self.nodes.has_company() {
-                    self.arrivals.announce_all();
+                if self.nodes.has_peers() {
+                    self.notifier.announce_all();
                 }
             }
         };
@@ -196,8 +198,8 @@ impl Relay {
         };
         let announcing = async {
             loop {
-                self.arrivals.heard_changed().await;
-                if let Err(error) = self.say_who_listens().await {
+                self.notifier.subscribers_changed().await;
+                if let Err(error) = self.announce_interest().await {
                     debug!(%error, "other nodes could not be told whether somebody listens here");
                 }
             }
@@ -206,9 +208,9 @@ impl Relay {
     }
 
     /// Shows whether somebody listens here; the others hear of it at once where it is so.
-    async fn say_who_listens(&self) -> Result<(), Error> {
+    async fn announce_interest(&self) -> Result<(), Error> {
         self.nodes.show().await?;
-        if self.arrivals.is_heard() {
+        if self.notifier.has_subscribers() {
             self.nodes.notify(NODES, &format!("{} {LISTENS}", self.nodes.name)).await?;
         }
         Ok(())
@@ -232,14 +234,14 @@ impl Relay {
             info!("LISTEN was said anew: other nodes are heard again");
         }
         // What was told before we listened was missed.
-        self.arrivals.announce_all();
+        self.notifier.announce_all();
         while let Some(heard) = within(DEAF_AFTER, listener.try_recv()).await? {
-            within(DEAF_AFTER, self.heard(&heard, tell)).await?;
+            within(DEAF_AFTER, self.handle(&heard, tell)).await?;
         }
         Err(Error::Io(std::io::Error::other("the connection that listens was closed")))
     }
 
-    async fn heard(&self, heard: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
+    async fn handle(&self, heard: &PgNotification, tell: &impl Fn(Bytes, Bytes)) -> Result<(), Error> {
         let kept: String;
         let mut payload = heard.payload();
         if heard.channel() == MESSAGES
@@ -257,18 +259,18 @@ impl Relay {
         if words.next() == Some(self.nodes.name.as_str()) {
             return Ok(());
         }
-        self.nodes.meet();
+        self.nodes.on_new_node();
         if payload.ends_with(LISTENS) && heard.channel() == NODES {
-            self.nodes.heed();
+            self.nodes.on_beat();
         }
         match (heard.channel(), words.next().map(unhex), words.next().map(unhex)) {
             (NODES, ..) => {}
-            (JOBS, ..) => self.arrivals.announce(Arrived { jobs: true, ..Arrived::default() }),
+            (JOBS, ..) => self.notifier.announce(BatchEvents { jobs: true, ..BatchEvents::default() }),
             (LISTS, Some(Some(key)), _) => {
                 let lists = [key].into();
-                self.arrivals.announce(Arrived { lists, ..Arrived::default() });
+                self.notifier.announce(BatchEvents { lists, ..BatchEvents::default() });
             }
-            (LISTS, ..) => self.arrivals.announce_all(),
+            (LISTS, ..) => self.notifier.announce_all(),
             (MESSAGES, Some(Some(channel)), Some(Some(payload))) => tell(channel, payload),
             _ => debug!(channel = heard.channel(), "a notification that nobody understands"),
         }

@@ -48,12 +48,12 @@ pub(super) fn or_pass_over<T>(read: Result<T, Error>) -> Option<T> {
     }
 }
 
-static LAST_COMPLAINT: Complaint = Complaint(Mutex::new(None));
+static LAST_COMPLAINT: LogRateLimit = LogRateLimit(Mutex::new(None));
 
 /// Rate limit of a log message about an error that recurs.
-struct Complaint(Mutex<Option<Instant>>);
+struct LogRateLimit(Mutex<Option<Instant>>);
 
-impl Complaint {
+impl LogRateLimit {
     /// Returns whether the message is due again, and if so records it as logged.
     fn is_due(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);

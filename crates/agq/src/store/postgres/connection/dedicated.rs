@@ -5,16 +5,16 @@ use std::sync::{Mutex, PoisonError};
 
 use sqlx::{Error, PgConnection};
 
-use crate::store::postgres::connection::open::Access;
+use crate::store::postgres::connection::open::ConnectOptions;
 
 /// Dedicated connection, and the access that opens another one.
-pub(crate) struct Line {
-    access: Access,
+pub(crate) struct DedicatedConnection {
+    access: ConnectOptions,
     kept: Mutex<Option<PgConnection>>,
 }
 
-impl Line {
-    pub(crate) fn new(access: Access) -> Self {
+impl DedicatedConnection {
+    pub(crate) fn new(access: ConnectOptions) -> Self {
         Self { access, kept: Mutex::default() }
     }
 

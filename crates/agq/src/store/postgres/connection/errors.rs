@@ -12,7 +12,7 @@ const OF_THE_CONNECTION: [&str; 8] = ["08", "57P0", "25006", "25P03", "25P04", "
 
 /// Returns whether the connection is gone, was never there, or leads to a server that cannot do the
 /// work. Such a connection is closed and never used again.
-pub(crate) fn is_away(error: &Error) -> bool {
+pub(crate) fn is_disconnect(error: &Error) -> bool {
     match error {
         Error::Io(_)
         | Error::Tls(_)
@@ -37,21 +37,21 @@ fn is_of_the_connection(code: &str, message: &str) -> bool {
 /// them.
 pub(crate) fn is_read_only(error: &Error) -> bool {
     let Error::Database(database) = error else { return false };
-    database.code().is_some_and(|code| code == "25006" || code == "0A000") && is_away(error)
+    database.code().is_some_and(|code| code == "25006" || code == "0A000") && is_disconnect(error)
 }
 
 /// Explains an error to people.
-pub(crate) fn explained(error: &Error) -> StoreError {
-    if is_away(error) {
-        let text = format!("the database cannot be reached ({}); try again in a moment", said(error));
+pub(crate) fn to_store_error(error: &Error) -> StoreError {
+    if is_disconnect(error) {
+        let text = format!("the database cannot be reached ({}); try again in a moment", message(error));
         return StoreError(text);
     }
-    StoreError(said(error))
+    StoreError(message(error))
 }
 
 /// Returns the text of an error, without the place in the source of PostgreSQL that raised the
 /// error.
-pub(crate) fn said(error: &Error) -> String {
+pub(crate) fn message(error: &Error) -> String {
     match error {
         Error::Database(error) => error.message().to_owned(),
         Error::Io(error) => error.to_string(),

@@ -17,9 +17,9 @@ use crate::store::{
     postgres::{
         CONNECT_TIMEOUT,
         connection::{
-            dedicated::Line,
-            errors::explained,
-            open::{Access, TAKES_WRITES},
+            dedicated::DedicatedConnection,
+            errors::to_store_error,
+            open::{ConnectOptions, TAKES_WRITES},
             session::within,
         },
     },
@@ -30,23 +30,27 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Maximum time to wait for a result, because probes of orchestrators wait for a second.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-type State = Result<(), StoreError>;
+type HealthState = Result<(), StoreError>;
 
 /// Known health of the database.
-pub(crate) struct Pulse {
-    line: Line,
+pub(crate) struct HealthCheck {
+    line: DedicatedConnection,
     is_asking: AtomicBool,
     /// Latest result, and the time at which it came.
-    state: watch::Sender<Option<(Instant, State)>>,
+    state: watch::Sender<Option<(Instant, HealthState)>>,
 }
 
-impl Pulse {
-    pub(crate) fn new(access: Access) -> Self {
-        Self { line: Line::new(access), is_asking: AtomicBool::default(), state: watch::Sender::default() }
+impl HealthCheck {
+    pub(crate) fn new(access: ConnectOptions) -> Self {
+        Self {
+            line: DedicatedConnection::new(access),
+            is_asking: AtomicBool::default(),
+            state: watch::Sender::default(),
+        }
     }
 
     /// Returns whether the database answers, from a result that is still valid or from a new check.
-    pub(crate) async fn feel(self: Arc<Self>) -> State {
+    pub(crate) async fn check(self: Arc<Self>) -> HealthState {
         let mut state = self.state.subscribe();
         if let Some((at, known)) = &*state.borrow_and_update()
             && at.elapsed() < FRESH
@@ -75,7 +79,7 @@ impl Pulse {
             Err(_closed) => self.ask_once().await,
         };
         self.is_asking.store(false, Ordering::Release);
-        self.state.send_replace(Some((Instant::now(), asked.map_err(|error| explained(&error)))));
+        self.state.send_replace(Some((Instant::now(), asked.map_err(|error| to_store_error(&error)))));
     }
 
     async fn ask_once(&self) -> Result<(), Error> {
@@ -96,10 +100,10 @@ mod tests {
     use e2e::Database;
     use sqlx::postgres::PgConnectOptions;
 
-    use super::{Access, Pulse};
+    use super::{ConnectOptions, HealthCheck};
 
-    fn pulse(options: PgConnectOptions) -> Arc<Pulse> {
-        Arc::new(Pulse::new(Access::new(options, None)))
+    fn pulse(options: PgConnectOptions) -> Arc<HealthCheck> {
+        Arc::new(HealthCheck::new(ConnectOptions::new(options, None)))
     }
 
     #[tokio::test]
@@ -107,14 +111,14 @@ mod tests {
         let database = Database::new();
         let there = pulse(database.url().parse().unwrap());
         // The first connection may take longer than a probe waits.
-        while Arc::clone(&there).feel().await.is_err() {}
-        assert!(there.feel().await.is_ok());
+        while Arc::clone(&there).check().await.is_err() {}
+        assert!(there.check().await.is_ok());
         // This server accepts connections and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = silent.local_addr().unwrap().port();
         let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port));
         // The error comes long before the connection attempt is given up.
-        let said = Arc::clone(&away).feel().await.unwrap_err().to_string();
+        let said = Arc::clone(&away).check().await.unwrap_err().to_string();
         assert_eq!(said, "the store failed: the database has not answered for 400 milliseconds");
     }
 
@@ -123,7 +127,7 @@ mod tests {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let away = pulse(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(closed));
         for _ in 0..2 {
-            let said = Arc::clone(&away).feel().await.unwrap_err().to_string();
+            let said = Arc::clone(&away).check().await.unwrap_err().to_string();
             assert!(said.starts_with("the store failed: the database cannot be reached ("), "{said}");
         }
     }

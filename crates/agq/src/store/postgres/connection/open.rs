@@ -28,7 +28,7 @@ const PROBE: &str = "agq.probe";
 
 /// Access to a database.
 #[derive(Clone)]
-pub(crate) struct Access {
+pub(crate) struct ConnectOptions {
     options: PgConnectOptions,
     /// Script that sets what the statements rely on, whatever the defaults of the role or the
     /// database are. The settings are a script and no startup options, because poolers drop or
@@ -36,7 +36,7 @@ pub(crate) struct Access {
     settings: Arc<str>,
 }
 
-impl Access {
+impl ConnectOptions {
     /// Creates an access. `timeout` is the maximum time of a statement; `None` means no bound.
     pub(crate) fn new(options: PgConnectOptions, timeout: Option<Duration>) -> Self {
         // A pooler does not know this setting as a startup parameter.

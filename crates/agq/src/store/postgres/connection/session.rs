@@ -28,15 +28,15 @@ pub(crate) async fn within<T>(
 pub(crate) type Sql<'q> = Query<'q, Postgres, PgArguments>;
 
 /// A connection, inside a transaction or not.
-pub(crate) struct Session {
+pub(crate) struct DatabaseSession {
     // The first to be dropped.
-    connection: RefCell<Link>,
+    connection: RefCell<SessionConnection>,
     reactor: Reactor,
     patience: Duration,
 }
 
 /// Whose a connection is.
-enum Link {
+enum SessionConnection {
     Own(Box<PgConnection>),
     Pooled(Pooled),
 }
@@ -48,26 +48,26 @@ enum Reactor {
     Shared(Handle),
 }
 
-impl Session {
+impl DatabaseSession {
     /// A connection of this thread's own. Must not be used on a thread of another runtime.
     pub(crate) fn connect(
         connecting: impl Future<Output = Result<PgConnection, Error>>,
         patience: Duration,
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let connection = RefCell::new(Link::Own(Box::new(runtime.block_on(connecting)?)));
+        let connection = RefCell::new(SessionConnection::Own(Box::new(runtime.block_on(connecting)?)));
         Ok(Self { connection, reactor: Reactor::Own(runtime), patience })
     }
 
     /// One of a pool. Must not be used on a thread of its runtime.
     pub(crate) fn borrow(pool: &Pool, runtime: Handle, patience: Duration) -> Result<Self, Error> {
-        let connection = RefCell::new(Link::Pooled(runtime.block_on(pool.acquire())?));
+        let connection = RefCell::new(SessionConnection::Pooled(runtime.block_on(pool.acquire())?));
         Ok(Self { connection, reactor: Reactor::Shared(runtime), patience })
     }
 
     /// Closes it: nobody is to use it again.
     pub(crate) fn give_up(self) {
-        if let Link::Pooled(connection) = self.connection.into_inner() {
+        if let SessionConnection::Pooled(connection) = self.connection.into_inner() {
             connection.close();
         }
     }
@@ -114,8 +114,8 @@ impl Session {
     fn on<T>(&self, work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>) -> Result<T, Error> {
         let link = &mut *self.connection.borrow_mut();
         let connection = match link {
-            Link::Own(connection) => &mut **connection,
-            Link::Pooled(connection) => &mut **connection,
+            SessionConnection::Own(connection) => &mut **connection,
+            SessionConnection::Pooled(connection) => &mut **connection,
         };
         let work = async { within(self.patience, work(connection)).await };
         match &self.reactor {

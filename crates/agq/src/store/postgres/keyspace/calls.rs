@@ -9,41 +9,41 @@ use sqlx::Error;
 use tokio::runtime::Handle;
 
 use crate::store::{
-    Answer, KeyWork, Keys, Keyspace, StoreError,
+    KeyWork, Keys, Keyspace, StoreError, StoreFuture,
     postgres::{
         PostgresStore,
-        connection::{errors::explained, pool::Pool, session::Session},
+        connection::{errors::to_store_error, pool::Pool, session::DatabaseSession},
         keyspace::PgKeys,
         permit, queries,
-        txn::Batch,
+        txn::PgTxn,
     },
 };
 
 impl Keyspace for PostgresStore {
-    fn change(&self, work: KeyWork) -> Answer<()> {
+    fn update(&self, work: KeyWork) -> StoreFuture<()> {
         self.hand_in_keys(|inbox| inbox.change_keys(move |batch| on_keys(batch, &work)))
     }
 
-    fn look(&self, work: KeyWork) -> Answer<()> {
+    fn read(&self, work: KeyWork) -> StoreFuture<()> {
         self.look_at_keys(work, false)
     }
 
-    fn look_at_once(&self, _work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
+    fn read_at_once(&self, _work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
         false
     }
 
-    fn scan(&self, work: KeyWork) -> Answer<()> {
+    fn scan(&self, work: KeyWork) -> StoreFuture<()> {
         self.look_at_keys(work, true)
     }
 
-    fn overdue_keys(&self, now: Timestamp, limit: usize) -> Answer<Vec<Bytes>> {
-        self.read(async move |pool| queries::overdue_keys(&pool, now, limit).await)
+    fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>> {
+        self.query(async move |pool| queries::overdue_keys(&pool, now, limit).await)
     }
 }
 
 impl PostgresStore {
     /// Does work that only reads, on one snapshot, over a connection of the pool.
-    fn look_at_keys(&self, work: KeyWork, is_long: bool) -> Answer<()> {
+    fn look_at_keys(&self, work: KeyWork, is_long: bool) -> StoreFuture<()> {
         let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
         let long_reads = is_long.then(|| Arc::clone(&self.long_reads));
         let looked = self.runtime.spawn(async move {
@@ -59,10 +59,10 @@ impl PostgresStore {
 }
 
 fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyWork) -> Result<(), StoreError> {
-    let session = Session::borrow(pool, runtime, patience).map_err(|error| explained(&error))?;
+    let session = DatabaseSession::borrow(pool, runtime, patience).map_err(|error| to_store_error(&error))?;
     if let Err(error) = session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") {
         session.give_up();
-        return Err(explained(&error));
+        return Err(to_store_error(&error));
     }
     let looked = work(&mut PgKeys::new(&session));
     if session.script("COMMIT").is_err() {
@@ -72,7 +72,7 @@ fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyWork
 }
 
 /// Work on keys in a transaction; where it fails, the transaction does, and the others are done without it.
-fn on_keys(batch: &mut Batch<'_>, work: &KeyWork) -> Result<(), Error> {
+fn on_keys(batch: &mut PgTxn<'_>, work: &KeyWork) -> Result<(), Error> {
     let mut keys = PgKeys::new(batch.session);
     let outcome = work(&mut keys);
     if outcome.is_ok() {

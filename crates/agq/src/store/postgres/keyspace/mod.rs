@@ -13,8 +13,8 @@ use bytes::Bytes;
 use sqlx::{Error, Row, postgres::PgRow, query};
 
 use crate::store::{
-    Content, Entry, Keys, Part, StoreError,
-    postgres::{connection::session::Session, keyspace::write_buffer::Pending, sql_types},
+    KeyEntry, Keys, RangeSlice, StoreError, StoredValue,
+    postgres::{connection::session::DatabaseSession, keyspace::write_buffer::WriteBuffer, sql_types},
 };
 
 /// Query for the entries of keys.
@@ -38,16 +38,16 @@ pub(super) const DESCENDING: &str = "SELECT member, score FROM agq.scores WHERE 
 
 /// The keys, seen through a connection.
 pub(super) struct PgKeys<'s> {
-    pub(super) session: &'s Session,
+    pub(super) session: &'s DatabaseSession,
     /// What went wrong, as it was: a command may be told that it failed, and go on.
     pub(super) fault: RefCell<Option<Error>>,
-    pending: RefCell<Pending>,
+    pending: RefCell<WriteBuffer>,
     /// Lists that got elements.
     pub(super) filled: Vec<Bytes>,
 }
 
 impl<'s> PgKeys<'s> {
-    pub(super) fn new(session: &'s Session) -> Self {
+    pub(super) fn new(session: &'s DatabaseSession) -> Self {
         Self { session, fault: RefCell::default(), pending: RefCell::default(), filled: Vec::new() }
     }
 
@@ -59,7 +59,7 @@ impl<'s> PgKeys<'s> {
         })
     }
 
-    fn find(&self, key: &[u8]) -> Result<Option<Entry>, Error> {
+    fn find(&self, key: &[u8]) -> Result<Option<KeyEntry>, Error> {
         if let Some(known) = self.pending.borrow().entry(key) {
             return Ok(known);
         }
@@ -113,7 +113,7 @@ impl<'s> PgKeys<'s> {
         &self,
         key: &[u8],
         scores: (Bound<f64>, Bound<f64>),
-        part: Part,
+        part: RangeSlice,
     ) -> Result<Vec<(Bytes, f64)>, Error> {
         let bound = |bound: Bound<f64>, open: f64| match bound {
             Bound::Included(score) => (score, false),
@@ -130,15 +130,15 @@ impl<'s> PgKeys<'s> {
 }
 
 /// A row with the columns of a key.
-pub(super) fn entry_of(row: &PgRow) -> Result<Entry, Error> {
+pub(super) fn entry_of(row: &PgRow) -> Result<KeyEntry, Error> {
     let content =
         match (row.try_get("head")?, row.try_get("tail")?, row.try_get::<Option<i64>, _>("members")?) {
-            (Some(head), Some(tail), _) => Content::List { head, tail },
-            (_, _, Some(members)) => Content::Sorted { members: sql_types::count(members) },
-            _ => Content::Text(row.try_get::<Option<Vec<u8>>, _>("text")?.unwrap_or_default().into()),
+            (Some(head), Some(tail), _) => StoredValue::List { head, tail },
+            (_, _, Some(members)) => StoredValue::Sorted { members: sql_types::count(members) },
+            _ => StoredValue::Text(row.try_get::<Option<Vec<u8>>, _>("text")?.unwrap_or_default().into()),
         };
     let expires_at: Option<i64> = row.try_get("expires_at")?;
-    Ok(Entry { content, expires_at: expires_at.map(|at| Timestamp(sql_types::count(at))) })
+    Ok(KeyEntry { content, expires_at: expires_at.map(|at| Timestamp(sql_types::count(at))) })
 }
 
 fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
@@ -146,7 +146,7 @@ fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
 }
 
 impl Keys for PgKeys<'_> {
-    fn entry(&self, key: &[u8]) -> Result<Option<Entry>, StoreError> {
+    fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
         self.noted(self.find(key))
     }
 
@@ -156,7 +156,7 @@ impl Keys for PgKeys<'_> {
         if unknown.is_empty() { Ok(()) } else { self.noted(self.read(&unknown)) }
     }
 
-    fn put_entry(&mut self, key: &[u8], entry: &Entry) -> Result<(), StoreError> {
+    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
         self.noted(self.find(key))?;
         self.pending.borrow_mut().put_entry(key, entry);
         Ok(())
@@ -243,7 +243,7 @@ impl Keys for PgKeys<'_> {
         &self,
         key: &[u8],
         scores: (Bound<f64>, Bound<f64>),
-        part: Part,
+        part: RangeSlice,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
         self.noted(self.write().and_then(|()| self.between(key, scores, part)))
     }

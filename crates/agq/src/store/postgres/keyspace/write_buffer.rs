@@ -11,8 +11,8 @@ use bytes::Bytes;
 use sqlx::{Error, query};
 
 use crate::store::{
-    Content, Entry,
-    postgres::{connection::session::Session, sql_types},
+    KeyEntry, StoredValue,
+    postgres::{connection::session::DatabaseSession, sql_types},
 };
 
 /// Maximum number of bytes that wait in the buffer, because a list may be larger than any command.
@@ -36,8 +36,8 @@ pub(crate) const UPDATE: &str = "UPDATE agq.keys AS k SET text = n.text, head = 
      $5::bigint[], $6::bigint[]) AS n (key, text, head, tail, members, expires_at) WHERE sha256(k.key) = sha256(n.key)";
 
 /// Entry of a key, as the transaction has left it.
-struct Known {
-    now: Option<Entry>,
+struct CachedEntry {
+    now: Option<KeyEntry>,
     /// Tells whether the table has a row of the key.
     is_stored: bool,
     /// Tells whether that row is of a removed key, because a key that comes back gets a new number.
@@ -48,8 +48,8 @@ struct Known {
 
 /// Changes that wait, and entries and scores that are known.
 #[derive(Default)]
-pub(crate) struct Pending {
-    known: HashMap<Bytes, Known>,
+pub(crate) struct WriteBuffer {
+    known: HashMap<Bytes, CachedEntry>,
     turns: usize,
     cleared_lists: BTreeSet<Bytes>,
     cleared_sets: BTreeSet<Bytes>,
@@ -60,20 +60,20 @@ pub(crate) struct Pending {
     bytes: usize,
 }
 
-impl Pending {
+impl WriteBuffer {
     /// Returns the entry of a key, if it is known.
-    pub(crate) fn entry(&self, key: &[u8]) -> Option<Option<Entry>> {
+    pub(crate) fn entry(&self, key: &[u8]) -> Option<Option<KeyEntry>> {
         self.known.get(key).map(|known| known.now.clone())
     }
 
     /// Records the entry that the table has for a key.
-    pub(crate) fn note_entry(&mut self, key: Bytes, now: Option<Entry>) {
+    pub(crate) fn note_entry(&mut self, key: Bytes, now: Option<KeyEntry>) {
         let is_stored = now.is_some();
-        self.known.insert(key, Known { now, is_stored, is_reborn: false, turn: None });
+        self.known.insert(key, CachedEntry { now, is_stored, is_reborn: false, turn: None });
     }
 
     /// Sets the entry of a known key.
-    pub(crate) fn put_entry(&mut self, key: &[u8], entry: &Entry) {
+    pub(crate) fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) {
         let Some(known) = self.known.get_mut(key) else { return };
         self.turns += 1;
         let before = known.now.replace(entry.clone());
@@ -104,15 +104,15 @@ impl Pending {
     }
 
     /// Removes what a key holds outside of its entry.
-    fn clear(&mut self, key: &[u8], content: &Content) {
+    fn clear(&mut self, key: &[u8], content: &StoredValue) {
         let name = Bytes::copy_from_slice(key);
         match content {
-            Content::Text(_) => {}
-            Content::List { .. } => {
+            StoredValue::Text(_) => {}
+            StoredValue::List { .. } => {
                 self.items.remove(key);
                 self.cleared_lists.insert(name);
             }
-            Content::Sorted { .. } => {
+            StoredValue::Sorted { .. } => {
                 self.scores.remove(key);
                 self.seen.remove(key);
                 self.cleared_sets.insert(name);
@@ -153,7 +153,7 @@ impl Pending {
     }
 
     /// Writes all changes that wait. The cached reads stay.
-    pub(crate) fn write(&mut self, session: &Session) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         self.bytes = 0;
         for (cleared, sql) in [(&mut self.cleared_lists, CLEAR_LISTS), (&mut self.cleared_sets, CLEAR_SETS)] {
             if !cleared.is_empty() {
@@ -174,8 +174,8 @@ impl Pending {
         Ok(())
     }
 
-    fn write_entries(&mut self, session: &Session) -> Result<(), Error> {
-        let mut changed: Vec<(&Bytes, &mut Known)> =
+    fn write_entries(&mut self, session: &DatabaseSession) -> Result<(), Error> {
+        let mut changed: Vec<(&Bytes, &mut CachedEntry)> =
             self.known.iter_mut().filter(|(_, known)| known.turn.is_some()).collect();
         changed.sort_by_key(|(_, known)| known.turn);
         let gone =
@@ -208,7 +208,11 @@ fn slices<'b>(all: impl Iterator<Item = &'b Bytes>) -> Vec<&'b [u8]> {
     all.map(|bytes| &bytes[..]).collect()
 }
 
-fn write_scores(session: &Session, key: &[u8], scores: &BTreeMap<Bytes, Option<f64>>) -> Result<(), Error> {
+fn write_scores(
+    session: &DatabaseSession,
+    key: &[u8],
+    scores: &BTreeMap<Bytes, Option<f64>>,
+) -> Result<(), Error> {
     let gone = scores.iter().filter(|(_, score)| score.is_none());
     let gone = slices(gone.map(|(member, _)| member));
     if !gone.is_empty() {
@@ -239,11 +243,11 @@ struct EntryRows<'e> {
 }
 
 impl<'e> EntryRows<'e> {
-    fn push(&mut self, key: &'e [u8], entry: &'e Entry) {
+    fn push(&mut self, key: &'e [u8], entry: &'e KeyEntry) {
         let (text, head, tail, members) = match &entry.content {
-            Content::Text(text) => (Some(&text[..]), None, None, None),
-            Content::List { head, tail } => (None, Some(*head), Some(*tail), None),
-            Content::Sorted { members } => (None, None, None, Some(sql_types::wide(*members))),
+            StoredValue::Text(text) => (Some(&text[..]), None, None, None),
+            StoredValue::List { head, tail } => (None, Some(*head), Some(*tail), None),
+            StoredValue::Sorted { members } => (None, None, None, Some(sql_types::wide(*members))),
         };
         self.keys.push(key);
         self.texts.push(text);
@@ -253,11 +257,11 @@ impl<'e> EntryRows<'e> {
         self.expiries.push(sql_types::time(entry.expires_at));
     }
 
-    fn update(self, session: &Session) -> Result<(), Error> {
+    fn update(self, session: &DatabaseSession) -> Result<(), Error> {
         self.run(session, UPDATE)
     }
 
-    fn insert(self, session: &Session) -> Result<(), Error> {
+    fn insert(self, session: &DatabaseSession) -> Result<(), Error> {
         let sql = "INSERT INTO agq.keys (key, number, text, head, tail, members, expires_at) \
              SELECT key, nextval('agq.key_numbers'), text, head, tail, members, expires_at FROM \
              (SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], \
@@ -266,7 +270,7 @@ impl<'e> EntryRows<'e> {
         self.run(session, sql)
     }
 
-    fn run(self, session: &Session, sql: &'static str) -> Result<(), Error> {
+    fn run(self, session: &DatabaseSession, sql: &'static str) -> Result<(), Error> {
         if self.keys.is_empty() {
             return Ok(());
         }

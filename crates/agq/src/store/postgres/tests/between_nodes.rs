@@ -12,11 +12,11 @@ use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    JobRule, Promise, Records, StoredPlan,
+    AckLevel, JobRule, Records, StoredPlan,
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, claim, claimants, node, number, own, plain, submit},
-        txn::{documents::make_limits, jobs::Wanting},
+        txn::{documents::make_limits, jobs::ClaimRequest},
     },
 };
 
@@ -122,7 +122,7 @@ async fn many_unique_jobs_need_few_locks() {
     let jobs = (0..5_000).map(|n| own(&format!("a-{n}"), Some(&format!("u{n}")), None)).collect();
     submit(&store, "a", Needs::default(), jobs).await.unwrap();
     assert_eq!(number(&store, "SELECT count(*) FROM agq.jobs").await, 5_000);
-    let locks = store.write(Promise::Visible, |batch| {
+    let locks = store.write(AckLevel::Visible, |batch| {
         batch.lock_names((0..5_000).map(|n| format!("note unique u{n}")).collect())?;
         let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
         batch.session.row(query(sql))?.ok_or(Error::RowNotFound)?.try_get::<i64, _>(0)
@@ -153,7 +153,7 @@ async fn making_limits_waits_for_no_limit_that_exists() {
     let change = "UPDATE agq.notes SET json = json WHERE kind = 'limit' AND id = 'k1'";
     let other = stranger(&database, change).await;
     let keys = ["k1", "k2"].map(str::to_owned);
-    let made = store.write(Promise::Visible, move |batch| make_limits(batch.session, &keys)).await;
+    let made = store.write(AckLevel::Visible, move |batch| make_limits(batch.session, &keys)).await;
     other.close().await.unwrap();
     made.unwrap();
     assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'limit'").await, 2);
@@ -168,7 +168,7 @@ async fn a_job_that_somebody_has_locked_keeps_nobody_else_waiting() {
     let other = stranger(&database, "SELECT FROM agq.jobs WHERE job_id = 'a-0' FOR UPDATE").await;
     let cancel = |id: &str| {
         let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
-        store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule)
+        store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule)
     };
     // A later write about the same job stays behind the first one, however often it comes.
     let (locked, again) = (cancel("a-0"), cancel("a-0"));
@@ -214,9 +214,9 @@ async fn others_are_told_of_jobs_that_were_locked_and_left() {
     // The first claim takes a job of one lane, the second claim that of the other, and the third
     // claim finds nothing.
     for expected in [(1, true), (1, false), (0, false)] {
-        let claimed = store.write(Promise::Visible, |batch| {
+        let claimed = store.write(AckLevel::Visible, |batch| {
             let claimants = claimants(1);
-            let wanting = Wanting { claimant: &claimants[0], now: NOW, start_timeout_ms: 0 };
+            let wanting = ClaimRequest { claimant: &claimants[0], now: NOW, start_timeout_ms: 0 };
             let claims = batch.claim(&[wanting])?;
             batch.write()?;
             Ok((claims.into_iter().flatten().count(), batch.has_left))

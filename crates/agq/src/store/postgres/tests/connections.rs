@@ -8,8 +8,8 @@ use sqlx::{Connection, PgConnection, query, query_scalar};
 
 use super::{run, store_on};
 use crate::store::{
-    Content, Entry, Keyspace, Records,
-    postgres::{PostgresStore, Settings, connection::open::Access, writer::KEYS_LOCK},
+    KeyEntry, Keyspace, Records, StoredValue,
+    postgres::{PostgresSettings, PostgresStore, connection::open::ConnectOptions, writer::KEYS_LOCK},
 };
 
 /// Changes a default of the store's database. Open sessions do not see the change.
@@ -50,7 +50,7 @@ async fn a_server_that_takes_no_writes_is_refused() {
     let database = Database::new();
     let store = store_on(&database).await;
     set_default(&store, "default_transaction_read_only TO on").await;
-    let Err(error) = PostgresStore::open(&database.url(), Settings::default()).await else {
+    let Err(error) = PostgresStore::open(&database.url(), PostgresSettings::default()).await else {
         panic!("it was opened");
     };
     let said = format!("{error:#}");
@@ -61,7 +61,7 @@ async fn a_server_that_takes_no_writes_is_refused() {
 async fn a_connection_to_a_server_that_takes_no_writes_any_more_is_not_handed_out() {
     let database = Database::new();
     // The pool has one connection, so the next caller waits until that connection is given back.
-    let pool = Access::new(database.url().parse().unwrap(), None).pool(1);
+    let pool = ConnectOptions::new(database.url().parse().unwrap(), None).pool(1);
     let pid = "SELECT pg_backend_pid()";
     let before: i32 = query_scalar(pid).fetch_one(&pool).await.unwrap();
     let kept: i32 = query_scalar(pid).fetch_one(&pool).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_pool_loses_no_place_to_a_connection_that_went_silent() {
     let cluster = Postgres::start_on_loopback(&FOR_TESTS, None);
     let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
     let url = format!("postgres://agq@{}/postgres", proxy.address());
-    let pool = Access::new(url.parse().unwrap(), None).pool(2);
+    let pool = ConnectOptions::new(url.parse().unwrap(), None).pool(2);
     let pid = "SELECT pg_backend_pid()";
     // One connection is in use when the network goes silent, and the other one is idle.
     let mut used = pool.acquire().await.unwrap();
@@ -111,7 +111,7 @@ async fn a_role_that_may_create_nothing_opens_a_database_that_is_made() {
     )
     .await;
     let url = database.url().replace("agq@", &format!("{role}@"));
-    let other = PostgresStore::open(&url, Settings::default()).await.unwrap();
+    let other = PostgresStore::open(&url, PostgresSettings::default()).await.unwrap();
     other.set_paused("queue", true).await.unwrap();
     assert_eq!(other.paused().await.unwrap(), ["queue"]);
     run(&store, &format!("DROP OWNED BY {role}")).await;
@@ -131,7 +131,7 @@ async fn long_reads_leave_connections_for_short_ones() {
     assert!(refused.contains("too many long reads"), "{refused}");
     let refused = store.scan(Box::new(|_| Ok(()))).await.unwrap_err().to_string();
     assert!(refused.contains("too many long reads"), "{refused}");
-    assert!(store.look(Box::new(|_| Ok(()))).await.is_ok());
+    assert!(store.read(Box::new(|_| Ok(()))).await.is_ok());
     drop(under_way);
     assert!(store.plans(page()).await.is_ok());
 }
@@ -143,10 +143,10 @@ async fn jobs_do_not_wait_for_users_keys() {
     // This session stands for another node that is in the middle of a large command.
     let mut other = PgConnection::connect(&database.url()).await.unwrap();
     query("SELECT pg_advisory_lock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
-    let entry = Entry { content: Content::Text(Bytes::from_static(b"v")), expires_at: None };
-    let mut set = store.change(Box::new(move |keys| keys.put_entry(b"k", &entry)));
+    let entry = KeyEntry { content: StoredValue::Text(Bytes::from_static(b"v")), expires_at: None };
+    let mut set = store.update(Box::new(move |keys| keys.put_entry(b"k", &entry)));
     store.set_paused("queue", true).await.unwrap();
-    store.settled().await.unwrap();
+    store.wait_until_applied().await.unwrap();
     assert!((&mut set).now_or_never().is_none(), "the other one holds the lock");
     query("SELECT pg_advisory_unlock($1)").bind(KEYS_LOCK).execute(&mut other).await.unwrap();
     set.await.unwrap();
@@ -170,22 +170,22 @@ async fn a_large_command_on_keys_is_a_few_statements() {
         );
         run(&store, &sql).await;
     }
-    let entry = |content| Entry { content, expires_at: None };
+    let entry = |content| KeyEntry { content, expires_at: None };
     let many = 5_000_i64;
     store
-        .change(Box::new(move |keys| {
+        .update(Box::new(move |keys| {
             for n in 0..many {
                 keys.put_item(b"list", n, b"item")?;
                 keys.put_score(b"set", &n.to_be_bytes(), 1.0)?;
-                keys.put_entry(&n.to_be_bytes(), &entry(Content::Text(Bytes::from_static(b"v"))))?;
+                keys.put_entry(&n.to_be_bytes(), &entry(StoredValue::Text(Bytes::from_static(b"v"))))?;
             }
-            keys.put_entry(b"list", &entry(Content::List { head: 0, tail: many }))?;
-            keys.put_entry(b"set", &entry(Content::Sorted { members: 5_000 }))
+            keys.put_entry(b"list", &entry(StoredValue::List { head: 0, tail: many }))?;
+            keys.put_entry(b"set", &entry(StoredValue::Sorted { members: 5_000 }))
         }))
         .await
         .unwrap();
     store
-        .change(Box::new(move |keys| {
+        .update(Box::new(move |keys| {
             assert_eq!(keys.take_items(b"list", 0..many)?.len(), 5_000);
             for n in 0..many {
                 assert!(keys.remove_score(b"set", &n.to_be_bytes())?);

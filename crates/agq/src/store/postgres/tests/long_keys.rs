@@ -10,7 +10,7 @@ use e2e::Database;
 use sqlx::{Connection, PgConnection, raw_sql};
 
 use super::{super::schema::migrate_first, store_on};
-use crate::store::{Content, Entry, Keyspace, Part, postgres::PostgresStore};
+use crate::store::{KeyEntry, Keyspace, RangeSlice, StoredValue, postgres::PostgresStore};
 
 /// Rows of the version before the digests: a text, a list and a sorted set.
 const BEFORE: &str = "INSERT INTO agq.keys (key, number, text) VALUES ('text', 1, 'v'); \
@@ -23,9 +23,9 @@ const BEFORE: &str = "INSERT INTO agq.keys (key, number, text) VALUES ('text', 1
 async fn members(store: &PostgresStore) -> Vec<Bytes> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let slot = Arc::clone(&found);
-    let part = Part { is_reversed: true, skip: 0, take: 10 };
+    let part = RangeSlice { is_reversed: true, skip: 0, take: 10 };
     let all = (Bound::Unbounded, Bound::Unbounded);
-    let look = store.look(Box::new(move |keys| {
+    let look = store.read(Box::new(move |keys| {
         let members = keys.members(b"set", all, part)?;
         *slot.lock().unwrap() = members.into_iter().map(|(member, _)| member).collect();
         Ok(())
@@ -44,9 +44,9 @@ async fn keys_of_the_version_before_are_kept() {
     assert_eq!(members(&store).await, ["n", "m"]);
     let long = Bytes::from(vec![b'm'; 100_000]);
     let member = long.clone();
-    let change = store.change(Box::new(move |keys| {
-        let text = Content::Text(Bytes::from_static(b"v"));
-        assert_eq!(keys.entry(b"text")?, Some(Entry { content: text, expires_at: None }));
+    let change = store.update(Box::new(move |keys| {
+        let text = StoredValue::Text(Bytes::from_static(b"v"));
+        assert_eq!(keys.entry(b"text")?, Some(KeyEntry { content: text, expires_at: None }));
         assert_eq!(keys.items(b"list", 0..2)?, ["a", "b"]);
         // A score of a member is changed, and no second row is made.
         keys.put_score(b"set", b"m", 3.0)?;

@@ -9,19 +9,21 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     capability::{Abilities, Needs},
-    job::{self, Job, NewJob, Ojs, OnConflict, Own, Said, Terms, Unique},
+    job::{self, Job, JobOverrides, JobParams, NewJob, Ojs, OnConflict, Reporter, Unique},
     limit::LimitTerms,
 };
 use e2e::Database;
 
-use super::super::{PostgresStore, Settings};
-use crate::store::{Added, Claim, Claimant, JobRule, NewAction, Promise, Records, Ruled, StoredPlan};
+use super::super::{PostgresSettings, PostgresStore};
+use crate::store::{
+    AckLevel, AddOutcome, Claim, Claimant, JobRule, NewAction, Records, RuleResult, StoredPlan,
+};
 
 pub(super) const NOW: Timestamp = Timestamp(1_000);
 
 /// Opens a node of agq on `database`.
 pub(super) async fn node(database: &Database) -> PostgresStore {
-    let settings = Settings { listens: false, ..Settings::default() };
+    let settings = PostgresSettings { listens: false, ..PostgresSettings::default() };
     let store = PostgresStore::open(&database.url(), settings).await.unwrap();
     let plan = StoredPlan { plan_id: plan(), json: r#"{"plan_id":"p"}"#.into(), created_at: NOW };
     store.add_plan(plan).await.unwrap();
@@ -48,11 +50,11 @@ pub(super) fn own(job_id: &str, unique: Option<&str>, limit: Option<&str>) -> Ne
         states: vec!["available".into(), "active".into()],
         period_ms: None,
     });
-    let own = Own {
+    let own = JobOverrides {
         plan_id: plan(),
         queue: "q".into(),
         needs: Needs { limit: limit.clone(), ..Needs::default() },
-        terms: Terms { ojs: Some(Box::new(ojs)), ..Terms::default() },
+        terms: JobParams { ojs: Some(Box::new(ojs)), ..JobParams::default() },
         is_named: false,
         unique,
         limit: limit.map(|_| LimitTerms { concurrency: Some(5), rate: None, period_ms: 1_000 }),
@@ -66,10 +68,15 @@ pub(super) fn plain(job_id: &str) -> NewJob {
 }
 
 /// Submits jobs to the queue `q`.
-pub(super) async fn submit(store: &PostgresStore, id: &str, needs: Needs, jobs: Vec<NewJob>) -> Ruled<Added> {
+pub(super) async fn submit(
+    store: &PostgresStore,
+    id: &str,
+    needs: Needs,
+    jobs: Vec<NewJob>,
+) -> RuleResult<AddOutcome> {
     let action = Action { queue: "q".into(), ..Action::new(ActionId::new(id).unwrap(), plan(), NOW) };
     store
-        .add_action(NewAction { action, needs, terms: Terms::default(), jobs, notes: Vec::new() })
+        .add_action(NewAction { action, needs, terms: JobParams::default(), jobs, notes: Vec::new() })
         .await
         .unwrap()
 }
@@ -92,8 +99,8 @@ pub(super) async fn claim(store: &PostgresStore, count: usize) -> Vec<Claim> {
 /// Acknowledges that a job is done.
 pub(super) async fn ack(store: &PostgresStore, job_id: &JobId) {
     let rule: JobRule =
-        Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Said::default(), NOW));
-    store.decide(job_id, Promise::Durable, None, rule).await.unwrap().unwrap();
+        Box::new(|job: Option<&Job>| job::acked(job.expect("it is there"), Reporter::default(), NOW));
+    store.decide(job_id, AckLevel::Durable, None, rule).await.unwrap().unwrap();
 }
 
 /// Returns the one number that `sql` selects.

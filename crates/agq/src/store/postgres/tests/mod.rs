@@ -11,11 +11,11 @@ mod statements;
 use e2e::Database;
 use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
-use crate::store::postgres::{PostgresStore, Settings, txn::jobs::CANDIDATES};
+use crate::store::postgres::{PostgresSettings, PostgresStore, txn::jobs::CANDIDATES};
 
 /// Opens a store on `database` that hears of no other node.
 async fn store_on(database: &Database) -> PostgresStore {
-    let settings = Settings { listens: false, ..Settings::default() };
+    let settings = PostgresSettings { listens: false, ..PostgresSettings::default() };
     PostgresStore::open(&database.url(), settings).await.unwrap()
 }
 

@@ -16,9 +16,9 @@ use super::{run, store_on};
 use crate::store::{
     Records,
     postgres::{
-        PostgresStore, Settings,
-        cluster::{nodes::Nodes, notify_bus::Notice},
-        connection::{open::Access, pool::Pool},
+        PostgresSettings, PostgresStore,
+        cluster::{nodes::Nodes, notify_bus::BusMessage},
+        connection::{open::ConnectOptions, pool::Pool},
         migrate,
     },
 };
@@ -26,7 +26,7 @@ use crate::store::{
 /// Returns a node without a store, which shows itself only when a test says so, and a pool on its
 /// database.
 fn alone(database: &Database) -> (Nodes, Pool) {
-    let access = Access::new(database.url().parse().unwrap(), None);
+    let access = ConnectOptions::new(database.url().parse().unwrap(), None);
     let pool = access.pool(2);
     (Nodes::new(Duration::from_secs(30), access, Arc::default()), pool)
 }
@@ -126,12 +126,12 @@ async fn a_lease_that_ran_out_begins_anew() {
 async fn a_node_that_comes_is_seen_without_being_heard() {
     let database = Database::new();
     let store = store_on(&database).await;
-    store.nodes.look_for_company().await.unwrap();
-    assert!(!store.nodes.has_company());
+    store.nodes.find_peers().await.unwrap();
+    assert!(!store.nodes.has_peers());
     let (other, _) = alone(&database);
     other.show().await.unwrap();
-    store.nodes.look_for_company().await.unwrap();
-    assert!(store.nodes.has_company());
+    store.nodes.find_peers().await.unwrap();
+    assert!(store.nodes.has_peers());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,7 +172,7 @@ async fn what_is_told_is_told_again_after_its_connection_was_closed() {
     for n in 0..3 {
         // The second and the third of these notices wait while the first one is sent.
         for m in 0..3 {
-            store.notices.send(Notice::Event("agq_test", format!("{n}.{m}"))).await.unwrap();
+            store.notices.send(BusMessage::Event("agq_test", format!("{n}.{m}"))).await.unwrap();
         }
         for m in 0..3 {
             assert_eq!(listener.recv().await.unwrap().payload(), format!("{n}.{m}"));
@@ -196,7 +196,7 @@ async fn what_is_told_is_told_again_after_its_connection_was_closed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_long_message_is_heard_while_reads_have_every_connection() {
     let database = Database::new();
-    let hears = PostgresStore::open(&database.url(), Settings::default()).await.unwrap();
+    let hears = PostgresStore::open(&database.url(), PostgresSettings::default()).await.unwrap();
     let heard = Arc::new(Mutex::new(None));
     let (_nothing, outgoing) = mpsc::channel(1);
     hears.join("", outgoing, {
@@ -212,7 +212,7 @@ async fn a_long_message_is_heard_while_reads_have_every_connection() {
     // Nobody knows when the first node begins to listen.
     tokio::task::block_in_place(|| {
         eventually("the message", || {
-            let notice = Notice::Message(channel.clone(), payload.clone());
+            let notice = BusMessage::Message(channel.clone(), payload.clone());
             tells.notices.blocking_send(notice).unwrap();
             heard.lock().unwrap().take()
         });

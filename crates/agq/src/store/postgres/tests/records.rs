@@ -3,16 +3,16 @@
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
     capability::Needs,
-    job::{self, Job, Outcome},
+    job::{self, Job, RuleOutcome},
 };
 use e2e::{Database, eventually};
 use sqlx::{AssertSqlSafe, Row, query, raw_sql};
 
 use super::{
-    super::{PostgresStore, Settings, codec::encode, migrate},
+    super::{PostgresSettings, PostgresStore, codec::encode, migrate},
     making::{NOW, ack, claim, node, number, own, plain, submit},
 };
-use crate::store::{Added, JobRule, Keep, Promise, Records, Unused};
+use crate::store::{AckLevel, AddOutcome, JobRule, Records, Retention, UnusedRecords};
 
 /// Statement that appends a field to the record of a job, as a later version may do.
 const APPEND: &str = r"UPDATE agq.jobs SET record = '\xdc00'::bytea ||
@@ -32,7 +32,7 @@ async fn a_record_that_cannot_be_read_does_not_stop_its_queue() {
     // The other decisions of a batch are made.
     let cancel = |id: &str| {
         let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
-        store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule)
+        store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule)
     };
     let (unreadable, other) = (cancel("a-0"), cancel("a-3"));
     assert!(unreadable.await.is_err());
@@ -73,7 +73,7 @@ async fn an_unreadable_worker_and_an_unreadable_wait_are_passed_over() {
     let waiting = r"UPDATE agq.jobs SET due_at = 5000, is_ready = false,
         record = CASE WHEN job_id = 'a-0' THEN '\xc0' ELSE record END";
     raw_sql(waiting).execute(&store.pool).await.unwrap();
-    let waits = store.waits(NOW, Box::new(|_| true)).await.unwrap();
+    let waits = store.pending_timers(NOW, Box::new(|_| true)).await.unwrap();
     assert_eq!(waits.iter().map(|job| job.job_id.as_str()).collect::<Vec<_>>(), ["a-1"]);
 }
 
@@ -83,10 +83,10 @@ async fn a_rule_that_panics_ends_neither_the_writer_nor_other_writes() {
     let store = node(&database).await;
     submit(&store, "a", Needs::default(), vec![plain("a-0"), plain("a-1")]).await.unwrap();
     let decide =
-        |id: &str, rule: JobRule| store.decide(&JobId::new(id).unwrap(), Promise::Durable, None, rule);
-    let before = decide("a-0", Box::new(|_| Ok(Outcome::Unchanged)));
+        |id: &str, rule: JobRule| store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule);
+    let before = decide("a-0", Box::new(|_| Ok(RuleOutcome::Unchanged)));
     let panicking = decide("a-0", Box::new(|_| panic!("a rule that panics")));
-    let after = decide("a-1", Box::new(|_| Ok(Outcome::Unchanged)));
+    let after = decide("a-1", Box::new(|_| Ok(RuleOutcome::Unchanged)));
     assert!(before.await.is_ok() && after.await.is_ok());
     let error = panicking.await.unwrap_err();
     assert!(error.0.contains("a fault in agq"), "{error}");
@@ -109,7 +109,7 @@ async fn the_default_isolation_of_the_database_counts_for_nothing() {
         );
         raw_sql(AssertSqlSafe(script)).execute(&store.pool).await.unwrap();
         let other = node(&database).await;
-        let isolation = other.write(Promise::Visible, |batch| {
+        let isolation = other.write(AckLevel::Visible, |batch| {
             let row = batch.session.row(query("SHOW transaction_isolation"))?;
             row.ok_or(sqlx::Error::RowNotFound)?.try_get::<String, _>(0)
         });
@@ -123,10 +123,10 @@ async fn needs_may_be_longer_than_an_index_entry() {
     let store = node(&database).await;
     let tools: Vec<String> = (0..200).map(|_| format!("{:032x}", fastrand::u128(..))).collect();
     let needs = Needs { tools, ..Needs::default() };
-    assert_eq!(submit(&store, "a", needs.clone(), vec![plain("a-0")]).await, Ok(Added::New));
+    assert_eq!(submit(&store, "a", needs.clone(), vec![plain("a-0")]).await, Ok(AddOutcome::New));
     // The same needs lead to the same lane, even at another node.
     let other = node(&database).await;
-    assert_eq!(submit(&other, "b", needs, vec![plain("b-0")]).await, Ok(Added::New));
+    assert_eq!(submit(&other, "b", needs, vec![plain("b-0")]).await, Ok(AddOutcome::New));
     assert_eq!(number(&store, "SELECT count(*) FROM agq.lanes").await, 1);
     assert_eq!(claim(&other, 3).await.len(), 2);
 }
@@ -145,7 +145,7 @@ async fn submissions_use_no_numbers_of_lanes_up() {
     // The sequence starts again after the last number, and free numbers are used.
     raw_sql("SELECT setval('agq.lanes_lane_seq', 2147483647)").execute(&store.pool).await.unwrap();
     let needs = Needs { tools: vec!["jq".into()], ..Needs::default() };
-    assert_eq!(submit(&store, "c", needs, vec![plain("c-0")]).await, Ok(Added::New));
+    assert_eq!(submit(&store, "c", needs, vec![plain("c-0")]).await, Ok(AddOutcome::New));
     assert_eq!(number(&store, "SELECT max(lane)::bigint FROM agq.lanes").await, 2);
 }
 
@@ -163,8 +163,8 @@ async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
         ack(&store, &JobId::new(id).unwrap()).await;
     }
     // Lanes of ended jobs stay, because these jobs may run again.
-    assert_eq!(store.unused(NOW).await.unwrap(), Unused::default());
-    let keep = Keep { ended_since: Timestamp(NOW.0 + 1), dead_since: NOW, count: 0 };
+    assert_eq!(store.unused(NOW).await.unwrap(), UnusedRecords::default());
+    let keep = Retention { ended_since: Timestamp(NOW.0 + 1), dead_since: NOW, count: 0 };
     assert_eq!(store.prune(keep, 100).await.unwrap(), 2);
     // A lane that gets a job between the look and the removal stays, and so does a limit.
     let unused = store.unused(NOW).await.unwrap();
@@ -178,7 +178,7 @@ async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
     assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'limit'").await, 1);
     // A node that still knows a forgotten lane makes the lane again.
     let jobs = vec![own("d-0", None, Some("k2"))];
-    assert_eq!(submit(&other, "d", Needs::default(), jobs).await, Ok(Added::New));
+    assert_eq!(submit(&other, "d", Needs::default(), jobs).await, Ok(AddOutcome::New));
     assert_eq!(claim(&store, 3).await.len(), 2);
     assert_eq!(store.queue_counts().await.unwrap()["q"], [0, 0, 0, 2, 0, 0, 0, 0]);
 }
@@ -209,7 +209,7 @@ async fn a_database_of_another_encoding_is_refused() {
     let (place, query) = own.split_once('?').unwrap();
     let (server, _) = place.rsplit_once('/').unwrap();
     let url = format!("{server}/{name}?{query}");
-    let refused = PostgresStore::open(&url, Settings::default()).await.err().expect("it is refused");
+    let refused = PostgresStore::open(&url, PostgresSettings::default()).await.err().expect("it is refused");
     let text = format!("{refused:#}");
     assert!(text.contains("LATIN1") && text.contains("createdb --encoding=UTF8"), "{text}");
     assert!(migrate(&url).await.is_err());

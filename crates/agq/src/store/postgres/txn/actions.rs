@@ -9,21 +9,21 @@ use agenix_protocol::{
 use agenix_rules::{
     action::{self, Action},
     capability::Needs,
-    job::{self, NewJob, Outcome, Place, Terms},
+    job::{self, JobParams, NewJob, QueuePosition, RuleOutcome},
     plan,
     rejection::Rejection,
 };
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan,
-    dedup::admit,
+    ActionRule, AddOutcome, AppendJobs, NewAction, RuleResult, StoredPlan,
+    dedup::deduplicate,
     postgres::{
         cluster::events,
         codec::encode,
-        lane_cache::LaneKey,
+        lane_cache::PgLaneKey,
         sql_types,
-        txn::{Batch, documents::put},
+        txn::{PgTxn, documents::put},
         writer::lock_order::Checks,
     },
 };
@@ -46,7 +46,7 @@ pub(crate) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.jobs WHERE action_id = $1) \
      AND NOT EXISTS (SELECT FROM agq.ended WHERE action_id = $1)";
 
-impl Batch<'_> {
+impl PgTxn<'_> {
     pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
         let sql =
             "INSERT INTO agq.plans (plan_id, json, created_at) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
@@ -55,7 +55,7 @@ impl Batch<'_> {
         Ok(self.session.run(sql)? > 0)
     }
 
-    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<Ruled<bool>, Error> {
+    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
         // Whoever is about to add jobs holds it; whoever comes later does not find it.
         let lock = "SELECT FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
         let is_there = self.session.row(query(lock).bind(plan_id.as_str()))?.is_some();
@@ -69,7 +69,10 @@ impl Batch<'_> {
     }
 
     /// Adds actions, each whole or not at all.
-    pub(crate) fn add_actions(&mut self, actions: &[&NewAction]) -> Result<Vec<Ruled<Added>>, Error> {
+    pub(crate) fn add_actions(
+        &mut self,
+        actions: &[&NewAction],
+    ) -> Result<Vec<RuleResult<AddOutcome>>, Error> {
         let (made, mut turns) = self.make_actions(actions)?;
         let mut is_new = vec![false; actions.len()];
         for (at, new) in actions.iter().enumerate() {
@@ -87,13 +90,13 @@ impl Batch<'_> {
         self.arm(actions.iter().zip(&is_new).filter(|(_, is_new)| **is_new).map(|(new, _)| &new.action))?;
         self.write_new()?;
         let outcome = |(new, is_new): (&&NewAction, bool)| {
-            if is_new { Ok(Ok(Added::New)) } else { self.why_not_made(new) }
+            if is_new { Ok(Ok(AddOutcome::New)) } else { self.why_not_made(new) }
         };
         actions.iter().zip(is_new).map(outcome).collect()
     }
 
     /// Adds an action of which jobs are to be the only ones of their kind, or have ids that may be taken.
-    pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+    pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
         self.write()?;
         if self.action(&new.action.action_id)?.is_some() {
             return self.why_not_made(new);
@@ -112,26 +115,26 @@ impl Batch<'_> {
         let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
         let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
         let job_of = |job_id: &JobId| Ok::<_, Error>(known.get(job_id).cloned());
-        let admitted = match admit(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))? {
+        let admitted = match deduplicate(&new.jobs, now, job_of, |key| Ok(firsts.get(key).cloned()))? {
             Ok(admitted) => admitted,
             Err(rejection) => return Ok(Err(rejection)),
         };
         for before in &admitted.replaced {
-            if let Ok(Outcome::Changed(job)) = job::cancelled(before, now) {
+            if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job);
             }
         }
         self.write()?;
         let jobs: Vec<NewJob> = new.jobs.iter().filter(|job| admitted.adds(job)).cloned().collect();
         let outcome = if jobs.is_empty() {
-            Ok(Added::New)
+            Ok(AddOutcome::New)
         } else {
             let (needs, terms) = (new.needs.clone(), new.terms.clone());
             let rest = NewAction { action: new.action.clone(), needs, terms, jobs, notes: Vec::new() };
             self.add_actions(&[&rest])?.pop().ok_or(Error::RowNotFound)?
         };
         Ok(outcome.map(|added| match added {
-            Added::New if !admitted.stands.is_empty() => Added::Stands(admitted.stands),
+            AddOutcome::New if !admitted.stands.is_empty() => AddOutcome::Stands(admitted.stands),
             other => other,
         }))
     }
@@ -153,9 +156,9 @@ impl Batch<'_> {
         Ok((made.into_iter().collect(), turns.into_iter().map(sql_types::count).collect()))
     }
 
-    fn why_not_made(&self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+    fn why_not_made(&self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
         if let Some(known) = self.action(&new.action.action_id)? {
-            return Ok(Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs }));
+            return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
         if self.holds_plan(&new.action.plan_id)? {
             // It was there a moment ago: to be done again.
@@ -165,7 +168,7 @@ impl Batch<'_> {
         Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())))
     }
 
-    pub(crate) fn add_jobs(&mut self, more: &MoreJobs) -> Result<Ruled<u64>, Error> {
+    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>, Error> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
@@ -192,7 +195,12 @@ impl Batch<'_> {
     }
 
     /// How many of the jobs are there already, of jobs that begin at a place of the action.
-    fn known_from(&self, action: &Action, at: Option<u64>, jobs: &[NewJob]) -> Result<Ruled<usize>, Error> {
+    fn known_from(
+        &self,
+        action: &Action,
+        at: Option<u64>,
+        jobs: &[NewJob],
+    ) -> Result<RuleResult<usize>, Error> {
         let Some(at) = at else { return Ok(Ok(0)) };
         if let Err(rejection) = action::check_place(action, at) {
             return Ok(Err(rejection));
@@ -217,7 +225,7 @@ impl Batch<'_> {
         &mut self,
         action: &Action,
         needs: &Needs,
-        terms: &Terms,
+        terms: &JobParams,
         jobs: &[NewJob],
         now: Timestamp,
     ) -> Result<u64, Error> {
@@ -237,7 +245,7 @@ impl Batch<'_> {
         &mut self,
         action: &Action,
         needs: &Needs,
-        terms: &Terms,
+        terms: &JobParams,
         jobs: &[NewJob],
         turns: impl Iterator<Item = u64>,
         now: Timestamp,
@@ -246,7 +254,7 @@ impl Batch<'_> {
         if jobs.is_empty() {
             return Ok(());
         }
-        let key = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
+        let key = PgLaneKey { queue: action.queue.clone(), needs: needs.clone() };
         // Jobs that all have lanes of their own leave it as it is: nobody need make it.
         let mut common = None;
         for ((index, new), seq) in (action.total_jobs..).zip(jobs).zip(turns) {
@@ -254,11 +262,11 @@ impl Batch<'_> {
                 (None, Some(lane)) => lane,
                 (None, None) => *common.insert(self.known.number(self.session, &key)?),
                 (Some(own), _) => {
-                    let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+                    let key = PgLaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
                     self.known.number(self.session, &key)?
                 }
             };
-            let job = new.job(action, index, Place { lane, seq }, terms, now);
+            let job = new.job(action, index, QueuePosition { lane, seq }, terms, now);
             self.put_new_job(&job, &new.input);
         }
         self.note_own(jobs)?;
@@ -275,7 +283,7 @@ impl Batch<'_> {
         &mut self,
         action_id: &ActionId,
         rule: &ActionRule,
-    ) -> Result<Ruled<()>, Error> {
+    ) -> Result<RuleResult<()>, Error> {
         match rule(self.action(action_id)?.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(None) => {}

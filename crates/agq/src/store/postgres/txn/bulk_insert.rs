@@ -7,10 +7,10 @@ use agenix_protocol::{
     ids::{ActionId, JobId},
     time::Timestamp,
 };
-use agenix_rules::job::{Job, State};
+use agenix_rules::job::{Job, JobState};
 use sqlx::{Error, Row, query};
 
-use crate::store::postgres::{codec::encode, connection::session::Session, sql_types};
+use crate::store::postgres::{codec::encode, connection::session::DatabaseSession, sql_types};
 
 /// Jobs that have not ended.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl JobRows {
         self.rank.push(sql_types::rank(job));
         self.turn.push(sql_types::wide(job.seq));
         self.status.push(sql_types::status(job.status()));
-        self.is_ready.push(job.state == State::Available);
+        self.is_ready.push(job.state == JobState::Available);
         self.due_at.push(sql_types::time(job.due_at));
         self.holder.push(job.holder.clone());
         self.created_at.push(sql_types::wide(job.created_at.0));
@@ -59,7 +59,11 @@ impl JobRows {
     }
 
     /// Writes jobs that are not there, and inputs: ids and texts.
-    pub(crate) fn insert(self, session: &Session, inputs: (Vec<String>, Vec<String>)) -> Result<(), Error> {
+    pub(crate) fn insert(
+        self,
+        session: &DatabaseSession,
+        inputs: (Vec<String>, Vec<String>),
+    ) -> Result<(), Error> {
         if self.job_id.is_empty() && inputs.0.is_empty() {
             return Ok(());
         }
@@ -92,7 +96,7 @@ impl JobRows {
     }
 
     /// Jobs that had ended are to be done again.
-    pub(crate) fn revive(self, session: &Session) -> Result<(), Error> {
+    pub(crate) fn revive(self, session: &DatabaseSession) -> Result<(), Error> {
         if self.job_id.is_empty() {
             return Ok(());
         }
@@ -134,7 +138,7 @@ impl EndedRows {
     }
 
     /// Ended jobs that ended otherwise now.
-    pub(crate) fn amend(self, session: &Session) -> Result<(), Error> {
+    pub(crate) fn amend(self, session: &DatabaseSession) -> Result<(), Error> {
         if self.job_id.is_empty() {
             return Ok(());
         }
@@ -222,7 +226,7 @@ impl Deltas {
     /// Writes them, with jobs that changed and jobs that ended, and what was reported of their tasks.
     pub(crate) fn write_with(
         self,
-        session: &Session,
+        session: &DatabaseSession,
         shard: i16,
         changed: JobRows,
         ended: EndedRows,

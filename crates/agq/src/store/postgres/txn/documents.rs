@@ -4,21 +4,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{Job, NewJob, State},
+    job::{Job, JobState, NewJob},
     limit::{Limit, LimitTerms},
 };
 use sqlx::{Error, Row, postgres::PgRow, query};
 
 use crate::store::{
-    NoteChange, NoteKind, NoteRule, Ruled,
-    postgres::{connection::session::Session, txn::Batch},
+    DocumentChange, DocumentKind, DocumentRule, RuleResult,
+    postgres::{connection::session::DatabaseSession, txn::PgTxn},
 };
 
 const PUT: &str = "INSERT INTO agq.notes (kind, id, json) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
      ON CONFLICT (kind, id) DO UPDATE SET json = EXCLUDED.json";
 
 /// Writes notes of a kind: ids and texts.
-pub(crate) fn put(session: &Session, kind: NoteKind, notes: (Vec<String>, Vec<String>)) -> Result<(), Error> {
+pub(crate) fn put(
+    session: &DatabaseSession,
+    kind: DocumentKind,
+    notes: (Vec<String>, Vec<String>),
+) -> Result<(), Error> {
     if notes.0.is_empty() {
         return Ok(());
     }
@@ -26,13 +30,13 @@ pub(crate) fn put(session: &Session, kind: NoteKind, notes: (Vec<String>, Vec<St
 }
 
 /// Returns the name by which a transaction locks a note.
-pub(crate) fn note_name(kind: NoteKind, id: &str) -> String {
+pub(crate) fn note_name(kind: DocumentKind, id: &str) -> String {
     format!("note {} {id}", kind.as_str())
 }
 
 /// Limits that this transaction has to do with: nobody else changes one until it is committed.
 #[derive(Default)]
-pub(crate) struct Limits {
+pub(crate) struct HeldLimits {
     held: BTreeMap<String, Limit>,
     changed: BTreeSet<String>,
     /// Jobs under these run no more.
@@ -56,17 +60,17 @@ pub(crate) const MAKE_LIMITS: &str = "INSERT INTO agq.notes (kind, id, json) \
      WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING";
 
 /// Inserts those of the limits `keys` that do not exist.
-pub(crate) fn make_limits(session: &Session, keys: &[String]) -> Result<(), Error> {
-    let sql = query(MAKE_LIMITS).bind(NoteKind::Limit.as_str()).bind(keys);
+pub(crate) fn make_limits(session: &DatabaseSession, keys: &[String]) -> Result<(), Error> {
+    let sql = query(MAKE_LIMITS).bind(DocumentKind::Limit.as_str()).bind(keys);
     session.run(sql.bind(to_json(&Limit::default()))).map(drop)
 }
 
-impl Limits {
+impl HeldLimits {
     /// Notes where a job under a limit runs no more.
     pub(crate) fn note(&mut self, before: Option<&Job>, job: &Job) {
-        let was_active = before.is_some_and(|before| before.state == State::Active);
+        let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_ref());
-        self.left.extend(key.filter(|_| was_active && job.state != State::Active).cloned());
+        self.left.extend(key.filter(|_| was_active && job.state != JobState::Active).cloned());
     }
 
     /// Whether there is room under a limit since its last writing.
@@ -80,7 +84,7 @@ impl Limits {
     /// in parts.
     pub(crate) fn hold(
         &mut self,
-        session: &Session,
+        session: &DatabaseSession,
         keys: impl Iterator<Item = String>,
     ) -> Result<(), Error> {
         let missing: BTreeSet<String> = keys.filter(|key| !self.held.contains_key(key)).collect();
@@ -98,13 +102,21 @@ impl Limits {
     }
 
     /// Locks `keys`, and the limits under which jobs no longer run.
-    pub(crate) fn hold_with_left(&mut self, session: &Session, keys: Vec<String>) -> Result<(), Error> {
+    pub(crate) fn hold_with_left(
+        &mut self,
+        session: &DatabaseSession,
+        keys: Vec<String>,
+    ) -> Result<(), Error> {
         let left = self.left.clone();
         self.hold(session, keys.into_iter().chain(left))
     }
 
     /// Locks those of `keys` that no other transaction holds at this moment.
-    pub(crate) fn hold_free(&mut self, session: &Session, keys: BTreeSet<String>) -> Result<(), Error> {
+    pub(crate) fn hold_free(
+        &mut self,
+        session: &DatabaseSession,
+        keys: BTreeSet<String>,
+    ) -> Result<(), Error> {
         let missing: Vec<String> = keys.into_iter().filter(|key| !self.held.contains_key(key)).collect();
         if missing.is_empty() {
             return Ok(());
@@ -115,7 +127,7 @@ impl Limits {
             return Ok(());
         }
         let sql = "SELECT id FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
-        let there = session.rows(query(sql).bind(NoteKind::Limit.as_str()).bind(&others))?;
+        let there = session.rows(query(sql).bind(DocumentKind::Limit.as_str()).bind(&others))?;
         let there = there.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<String>, Error>>()?;
         self.has_passed_over |= !there.is_empty();
         let absent: Vec<String> = others.into_iter().filter(|key| !there.contains(key)).collect();
@@ -127,8 +139,8 @@ impl Limits {
         self.lock(session, FREE_LIMITS, &absent)
     }
 
-    fn lock(&mut self, session: &Session, sql: &'static str, keys: &[String]) -> Result<(), Error> {
-        for row in session.rows(query(sql).bind(NoteKind::Limit.as_str()).bind(keys))? {
+    fn lock(&mut self, session: &DatabaseSession, sql: &'static str, keys: &[String]) -> Result<(), Error> {
+        for row in session.rows(query(sql).bind(DocumentKind::Limit.as_str()).bind(keys))? {
             let limit =
                 serde_json::from_str(row.try_get("json")?).map_err(|error| Error::Decode(Box::new(error)))?;
             self.held.insert(row.try_get("id")?, limit);
@@ -150,8 +162,8 @@ impl Limits {
     }
 
     /// Replaces a held limit if `json` is its new note.
-    fn learn(&mut self, kind: NoteKind, key: &str, json: &str) {
-        if kind == NoteKind::Limit
+    fn learn(&mut self, kind: DocumentKind, key: &str, json: &str) {
+        if kind == DocumentKind::Limit
             && let Some(limit) = self.held.get_mut(key)
             && let Ok(told) = serde_json::from_str(json)
         {
@@ -160,7 +172,7 @@ impl Limits {
     }
 
     /// What was left is room again.
-    pub(crate) fn settle(&mut self, session: &Session) -> Result<(), Error> {
+    pub(crate) fn settle(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         let left = std::mem::take(&mut self.left);
         self.hold(session, left.iter().cloned())?;
         left.iter().for_each(|key| self.change(key, Limit::ended));
@@ -168,11 +180,11 @@ impl Limits {
     }
 
     /// Writes those that changed.
-    pub(crate) fn write(&mut self, session: &Session) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         self.settle(session)?;
         let changed = std::mem::take(&mut self.changed);
         let text = |key: &String| self.held.get(key).map(to_json).unwrap_or_default();
-        put(session, NoteKind::Limit, changed.iter().map(|key| (key.clone(), text(key))).unzip())
+        put(session, DocumentKind::Limit, changed.iter().map(|key| (key.clone(), text(key))).unzip())
     }
 }
 
@@ -184,24 +196,24 @@ pub(crate) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitT
     })
 }
 
-impl Batch<'_> {
+impl PgTxn<'_> {
     pub(crate) fn decide_note(
         &mut self,
-        kind: NoteKind,
+        kind: DocumentKind,
         id: &str,
-        rule: &NoteRule,
-    ) -> Result<Ruled<()>, Error> {
+        rule: &DocumentRule,
+    ) -> Result<RuleResult<()>, Error> {
         let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2 FOR UPDATE";
         let known = self.session.row(query(sql).bind(kind.as_str()).bind(id))?;
         let known = known.map(|row| row.try_get::<String, _>(0)).transpose()?;
         match rule(known.as_deref()) {
             Err(rejection) => return Ok(Err(rejection)),
-            Ok(NoteChange::Keep) => {}
-            Ok(NoteChange::Put(json)) => {
+            Ok(DocumentChange::Keep) => {}
+            Ok(DocumentChange::Put(json)) => {
                 self.limits.learn(kind, id, &json);
                 put(self.session, kind, (vec![id.to_owned()], vec![json]))?;
             }
-            Ok(NoteChange::Remove) => {
+            Ok(DocumentChange::Remove) => {
                 let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id = $2";
                 self.session.run(query(sql).bind(kind.as_str()).bind(id))?;
             }
@@ -215,7 +227,8 @@ impl Batch<'_> {
             return Ok(HashMap::new());
         }
         let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
-        let sql = query(sql).bind(NoteKind::Unique.as_str()).bind(keys.iter().copied().collect::<Vec<_>>());
+        let sql =
+            query(sql).bind(DocumentKind::Unique.as_str()).bind(keys.iter().copied().collect::<Vec<_>>());
         let first = |row: &PgRow| {
             let job_id = JobId::new(row.try_get::<String, _>(1)?);
             Ok((row.try_get(0)?, job_id.map_err(|error| Error::Decode(Box::new(error)))?))
@@ -227,7 +240,7 @@ impl Batch<'_> {
     /// transaction is committed. The transaction may have to run again, because this lock comes
     /// after the locks of jobs.
     pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
-        self.lock_names(vec![note_name(NoteKind::Unique, key)])?;
+        self.lock_names(vec![note_name(DocumentKind::Unique, key)])?;
         Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
     }
 
@@ -238,7 +251,7 @@ impl Batch<'_> {
             own().filter_map(|(job, own)| Some((own.unique.as_ref()?.key.as_str(), &job.job_id))).collect();
         put(
             self.session,
-            NoteKind::Unique,
+            DocumentKind::Unique,
             firsts.into_iter().map(|(key, job_id)| (key.to_owned(), job_id.to_string())).unzip(),
         )?;
         let limits: Vec<(String, LimitTerms)> = limits_of(jobs).collect();
@@ -261,6 +274,6 @@ impl Batch<'_> {
         let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (SELECT n.id FROM agq.notes AS n \
              JOIN unnest($2::text[], $3::text[]) AS g (key, job_id) ON n.id = g.key AND n.json = g.job_id \
              WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
-        self.session.run(query(sql).bind(NoteKind::Unique.as_str()).bind(keys).bind(ids)).map(drop)
+        self.session.run(query(sql).bind(DocumentKind::Unique.as_str()).bind(keys).bind(ids)).map(drop)
     }
 }

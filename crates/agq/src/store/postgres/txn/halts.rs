@@ -4,28 +4,28 @@ use std::collections::{BTreeMap, HashMap};
 
 use agenix_protocol::{documents::Status, ids::ActionId, time::Timestamp};
 use agenix_rules::action::{
-    Action, Tally,
-    halt::{self, Left},
+    Action, JobCounts,
+    halt::{self, RemainingWork},
 };
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    NoteKind,
+    DocumentKind,
     postgres::{
         queries::action_of,
         sql_types,
-        txn::{Batch, documents::put},
+        txn::{PgTxn, documents::put},
     },
 };
 
 const DISARM: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
 
-impl Batch<'_> {
+impl PgTxn<'_> {
     /// Notes which of some new actions have halt policies.
     pub(crate) fn arm<'a>(&self, new: impl Iterator<Item = &'a Action>) -> Result<(), Error> {
         let armed = new.filter(|action| action.halt.is_some());
         let notes = armed.map(|action| (action.action_id.to_string(), "{}".to_owned())).unzip();
-        put(self.session, NoteKind::Halt, notes)
+        put(self.session, DocumentKind::Halt, notes)
     }
 
     /// Halts those actions whose policies the ends of their jobs meet now. `ended` has the actions
@@ -55,18 +55,18 @@ impl Batch<'_> {
             return Ok(());
         }
         self.arrived.halts = true;
-        self.session.run(query(DISARM).bind(NoteKind::Halt.as_str()).bind(&halted))?;
+        self.session.run(query(DISARM).bind(DocumentKind::Halt.as_str()).bind(&halted))?;
         let texts = vec!["{}".to_owned(); halted.len()];
-        put(self.session, NoteKind::Halted, (halted, texts))
+        put(self.session, DocumentKind::Halted, (halted, texts))
     }
 
-    fn tallies_of(&self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<HashMap<String, Tally>, Error> {
+    fn tallies_of(&self, ended: &BTreeMap<ActionId, Timestamp>) -> Result<HashMap<String, JobCounts>, Error> {
         let sql = "SELECT action_id, sum(completed)::bigint, sum(failed)::bigint, sum(dead)::bigint \
              FROM agq.tallies WHERE action_id = ANY ($1) GROUP BY action_id";
         let ids: Vec<&str> = ended.keys().map(ActionId::as_str).collect();
         let mut tallies = HashMap::new();
         for row in self.session.rows(query(sql).bind(ids))? {
-            let mut tally = Tally::default();
+            let mut tally = JobCounts::default();
             for (at, status) in [Status::Completed, Status::Failed, Status::Dead].into_iter().enumerate() {
                 tally.jobs[status as usize] = sql_types::count(row.try_get(1 + at)?);
             }
@@ -80,9 +80,11 @@ impl Batch<'_> {
         let row =
             self.session.row(query(crate::store::postgres::queries::ACTION).bind(action_id.as_str()))?;
         let found = row.as_ref().map(action_of).transpose()?;
-        if found.is_none_or(|(action, tally)| halt::left(&action, &tally, now) == Left::Settled) {
+        if found.is_none_or(|(action, tally)| {
+            halt::remaining_work(&action, &tally, now) == RemainingWork::Settled
+        }) {
             let ids = vec![action_id.as_str()];
-            self.session.run(query(DISARM).bind(NoteKind::Halted.as_str()).bind(ids))?;
+            self.session.run(query(DISARM).bind(DocumentKind::Halted.as_str()).bind(ids))?;
         }
         Ok(())
     }

@@ -4,24 +4,24 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Hold, Job, Outcome},
+    job::{self, Job, LeaseOptions, RuleOutcome},
     worker::Worker,
 };
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    Change, Claim, Claimant, JobRule, NoteKind, Ruled,
+    Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult,
     dedup::{check_only, revived},
     postgres::{
         codec::{decode, or_pass_over},
         sql_types,
-        txn::{Batch, documents::put},
+        txn::{PgTxn, documents::put},
     },
 };
 
 /// Someone who wants a job.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanting<'w> {
+pub(crate) struct ClaimRequest<'w> {
     pub(crate) claimant: &'w Claimant,
     pub(crate) now: Timestamp,
     pub(crate) start_timeout_ms: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Decision {
 }
 
 /// A ready job that nobody else can take until this is committed.
-struct Candidate {
+struct LockedJob {
     job: Job,
     has_plan: bool,
     /// Input and plan of the job, if they were read with the job.
@@ -71,24 +71,27 @@ const FEW_LANES: usize = 16;
 const MOST_BEHIND_ENDED: usize = 1_000;
 
 /// Claims of one look at the lanes.
-struct Found {
+struct ClaimRound {
     claims: Vec<Option<Claim>>,
     /// Number of jobs that the look ended, because nobody can run them any more.
     ended: usize,
 }
 
-type Lanes = BTreeMap<i32, VecDeque<Candidate>>;
+type LockedJobs = BTreeMap<i32, VecDeque<LockedJob>>;
 
-impl Batch<'_> {
+impl PgTxn<'_> {
     /// Asks every rule, in their order, about its job as it is then.
-    pub(crate) fn decide(&mut self, decisions: &[&Decision]) -> Result<Vec<Ruled<Option<Change>>>, Error> {
+    pub(crate) fn decide(
+        &mut self,
+        decisions: &[&Decision],
+    ) -> Result<Vec<RuleResult<Option<JobChange>>>, Error> {
         let ids: BTreeSet<&str> = decisions.iter().map(|decision| decision.job_id.as_str()).collect();
         let (mut jobs, armed) = self.jobs_and_armed(&ids.into_iter().collect::<Vec<_>>())?;
         let mut changes = Vec::with_capacity(decisions.len());
         let mut ended = BTreeMap::new();
         for decision in decisions {
             let change = self.decide_one(decision, &mut jobs)?;
-            if let Ok(Some(Change { after, .. })) = &change
+            if let Ok(Some(JobChange { after, .. })) = &change
                 && let Some(ended_at) = after.ended_at.filter(|_| armed.contains(&after.action_id))
             {
                 ended.insert(after.action_id.clone(), ended_at);
@@ -103,12 +106,12 @@ impl Batch<'_> {
         &mut self,
         decision: &Decision,
         jobs: &mut BTreeMap<JobId, Job>,
-    ) -> Result<Ruled<Option<Change>>, Error> {
+    ) -> Result<RuleResult<Option<JobChange>>, Error> {
         let before = jobs.get(&decision.job_id);
         let next = match (decision.rule)(before) {
             Err(rejection) => return Ok(Err(rejection)),
-            Ok(Outcome::Unchanged) => return Ok(Ok(None)),
-            Ok(Outcome::Changed(next)) => next,
+            Ok(RuleOutcome::Unchanged) => return Ok(Ok(None)),
+            Ok(RuleOutcome::Changed(next)) => next,
         };
         let Some(before) = before.cloned() else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
@@ -120,14 +123,14 @@ impl Batch<'_> {
                 return Ok(Err(rejection));
             }
             let first = (vec![kind.to_owned()], vec![decision.job_id.to_string()]);
-            put(self.session, NoteKind::Unique, first)?;
+            put(self.session, DocumentKind::Unique, first)?;
         }
         self.put_job(Some(&before), &next);
         if let Some(results) = &decision.results {
             self.put_results(&decision.job_id, results);
         }
         jobs.insert(decision.job_id.clone(), (*next).clone());
-        Ok(Ok(Some(Change { before, after: *next })))
+        Ok(Ok(Some(JobChange { before, after: *next })))
     }
 
     /// Returns the present state of a job. `changed` has the present states of some jobs.
@@ -139,10 +142,10 @@ impl Batch<'_> {
     }
 
     /// Gives each claimant a job, if there is one for it.
-    pub(crate) fn claim(&mut self, all: &[Wanting<'_>]) -> Result<Vec<Option<Claim>>, Error> {
+    pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>]) -> Result<Vec<Option<Claim>>, Error> {
         self.known.refresh(self.session)?;
         let mut most = all.len();
-        let Found { mut claims, mut ended } = self.claim_in_known_lanes(all, most)?;
+        let ClaimRound { mut claims, mut ended } = self.claim_in_known_lanes(all, most)?;
         let mut has_looked_again = false;
         loop {
             let without: Vec<usize> = (0..claims.len()).filter(|at| claims[*at].is_none()).collect();
@@ -161,7 +164,7 @@ impl Batch<'_> {
                 }
                 has_looked_again = true;
             }
-            let others: Vec<Wanting<'_>> = without.iter().map(|at| all[*at]).collect();
+            let others: Vec<ClaimRequest<'_>> = without.iter().map(|at| all[*at]).collect();
             let found = self.claim_in_known_lanes(&others, most)?;
             ended = found.ended;
             without.into_iter().zip(found.claims).for_each(|(at, claim)| claims[at] = claim);
@@ -169,7 +172,7 @@ impl Batch<'_> {
     }
 
     /// Gives each claimant one of the first `most` jobs of the known lanes, if there is one for it.
-    fn claim_in_known_lanes(&mut self, all: &[Wanting<'_>], most: usize) -> Result<Found, Error> {
+    fn claim_in_known_lanes(&mut self, all: &[ClaimRequest<'_>], most: usize) -> Result<ClaimRound, Error> {
         self.write_claimable()?;
         let takers = self.takers(all)?;
         let wanted = self.wanted(all, &takers)?;
@@ -179,11 +182,11 @@ impl Batch<'_> {
         let mut ended = 0;
         let mut claims = Vec::with_capacity(all.len());
         let mut again = Vec::new();
-        for &Wanting { claimant, now, start_timeout_ms } in all {
+        for &ClaimRequest { claimant, now, start_timeout_ms } in all {
             let is_taker = takers.contains(&*claimant.holder);
             let found = if is_taker { self.next_for(claimant, &mut lanes, now, &mut ended) } else { None };
             claims.push(found.map(|(queue, candidate)| {
-                let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
+                let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
                 let job = job::claimed(&candidate.job, &claimant.holder, now, hold);
                 if let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref()) {
                     self.limits.change(key, |limit| limit.begun(now));
@@ -202,11 +205,11 @@ impl Batch<'_> {
         }
         self.add_texts(&mut claims)?;
         self.note_left(&claims, &lanes, now);
-        Ok(Found { claims, ended })
+        Ok(ClaimRound { claims, ended })
     }
 
     /// Returns the lanes in which a claim looks for jobs.
-    fn wanted(&mut self, all: &[Wanting<'_>], takers: &BTreeSet<&str>) -> Result<BTreeSet<i32>, Error> {
+    fn wanted(&mut self, all: &[ClaimRequest<'_>], takers: &BTreeSet<&str>) -> Result<BTreeSet<i32>, Error> {
         let claimants = || {
             let all = all.iter().map(|wanting| wanting.claimant);
             all.filter(|claimant| takers.contains(&*claimant.holder))
@@ -266,7 +269,7 @@ impl Batch<'_> {
     /// Notes in `has_left` whether locked jobs are left, because other nodes pass over locked jobs
     /// and have to look again. Notes nothing if nobody claimed a job, because two nodes would
     /// otherwise notify each other for ever.
-    fn note_left(&mut self, claims: &[Option<Claim>], lanes: &Lanes, now: Timestamp) {
+    fn note_left(&mut self, claims: &[Option<Claim>], lanes: &LockedJobs, now: Timestamp) {
         let may_begin =
             |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
         let is_left = lanes.iter().any(|(lane, left)| !left.is_empty() && may_begin(lane));
@@ -274,7 +277,7 @@ impl Batch<'_> {
     }
 
     /// The holders that take jobs: what a claimant is was looked at when it came, and it may have waited since.
-    fn takers<'w>(&self, all: &[Wanting<'w>]) -> Result<BTreeSet<&'w str>, Error> {
+    fn takers<'w>(&self, all: &[ClaimRequest<'w>]) -> Result<BTreeSet<&'w str>, Error> {
         let mut takers: BTreeSet<&str> = all.iter().map(|wanting| &*wanting.claimant.holder).collect();
         let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
         for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
@@ -286,9 +289,9 @@ impl Batch<'_> {
         Ok(takers)
     }
 
-    fn candidates(&self, lanes: &[i32], of_each: usize) -> Result<Lanes, Error> {
+    fn candidates(&self, lanes: &[i32], of_each: usize) -> Result<LockedJobs, Error> {
         if lanes.is_empty() {
-            return Ok(Lanes::new());
+            return Ok(LockedJobs::new());
         }
         let has_texts = lanes.len() * of_each <= MOST_WITH_TEXTS;
         // Unreadable jobs must not keep a claim from the jobs behind them.
@@ -297,7 +300,7 @@ impl Batch<'_> {
             let limit = sql_types::limit(of_each + most_unreadable);
             let sql = query(CANDIDATES).bind(lanes).bind(limit).bind(has_texts);
             let rows = self.session.rows(sql)?;
-            let mut found = Lanes::new();
+            let mut found = LockedJobs::new();
             let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
             for row in rows {
                 let lane = row.try_get("lane")?;
@@ -308,7 +311,7 @@ impl Batch<'_> {
                 let (input, plan): (Option<String>, Option<String>) =
                     (row.try_get("input")?, row.try_get("plan")?);
                 let texts = has_texts.then(|| (input.unwrap_or_default(), plan.unwrap_or_default()));
-                let candidate = Candidate { job, has_plan: row.try_get("has_plan")?, texts };
+                let candidate = LockedJob { job, has_plan: row.try_get("has_plan")?, texts };
                 found.entry(lane).or_default().push_back(candidate);
             }
             let unreadable = unreadable.into_values().max().unwrap_or_default();
@@ -324,13 +327,13 @@ impl Batch<'_> {
     fn next_for(
         &mut self,
         claimant: &Claimant,
-        lanes: &mut Lanes,
+        lanes: &mut LockedJobs,
         now: Timestamp,
         ended: &mut usize,
-    ) -> Option<(String, Candidate)> {
+    ) -> Option<(String, LockedJob)> {
         for queue in &*claimant.queues {
             loop {
-                let turn = |(lane, waiting): (&i32, &VecDeque<Candidate>)| {
+                let turn = |(lane, waiting): (&i32, &VecDeque<LockedJob>)| {
                     let first = waiting.front()?;
                     self.known.is_for(*lane, queue, &claimant.abilities).then_some(())?;
                     let limit = self.known.limit_of(*lane);

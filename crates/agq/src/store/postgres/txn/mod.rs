@@ -17,43 +17,43 @@ use agenix_protocol::{
 };
 use agenix_rules::{
     action::Action,
-    job::{Job, State},
+    job::{Job, JobState},
 };
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    Arrived, News, Totals,
+    BatchEvents, ChangeEvent, Totals,
     postgres::{
-        cluster::{events, notify_bus::Notice},
+        cluster::{events, notify_bus::BusMessage},
         codec::decode,
-        connection::session::Session,
-        lane_cache::Known,
+        connection::session::DatabaseSession,
+        lane_cache::LaneCache,
         txn::{
             bulk_insert::{Deltas, EndedRows, JobRows},
-            documents::Limits,
+            documents::HeldLimits,
         },
     },
 };
 
 /// A transaction under way.
-pub(super) struct Batch<'b> {
-    pub(super) session: &'b Session,
-    pub(super) known: &'b mut Known,
-    pub(super) arrived: Arrived,
+pub(super) struct PgTxn<'b> {
+    pub(super) session: &'b DatabaseSession,
+    pub(super) known: &'b mut LaneCache,
+    pub(super) arrived: BatchEvents,
     /// What is told when it is committed.
-    pub(super) events: Vec<Notice>,
+    pub(super) events: Vec<BusMessage>,
     /// Actions whose tallies changed.
     pub(super) touched: Vec<ActionId>,
     /// Which of the tallies and totals this node writes.
     shard: i16,
     /// Whether someone wants to know what changed.
     is_heard: bool,
-    moves: BTreeMap<JobId, Move>,
+    moves: BTreeMap<JobId, JobWrite>,
     /// Of jobs that are new: a column each.
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
     pub(super) deltas: Deltas,
-    pub(super) limits: Limits,
+    pub(super) limits: HeldLimits,
     /// Tells whether the batch locked ready jobs that nobody here got, so that other nodes passed
     /// over them.
     pub(super) has_left: bool,
@@ -62,17 +62,22 @@ pub(super) struct Batch<'b> {
 }
 
 /// What became of a job since the last writing.
-struct Move {
+struct JobWrite {
     before: Option<Job>,
     after: Job,
 }
 
-impl<'b> Batch<'b> {
-    pub(super) fn open(session: &'b Session, known: &'b mut Known, shard: i16, is_heard: bool) -> Self {
+impl<'b> PgTxn<'b> {
+    pub(super) fn open(
+        session: &'b DatabaseSession,
+        known: &'b mut LaneCache,
+        shard: i16,
+        is_heard: bool,
+    ) -> Self {
         Self {
             session,
             known,
-            arrived: Arrived::default(),
+            arrived: BatchEvents::default(),
             events: Vec::new(),
             touched: Vec::new(),
             shard,
@@ -81,7 +86,7 @@ impl<'b> Batch<'b> {
             inputs: Default::default(),
             results: BTreeMap::new(),
             deltas: Deltas::default(),
-            limits: Limits::default(),
+            limits: HeldLimits::default(),
             has_left: false,
             grown_by: 0,
         }
@@ -89,8 +94,8 @@ impl<'b> Batch<'b> {
 
     /// Notes what becomes of a job.
     pub(super) fn put_job(&mut self, before: Option<&Job>, job: &Job) {
-        let was_ready = before.is_some_and(|before| before.state == State::Available);
-        self.arrived.jobs |= job.state == State::Available && !was_ready;
+        let was_ready = before.is_some_and(|before| before.state == JobState::Available);
+        self.arrived.jobs |= job.state == JobState::Available && !was_ready;
         self.count(before.map(Job::status), job.status());
         if before.is_none_or(|before| before.state != job.state) {
             before.into_iter().for_each(|before| self.deltas.in_lane(before, -1));
@@ -119,12 +124,12 @@ impl<'b> Batch<'b> {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
             let is_heard = self.is_heard;
-            self.arrived.tell(News::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
+            self.arrived.tell(ChangeEvent::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
         }
         match self.moves.get_mut(&job.job_id) {
             Some(known) => known.after = job.clone(),
             None => {
-                let both = Move { before: before.cloned(), after: job.clone() };
+                let both = JobWrite { before: before.cloned(), after: job.clone() };
                 self.moves.insert(job.job_id.clone(), both);
             }
         }
@@ -176,14 +181,15 @@ impl<'b> Batch<'b> {
 
     /// Writes what became of jobs that were ready: what is not written could be claimed still.
     pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
-        let was_ready = |one: &Move| one.before.as_ref().is_some_and(|job| job.state == State::Available);
+        let was_ready =
+            |one: &JobWrite| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
         if self.moves.values().any(was_ready) { self.write() } else { Ok(()) }
     }
 
     /// Writes the jobs that were not there, so that they can be claimed.
     pub(super) fn write_new(&mut self) -> Result<(), Error> {
         let mut new = JobRows::default();
-        for (_, Move { after, .. }) in self.moves.extract_if(.., |_, one| one.before.is_none()) {
+        for (_, JobWrite { after, .. }) in self.moves.extract_if(.., |_, one| one.before.is_none()) {
             new.push(&after)?;
         }
         self.grown_by += new.len();
@@ -196,7 +202,7 @@ impl<'b> Batch<'b> {
         self.write_new()?;
         let (mut changed, mut revived) = (JobRows::default(), JobRows::default());
         let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());
-        for (_, Move { before, after }) in std::mem::take(&mut self.moves) {
+        for (_, JobWrite { before, after }) in std::mem::take(&mut self.moves) {
             match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
                 (false, false) => changed.push(&after)?,
                 (false, true) => ended.push(&after)?,

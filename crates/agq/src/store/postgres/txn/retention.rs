@@ -7,11 +7,11 @@ use agenix_rules::job::Job;
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    Keep,
+    Retention,
     postgres::{
         codec::readable,
         sql_types,
-        txn::{Batch, actions::REMOVE},
+        txn::{PgTxn, actions::REMOVE},
     },
 };
 
@@ -33,8 +33,8 @@ const WITHOUT_JOBS: &str = "SELECT action_id FROM unnest($1::text[]) AS a (actio
      WHERE NOT EXISTS (SELECT FROM agq.jobs AS j WHERE j.action_id = a.action_id) \
      AND NOT EXISTS (SELECT FROM agq.ended AS e WHERE e.action_id = a.action_id)";
 
-impl Batch<'_> {
-    pub(crate) fn prune(&mut self, keep: Keep, limit: usize) -> Result<usize, Error> {
+impl PgTxn<'_> {
+    pub(crate) fn prune(&mut self, keep: Retention, limit: usize) -> Result<usize, Error> {
         let mut gone = self.ended_before(Status::Dead, keep.dead_since, limit)?;
         for status in ENDED {
             gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);

@@ -8,8 +8,8 @@ use sqlx::{Error, Row, query, query_scalar};
 use tracing::debug;
 
 use crate::store::{
-    NoteKind, Unused,
-    postgres::{codec::or_pass_over, connection::pool::Pool, lane_cache::lane_of, txn::Batch},
+    DocumentKind, UnusedRecords,
+    postgres::{codec::or_pass_over, connection::pool::Pool, lane_cache::lane_of, txn::PgTxn},
 };
 
 /// Maximum number of lanes, and of limits, that are forgotten at a time.
@@ -32,7 +32,7 @@ const REMOVE_LIMITS: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (\
          ON n.id = u.id AND n.xmin::text = u.version WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";
 
 /// Returns lanes without jobs, and limits that have no job and hold nothing back.
-pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<Unused, Error> {
+pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords, Error> {
     // The limits are read before the lanes, because a transaction that adds jobs to a lane also
     // writes the lane's limit, and so changes the version of that limit.
     let mut limits = idle_limits(pool, now).await?;
@@ -48,14 +48,14 @@ pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<Unused, Error>
         .bind(crate::store::postgres::sql_types::limit(MOST))
         .fetch_all(pool)
         .await?;
-    Ok(Unused { lanes, limits })
+    Ok(UnusedRecords { lanes, limits })
 }
 
 /// Returns limits that hold nothing back, with their versions.
 async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json, xmin::text FROM agq.notes WHERE kind = $1 ORDER BY id";
     let mut idle = Vec::new();
-    for row in query(sql).bind(NoteKind::Limit.as_str()).fetch_all(pool).await? {
+    for row in query(sql).bind(DocumentKind::Limit.as_str()).fetch_all(pool).await? {
         let limit: Result<Limit, _> = serde_json::from_str(row.try_get(1)?);
         if limit.is_ok_and(|limit| limit.is_idle(now)) {
             idle.push((row.try_get(0)?, row.try_get(2)?));
@@ -64,9 +64,9 @@ async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)
     Ok(idle)
 }
 
-impl Batch<'_> {
+impl PgTxn<'_> {
     /// Forgets the lanes and limits of `unused` that are still unused.
-    pub(crate) fn forget(&mut self, unused: &Unused) -> Result<(), Error> {
+    pub(crate) fn forget(&mut self, unused: &UnusedRecords) -> Result<(), Error> {
         if !unused.lanes.is_empty() {
             // Jobs may have come since the look. The lanes are locked first, because their counts
             // show those jobs once nobody can add any more.
@@ -77,7 +77,7 @@ impl Batch<'_> {
         }
         if !unused.limits.is_empty() {
             let (keys, versions): (Vec<String>, Vec<String>) = unused.limits.iter().cloned().unzip();
-            let sql = query(REMOVE_LIMITS).bind(NoteKind::Limit.as_str()).bind(keys).bind(versions);
+            let sql = query(REMOVE_LIMITS).bind(DocumentKind::Limit.as_str()).bind(keys).bind(versions);
             let gone = self.session.run(sql)?;
             debug!(gone, "limits without jobs were forgotten");
         }

@@ -1,18 +1,18 @@
 //! Writes on workers and queues, in a transaction.
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
-use agenix_rules::worker::{Standing, Worker};
+use agenix_rules::worker::{Liveness, Worker};
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    Ruled, WorkerRule,
+    RuleResult, WorkerRule,
     postgres::{
         codec::{decode, encode},
-        txn::Batch,
+        txn::PgTxn,
     },
 };
 
-impl Batch<'_> {
+impl PgTxn<'_> {
     /// A worker, which nobody else writes until this is committed.
     fn worker(&self, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
         let sql = "SELECT record FROM agq.workers WHERE worker_id = $1 FOR UPDATE";
@@ -25,7 +25,7 @@ impl Batch<'_> {
         worker_id: &WorkerId,
         registration: Option<&str>,
         rule: &WorkerRule,
-    ) -> Result<Ruled<()>, Error> {
+    ) -> Result<RuleResult<()>, Error> {
         let worker = match rule(self.worker(worker_id)?.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(None) => return Ok(Ok(())),
@@ -47,7 +47,7 @@ impl Batch<'_> {
         worker_id: &WorkerId,
         seen_before: Timestamp,
     ) -> Result<bool, Error> {
-        let is_old = |worker: Worker| worker.standing == Standing::Dead && worker.last_seen_at < seen_before;
+        let is_old = |worker: Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
         // It may have come back since somebody looked.
         if self.worker(worker_id)?.is_some_and(is_old) { self.remove_worker(worker_id) } else { Ok(false) }
     }

@@ -4,12 +4,12 @@ use sqlx::Error;
 
 use crate::store::{
     StoreError,
-    postgres::connection::errors::{explained, is_away, said},
+    postgres::connection::errors::{is_disconnect, message, to_store_error},
 };
 
 /// Where a transaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum FailurePhase {
     /// Before anything was done.
     Before,
     /// On the way: nothing of it is left.
@@ -21,44 +21,44 @@ pub(crate) enum Stage {
 }
 
 /// Why a transaction failed.
-pub(crate) struct Failure {
+pub(crate) struct TxnFailure {
     pub(crate) error: Error,
-    pub(crate) stage: Stage,
+    pub(crate) stage: FailurePhase,
 }
 
-impl Failure {
+impl TxnFailure {
     pub(crate) fn before(error: Error) -> Self {
-        Self { error, stage: Stage::Before }
+        Self { error, stage: FailurePhase::Before }
     }
 
     pub(crate) fn panic() -> Self {
         let text = "agq failed while it did this, which is a fault in agq; its log has more";
-        Self { error: Error::InvalidArgument(text.into()), stage: Stage::Panic }
+        Self { error: Error::InvalidArgument(text.into()), stage: FailurePhase::Panic }
     }
 
     /// For people.
-    pub(crate) fn explained(&self) -> StoreError {
+    pub(crate) fn to_store_error(&self) -> StoreError {
         let Self { error, stage } = self;
-        if *stage == Stage::Commit && is_away(error) {
+        if *stage == FailurePhase::Commit && is_disconnect(error) {
             let text = format!(
                 "the database was lost while this was committed ({}): whether it was done is not known",
-                said(error)
+                message(error)
             );
             return StoreError(text);
         }
-        explained(error)
+        to_store_error(error)
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for TxnFailure {
     fn from(error: Error) -> Self {
-        Self { error, stage: Stage::During }
+        Self { error, stage: FailurePhase::During }
     }
 }
 
 /// Returns whether a retry may succeed: after a deadlock, after somebody wrote a row meanwhile, or
 /// after a row that was there a moment ago is gone.
-pub(crate) fn is_in_the_way(error: &Error) -> bool {
+pub(crate) fn is_retryable(error: &Error) -> bool {
     match error {
         Error::Database(error) => error.code().is_some_and(|code| code == "40P01" || code == "40001"),
         Error::RowNotFound => true,

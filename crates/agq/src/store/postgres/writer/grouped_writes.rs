@@ -5,15 +5,15 @@ use sqlx::Error;
 use crate::store::{
     NewAction,
     postgres::{
-        txn::{Batch, jobs::Wanting},
-        writer::queue::{Adding, Claiming, Deciding, Work, Write},
+        txn::{PgTxn, jobs::ClaimRequest},
+        writer::queue::{Adding, Claiming, Deciding, PgWrite, WriteKind},
     },
 };
 
-pub(crate) fn decide(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+pub(crate) fn decide(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<(), Error> {
     let (mut decisions, mut pendings) = (Vec::new(), Vec::new());
     for write in writes {
-        if let Work::Decide(deciding) = &mut write.work {
+        if let WriteKind::Decide(deciding) = &mut write.work {
             let Deciding { decision, pending } = &mut **deciding;
             decisions.push(&*decision);
             pendings.push(pending);
@@ -28,10 +28,10 @@ pub(crate) fn decide(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), 
     Ok(())
 }
 
-pub(crate) fn add(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+pub(crate) fn add(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<(), Error> {
     let (mut actions, mut pendings, mut checked) = (Vec::new(), Vec::new(), Vec::new());
     for write in writes {
-        if let Work::Add(adding) = &mut write.work {
+        if let WriteKind::Add(adding) = &mut write.work {
             let Adding { new, pending } = &mut **adding;
             if is_checked(new) {
                 checked.push((&*new, pending));
@@ -60,13 +60,13 @@ pub(crate) fn is_checked(new: &NewAction) -> bool {
         .any(|own| own.is_named || own.unique.is_some() || own.plan_id != new.action.plan_id)
 }
 
-pub(crate) fn claim(batch: &mut Batch<'_>, writes: &mut [Write]) -> Result<(), Error> {
+pub(crate) fn claim(batch: &mut PgTxn<'_>, writes: &mut [PgWrite]) -> Result<(), Error> {
     let (mut all, mut pendings) = (Vec::new(), Vec::new());
     for write in writes {
-        if let Work::Claim(claiming, pending) = &mut write.work {
+        if let WriteKind::Claim(claiming, pending) = &mut write.work {
             let Claiming { claimants, now, start_timeout_ms } = &*claiming;
             let (now, start_timeout_ms) = (*now, *start_timeout_ms);
-            all.extend(claimants.iter().map(|claimant| Wanting { claimant, now, start_timeout_ms }));
+            all.extend(claimants.iter().map(|claimant| ClaimRequest { claimant, now, start_timeout_ms }));
             pendings.push((claimants.len(), pending));
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::store::{
     StoreError,
-    postgres::writer::{queue::Write, subject::Subjects},
+    postgres::writer::{queue::PgWrite, subject::Subjects},
 };
 
 /// Interval at which late writes are retried.
@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Late write.
 pub(crate) struct LateWrite {
-    pub(crate) write: Write,
+    pub(crate) write: PgWrite,
     pub(crate) subjects: Subjects,
     /// Time since which the write waits.
     pub(crate) since: Instant,
@@ -28,7 +28,7 @@ pub(crate) struct Late {
 
 impl Late {
     /// Keeps writes that are late from now on.
-    pub(crate) fn put(&mut self, writes: Vec<Write>) {
+    pub(crate) fn put(&mut self, writes: Vec<PgWrite>) {
         let since = Instant::now();
         for write in writes {
             let subjects = write.subjects();
@@ -43,7 +43,7 @@ impl Late {
 
     /// Keeps those of `writes` that depend on earlier late writes, and returns the others, which the
     /// writer then does.
-    pub(crate) fn divert(&mut self, writes: Vec<Write>) -> Vec<Write> {
+    pub(crate) fn divert(&mut self, writes: Vec<PgWrite>) -> Vec<PgWrite> {
         if self.waiting.is_empty() {
             return writes;
         }

@@ -8,19 +8,19 @@
 use std::collections::BTreeSet;
 
 use agenix_protocol::ids::JobId;
-use agenix_rules::job::{NewJob, State};
+use agenix_rules::job::{JobState, NewJob};
 use sqlx::{Error, query};
 
 use crate::store::{
-    NewAction, NoteKind,
+    DocumentKind, NewAction,
     postgres::{
         txn::{
-            Batch,
+            PgTxn,
             documents::{limits_of, note_name},
         },
         writer::{
             grouped_writes::is_checked,
-            queue::{Work, Write},
+            queue::{PgWrite, WriteKind},
         },
     },
 };
@@ -51,16 +51,16 @@ impl<'n> Checks<'n> {
     }
 }
 
-impl Batch<'_> {
+impl PgTxn<'_> {
     /// Locks names, the jobs that the names lead to, and the jobs that are decided on. Returns the
     /// limits that these jobs may leave.
-    pub(crate) fn lock_first(&mut self, writes: &[Write]) -> Result<Vec<String>, Error> {
+    pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>, Error> {
         let mut checks = Checks::default();
         new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
-        let kinds = checks.kinds.iter().map(|kind| note_name(NoteKind::Unique, kind));
+        let kinds = checks.kinds.iter().map(|kind| note_name(DocumentKind::Unique, kind));
         let mut names: Vec<String> = checks.ids.iter().map(|id| format!("job {id}")).chain(kinds).collect();
         for write in writes {
-            if let Work::Other(other) = &write.work {
+            if let WriteKind::Other(other) = &write.work {
                 names.extend(other.name().map(str::to_owned));
             }
         }
@@ -75,12 +75,12 @@ impl Batch<'_> {
         let mut ids = checks.ids;
         ids.extend(firsts.values().map(JobId::as_str));
         for write in writes {
-            if let Work::Decide(deciding) = &write.work {
+            if let WriteKind::Decide(deciding) = &write.work {
                 ids.insert(deciding.decision.job_id.as_str());
             }
         }
         let jobs = self.jobs(&ids.into_iter().collect::<Vec<_>>())?;
-        let active = jobs.into_values().filter(|job| job.state == State::Active);
+        let active = jobs.into_values().filter(|job| job.state == JobState::Active);
         Ok(active.filter_map(|job| job.ojs.and_then(|ojs| ojs.limit)).collect())
     }
 
@@ -89,16 +89,16 @@ impl Batch<'_> {
     }
 
     /// Locks the limits that new jobs set, together with `others`.
-    pub(crate) fn hold_limits(&mut self, writes: &[Write], others: Vec<String>) -> Result<(), Error> {
+    pub(crate) fn hold_limits(&mut self, writes: &[PgWrite], others: Vec<String>) -> Result<(), Error> {
         let set = new_actions(writes).flat_map(|new| limits_of(&new.jobs)).map(|(key, _)| key);
         let keys: Vec<String> = others.into_iter().chain(set).collect();
         if keys.is_empty() { Ok(()) } else { self.limits.hold_with_left(self.session, keys) }
     }
 }
 
-fn new_actions(writes: &[Write]) -> impl Iterator<Item = &NewAction> {
+fn new_actions(writes: &[PgWrite]) -> impl Iterator<Item = &NewAction> {
     writes.iter().filter_map(|write| match &write.work {
-        Work::Add(adding) => Some(&adding.new),
+        WriteKind::Add(adding) => Some(&adding.new),
         _ => None,
     })
 }

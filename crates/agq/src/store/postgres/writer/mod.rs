@@ -22,23 +22,23 @@ use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{debug, warn};
 
 use crate::store::{
-    Arrivals, Arrived, News, Promise,
+    AckLevel, BatchEvents, ChangeEvent, ChangeNotifier,
     postgres::{
-        cluster::{nodes::Nodes, notify_bus::Notice},
+        cluster::{nodes::Nodes, notify_bus::BusMessage},
         connection::{
-            errors::{is_away, is_read_only},
-            open::Access,
+            errors::{is_disconnect, is_read_only},
+            open::ConnectOptions,
             pool::Pool,
-            session::{Session, within},
+            session::{DatabaseSession, within},
         },
-        lane_cache::Known,
+        lane_cache::LaneCache,
         queries,
-        txn::Batch,
+        txn::PgTxn,
         writer::{
-            failure::{Failure, Stage, is_in_the_way, is_locked},
+            failure::{FailurePhase, TxnFailure, is_locked, is_retryable},
             grouped_writes::{add, claim, decide},
             late_writes::{Late, LateWrite},
-            queue::{Queue, Work, Write},
+            queue::{PgQueue, PgWrite, WriteKind},
             table_growth::Growth,
         },
     },
@@ -64,20 +64,20 @@ const MOST_TRIES: u32 = 10;
 pub(super) const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
 
 /// Writes.
-pub(super) struct Writer {
-    pub(super) access: Access,
+pub(super) struct PgWriter {
+    pub(super) access: ConnectOptions,
     pub(super) pool: Pool,
     pub(super) runtime: Handle,
-    pub(super) queue: Arc<Queue>,
-    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) queue: Arc<PgQueue>,
+    pub(super) notifier: Arc<ChangeNotifier>,
     pub(super) nodes: Arc<Nodes>,
     /// Where others are told what happens here.
-    pub(super) notices: mpsc::Sender<Notice>,
+    pub(super) notices: mpsc::Sender<BusMessage>,
     /// Which of the tallies and totals this node writes.
     pub(super) shard: i16,
-    pub(super) known: Known,
+    pub(super) known: LaneCache,
     /// The connection, as long as it works.
-    pub(super) session: Option<Session>,
+    pub(super) session: Option<DatabaseSession>,
     /// How long to wait for an answer.
     pub(super) patience: Duration,
     /// Late writes, which wait for the locks of others.
@@ -86,9 +86,9 @@ pub(super) struct Writer {
 }
 
 /// What a transaction brought about, besides its outcomes.
-struct Effects {
-    arrived: Arrived,
-    events: Vec<Notice>,
+struct TxnEffects {
+    arrived: BatchEvents,
+    events: Vec<BusMessage>,
     /// Tells whether other nodes passed over ready jobs that nobody here got.
     has_left: bool,
     /// Tells whether this node passed over jobs whose limits another node held.
@@ -98,36 +98,36 @@ struct Effects {
 
 /// Time for which a transaction waits for locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wait {
+enum LockWait {
     Long,
     /// Short wait, because an earlier attempt has waited before.
     Short,
 }
 
-impl Writer {
+impl PgWriter {
     /// Writes until nothing comes any more.
     pub(super) fn work(mut self) {
         let queue = Arc::clone(&self.queue);
         while let Some(writes) = queue.take(MOST_TOGETHER, MOST_BYTES, self.late.pause()) {
             let writes = self.late.divert(writes);
-            self.write(writes, Wait::Long);
+            self.write(writes, LockWait::Long);
             self.write_late();
         }
         self.late.give_up();
         self.session = None;
     }
 
-    fn write(&mut self, mut writes: Vec<Write>, wait: Wait) {
+    fn write(&mut self, mut writes: Vec<PgWrite>, wait: LockWait) {
         if writes.is_empty() {
             return;
         }
         match self.attempt(&mut writes, wait) {
             Ok(effects) => self.answer(effects, writes),
             // One of them cannot be done: the others are not to suffer from it.
-            Err(Failure { error, .. }) if writes.len() > 1 && !is_away(&error) => {
+            Err(TxnFailure { error, .. }) if writes.len() > 1 && !is_disconnect(&error) => {
                 debug!(%error, count = writes.len(), "these writes are done in two parts");
                 let rest = writes.split_off(writes.len() / 2);
-                let wait = if is_locked(&error) { Wait::Short } else { wait };
+                let wait = if is_locked(&error) { LockWait::Short } else { wait };
                 for part in [writes, rest] {
                     let part = self.late.divert(part);
                     self.write(part, wait);
@@ -150,7 +150,7 @@ impl Writer {
             }
             let LateWrite { write, subjects, since } = late;
             let mut writes = vec![write];
-            match self.attempt(&mut writes, Wait::Short) {
+            match self.attempt(&mut writes, LockWait::Short) {
                 Ok(effects) => self.answer(effects, writes),
                 Err(failure) if is_locked(&failure.error) && since.elapsed() < self.patience => {
                     if let Some(write) = writes.pop() {
@@ -162,84 +162,84 @@ impl Writer {
         }
     }
 
-    fn answer(&mut self, effects: Effects, writes: Vec<Write>) {
-        self.tell_others(&effects.arrived, effects.events, effects.has_left);
-        self.arrivals.announce(effects.arrived);
+    fn answer(&mut self, effects: TxnEffects, writes: Vec<PgWrite>) {
+        self.notify_peers(&effects.arrived, effects.events, effects.has_left);
+        self.notifier.announce(effects.arrived);
         writes.into_iter().for_each(|write| write.answer(Ok(())));
         self.growth.note(effects.grown_by, &self.runtime, &self.pool);
         if effects.has_passed_over {
-            self.look_again();
+            self.wake_waiters();
         }
     }
 
     /// Makes all claimants look once more after a short while.
-    fn look_again(&self) {
-        let arrivals = Arc::clone(&self.arrivals);
+    fn wake_waiters(&self) {
+        let notifier = Arc::clone(&self.notifier);
         self.runtime.spawn(async move {
             tokio::time::sleep(LOOK_AGAIN).await;
-            arrivals.announce_all();
+            notifier.announce_all();
         });
     }
 
     /// Refuses writes that cannot be done.
-    fn refuse(&self, writes: Vec<Write>, failure: &Failure) {
-        let fate = failure.explained();
-        if is_away(&failure.error) {
+    fn refuse(&self, writes: Vec<PgWrite>, failure: &TxnFailure) {
+        let fate = failure.to_store_error();
+        if is_disconnect(&failure.error) {
             warn!(count = writes.len(), "writes are refused: {fate}");
         }
-        if matches!(failure.stage, Stage::Commit | Stage::Panic) {
+        if matches!(failure.stage, FailurePhase::Commit | FailurePhase::Panic) {
             // After a lost commit the writes may have been done, and a client that repeats them adds
             // nothing new. After a panic the database takes a moment to end the given-up session,
             // whose locks claimants have passed over meanwhile.
-            self.look_again();
+            self.wake_waiters();
         }
         writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
     }
 
     /// Tells other nodes, and whoever else listens at the database. Who misses it looks by itself, sooner or later.
-    fn tell_others(&self, arrived: &Arrived, events: Vec<Notice>, has_left: bool) {
+    fn notify_peers(&self, arrived: &BatchEvents, events: Vec<BusMessage>, has_left: bool) {
         let tell = |notice| drop(self.notices.try_send(notice));
-        if self.nodes.has_company() {
+        if self.nodes.has_peers() {
             if arrived.jobs || has_left {
-                tell(Notice::Jobs);
+                tell(BusMessage::Jobs);
             }
-            arrived.lists.iter().for_each(|key| tell(Notice::List(key.clone())));
+            arrived.lists.iter().for_each(|key| tell(BusMessage::List(key.clone())));
         }
         events.into_iter().for_each(tell);
     }
 
     /// Does all of it in one transaction, again where others were in the way, and over another connection where that was broken
     /// before anything was begun.
-    fn attempt(&mut self, writes: &mut [Write], wait: Wait) -> Result<Effects, Failure> {
+    fn attempt(&mut self, writes: &mut [PgWrite], wait: LockWait) -> Result<TxnEffects, TxnFailure> {
         let mut tries = 1;
         loop {
             let (session, is_kept) = match self.session.take() {
                 Some(session) => (session, true),
-                None => (self.connect().map_err(Failure::before)?, false),
+                None => (self.connect().map_err(TxnFailure::before)?, false),
             };
             // A rule that panics must end neither the thread nor the writes of others.
             let transact = || self.transact(&session, writes, wait);
             let done = catch_unwind(AssertUnwindSafe(transact));
-            match done.unwrap_or_else(|_panic| Err(Failure::panic())) {
+            match done.unwrap_or_else(|_panic| Err(TxnFailure::panic())) {
                 Ok(effects) => {
                     self.session = Some(session);
                     return Ok(effects);
                 }
                 Err(failure) => {
                     // What was learned may have been of this transaction alone.
-                    self.known = Known::default();
+                    self.known = LaneCache::default();
                     // A server that takes no writes has done nothing, and another server may be
                     // there by now.
                     let is_stale =
-                        is_kept && (failure.stage == Stage::Before || is_read_only(&failure.error));
+                        is_kept && (failure.stage == FailurePhase::Before || is_read_only(&failure.error));
                     // A connection on which that fails is not used again.
-                    let is_usable = !is_away(&failure.error) && failure.stage != Stage::Panic;
+                    let is_usable = !is_disconnect(&failure.error) && failure.stage != FailurePhase::Panic;
                     if is_usable && session.script("ROLLBACK").is_ok() {
                         self.session = Some(session);
                     } else {
                         session.give_up();
                     }
-                    if tries == MOST_TRIES || !is_stale && !is_in_the_way(&failure.error) {
+                    if tries == MOST_TRIES || !is_stale && !is_retryable(&failure.error) {
                         return Err(failure);
                     }
                     tries += 1;
@@ -248,7 +248,7 @@ impl Writer {
         }
     }
 
-    fn connect(&self) -> Result<Session, Error> {
+    fn connect(&self) -> Result<DatabaseSession, Error> {
         // The writer says the same few things again and again. To plan each anew takes longer than to do it.
         let connecting = self.access.connect_with(&[
             ("plan_cache_mode", "force_generic_plan"),
@@ -257,15 +257,20 @@ impl Writer {
             ("enable_seqscan", "off"),
             ("lock_timeout", LONGEST_WAIT),
         ]);
-        Session::connect(connecting, self.patience)
+        DatabaseSession::connect(connecting, self.patience)
     }
 
-    fn transact(&mut self, session: &Session, writes: &mut [Write], wait: Wait) -> Result<Effects, Failure> {
-        session.script(begin(writes, wait)).map_err(Failure::before)?;
+    fn transact(
+        &mut self,
+        session: &DatabaseSession,
+        writes: &mut [PgWrite],
+        wait: LockWait,
+    ) -> Result<TxnEffects, TxnFailure> {
+        session.script(begin(writes, wait)).map_err(TxnFailure::before)?;
         let is_heard = self.is_heard();
-        self.known.has_company = self.nodes.has_company();
+        self.known.has_company = self.nodes.has_peers();
         let (mut effects, touched) = self.apply(session, writes, is_heard)?;
-        session.script("COMMIT").map_err(|error| Failure { error, stage: Stage::Commit })?;
+        session.script("COMMIT").map_err(|error| TxnFailure { error, stage: FailurePhase::Commit })?;
         if is_heard {
             self.read_actions(touched, &mut effects.arrived);
         }
@@ -274,16 +279,16 @@ impl Writer {
 
     /// Whether anybody listens, here or at another node.
     fn is_heard(&self) -> bool {
-        self.arrivals.is_heard() || self.nodes.is_heard_elsewhere()
+        self.notifier.has_subscribers() || self.nodes.has_remote_subscribers()
     }
 
     /// How actions stand of which something changed. Only when it is committed: of two nodes that end the last jobs of an action,
     /// neither sees the other's before.
-    fn read_actions(&self, touched: Vec<ActionId>, arrived: &mut Arrived) {
+    fn read_actions(&self, touched: Vec<ActionId>, arrived: &mut BatchEvents) {
         match self.runtime.block_on(within(self.patience, queries::these_actions(&self.pool, touched))) {
             Ok(found) => found
                 .into_iter()
-                .for_each(|(action, tally)| arrived.tell(News::Action(Box::new(action), tally))),
+                .for_each(|(action, tally)| arrived.tell(ChangeEvent::Action(Box::new(action), tally))),
             // It is committed, whatever can be told of it.
             Err(error) => debug!(%error, "how actions stand could not be read for those who listen"),
         }
@@ -291,21 +296,21 @@ impl Writer {
 
     fn apply(
         &mut self,
-        session: &Session,
-        writes: &mut [Write],
+        session: &DatabaseSession,
+        writes: &mut [PgWrite],
         is_heard: bool,
-    ) -> Result<(Effects, Vec<ActionId>), Error> {
-        if writes.iter().any(Write::is_on_keys) {
+    ) -> Result<(TxnEffects, Vec<ActionId>), Error> {
+        if writes.iter().any(PgWrite::is_on_keys) {
             // Before everything else, so that nobody waits for it who is waited for.
             session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
         }
-        let mut batch = Batch::open(session, &mut self.known, self.shard, is_heard);
+        let mut batch = PgTxn::open(session, &mut self.known, self.shard, is_heard);
         let limits = batch.lock_first(writes)?;
         decide(&mut batch, writes)?;
         batch.hold_limits(writes, limits)?;
         add(&mut batch, writes)?;
         for write in &mut *writes {
-            if let Work::Other(other) = &mut write.work {
+            if let WriteKind::Other(other) = &mut write.work {
                 // It may look at jobs.
                 batch.write()?;
                 other.apply(&mut batch)?;
@@ -313,7 +318,7 @@ impl Writer {
         }
         claim(&mut batch, writes)?;
         batch.write()?;
-        let effects = Effects {
+        let effects = TxnEffects {
             arrived: take(&mut batch.arrived),
             events: take(&mut batch.events),
             has_left: batch.has_left,
@@ -327,22 +332,22 @@ impl Writer {
 /// Returns the script that begins a transaction. The script sets the isolation level, because the
 /// default of the database or the user must not count: a later statement sees the commits of
 /// others, and locks protect what must not change.
-fn begin(writes: &[Write], wait: Wait) -> &'static str {
+fn begin(writes: &[PgWrite], wait: LockWait) -> &'static str {
     macro_rules! begin {
         ($more:literal) => {
             concat!("BEGIN ISOLATION LEVEL READ COMMITTED", $more)
         };
     }
-    let is_promised = writes.iter().any(|write| write.promise > Promise::Visible);
-    if writes.iter().any(Write::is_on_keys) {
+    let is_promised = writes.iter().any(|write| write.promise > AckLevel::Visible);
+    if writes.iter().any(PgWrite::is_on_keys) {
         // One lock guards all keys, and a large command may hold that lock for long.
         return begin!("; SET LOCAL lock_timeout TO 0");
     }
     match (is_promised, wait) {
-        (true, Wait::Long) => begin!(""),
-        (false, Wait::Long) => begin!("; SET LOCAL synchronous_commit TO off"),
-        (true, Wait::Short) => begin!("; SET LOCAL lock_timeout TO 10"),
-        (false, Wait::Short) => {
+        (true, LockWait::Long) => begin!(""),
+        (false, LockWait::Long) => begin!("; SET LOCAL synchronous_commit TO off"),
+        (true, LockWait::Short) => begin!("; SET LOCAL lock_timeout TO 10"),
+        (false, LockWait::Short) => {
             begin!("; SET LOCAL lock_timeout TO 10; SET LOCAL synchronous_commit TO off")
         }
     }

@@ -10,47 +10,47 @@ use sqlx::Error;
 use tokio::sync::oneshot;
 
 use crate::store::{
-    Added, Answer, Change, Claim, Claimant, NewAction, NoteKind, NoteRule, Promise, Ruled, StoreError,
-    count_hand_in,
+    AckLevel, AddOutcome, Claim, Claimant, DocumentKind, DocumentRule, JobChange, NewAction, RuleResult,
+    StoreError, StoreFuture, count_submitted_write,
     postgres::{
-        txn::{Batch, documents::note_name, jobs::Decision},
+        txn::{PgTxn, documents::note_name, jobs::Decision},
         writer::subject::{Subject, Subjects},
     },
 };
 
 /// Who waits for an outcome.
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// A write that waits.
-pub(crate) struct Write {
-    pub(crate) promise: Promise,
-    pub(crate) work: Work,
+pub(crate) struct PgWrite {
+    pub(crate) promise: AckLevel,
+    pub(crate) work: WriteKind,
     /// Approximate number of bytes that go to the database with the write.
     bytes: usize,
 }
 
 /// What is to be done.
-pub(crate) enum Work {
+pub(crate) enum WriteKind {
     /// What becomes of a job; many are done together.
     Decide(Box<Deciding>),
     /// Jobs for claimants; many are done together.
-    Claim(Claiming, Pending<Vec<Option<Claim>>>),
+    Claim(Claiming, PendingReply<Vec<Option<Claim>>>),
     /// An action with its jobs; many are added together.
     Add(Box<Adding>),
     /// Anything else, in its order.
-    Other(Box<dyn Other>),
+    Other(Box<dyn SingleWrite>),
 }
 
 /// What is to become of a job, and who waits for that.
 pub(crate) struct Deciding {
     pub(crate) decision: Decision,
-    pub(crate) pending: Pending<Ruled<Option<Change>>>,
+    pub(crate) pending: PendingReply<RuleResult<Option<JobChange>>>,
 }
 
 /// An action to add, and who waits for that.
 pub(crate) struct Adding {
     pub(crate) new: NewAction,
-    pub(crate) pending: Pending<Ruled<Added>>,
+    pub(crate) pending: PendingReply<RuleResult<AddOutcome>>,
 }
 
 /// Those who want jobs.
@@ -61,12 +61,12 @@ pub(crate) struct Claiming {
 }
 
 /// An outcome, and who waits for it.
-pub(crate) struct Pending<T> {
+pub(crate) struct PendingReply<T> {
     pub(crate) outcome: Option<T>,
-    reply: Reply<T>,
+    reply: ReplySender<T>,
 }
 
-impl<T> Pending<T> {
+impl<T> PendingReply<T> {
     fn new() -> (Self, oneshot::Receiver<Result<T, StoreError>>) {
         let (reply, answer) = oneshot::channel();
         (Self { outcome: None, reply }, answer)
@@ -80,8 +80,8 @@ impl<T> Pending<T> {
 }
 
 /// A write that is done by itself; it may be done more than once.
-pub(crate) trait Other: Send {
-    fn apply(&mut self, batch: &mut Batch<'_>) -> Result<(), Error>;
+pub(crate) trait SingleWrite: Send {
+    fn apply(&mut self, batch: &mut PgTxn<'_>) -> Result<(), Error>;
     fn answer(self: Box<Self>, fate: Result<(), StoreError>);
     /// Whether it is about users' keys.
     fn is_on_keys(&self) -> bool;
@@ -91,20 +91,20 @@ pub(crate) trait Other: Send {
     fn subjects(&self) -> Subjects;
 }
 
-struct Task<T, F> {
+struct ClosureWrite<T, F> {
     work: F,
-    pending: Pending<T>,
+    pending: PendingReply<T>,
     subjects: Subjects,
     is_on_keys: bool,
     name: Option<String>,
 }
 
-impl<T, F> Other for Task<T, F>
+impl<T, F> SingleWrite for ClosureWrite<T, F>
 where
     T: Send,
-    F: Fn(&mut Batch<'_>) -> Result<T, Error> + Send,
+    F: Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send,
 {
-    fn apply(&mut self, batch: &mut Batch<'_>) -> Result<(), Error> {
+    fn apply(&mut self, batch: &mut PgTxn<'_>) -> Result<(), Error> {
         self.pending.outcome = Some((self.work)(batch)?);
         Ok(())
     }
@@ -126,55 +126,55 @@ where
     }
 }
 
-impl Write {
+impl PgWrite {
     /// Returns whether the write is about users' keys.
     pub(crate) fn is_on_keys(&self) -> bool {
-        matches!(&self.work, Work::Other(other) if other.is_on_keys())
+        matches!(&self.work, WriteKind::Other(other) if other.is_on_keys())
     }
 
     /// Returns the subjects of the write. A claim has none, because it takes what nobody holds.
     pub(crate) fn subjects(&self) -> Subjects {
         match &self.work {
-            Work::Decide(deciding) => Subjects::of_decision(&deciding.decision),
-            Work::Claim(..) => Subjects::default(),
-            Work::Add(adding) => Subjects::of_addition(&adding.new),
-            Work::Other(other) => other.subjects(),
+            WriteKind::Decide(deciding) => Subjects::of_decision(&deciding.decision),
+            WriteKind::Claim(..) => Subjects::default(),
+            WriteKind::Add(adding) => Subjects::of_addition(&adding.new),
+            WriteKind::Other(other) => other.subjects(),
         }
     }
 
     pub(crate) fn answer(self, fate: Result<(), StoreError>) {
         match self.work {
-            Work::Decide(deciding) => deciding.pending.answer(fate),
-            Work::Claim(_, pending) => pending.answer(fate),
-            Work::Add(adding) => adding.pending.answer(fate),
-            Work::Other(other) => other.answer(fate),
+            WriteKind::Decide(deciding) => deciding.pending.answer(fate),
+            WriteKind::Claim(_, pending) => pending.answer(fate),
+            WriteKind::Add(adding) => adding.pending.answer(fate),
+            WriteKind::Other(other) => other.answer(fate),
         }
     }
 }
 
 /// What waits.
 #[derive(Default)]
-pub(crate) struct Queue {
-    state: Mutex<State>,
+pub(crate) struct PgQueue {
+    state: Mutex<PgQueueState>,
     called: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    waiting: Vec<Write>,
+struct PgQueueState {
+    waiting: Vec<PgWrite>,
     is_closed: bool,
 }
 
-impl Queue {
-    fn locked(&self) -> MutexGuard<'_, State> {
+impl PgQueue {
+    fn locked(&self) -> MutexGuard<'_, PgQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for writes, and returns them in their order: at most `most` writes, and more than one
     /// only as long as they have at most `bytes` bytes together. Returns no writes if none has come
     /// within `pause`, and `None` if no more can come.
-    pub(crate) fn take(&self, most: usize, bytes: usize, pause: Option<Duration>) -> Option<Vec<Write>> {
-        let idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
+    pub(crate) fn take(&self, most: usize, bytes: usize, pause: Option<Duration>) -> Option<Vec<PgWrite>> {
+        let idle = |state: &mut PgQueueState| state.waiting.is_empty() && !state.is_closed;
         let state = self.locked();
         let mut state = match pause {
             None => self.called.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
@@ -187,7 +187,7 @@ impl Queue {
             return (!state.is_closed).then(Vec::new);
         }
         let mut sum = 0;
-        let fits = |write: &&Write| {
+        let fits = |write: &&PgWrite| {
             sum += write.bytes;
             sum <= bytes
         };
@@ -197,74 +197,83 @@ impl Queue {
 }
 
 /// The way to the writer. When it is dropped the writer does what was handed in, and ends.
-pub(crate) struct Inbox(pub(crate) Arc<Queue>);
+pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 
-impl Inbox {
-    pub(crate) fn decide(&self, promise: Promise, decision: Decision) -> Answer<Ruled<Option<Change>>> {
-        let (pending, answer) = Pending::new();
+impl PgWriteHandle {
+    pub(crate) fn decide(
+        &self,
+        promise: AckLevel,
+        decision: Decision,
+    ) -> StoreFuture<RuleResult<Option<JobChange>>> {
+        let (pending, answer) = PendingReply::new();
         let bytes = decision.results.as_ref().map_or(0, String::len);
-        self.hand_in(promise, Work::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
+        self.hand_in(promise, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
     }
 
-    pub(crate) fn claim(&self, claiming: Claiming) -> Answer<Vec<Option<Claim>>> {
-        let (pending, answer) = Pending::new();
-        self.hand_in(Promise::Visible, Work::Claim(claiming, pending), 0, answer)
+    pub(crate) fn claim(&self, claiming: Claiming) -> StoreFuture<Vec<Option<Claim>>> {
+        let (pending, answer) = PendingReply::new();
+        self.hand_in(AckLevel::Visible, WriteKind::Claim(claiming, pending), 0, answer)
     }
 
-    pub(crate) fn add(&self, new: NewAction) -> Answer<Ruled<Added>> {
-        let (pending, answer) = Pending::new();
+    pub(crate) fn add(&self, new: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
+        let (pending, answer) = PendingReply::new();
         let bytes = new.jobs.iter().map(|job| job.input.len()).sum();
-        self.hand_in(Promise::Durable, Work::Add(Box::new(Adding { new, pending })), bytes, answer)
+        self.hand_in(AckLevel::Durable, WriteKind::Add(Box::new(Adding { new, pending })), bytes, answer)
     }
 
     pub(crate) fn write<T: Send + 'static>(
         &self,
         subjects: Subjects,
-        promise: Promise,
-        work: impl Fn(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
-    ) -> Answer<T> {
-        let (pending, answer) = Pending::new();
-        let task = Task { work, pending, subjects, is_on_keys: false, name: None };
-        self.hand_in(promise, Work::Other(Box::new(task)), 0, answer)
+        promise: AckLevel,
+        work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let (pending, answer) = PendingReply::new();
+        let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name: None };
+        self.hand_in(promise, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
-    pub(crate) fn decide_note(&self, kind: NoteKind, id: String, rule: NoteRule) -> Answer<Ruled<()>> {
-        let (pending, answer) = Pending::new();
+    pub(crate) fn decide_note(
+        &self,
+        kind: DocumentKind,
+        id: String,
+        rule: DocumentRule,
+    ) -> StoreFuture<RuleResult<()>> {
+        let (pending, answer) = PendingReply::new();
         // Of two nodes that look for a note that is not there, one comes after the other.
         let name = Some(note_name(kind, &id));
         let subjects = Subjects::from(Subject::Note(kind, id.clone()));
-        let work = move |batch: &mut Batch<'_>| batch.decide_note(kind, &id, &rule);
-        let task = Task { work, pending, subjects, is_on_keys: false, name };
-        self.hand_in(Promise::Durable, Work::Other(Box::new(task)), 0, answer)
+        let work = move |batch: &mut PgTxn<'_>| batch.decide_note(kind, &id, &rule);
+        let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name };
+        self.hand_in(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
     pub(crate) fn change_keys(
         &self,
-        work: impl Fn(&mut Batch<'_>) -> Result<(), Error> + Send + 'static,
-    ) -> Answer<()> {
-        let (pending, answer) = Pending::new();
+        work: impl Fn(&mut PgTxn<'_>) -> Result<(), Error> + Send + 'static,
+    ) -> StoreFuture<()> {
+        let (pending, answer) = PendingReply::new();
         // These writes share one lock, for which they wait without bound, so none of them is late.
         let subjects = Subjects::default();
-        let task = Task { work, pending, subjects, is_on_keys: true, name: None };
-        self.hand_in(Promise::Durable, Work::Other(Box::new(task)), 0, answer)
+        let task = ClosureWrite { work, pending, subjects, is_on_keys: true, name: None };
+        self.hand_in(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
     /// Its place in the order is taken before this returns.
     fn hand_in<T: Send + 'static>(
         &self,
-        promise: Promise,
-        work: Work,
+        promise: AckLevel,
+        work: WriteKind,
         bytes: usize,
         answer: oneshot::Receiver<Result<T, StoreError>>,
-    ) -> Answer<T> {
-        self.0.locked().waiting.push(Write { promise, work, bytes });
-        count_hand_in();
+    ) -> StoreFuture<T> {
+        self.0.locked().waiting.push(PgWrite { promise, work, bytes });
+        count_submitted_write();
         self.0.called.notify_one();
         Box::pin(async move { answer.await.map_err(|_| StoreError("the store has stopped".into()))? })
     }
 }
 
-impl Drop for Inbox {
+impl Drop for PgWriteHandle {
     fn drop(&mut self) {
         self.0.locked().is_closed = true;
         self.0.called.notify_one();
@@ -276,23 +285,23 @@ mod tests {
     use std::{sync::Arc, time::Duration};
 
     use agenix_protocol::ids::JobId;
-    use agenix_rules::job::Outcome;
+    use agenix_rules::job::RuleOutcome;
 
-    use super::{Inbox, Queue};
-    use crate::store::{Promise, postgres::txn::jobs::Decision};
+    use super::{PgQueue, PgWriteHandle};
+    use crate::store::{AckLevel, postgres::txn::jobs::Decision};
 
     /// Hands in a report with `bytes` bytes of results.
-    fn report(inbox: &Inbox, bytes: usize) {
+    fn report(inbox: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let results = Some("x".repeat(bytes));
-        let decision = Decision { job_id, results, rule: Box::new(|_| Ok(Outcome::Unchanged)) };
-        drop(inbox.decide(Promise::Durable, decision));
+        let decision = Decision { job_id, results, rule: Box::new(|_| Ok(RuleOutcome::Unchanged)) };
+        drop(inbox.decide(AckLevel::Durable, decision));
     }
 
     #[test]
     fn a_batch_is_bounded_by_its_bytes_and_by_its_writes() {
-        let queue = Arc::new(Queue::default());
-        let inbox = Inbox(Arc::clone(&queue));
+        let queue = Arc::new(PgQueue::default());
+        let inbox = PgWriteHandle(Arc::clone(&queue));
         for bytes in [60, 30, 20, 500, 0, 0] {
             report(&inbox, bytes);
         }
@@ -306,8 +315,8 @@ mod tests {
 
     #[test]
     fn whoever_has_something_late_does_not_wait_for_ever() {
-        let queue = Arc::new(Queue::default());
-        let inbox = Inbox(Arc::clone(&queue));
+        let queue = Arc::new(PgQueue::default());
+        let inbox = PgWriteHandle(Arc::clone(&queue));
         assert!(queue.take(2, 100, Some(Duration::ZERO)).is_some_and(|taken| taken.is_empty()));
         drop(inbox);
         assert!(queue.take(2, 100, Some(Duration::ZERO)).is_none());

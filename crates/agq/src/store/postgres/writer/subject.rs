@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use agenix_protocol::ids::{ActionId, JobId, PlanId, WorkerId};
 
 use crate::store::{
-    NewAction, NoteKind,
+    DocumentKind, NewAction,
     postgres::txn::{documents::limits_of, jobs::Decision},
 };
 
@@ -14,7 +14,7 @@ use crate::store::{
 pub(crate) enum Subject {
     Action(ActionId),
     Job(JobId),
-    Note(NoteKind, String),
+    Note(DocumentKind, String),
     Plan(PlanId),
     Queue(String),
     Worker(WorkerId),
@@ -49,8 +49,8 @@ impl Subjects {
 
     pub(crate) fn of_addition(new: &NewAction) -> Self {
         let unique = new.jobs.iter().filter_map(|job| job.own.as_ref()?.unique.as_ref());
-        let unique = unique.map(|unique| Subject::Note(NoteKind::Unique, unique.key.clone()));
-        let limits = limits_of(&new.jobs).map(|(key, _)| Subject::Note(NoteKind::Limit, key));
+        let unique = unique.map(|unique| Subject::Note(DocumentKind::Unique, unique.key.clone()));
+        let limits = limits_of(&new.jobs).map(|(key, _)| Subject::Note(DocumentKind::Limit, key));
         let jobs = new.jobs.iter().map(|job| Subject::Job(job.job_id.clone()));
         let action = Subject::Action(new.action.action_id.clone());
         Self {

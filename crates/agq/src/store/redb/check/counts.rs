@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use agenix_protocol::documents::Status;
 use agenix_rules::{
-    action::{Action, Tally},
-    job::{Job, State},
+    action::{Action, JobCounts},
+    job::{Job, JobState},
 };
 use redb::Error;
 
-use super::{Found, Tables};
+use super::{Inconsistencies, RecordTables};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
-        engine::snapshot::View,
+        engine::snapshot::Snapshot,
         schema::{
             codec::decode,
             tables::{LANE_LENGTHS, PLAN_LOADS, QUEUE_COUNTS, TALLIES, TOTALS},
@@ -27,10 +27,10 @@ const STATUSES: [Status; 6] =
 
 /// The jobs that are there, counted.
 #[derive(Default)]
-pub(super) struct Counted {
+pub(super) struct CountedJobs {
     /// By status.
     all: [u64; 6],
-    actions: BTreeMap<String, Tally>,
+    actions: BTreeMap<String, JobCounts>,
     /// Jobs that have not ended, by plan.
     loads: BTreeMap<String, u64>,
     /// Available jobs, and all, by lane.
@@ -39,13 +39,13 @@ pub(super) struct Counted {
     states: BTreeMap<u32, [u64; 8]>,
 }
 
-impl Counted {
+impl CountedJobs {
     pub(super) fn add(&mut self, job: Job) {
         let status = job.status() as usize;
         self.all[status] += 1;
         self.states.entry(job.lane).or_default()[job.state as usize] += 1;
         let (ready, all) = self.lanes.entry(job.lane).or_default();
-        *ready += u64::from(job.state == State::Available);
+        *ready += u64::from(job.state == JobState::Available);
         *all += 1;
         let (has_ended, ended_at) = (job.is_ended(), job.ended_at);
         if !has_ended {
@@ -59,11 +59,11 @@ impl Counted {
 
 /// Compares everything that is counted with the jobs that are there.
 pub(super) fn check(
-    read: &View<'_>,
-    tables: &Tables<'_>,
+    read: &Snapshot<'_>,
+    tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
-    counted: Counted,
-    found: &mut Found,
+    counted: CountedJobs,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     actions(read, tables, &counted.actions, found)?;
     loads(read, counted.loads, found)?;
@@ -73,10 +73,10 @@ pub(super) fn check(
 }
 
 fn actions(
-    read: &View<'_>,
-    tables: &Tables<'_>,
-    counted: &BTreeMap<String, Tally>,
-    found: &mut Found,
+    read: &Snapshot<'_>,
+    tables: &RecordTables<'_>,
+    counted: &BTreeMap<String, JobCounts>,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     let tallies = read.table(&TALLIES);
     for entry in tables.actions.iter()? {
@@ -95,7 +95,7 @@ fn actions(
             let total = action.total_jobs;
             found.say(format_args!("actions: {id} is closed, but none of its {total} jobs is left"));
         }
-        match tallies.get(id)?.map(|record| decode::<Tally>(record.value())) {
+        match tallies.get(id)?.map(|record| decode::<JobCounts>(record.value())) {
             None => found.say(format_args!("tallies: {id} has no tally")),
             Some(Err(_)) => found.say(format_args!("tallies: {id} has a record that cannot be read")),
             Some(Ok(tally)) => compare(&action, &tally, &jobs.copied().unwrap_or_default(), found),
@@ -112,7 +112,7 @@ fn actions(
 }
 
 /// A tally goes on counting the ended jobs that were forgotten.
-fn compare(action: &Action, tally: &Tally, jobs: &Tally, found: &mut Found) {
+fn compare(action: &Action, tally: &JobCounts, jobs: &JobCounts, found: &mut Inconsistencies) {
     let (id, total) = (&action.action_id, action.total_jobs);
     let sum = tally.jobs.iter().copied().fold(0, u64::saturating_add);
     if sum != total {
@@ -135,7 +135,11 @@ fn compare(action: &Action, tally: &Tally, jobs: &Tally, found: &mut Found) {
     }
 }
 
-fn loads(read: &View<'_>, mut counted: BTreeMap<String, u64>, found: &mut Found) -> Result<(), Error> {
+fn loads(
+    read: &Snapshot<'_>,
+    mut counted: BTreeMap<String, u64>,
+    found: &mut Inconsistencies,
+) -> Result<(), Error> {
     let mut say = |id: &str, told: u64, are: u64| {
         found.say(format_args!(
             "plan_loads: {id} counts {told} jobs that have not ended, but should count {are}"
@@ -157,10 +161,10 @@ fn loads(read: &View<'_>, mut counted: BTreeMap<String, u64>, found: &mut Found)
 
 /// A lane is there as long as it has jobs.
 fn lengths(
-    read: &View<'_>,
+    read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, (u64, u64)>,
-    found: &mut Found,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     let lengths = read.table(&LANE_LENGTHS);
     for lane in queues.keys() {
@@ -189,10 +193,10 @@ fn lengths(
 
 /// How many jobs of a queue are in which state.
 fn by_queue(
-    read: &View<'_>,
+    read: &Snapshot<'_>,
     queues: &BTreeMap<u32, String>,
     counted: &BTreeMap<u32, [u64; 8]>,
-    found: &mut Found,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     let mut are = QueueCounts::new();
     for (lane, counts) in counted {
@@ -220,7 +224,7 @@ fn by_queue(
     Ok(())
 }
 
-fn totals(read: &View<'_>, counted: &[u64; 6], found: &mut Found) -> Result<(), Error> {
+fn totals(read: &Snapshot<'_>, counted: &[u64; 6], found: &mut Inconsistencies) -> Result<(), Error> {
     let totals = read.table(&TOTALS);
     let record = totals.get("totals")?;
     let Ok(totals) = record.map_or(Ok(Totals::default()), |record| decode(record.value())) else {

@@ -3,18 +3,22 @@
 use std::fmt;
 
 use agenix_protocol::time::Timestamp;
-use agenix_rules::job::{Job, State};
+use agenix_rules::job::{Job, JobState};
 use redb::Error;
 
-use super::{Found, Tables, Text, end_of};
+use super::{Inconsistencies, RecordTables, Text, end_of};
 use crate::store::redb::{
-    engine::{snapshot::View, table::Table},
+    engine::{snapshot::Snapshot, table::Table},
     schema::{codec::decode, tables::RESULTS},
     txn::turn,
 };
 
 /// Goes through all indexes, and through what is kept beside the jobs.
-pub(super) fn check(read: &View<'_>, tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+pub(super) fn check(
+    read: &Snapshot<'_>,
+    tables: &RecordTables<'_>,
+    found: &mut Inconsistencies,
+) -> Result<(), Error> {
     action_jobs(tables, found)?;
     beside("inputs", &tables.inputs, tables, found)?;
     beside("results", &read.table(&RESULTS), tables, found)?;
@@ -27,10 +31,10 @@ pub(super) fn check(read: &View<'_>, tables: &Tables<'_>, found: &mut Found) -> 
 
 /// Compares an entry, which `stands` somewhere, with the record of its job: `differs` is what that says instead.
 fn compare(
-    tables: &Tables<'_>,
+    tables: &RecordTables<'_>,
     id: &str,
     stands: fmt::Arguments<'_>,
-    found: &mut Found,
+    found: &mut Inconsistencies,
     differs: impl FnOnce(&Job) -> Option<String>,
 ) -> Result<(), Error> {
     let why = match tables.jobs.get(id)?.map(|record| decode::<Job>(record.value())) {
@@ -49,7 +53,7 @@ fn state_of(job: &Job) -> String {
     format!("its record says it is {}", job.state.as_str())
 }
 
-fn action_jobs(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+fn action_jobs(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     for entry in tables.action_jobs.iter()? {
         let (place, id) = entry?;
         let ((action_id, index), id) = (place.value(), id.value());
@@ -66,8 +70,8 @@ fn action_jobs(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
 fn beside(
     name: &str,
     table: &Table<'_, Text, Text>,
-    tables: &Tables<'_>,
-    found: &mut Found,
+    tables: &RecordTables<'_>,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     for entry in table.iter()? {
         let (key, _) = entry?;
@@ -79,14 +83,14 @@ fn beside(
     Ok(())
 }
 
-fn ready(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+fn ready(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     for entry in tables.ready.iter()? {
         let (place, id) = entry?;
         let (place, id) = (place.value(), id.value());
         let (lane, rank, seq) = place;
         let stands = format_args!("ready: {id} stands in lane {lane} at rank {rank}, place {seq}");
         compare(tables, id, stands, found, |job| {
-            if job.state != State::Available {
+            if job.state != JobState::Available {
                 return Some(state_of(job));
             }
             let (lane, rank, seq) = turn(job);
@@ -101,14 +105,14 @@ fn ready(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
 fn due(
     name: &str,
     table: &Table<'_, (u64, Text), ()>,
-    tables: &Tables<'_>,
-    found: &mut Found,
+    tables: &RecordTables<'_>,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     for entry in table.iter()? {
         let (place, _) = entry?;
         let (at, id) = place.value();
         compare(tables, id, format_args!("{name}: {id} stands at {at}"), found, |job| {
-            if matches!(job.state, State::Active | State::Available) != (name == "leases") {
+            if matches!(job.state, JobState::Active | JobState::Available) != (name == "leases") {
                 return Some(state_of(job));
             }
             match job.due_at {
@@ -120,7 +124,7 @@ fn due(
     Ok(())
 }
 
-fn held(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+fn held(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     for entry in tables.held.iter()? {
         let (place, _) = entry?;
         let (holder, id) = place.value();
@@ -128,14 +132,14 @@ fn held(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
             if job.is_held_by(holder) {
                 return None;
             }
-            let other = job.holder.as_ref().filter(|_| job.state == State::Active);
+            let other = job.holder.as_ref().filter(|_| job.state == JobState::Active);
             Some(other.map_or_else(|| state_of(job), |other| format!("its record says that {other} has it")))
         })?;
     }
     Ok(())
 }
 
-fn ended(tables: &Tables<'_>, found: &mut Found) -> Result<(), Error> {
+fn ended(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     for entry in tables.ended.iter()? {
         let (place, _) = entry?;
         let (status, at, id) = place.value();

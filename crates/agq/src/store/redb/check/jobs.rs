@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use agenix_rules::{
     action::Action,
-    job::{Job, MAX_LOSSES, State},
+    job::{Job, JobState, MAX_LOSSES},
 };
 use redb::Error;
 
-use super::{Found, Tables, counts::Counted, end_of};
+use super::{Inconsistencies, RecordTables, counts::CountedJobs, end_of};
 use crate::store::redb::{schema::codec::decode, txn::turn};
 
 /// Goes through all jobs, and counts them on the way.
 pub(super) fn check(
-    tables: &Tables<'_>,
+    tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
     last_seq: u64,
-    found: &mut Found,
-) -> Result<Counted, Error> {
-    let mut counted = Counted::default();
+    found: &mut Inconsistencies,
+) -> Result<CountedJobs, Error> {
+    let mut counted = CountedJobs::default();
     for entry in tables.jobs.iter()? {
         let (key, record) = entry?;
         let id = key.value();
@@ -42,10 +42,10 @@ pub(super) fn check(
 }
 
 /// What no rule makes of a job.
-fn impossible(job: &Job, found: &mut Found) {
-    let (is_active, is_ended) = (job.state == State::Active, job.is_ended());
-    let waits = matches!(job.state, State::Scheduled | State::Retryable);
-    let was_claimed = matches!(job.state, State::Active | State::Retryable | State::Completed);
+fn impossible(job: &Job, found: &mut Inconsistencies) {
+    let (is_active, is_ended) = (job.state == JobState::Active, job.is_ended());
+    let waits = matches!(job.state, JobState::Scheduled | JobState::Retryable);
+    let was_claimed = matches!(job.state, JobState::Active | JobState::Retryable | JobState::Completed);
     let expires_at = job.ojs.as_ref().and_then(|ojs| ojs.expires_at);
     let most_failures = job.max_retries.saturating_add(u32::from(is_ended));
     let most_losses = if is_ended { MAX_LOSSES } else { MAX_LOSSES - 1 };
@@ -54,11 +54,11 @@ fn impossible(job: &Job, found: &mut Found) {
         (!is_ended && job.ended_at.is_some(), "says when it ended"),
         (waits && job.due_at.is_none(), "does not say for which time it waits"),
         (is_ended && job.due_at.is_some(), "waits for a time"),
-        (job.state == State::Available && job.due_at != expires_at, "waits for a time"),
+        (job.state == JobState::Available && job.due_at != expires_at, "waits for a time"),
         (is_active && job.holder.is_none(), "has no holder"),
         (was_claimed && job.attempt == 0, "was never claimed"),
         ((job.attempt > 0) != job.started_at.is_some(), "its attempts and its start contradict each other"),
-        (job.is_dead && job.state != State::Discarded, "counts as dead"),
+        (job.is_dead && job.state != JobState::Discarded, "counts as dead"),
         (job.failures > job.attempt, "failed more often than it was claimed"),
         (job.failures > most_failures, "failed more often than it may"),
         (job.losses > most_losses, "lost more workers than it may"),
@@ -70,10 +70,10 @@ fn impossible(job: &Job, found: &mut Found) {
 
 /// Its action, its place in it, its input, its lane and its plan.
 fn belongings(
-    tables: &Tables<'_>,
+    tables: &RecordTables<'_>,
     queues: &BTreeMap<u32, String>,
     job: &Job,
-    found: &mut Found,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     let (id, action_id, index, lane) = (job.job_id.as_str(), job.action_id.as_str(), job.index, job.lane);
     match tables.actions.get(action_id)?.map(|record| decode::<Action>(record.value())) {
@@ -97,7 +97,7 @@ fn belongings(
         found.say(format_args!("lanes: {id} belongs to lane {lane}, but there is no such lane"));
     }
     // One that was retried while its plan was deleted is available without: whoever claims it finds out.
-    let needs_plan = matches!(job.state, State::Active | State::Scheduled | State::Retryable);
+    let needs_plan = matches!(job.state, JobState::Active | JobState::Scheduled | JobState::Retryable);
     if needs_plan && tables.plans.get(job.plan_id.as_str())?.is_none() {
         let (state, plan_id) = (job.state.as_str(), &job.plan_id);
         found.say(format_args!("plans: {id} is {state}, but there is no plan {plan_id}"));
@@ -106,7 +106,7 @@ fn belongings(
 }
 
 /// What an action says of all its jobs.
-fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Found) {
+fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, found: &mut Inconsistencies) {
     let (id, action_id) = (&job.job_id, &action.action_id);
     if job.index >= action.total_jobs {
         let (index, total) = (job.index, action.total_jobs);
@@ -135,10 +135,10 @@ fn against_action(action: &Action, queues: &BTreeMap<u32, String>, job: &Job, fo
 }
 
 /// Its places in the indexes: those that it must have.
-fn places(tables: &Tables<'_>, job: &Job, found: &mut Found) -> Result<(), Error> {
+fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> Result<(), Error> {
     let id = job.job_id.as_str();
-    let is_active = job.state == State::Active;
-    if job.state == State::Available {
+    let is_active = job.state == JobState::Active;
+    if job.state == JobState::Available {
         let (lane, rank, seq) = turn(job);
         let named = tables.ready.get((lane, rank, seq))?;
         let named = named.as_ref().map(|other| other.value());
@@ -150,7 +150,7 @@ fn places(tables: &Tables<'_>, job: &Job, found: &mut Found) -> Result<(), Error
         }
     }
     if let Some(due) = job.due_at {
-        let (name, table) = if is_active || job.state == State::Available {
+        let (name, table) = if is_active || job.state == JobState::Available {
             ("leases", &tables.leases)
         } else {
             ("waiting", &tables.waiting)

@@ -3,17 +3,17 @@
 use agenix_protocol::time::Timestamp;
 use redb::Error;
 
-use super::{Bytes, Found};
+use super::{Bytes, Inconsistencies};
 use crate::store::{
-    Content,
+    StoredValue,
     redb::{
-        engine::{snapshot::View, table::Table},
+        engine::{snapshot::Snapshot, table::Table},
         queries::keys::FIRST,
         schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, score_of},
     },
 };
 
-struct Keys<'v> {
+struct KeyTables<'v> {
     keys: Table<'v, Bytes, KeyRecord>,
     numbers: Table<'v, u64, Bytes>,
     expiries: Table<'v, (u64, Bytes), ()>,
@@ -23,8 +23,8 @@ struct Keys<'v> {
 }
 
 /// Goes through all keys, then through what they hold.
-pub(super) fn check(read: &View<'_>, found: &mut Found) -> Result<(), Error> {
-    let tables = Keys {
+pub(super) fn check(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
+    let tables = KeyTables {
         keys: read.table(&KEYS),
         numbers: read.table(&KEY_NUMBERS),
         expiries: read.table(&EXPIRIES),
@@ -43,8 +43,8 @@ pub(super) fn check(read: &View<'_>, found: &mut Found) -> Result<(), Error> {
     tables.by_score(found)
 }
 
-impl Keys<'_> {
-    fn entry(&self, key: &[u8], record: &KeyRecord, found: &mut Found) -> Result<(), Error> {
+impl KeyTables<'_> {
+    fn entry(&self, key: &[u8], record: &KeyRecord, found: &mut Inconsistencies) -> Result<(), Error> {
         let (shown, number) = (key.escape_ascii(), record.number);
         let named = self.numbers.get(number)?;
         let named = named.as_ref().map(|other| other.value());
@@ -58,13 +58,13 @@ impl Keys<'_> {
             found.say(format_args!("expiries: {shown} should stand at {at}, but does not"));
         }
         match record.entry.content {
-            Content::Text(_) => Ok(()),
-            Content::List { head, tail } => self.list(key, head, tail, found),
-            Content::Sorted { members } => self.sorted_set(key, members, found),
+            StoredValue::Text(_) => Ok(()),
+            StoredValue::List { head, tail } => self.list(key, head, tail, found),
+            StoredValue::Sorted { members } => self.sorted_set(key, members, found),
         }
     }
 
-    fn list(&self, key: &[u8], head: i64, tail: i64, found: &mut Found) -> Result<(), Error> {
+    fn list(&self, key: &[u8], head: i64, tail: i64, found: &mut Inconsistencies) -> Result<(), Error> {
         let shown = key.escape_ascii();
         if head >= tail {
             found.say(format_args!("keys: {shown} is a list without elements"));
@@ -79,7 +79,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    fn sorted_set(&self, key: &[u8], members: u64, found: &mut Found) -> Result<(), Error> {
+    fn sorted_set(&self, key: &[u8], members: u64, found: &mut Inconsistencies) -> Result<(), Error> {
         let shown = key.escape_ascii();
         if members == 0 {
             found.say(format_args!("keys: {shown} is a sorted set without members"));
@@ -98,7 +98,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    fn numbers(&self, found: &mut Found) -> Result<(), Error> {
+    fn numbers(&self, found: &mut Inconsistencies) -> Result<(), Error> {
         for entry in self.numbers.iter()? {
             let (number, key) = entry?;
             let (number, key) = (number.value(), key.value());
@@ -112,7 +112,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    fn expiries(&self, found: &mut Found) -> Result<(), Error> {
+    fn expiries(&self, found: &mut Inconsistencies) -> Result<(), Error> {
         for entry in self.expiries.iter()? {
             let (place, _) = entry?;
             let (at, key) = place.value();
@@ -127,13 +127,13 @@ impl Keys<'_> {
         Ok(())
     }
 
-    fn items(&self, found: &mut Found) -> Result<(), Error> {
+    fn items(&self, found: &mut Inconsistencies) -> Result<(), Error> {
         for entry in self.items.iter()? {
             let (place, _) = entry?;
             let (key, place) = place.value();
             let content = self.keys.get(key)?.map(|record| record.value().entry.content);
             let is_so =
-                matches!(content, Some(Content::List { head, tail }) if (head..tail).contains(&place));
+                matches!(content, Some(StoredValue::List { head, tail }) if (head..tail).contains(&place));
             if !is_so {
                 let shown = key.escape_ascii();
                 found.say(format_args!("list_items: {shown} has an element at {place}, but no such place"));
@@ -142,13 +142,13 @@ impl Keys<'_> {
         Ok(())
     }
 
-    fn scores(&self, found: &mut Found) -> Result<(), Error> {
+    fn scores(&self, found: &mut Inconsistencies) -> Result<(), Error> {
         for entry in self.scores.iter()? {
             let (place, score) = entry?;
             let ((key, member), score) = (place.value(), score.value());
             let (shown, name) = (key.escape_ascii(), member.escape_ascii());
             let content = self.keys.get(key)?.map(|record| record.value().entry.content);
-            if !matches!(content, Some(Content::Sorted { .. })) {
+            if !matches!(content, Some(StoredValue::Sorted { .. })) {
                 found.say(format_args!("scores: {shown} has member {name}, but is no sorted set"));
             }
             if self.by_score.get((key, score, member))?.is_none() {
@@ -159,7 +159,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    fn by_score(&self, found: &mut Found) -> Result<(), Error> {
+    fn by_score(&self, found: &mut Inconsistencies) -> Result<(), Error> {
         for entry in self.by_score.iter()? {
             let (place, _) = entry?;
             let (key, score, member) = place.value();

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use crate::store::{
     StoredPlan,
     redb::{
-        engine::{snapshot::View, table::Table},
+        engine::{snapshot::Snapshot, table::Table},
         schema::{
             codec::decode,
             tables::{
@@ -38,8 +38,8 @@ const MOST: usize = 1000;
 
 /// What every table says that another contradicts, one a line; empty where the database is sound. An error is what
 /// cannot be read at all.
-pub(crate) fn inconsistencies(read: &View<'_>) -> Result<Vec<String>, Error> {
-    let (tables, mut found) = (Tables::open(read)?, Found::default());
+pub(crate) fn inconsistencies(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
+    let (tables, mut found) = (RecordTables::open(read)?, Inconsistencies::default());
     let last_seq = last_seq(read, &mut found)?;
     let queues = queues(read, &mut found)?;
     let counted = jobs::check(&tables, &queues, last_seq, &mut found)?;
@@ -53,12 +53,12 @@ pub(crate) fn inconsistencies(read: &View<'_>) -> Result<Vec<String>, Error> {
 
 /// What was found so far.
 #[derive(Default)]
-struct Found {
+struct Inconsistencies {
     lines: Vec<String>,
     has_more: bool,
 }
 
-impl Found {
+impl Inconsistencies {
     fn say(&mut self, line: fmt::Arguments<'_>) {
         if self.lines.len() < MOST {
             self.lines.push(line.to_string());
@@ -79,7 +79,7 @@ type Bytes = &'static [u8];
 type Text = &'static str;
 
 /// The tables that more than one walk looks into.
-struct Tables<'v> {
+struct RecordTables<'v> {
     plans: Table<'v, Text, Bytes>,
     actions: Table<'v, Text, Bytes>,
     action_jobs: Table<'v, (Text, u64), Text>,
@@ -92,8 +92,8 @@ struct Tables<'v> {
     ended: Table<'v, (u8, u64, Text), ()>,
 }
 
-impl<'v> Tables<'v> {
-    fn open(read: &'v View<'v>) -> Result<Self, Error> {
+impl<'v> RecordTables<'v> {
+    fn open(read: &'v Snapshot<'v>) -> Result<Self, Error> {
         Ok(Self {
             plans: read.table(&PLANS),
             actions: read.table(&ACTIONS),
@@ -110,7 +110,7 @@ impl<'v> Tables<'v> {
 }
 
 /// The last place in the order of all jobs that was given.
-fn last_seq(read: &View<'_>, found: &mut Found) -> Result<u64, Error> {
+fn last_seq(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<u64, Error> {
     let meta = read.table(&META);
     match meta.get("format")?.map(|format| format.value()) {
         Some(FORMAT) => {}
@@ -121,7 +121,7 @@ fn last_seq(read: &View<'_>, found: &mut Found) -> Result<u64, Error> {
 }
 
 /// The queue of every lane.
-fn queues(read: &View<'_>, found: &mut Found) -> Result<BTreeMap<u32, String>, Error> {
+fn queues(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<BTreeMap<u32, String>, Error> {
     let (mut queues, mut numbers) = (BTreeMap::new(), HashMap::new());
     for entry in read.table(&LANES).iter()? {
         let (number, key) = entry?;
@@ -143,7 +143,7 @@ fn own_ids<T: DeserializeOwned>(
     name: &str,
     table: &Table<'_, Text, Bytes>,
     id_of: fn(&T) -> &str,
-    found: &mut Found,
+    found: &mut Inconsistencies,
 ) -> Result<(), Error> {
     for entry in table.iter()? {
         let (key, record) = entry?;
@@ -160,7 +160,7 @@ fn own_ids<T: DeserializeOwned>(
 }
 
 /// A worker is there with what it registered, or not at all.
-fn workers(read: &View<'_>, found: &mut Found) -> Result<(), Error> {
+fn workers(read: &Snapshot<'_>, found: &mut Inconsistencies) -> Result<(), Error> {
     let (workers, registrations) = (read.table(&WORKERS), read.table(&REGISTRATIONS));
     own_ids::<Worker>("workers", &workers, |worker| worker.worker_id.as_str(), found)?;
     for entry in workers.iter()? {

@@ -8,11 +8,11 @@ use redb::{CursorError, Error, Key, ReadableTable, Table, Value};
 
 use crate::store::redb::engine::{
     memtable::RawKey,
-    sorted_runs::{Rows, Slot},
+    sorted_runs::{SortedRuns, Versioned},
 };
 
 /// Whether nothing can be between two keys, of which the first comes before the second.
-pub(crate) type Adjoins = fn(&[u8], &[u8]) -> bool;
+pub(crate) type AreAdjacent = fn(&[u8], &[u8]) -> bool;
 
 /// A run of fewer rows is not worth what it costs to begin one.
 const WORTH_IT: usize = 3;
@@ -22,13 +22,13 @@ const LONGEST: usize = 32 * 1024;
 /// Where one was not worth it so often, one after the other, no more are begun.
 const MOST_MISSES: usize = 4;
 
-type Row<'r> = (&'r RawKey, &'r Slot);
+type RowRef<'r> = (&'r RawKey, &'r Versioned);
 
 /// Writes rows into a table.
 pub(crate) fn write<K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
-    rows: &Rows,
-    adjoins: Adjoins,
+    rows: &SortedRuns,
+    adjoins: AreAdjacent,
 ) -> Result<(), Error> {
     let mut rows = rows.iter().peekable();
     let mut misses = 0;
@@ -50,7 +50,7 @@ pub(crate) fn write<K: Key + 'static, V: Value + 'static>(
 fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     behind: &RawKey,
-    rows: &mut Peekable<impl Iterator<Item = Row<'r>>>,
+    rows: &mut Peekable<impl Iterator<Item = RowRef<'r>>>,
 ) -> Result<usize, Error> {
     let mut cursor = table.upper_bound_mut(Bound::Included(K::from_bytes(behind.bytes())))?;
     let (mut count, mut len) = (0, 0);
@@ -72,8 +72,8 @@ fn insert_run<'r, K: Key + 'static, V: Value + 'static>(
 fn remove_run<'r, K: Key + 'static, V: Value + 'static>(
     table: &mut Table<'_, K, V>,
     first: &'r RawKey,
-    rows: &mut Peekable<impl Iterator<Item = Row<'r>>>,
-    adjoins: Adjoins,
+    rows: &mut Peekable<impl Iterator<Item = RowRef<'r>>>,
+    adjoins: AreAdjacent,
 ) -> Result<(), Error> {
     let mut last = first;
     while let Some((next, _)) =
@@ -84,19 +84,19 @@ fn remove_run<'r, K: Key + 'static, V: Value + 'static>(
     if !std::ptr::eq(first, last) {
         table.retain_in(K::from_bytes(first.bytes())..=K::from_bytes(last.bytes()), |_, _| false)?;
     } else if table.remove(K::from_bytes(first.bytes()))?.is_none() {
-        pass_absent(table, first, rows)?;
+        skip_absent(table, first, rows)?;
     }
     Ok(())
 }
 
 /// Passes over what is to be removed behind a key, and is not there either: what came and went between two writes of the database never
 /// was in it.
-fn pass_absent<'r, K: Key + 'static, V: Value + 'static>(
+fn skip_absent<'r, K: Key + 'static, V: Value + 'static>(
     table: &Table<'_, K, V>,
     behind: &RawKey,
-    rows: &mut Peekable<impl Iterator<Item = Row<'r>>>,
+    rows: &mut Peekable<impl Iterator<Item = RowRef<'r>>>,
 ) -> Result<(), Error> {
-    let is_removal = |(_, value): &Row<'r>| value.is_none();
+    let is_removal = |(_, value): &RowRef<'r>| value.is_none();
     if !rows.peek().is_some_and(is_removal) {
         return Ok(());
     }
@@ -119,7 +119,7 @@ mod tests {
     use crate::store::redb::{
         engine::{
             memtable::{Memtable, RawKey},
-            sorted_runs::Rows,
+            sorted_runs::SortedRuns,
         },
         schema::tables::LIST_ITEMS,
     };
@@ -131,8 +131,8 @@ mod tests {
         (0_i64..400, 1_i64..60, 1_i64..4, any::<bool>())
     }
 
-    fn rows(runs: &[Run], model: &mut BTreeMap<i64, String>, round: usize) -> Rows {
-        let mut rows = Rows::default();
+    fn rows(runs: &[Run], model: &mut BTreeMap<i64, String>, round: usize) -> SortedRuns {
+        let mut rows = SortedRuns::default();
         for (from, count, apart, is_in) in runs {
             for place in (0..*count).map(|n| from + n * apart) {
                 // So large that a run may be longer than the longest that redb is given at once.

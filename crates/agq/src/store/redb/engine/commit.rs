@@ -13,13 +13,13 @@ use std::{
 use redb::Error;
 
 use crate::store::{
-    Durability, Promise,
+    AckLevel, Durability,
     redb::engine::{
         flush::{Flush, Flusher},
         memtable::Memtable,
-        recovery::{make_durable, no_journal},
-        snapshot::{Contents, View},
-        wal::Journal,
+        recovery::{make_durable, remove_wal_position},
+        snapshot::{Snapshot, Versions},
+        wal::Wal,
     },
 };
 
@@ -32,8 +32,8 @@ const MOST_PENDING: usize = 256 * 1024;
 const SLOW_SYNC_US: u64 = 600;
 
 pub(crate) struct Committer {
-    contents: Arc<Contents>,
-    journal: Journal,
+    contents: Arc<Versions>,
+    journal: Wal,
     flusher: Flusher,
     durability: Durability,
     /// Whether something visible is not on disk yet.
@@ -46,8 +46,8 @@ pub(crate) struct Committer {
 
 impl Committer {
     pub(crate) fn new(
-        contents: Arc<Contents>,
-        journal: Journal,
+        contents: Arc<Versions>,
+        journal: Wal,
         flusher: Flusher,
         durability: Durability,
         owes_sync: Arc<AtomicBool>,
@@ -56,20 +56,20 @@ impl Committer {
     }
 
     /// What a batch begins with.
-    pub(crate) fn view(&self) -> Result<View<'_>, Error> {
+    pub(crate) fn view(&self) -> Result<Snapshot<'_>, Error> {
         if self.has_failed {
             return Err(Error::PreviousIo);
         }
-        Ok(self.contents.view())
+        Ok(self.contents.snapshot())
     }
 
     /// Nothing is written any more.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn poison(&mut self) {
         self.has_failed = true;
     }
 
     /// Whether a sync is soon over, so that a thread that has other work may wait for it.
-    pub(crate) fn is_quick(&self) -> bool {
+    pub(crate) fn sync_is_fast(&self) -> bool {
         self.durability == Durability::Interval || self.sync_us < SLOW_SYNC_US
     }
 
@@ -89,24 +89,24 @@ impl Committer {
     }
 
     /// Makes a batch visible, and durable where that was promised to anybody in it. An error is final.
-    pub(crate) fn commit(&mut self, changes: Memtable, promise: Promise) -> Result<(), Error> {
+    pub(crate) fn commit(&mut self, changes: Memtable, promise: AckLevel) -> Result<(), Error> {
         let len = changes.record_len();
         let done = if len > self.journal.room_of_half().min(MOST_JOURNALED) {
             self.commit_to_database(&changes)
         } else {
-            self.commit_to_journal(changes, len, promise)
+            self.commit_to_wal(changes, len, promise)
         };
         self.has_failed |= done.is_err();
         self.owes_sync.store(self.journal.owes_sync(), Ordering::Relaxed);
         done
     }
 
-    fn commit_to_journal(&mut self, changes: Memtable, len: usize, promise: Promise) -> Result<(), Error> {
-        self.flusher.look()?;
+    fn commit_to_wal(&mut self, changes: Memtable, len: usize, promise: AckLevel) -> Result<(), Error> {
+        self.flusher.poll()?;
         if len > self.journal.room() {
-            self.turn()?;
+            self.switch_half()?;
         }
-        self.journal.note(|record| changes.record(record));
+        self.journal.append(|record| changes.record(record));
         if self.must_sync(promise) && self.journal.owes_sync() {
             let begun = Instant::now();
             self.journal.sync()?;
@@ -118,36 +118,36 @@ impl Committer {
         Ok(())
     }
 
-    fn must_sync(&self, promise: Promise) -> bool {
+    fn must_sync(&self, promise: AckLevel) -> bool {
         match self.durability {
             Durability::Always => true,
-            Durability::Promised => promise >= Promise::Durable,
-            Durability::Interval => promise == Promise::OnDisk,
+            Durability::Promised => promise >= AckLevel::Durable,
+            Durability::Interval => promise == AckLevel::OnDisk,
         }
     }
 
     /// A half of the journal is full: what is recent is brought into the database, while records go into the other half.
-    fn turn(&mut self) -> Result<(), Error> {
+    fn switch_half(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.journal.turn()?;
-        let kept = self.contents.keep();
+        self.journal.switch_half()?;
+        let kept = self.contents.pin();
         self.flusher.begin(Flush { kept, journal: self.journal.id(), next: self.journal.next() })
     }
 
     fn commit_to_database(&mut self, changes: &Memtable) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.contents.bring_in(&self.contents.keep(), |transaction| {
+        self.contents.flush(&self.contents.pin(), |transaction| {
             changes.write(&transaction)?;
             make_durable(transaction, self.journal.id(), self.journal.next())
         })?;
-        self.journal.begin_anew();
+        self.journal.reset();
         Ok(())
     }
 
     /// The database is complete without its journal.
-    fn complete(&mut self) -> Result<(), Error> {
+    fn finish_flush(&mut self) -> Result<(), Error> {
         self.flusher.wait()?;
-        self.contents.bring_in(&self.contents.keep(), no_journal)
+        self.contents.flush(&self.contents.pin(), remove_wal_position)
     }
 }
 
@@ -162,7 +162,7 @@ impl Drop for Committer {
         if self.has_failed {
             return;
         }
-        if let Err(error) = self.complete() {
+        if let Err(error) = self.finish_flush() {
             tracing::warn!(%error, "the database is not complete without its journal; the next start reads it");
         }
     }

@@ -14,29 +14,29 @@ use redb::Error;
 
 use crate::store::redb::engine::{
     recovery::make_durable,
-    snapshot::{Contents, Kept},
+    snapshot::{PinnedSnapshot, Versions},
 };
 
 /// What is to be brought into the database, and which record of the journal is the first that may hold more.
 pub(crate) struct Flush {
-    pub(crate) kept: Kept,
+    pub(crate) kept: PinnedSnapshot,
     pub(crate) journal: u64,
     pub(crate) next: u64,
 }
 
 impl Flush {
-    fn run(self, contents: &Contents) -> Result<(), Error> {
-        contents.bring_in(&self.kept, |transaction| make_durable(transaction, self.journal, self.next))
+    fn run(self, contents: &Versions) -> Result<(), Error> {
+        contents.flush(&self.kept, |transaction| make_durable(transaction, self.journal, self.next))
     }
 }
 
 /// Whoever brings it in, one after the other.
 pub(crate) enum Flusher {
-    Aside(Thread),
+    Threaded(Thread),
     /// Whoever works the writer by hand wants everything in one order: it is done so many batches later, by the writer.
     #[cfg(feature = "simulation")]
-    Later {
-        contents: Arc<Contents>,
+    Deferred {
+        contents: Arc<Versions>,
         waiting: Option<(Flush, u64)>,
     },
 }
@@ -53,7 +53,7 @@ pub(crate) struct Thread {
 }
 
 impl Flusher {
-    pub(crate) fn aside(contents: Arc<Contents>) -> io::Result<Self> {
+    pub(crate) fn threaded(contents: Arc<Versions>) -> io::Result<Self> {
         let ((orders, ordered), (tell, outcomes)) = (mpsc::channel::<Flush>(), mpsc::channel());
         let is_busy = Arc::new(AtomicBool::new(false));
         let busy = Arc::clone(&is_busy);
@@ -66,34 +66,34 @@ impl Flusher {
             }
         };
         let thread = Some(thread::Builder::new().name("flush".into()).spawn(work)?);
-        Ok(Self::Aside(Thread { orders: Some(orders), outcomes, is_owed: false, is_busy, thread }))
+        Ok(Self::Threaded(Thread { orders: Some(orders), outcomes, is_owed: false, is_busy, thread }))
     }
 
     #[cfg(feature = "simulation")]
-    pub(crate) fn later(contents: Arc<Contents>) -> Self {
-        Self::Later { contents, waiting: None }
+    pub(crate) fn deferred(contents: Arc<Versions>) -> Self {
+        Self::Deferred { contents, waiting: None }
     }
 
     /// Whether something is being brought in: who has more waits for it.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
-            Self::Aside(thread) => thread.is_busy.load(Ordering::Acquire),
+            Self::Threaded(thread) => thread.is_busy.load(Ordering::Acquire),
             #[cfg(feature = "simulation")]
-            Self::Later { waiting, .. } => waiting.is_some(),
+            Self::Deferred { waiting, .. } => waiting.is_some(),
         }
     }
 
     /// Sets to work. What was begun before has been waited for.
     pub(crate) fn begin(&mut self, flush: Flush) -> Result<(), Error> {
         match self {
-            Self::Aside(thread) => {
+            Self::Threaded(thread) => {
                 thread.is_busy.store(true, Ordering::Release);
                 thread.is_owed = true;
                 let sent = thread.orders.as_ref().map(|orders| orders.send(flush));
-                sent.and_then(Result::ok).ok_or_else(broken_off)
+                sent.and_then(Result::ok).ok_or_else(thread_ended)
             }
             #[cfg(feature = "simulation")]
-            Self::Later { waiting, .. } => {
+            Self::Deferred { waiting, .. } => {
                 // Soon, and now and then so late that the other half is full before.
                 let batches = if flush.next.is_multiple_of(5) { 15 } else { flush.next % 4 };
                 *waiting = Some((flush, batches));
@@ -103,37 +103,39 @@ impl Flusher {
     }
 
     /// A batch comes: what became of what was begun, where that is known.
-    pub(crate) fn look(&mut self) -> Result<(), Error> {
+    pub(crate) fn poll(&mut self) -> Result<(), Error> {
         match self {
-            Self::Aside(thread) if thread.is_owed && !thread.is_busy.load(Ordering::Acquire) => self.wait(),
-            Self::Aside(_) => Ok(()),
+            Self::Threaded(thread) if thread.is_owed && !thread.is_busy.load(Ordering::Acquire) => {
+                self.wait()
+            }
+            Self::Threaded(_) => Ok(()),
             #[cfg(feature = "simulation")]
-            Self::Later { waiting: Some((_, batches)), .. } if *batches > 0 => {
+            Self::Deferred { waiting: Some((_, batches)), .. } if *batches > 0 => {
                 *batches -= 1;
                 Ok(())
             }
             #[cfg(feature = "simulation")]
-            Self::Later { .. } => self.wait(),
+            Self::Deferred { .. } => self.wait(),
         }
     }
 
     /// Waits until what was begun is in the database, durably.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
         match self {
-            Self::Aside(thread) if thread.is_owed => {
+            Self::Threaded(thread) if thread.is_owed => {
                 thread.is_owed = false;
-                thread.outcomes.recv().map_err(|_| broken_off())?
+                thread.outcomes.recv().map_err(|_| thread_ended())?
             }
-            Self::Aside(_) => Ok(()),
+            Self::Threaded(_) => Ok(()),
             #[cfg(feature = "simulation")]
-            Self::Later { contents, waiting } => {
+            Self::Deferred { contents, waiting } => {
                 waiting.take().map_or(Ok(()), |(flush, _)| flush.run(contents))
             }
         }
     }
 }
 
-fn broken_off() -> Error {
+fn thread_ended() -> Error {
     Error::Io(io::Error::other("the thread that writes the database broke off"))
 }
 

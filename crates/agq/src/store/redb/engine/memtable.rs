@@ -7,9 +7,9 @@ use redb::{Error, WriteTransaction};
 use smallvec::SmallVec;
 
 use crate::store::redb::{
-    engine::sorted_runs::{Rows, Slot},
+    engine::sorted_runs::{SortedRuns, Versioned},
     schema::{
-        key_order::{Order, Ordered},
+        key_order::{KeyCompare, Ordered},
         tables::{ALL, AnyTable},
     },
 };
@@ -25,7 +25,7 @@ const MOST_INLINE: usize = 54;
 #[derive(Clone)]
 pub(crate) struct RawKey {
     bytes: SmallVec<[u8; MOST_INLINE]>,
-    order: Order,
+    order: KeyCompare,
 }
 
 impl RawKey {
@@ -67,7 +67,7 @@ impl fmt::Debug for RawKey {
 /// Rows of any number of tables: of those alone that have any, in the order of their numbers. A batch changes a few of all, and
 /// whatever is done for each table would be done for those that it does not touch.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Memtable(Vec<(usize, Rows)>);
+pub(crate) struct Memtable(Vec<(usize, SortedRuns)>);
 
 impl Memtable {
     pub(crate) fn is_empty(&self) -> bool {
@@ -80,7 +80,7 @@ impl Memtable {
     }
 
     /// What it has of a table.
-    pub(crate) fn rows(&self, table: usize) -> Option<&Rows> {
+    pub(crate) fn rows(&self, table: usize) -> Option<&SortedRuns> {
         self.place(table).ok().map(|place| &self.0[place].1)
     }
 
@@ -90,7 +90,7 @@ impl Memtable {
     }
 
     /// Adds newer rows of a table.
-    pub(crate) fn put(&mut self, table: usize, rows: Rows) {
+    pub(crate) fn put(&mut self, table: usize, rows: SortedRuns) {
         if rows.is_empty() {
             return;
         }
@@ -108,7 +108,7 @@ impl Memtable {
     }
 
     /// Every table of which it has rows, with these.
-    fn tables(&self) -> impl Iterator<Item = (&'static dyn AnyTable, &Rows)> {
+    fn tables(&self) -> impl Iterator<Item = (&'static dyn AnyTable, &SortedRuns)> {
         self.0.iter().map(|(number, rows)| (ALL[*number], rows))
     }
 
@@ -119,10 +119,10 @@ impl Memtable {
 
     /// How many bytes a record of it has.
     pub(crate) fn record_len(&self) -> usize {
-        let of_row = |(key, value): (&RawKey, &Slot)| {
+        let of_row = |(key, value): (&RawKey, &Versioned)| {
             key.bytes.len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
         };
-        let of_table = |(table, rows): (&'static dyn AnyTable, &Rows)| {
+        let of_table = |(table, rows): (&'static dyn AnyTable, &SortedRuns)| {
             rows.iter().map(of_row).sum::<usize>() + rows.len() * (1 + table.name().len())
         };
         self.tables().map(of_table).sum()
@@ -148,7 +148,7 @@ impl Memtable {
 
     /// Adds what a record holds; whether all of it could be read.
     pub(crate) fn replay(&mut self, mut record: &[u8]) -> bool {
-        while let Some(Row { table, key, value }) = take_row(&mut record) {
+        while let Some(RecordRow { table, key, value }) = take_row(&mut record) {
             let Some(table) = ALL.iter().find(|known| known.name() == table) else { return false };
             let key = RawKey { bytes: SmallVec::from_slice(key), order: table.order() };
             self.put(table.number(), [(key, value.map(Into::into))].into_iter().collect());
@@ -158,14 +158,14 @@ impl Memtable {
 }
 
 /// One row, as it stands in a record.
-struct Row<'r> {
+struct RecordRow<'r> {
     table: &'r str,
     key: &'r [u8],
     value: Option<&'r [u8]>,
 }
 
 /// The next row of a record, which it is taken from; `None` where it ends or cannot be read.
-fn take_row<'r>(record: &mut &'r [u8]) -> Option<Row<'r>> {
+fn take_row<'r>(record: &mut &'r [u8]) -> Option<RecordRow<'r>> {
     let (&name, rest) = record.split_first()?;
     let (table, rest) = rest.split_at_checked(name.into())?;
     let (key, rest) = take_sized(rest)?;
@@ -177,7 +177,7 @@ fn take_row<'r>(record: &mut &'r [u8]) -> Option<Row<'r>> {
         (Some(value), rest)
     };
     *record = rest;
-    Some(Row { table: std::str::from_utf8(table).ok()?, key, value })
+    Some(RecordRow { table: std::str::from_utf8(table).ok()?, key, value })
 }
 
 fn take_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -188,10 +188,10 @@ fn take_sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
 
-    use super::{Memtable, RawKey, Rows};
+    use super::{Memtable, RawKey, SortedRuns};
     use crate::store::redb::schema::tables::{JOBS, LANE_LENGTHS};
 
-    fn rows(of: &[(&str, Option<&[u8]>)]) -> Rows {
+    fn rows(of: &[(&str, Option<&[u8]>)]) -> SortedRuns {
         of.iter().map(|(key, value)| (RawKey::of::<&str>(key), value.map(Into::into))).collect()
     }
 

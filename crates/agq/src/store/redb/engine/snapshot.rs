@@ -8,7 +8,7 @@ use std::{
 use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
 
 use crate::store::redb::{
-    engine::{memtable::Memtable, sorted_runs::Rows, table::Table},
+    engine::{memtable::Memtable, sorted_runs::SortedRuns, table::Table},
     schema::{
         key_order::Ordered,
         tables::{ALL, Definition},
@@ -19,24 +19,24 @@ use crate::store::redb::{
 const MOST_LAYERS: usize = 8;
 
 /// Everything that is visible. The writer alone changes it; whoever reads sees it before or after a change, never in between.
-pub(crate) struct Contents {
+pub(crate) struct Versions {
     // Before the database: it is closed when nobody reads any more.
-    now: RwLock<Now>,
+    now: RwLock<Version>,
     database: Database,
 }
 
 #[derive(Clone)]
-struct Now {
+struct Version {
     /// The database as it was last brought up to date. It is kept open: what the writer brings into the database meanwhile is not
     /// seen before what was over it is gone.
-    stored: Arc<Stored>,
+    stored: Arc<OpenDatabase>,
     /// What was written since, the newest first. A layer that a read has kept does not change any more.
     recent: Vec<Arc<Memtable>>,
 }
 
-impl Now {
+impl Version {
     fn of(database: &Database) -> Result<Self, Error> {
-        Ok(Self { stored: Arc::new(Stored::of(database.begin_read()?)?), recent: Vec::new() })
+        Ok(Self { stored: Arc::new(OpenDatabase::of(database.begin_read()?)?), recent: Vec::new() })
     }
 
     fn absorb(&mut self, changes: Memtable) {
@@ -61,38 +61,38 @@ impl Now {
 }
 
 /// The database at one moment, with its tables open: to open one takes longer than to look for something in it.
-struct Stored {
+struct OpenDatabase {
     transaction: ReadTransaction,
     /// By their numbers.
     tables: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-impl Stored {
+impl OpenDatabase {
     fn of(transaction: ReadTransaction) -> Result<Self, Error> {
         let tables = ALL.iter().map(|table| table.open(&transaction)).collect::<Result<_, _>>()?;
         Ok(Self { transaction, tables })
     }
 }
 
-impl Contents {
+impl Versions {
     pub(crate) fn of(database: Database) -> Result<Self, Error> {
-        Ok(Self { now: RwLock::new(Now::of(&database)?), database })
+        Ok(Self { now: RwLock::new(Version::of(&database)?), database })
     }
 
     /// A look at it. The writer waits until it is dropped: keep it for a few microseconds.
-    pub(crate) fn view(&self) -> View<'_> {
-        View(Source::Shared(self.locked()))
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot(SnapshotSource::Shared(self.locked()))
     }
 
     /// It as it is now, whatever becomes of it: nobody waits for whoever looks at that.
-    pub(crate) fn keep(&self) -> Kept {
-        Kept(self.locked().clone())
+    pub(crate) fn pin(&self) -> PinnedSnapshot {
+        PinnedSnapshot(self.locked().clone())
     }
 
     /// Brings what was kept into the database: `commit` ends the transaction, and whatever it adds is there with it.
-    pub(crate) fn bring_in(
+    pub(crate) fn flush(
         &self,
-        kept: &Kept,
+        kept: &PinnedSnapshot,
         commit: impl FnOnce(WriteTransaction) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let transaction = self.begin_write()?;
@@ -113,8 +113,8 @@ impl Contents {
     }
 
     /// A transaction was committed that has all of what was kept: that need not be over the database any more.
-    pub(crate) fn refresh(&self, kept: &Kept) -> Result<(), Error> {
-        let stored = Arc::new(Stored::of(self.database.begin_read()?)?);
+    pub(crate) fn refresh(&self, kept: &PinnedSnapshot) -> Result<(), Error> {
+        let stored = Arc::new(OpenDatabase::of(self.database.begin_read()?)?);
         let mut now = self.locked_to_write();
         // While it is kept it does not become one with what is newer.
         let newer = now.recent.len() - kept.0.recent.len();
@@ -125,38 +125,38 @@ impl Contents {
         Ok(())
     }
 
-    fn locked(&self) -> RwLockReadGuard<'_, Now> {
+    fn locked(&self) -> RwLockReadGuard<'_, Version> {
         self.now.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn locked_to_write(&self) -> RwLockWriteGuard<'_, Now> {
+    fn locked_to_write(&self) -> RwLockWriteGuard<'_, Version> {
         self.now.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What was there at a moment.
-pub(crate) struct Kept(Now);
+pub(crate) struct PinnedSnapshot(Version);
 
-impl Kept {
+impl PinnedSnapshot {
     /// What is in a database that nobody writes.
     pub(crate) fn of(database: &Database) -> Result<Self, Error> {
-        Ok(Self(Now::of(database)?))
+        Ok(Self(Version::of(database)?))
     }
 
-    pub(crate) fn view(&self) -> View<'_> {
-        View(Source::Kept(&self.0))
+    pub(crate) fn view(&self) -> Snapshot<'_> {
+        Snapshot(SnapshotSource::Kept(&self.0))
     }
 }
 
 /// A look at what is there.
-pub(crate) struct View<'c>(Source<'c>);
+pub(crate) struct Snapshot<'c>(SnapshotSource<'c>);
 
-enum Source<'c> {
-    Shared(RwLockReadGuard<'c, Now>),
-    Kept(&'c Now),
+enum SnapshotSource<'c> {
+    Shared(RwLockReadGuard<'c, Version>),
+    Kept(&'c Version),
 }
 
-impl View<'_> {
+impl Snapshot<'_> {
     pub(crate) fn table<K: Ordered, V: Value + 'static>(
         &self,
         definition: &'static Definition<K, V>,
@@ -179,7 +179,7 @@ impl View<'_> {
     }
 
     /// What is over it in a table, the newest first.
-    pub(crate) fn recent(&self, table: usize) -> impl Iterator<Item = &Rows> {
+    pub(crate) fn layers(&self, table: usize) -> impl Iterator<Item = &SortedRuns> {
         self.now().recent.iter().filter_map(move |layer| layer.rows(table))
     }
 
@@ -188,10 +188,10 @@ impl View<'_> {
         self.now().recent.iter().rev().try_for_each(|layer| layer.write(to))
     }
 
-    fn now(&self) -> &Now {
+    fn now(&self) -> &Version {
         match &self.0 {
-            Source::Shared(now) => now,
-            Source::Kept(now) => now,
+            SnapshotSource::Shared(now) => now,
+            SnapshotSource::Kept(now) => now,
         }
     }
 }
@@ -200,21 +200,21 @@ impl View<'_> {
 mod tests {
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{Contents, MOST_LAYERS, View};
+    use super::{MOST_LAYERS, Snapshot, Versions};
     use crate::store::redb::{
         engine::memtable::{Memtable, RawKey},
         file::migrations,
         schema::tables::REGISTRATIONS,
     };
 
-    fn put(contents: &Contents, number: usize) {
+    fn put(contents: &Versions, number: usize) {
         let row = (RawKey::of::<&str>(&format!("w{number:03}").as_str()), Some(Box::from(&b""[..])));
         let mut changes = Memtable::default();
         changes.put(REGISTRATIONS.number, [row].into_iter().collect());
         contents.absorb(changes);
     }
 
-    fn count(view: &View<'_>) -> usize {
+    fn count(view: &Snapshot<'_>) -> usize {
         view.table(&REGISTRATIONS).iter().unwrap().count()
     }
 
@@ -222,26 +222,26 @@ mod tests {
     fn what_is_kept_stays_as_it_was_and_layers_that_nobody_keeps_become_one() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
-        let contents = Contents::of(database).unwrap();
+        let contents = Versions::of(database).unwrap();
         let mut kept = Vec::new();
         for number in 0..100 {
-            kept.push(contents.keep());
+            kept.push(contents.pin());
             put(&contents, number);
         }
         assert!(kept.iter().map(|kept| count(&kept.view())).eq(0..100));
-        assert_eq!(count(&contents.view()), 100);
+        assert_eq!(count(&contents.snapshot()), 100);
         assert_eq!(contents.locked().recent.len(), 100, "each is kept by somebody");
         drop(kept);
         for number in 100..200 {
             put(&contents, number);
         }
-        assert_eq!(count(&contents.view()), 200);
+        assert_eq!(count(&contents.snapshot()), 200);
         assert!(contents.locked().recent.len() <= MOST_LAYERS);
-        let kept = contents.keep();
+        let kept = contents.pin();
         put(&contents, 200);
         contents.refresh(&kept).unwrap();
-        assert_eq!(count(&contents.view()), 1, "the others were said to be in the database");
-        contents.refresh(&contents.keep()).unwrap();
-        assert_eq!(count(&contents.view()), 0);
+        assert_eq!(count(&contents.snapshot()), 1, "the others were said to be in the database");
+        contents.refresh(&contents.pin()).unwrap();
+        assert_eq!(count(&contents.snapshot()), 0);
     }
 }

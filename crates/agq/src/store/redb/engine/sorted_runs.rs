@@ -10,21 +10,21 @@ use super::memtable::RawKey;
 const MOST_IN_A_RUN: usize = 64;
 
 /// What a key has in memory; `None` where it was removed.
-pub(crate) type Slot = Option<Box<[u8]>>;
-type Run = Vec<(RawKey, Slot)>;
+pub(crate) type Versioned = Option<Box<[u8]>>;
+type Run = Vec<(RawKey, Versioned)>;
 /// The number of a run, and a place in it.
-type Place = (usize, usize);
+type RunPosition = (usize, usize);
 
 /// Values by their keys. Nearly every row that comes is the last of all, or comes right behind the one that came before: it is put
 /// there without a search through a tree, and without moving others.
 #[derive(Default)]
-pub(crate) struct Rows {
+pub(crate) struct SortedRuns {
     /// None of them is empty. A batch has few rows in each of its tables, and those lie in one.
     runs: SmallVec<[Run; 1]>,
     len: usize,
 }
 
-impl Rows {
+impl SortedRuns {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.len
@@ -34,12 +34,12 @@ impl Rows {
         self.len == 0
     }
 
-    pub(crate) fn get(&self, key: &RawKey) -> Option<&Slot> {
+    pub(crate) fn get(&self, key: &RawKey) -> Option<&Versioned> {
         self.place(key).ok().map(|(run, at)| &self.runs[run][at].1)
     }
 
     /// Gives a key a value, in the place of what it had.
-    pub(crate) fn insert(&mut self, key: RawKey, value: Slot) -> Option<Slot> {
+    pub(crate) fn insert(&mut self, key: RawKey, value: Versioned) -> Option<Versioned> {
         match self.place(&key) {
             Ok((run, at)) => Some(std::mem::replace(&mut self.runs[run][at].1, value)),
             Err(place) => {
@@ -51,7 +51,7 @@ impl Rows {
     }
 
     /// All rows.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&RawKey, &Slot)> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&RawKey, &Versioned)> {
         self.runs.iter().flatten().map(|(key, value)| (key, value))
     }
 
@@ -59,7 +59,7 @@ impl Rows {
     pub(crate) fn range<'r>(
         &'r self,
         (start, end): (Bound<&RawKey>, Bound<&RawKey>),
-    ) -> impl DoubleEndedIterator<Item = (&'r RawKey, &'r Slot)> + use<'r> {
+    ) -> impl DoubleEndedIterator<Item = (&'r RawKey, &'r Versioned)> + use<'r> {
         let (first, from) = match start {
             Bound::Unbounded => (0, 0),
             Bound::Included(key) => self.place(key).unwrap_or_else(|place| place),
@@ -88,7 +88,7 @@ impl Rows {
     }
 
     /// Where a key is, or where it would come: at the end of a run that has room rather than at the beginning of the next.
-    fn place(&self, key: &RawKey) -> Result<Place, Place> {
+    fn place(&self, key: &RawKey) -> Result<RunPosition, RunPosition> {
         let Some(last) = self.runs.len().checked_sub(1) else { return Err((0, 0)) };
         let is_behind = |run: &Run| run.last().is_some_and(|(greatest, _)| greatest < key);
         if is_behind(&self.runs[last]) {
@@ -107,7 +107,7 @@ impl Rows {
 
     /// Puts a row where it belongs. A full run is split in the middle; but whoever comes before or behind all of its rows begins a run,
     /// for more will come there.
-    fn insert_at(&mut self, (mut run, mut at): Place, row: (RawKey, Slot)) {
+    fn insert_at(&mut self, (mut run, mut at): RunPosition, row: (RawKey, Versioned)) {
         if self.runs.is_empty() {
             self.runs.push(Run::new());
         } else if self.runs[run].len() == MOST_IN_A_RUN {
@@ -123,8 +123,8 @@ impl Rows {
     }
 }
 
-impl FromIterator<(RawKey, Slot)> for Rows {
-    fn from_iter<I: IntoIterator<Item = (RawKey, Slot)>>(rows: I) -> Self {
+impl FromIterator<(RawKey, Versioned)> for SortedRuns {
+    fn from_iter<I: IntoIterator<Item = (RawKey, Versioned)>>(rows: I) -> Self {
         let mut all = Self::default();
         for (key, slot) in rows {
             all.insert(key, slot);
@@ -133,15 +133,15 @@ impl FromIterator<(RawKey, Slot)> for Rows {
     }
 }
 
-impl PartialEq for Rows {
+impl PartialEq for SortedRuns {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
     }
 }
 
-impl Eq for Rows {}
+impl Eq for SortedRuns {}
 
-impl fmt::Debug for Rows {
+impl fmt::Debug for SortedRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }
@@ -153,7 +153,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{MOST_IN_A_RUN, RawKey, Rows, Slot};
+    use super::{MOST_IN_A_RUN, RawKey, SortedRuns, Versioned};
 
     /// From a key on, so many keys, up or down, that are given a value or removed.
     type Stretch = (u32, u32, bool, bool);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     /// Whether every row is in its order in runs that are neither empty nor too long.
-    fn is_sound(rows: &Rows) -> bool {
+    fn is_sound(rows: &SortedRuns) -> bool {
         let keys: Vec<_> = rows.iter().map(|(key, _)| key).collect();
         rows.runs.iter().all(|run| (1..=MOST_IN_A_RUN).contains(&run.len()))
             && keys.is_sorted_by(|one, other| one < other)
@@ -187,12 +187,12 @@ mod tests {
             start in (0_u8..3, 0_u32..2000),
             end in (0_u8..3, 0_u32..2000),
         ) {
-            let (mut rows, mut model) = (Rows::default(), BTreeMap::<RawKey, Slot>::new());
+            let (mut rows, mut model) = (SortedRuns::default(), BTreeMap::<RawKey, Versioned>::new());
             for (round, (from, count, is_up, is_in)) in stretches.into_iter().enumerate() {
-                let mut stretch = Rows::default();
+                let mut stretch = SortedRuns::default();
                 for n in 0..count {
                     let key = RawKey::of::<u32>(&if is_up { from + n } else { from + count - n });
-                    let slot: Slot = is_in.then(|| round.to_le_bytes().into());
+                    let slot: Versioned = is_in.then(|| round.to_le_bytes().into());
                     if round % 3 == 0 {
                         stretch.insert(key.clone(), slot.clone());
                         model.insert(key, slot);
@@ -220,7 +220,7 @@ mod tests {
         let many = u32::try_from(8 * MOST_IN_A_RUN).unwrap();
         let up = (0..many).chain(3 * many..4 * many);
         let between = (many..2 * many).chain((2 * many..3 * many).rev());
-        let rows: Rows = up.chain(between).map(|key| (RawKey::of::<u32>(&key), None)).collect();
+        let rows: SortedRuns = up.chain(between).map(|key| (RawKey::of::<u32>(&key), None)).collect();
         assert_eq!(rows.len(), 4 * many as usize);
         assert!(rows.runs.len() <= 4 * 8 + 2, "{} runs", rows.runs.len());
     }

@@ -21,7 +21,7 @@ const HEAD: usize = 4 + 8 + 8 + 1 + 4;
 const PIECE: usize = 1 << 20;
 
 /// The journal while agq runs.
-pub(crate) struct Journal {
+pub(crate) struct Wal {
     file: Box<dyn StorageBackend>,
     id: u64,
     /// Where the halves begin, and where the second one ends.
@@ -39,7 +39,7 @@ pub(crate) struct Journal {
 
 /// What was found in a journal.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Replay {
     /// The contents of its records, in order.
     pub(crate) records: Vec<Vec<u8>>,
     /// The number that comes next.
@@ -48,7 +48,7 @@ pub(crate) struct Found {
 
 /// Why a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub(crate) enum WalError {
     #[error("it is not the journal of this database, or its beginning is damaged")]
     Foreign,
     #[error("record {0} is damaged, and there are later ones")]
@@ -57,7 +57,7 @@ pub(crate) enum Unreadable {
     Io(#[from] io::Error),
 }
 
-impl Journal {
+impl Wal {
     /// Makes a journal of so many bytes out of a file, whatever was in it. It is on disk when this returns.
     pub(crate) fn create(file: Box<dyn StorageBackend>, id: u64, len: u64) -> io::Result<Self> {
         let had = file.len()?;
@@ -119,7 +119,7 @@ impl Journal {
     }
 
     /// Adds to what the next record will hold.
-    pub(crate) fn note(&mut self, add: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn append(&mut self, add: impl FnOnce(&mut Vec<u8>)) {
         add(&mut self.pending);
     }
 
@@ -172,7 +172,7 @@ impl Journal {
     }
 
     /// Writes what is pending; what comes after that goes into the other half, of which everything is in the database, durably.
-    pub(crate) fn turn(&mut self) -> io::Result<()> {
+    pub(crate) fn switch_half(&mut self) -> io::Result<()> {
         self.write()?;
         self.half = 1 - self.half;
         self.at = self.bounds[self.half];
@@ -180,14 +180,14 @@ impl Journal {
     }
 
     /// Everything is in the database, durably: the next record goes to the beginning of its half.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.forget_pending();
         (self.at, self.is_synced) = (self.bounds[self.half], true);
     }
 }
 
 /// Reads the records of a journal from a number on.
-pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Found, Unreadable> {
+pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Replay, WalError> {
     let mut bytes = vec![0; usize::try_from(file.len()?).map_err(io::Error::other)?];
     file.read(0, &mut bytes)?;
     let is_ours = bytes.len() >= SECTOR
@@ -195,7 +195,7 @@ pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Foun
         && bytes[16..24] == id.to_le_bytes()
         && bytes[24..28] == crc32fast::hash(&bytes[..24]).to_le_bytes();
     if !is_ours {
-        return Err(Unreadable::Foreign);
+        return Err(WalError::Foreign);
     }
     let mut there = BTreeMap::new();
     let mut at = SECTOR;
@@ -210,26 +210,26 @@ pub(crate) fn read(file: &dyn StorageBackend, id: u64, from: u64) -> Result<Foun
             there.insert(record.number, record);
         }
     }
-    let mut found = Found { records: Vec::new(), next: from };
+    let mut found = Replay { records: Vec::new(), next: from };
     while let Some(record) = there.remove(&found.next) {
         found.records.push(record.bytes.to_vec());
         found.next += 1;
     }
     // A record that was written when those before it were on disk proves that they were.
     if there.values().any(|record| record.is_after_sync) {
-        return Err(Unreadable::Damaged(found.next));
+        return Err(WalError::Damaged(found.next));
     }
     Ok(found)
 }
 
-struct Record<'b> {
+struct WalRecord<'b> {
     number: u64,
     /// Whether everything before it was on disk when it was written.
     is_after_sync: bool,
     bytes: &'b [u8],
 }
 
-fn record_at(bytes: &[u8], at: usize, id: u64) -> Option<Record<'_>> {
+fn record_at(bytes: &[u8], at: usize, id: u64) -> Option<WalRecord<'_>> {
     let (head, rest) = bytes.get(at..)?.split_at_checked(HEAD)?;
     let (covered, sum) = head.split_at(HEAD - 4);
     if covered[4..12] != id.to_le_bytes() {
@@ -241,7 +241,7 @@ fn record_at(bytes: &[u8], at: usize, id: u64) -> Option<Record<'_>> {
         return None;
     }
     let number = u64::from_le_bytes(covered[12..20].try_into().ok()?);
-    Some(Record { number, is_after_sync: covered[20] == 1, bytes: content })
+    Some(WalRecord { number, is_after_sync: covered[20] == 1, bytes: content })
 }
 
 fn checksum(head: &[u8], bytes: &[u8]) -> u32 {
@@ -257,7 +257,7 @@ mod tests {
 
     use redb::{StorageBackend, backends::InMemoryBackend};
 
-    use super::{Found, Journal, SECTOR, Unreadable, read};
+    use super::{Replay, SECTOR, Wal, WalError, read};
 
     /// Memory that two can hold.
     #[derive(Debug, Clone, Default)]
@@ -283,22 +283,22 @@ mod tests {
 
     const ID: u64 = 7;
 
-    fn journal() -> (Shared, Journal) {
+    fn journal() -> (Shared, Wal) {
         let file = Shared::default();
-        (file.clone(), Journal::create(Box::new(file), ID, 16 * SECTOR as u64).unwrap())
+        (file.clone(), Wal::create(Box::new(file), ID, 16 * SECTOR as u64).unwrap())
     }
 
-    fn note(journal: &mut Journal, bytes: &[u8]) {
-        journal.note(|record| record.extend_from_slice(bytes));
+    fn note(journal: &mut Wal, bytes: &[u8]) {
+        journal.append(|record| record.extend_from_slice(bytes));
     }
 
-    fn add(journal: &mut Journal, bytes: &[u8]) {
+    fn add(journal: &mut Wal, bytes: &[u8]) {
         note(journal, bytes);
         journal.sync().unwrap();
     }
 
-    fn found(records: &[&[u8]], next: u64) -> Found {
-        Found { records: records.iter().map(|record| record.to_vec()).collect(), next }
+    fn found(records: &[&[u8]], next: u64) -> Replay {
+        Replay { records: records.iter().map(|record| record.to_vec()).collect(), next }
     }
 
     #[test]
@@ -313,11 +313,11 @@ mod tests {
             found(&[b"one", &[b"t", &[b'w'; SECTOR][..]].concat(), b"three"], 4)
         );
         assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three"], 4));
-        journal.begin_anew();
+        journal.reset();
         assert_eq!(read(&file, ID, 4).unwrap(), found(&[], 4));
         add(&mut journal, b"four");
         assert_eq!(read(&file, ID, 4).unwrap(), found(&[b"four"], 5));
-        assert!(matches!(read(&file, ID + 1, 4), Err(Unreadable::Foreign)));
+        assert!(matches!(read(&file, ID + 1, 4), Err(WalError::Foreign)));
     }
 
     #[test]
@@ -325,16 +325,16 @@ mod tests {
         let (file, mut journal) = journal();
         add(&mut journal, b"one");
         note(&mut journal, b"two");
-        journal.turn().unwrap();
+        journal.switch_half().unwrap();
         add(&mut journal, b"three");
         assert_eq!(read(&file, ID, 1).unwrap(), found(&[b"one", b"two", b"three"], 4));
         // The first half is in the database.
-        journal.turn().unwrap();
+        journal.switch_half().unwrap();
         add(&mut journal, b"four");
         assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three", b"four"], 5));
         // What of the second half is damaged is proved by the first.
         file.write(8 * SECTOR as u64 + 26, b"x").unwrap();
-        assert!(matches!(read(&file, ID, 3), Err(Unreadable::Damaged(3))));
+        assert!(matches!(read(&file, ID, 3), Err(WalError::Damaged(3))));
         assert_eq!(read(&file, ID, 4).unwrap(), found(&[b"four"], 5));
     }
 
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(read(&file, ID, 1).unwrap(), found(&[b"one"], 2));
         add(&mut journal, b"three");
         for from in 1..=2 {
-            assert!(matches!(read(&file, ID, from), Err(Unreadable::Damaged(2))));
+            assert!(matches!(read(&file, ID, from), Err(WalError::Damaged(2))));
         }
         // What is damaged is in the database already.
         assert_eq!(read(&file, ID, 3).unwrap(), found(&[b"three"], 4));
@@ -387,14 +387,14 @@ mod tests {
         journal.sync().unwrap();
         assert_eq!(journal.room(), 0);
         assert_eq!(read(&file, ID, 1).unwrap().records, [vec![1; room]]);
-        journal.turn().unwrap();
+        journal.switch_half().unwrap();
         let other = journal.room();
         assert_eq!(other, 8 * SECTOR - super::HEAD);
         note(&mut journal, &vec![2; other]);
         journal.sync().unwrap();
         assert_eq!(journal.room(), 0);
         assert_eq!(read(&file, ID, 1).unwrap().records, [vec![1; room], vec![2; other]]);
-        journal.begin_anew();
+        journal.reset();
         assert_eq!(journal.room(), other);
     }
 }

@@ -7,7 +7,7 @@ use redb::{Database, Error, WriteTransaction};
 use crate::store::redb::{
     engine::{
         recovery::{JOURNAL_ID, JOURNAL_NEXT},
-        snapshot::View,
+        snapshot::Snapshot,
     },
     schema::tables::{ALL, META},
 };
@@ -16,7 +16,7 @@ use crate::store::redb::{
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
 /// Writes a new database that holds what is there now; how many bytes it has.
-pub(crate) fn copy(from: &View<'_>, file: &Path) -> Result<u64, Error> {
+pub(crate) fn copy(from: &Snapshot<'_>, file: &Path) -> Result<u64, Error> {
     let mut to = Database::builder().set_cache_size(CACHE_BYTES).create(file)?;
     let write = to.begin_write()?;
     copy_all(from, &write)?;
@@ -26,7 +26,7 @@ pub(crate) fn copy(from: &View<'_>, file: &Path) -> Result<u64, Error> {
     Ok(std::fs::metadata(file)?.len())
 }
 
-fn copy_all(from: &View<'_>, to: &WriteTransaction) -> Result<(), Error> {
+fn copy_all(from: &Snapshot<'_>, to: &WriteTransaction) -> Result<(), Error> {
     ALL.iter().try_for_each(|table| table.copy(from.stored(), to))?;
     from.write_recent(to)?;
     // What is copied is complete: it needs no journal.
@@ -44,7 +44,7 @@ mod tests {
     use redb::TableHandle;
 
     use crate::store::{
-        Content, Entry, Keyspace, Opening, Records, StoredPlan, look,
+        KeyEntry, Keyspace, OpenOptions, Records, StoredPlan, StoredValue, look,
         redb::{RedbStore, file},
     };
 
@@ -58,17 +58,17 @@ mod tests {
         let path = dir.path().join("copy.redb");
         let store = RedbStore::in_memory().unwrap();
         assert!(store.add_plan(plan("before")).await.unwrap());
-        let entry = Entry { content: Content::Text("value".into()), expires_at: Some(Timestamp(9)) };
-        store.change(Box::new(move |keys| keys.put_entry(b"key", &entry))).await.unwrap();
+        let entry = KeyEntry { content: StoredValue::Text("value".into()), expires_at: Some(Timestamp(9)) };
+        store.update(Box::new(move |keys| keys.put_entry(b"key", &entry))).await.unwrap();
         let bytes = store.backup(path.clone()).await.unwrap();
         assert!(store.add_plan(plan("after")).await.unwrap());
 
         assert_eq!(bytes, std::fs::metadata(&path).unwrap().len());
         let found = file::examine(&path).unwrap();
         assert_eq!((found.plans, found.inconsistencies), (1, Vec::new()));
-        let copy = RedbStore::open(&path, Opening::default()).unwrap();
+        let copy = RedbStore::open(&path, OpenOptions::default()).unwrap();
         let [tables, copied] = [&store, &copy].map(|store| {
-            let kept = store.contents.keep();
+            let kept = store.contents.pin();
             let view = kept.view();
             let names = view.stored().list_tables().unwrap().map(|table| table.name().to_owned());
             names.collect::<BTreeSet<String>>()

@@ -15,13 +15,13 @@ use redb::{BackendError, DatabaseError, StorageBackend, backends::FileBackend};
 const BLOCK: usize = 4096;
 
 #[derive(Debug)]
-pub(crate) struct Overlay {
+pub(crate) struct CowBackend {
     file: FileBackend,
-    over: Mutex<Over>,
+    over: Mutex<WrittenBlocks>,
 }
 
 #[derive(Debug)]
-struct Over {
+struct WrittenBlocks {
     len: u64,
     /// How much of the file still shows where nothing is written over it.
     shown: u64,
@@ -29,19 +29,19 @@ struct Over {
     written: BTreeMap<u64, Box<[u8; BLOCK]>>,
 }
 
-impl Overlay {
+impl CowBackend {
     pub(crate) fn new(file: File) -> Result<Self, DatabaseError> {
         let file = FileBackend::new(file)?;
         let len = file.len()?;
-        Ok(Self { file, over: Mutex::new(Over { len, shown: len, written: BTreeMap::new() }) })
+        Ok(Self { file, over: Mutex::new(WrittenBlocks { len, shown: len, written: BTreeMap::new() }) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Over> {
+    fn lock(&self) -> MutexGuard<'_, WrittenBlocks> {
         self.over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Over {
+impl WrittenBlocks {
     /// What stands at an offset: zeros where the file has ended.
     fn read(&self, file: &FileBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if offset.saturating_add(out.len() as u64) > self.len {
@@ -103,7 +103,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, usize, Range<us
     })
 }
 
-impl StorageBackend for Overlay {
+impl StorageBackend for CowBackend {
     fn len(&self) -> io::Result<u64> {
         Ok(self.lock().len)
     }
@@ -145,9 +145,9 @@ mod tests {
 
     use redb::StorageBackend;
 
-    use super::{BLOCK, Overlay};
+    use super::{BLOCK, CowBackend};
 
-    fn bytes(overlay: &Overlay) -> Vec<u8> {
+    fn bytes(overlay: &CowBackend) -> Vec<u8> {
         let mut all = vec![7; usize::try_from(overlay.len().unwrap()).unwrap()];
         overlay.read(0, &mut all).unwrap();
         all
@@ -159,15 +159,15 @@ mod tests {
         let mut model = vec![1; 3 * BLOCK + 100];
         file.write_all(&model).unwrap();
         let before = model.clone();
-        let overlay = Overlay::new(File::open(file.path()).unwrap()).unwrap();
+        let overlay = CowBackend::new(File::open(file.path()).unwrap()).unwrap();
         assert_eq!(bytes(&overlay), model);
 
-        let write = |overlay: &Overlay, model: &mut Vec<u8>, offset: usize, data: &[u8]| {
+        let write = |overlay: &CowBackend, model: &mut Vec<u8>, offset: usize, data: &[u8]| {
             overlay.write(offset as u64, data).unwrap();
             model[offset..offset + data.len()].copy_from_slice(data);
             assert_eq!(bytes(overlay), *model);
         };
-        let resize = |overlay: &Overlay, model: &mut Vec<u8>, len: usize| {
+        let resize = |overlay: &CowBackend, model: &mut Vec<u8>, len: usize| {
             overlay.set_len(len as u64).unwrap();
             model.resize(len, 0);
             assert_eq!(bytes(overlay), *model);

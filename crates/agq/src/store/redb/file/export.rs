@@ -7,11 +7,11 @@ use anyhow::{Context, anyhow};
 use redb::{Database, Durability, Error};
 
 use crate::store::{
-    Entry, NoteKind, StoredJob, Totals,
-    export::{Importer, Record, Sink, Sums},
+    DocumentKind, KeyEntry, StoredJob, Totals,
+    export::{Checksums, ExportRecord, Importer, Sink},
     redb::{
-        engine::snapshot::{Contents, View},
-        file::{backup, look, migrations},
+        engine::snapshot::{Snapshot, Versions},
+        file::{backup, migrations, open_readonly},
         schema::{
             codec::{decode, encode},
             tables::{
@@ -19,7 +19,7 @@ use crate::store::{
                 SCORES, TALLIES, TOTALS, WORKERS, ordered, score_of,
             },
         },
-        txn::{Batch, lanes::LaneKey, writer_cache::Known},
+        txn::{WriteTxn, lanes::LaneKey, writer_cache::WriterCache},
     },
 };
 
@@ -28,46 +28,48 @@ const TOGETHER: usize = 2_000;
 
 /// Hands out everything that is in a database file, which stays as it is.
 pub(crate) fn export(file: &Path, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    hand_out(&look(file)?.kept.view(), sink)
+    hand_out(&open_readonly(file)?.kept.view(), sink)
 }
 
-fn hand_out(view: &View<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn hand_out(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     records(view, sink)?;
     keys(view, sink)?;
     for row in view.table(&NOTES).iter()? {
         let (place, json) = row?;
         let (kind, id) = place.value();
-        sink(Record::Note { kind: kind.to_owned(), id: id.to_owned(), json: json.value().to_owned() })?;
+        sink(ExportRecord::Note { kind: kind.to_owned(), id: id.to_owned(), json: json.value().to_owned() })?;
     }
     let totals = view.table(&TOTALS).get("totals")?.map(|totals| decode(totals.value())).transpose()?;
-    totals.filter(|totals| *totals != Totals::default()).map_or(Ok(()), |totals| sink(Record::Totals(totals)))
+    totals
+        .filter(|totals| *totals != Totals::default())
+        .map_or(Ok(()), |totals| sink(ExportRecord::Totals(totals)))
 }
 
-fn records(view: &View<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn records(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     for row in view.table(&PLANS).iter()? {
-        sink(Record::Plan(decode(row?.1.value())?))?;
+        sink(ExportRecord::Plan(decode(row?.1.value())?))?;
     }
     let tallies = view.table(&TALLIES);
     for row in view.table(&ACTIONS).iter()? {
         let (id, action) = row?;
         let tally = tallies.get(id.value())?;
         let tally = tally.map(|tally| decode(tally.value())).transpose()?.unwrap_or_default();
-        sink(Record::Action { action: decode(action.value())?, tally })?;
+        sink(ExportRecord::Action { action: decode(action.value())?, tally })?;
     }
     jobs(view, sink)?;
     for row in view.table(&PAUSED).iter()? {
-        sink(Record::Paused { queue: row?.0.value().to_owned() })?;
+        sink(ExportRecord::Paused { queue: row?.0.value().to_owned() })?;
     }
     let registrations = view.table(&REGISTRATIONS);
     for row in view.table(&WORKERS).iter()? {
         let (id, worker) = row?;
         let registration = registrations.get(id.value())?.map(|told| told.value().to_owned());
-        sink(Record::Worker { worker: decode(worker.value())?, registration })?;
+        sink(ExportRecord::Worker { worker: decode(worker.value())?, registration })?;
     }
     Ok(())
 }
 
-fn jobs(view: &View<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn jobs(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let mut lanes: BTreeMap<u32, LaneKey> = BTreeMap::new();
     for row in view.table(&LANES).iter()? {
         let (number, key) = row?;
@@ -82,39 +84,39 @@ fn jobs(view: &View<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
         let input = inputs.get(id.value())?.map(|input| input.value().to_owned()).unwrap_or_default();
         let results = results.get(id.value())?.map(|results| results.value().to_owned());
         let (queue, needs) = (lane.queue.clone(), lane.needs.clone());
-        sink(Record::Job(Box::new(StoredJob { job, queue, needs, input, results })))?;
+        sink(ExportRecord::Job(Box::new(StoredJob { job, queue, needs, input, results })))?;
     }
     Ok(())
 }
 
-fn keys(view: &View<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn keys(view: &Snapshot<'_>, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     for row in view.table(&KEYS).iter()? {
         let (key, record) = row?;
         let (key, record) = (key.value().to_vec().into(), record.value());
-        let Entry { content, expires_at } = record.entry;
+        let KeyEntry { content, expires_at } = record.entry;
         let expires_at_ms = expires_at.map(|at| at.0);
-        sink(Record::Key { key, number: record.number, content, expires_at_ms })?;
+        sink(ExportRecord::Key { key, number: record.number, content, expires_at_ms })?;
     }
     for row in view.table(&LIST_ITEMS).iter()? {
         let (place, item) = row?;
         let (key, place) = place.value();
-        sink(Record::Item { key: key.to_vec().into(), place, item: item.value().to_vec().into() })?;
+        sink(ExportRecord::Item { key: key.to_vec().into(), place, item: item.value().to_vec().into() })?;
     }
     for row in view.table(&SCORES).iter()? {
         let (member, score) = row?;
         let (key, member) = member.value();
         let (key, member) = (key.to_vec().into(), member.to_vec().into());
-        sink(Record::Score { key, member, score: score_of(score.value()).to_string() })?;
+        sink(ExportRecord::Score { key, member, score: score_of(score.value()).to_string() })?;
     }
     Ok(())
 }
 
 /// Makes a database of records in a file that is empty; what is in it then, which is all of them.
-pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Sums> {
+pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     let database = Database::builder().set_cache_size(backup::CACHE_BYTES).create(file)?;
     migrations::prepare(&database)?;
-    let contents = Contents::of(database)?;
-    let mut known = Known::default();
+    let contents = Versions::of(database)?;
+    let mut known = WriterCache::default();
     loop {
         let mut records = Vec::with_capacity(TOGETHER);
         while records.len() < TOGETHER
@@ -125,21 +127,21 @@ pub(crate) fn import(file: &Path, from: &mut Importer<impl BufRead>) -> anyhow::
         let is_last = records.len() < TOGETHER;
         put_all(&contents, &mut known, records, is_last)?;
         if is_last {
-            return from.verify(|sink| hand_out(&contents.view(), sink));
+            return from.verify(|sink| hand_out(&contents.snapshot(), sink));
         }
     }
 }
 
 /// Puts records into a database; they are on disk with the last of them.
 fn put_all(
-    contents: &Contents,
-    known: &mut Known,
-    records: Vec<Record>,
+    contents: &Versions,
+    known: &mut WriterCache,
+    records: Vec<ExportRecord>,
     is_last: bool,
 ) -> anyhow::Result<()> {
     let closed = {
-        let view = contents.view();
-        let mut batch = Batch::open(&view, known, false);
+        let view = contents.snapshot();
+        let mut batch = WriteTxn::open(&view, known, false);
         records.into_iter().try_for_each(|record| batch.put_record(record))?;
         batch.close()?
     };
@@ -147,42 +149,43 @@ fn put_all(
     transaction.set_durability(if is_last { Durability::Immediate } else { Durability::None })?;
     closed.changes.write(&transaction)?;
     transaction.commit()?;
-    Ok(contents.refresh(&contents.keep())?)
+    Ok(contents.refresh(&contents.pin())?)
 }
 
-impl Batch<'_> {
-    fn put_record(&mut self, record: Record) -> anyhow::Result<()> {
+impl WriteTxn<'_> {
+    fn put_record(&mut self, record: ExportRecord) -> anyhow::Result<()> {
         match record {
-            Record::Plan(plan) => self.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice()),
-            Record::Action { action, tally } => {
+            ExportRecord::Plan(plan) => self.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice()),
+            ExportRecord::Action { action, tally } => {
                 self.put_action(&action)?;
                 self.put_tally(&action.action_id, tally);
             }
-            Record::Job(stored) => self.put_stored(*stored)?,
-            Record::Paused { queue } => {
+            ExportRecord::Job(stored) => self.put_stored(*stored)?,
+            ExportRecord::Paused { queue } => {
                 self.paused.insert(queue.as_str(), ());
                 self.known.lanes.set_paused(&queue, true);
             }
-            Record::Worker { worker, registration } => {
+            ExportRecord::Worker { worker, registration } => {
                 self.workers.insert(worker.worker_id.as_str(), encode(&worker)?.as_slice());
                 if let Some(registration) = registration {
                     self.registrations.insert(worker.worker_id.as_str(), registration.as_str());
                 }
             }
-            Record::Key { key, number, content, expires_at_ms } => {
-                let entry = Entry { content, expires_at: expires_at_ms.map(Timestamp) };
+            ExportRecord::Key { key, number, content, expires_at_ms } => {
+                let entry = KeyEntry { content, expires_at: expires_at_ms.map(Timestamp) };
                 self.put_numbered(&key, number, entry);
             }
-            Record::Item { key, place, item } => self.list_items.insert((&key[..], place), &item[..]),
-            Record::Score { key, member, score } => {
+            ExportRecord::Item { key, place, item } => self.list_items.insert((&key[..], place), &item[..]),
+            ExportRecord::Score { key, member, score } => {
                 let score: f64 = score.parse().with_context(|| format!("{score} is no score"))?;
                 self.put_score(&key, &member, ordered(score))?;
             }
-            Record::Note { kind, id, json } => {
-                let kind = NoteKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+            ExportRecord::Note { kind, id, json } => {
+                let kind =
+                    DocumentKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
                 self.put_note(kind, &id, &json);
             }
-            Record::Totals(totals) => *self.totals_mut() = totals,
+            ExportRecord::Totals(totals) => *self.totals_mut() = totals,
         }
         Ok(())
     }
@@ -190,7 +193,7 @@ impl Batch<'_> {
     fn put_stored(&mut self, stored: StoredJob) -> Result<(), Error> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
         job.lane = self.known.lanes.number(LaneKey { queue, needs });
-        self.known.lanes.saw_seq(job.seq);
+        self.known.lanes.observe_seq(job.seq);
         let id = job.job_id.as_str();
         self.action_jobs.insert((job.action_id.as_str(), job.index), id);
         self.inputs.insert(id, input.as_str());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use agenix_rules::job::{Job, State};
+use agenix_rules::job::{Job, JobState};
 use anyhow::bail;
 use redb::{Database, Error, ReadableDatabase, ReadableTable, TableError, WriteTransaction};
 use tracing::info;
@@ -19,10 +19,10 @@ use crate::store::{
 };
 
 /// Brings the tables of one format to the next.
-type Step = fn(&WriteTransaction) -> Result<(), Error>;
+type Migration = fn(&WriteTransaction) -> Result<(), Error>;
 
 /// Which format a step begins with; the last of them leads to [`FORMAT`].
-const STEPS: [(u64, Step); 4] = [(2, to_3), (3, to_4), (4, to_5), (5, to_6)];
+const STEPS: [(u64, Migration); 4] = [(2, to_3), (3, to_4), (4, to_5), (5, to_6)];
 
 /// The format that a database has; `None` where agq has written nothing into it yet.
 pub(crate) fn of(database: &Database) -> Result<Option<u64>, Error> {
@@ -87,7 +87,7 @@ fn to_3(transaction: &WriteTransaction) -> Result<(), Error> {
     for entry in transaction.open_table(JOBS.table)?.iter()? {
         let job: Job = decode(entry?.1.value())?;
         let (ready, all) = lengths.entry(job.lane).or_default();
-        *ready += u64::from(job.state == State::Available);
+        *ready += u64::from(job.state == JobState::Available);
         *all += 1;
     }
     transaction.open_table(LANES.table)?.retain(|number, _| lengths.contains_key(&number))?;
@@ -137,7 +137,7 @@ mod tests {
 
     use super::{FORMAT, JOBS, LANES, META, of};
     use crate::store::{
-        Opening, Records, look,
+        OpenOptions, Records, look,
         redb::{RedbStore, file, txn::lanes::LaneKey},
     };
 
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!((before.format, before.plans, before.jobs), (2, 3, 10));
         assert_eq!(before.inconsistencies, [""; 0]);
 
-        let store = RedbStore::open(&path, Opening::default()).unwrap();
+        let store = RedbStore::open(&path, OpenOptions::default()).unwrap();
         let totals = store.totals().await.unwrap();
         let now = |status: Status| totals.now[status as usize];
         assert_eq!([Status::Pending, Status::Running, Status::Completed].map(now), [6, 1, 1]);
@@ -199,7 +199,7 @@ mod tests {
         write.open_table(JOBS.table).unwrap().insert("job-x", &b"no record"[..]).unwrap();
         write.commit().unwrap();
         drop(old);
-        let refused = format!("{:#}", RedbStore::open(&path, Opening::default()).err().unwrap());
+        let refused = format!("{:#}", RedbStore::open(&path, OpenOptions::default()).err().unwrap());
         assert!(refused.contains("a record cannot be read"), "{refused}");
         let old = Database::create(&path).unwrap();
         assert_eq!(of(&old).unwrap(), Some(2));
@@ -222,9 +222,10 @@ mod tests {
             write.open_table(ready).unwrap().insert((0, 1), "job-1").unwrap();
             write.commit().unwrap();
             drop(other);
-            for refused in
-                [RedbStore::open(&path, Opening::default()).err().unwrap(), file::examine(&path).unwrap_err()]
-            {
+            for refused in [
+                RedbStore::open(&path, OpenOptions::default()).err().unwrap(),
+                file::examine(&path).unwrap_err(),
+            ] {
                 let refused = format!("{refused:#}");
                 assert!(refused.contains(advice), "{refused}");
             }

@@ -21,14 +21,14 @@ use tracing::info;
 
 use crate::store::redb::{
     check,
-    engine::{recovery, snapshot::Kept},
-    file::cow_backend::Overlay,
+    engine::{recovery, snapshot::PinnedSnapshot},
+    file::cow_backend::CowBackend,
     schema::tables::{ACTIONS, JOBS, PLANS},
 };
 
 /// What a look at a database file found.
 #[derive(Debug)]
-pub(crate) struct Examined {
+pub(crate) struct DatabaseReport {
     /// The format of the file, whatever this agq writes.
     pub(crate) format: u64,
     pub(crate) bytes: u64,
@@ -77,7 +77,7 @@ pub(super) fn open(file: &Path, max_checked_bytes: u64) -> anyhow::Result<Databa
 
 /// Opens the journal of a database file, or creates an empty file for it.
 pub(super) fn open_journal(file: &Path) -> anyhow::Result<FileBackend> {
-    let journal = journal_of(file);
+    let journal = wal_path(file);
     let shown = || format!("cannot open the journal {}", journal.display());
     let is_new = !journal.exists();
     let opened = File::options().read(true).write(true).create(true).truncate(false).open(&journal);
@@ -89,7 +89,7 @@ pub(super) fn open_journal(file: &Path) -> anyhow::Result<FileBackend> {
 }
 
 /// Where the journal of a database file is.
-pub(crate) fn journal_of(file: &Path) -> PathBuf {
+pub(crate) fn wal_path(file: &Path) -> PathBuf {
     file.with_extension("journal")
 }
 
@@ -136,10 +136,10 @@ pub(super) fn open_on(backend: impl redb::StorageBackend) -> anyhow::Result<Data
 
 /// Looks at a database file: its checksums, and whether its tables agree. What has to be mended or upgraded for that is so in
 /// memory alone. An error says why it cannot be read at all.
-pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
-    let looked = look(file)?;
+pub(crate) fn examine(file: &Path) -> anyhow::Result<DatabaseReport> {
+    let looked = open_readonly(file)?;
     let view = looked.kept.view();
-    Ok(Examined {
+    Ok(DatabaseReport {
         format: looked.format,
         bytes: looked.bytes,
         plans: view.table(&PLANS).len()?,
@@ -150,8 +150,8 @@ pub(crate) fn examine(file: &Path) -> anyhow::Result<Examined> {
 }
 
 /// What is in a database file, while it is not changed.
-pub(super) struct Looked {
-    pub(super) kept: Kept,
+pub(super) struct ReadOnlyDatabase {
+    pub(super) kept: PinnedSnapshot,
     /// The format of the file, whatever this agq writes.
     format: u64,
     bytes: u64,
@@ -160,14 +160,14 @@ pub(super) struct Looked {
 }
 
 /// Opens a database file to be looked at, with what its journal says.
-pub(super) fn look(file: &Path) -> anyhow::Result<Looked> {
+pub(super) fn open_readonly(file: &Path) -> anyhow::Result<ReadOnlyDatabase> {
     let shown = file.display();
     let opened = File::open(file).with_context(|| format!("cannot open {shown}"))?;
     let bytes = opened.metadata()?.len();
     if bytes == 0 {
         bail!("{shown} is empty: it is no database of agq");
     }
-    let overlay = Overlay::new(opened).map_err(|error| unopened(error, file))?;
+    let overlay = CowBackend::new(opened).map_err(|error| unopened(error, file))?;
     let mut builder = checking();
     builder.set_cache_size(backup::CACHE_BYTES);
     let database = builder.create_with_backend(overlay).map_err(|error| unopened(error, file))?;
@@ -178,12 +178,12 @@ pub(super) fn look(file: &Path) -> anyhow::Result<Looked> {
     migrations::check(&database).with_context(unusable)?;
     replay_journal(&database, file).with_context(unusable)?;
     migrations::convert(&database).with_context(unusable)?;
-    Ok(Looked { kept: Kept::of(&database)?, format, bytes, _database: database })
+    Ok(ReadOnlyDatabase { kept: PinnedSnapshot::of(&database)?, format, bytes, _database: database })
 }
 
 /// Brings a database to what its journal says. Where there is no such file, an empty one says enough to whoever needs one.
 fn replay_journal(database: &Database, file: &Path) -> anyhow::Result<()> {
-    match File::open(journal_of(file)) {
+    match File::open(wal_path(file)) {
         Ok(journal) => recovery::replay(database, &FileBackend::new(journal)?),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             recovery::replay(database, &InMemoryBackend::new())
@@ -224,11 +224,11 @@ mod tests {
     use agenix_protocol::time::Timestamp;
 
     use super::examine;
-    use crate::store::{Opening, Records, StoredPlan, redb::RedbStore};
+    use crate::store::{OpenOptions, Records, StoredPlan, redb::RedbStore};
 
     /// A store with this many plans, and nothing else.
     async fn with_plans(file: &Path, count: usize) -> RedbStore {
-        let store = RedbStore::open(file, Opening::default()).unwrap();
+        let store = RedbStore::open(file, OpenOptions::default()).unwrap();
         for n in 0..count {
             let (plan_id, json) = (format!("plan-{n}").parse().unwrap(), "x".repeat(100));
             assert!(store.add_plan(StoredPlan { plan_id, json, created_at: Timestamp(1) }).await.unwrap());
@@ -256,8 +256,9 @@ mod tests {
         let damaged = damaged(&std::fs::read(&file).unwrap());
         std::fs::write(&file, &damaged).unwrap();
         let bytes = damaged.len() as u64;
-        let opened =
-            |max_checked_bytes| RedbStore::open(&file, Opening { max_checked_bytes, ..Opening::default() });
+        let opened = |max_checked_bytes| {
+            RedbStore::open(&file, OpenOptions { max_checked_bytes, ..OpenOptions::default() })
+        };
         for bound in [bytes, 0] {
             let refused = format!("{:#}", opened(bound).err().unwrap());
             assert!(refused.contains("is damaged"), "{refused}");
@@ -281,7 +282,7 @@ mod tests {
 
         std::fs::write(&file, damaged(&before)).unwrap();
         let refusals =
-            [examine(&file).unwrap_err(), RedbStore::open(&file, Opening::default()).err().unwrap()];
+            [examine(&file).unwrap_err(), RedbStore::open(&file, OpenOptions::default()).err().unwrap()];
         for refusal in refusals.map(|error| format!("{error:#}")) {
             assert!(refusal.contains("is damaged") && refusal.contains("`agq restore`"), "{refusal}");
         }
@@ -291,7 +292,7 @@ mod tests {
     fn what_has_the_name_of_a_database_is_never_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let (file, elsewhere) = (dir.path().join("agq.redb"), dir.path().join("unmounted/agq.redb"));
-        let refusal = || format!("{:#}", RedbStore::open(&file, Opening::default()).err().unwrap());
+        let refusal = || format!("{:#}", RedbStore::open(&file, OpenOptions::default()).err().unwrap());
         std::os::unix::fs::symlink(&elsewhere, &file).unwrap();
         assert!(refusal().contains("No such file"), "{}", refusal());
         assert_eq!(std::fs::read_link(&file).unwrap(), elsewhere);
@@ -303,7 +304,7 @@ mod tests {
         assert!(refusal().contains("none of agq"), "{}", refusal());
         std::fs::remove_file(&file).unwrap();
         std::fs::write(dir.path().join("agq.new"), "left by a crash").unwrap();
-        drop(RedbStore::open(&file, Opening::default()).unwrap());
+        drop(RedbStore::open(&file, OpenOptions::default()).unwrap());
         assert!(file.exists() && !dir.path().join("agq.new").exists());
     }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use redb::Error;
 
 use crate::store::{
-    Entry, Part,
+    KeyEntry, RangeSlice,
     redb::{
         engine::table::Table,
         schema::tables::{KeyRecord, ordered, score_of},
@@ -17,7 +17,10 @@ use crate::store::{
 /// The least of all keys and members.
 pub(crate) const FIRST: &[u8] = b"";
 
-pub(crate) fn entry(keys: &Table<'_, &'static [u8], KeyRecord>, key: &[u8]) -> Result<Option<Entry>, Error> {
+pub(crate) fn entry(
+    keys: &Table<'_, &'static [u8], KeyRecord>,
+    key: &[u8],
+) -> Result<Option<KeyEntry>, Error> {
     Ok(keys.get(key)?.map(|record| record.value().entry))
 }
 
@@ -84,7 +87,7 @@ pub(crate) fn members(
     by_score: &Table<'_, (&'static [u8], u64, &'static [u8]), ()>,
     key: &[u8],
     (min, max): (Bound<f64>, Bound<f64>),
-    part: Part,
+    part: RangeSlice,
 ) -> Result<Vec<(Bytes, f64)>, Error> {
     let first = match min {
         Bound::Included(score) => ordered(score),

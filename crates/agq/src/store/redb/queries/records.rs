@@ -10,16 +10,16 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     job::Job,
     worker::Worker,
 };
 use redb::Error;
 
 use crate::store::{
-    JobFilter, Keep, Lane, StoredJob, StoredPlan, Totals,
+    JobFilter, LaneSummary, Retention, StoredJob, StoredPlan, Totals,
     redb::{
-        engine::{snapshot::View, table::Table},
+        engine::{snapshot::Snapshot, table::Table},
         schema::{
             codec::decode,
             tables::{
@@ -35,15 +35,15 @@ fn corrupted(error: &impl ToString) -> Error {
     Error::Corrupted(error.to_string())
 }
 
-pub(crate) fn plan(read: &View<'_>, plan_id: &PlanId) -> Result<Option<StoredPlan>, Error> {
+pub(crate) fn plan(read: &Snapshot<'_>, plan_id: &PlanId) -> Result<Option<StoredPlan>, Error> {
     read.table(&PLANS).get(plan_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
-pub(crate) fn plans(read: &View<'_>, page: &Page) -> Result<Vec<PlanId>, Error> {
+pub(crate) fn plans(read: &Snapshot<'_>, page: &Page) -> Result<Vec<PlanId>, Error> {
     page_of(&read.table(&PLANS), page, PlanId::new)
 }
 
-pub(crate) fn actions(read: &View<'_>, page: &Page) -> Result<Vec<ActionId>, Error> {
+pub(crate) fn actions(read: &Snapshot<'_>, page: &Page) -> Result<Vec<ActionId>, Error> {
     page_of(&read.table(&ACTIONS), page, ActionId::new)
 }
 
@@ -73,7 +73,10 @@ fn page_of<T, E: ToString>(
     Ok(found)
 }
 
-pub(crate) fn action(read: &View<'_>, action_id: &ActionId) -> Result<Option<(Action, Tally)>, Error> {
+pub(crate) fn action(
+    read: &Snapshot<'_>,
+    action_id: &ActionId,
+) -> Result<Option<(Action, JobCounts)>, Error> {
     let actions = read.table(&ACTIONS);
     let Some(action) = actions.get(action_id.as_str())? else { return Ok(None) };
     let tally = read.table(&TALLIES).get(action_id.as_str())?.map(|record| decode(record.value()));
@@ -83,7 +86,7 @@ pub(crate) fn action(read: &View<'_>, action_id: &ActionId) -> Result<Option<(Ac
 /// Of all jobs, a slice costs what it holds, however far from the start: their places are in the index. Of those of a status, all
 /// before it are looked at.
 pub(crate) fn jobs_of(
-    read: &View<'_>,
+    read: &Snapshot<'_>,
     action_id: &ActionId,
     statuses: &[Status],
     slice: Slice,
@@ -119,7 +122,7 @@ pub(crate) fn jobs_of(
 }
 
 /// Jobs with a time to come that are wanted.
-pub(crate) fn waits(read: &View<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
+pub(crate) fn waits(read: &Snapshot<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
     let (jobs, mut found) = (read.table(&JOBS), Vec::new());
     for table in [read.table(&WAITING), read.table(&LEASES)] {
         for entry in table.range((now.0, "")..)? {
@@ -133,15 +136,15 @@ pub(crate) fn waits(read: &View<'_>, now: Timestamp, wanted: &JobFilter) -> Resu
 
 /// Every job, in the order of their ids.
 #[cfg(feature = "simulation")]
-pub(crate) fn jobs(read: &View<'_>) -> Result<Vec<Job>, Error> {
+pub(crate) fn jobs(read: &Snapshot<'_>) -> Result<Vec<Job>, Error> {
     read.table(&JOBS).iter()?.map(|entry| decode(entry?.1.value())).collect()
 }
 
-pub(crate) fn job_record(read: &View<'_>, job_id: &JobId) -> Result<Option<Job>, Error> {
+pub(crate) fn job_record(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<Job>, Error> {
     read.table(&JOBS).get(job_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
-pub(crate) fn job(read: &View<'_>, job_id: &JobId) -> Result<Option<StoredJob>, Error> {
+pub(crate) fn job(read: &Snapshot<'_>, job_id: &JobId) -> Result<Option<StoredJob>, Error> {
     let id = job_id.as_str();
     let jobs = read.table(&JOBS);
     let Some(job) = jobs.get(id)? else { return Ok(None) };
@@ -159,7 +162,7 @@ const SLACK_MS: u64 = 60_000;
 
 /// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission. Where a condition has an
 /// index, only what that names is looked at; else every job that is not older than `since`.
-pub(crate) fn search(read: &View<'_>, search: &Search) -> Result<Vec<JobId>, Error> {
+pub(crate) fn search(read: &Snapshot<'_>, search: &Search) -> Result<Vec<JobId>, Error> {
     let jobs = read.table(&JOBS);
     let mut found = Vec::new();
     if let Some(indexed) = indexed(read, search)? {
@@ -187,7 +190,7 @@ pub(crate) fn search(read: &View<'_>, search: &Search) -> Result<Vec<JobId>, Err
 
 /// The jobs that an index names for one of the conditions, the oldest first; `None` where none has one. Of completed jobs
 /// there are as many as of all.
-fn indexed(read: &View<'_>, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
+fn indexed(read: &Snapshot<'_>, search: &Search) -> Result<Option<BTreeSet<String>>, Error> {
     let mut found = BTreeSet::new();
     match (&search.action_id, search.status) {
         (Some(action_id), _) => {
@@ -222,7 +225,7 @@ fn is_sought(job: &Job, search: &Search) -> bool {
 }
 
 /// The next jobs of a queue, whoever may run them.
-pub(crate) fn peek(read: &View<'_>, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
+pub(crate) fn peek(read: &Snapshot<'_>, queue: &str, count: usize) -> Result<Vec<JobId>, Error> {
     let (keys, ready) = (read.table(&LANES), read.table(&READY));
     let mut next = Vec::new();
     for entry in keys.iter()? {
@@ -242,7 +245,7 @@ pub(crate) fn peek(read: &View<'_>, queue: &str, count: usize) -> Result<Vec<Job
     ids.map(|job_id| job_id.map_err(|error| corrupted(&error))).collect()
 }
 
-pub(crate) fn peek_scheduled(read: &View<'_>, count: usize) -> Result<Vec<JobId>, Error> {
+pub(crate) fn peek_scheduled(read: &Snapshot<'_>, count: usize) -> Result<Vec<JobId>, Error> {
     let waiting = read.table(&WAITING);
     let ids = waiting.iter()?.take(count).map(|entry| {
         let (place, _) = entry?;
@@ -251,18 +254,18 @@ pub(crate) fn peek_scheduled(read: &View<'_>, count: usize) -> Result<Vec<JobId>
     ids.collect()
 }
 
-pub(crate) fn ahead(read: &View<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
+pub(crate) fn ahead(read: &Snapshot<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
     let ready = read.table(&READY);
     let count = ready.range((job.lane, 0, 0)..turn(job))?.take(limit).count();
     Ok(count as u64)
 }
 
-pub(crate) fn paused(read: &View<'_>) -> Result<Vec<String>, Error> {
+pub(crate) fn paused(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
     read.table(&PAUSED).iter()?.map(|entry| Ok(entry?.0.value().to_owned())).collect()
 }
 
 /// Whether an ended job need not be kept: a look at the first of each status.
-pub(crate) fn is_prunable(read: &View<'_>, keep: Keep) -> Result<bool, Error> {
+pub(crate) fn is_prunable(read: &Snapshot<'_>, keep: Retention) -> Result<bool, Error> {
     let ended = read.table(&ENDED);
     for status in [Status::Completed, Status::Failed, Status::Cancelled, Status::Dead] {
         let since = if status == Status::Dead { keep.dead_since } else { keep.ended_since };
@@ -274,12 +277,12 @@ pub(crate) fn is_prunable(read: &View<'_>, keep: Keep) -> Result<bool, Error> {
     Ok(keep.count > 0 && totals(read)?.kept() > keep.count)
 }
 
-pub(crate) fn totals(read: &View<'_>) -> Result<Totals, Error> {
+pub(crate) fn totals(read: &Snapshot<'_>) -> Result<Totals, Error> {
     let totals = read.table(&TOTALS).get("totals")?.map(|record| decode(record.value()));
     Ok(totals.transpose()?.unwrap_or_default())
 }
 
-pub(crate) fn held_by(read: &View<'_>, holder: &str) -> Result<Vec<JobId>, Error> {
+pub(crate) fn held_by(read: &Snapshot<'_>, holder: &str) -> Result<Vec<JobId>, Error> {
     let table = read.table(&HELD);
     let mut found = Vec::new();
     // With an end: else whoever holds nothing any more would look at all that was taken from those behind it.
@@ -296,7 +299,7 @@ pub(crate) fn behind(name: &str) -> String {
 }
 
 /// Jumps from holder to holder: the cost is theirs, not that of their jobs.
-pub(crate) fn holders(read: &View<'_>) -> Result<Vec<String>, Error> {
+pub(crate) fn holders(read: &Snapshot<'_>) -> Result<Vec<String>, Error> {
     let table = read.table(&HELD);
     let mut found: Vec<String> = Vec::new();
     loop {
@@ -306,7 +309,7 @@ pub(crate) fn holders(read: &View<'_>) -> Result<Vec<String>, Error> {
     }
 }
 
-pub(crate) fn due(read: &View<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
+pub(crate) fn due(read: &Snapshot<'_>, now: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
     let mut found = Vec::new();
     for table in [&WAITING, &LEASES] {
         let table = read.table(table);
@@ -324,13 +327,13 @@ pub(crate) fn due(read: &View<'_>, now: Timestamp, limit: usize) -> Result<Vec<J
     Ok(found.into_iter().map(|(_, job_id)| job_id).collect())
 }
 
-pub(crate) fn scheduled(read: &View<'_>) -> Result<(u64, Option<Timestamp>), Error> {
+pub(crate) fn scheduled(read: &Snapshot<'_>) -> Result<(u64, Option<Timestamp>), Error> {
     let table = read.table(&WAITING);
     let first = table.iter()?.next().transpose()?.map(|(place, _)| Timestamp(place.value().0));
     Ok((table.len()?, first))
 }
 
-pub(crate) fn lanes(read: &View<'_>) -> Result<Vec<Lane>, Error> {
+pub(crate) fn lanes(read: &Snapshot<'_>) -> Result<Vec<LaneSummary>, Error> {
     let (keys, lengths) = (read.table(&LANES), read.table(&LANE_LENGTHS));
     let (ready, jobs) = (read.table(&READY), read.table(&JOBS));
     let submitted = |job_id: &str| -> Result<Timestamp, Error> {
@@ -359,24 +362,24 @@ pub(crate) fn lanes(read: &View<'_>) -> Result<Vec<Lane>, Error> {
         let Some(span) = span else { continue };
         let Some(key) = keys.get(number)? else { continue };
         let LaneKey { queue, needs } = decode(key.value())?;
-        found.push(Lane { queue, needs, length, span });
+        found.push(LaneSummary { queue, needs, length, span });
     }
     Ok(found)
 }
 
-pub(crate) fn worker(read: &View<'_>, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
+pub(crate) fn worker(read: &Snapshot<'_>, worker_id: &WorkerId) -> Result<Option<Worker>, Error> {
     read.table(&WORKERS).get(worker_id.as_str())?.map(|record| decode(record.value())).transpose()
 }
 
-pub(crate) fn registration(read: &View<'_>, worker_id: &WorkerId) -> Result<Option<String>, Error> {
+pub(crate) fn registration(read: &Snapshot<'_>, worker_id: &WorkerId) -> Result<Option<String>, Error> {
     Ok(read.table(&REGISTRATIONS).get(worker_id.as_str())?.map(|told| told.value().to_owned()))
 }
 
-pub(crate) fn worker_records(read: &View<'_>) -> Result<Vec<Worker>, Error> {
+pub(crate) fn worker_records(read: &Snapshot<'_>) -> Result<Vec<Worker>, Error> {
     read.table(&WORKERS).iter()?.map(|entry| decode(entry?.1.value())).collect()
 }
 
-pub(crate) fn workers(read: &View<'_>) -> Result<Vec<(Worker, u64)>, Error> {
+pub(crate) fn workers(read: &Snapshot<'_>) -> Result<Vec<(Worker, u64)>, Error> {
     let with_held = |worker: Worker| {
         let held = held_by(read, worker.worker_id.as_str())?.len() as u64;
         Ok((worker, held))

@@ -5,20 +5,20 @@ use std::cmp::Ordering;
 use redb::Key;
 
 /// Which of two keys of a table comes first, both as the database has them.
-pub(crate) type Order = fn(&[u8], &[u8]) -> Ordering;
+pub(crate) type KeyCompare = fn(&[u8], &[u8]) -> Ordering;
 
 /// A key whose order is known. Texts are ordered as their bytes are, and have the same bytes as those by themselves; redb makes sure
 /// each time that they are texts, which took longer than to compare them.
 pub(crate) trait Ordered: Key + 'static {
     /// The order.
-    const ORDER: Order;
+    const ORDER: KeyCompare;
 }
 
 /// `key as key`: the one has the order of the other.
 macro_rules! ordered {
     ($($key:ty as $same:ty),+ $(,)?) => {
         $(impl Ordered for $key {
-            const ORDER: Order = <$same as Key>::compare;
+            const ORDER: KeyCompare = <$same as Key>::compare;
         })+
     };
 }

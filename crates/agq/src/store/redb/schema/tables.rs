@@ -10,13 +10,13 @@ use redb::{
 };
 
 use crate::store::{
-    Content, Entry,
+    KeyEntry, StoredValue,
     redb::{
         engine::{
-            apply_rows::{self, Adjoins},
-            sorted_runs::Rows,
+            apply_rows::{self, AreAdjacent},
+            sorted_runs::SortedRuns,
         },
-        schema::key_order::{Order, Ordered},
+        schema::key_order::{KeyCompare, Ordered},
     },
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct Definition<K: Key + 'static, V: Value + 'static> {
     pub(crate) number: usize,
     pub(crate) table: TableDefinition<'static, K, V>,
     /// Whether two of its keys are known to have none between them.
-    adjoins: Adjoins,
+    adjoins: AreAdjacent,
 }
 
 impl<K: Key + 'static, V: Value + 'static> Clone for Definition<K, V> {
@@ -44,7 +44,7 @@ impl<K: Key + 'static, V: Value + 'static> Definition<K, V> {
         Self { number, table: TableDefinition::new(name), adjoins: |_, _| false }
     }
 
-    const fn with_neighbours(self, adjoins: Adjoins) -> Self {
+    const fn with_neighbours(self, adjoins: AreAdjacent) -> Self {
         Self { adjoins, ..self }
     }
 }
@@ -156,11 +156,11 @@ pub(crate) trait AnyTable: Sync {
     /// Opens it, to be read as what it is: a [`ReadOnlyTable`].
     fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
     /// The order of its keys.
-    fn order(&self) -> Order;
+    fn order(&self) -> KeyCompare;
     /// Makes sure that it is there.
     fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
     /// Writes rows into it.
-    fn write(&self, to: &WriteTransaction, rows: &Rows) -> Result<(), Error>;
+    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
     /// Copies it into another database. Entries are written in their order, which is what a tree takes fastest.
     fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
 }
@@ -178,7 +178,7 @@ impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for De
         Ok(Box::new(from.open_table(self.table)?))
     }
 
-    fn order(&self) -> Order {
+    fn order(&self) -> KeyCompare {
         K::ORDER
     }
 
@@ -187,7 +187,7 @@ impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for De
         Ok(())
     }
 
-    fn write(&self, to: &WriteTransaction, rows: &Rows) -> Result<(), Error> {
+    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error> {
         apply_rows::write(&mut to.open_table(self.table)?, rows, self.adjoins)
     }
 
@@ -206,7 +206,7 @@ impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for De
 pub(crate) struct KeyRecord {
     /// Its place in [`KEY_NUMBERS`].
     pub(crate) number: u64,
-    pub(crate) entry: Entry,
+    pub(crate) entry: KeyEntry,
 }
 
 impl Value for KeyRecord {
@@ -226,12 +226,14 @@ impl Value for KeyRecord {
             u64::from_le_bytes(bytes.unwrap_or_default())
         };
         let content = match bytes.first() {
-            Some(b'l') => Content::List { head: number(17).cast_signed(), tail: number(25).cast_signed() },
-            Some(b'z') => Content::Sorted { members: number(17) },
-            _ => Content::Text(Bytes::copy_from_slice(bytes.get(17..).unwrap_or_default())),
+            Some(b'l') => {
+                StoredValue::List { head: number(17).cast_signed(), tail: number(25).cast_signed() }
+            }
+            Some(b'z') => StoredValue::Sorted { members: number(17) },
+            _ => StoredValue::Text(Bytes::copy_from_slice(bytes.get(17..).unwrap_or_default())),
         };
         let expires_at = Some(number(9)).filter(|at| *at > 0).map(Timestamp);
-        Self { number: number(1), entry: Entry { content, expires_at } }
+        Self { number: number(1), entry: KeyEntry { content, expires_at } }
     }
 
     fn as_bytes<'a, 'b: 'a>(record: &'a Self) -> Vec<u8>
@@ -248,9 +250,9 @@ impl Value for KeyRecord {
             bytes
         };
         match &record.entry.content {
-            Content::Text(text) => with(b't', [&text[..], &[]]),
-            Content::List { head, tail } => with(b'l', [&head.to_le_bytes(), &tail.to_le_bytes()]),
-            Content::Sorted { members } => with(b'z', [&members.to_le_bytes(), &[]]),
+            StoredValue::Text(text) => with(b't', [&text[..], &[]]),
+            StoredValue::List { head, tail } => with(b'l', [&head.to_le_bytes(), &tail.to_le_bytes()]),
+            StoredValue::Sorted { members } => with(b'z', [&members.to_le_bytes(), &[]]),
         }
     }
 
@@ -289,7 +291,7 @@ mod tests {
     use bytes::Bytes;
     use redb::Value;
 
-    use super::{ALL, Content, Entry, KeyRecord, LIST_ITEMS, READY, ordered, score_of};
+    use super::{ALL, KeyEntry, KeyRecord, LIST_ITEMS, READY, StoredValue, ordered, score_of};
 
     #[test]
     fn every_table_is_at_the_place_of_its_number() {
@@ -324,11 +326,12 @@ mod tests {
 
     #[test]
     fn records_of_keys_come_back() {
-        let texts = [Content::Text(Bytes::new()), Content::Text(Bytes::from_static(b"text"))];
-        let others = [Content::List { head: -3, tail: 9 }, Content::Sorted { members: 7 }];
+        let texts = [StoredValue::Text(Bytes::new()), StoredValue::Text(Bytes::from_static(b"text"))];
+        let others = [StoredValue::List { head: -3, tail: 9 }, StoredValue::Sorted { members: 7 }];
         for content in texts.into_iter().chain(others) {
             for expires_at in [None, Some(Timestamp(5))] {
-                let record = KeyRecord { number: 3, entry: Entry { content: content.clone(), expires_at } };
+                let record =
+                    KeyRecord { number: 3, entry: KeyEntry { content: content.clone(), expires_at } };
                 assert_eq!(KeyRecord::from_bytes(&KeyRecord::as_bytes(&record)), record);
             }
         }

@@ -7,24 +7,24 @@ use agenix_protocol::{
     time::Timestamp,
 };
 use agenix_rules::{
-    action::{self, Action, Tally},
+    action::{self, Action, JobCounts},
     capability::Needs,
-    job::{self, NewJob, Outcome, Place, Terms},
+    job::{self, JobParams, NewJob, QueuePosition, RuleOutcome},
     plan,
     rejection::Rejection,
 };
 use redb::Error;
 
 use crate::store::{
-    ActionRule, Added, MoreJobs, NewAction, Ruled, StoredPlan,
-    dedup::admit,
+    ActionRule, AddOutcome, AppendJobs, NewAction, RuleResult, StoredPlan,
+    dedup::deduplicate,
     redb::{
         schema::codec::encode,
-        txn::{Batch, lanes::LaneKey},
+        txn::{WriteTxn, lanes::LaneKey},
     },
 };
 
-impl Batch<'_> {
+impl WriteTxn<'_> {
     pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
         if self.plans.get(plan.plan_id.as_str())?.is_some() {
             return Ok(false);
@@ -33,8 +33,8 @@ impl Batch<'_> {
         Ok(true)
     }
 
-    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<Ruled<bool>, Error> {
-        if let Err(rejection) = plan::check_unused(self.load_of(plan_id)?) {
+    pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
+        if let Err(rejection) = plan::check_unused(self.open_job_count(plan_id)?) {
             return Ok(Err(rejection));
         }
         let is_there = self.plans.get(plan_id.as_str())?.is_some();
@@ -44,9 +44,9 @@ impl Batch<'_> {
         Ok(Ok(is_there))
     }
 
-    pub(crate) fn add_action(&mut self, new: &NewAction) -> Result<Ruled<Added>, Error> {
+    pub(crate) fn add_action(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
         if let Some(known) = self.action(&new.action.action_id)? {
-            return Ok(Ok(if self.is_same(&known, new)? { Added::Same } else { Added::Differs }));
+            return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
         for plan_id in new.plans() {
             if self.plans.get(plan_id.as_str())?.is_none() {
@@ -55,13 +55,13 @@ impl Batch<'_> {
             }
         }
         let now = new.action.created_at;
-        let admitted = admit(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?;
+        let admitted = deduplicate(&new.jobs, now, |job_id| self.job(job_id), |key| self.first_of(key))?;
         let admitted = match admitted {
             Ok(admitted) => admitted,
             Err(rejection) => return Ok(Err(rejection)),
         };
         for before in &admitted.replaced {
-            if let Ok(Outcome::Changed(job)) = job::cancelled(before, now) {
+            if let Ok(RuleOutcome::Changed(job)) = job::cancelled(before, now) {
                 self.put_job(Some(before), &job)?;
             }
         }
@@ -73,17 +73,17 @@ impl Batch<'_> {
         };
         if is_whole || !jobs.is_empty() {
             // It has none yet, which need not be looked for.
-            self.put_tally(&new.action.action_id, Tally::default());
+            self.put_tally(&new.action.action_id, JobCounts::default());
             self.arm(&new.action);
             self.append(&new.action, &new.needs, &new.terms, &jobs, now)?;
             for (kind, id, json) in &new.notes {
                 self.put_note(*kind, id, json);
             }
         }
-        Ok(Ok(if is_whole { Added::New } else { Added::Stands(admitted.stands) }))
+        Ok(Ok(if is_whole { AddOutcome::New } else { AddOutcome::Stands(admitted.stands) }))
     }
 
-    pub(crate) fn add_jobs(&mut self, more: &MoreJobs) -> Result<Ruled<u64>, Error> {
+    pub(crate) fn add_jobs(&mut self, more: &AppendJobs) -> Result<RuleResult<u64>, Error> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
@@ -104,7 +104,12 @@ impl Batch<'_> {
     }
 
     /// How many of the jobs are there already, of jobs that begin at a place of the action.
-    fn known_from(&self, action: &Action, at: Option<u64>, jobs: &[NewJob]) -> Result<Ruled<usize>, Error> {
+    fn known_from(
+        &self,
+        action: &Action,
+        at: Option<u64>,
+        jobs: &[NewJob],
+    ) -> Result<RuleResult<usize>, Error> {
         let Some(at) = at else { return Ok(Ok(0)) };
         if let Err(rejection) = action::check_place(action, at) {
             return Ok(Err(rejection));
@@ -124,7 +129,7 @@ impl Batch<'_> {
         &mut self,
         action: &Action,
         needs: &Needs,
-        terms: &Terms,
+        terms: &JobParams,
         jobs: &[NewJob],
         now: Timestamp,
     ) -> Result<u64, Error> {
@@ -139,7 +144,7 @@ impl Batch<'_> {
                     self.known.lanes.number(key)
                 }
             };
-            let place = Place { lane, seq: self.known.lanes.take_seq() };
+            let place = QueuePosition { lane, seq: self.known.lanes.take_seq() };
             self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
             self.inputs.insert(job_id.as_str(), &**input);
             self.put_job(None, &new.job(action, index, place, terms, now))?;
@@ -157,7 +162,7 @@ impl Batch<'_> {
         &mut self,
         action_id: &ActionId,
         rule: &ActionRule,
-    ) -> Result<Ruled<()>, Error> {
+    ) -> Result<RuleResult<()>, Error> {
         match rule(self.action(action_id)?.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(None) => {}

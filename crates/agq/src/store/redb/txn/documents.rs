@@ -2,44 +2,44 @@
 
 use agenix_protocol::{documents::to_json, ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{Job, NewJob, State},
+    job::{Job, JobState, NewJob},
     limit::{Limit, LimitTerms},
 };
 use redb::Error;
 
 use crate::store::{
-    NoteChange, NoteKind, NoteRule, Ruled,
-    redb::{queries::records::behind, txn::Batch},
+    DocumentChange, DocumentKind, DocumentRule, RuleResult,
+    redb::{queries::records::behind, txn::WriteTxn},
 };
 
-impl Batch<'_> {
+impl WriteTxn<'_> {
     pub(crate) fn decide_note(
         &mut self,
-        kind: NoteKind,
+        kind: DocumentKind,
         id: &str,
-        rule: &NoteRule,
-    ) -> Result<Ruled<()>, Error> {
+        rule: &DocumentRule,
+    ) -> Result<RuleResult<()>, Error> {
         let change = rule(self.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
         Ok(change.map(|change| match change {
-            NoteChange::Keep => {}
-            NoteChange::Put(json) => self.put_note(kind, id, &json),
-            NoteChange::Remove => self.notes.remove((kind.as_str(), id)),
+            DocumentChange::Keep => {}
+            DocumentChange::Put(json) => self.put_note(kind, id, &json),
+            DocumentChange::Remove => self.notes.remove((kind.as_str(), id)),
         }))
     }
 
-    pub(crate) fn put_note(&mut self, kind: NoteKind, id: &str, json: &str) {
+    pub(crate) fn put_note(&mut self, kind: DocumentKind, id: &str, json: &str) {
         self.notes.insert((kind.as_str(), id), json);
     }
 
     fn limit(&self, key: &str) -> Result<Limit, Error> {
-        let note = self.notes.get((NoteKind::Limit.as_str(), key))?;
+        let note = self.notes.get((DocumentKind::Limit.as_str(), key))?;
         note.map_or(Ok(Limit::default()), |note| {
             serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
         })
     }
 
     fn put_limit(&mut self, key: &str, limit: &Limit) {
-        self.put_note(NoteKind::Limit, key, &to_json(limit));
+        self.put_note(DocumentKind::Limit, key, &to_json(limit));
     }
 
     /// What a limit allows from now on.
@@ -67,9 +67,9 @@ impl Batch<'_> {
 
     /// A job under a limit runs no more, if that is what becomes of it.
     pub(crate) fn leave_limit(&mut self, before: Option<&Job>, job: &Job) -> Result<(), Error> {
-        let was_active = before.is_some_and(|before| before.state == State::Active);
+        let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
-        let Some(key) = key.filter(|_| was_active && job.state != State::Active) else { return Ok(()) };
+        let Some(key) = key.filter(|_| was_active && job.state != JobState::Active) else { return Ok(()) };
         let limit = self.limit(key)?.ended();
         self.put_limit(key, &limit);
         // Another one may begin.
@@ -79,7 +79,7 @@ impl Batch<'_> {
 
     /// Forgets limits under which no job stands any more and which hold nobody back.
     pub(crate) fn forget_limits(&mut self, now: Timestamp) -> Result<usize, Error> {
-        let kind = NoteKind::Limit.as_str();
+        let kind = DocumentKind::Limit.as_str();
         let mut gone = Vec::new();
         let used = self.known.lanes.limits();
         for entry in self.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
@@ -98,7 +98,7 @@ impl Batch<'_> {
 
     /// The first job of a kind.
     pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
-        let note = self.notes.get((NoteKind::Unique.as_str(), key))?;
+        let note = self.notes.get((DocumentKind::Unique.as_str(), key))?;
         let id =
             note.map(|note| JobId::new(note.value()).map_err(|error| Error::Corrupted(error.to_string())));
         id.transpose()
@@ -108,7 +108,7 @@ impl Batch<'_> {
     pub(crate) fn note_own(&mut self, new: &NewJob) -> Result<(), Error> {
         let Some(own) = &new.own else { return Ok(()) };
         if let Some(unique) = &own.unique {
-            self.put_note(NoteKind::Unique, &unique.key, new.job_id.as_str());
+            self.put_note(DocumentKind::Unique, &unique.key, new.job_id.as_str());
         }
         let key = own.terms.ojs.as_ref().and_then(|ojs| ojs.limit.as_deref());
         key.zip(own.limit).map_or(Ok(()), |(key, terms)| self.set_limit(key, terms))
@@ -118,7 +118,7 @@ impl Batch<'_> {
     pub(crate) fn forget_first(&mut self, job: &Job) -> Result<(), Error> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
         if self.first_of(key)?.as_ref() == Some(&job.job_id) {
-            self.notes.remove((NoteKind::Unique.as_str(), key));
+            self.notes.remove((DocumentKind::Unique.as_str(), key));
         }
         Ok(())
     }

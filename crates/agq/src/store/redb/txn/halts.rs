@@ -7,17 +7,17 @@ use agenix_rules::{
 };
 use redb::Error;
 
-use crate::store::{NoteKind, redb::txn::Batch};
+use crate::store::{DocumentKind, redb::txn::WriteTxn};
 
 /// Maximum number of jobs of halted actions that the claims of a batch cancel. Others get their turn
 /// after that, and the claimants look again.
 const MOST_CANCELLED: usize = 1000;
 
-impl Batch<'_> {
+impl WriteTxn<'_> {
     /// Notes that a new action has a halt policy.
     pub(crate) fn arm(&mut self, action: &Action) {
         if action.halt.is_some() {
-            self.put_note(NoteKind::Halt, action.action_id.as_str(), "{}");
+            self.put_note(DocumentKind::Halt, action.action_id.as_str(), "{}");
             self.known.armed.insert(action.action_id.to_string());
         }
     }
@@ -32,7 +32,7 @@ impl Batch<'_> {
         let Some(halted) = halt::halted(&action, &self.tally(action_id)?, now) else { return Ok(()) };
         self.put_action(&halted)?;
         self.disarm(id);
-        self.put_note(NoteKind::Halted, id, "{}");
+        self.put_note(DocumentKind::Halted, id, "{}");
         self.known.halted.insert(id.to_owned());
         self.arrived.halts = true;
         Ok(())
@@ -43,7 +43,7 @@ impl Batch<'_> {
         if !self.known.halted.contains(job.action_id.as_str()) {
             return Ok(false);
         }
-        if let job::Outcome::Changed(cancelled) = job::cancelled_unclaimed(job, now) {
+        if let job::RuleOutcome::Changed(cancelled) = job::cancelled_unclaimed(job, now) {
             self.put_job(Some(job), &cancelled)?;
         }
         self.withdrawn += 1;
@@ -62,7 +62,9 @@ impl Batch<'_> {
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let action = self.action(action_id)?;
         let tally = self.tally(action_id)?;
-        if action.is_none_or(|action| halt::left(&action, &tally, now) == halt::Left::Settled) {
+        if action
+            .is_none_or(|action| halt::remaining_work(&action, &tally, now) == halt::RemainingWork::Settled)
+        {
             self.forget_halt(action_id.as_str());
         }
         Ok(())
@@ -72,13 +74,13 @@ impl Batch<'_> {
     pub(crate) fn forget_halt(&mut self, id: &str) {
         self.disarm(id);
         if self.known.halted.remove(id) {
-            self.notes.remove((NoteKind::Halted.as_str(), id));
+            self.notes.remove((DocumentKind::Halted.as_str(), id));
         }
     }
 
     fn disarm(&mut self, id: &str) {
         if self.known.armed.remove(id) {
-            self.notes.remove((NoteKind::Halt.as_str(), id));
+            self.notes.remove((DocumentKind::Halt.as_str(), id));
         }
     }
 }

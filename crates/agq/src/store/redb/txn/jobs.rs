@@ -4,35 +4,35 @@ use std::collections::VecDeque;
 
 use agenix_protocol::{ids::JobId, time::Timestamp};
 use agenix_rules::{
-    job::{self, Hold, Job, Outcome},
+    job::{self, Job, LeaseOptions, RuleOutcome},
     worker::Worker,
 };
 use redb::Error;
 
 use crate::store::{
-    Change, Claim, Claimant, JobRule, NoteKind, Ruled, StoredPlan,
+    Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult, StoredPlan,
     dedup::{check_only, revived},
     redb::{
         schema::codec::decode,
         txn::{
-            Batch,
-            lanes::{MOST_HEADS, Turn},
+            WriteTxn,
+            lanes::{LaneTurn, MOST_HEADS},
         },
     },
 };
 
-impl Batch<'_> {
+impl WriteTxn<'_> {
     pub(crate) fn decide(
         &mut self,
         job_id: &JobId,
         results: Option<&str>,
         rule: &JobRule,
-    ) -> Result<Ruled<Option<Change>>, Error> {
+    ) -> Result<RuleResult<Option<JobChange>>, Error> {
         let before = self.job(job_id)?;
         let next = match rule(before.as_ref()) {
             Err(rejection) => return Ok(Err(rejection)),
-            Ok(Outcome::Unchanged) => return Ok(Ok(None)),
-            Ok(Outcome::Changed(next)) => next,
+            Ok(RuleOutcome::Unchanged) => return Ok(Ok(None)),
+            Ok(RuleOutcome::Changed(next)) => next,
         };
         let Some(before) = before else { return Ok(Ok(None)) };
         if let Some(kind) = revived(&before, &next) {
@@ -40,13 +40,13 @@ impl Batch<'_> {
             if let Err(rejection) = check_only(job_id, first.as_ref()) {
                 return Ok(Err(rejection));
             }
-            self.put_note(NoteKind::Unique, kind, job_id.as_str());
+            self.put_note(DocumentKind::Unique, kind, job_id.as_str());
         }
         self.put_job(Some(&before), &next)?;
         if let Some(results) = results {
             self.results.insert(job_id.as_str(), results);
         }
-        Ok(Ok(Some(Change { before, after: *next })))
+        Ok(Ok(Some(JobChange { before, after: *next })))
     }
 
     pub(crate) fn claim(
@@ -87,7 +87,7 @@ impl Batch<'_> {
                 self.put_job(Some(&before), &late)?;
                 continue;
             }
-            let hold = Hold { start_timeout_ms, visibility_ms: claimant.visibility_ms };
+            let hold = LeaseOptions { start_timeout_ms, visibility_ms: claimant.visibility_ms };
             let job = job::claimed(&before, &claimant.holder, now, hold);
             self.enter_limit(&job, now)?;
             if before.attempt > 0 {
@@ -110,9 +110,9 @@ impl Batch<'_> {
         now: Timestamp,
     ) -> Result<Option<(&'c str, JobId)>, Error> {
         for queue in &*claimant.queues {
-            let mut heads: Vec<(Turn, u32)> = Vec::new();
+            let mut heads: Vec<(LaneTurn, u32)> = Vec::new();
             for lane in self.known.lanes.with_jobs_for(queue, &claimant.abilities) {
-                heads.extend(self.head_of(lane)?.map(|turn| (turn, lane)));
+                heads.extend(self.next_ready(lane)?.map(|turn| (turn, lane)));
             }
             let mut next = heads.iter().min().copied();
             if let Some((_, lane)) = next
@@ -137,9 +137,9 @@ impl Batch<'_> {
     }
 
     /// The turn of the ready job of a lane that comes first.
-    fn head_of(&mut self, lane: u32) -> Result<Option<Turn>, Error> {
+    fn next_ready(&mut self, lane: u32) -> Result<Option<LaneTurn>, Error> {
         if self.known.lanes.first(lane).is_none() {
-            let (rank, seq) = self.known.lanes.beginning(lane);
+            let (rank, seq) = self.known.lanes.cursor(lane);
             let mut heads = VecDeque::new();
             for row in self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MOST_HEADS) {
                 let (turn, job_id) = row?;
@@ -147,7 +147,7 @@ impl Batch<'_> {
                 let job_id = JobId::new(job_id.value());
                 heads.push_back(((rank, seq), job_id.map_err(|error| Error::Corrupted(error.to_string()))?));
             }
-            self.known.lanes.begin_with(lane, heads);
+            self.known.lanes.set_cursor(lane, heads);
         }
         Ok(self.known.lanes.first(lane).map(|(turn, _)| *turn))
     }
@@ -155,7 +155,7 @@ impl Batch<'_> {
     /// Removes a job that ended, and what is kept beside it.
     pub(crate) fn remove_job(&mut self, job: &Job) -> Result<(), Error> {
         let id = job.job_id.as_str();
-        self.known.lanes.keep(job.lane, -1);
+        self.known.lanes.adjust_total(job.lane, -1);
         self.count_in_queue(job, -1);
         self.forget_first(job)?;
         self.jobs.remove(id);

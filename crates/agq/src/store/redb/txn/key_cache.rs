@@ -7,7 +7,7 @@ use redb::Error;
 use crate::store::redb::{
     engine::{
         memtable::Memtable,
-        table::{Changed, Table},
+        table::{Table, TakeChanges},
     },
     schema::tables::KeyRecord,
 };
@@ -16,10 +16,10 @@ use crate::store::redb::{
 /// often about the same.
 pub(crate) struct KeyTable<'v> {
     table: Table<'v, &'static [u8], KeyRecord>,
-    last: RefCell<Option<Looked>>,
+    last: RefCell<Option<CachedKey>>,
 }
 
-struct Looked {
+struct CachedKey {
     key: Box<[u8]>,
     record: Option<KeyRecord>,
 }
@@ -36,7 +36,7 @@ impl<'v> KeyTable<'v> {
             return Ok(last.record.clone());
         }
         let record = self.table.get(key)?.map(|record| record.value());
-        self.last.replace(Some(Looked { key: key.into(), record: record.clone() }));
+        self.last.replace(Some(CachedKey { key: key.into(), record: record.clone() }));
         Ok(record)
     }
 
@@ -53,7 +53,7 @@ impl<'v> KeyTable<'v> {
     fn remember(&mut self, key: &[u8], record: Option<KeyRecord>) {
         match self.last.get_mut() {
             Some(last) if *last.key == *key => last.record = record,
-            last => *last = Some(Looked { key: key.into(), record }),
+            last => *last = Some(CachedKey { key: key.into(), record }),
         }
     }
 
@@ -63,7 +63,7 @@ impl<'v> KeyTable<'v> {
     }
 }
 
-impl Changed for KeyTable<'_> {
+impl TakeChanges for KeyTable<'_> {
     fn take_changes(&mut self, into: &mut Memtable) {
         self.table.take_changes(into);
     }
@@ -76,21 +76,21 @@ mod tests {
 
     use super::{KeyRecord, KeyTable};
     use crate::store::{
-        Content, Entry,
-        redb::{engine::snapshot::Contents, file::migrations, schema::tables::KEYS},
+        KeyEntry, StoredValue,
+        redb::{engine::snapshot::Versions, file::migrations, schema::tables::KEYS},
     };
 
     fn record(number: u64) -> KeyRecord {
-        let content = Content::List { head: 0, tail: 1 };
-        KeyRecord { number, entry: Entry { content, expires_at: Some(Timestamp(1)) } }
+        let content = StoredValue::List { head: 0, tail: 1 };
+        KeyRecord { number, entry: KeyEntry { content, expires_at: Some(Timestamp(1)) } }
     }
 
     #[test]
     fn what_is_remembered_is_what_is_there() {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
-        let contents = Contents::of(database).unwrap();
-        let view = contents.view();
+        let contents = Versions::of(database).unwrap();
+        let view = contents.snapshot();
         let mut keys = KeyTable::new(view.table(&KEYS));
         let get = |keys: &KeyTable<'_>, key: &[u8]| keys.get(key).unwrap().map(|record| record.number);
         assert_eq!([get(&keys, b"a"), get(&keys, b"a")], [None, None]);

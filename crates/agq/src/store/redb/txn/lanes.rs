@@ -8,12 +8,12 @@ use agenix_rules::capability::{Abilities, Needs};
 use redb::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::store::redb::engine::{snapshot::View, table::Table};
+use crate::store::redb::engine::{snapshot::Snapshot, table::Table};
 use crate::store::redb::schema::codec::{decode, encode};
 use crate::store::redb::schema::tables::{LANE_LENGTHS, LANES, META, PAUSED};
 
 /// Whose turn it is among the ready jobs of a lane: rank, order of arrival.
-pub(crate) type Turn = (u8, u64);
+pub(crate) type LaneTurn = (u8, u64);
 
 /// How many of the first ready jobs of a lane are known by heart at the most: the table is asked once for so many claims.
 pub(crate) const MOST_HEADS: usize = 16;
@@ -33,9 +33,9 @@ struct Lane {
     /// Jobs that are kept, whatever their state.
     all: u64,
     /// None of its ready jobs has an earlier turn. What was claimed lately is not looked at again.
-    beginning: Turn,
+    beginning: LaneTurn,
     /// Its first ready jobs, in their order: whichever is not among them comes after them.
-    heads: VecDeque<(Turn, JobId)>,
+    heads: VecDeque<(LaneTurn, JobId)>,
     /// Whether its key is in the database, or about to be.
     is_stored: bool,
 }
@@ -46,7 +46,7 @@ impl Lane {
     }
 
     /// One more is ready, and is a head where it comes before another one, or all are.
-    fn came(&mut self, turn: Turn, job_id: &JobId) {
+    fn came(&mut self, turn: LaneTurn, job_id: &JobId) {
         let is_all_known = self.heads.len() as u64 == self.ready;
         self.beginning = if self.ready == 0 { turn } else { self.beginning.min(turn) };
         self.ready = self.ready.saturating_add(1);
@@ -58,7 +58,7 @@ impl Lane {
     }
 
     /// One is not ready any more.
-    fn went(&mut self, turn: Turn) {
+    fn went(&mut self, turn: LaneTurn) {
         self.ready = self.ready.saturating_sub(1);
         if let Ok(place) = self.heads.binary_search_by_key(&turn, |(turn, _)| *turn) {
             self.heads.remove(place);
@@ -87,7 +87,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn load(view: &View<'_>) -> Result<Self, Error> {
+    pub(crate) fn load(view: &Snapshot<'_>) -> Result<Self, Error> {
         let mut lanes = Self::default();
         let (keys, lengths) = (view.table(&LANES), view.table(&LANE_LENGTHS));
         let mut next = 0;
@@ -162,17 +162,17 @@ impl Lanes {
     }
 
     /// From where on a lane has ready jobs.
-    pub(crate) fn beginning(&self, number: u32) -> Turn {
+    pub(crate) fn cursor(&self, number: u32) -> LaneTurn {
         self.lanes.get(&number).map_or((0, 0), |lane| lane.beginning)
     }
 
     /// The first of a lane's ready jobs, where it is known.
-    pub(crate) fn first(&self, number: u32) -> Option<&(Turn, JobId)> {
+    pub(crate) fn first(&self, number: u32) -> Option<&(LaneTurn, JobId)> {
         self.lanes.get(&number).and_then(|lane| lane.heads.front())
     }
 
     /// These were found to be the first ready jobs of a lane, in their order.
-    pub(crate) fn begin_with(&mut self, number: u32, heads: VecDeque<(Turn, JobId)>) {
+    pub(crate) fn set_cursor(&mut self, number: u32, heads: VecDeque<(LaneTurn, JobId)>) {
         if let Some(lane) = self.lanes.get_mut(&number)
             && let Some((turn, _)) = heads.front()
         {
@@ -182,7 +182,7 @@ impl Lanes {
     }
 
     /// A ready job with this turn has come into a lane.
-    pub(crate) fn came(&mut self, number: u32, turn: Turn, job_id: &JobId) {
+    pub(crate) fn came(&mut self, number: u32, turn: LaneTurn, job_id: &JobId) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.came(turn, job_id);
         self.filled.insert(number);
@@ -190,7 +190,7 @@ impl Lanes {
     }
 
     /// A job with this turn is not ready any more.
-    pub(crate) fn went(&mut self, number: u32, turn: Turn) {
+    pub(crate) fn went(&mut self, number: u32, turn: LaneTurn) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.went(turn);
         if lane.ready == 0 {
@@ -200,7 +200,7 @@ impl Lanes {
     }
 
     /// A lane got a job, or one of its jobs was forgotten.
-    pub(crate) fn keep(&mut self, number: u32, by: i64) {
+    pub(crate) fn adjust_total(&mut self, number: u32, by: i64) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         lane.all = lane.all.saturating_add_signed(by);
         self.changed.insert(number);
@@ -213,7 +213,7 @@ impl Lanes {
     }
 
     /// A job has this place in the order of all jobs; later ones come after it.
-    pub(crate) fn saw_seq(&mut self, seq: u64) {
+    pub(crate) fn observe_seq(&mut self, seq: u64) {
         self.next_seq = self.next_seq.max(seq);
     }
 
@@ -257,32 +257,32 @@ mod tests {
     use proptest::prelude::*;
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{LaneKey, Lanes, MOST_HEADS, Turn};
+    use super::{LaneKey, LaneTurn, Lanes, MOST_HEADS};
     use crate::store::redb::{
-        engine::snapshot::Contents,
+        engine::snapshot::Versions,
         file::migrations,
         schema::tables::LANES,
-        txn::{Batch, writer_cache::Known},
+        txn::{WriteTxn, writer_cache::WriterCache},
     };
 
     fn key(queue: &str) -> LaneKey {
         LaneKey { queue: queue.into(), needs: Needs::default() }
     }
 
-    fn database() -> Contents {
+    fn database() -> Versions {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         migrations::prepare(&database).unwrap();
-        Contents::of(database).unwrap()
+        Versions::of(database).unwrap()
     }
 
-    fn load(contents: &Contents) -> Known {
-        Known::load(&contents.view()).unwrap()
+    fn load(contents: &Versions) -> WriterCache {
+        WriterCache::load(&contents.snapshot()).unwrap()
     }
 
     /// A batch that does this to the lanes.
-    fn batch(contents: &Contents, known: &mut Known, work: impl FnOnce(&mut Lanes)) {
-        let view = contents.view();
-        let batch = Batch::open(&view, known, false);
+    fn batch(contents: &Versions, known: &mut WriterCache, work: impl FnOnce(&mut Lanes)) {
+        let view = contents.snapshot();
+        let batch = WriteTxn::open(&view, known, false);
         work(&mut batch.known.lanes);
         let closed = batch.close().unwrap();
         drop(view);
@@ -292,12 +292,12 @@ mod tests {
     /// Gives a queue's lane a job that is not ready.
     fn fill(lanes: &mut Lanes, queue: &str) -> u32 {
         let number = lanes.number(key(queue));
-        lanes.keep(number, 1);
+        lanes.adjust_total(number, 1);
         number
     }
 
-    fn stored(contents: &Contents) -> u64 {
-        contents.view().table(&LANES).len().unwrap()
+    fn stored(contents: &Versions) -> u64 {
+        contents.snapshot().table(&LANES).len().unwrap()
     }
 
     #[test]
@@ -308,16 +308,16 @@ mod tests {
             assert_eq!(["a", "b", "c"].map(|queue| fill(lanes, queue)), [0, 1, 2]);
             assert_eq!(fill(lanes, "b"), 1);
         });
-        batch(&database, &mut known, |lanes| lanes.keep(1, -1));
+        batch(&database, &mut known, |lanes| lanes.adjust_total(1, -1));
         assert_eq!(stored(&database), 3, "b has a job yet");
         batch(&database, &mut known, |lanes| {
-            lanes.keep(1, -1);
-            lanes.keep(0, -1);
+            lanes.adjust_total(1, -1);
+            lanes.adjust_total(0, -1);
             assert_eq!(fill(lanes, "d"), 3, "within a batch no number is given twice");
         });
         assert_eq!(stored(&database), 2);
         // What is in memory and what a start reads give the same numbers.
-        for Known { lanes, .. } in [&mut known, &mut load(&database)] {
+        for WriterCache { lanes, .. } in [&mut known, &mut load(&database)] {
             let numbers = ["c", "d", "e", "a", "f"].map(|queue| lanes.number(key(queue)));
             assert_eq!(numbers, [2, 3, 0, 1, 4]);
         }
@@ -329,16 +329,16 @@ mod tests {
         let mut known = load(&database);
         batch(&database, &mut known, |lanes| assert_eq!(fill(lanes, "a"), 0));
         batch(&database, &mut known, |lanes| {
-            lanes.keep(0, -1);
+            lanes.adjust_total(0, -1);
             assert_eq!(fill(lanes, "a"), 0);
             lanes.came(0, (0, 1), &job((0, 1)));
         });
-        for Known { lanes, .. } in [&known, &load(&database)] {
+        for WriterCache { lanes, .. } in [&known, &load(&database)] {
             assert_eq!(lanes.with_jobs_for("a", &Abilities::Anything), [0]);
         }
     }
 
-    fn job(turn: Turn) -> JobId {
+    fn job(turn: LaneTurn) -> JobId {
         JobId::new(format!("job-{}-{}", turn.0, turn.1)).unwrap()
     }
 
@@ -353,10 +353,10 @@ mod tests {
             assert_eq!(first(&lanes), Some((100, seq)));
             lanes.went(number, (100, seq));
         }
-        assert_eq!((first(&lanes), lanes.beginning(number)), (None, (100, last - 1)), "nobody has looked");
+        assert_eq!((first(&lanes), lanes.cursor(number)), (None, (100, last - 1)), "nobody has looked");
         lanes.came(number, (100, last + 1), &job((100, last + 1)));
         assert_eq!(first(&lanes), None, "it is behind one that nobody knows");
-        lanes.begin_with(number, [((100, last), job((100, last)))].into());
+        lanes.set_cursor(number, [((100, last), job((100, last)))].into());
         assert_eq!(first(&lanes), Some((100, last)));
     }
 
@@ -374,9 +374,9 @@ mod tests {
                     0 if ready.insert(turn) => lanes.came(number, turn, &job(turn)),
                     1 if ready.remove(&turn) => lanes.went(number, turn),
                     _ if lanes.first(number).is_none() => {
-                        let from = lanes.beginning(number);
+                        let from = lanes.cursor(number);
                         let heads = ready.range(from..).take(MOST_HEADS).map(|turn| (*turn, job(*turn)));
-                        lanes.begin_with(number, heads.collect());
+                        lanes.set_cursor(number, heads.collect());
                         prop_assert_eq!(lanes.first(number).is_some(), !ready.is_empty());
                     }
                     _ => {}

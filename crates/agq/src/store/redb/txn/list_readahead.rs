@@ -8,7 +8,7 @@ use redb::Error;
 use crate::store::redb::{
     engine::{
         memtable::Memtable,
-        table::{Changed, Table},
+        table::{Table, TakeChanges},
     },
     queries::keys,
 };
@@ -18,18 +18,18 @@ const MOST_AHEAD: i64 = 64;
 /// Where they have more bytes than this together, no more are read ahead.
 const MOST_BYTES_AHEAD: usize = 64 * 1024;
 
-type Key = (&'static [u8], i64);
+type ListItemKey = (&'static [u8], i64);
 
 /// The table, and the elements that will be taken next: whoever takes two that lie side by side goes on. To walk to the next is less work
 /// than to look for it.
 pub(crate) struct ListTable<'v> {
-    table: Table<'v, Key, &'static [u8]>,
-    ahead: Ahead,
+    table: Table<'v, ListItemKey, &'static [u8]>,
+    ahead: ListReadAhead,
 }
 
 /// What is known of one list.
 #[derive(Default)]
-struct Ahead {
+struct ListReadAhead {
     key: Vec<u8>,
     /// Where the last element was taken.
     last: Option<i64>,
@@ -37,7 +37,7 @@ struct Ahead {
     items: VecDeque<(i64, Bytes)>,
 }
 
-impl Ahead {
+impl ListReadAhead {
     /// Of this list alone is anything known from now on.
     fn turn_to(&mut self, key: &[u8]) {
         if *self.key != *key {
@@ -52,8 +52,8 @@ impl Ahead {
 }
 
 impl<'v> ListTable<'v> {
-    pub(crate) fn new(table: Table<'v, Key, &'static [u8]>) -> Self {
-        Self { table, ahead: Ahead::default() }
+    pub(crate) fn new(table: Table<'v, ListItemKey, &'static [u8]>) -> Self {
+        Self { table, ahead: ListReadAhead::default() }
     }
 
     pub(crate) fn insert(&mut self, (key, place): (&[u8], i64), item: &[u8]) {
@@ -117,7 +117,7 @@ impl<'v> ListTable<'v> {
     }
 }
 
-impl Changed for ListTable<'_> {
+impl TakeChanges for ListTable<'_> {
     fn take_changes(&mut self, into: &mut Memtable) {
         self.table.take_changes(into);
     }
@@ -130,24 +130,24 @@ mod tests {
     use proptest::prelude::*;
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{Changed, ListTable, Memtable};
-    use crate::store::redb::{engine::snapshot::Contents, file::migrations, schema::tables::LIST_ITEMS};
+    use super::{ListTable, Memtable, TakeChanges};
+    use crate::store::redb::{engine::snapshot::Versions, file::migrations, schema::tables::LIST_ITEMS};
 
     /// Something is put at a place, or taken from one; or, so many of them are taken one after the other, up or down.
     #[derive(Debug, Clone)]
-    enum Step {
+    enum ReadDirection {
         Put(i64),
         Take(i64, i64, bool),
         Clear(i64, i64),
         Commit,
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = ReadDirection> {
         prop_oneof![
-            4 => (0_i64..200).prop_map(Step::Put),
-            4 => (0_i64..200, 1_i64..100, any::<bool>()).prop_map(|(from, count, is_up)| Step::Take(from, count, is_up)),
-            1 => (0_i64..200, 1_i64..50).prop_map(|(from, count)| Step::Clear(from, from + count)),
-            1 => Just(Step::Commit),
+            4 => (0_i64..200).prop_map(ReadDirection::Put),
+            4 => (0_i64..200, 1_i64..100, any::<bool>()).prop_map(|(from, count, is_up)| ReadDirection::Take(from, count, is_up)),
+            1 => (0_i64..200, 1_i64..50).prop_map(|(from, count)| ReadDirection::Clear(from, from + count)),
+            1 => Just(ReadDirection::Commit),
         ]
     }
 
@@ -157,33 +157,33 @@ mod tests {
         fn what_is_read_ahead_is_what_is_there(steps in proptest::collection::vec(step(), 1..60)) {
             let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
             migrations::prepare(&database).unwrap();
-            let contents = Contents::of(database).unwrap();
+            let contents = Versions::of(database).unwrap();
             let lists: [&[u8]; 2] = [b"a", b"b"];
             let mut model: BTreeMap<(&[u8], i64), String> = BTreeMap::new();
-            for batch in steps.split(|step| matches!(step, Step::Commit)) {
+            for batch in steps.split(|step| matches!(step, ReadDirection::Commit)) {
                 let mut changes = Memtable::default();
                 {
-                    let view = contents.view();
+                    let view = contents.snapshot();
                     let mut table = ListTable::new(view.table(&LIST_ITEMS));
                     for (number, step) in batch.iter().enumerate() {
                         let list = lists[number % 3 / 2];
                         match *step {
-                            Step::Put(place) => {
+                            ReadDirection::Put(place) => {
                                 let item = format!("{place} of step {number}");
                                 table.insert((list, place), item.as_bytes());
                                 model.insert((list, place), item);
                             }
-                            Step::Take(from, count, is_up) => for n in 0..count {
+                            ReadDirection::Take(from, count, is_up) => for n in 0..count {
                                 let place = if is_up { from + n } else { from - n };
                                 let taken = table.take(list, place).unwrap();
                                 let should_be = model.remove(&(list, place));
                                 prop_assert_eq!(taken, should_be.map(Into::into));
                             },
-                            Step::Clear(from, to) => {
+                            ReadDirection::Clear(from, to) => {
                                 table.remove_in(list, from..to).unwrap();
                                 model.retain(|(of, place), _| *of != list || !(from..to).contains(place));
                             }
-                            Step::Commit => {}
+                            ReadDirection::Commit => {}
                         }
                     }
                     table.take_changes(&mut changes);

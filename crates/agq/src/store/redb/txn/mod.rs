@@ -19,18 +19,18 @@ use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
 };
 use agenix_rules::{
-    action::{Action, PRIORITIES, Tally},
-    job::{Job, State},
+    action::{Action, JobCounts, PRIORITIES},
+    job::{Job, JobState},
 };
 use redb::Error;
 
 use crate::store::{
-    Arrived, News, Totals,
+    BatchEvents, ChangeEvent, Totals,
     redb::{
         engine::{
             memtable::Memtable,
-            snapshot::View,
-            table::{Changed, Table},
+            snapshot::Snapshot,
+            table::{Table, TakeChanges},
         },
         schema::{
             codec::{decode, encode},
@@ -40,14 +40,14 @@ use crate::store::{
                 QUEUE_COUNTS, READY, REGISTRATIONS, RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
             },
         },
-        txn::{key_cache::KeyTable, list_readahead::ListTable, writer_cache::Known},
+        txn::{key_cache::KeyTable, list_readahead::ListTable, writer_cache::WriterCache},
     },
 };
 
 type Bytes = &'static [u8];
 type Text = &'static str;
 
-pub(super) struct Batch<'t> {
+pub(super) struct WriteTxn<'t> {
     pub(super) plans: Table<'t, Text, Bytes>,
     pub(super) actions: Table<'t, Text, Bytes>,
     pub(super) action_jobs: Table<'t, (Text, u64), Text>,
@@ -66,9 +66,8 @@ pub(super) struct Batch<'t> {
     pub(super) scores: Table<'t, (Bytes, Bytes), u64>,
     pub(super) by_score: Table<'t, (Bytes, u64, Bytes), ()>,
     pub(super) notes: Table<'t, (Text, Text), Text>,
-    pub(super) known: &'t mut Known,
-    pub(super) arrived: Arrived,
-    /// Whether someone wants to know what changed.
+    pub(super) known: &'t mut WriterCache,
+    pub(super) arrived: BatchEvents,
     is_heard: bool,
     pub(super) tallies: Table<'t, Text, Bytes>,
     plan_loads: Table<'t, Text, u64>,
@@ -82,7 +81,7 @@ pub(super) struct Batch<'t> {
     queue_counts: Table<'t, Text, Bytes>,
     /// The queues whose counts have changed.
     changed_counts: BTreeSet<String>,
-    changed_tallies: BTreeMap<ActionId, Tally>,
+    changed_tallies: BTreeMap<ActionId, JobCounts>,
     changed_loads: BTreeMap<PlanId, i64>,
     has_new_totals: bool,
     /// Number of jobs of halted actions that claims have cancelled.
@@ -90,13 +89,13 @@ pub(super) struct Batch<'t> {
 }
 
 /// What a batch comes to.
-pub(super) struct Closed {
+pub(super) struct CommittedTxn {
     pub(super) changes: Memtable,
-    pub(super) arrived: Arrived,
+    pub(super) arrived: BatchEvents,
 }
 
-impl<'t> Batch<'t> {
-    pub(super) fn open(view: &'t View<'t>, known: &'t mut Known, is_heard: bool) -> Self {
+impl<'t> WriteTxn<'t> {
+    pub(super) fn open(view: &'t Snapshot<'t>, known: &'t mut WriterCache, is_heard: bool) -> Self {
         Self {
             plans: view.table(&PLANS),
             actions: view.table(&ACTIONS),
@@ -128,7 +127,7 @@ impl<'t> Batch<'t> {
             lane_lengths: view.table(&LANE_LENGTHS),
             meta: view.table(&META),
             known,
-            arrived: Arrived::default(),
+            arrived: BatchEvents::default(),
             is_heard,
             changed_tallies: BTreeMap::new(),
             changed_loads: BTreeMap::new(),
@@ -138,7 +137,7 @@ impl<'t> Batch<'t> {
     }
 
     /// Every table.
-    fn all(&mut self) -> [&mut dyn Changed; 28] {
+    fn all(&mut self) -> [&mut dyn TakeChanges; 28] {
         [
             &mut self.plans,
             &mut self.actions,
@@ -172,13 +171,13 @@ impl<'t> Batch<'t> {
     }
 
     /// Collects what it changes.
-    pub(super) fn close(mut self) -> Result<Closed, Error> {
+    pub(super) fn close(mut self) -> Result<CommittedTxn, Error> {
         for (action_id, tally) in &self.changed_tallies {
             self.tallies.insert(action_id.as_str(), encode(tally)?.as_slice());
             if self.is_heard
                 && let Some(action) = self.actions.get(action_id.as_str())?
             {
-                self.arrived.tell(News::Action(Box::new(decode(action.value())?), *tally));
+                self.arrived.tell(ChangeEvent::Action(Box::new(decode(action.value())?), *tally));
             }
         }
         for (plan_id, by) in &self.changed_loads {
@@ -197,7 +196,7 @@ impl<'t> Batch<'t> {
         for table in self.all() {
             table.take_changes(&mut changes);
         }
-        Ok(Closed { changes, arrived: self.arrived })
+        Ok(CommittedTxn { changes, arrived: self.arrived })
     }
 
     fn close_counts(&mut self) -> Result<(), Error> {
@@ -215,7 +214,7 @@ impl<'t> Batch<'t> {
 
     /// Counts a job of a queue into a state, or out of one.
     pub(super) fn count_in_queue(&mut self, job: &Job, by: i64) {
-        let Known { lanes, queue_counts, .. } = &mut *self.known;
+        let WriterCache { lanes, queue_counts, .. } = &mut *self.known;
         let Some(queue) = lanes.queue_of(job.lane) else { return };
         if !self.changed_counts.contains(queue) {
             self.changed_counts.insert(queue.to_owned());
@@ -253,10 +252,10 @@ impl<'t> Batch<'t> {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
             let is_heard = self.is_heard;
-            self.arrived.tell(News::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
+            self.arrived.tell(ChangeEvent::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
         }
         let Some(before) = before else {
-            self.known.lanes.keep(job.lane, 1);
+            self.known.lanes.adjust_total(job.lane, 1);
             return Ok(());
         };
         let starts = job.starts_since(Some(before));
@@ -295,7 +294,7 @@ impl<'t> Batch<'t> {
     }
 
     /// Jobs of a plan that have not ended.
-    pub(super) fn load_of(&self, plan_id: &PlanId) -> Result<u64, Error> {
+    pub(super) fn open_job_count(&self, plan_id: &PlanId) -> Result<u64, Error> {
         let load = self.plan_loads.get(plan_id.as_str())?.map_or(0, |load| load.value());
         Ok(load.saturating_add_signed(self.changed_loads.get(plan_id).copied().unwrap_or_default()))
     }
@@ -317,21 +316,21 @@ impl<'t> Batch<'t> {
         self.forget_halt(action_id.as_str());
     }
 
-    pub(super) fn tally(&self, action_id: &ActionId) -> Result<Tally, Error> {
+    pub(super) fn tally(&self, action_id: &ActionId) -> Result<JobCounts, Error> {
         if let Some(tally) = self.changed_tallies.get(action_id) {
             return Ok(*tally);
         }
         let stored = self.tallies.get(action_id.as_str())?;
-        stored.map_or(Ok(Tally::default()), |record| decode(record.value()))
+        stored.map_or(Ok(JobCounts::default()), |record| decode(record.value()))
     }
 
-    pub(super) fn put_tally(&mut self, action_id: &ActionId, tally: Tally) {
+    pub(super) fn put_tally(&mut self, action_id: &ActionId, tally: JobCounts) {
         self.changed_tallies.insert(action_id.clone(), tally);
     }
 
     fn unindex(&mut self, before: &Job, job: &Job) {
         let id = before.job_id.as_str();
-        if before.state == State::Available && job.state != State::Available {
+        if before.state == JobState::Available && job.state != JobState::Available {
             let (lane, rank, seq) = turn(before);
             self.ready.remove((lane, rank, seq));
             self.known.lanes.went(lane, (rank, seq));
@@ -344,8 +343,8 @@ impl<'t> Batch<'t> {
         if let Some((status, at)) = ended(before) {
             self.ended.remove((status, at, id));
         }
-        if before.state == State::Active
-            && job.state != State::Active
+        if before.state == JobState::Active
+            && job.state != JobState::Active
             && let Some(holder) = &before.holder
         {
             self.held.remove((holder.as_str(), id));
@@ -355,7 +354,7 @@ impl<'t> Batch<'t> {
     fn index(&mut self, before: Option<&Job>, job: &Job) {
         let id = job.job_id.as_str();
         let was = before.map(|before| before.state);
-        if job.state == State::Available && was != Some(State::Available) {
+        if job.state == JobState::Available && was != Some(JobState::Available) {
             let (lane, rank, seq) = turn(job);
             self.ready.insert((lane, rank, seq), id);
             self.known.lanes.came(lane, (rank, seq), &job.job_id);
@@ -369,16 +368,20 @@ impl<'t> Batch<'t> {
         if let Some((status, at)) = ended(job) {
             self.ended.insert((status, at, id), ());
         }
-        if job.state == State::Active
-            && was != Some(State::Active)
+        if job.state == JobState::Active
+            && was != Some(JobState::Active)
             && let Some(holder) = &job.holder
         {
             self.held.insert((holder.as_str(), id), ());
         }
     }
 
-    fn due_table(&mut self, state: State) -> &mut Table<'t, (u64, Text), ()> {
-        if matches!(state, State::Active | State::Available) { &mut self.leases } else { &mut self.waiting }
+    fn due_table(&mut self, state: JobState) -> &mut Table<'t, (u64, Text), ()> {
+        if matches!(state, JobState::Active | JobState::Available) {
+            &mut self.leases
+        } else {
+            &mut self.waiting
+        }
     }
 }
 

@@ -4,13 +4,13 @@ use agenix_protocol::{documents::Status, ids::JobId, time::Timestamp};
 use agenix_rules::job::Job;
 use redb::Error;
 
-use crate::store::{Keep, redb::txn::Batch};
+use crate::store::{Retention, redb::txn::WriteTxn};
 
 /// The statuses of ended jobs, the dead apart.
 const ENDED: [Status; 3] = [Status::Completed, Status::Failed, Status::Cancelled];
 
-impl Batch<'_> {
-    pub(crate) fn prune(&mut self, keep: Keep, limit: usize) -> Result<usize, Error> {
+impl WriteTxn<'_> {
+    pub(crate) fn prune(&mut self, keep: Retention, limit: usize) -> Result<usize, Error> {
         let mut gone = self.ended_before(Status::Dead, keep.dead_since, limit)?;
         for status in ENDED {
             gone.extend(self.ended_before(status, keep.ended_since, limit - gone.len())?);

@@ -1,24 +1,24 @@
 //! Writes on workers and queues, inside a batch.
 
 use agenix_protocol::{ids::WorkerId, time::Timestamp};
-use agenix_rules::worker::{Standing, Worker};
+use agenix_rules::worker::{Liveness, Worker};
 use redb::Error;
 
 use crate::store::{
-    Ruled, WorkerRule,
+    RuleResult, WorkerRule,
     redb::{
         schema::codec::{decode, encode},
-        txn::Batch,
+        txn::WriteTxn,
     },
 };
 
-impl Batch<'_> {
+impl WriteTxn<'_> {
     pub(crate) fn decide_worker(
         &mut self,
         worker_id: &WorkerId,
         registration: Option<&str>,
         rule: &WorkerRule,
-    ) -> Result<Ruled<()>, Error> {
+    ) -> Result<RuleResult<()>, Error> {
         let id = worker_id.as_str();
         let before = self.workers.get(id)?.map(|record| decode::<Worker>(record.value())).transpose()?;
         match rule(before.as_ref()) {
@@ -40,7 +40,7 @@ impl Batch<'_> {
         seen_before: Timestamp,
     ) -> Result<bool, Error> {
         let known = self.workers.get(worker_id.as_str())?.map(|record| decode::<Worker>(record.value()));
-        let is_old = |worker: &Worker| worker.standing == Standing::Dead && worker.last_seen_at < seen_before;
+        let is_old = |worker: &Worker| worker.standing == Liveness::Dead && worker.last_seen_at < seen_before;
         // It may have come back since somebody looked.
         if known.transpose()?.is_some_and(|worker| is_old(&worker)) {
             self.remove_worker(worker_id)

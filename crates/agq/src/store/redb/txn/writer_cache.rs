@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use redb::Error;
 
 use crate::store::{
-    NoteKind, QueueCounts, Totals,
+    DocumentKind, QueueCounts, Totals,
     redb::{
-        engine::snapshot::View,
+        engine::snapshot::Snapshot,
         queries::{documents, records},
         schema::tables::KEY_NUMBERS,
         txn::lanes::Lanes,
@@ -15,7 +15,7 @@ use crate::store::{
 };
 
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct WriterCache {
     pub(crate) lanes: Lanes,
     /// The number of the newest of the users' keys.
     pub(crate) last_key: u64,
@@ -27,8 +27,8 @@ pub(crate) struct Known {
     pub(crate) halted: HashSet<String>,
 }
 
-impl Known {
-    pub(crate) fn load(view: &View<'_>) -> Result<Self, Error> {
+impl WriterCache {
+    pub(crate) fn load(view: &Snapshot<'_>) -> Result<Self, Error> {
         let numbers = view.table(&KEY_NUMBERS);
         let last = numbers.range_back::<u64>(..)?.next().transpose()?;
         let noted = |kind| {
@@ -40,8 +40,8 @@ impl Known {
             last_key: last.map_or(0, |(number, _)| number.value()),
             totals: records::totals(view)?,
             queue_counts: documents::queue_counts(view)?,
-            armed: noted(NoteKind::Halt)?,
-            halted: noted(NoteKind::Halted)?,
+            armed: noted(DocumentKind::Halt)?,
+            halted: noted(DocumentKind::Halted)?,
         })
     }
 }

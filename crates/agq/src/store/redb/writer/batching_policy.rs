@@ -13,7 +13,7 @@ const WAIT_FOR_ONE: u32 = 8;
 
 /// Who is known to come.
 #[derive(Debug, Default)]
-pub(crate) struct Company {
+pub(crate) struct BatchSizePredictor {
     /// How many came to the last batch.
     usual: u32,
     /// How much more often one more than those was waited for in vain than not.
@@ -22,20 +22,20 @@ pub(crate) struct Company {
     rest: u32,
 }
 
-impl Company {
+impl BatchSizePredictor {
     /// How many are expected: as many as to the last batch, and now and then one more.
     pub(crate) fn expected(&self) -> u32 {
         self.usual + u32::from(self.rest == 0)
     }
 
     /// How long those who have come wait for the others: half a sync, and less where they are many and few are missing.
-    pub(crate) fn patience(&self, come: u32, sync: Duration) -> Duration {
+    pub(crate) fn max_wait(&self, come: u32, sync: Duration) -> Duration {
         let missing = self.expected().saturating_sub(come);
         (sync * WAIT_FOR_ONE * missing / come.max(1)).min(sync) / 2
     }
 
     /// So many have come.
-    pub(crate) fn came(&mut self, came: u32) {
+    pub(crate) fn observe(&mut self, came: u32) {
         if self.rest > 0 {
             self.rest -= 1;
         } else if came > self.usual {
@@ -53,13 +53,13 @@ const OFTEN: u32 = 8;
 
 /// Who came lately.
 #[derive(Debug, Default)]
-pub(crate) struct Callers {
+pub(crate) struct SubmitterHistory {
     last: Option<u64>,
     /// How often that one has come since anybody else did.
     times: u32,
 }
 
-impl Callers {
+impl SubmitterHistory {
     /// This one has come; `None` is many.
     pub(crate) fn came(&mut self, who: Option<u64>) {
         self.times = if who.is_some() && who == self.last { self.times.saturating_add(1) } else { 1 };
@@ -76,26 +76,26 @@ impl Callers {
 mod tests {
     use std::time::Duration;
 
-    use super::{Callers, Company, OFTEN};
+    use super::{BatchSizePredictor, OFTEN, SubmitterHistory};
 
     const SYNC: Duration = Duration::from_micros(120);
 
-    fn after(came: &[u32]) -> Company {
-        let mut company = Company::default();
-        came.iter().for_each(|came| company.came(*came));
+    fn after(came: &[u32]) -> BatchSizePredictor {
+        let mut company = BatchSizePredictor::default();
+        came.iter().for_each(|came| company.observe(*came));
         company
     }
 
-    fn patience_us(company: &Company, come: u32) -> u128 {
-        company.patience(come, SYNC).as_micros()
+    fn patience_us(company: &BatchSizePredictor, come: u32) -> u128 {
+        company.max_wait(come, SYNC).as_micros()
     }
 
     #[test]
     fn whoever_is_alone_waits_seldom_and_ever_more_seldom() {
-        let mut company = Company::default();
+        let mut company = BatchSizePredictor::default();
         let waits = (0..300).filter(|_| {
             let waits = patience_us(&company, 1) > 0;
-            company.came(1);
+            company.observe(1);
             waits
         });
         assert_eq!(waits.count(), 9, "the second batch and behind 2, 4, 8, 16, 32, 64, 64 and 64 others");
@@ -113,14 +113,14 @@ mod tests {
         let mut company = after(&[5, 3]);
         for _ in 0..20 {
             let come = company.expected().min(8);
-            company.came(come);
+            company.observe(come);
         }
         assert_eq!((company.usual, company.in_vain), (8, 3));
     }
 
     #[test]
     fn whoever_is_alone_is_so_until_somebody_else_comes() {
-        let mut callers = Callers::default();
+        let mut callers = SubmitterHistory::default();
         let mut is_one_after = |who| {
             callers.came(who);
             callers.is_one()
@@ -136,7 +136,7 @@ mod tests {
     fn those_who_stay_away_are_soon_not_waited_for() {
         let mut company = after(&[64, 64]);
         assert_eq!(patience_us(&company, 2), 60);
-        company.came(2);
+        company.observe(2);
         assert_eq!(patience_us(&company, 2), 0);
     }
 }

@@ -9,18 +9,18 @@ use std::{
 
 use crate::store::redb::writer::{
     MAX_BATCH, Writer,
-    batching_policy::Callers,
-    queue::{Queue, looked_after},
+    batching_policy::SubmitterHistory,
+    queue::{WriteQueue, count_submitted},
 };
 
-pub(crate) struct Duty {
+pub(crate) struct GroupCommit {
     writer: Mutex<Writer>,
-    queue: Arc<Queue>,
-    callers: Mutex<Callers>,
+    queue: Arc<WriteQueue>,
+    callers: Mutex<SubmitterHistory>,
 }
 
-impl Duty {
-    pub(crate) fn new(writer: Writer, queue: Arc<Queue>) -> Arc<Self> {
+impl GroupCommit {
+    pub(crate) fn new(writer: Writer, queue: Arc<WriteQueue>) -> Arc<Self> {
         Arc::new(Self { writer: Mutex::new(writer), queue, callers: Mutex::default() })
     }
 
@@ -30,8 +30,8 @@ impl Duty {
             loop {
                 let goes_on = self.queue.wait_for_call();
                 while self.has_work() {
-                    let linger = self.locked().linger(self.queue.hand_ins());
-                    self.queue.wait_for_company(linger);
+                    let linger = self.locked().linger(self.queue.submitted());
+                    self.queue.wait_for_writers(linger);
                     self.locked().write_batch(MAX_BATCH);
                 }
                 if !goes_on {
@@ -42,39 +42,39 @@ impl Duty {
     }
 
     /// Does `work` for somebody, or for many, which hands writes in and waits for none of them; the round, where any are to be seen to.
-    pub(crate) fn collect(&self, who: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
-        if looked_after(work) == 0 {
+    pub(crate) fn submit(&self, who: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
+        if count_submitted(work) == 0 {
             return None;
         }
         self.callers().came(who);
-        self.queue.count_hand_in();
+        self.queue.count_submitted_write();
         Some(self.queue.rounds())
     }
 
     /// Whether it is worth to wait for others before what was collected since then is written. Those who are there at this moment
     /// are waited for in any case, unless nobody but one has come for a while.
-    pub(crate) fn awaits_company(&self, round: u64, since: Option<Instant>) -> bool {
+    pub(crate) fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool {
         let is_worth_it = || match since {
             None => !self.callers().is_one(),
             Some(since) => self
                 .writer
                 .try_lock()
-                .is_ok_and(|writer| writer.awaits_company(self.queue.hand_ins(), since.elapsed())),
+                .is_ok_and(|writer| writer.waits_for_writers(self.queue.submitted(), since.elapsed())),
         };
         self.queue.rounds() == round && is_worth_it()
     }
 
-    fn callers(&self) -> MutexGuard<'_, Callers> {
+    fn callers(&self) -> MutexGuard<'_, SubmitterHistory> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes what was collected, here or by the thread, unless somebody has taken it since.
-    pub(crate) fn see_to(&self, round: u64) {
+    pub(crate) fn flush_round(&self, round: u64) {
         if self.queue.rounds() != round || self.queue.is_empty() {
             return;
         }
         let must_call = match self.writer.try_lock() {
-            Ok(mut writer) if writer.is_quick() => {
+            Ok(mut writer) if writer.sync_is_fast() => {
                 writer.write_batch(MAX_BATCH);
                 writer.has_more()
             }
@@ -97,7 +97,7 @@ impl Duty {
     fn locked(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(|poisoned| {
             let mut writer = PoisonError::into_inner(poisoned);
-            writer.give_up();
+            writer.poison();
             writer
         })
     }

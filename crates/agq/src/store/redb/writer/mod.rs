@@ -16,13 +16,13 @@ use tokio::sync::watch;
 use tracing::error;
 
 use crate::store::{
-    Arrivals, Promise, StoreError,
+    AckLevel, ChangeNotifier, StoreError,
     redb::{
         engine::commit::{Committer, smoothed},
-        txn::{Batch, Closed, writer_cache::Known},
+        txn::{CommittedTxn, WriteTxn, writer_cache::WriterCache},
         writer::{
-            batching_policy::Company,
-            queue::{Inbox, Queue, Size, Waiting},
+            batching_policy::BatchSizePredictor,
+            queue::{QueuedWrite, WriteHandle, WriteQueue, WriteSize},
         },
     },
 };
@@ -40,13 +40,13 @@ const LONG_US: u64 = 100;
 const IN_DOUBT: &str = "whether it was written is known when agq has started again";
 
 /// The writer, the way in, and the reason why it cannot go on, once there is one.
-type Employed = (Writer, Inbox, watch::Receiver<Option<String>>);
+type StartedWriter = (Writer, WriteHandle, watch::Receiver<Option<String>>);
 
 /// A writer that has yet to be set to work.
-pub(super) fn employ(committer: Committer, arrivals: Arc<Arrivals>) -> Result<Employed, Error> {
-    let queue = Arc::new(Queue::default());
+pub(super) fn start(committer: Committer, notifier: Arc<ChangeNotifier>) -> Result<StartedWriter, Error> {
+    let queue = Arc::new(WriteQueue::default());
     let (failed, failure) = watch::channel(None);
-    let known = Known::load(&committer.view()?)?;
+    let known = WriterCache::load(&committer.view()?)?;
     let (turn, bulk) = (VecDeque::new(), VecDeque::new());
     let writer = Writer {
         queue: Arc::clone(&queue),
@@ -54,13 +54,13 @@ pub(super) fn employ(committer: Committer, arrivals: Arc<Arrivals>) -> Result<Em
         bulk,
         is_bulks_turn: false,
         apply_us: 0,
-        company: Company::default(),
+        company: BatchSizePredictor::default(),
         committer,
-        arrivals,
+        notifier,
         known,
         failed,
     };
-    Ok((writer, Inbox(queue), failure))
+    Ok((writer, WriteHandle(queue), failure))
 }
 
 /// After an error of the disk redb refuses everything until the file is opened again.
@@ -69,18 +69,18 @@ fn is_fatal(error: &Error) -> bool {
 }
 
 pub(crate) struct Writer {
-    queue: Arc<Queue>,
+    queue: Arc<WriteQueue>,
     /// What came in and waits for its turn.
-    turn: VecDeque<Box<dyn Waiting>>,
+    turn: VecDeque<Box<dyn QueuedWrite>>,
     /// Submissions in bulk: one of them, then all others, and so on.
-    bulk: VecDeque<Box<dyn Waiting>>,
+    bulk: VecDeque<Box<dyn QueuedWrite>>,
     is_bulks_turn: bool,
     /// How long it takes to apply a batch, in microseconds, on average and lately.
     apply_us: u64,
-    company: Company,
+    company: BatchSizePredictor,
     committer: Committer,
-    arrivals: Arc<Arrivals>,
-    known: Known,
+    notifier: Arc<ChangeNotifier>,
+    known: WriterCache,
     failed: watch::Sender<Option<String>>,
 }
 
@@ -91,9 +91,9 @@ impl Writer {
         self.write_batch(most)
     }
 
-    fn sort(&mut self, write: Box<dyn Waiting>) {
+    fn sort(&mut self, write: Box<dyn QueuedWrite>) {
         match write.size() {
-            Size::Bulk(_) => self.bulk.push_back(write),
+            WriteSize::Bulk(_) => self.bulk.push_back(write),
             _ => self.turn.push_back(write),
         }
     }
@@ -104,35 +104,35 @@ impl Writer {
     }
 
     /// A batch broke off in the middle, with a panic: nothing is written any more, and agq ends with this.
-    pub(super) fn give_up(&mut self) {
-        self.committer.give_up();
+    pub(super) fn poison(&mut self) {
+        self.committer.poison();
         self.failed.send_replace(Some("the writer broke off in the middle of a batch".into()));
     }
 
     /// Whether the next batch is likely to be on disk so soon that a thread that has other work may write it.
-    pub(super) fn is_quick(&self) -> bool {
-        self.apply_us < LONG_US && self.committer.is_quick() && self.committer.has_room()
+    pub(super) fn sync_is_fast(&self) -> bool {
+        self.apply_us < LONG_US && self.committer.sync_is_fast() && self.committer.has_room()
     }
 
     /// Whether the next batch, if it is a quick one, waits for others, where so many have come and the first has waited for so long.
-    pub(super) fn awaits_company(&self, come: u32, waited: Duration) -> bool {
-        self.is_quick() && waited < self.company.patience(come, self.committer.sync_time())
+    pub(super) fn waits_for_writers(&self, come: u32, waited: Duration) -> bool {
+        self.sync_is_fast() && waited < self.company.max_wait(come, self.committer.sync_time())
     }
 
     /// How many are expected, and for how long the thread waits for them, where so many have come. Where syncs are quick, to be
     /// woken takes longer than that; where they are slow, it is half as long: much time, if nobody comes.
     pub(super) fn linger(&self, come: u32) -> (u32, Duration) {
-        let is_quick = self.committer.is_quick();
-        let patience = self.company.patience(come, self.committer.sync_time()) / 2;
+        let is_quick = self.committer.sync_is_fast();
+        let patience = self.company.max_wait(come, self.committer.sync_time()) / 2;
         (self.company.expected(), if is_quick { Duration::ZERO } else { patience })
     }
 
     /// Writes the next batch of at most so many writes; whether any waited.
     pub(super) fn write_batch(&mut self, most: usize) -> bool {
-        match self.queue.take_hand_ins() {
+        match self.queue.take_submitted() {
             // What is left of those who came before.
             0 => {}
-            come => self.company.came(come),
+            come => self.company.observe(come),
         }
         for write in self.queue.take() {
             self.sort(write);
@@ -147,7 +147,7 @@ impl Writer {
         is_any
     }
 
-    fn commit(&mut self, mut waiting: Vec<Box<dyn Waiting>>) {
+    fn commit(&mut self, mut waiting: Vec<Box<dyn QueuedWrite>>) {
         let fate = self.transact(&mut waiting).map_err(|error| {
             // The failure is published before anything else, because agq ends by it.
             if is_fatal(&error) {
@@ -158,7 +158,7 @@ impl Writer {
             StoreError(format!("{error}; {known}"))
         });
         if fate.is_err() {
-            self.know_again();
+            self.reload_cache();
         }
         for write in waiting {
             write.answer(fate.clone());
@@ -166,10 +166,10 @@ impl Writer {
     }
 
     /// After a batch that was not written.
-    fn know_again(&mut self) {
+    fn reload_cache(&mut self) {
         // Where nothing can be written any more, that has been said.
         let Ok(view) = self.committer.view() else { return };
-        match Known::load(&view) {
+        match WriterCache::load(&view) {
             Ok(known) => self.known = known,
             Err(error) => {
                 self.failed.send_replace(Some(error.to_string()));
@@ -178,26 +178,26 @@ impl Writer {
         }
     }
 
-    fn transact(&mut self, waiting: &mut [Box<dyn Waiting>]) -> Result<(), Error> {
+    fn transact(&mut self, waiting: &mut [Box<dyn QueuedWrite>]) -> Result<(), Error> {
         let begun = Instant::now();
         let view = self.committer.view()?;
-        let mut batch = Batch::open(&view, &mut self.known, self.arrivals.is_heard());
-        let mut promise = Promise::Visible;
+        let mut batch = WriteTxn::open(&view, &mut self.known, self.notifier.has_subscribers());
+        let mut promise = AckLevel::Visible;
         for write in waiting.iter_mut() {
-            promise = promise.max(write.promise());
+            promise = promise.max(write.ack_level());
             write.apply(&mut batch)?;
         }
-        let Closed { changes, arrived } = batch.close()?;
+        let CommittedTxn { changes, arrived } = batch.close()?;
         drop(view);
         self.apply_us = smoothed(self.apply_us, begun.elapsed());
         self.committer.commit(changes, promise)?;
-        self.arrivals.announce(arrived);
+        self.notifier.announce(arrived);
         Ok(())
     }
 }
 
 /// What is next of those that wait, until it is many writes or many jobs.
-fn next_of(waiting: &mut VecDeque<Box<dyn Waiting>>, most: usize) -> Vec<Box<dyn Waiting>> {
+fn next_of(waiting: &mut VecDeque<Box<dyn QueuedWrite>>, most: usize) -> Vec<Box<dyn QueuedWrite>> {
     let mut batch = Vec::with_capacity(64);
     let mut new_jobs = 0;
     while batch.len() < most && new_jobs < MAX_NEW_JOBS {

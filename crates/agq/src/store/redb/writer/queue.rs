@@ -13,11 +13,11 @@ use std::{
 use redb::Error;
 use tokio::sync::oneshot;
 
-use crate::store::{Answer, Promise, StoreError, count_hand_in, redb::txn::Batch};
+use crate::store::{AckLevel, StoreError, StoreFuture, count_submitted_write, redb::txn::WriteTxn};
 
 /// How much a write is, and whether others may pass it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
+pub(crate) enum WriteSize {
     /// A few records.
     Small,
     /// So many new jobs, in its turn: what comes behind it on its connection may need them.
@@ -27,7 +27,7 @@ pub(crate) enum Size {
     Bulk(usize),
 }
 
-impl Size {
+impl WriteSize {
     pub(crate) fn new_jobs(self) -> usize {
         match self {
             Self::Small => 0,
@@ -37,36 +37,36 @@ impl Size {
 }
 
 /// A write on its way through the writer.
-pub(crate) trait Waiting: Send {
-    fn promise(&self) -> Promise;
-    fn size(&self) -> Size;
-    fn apply(&mut self, batch: &mut Batch<'_>) -> Result<(), Error>;
+pub(crate) trait QueuedWrite: Send {
+    fn ack_level(&self) -> AckLevel;
+    fn size(&self) -> WriteSize;
+    fn apply(&mut self, batch: &mut WriteTxn<'_>) -> Result<(), Error>;
     fn answer(self: Box<Self>, fate: Result<(), StoreError>);
 }
 
-struct Write<T, F> {
-    promise: Promise,
-    size: Size,
+struct ClosureTxn<T, F> {
+    promise: AckLevel,
+    size: WriteSize,
     /// Taken when it is applied.
     work: Option<F>,
     done: Option<T>,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
-impl<T, F> Waiting for Write<T, F>
+impl<T, F> QueuedWrite for ClosureTxn<T, F>
 where
     T: Send,
-    F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send,
+    F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send,
 {
-    fn promise(&self) -> Promise {
+    fn ack_level(&self) -> AckLevel {
         self.promise
     }
 
-    fn size(&self) -> Size {
+    fn size(&self) -> WriteSize {
         self.size
     }
 
-    fn apply(&mut self, batch: &mut Batch<'_>) -> Result<(), Error> {
+    fn apply(&mut self, batch: &mut WriteTxn<'_>) -> Result<(), Error> {
         if let Some(work) = self.work.take() {
             self.done = Some(work(batch)?);
         }
@@ -90,16 +90,16 @@ thread_local! {
 }
 
 /// Hands writes in without calling anybody; the caller looks after them when this returns. How many there were.
-pub(crate) fn looked_after(work: impl FnOnce()) -> u32 {
+pub(crate) fn count_submitted(work: impl FnOnce()) -> u32 {
     LOOKED_AFTER.set(Some(0));
-    let _also_after_a_panic = NoLonger;
+    let _also_after_a_panic = CountingScope;
     work();
     LOOKED_AFTER.get().unwrap_or_default()
 }
 
-struct NoLonger;
+struct CountingScope;
 
-impl Drop for NoLonger {
+impl Drop for CountingScope {
     fn drop(&mut self) {
         LOOKED_AFTER.set(None);
     }
@@ -107,19 +107,19 @@ impl Drop for NoLonger {
 
 /// What waits.
 #[derive(Default)]
-pub(crate) struct Queue {
-    waiting: Mutex<Vec<Box<dyn Waiting>>>,
+pub(crate) struct WriteQueue {
+    waiting: Mutex<Vec<Box<dyn QueuedWrite>>>,
     /// How often everything that waited was taken.
     rounds: AtomicU64,
     /// How often something was handed in since anything was taken: several writes at once count as one.
     hand_ins: AtomicU32,
     /// Whether the thread was called and has not come yet, or is to end.
-    call: Mutex<Call>,
+    call: Mutex<Wakeup>,
     called: Condvar,
 }
 
 #[derive(Default)]
-struct Call {
+struct Wakeup {
     is_made: bool,
     is_last: bool,
 }
@@ -128,13 +128,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Queue {
+impl WriteQueue {
     pub(crate) fn is_empty(&self) -> bool {
         locked(&self.waiting).is_empty()
     }
 
     /// Everything that waits, in its order.
-    pub(crate) fn take(&self) -> Vec<Box<dyn Waiting>> {
+    pub(crate) fn take(&self) -> Vec<Box<dyn QueuedWrite>> {
         let mut waiting = locked(&self.waiting);
         self.rounds.fetch_add(1, Ordering::Relaxed);
         take(&mut *waiting)
@@ -146,27 +146,27 @@ impl Queue {
     }
 
     /// Notes that somebody has handed something in.
-    pub(crate) fn count_hand_in(&self) {
+    pub(crate) fn count_submitted_write(&self) {
         self.hand_ins.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often that was since they were taken.
-    pub(crate) fn hand_ins(&self) -> u32 {
+    pub(crate) fn submitted(&self) -> u32 {
         self.hand_ins.load(Ordering::Relaxed)
     }
 
     /// How often that was, which is taken.
-    pub(crate) fn take_hand_ins(&self) -> u32 {
+    pub(crate) fn take_submitted(&self) -> u32 {
         self.hand_ins.swap(0, Ordering::Relaxed)
     }
 
     /// Waits until so many have handed something in, but no longer than that.
-    pub(crate) fn wait_for_company(&self, (company, longest): (u32, Duration)) {
+    pub(crate) fn wait_for_writers(&self, (company, longest): (u32, Duration)) {
         if longest.is_zero() {
             return;
         }
         let call = locked(&self.call);
-        let is_missed = |call: &mut Call| !call.is_last && self.hand_ins() < company;
+        let is_missed = |call: &mut Wakeup| !call.is_last && self.submitted() < company;
         // Who comes calls; what was called for is taken together with the others.
         let waited = self.called.wait_timeout_while(call, longest, is_missed);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_made = false;
@@ -182,7 +182,7 @@ impl Queue {
     /// Waits until the thread is called; whether it is to go on after that.
     pub(crate) fn wait_for_call(&self) -> bool {
         let call = locked(&self.call);
-        let is_idle = |call: &mut Call| !call.is_made && !call.is_last;
+        let is_idle = |call: &mut Wakeup| !call.is_made && !call.is_last;
         let mut call = self.called.wait_while(call, is_idle).unwrap_or_else(PoisonError::into_inner);
         call.is_made = false;
         !call.is_last
@@ -190,23 +190,23 @@ impl Queue {
 }
 
 /// The way to the writer. When it is dropped the writer makes everything durable and ends.
-pub(crate) struct Inbox(pub(crate) Arc<Queue>);
+pub(crate) struct WriteHandle(pub(crate) Arc<WriteQueue>);
 
-impl Inbox {
+impl WriteHandle {
     /// Hands a write to the writer; its place in the order is taken before this returns.
-    pub(crate) fn write<T, F>(&self, promise: Promise, size: Size, work: F) -> Answer<T>
+    pub(crate) fn write<T, F>(&self, promise: AckLevel, size: WriteSize, work: F) -> StoreFuture<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Batch<'_>) -> Result<T, Error> + Send + 'static,
+        F: FnOnce(&mut WriteTxn<'_>) -> Result<T, Error> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let write = Write { promise, size, work: Some(work), done: None, reply };
+        let write = ClosureTxn { promise, size, work: Some(work), done: None, reply };
         locked(&self.0.waiting).push(Box::new(write));
-        count_hand_in();
+        count_submitted_write();
         match LOOKED_AFTER.get() {
             Some(count) if size.new_jobs() <= MOST_ON_THE_SPOT => LOOKED_AFTER.set(Some(count + 1)),
             _ => {
-                self.0.count_hand_in();
+                self.0.count_submitted_write();
                 self.0.call();
             }
         }
@@ -214,7 +214,7 @@ impl Inbox {
     }
 }
 
-impl Drop for Inbox {
+impl Drop for WriteHandle {
     fn drop(&mut self) {
         locked(&self.0.call).is_last = true;
         self.0.called.notify_one();

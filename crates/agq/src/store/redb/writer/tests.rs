@@ -15,8 +15,8 @@ use bytes::Bytes;
 use redb::{Database, StorageBackend, backends::InMemoryBackend};
 
 use crate::store::{
-    Answer, Content, Durability, Entry, Keyspace, Promise, Records, at_once, look,
-    redb::{Journaled, RedbStore, writer::queue::Size},
+    AckLevel, Durability, KeyEntry, Keyspace, Records, StoreFuture, StoredValue, at_once, look,
+    redb::{RedbStore, WalFile, writer::queue::WriteSize},
 };
 
 /// Memory that counts how often it is synced, and can be full.
@@ -54,9 +54,9 @@ impl StorageBackend for Counting {
 }
 
 /// Sets a string.
-fn set(store: &RedbStore, key: String, value: &'static str) -> Answer<()> {
-    let entry = Entry { content: Content::Text(Bytes::from(value)), expires_at: None };
-    store.change(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
+fn set(store: &RedbStore, key: String, value: &'static str) -> StoreFuture<()> {
+    let entry = KeyEntry { content: StoredValue::Text(Bytes::from(value)), expires_at: None };
+    store.update(Box::new(move |keys| keys.put_entry(key.as_bytes(), &entry)))
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn a_hundred_writes_that_wait_share_one_sync() {
     let store = RedbStore::with_journal(backend).unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
     // The writer is kept at work while a hundred writes come in.
-    let first = store.write(Promise::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+    let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
     begun.recv().unwrap();
     let waiting: Vec<_> = (0..100).map(|n| set(&store, format!("k{n}"), "")).collect();
     let before = syncs.load(Ordering::Relaxed);
@@ -127,16 +127,16 @@ async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
     // While the machine is so busy that a sync takes long, nobody is waited for.
     for number in 0..500 {
         both(number).await;
-        let round = store.collect(Some(1), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
+        let round = store.submit(Some(1), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
         let now = Instant::now();
         let (just_now, long_ago) =
             (now + Duration::from_secs(9), now.checked_sub(Duration::from_secs(9)).unwrap());
-        assert!(store.awaits_company(round, None), "they may be there already");
-        assert!(!store.awaits_company(round, Some(long_ago)));
-        is_waited_for = store.awaits_company(round, Some(just_now));
-        store.see_to(round);
+        assert!(store.waits_for_writers(round, None), "they may be there already");
+        assert!(!store.waits_for_writers(round, Some(long_ago)));
+        is_waited_for = store.waits_for_writers(round, Some(just_now));
+        store.flush_round(round);
         answer.take().unwrap().await.unwrap();
-        assert!(!store.awaits_company(round, Some(just_now)), "it is written");
+        assert!(!store.waits_for_writers(round, Some(just_now)), "it is written");
         if is_waited_for {
             break;
         }
@@ -144,9 +144,9 @@ async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
     assert!(is_waited_for);
     let mut waits = Vec::new();
     for _ in 0..20 {
-        let round = store.collect(Some(3), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
-        waits.push(store.awaits_company(round, None));
-        store.see_to(round);
+        let round = store.submit(Some(3), &mut || answer = Some(set(&store, "alone".into(), ""))).unwrap();
+        waits.push(store.waits_for_writers(round, None));
+        store.flush_round(round);
         answer.take().unwrap().await.unwrap();
     }
     assert!(waits[0] && !waits[19], "it was alone for a while");
@@ -156,13 +156,13 @@ async fn a_batch_waits_for_those_who_came_to_the_last_one_but_not_for_long() {
 async fn of_submissions_in_bulk_one_comes_first_and_the_next_is_passed() {
     let store = RedbStore::in_memory().unwrap();
     let ((go, gone), (begin, begun)) = (mpsc::channel(), mpsc::channel());
-    let first = store.write(Promise::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
+    let first = store.write(AckLevel::Visible, move |_| Ok(begin.send(()).is_ok() && gone.recv().is_ok()));
     begun.recv().unwrap();
-    let ((note, order), bulk) = (mpsc::channel(), Size::Bulk(10_000));
-    let writes = [("a", bulk), ("b", Size::Small), ("c", bulk), ("d", Size::Jobs(1))];
+    let ((note, order), bulk) = (mpsc::channel(), WriteSize::Bulk(10_000));
+    let writes = [("a", bulk), ("b", WriteSize::Small), ("c", bulk), ("d", WriteSize::Jobs(1))];
     let waiting = writes.map(|(name, size)| {
         let note = note.clone();
-        store.write_sized(Promise::Visible, size, move |_| Ok(note.send(name).is_ok()))
+        store.write_sized(AckLevel::Visible, size, move |_| Ok(note.send(name).is_ok()))
     });
     go.send(()).unwrap();
     assert!(first.await.unwrap());
@@ -189,7 +189,7 @@ async fn a_database_that_cannot_be_written_ends_it_and_what_was_acknowledged_is_
     let backend = Counting::default();
     let is_full = Arc::clone(&backend.is_full);
     let database = Database::builder().create_with_backend(backend).unwrap();
-    let with = Journaled { file: Box::new(InMemoryBackend::new()), id: 1, bytes: 1 << 16 };
+    let with = WalFile { file: Box::new(InMemoryBackend::new()), id: 1, bytes: 1 << 16 };
     let store = RedbStore::start(database, with, Durability::default()).unwrap();
     is_full.store(true, Ordering::Relaxed);
     let mut acknowledged = 0;

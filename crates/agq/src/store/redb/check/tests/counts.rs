@@ -2,7 +2,7 @@
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
-    action::{Action, Tally},
+    action::{Action, JobCounts},
     capability::Needs,
 };
 
@@ -56,8 +56,9 @@ async fn lanes_and_loads() {
 
 #[tokio::test]
 async fn tallies_and_totals() {
-    let tally =
-        |id: &'static str, alter: fn(&mut Tally)| tampered(move |t| edit::<Tally>(t, TALLIES, id, alter));
+    let tally = |id: &'static str, alter: fn(&mut JobCounts)| {
+        tampered(move |t| edit::<JobCounts>(t, TALLIES, id, alter))
+    };
     let said = tally("a", |tally| (tally.jobs[0], tally.jobs[1]) = (1, 2)).await;
     let moved = [
         "tallies: a counts 1 pending jobs, but should count 2 at least",
@@ -69,7 +70,7 @@ async fn tallies_and_totals() {
     let said = tally("old", |tally| tally.last_ended_at = Some(Timestamp(5))).await;
     assert_eq!(said, ["tallies: old says that its last job ended at 5, but one did at 30"]);
     assert_eq!(tampered(|t| cut(t, TALLIES, "a")).await, ["tallies: a has no tally"]);
-    let said = tampered(|t| write(t, TALLIES, "x", &Tally::default())).await;
+    let said = tampered(|t| write(t, TALLIES, "x", &JobCounts::default())).await;
     assert_eq!(said, ["tallies: x has a tally, but there is no such action"]);
 
     let totals = |alter: fn(&mut Totals)| tampered(move |t| edit::<Totals>(t, TOTALS, "totals", alter));
@@ -87,7 +88,7 @@ async fn an_action_without_jobs_is_open_or_never_had_any() {
         tampered(move |t| {
             let action = Action::new("x".parse().unwrap(), "p".parse().unwrap(), Timestamp(1));
             write(t, ACTIONS, "x", &Action { is_open, total_jobs, ..action });
-            write(t, TALLIES, "x", &Tally { jobs: [0, 0, total_jobs, 0, 0, 0], ..Tally::default() });
+            write(t, TALLIES, "x", &JobCounts { jobs: [0, 0, total_jobs, 0, 0, 0], ..JobCounts::default() });
         })
     };
     assert_eq!(said(true, 2).await, [""; 0]);

@@ -2,8 +2,8 @@
 
 use agenix_protocol::time::Timestamp;
 use agenix_rules::{
-    action::{Action, Tally},
-    job::{Job, State},
+    action::{Action, JobCounts},
+    job::{Job, JobState},
 };
 
 use super::{cut, edit, put, read, tampered};
@@ -130,7 +130,7 @@ async fn a_job_that_is_retried_may_have_lost_its_plan() {
     let said = tampered(|t| {
         cut(t, PLANS, "p");
         for id in ["a-0", "a-2"] {
-            edit(t, JOBS, id, |job: &mut Job| (job.state, job.due_at) = (State::Available, None));
+            edit(t, JOBS, id, |job: &mut Job| (job.state, job.due_at) = (JobState::Available, None));
             let job = read::<Job>(t, JOBS, id);
             put(t, READY, (0, 100, job.seq), id);
         }
@@ -138,7 +138,7 @@ async fn a_job_that_is_retried_may_have_lost_its_plan() {
         cut(t, HELD, ("w1", "a-0"));
         cut(t, WAITING, (1020, "a-2"));
         put(t, LANE_LENGTHS, 0, (3, 5));
-        edit(t, TALLIES, "a", |tally: &mut Tally| tally.jobs = [3, 0, 1, 0, 0, 0]);
+        edit(t, TALLIES, "a", |tally: &mut JobCounts| tally.jobs = [3, 0, 1, 0, 0, 0]);
         edit(t, TOTALS, "totals", |totals: &mut Totals| totals.now = [4, 0, 1, 0, 0, 1]);
         edit(t, QUEUE_COUNTS, "ready", |counts: &mut [u64; 8]| *counts = [0, 0, 3, 0, 1, 0, 1, 0]);
     });

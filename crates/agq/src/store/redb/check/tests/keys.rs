@@ -4,7 +4,7 @@ use redb::WriteTransaction;
 
 use super::{cut, put, tampered};
 use crate::store::{
-    Content, Entry,
+    KeyEntry, StoredValue,
     redb::schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
 };
 
@@ -13,8 +13,8 @@ const LIST: &[u8] = b"list";
 const SET: &[u8] = b"set";
 const M: &[u8] = b"m";
 
-fn put_key(transaction: &WriteTransaction, key: &'static [u8], number: u64, content: Content) {
-    let record = KeyRecord { number, entry: Entry { content, expires_at: None } };
+fn put_key(transaction: &WriteTransaction, key: &'static [u8], number: u64, content: StoredValue) {
+    let record = KeyRecord { number, entry: KeyEntry { content, expires_at: None } };
     put(transaction, KEYS, key, record);
 }
 
@@ -52,7 +52,7 @@ async fn lists() {
     let said = tampered(|t| put(t, LIST_ITEMS, (TEXT, 0), M)).await;
     assert_eq!(said, ["list_items: text has an element at 0, but no such place"]);
     let said = tampered(|t| {
-        put_key(t, LIST, 2, Content::List { head: 1, tail: 1 });
+        put_key(t, LIST, 2, StoredValue::List { head: 1, tail: 1 });
         cut(t, LIST_ITEMS, (LIST, -1));
         cut(t, LIST_ITEMS, (LIST, 0));
     });
@@ -76,9 +76,9 @@ async fn sorted_sets() {
         put(t, BY_SCORE, (TEXT, ordered(1.0), M), ());
     });
     assert_eq!(said.await, ["scores: text has member m, but is no sorted set"]);
-    let said = tampered(|t| put_key(t, SET, 3, Content::Sorted { members: 3 })).await;
+    let said = tampered(|t| put_key(t, SET, 3, StoredValue::Sorted { members: 3 })).await;
     assert_eq!(said, ["scores: set has 2 members, but should have 3"]);
-    let said = tampered(|t| put_key(t, SET, 3, Content::Sorted { members: 0 })).await;
+    let said = tampered(|t| put_key(t, SET, 3, StoredValue::Sorted { members: 0 })).await;
     let both = ["keys: set is a sorted set without members", "scores: set has 2 members, but should have 0"];
     assert_eq!(said, both);
 }

@@ -13,7 +13,7 @@ use agenix_protocol::{
 use agenix_rules::{
     action::Action,
     capability::{Abilities, Needs},
-    job::{self, Job, NewJob, Terms},
+    job::{self, Job, JobParams, NewJob},
     worker::{self, Worker},
 };
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{MOST, inconsistencies};
 use crate::store::{
-    Claimant, Content, Entry, JobRule, Keep, NewAction, Promise, Records, StoredPlan, change,
+    AckLevel, Claimant, JobRule, KeyEntry, NewAction, Records, Retention, StoredPlan, StoredValue, change,
     redb::{
         RedbStore,
         schema::{
@@ -50,7 +50,7 @@ async fn sound() -> RedbStore {
     decide(&store, "a-2", Some("[]"), report(Status::Failed, "w3")).await;
     decide(&store, "old-0", None, cancel(Timestamp(5))).await;
     decide(&store, "old-1", None, cancel(Timestamp(30))).await;
-    let keep = Keep { ended_since: Timestamp(10), dead_since: Timestamp(0), count: 0 };
+    let keep = Retention { ended_since: Timestamp(10), dead_since: Timestamp(0), count: 0 };
     assert_eq!(store.prune(keep, 100).await.unwrap(), 1);
 
     let json = r#"{"worker_id":"w1","capabilities":["sort"]}"#;
@@ -58,7 +58,7 @@ async fn sound() -> RedbStore {
     let rule =
         move |known: Option<&Worker>| worker::registered(known, &registration, "c1", Timestamp(10)).map(Some);
     let registered =
-        store.decide_worker(&"w1".parse().unwrap(), Promise::Durable, Some(json.into()), Box::new(rule));
+        store.decide_worker(&"w1".parse().unwrap(), AckLevel::Durable, Some(json.into()), Box::new(rule));
     registered.await.unwrap().unwrap();
     add_keys(&store).await;
     store
@@ -67,7 +67,7 @@ async fn sound() -> RedbStore {
 async fn add_action(store: &RedbStore, id: &str, count: usize, queue: &str, run_at: Option<Timestamp>) {
     let action = Action::new(id.parse().unwrap(), "p".parse().unwrap(), Timestamp(10));
     let action = Action { queue: queue.into(), run_at, ..action };
-    let terms = Terms { max_retries: 1, timeout_ms: 5000, priority: 0, run_at, ..Terms::default() };
+    let terms = JobParams { max_retries: 1, timeout_ms: 5000, priority: 0, run_at, ..JobParams::default() };
     let job = |n| NewJob { job_id: format!("{id}-{n}").parse().unwrap(), input: "{}".into(), own: None };
     let jobs = (0..count).map(job).collect();
     let new = NewAction { action, needs: Needs::default(), terms, jobs, notes: Vec::new() };
@@ -81,13 +81,13 @@ fn claimant(holder: &str) -> Claimant {
 
 async fn decide(store: &RedbStore, id: &str, results: Option<&'static str>, rule: JobRule) {
     let results = results.map(Bytes::from);
-    let decided = store.decide(&id.parse().unwrap(), Promise::Durable, results, rule);
+    let decided = store.decide(&id.parse().unwrap(), AckLevel::Durable, results, rule);
     assert!(decided.await.unwrap().unwrap().is_some(), "{id} is as it was");
 }
 
 fn report(status: Status, who: &'static str) -> JobRule {
     let update = JobUpdate { status: Some(status), ..JobUpdate::default() };
-    Box::new(move |job: Option<&Job>| job::advanced(job.unwrap(), &update, who, None, Timestamp(20), 0.5))
+    Box::new(move |job: Option<&Job>| job::updated(job.unwrap(), &update, who, None, Timestamp(20), 0.5))
 }
 
 fn cancel(now: Timestamp) -> JobRule {
@@ -96,15 +96,15 @@ fn cancel(now: Timestamp) -> JobRule {
 
 async fn add_keys(store: &RedbStore) {
     let added = change(store, |keys| {
-        let entry = |content| Entry { content, expires_at: None };
-        let text = Content::Text(Bytes::from_static(b"x"));
-        keys.put_entry(b"text", &Entry { content: text, expires_at: Some(Timestamp(99)) })?;
+        let entry = |content| KeyEntry { content, expires_at: None };
+        let text = StoredValue::Text(Bytes::from_static(b"x"));
+        keys.put_entry(b"text", &KeyEntry { content: text, expires_at: Some(Timestamp(99)) })?;
         keys.put_item(b"list", -1, b"x")?;
         keys.put_item(b"list", 0, b"y")?;
-        keys.put_entry(b"list", &entry(Content::List { head: -1, tail: 1 }))?;
+        keys.put_entry(b"list", &entry(StoredValue::List { head: -1, tail: 1 }))?;
         keys.put_score(b"set", b"m", 1.0)?;
         keys.put_score(b"set", b"n", 2.5)?;
-        keys.put_entry(b"set", &entry(Content::Sorted { members: 2 }))
+        keys.put_entry(b"set", &entry(StoredValue::Sorted { members: 2 }))
     });
     added.await.unwrap();
 }
@@ -112,13 +112,13 @@ async fn add_keys(store: &RedbStore) {
 /// What is said of the sound database after something was done to it.
 async fn tampered(tamper: impl FnOnce(&WriteTransaction)) -> Vec<String> {
     let store = sound().await;
-    let kept = store.contents.keep();
+    let kept = store.contents.pin();
     let transaction = store.contents.begin_write().unwrap();
     kept.view().write_recent(&transaction).unwrap();
     tamper(&transaction);
     transaction.commit().unwrap();
     store.contents.refresh(&kept).unwrap();
-    inconsistencies(&store.contents.view()).unwrap()
+    inconsistencies(&store.contents.snapshot()).unwrap()
 }
 
 fn put<'k, 'v, K: Key + 'static, V: Value + 'static>(
@@ -166,7 +166,7 @@ async fn a_sound_database_has_none() {
     assert_eq!(tampered(|_| {}).await, [""; 0]);
     assert_eq!(tampered(|t| put(t, PAUSED, "ready", ())).await, [""; 0]);
     let empty = RedbStore::in_memory().unwrap();
-    assert_eq!(inconsistencies(&empty.contents.view()).unwrap(), [""; 0]);
+    assert_eq!(inconsistencies(&empty.contents.snapshot()).unwrap(), [""; 0]);
 }
 
 #[tokio::test]

@@ -12,8 +12,8 @@ use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetada
 use crate::store::redb::{
     engine::{
         memtable::{Memtable, RawKey},
-        snapshot::View,
-        sorted_runs::{Rows, Slot},
+        snapshot::Snapshot,
+        sorted_runs::{SortedRuns, Versioned},
     },
     schema::{key_order::Ordered, tables::Definition},
 };
@@ -21,13 +21,13 @@ use crate::store::redb::{
 /// A table, with what a batch changes in it.
 pub(crate) struct Table<'v, K: Ordered, V: Value + 'static> {
     definition: &'static Definition<K, V>,
-    view: &'v View<'v>,
+    view: &'v Snapshot<'v>,
     /// None where nothing was changed, which is so of most tables in most batches.
-    changes: Option<Rows>,
+    changes: Option<SortedRuns>,
 }
 
 impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
-    pub(crate) fn new(definition: &'static Definition<K, V>, view: &'v View<'v>) -> Self {
+    pub(crate) fn new(definition: &'static Definition<K, V>, view: &'v Snapshot<'v>) -> Self {
         Self { definition, view, changes: None }
     }
 
@@ -36,19 +36,22 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     }
 
     /// What is above the database, the newest first.
-    fn layers(&self) -> impl Iterator<Item = &Rows> {
-        self.changes.iter().chain(self.view.recent(self.definition.number))
+    fn layers(&self) -> impl Iterator<Item = &SortedRuns> {
+        self.changes.iter().chain(self.view.layers(self.definition.number))
     }
 
-    pub(crate) fn get<'k>(&self, key: impl Borrow<K::SelfType<'k>>) -> Result<Option<Datum<'_, V>>, Error> {
+    pub(crate) fn get<'k>(
+        &self,
+        key: impl Borrow<K::SelfType<'k>>,
+    ) -> Result<Option<ValueRef<'_, V>>, Error> {
         let mut layers = self.layers().peekable();
         if layers.peek().is_some() {
             let raw = RawKey::of::<K>(key.borrow());
             if let Some(row) = layers.find_map(|rows| rows.get(&raw)) {
-                return Ok(row.as_deref().map(Datum::recent));
+                return Ok(row.as_deref().map(ValueRef::recent));
             }
         }
-        Ok(ReadableTable::get(self.stored(), key.borrow())?.map(Datum::Stored))
+        Ok(ReadableTable::get(self.stored(), key.borrow())?.map(ValueRef::Stored))
     }
 
     /// Gives a key a value.
@@ -66,7 +69,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         self.change(RawKey::of::<K>(key.borrow()), None);
     }
 
-    fn change(&mut self, key: RawKey, value: Slot) {
+    fn change(&mut self, key: RawKey, value: Versioned) {
         self.changes.get_or_insert_default().insert(key, value);
     }
 
@@ -85,8 +88,8 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     pub(crate) fn len(&self) -> Result<u64, Error> {
         let stored = self.stored();
         let mut len = stored.len()?;
-        let mut seen = Rows::default();
-        for (key, value) in self.layers().flat_map(Rows::iter) {
+        let mut seen = SortedRuns::default();
+        for (key, value) in self.layers().flat_map(SortedRuns::iter) {
             if seen.insert(key.clone(), None).is_some() {
                 continue;
             }
@@ -97,7 +100,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     }
 
     /// Everything, in the order of the keys.
-    pub(crate) fn iter(&self) -> Result<Walk<'_, K, V>, Error> {
+    pub(crate) fn iter(&self) -> Result<MergeIter<'_, K, V>, Error> {
         self.range::<K::SelfType<'_>>(..)
     }
 
@@ -105,7 +108,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     pub(crate) fn range<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
-    ) -> Result<Walk<'_, K, V>, Error> {
+    ) -> Result<MergeIter<'_, K, V>, Error> {
         self.walk(range, false)
     }
 
@@ -113,7 +116,7 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
     pub(crate) fn range_back<'k, KR: Borrow<K::SelfType<'k>> + 'k>(
         &self,
         range: impl RangeBounds<KR> + 'k,
-    ) -> Result<Walk<'_, K, V>, Error> {
+    ) -> Result<MergeIter<'_, K, V>, Error> {
         self.walk(range, true)
     }
 
@@ -121,25 +124,26 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         &self,
         range: impl RangeBounds<KR> + 'k,
         is_back: bool,
-    ) -> Result<Walk<'_, K, V>, Error> {
-        let mut sources: Vec<Source<'_, K, V>> = Vec::with_capacity(3);
+    ) -> Result<MergeIter<'_, K, V>, Error> {
+        let mut sources: Vec<LayerIter<'_, K, V>> = Vec::with_capacity(3);
         if self.layers().next().is_some() {
             let raw = |bound: Bound<&KR>| bound.map(|key| RawKey::of::<K>(key.borrow()));
             let bounds = (raw(range.start_bound()), raw(range.end_bound()));
             if is_empty(&bounds) {
-                return Ok(Walk { sources, is_back });
+                return Ok(MergeIter { sources, is_back });
             }
             for rows in self.layers() {
                 let rows = rows.range((bounds.0.as_ref(), bounds.1.as_ref())).map(|(key, value)| {
-                    Ok((Datum::recent(key.bytes()), value.as_deref().map(Datum::recent)))
+                    Ok((ValueRef::recent(key.bytes()), value.as_deref().map(ValueRef::recent)))
                 });
                 sources.extend(source(rows, is_back));
             }
         }
         let rows = ReadableTable::range::<KR>(self.stored(), range)?;
-        let rows = rows.map(|row| row.map(|(key, value)| (Datum::Stored(key), Some(Datum::Stored(value)))));
+        let rows =
+            rows.map(|row| row.map(|(key, value)| (ValueRef::Stored(key), Some(ValueRef::Stored(value)))));
         sources.extend(source(rows.map(|row| Ok(row?)), is_back));
-        Ok(Walk { sources, is_back })
+        Ok(MergeIter { sources, is_back })
     }
 }
 
@@ -155,11 +159,11 @@ fn is_empty((start, end): &(Bound<RawKey>, Bound<RawKey>)) -> bool {
 }
 
 /// Gives away what a batch has changed.
-pub(crate) trait Changed {
+pub(crate) trait TakeChanges {
     fn take_changes(&mut self, into: &mut Memtable);
 }
 
-impl<K: Ordered, V: Value + 'static> Changed for Table<'_, K, V> {
+impl<K: Ordered, V: Value + 'static> TakeChanges for Table<'_, K, V> {
     fn take_changes(&mut self, into: &mut Memtable) {
         if let Some(rows) = self.changes.take() {
             into.put(self.definition.number, rows);
@@ -168,12 +172,12 @@ impl<K: Ordered, V: Value + 'static> Changed for Table<'_, K, V> {
 }
 
 /// A key or a value, wherever it is kept.
-pub(crate) enum Datum<'a, T: Value + 'static> {
+pub(crate) enum ValueRef<'a, T: Value + 'static> {
     Recent(&'a [u8], PhantomData<T>),
     Stored(AccessGuard<'a, T>),
 }
 
-impl<'a, T: Value + 'static> Datum<'a, T> {
+impl<'a, T: Value + 'static> ValueRef<'a, T> {
     fn recent(bytes: &'a [u8]) -> Self {
         Self::Recent(bytes, PhantomData)
     }
@@ -194,29 +198,29 @@ impl<'a, T: Value + 'static> Datum<'a, T> {
 }
 
 /// A row: `None` in the place of its value where a layer says that it is no more.
-type Row<'a, K, V> = Result<(Datum<'a, K>, Option<Datum<'a, V>>), Error>;
-type Source<'a, K, V> = Peekable<Box<dyn Iterator<Item = Row<'a, K, V>> + 'a>>;
+type LayerRow<'a, K, V> = Result<(ValueRef<'a, K>, Option<ValueRef<'a, V>>), Error>;
+type LayerIter<'a, K, V> = Peekable<Box<dyn Iterator<Item = LayerRow<'a, K, V>> + 'a>>;
 
 /// The rows of one layer in their direction; `None` where there are none.
 fn source<'a, K: Ordered, V: Value + 'static>(
-    rows: impl DoubleEndedIterator<Item = Row<'a, K, V>> + 'a,
+    rows: impl DoubleEndedIterator<Item = LayerRow<'a, K, V>> + 'a,
     is_back: bool,
-) -> Option<Source<'a, K, V>> {
+) -> Option<LayerIter<'a, K, V>> {
     let rows: Box<dyn Iterator<Item = _>> = if is_back { Box::new(rows.rev()) } else { Box::new(rows) };
     let mut rows = rows.peekable();
     rows.peek().is_some().then_some(rows)
 }
 
 /// The rows of all layers, each key as the newest of them has it.
-pub(crate) struct Walk<'a, K: Ordered, V: Value + 'static> {
+pub(crate) struct MergeIter<'a, K: Ordered, V: Value + 'static> {
     /// The newest first.
-    sources: Vec<Source<'a, K, V>>,
+    sources: Vec<LayerIter<'a, K, V>>,
     is_back: bool,
 }
 
-impl<'a, K: Ordered, V: Value + 'static> Walk<'a, K, V> {
+impl<'a, K: Ordered, V: Value + 'static> MergeIter<'a, K, V> {
     /// The next row of all, as the newest layer has it; what others say of its key is gone by.
-    fn next_of_all(&mut self) -> Option<Row<'a, K, V>> {
+    fn next_of_all(&mut self) -> Option<LayerRow<'a, K, V>> {
         if let [only] = self.sources.as_mut_slice() {
             return only.next();
         }
@@ -250,12 +254,12 @@ impl<'a, K: Ordered, V: Value + 'static> Walk<'a, K, V> {
     }
 }
 
-fn order<K: Ordered>(one: &Datum<'_, K>, other: &Datum<'_, K>) -> std::cmp::Ordering {
+fn order<K: Ordered>(one: &ValueRef<'_, K>, other: &ValueRef<'_, K>) -> std::cmp::Ordering {
     one.with_bytes(|one| other.with_bytes(|other| K::ORDER(one, other)))
 }
 
-impl<'a, K: Ordered, V: Value + 'static> Iterator for Walk<'a, K, V> {
-    type Item = Result<(Datum<'a, K>, Datum<'a, V>), Error>;
+impl<'a, K: Ordered, V: Value + 'static> Iterator for MergeIter<'a, K, V> {
+    type Item = Result<(ValueRef<'a, K>, ValueRef<'a, V>), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

@@ -8,31 +8,31 @@ use std::{
 use proptest::prelude::*;
 use redb::{Database, Error, backends::InMemoryBackend};
 
-use super::{Changed, Table};
+use super::{Table, TakeChanges};
 use crate::store::redb::{
-    engine::{memtable::Memtable, snapshot::Contents},
+    engine::{memtable::Memtable, snapshot::Versions},
     schema::tables::{Definition, EXPIRIES},
 };
 
-type Key = (u64, &'static [u8]);
-type Model = BTreeMap<(u64, Vec<u8>), ()>;
+type TestKey = (u64, &'static [u8]);
+type TableModel = BTreeMap<(u64, Vec<u8>), ()>;
 
-const TABLE: &Definition<Key, ()> = &EXPIRIES;
+const TABLE: &Definition<TestKey, ()> = &EXPIRIES;
 
 /// What is done to a key: it comes, or it goes.
 #[derive(Debug, Clone)]
-struct Step(u64, Vec<u8>, bool);
+struct TableStep(u64, Vec<u8>, bool);
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<TableStep>> {
     let key = prop_oneof![Just(Vec::new()), Just(b"a".to_vec()), Just(b"ab".to_vec())];
     proptest::collection::vec(
-        (0_u64..300, key, any::<bool>()).prop_map(|(n, key, is_in)| Step(n / 50, key, is_in)),
+        (0_u64..300, key, any::<bool>()).prop_map(|(n, key, is_in)| TableStep(n / 50, key, is_in)),
         0..20,
     )
 }
 
-fn play(table: &mut Table<'_, Key, ()>, model: &mut Model, steps: &[Step]) {
-    for Step(at, key, is_in) in steps {
+fn play(table: &mut Table<'_, TestKey, ()>, model: &mut TableModel, steps: &[TableStep]) {
+    for TableStep(at, key, is_in) in steps {
         if *is_in {
             table.insert((*at, key.as_slice()), ());
             model.insert((*at, key.clone()), ());
@@ -43,8 +43,8 @@ fn play(table: &mut Table<'_, Key, ()>, model: &mut Model, steps: &[Step]) {
     }
 }
 
-fn changes(contents: &Contents, model: &mut Model, steps: &[Step]) -> Memtable {
-    let view = contents.view();
+fn changes(contents: &Versions, model: &mut TableModel, steps: &[TableStep]) -> Memtable {
+    let view = contents.snapshot();
     let mut table = view.table(TABLE);
     play(&mut table, model, steps);
     let mut changes = Memtable::default();
@@ -53,7 +53,7 @@ fn changes(contents: &Contents, model: &mut Model, steps: &[Step]) -> Memtable {
 }
 
 fn keys<'t>(
-    rows: impl Iterator<Item = Result<(super::Datum<'t, Key>, super::Datum<'t, ()>), Error>>,
+    rows: impl Iterator<Item = Result<(super::ValueRef<'t, TestKey>, super::ValueRef<'t, ()>), Error>>,
 ) -> Vec<(u64, Vec<u8>)> {
     rows.map(|row| {
         let (key, _) = row.unwrap();
@@ -68,16 +68,16 @@ proptest! {
     fn it_is_as_one_map(stored in steps(), recent in steps(), changed in steps(), from in 0_u64..6, to in 0_u64..7) {
         let database = Database::builder().create_with_backend(InMemoryBackend::new()).unwrap();
         crate::store::redb::file::migrations::prepare(&database).unwrap();
-        let contents = Contents::of(database).unwrap();
-        let mut model = Model::new();
+        let contents = Versions::of(database).unwrap();
+        let mut model = TableModel::new();
         let below = changes(&contents, &mut model, &stored);
         let transaction = contents.begin_write().unwrap();
         below.write(&transaction).unwrap();
         transaction.commit().unwrap();
-        contents.refresh(&contents.keep()).unwrap();
+        contents.refresh(&contents.pin()).unwrap();
         let above = changes(&contents, &mut model, &recent);
         contents.absorb(above);
-        let view = contents.view();
+        let view = contents.snapshot();
         let mut table = view.table(TABLE);
         play(&mut table, &mut model, &changed);
 

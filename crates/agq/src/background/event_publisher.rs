@@ -1,0 +1,136 @@
+//! Tells those who listen what the store has changed: jobs on `job:updates`, actions on `action:updates:<id>`.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use agenix_protocol::{
+    documents::{JOB_UPDATES, JobEvent, WORKER_UPDATES, WorkerEvent, action_updates, parse, to_json},
+    time::Timestamp,
+};
+use agenix_rules::{
+    action,
+    job::{Job, JobState},
+};
+use bytes::Bytes;
+
+use crate::{app::AppState, service::worker_messages::notify_worker, store::ChangeEvent};
+
+/// How many events are told before it is looked whether the listeners keep up.
+const PACE: usize = 1000;
+/// How long to wait for those who do not, and how often.
+const PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSES: usize = 100;
+
+/// Tells the news until it is dropped.
+pub(crate) async fn run(app: Arc<AppState>) {
+    let notifier = app.store.notifier();
+    loop {
+        let news = notifier.changes().await;
+        let mut actions = BTreeMap::new();
+        for (told, news) in news.into_iter().enumerate() {
+            if told % PACE == 0 {
+                wait_for_subscribers(&app).await;
+            }
+            match news {
+                ChangeEvent::Job { job, was, has_progressed, is_heard } => {
+                    let now = app.clock.now();
+                    app.events.note(was, &job, has_progressed, now);
+                    if let Some(holder) = loser(was, &job) {
+                        notify_worker(&app, holder);
+                    }
+                    if is_heard {
+                        app.pubsub.publish(&JOB_UPDATES.into(), &job_event(&job, now));
+                    }
+                }
+                // Only how it stands in the end: an action changes with each of its jobs.
+                ChangeEvent::Action(action, tally) => {
+                    actions.insert(action.action_id.clone(), (action, tally));
+                }
+            }
+        }
+        for (told, (action_id, (action, tally))) in actions.into_iter().enumerate() {
+            if told % PACE == 0 {
+                wait_for_subscribers(&app).await;
+            }
+            let status = to_json(&action::status(&action, &tally));
+            app.pubsub.publish(&action_updates(&action_id).into(), &status.into());
+        }
+    }
+}
+
+/// Whoever reads at all gets the time to, before a large submission is told; who does not is cut off.
+async fn wait_for_subscribers(app: &AppState) {
+    for _ in 0..MAX_PAUSES {
+        if app.pubsub.room() >= 2 * PACE {
+            return;
+        }
+        app.clock.sleep(PAUSE).await;
+    }
+}
+
+/// Returns the holder of a job that was cancelled while it was active. The holder may not know of
+/// the cancellation, because another job may have replaced the job.
+fn loser(was: Option<JobState>, job: &Job) -> Option<&str> {
+    let is_lost = was == Some(JobState::Active) && job.state == JobState::Cancelled;
+    job.holder.as_deref().filter(|_| is_lost)
+}
+
+fn job_event(job: &Job, at: Timestamp) -> Bytes {
+    let event = JobEvent {
+        job_id: job.job_id.clone(),
+        action_id: job.action_id.clone(),
+        plan_id: job.plan_id.clone(),
+        status: job.status(),
+        state: job.state.as_str().into(),
+        attempt: job.attempt,
+        worker_id: job.holder.clone(),
+        at,
+        current_task: job.current_task,
+        progress_percent: job.progress_percent,
+    };
+    to_json(&event).into()
+}
+
+/// Something was told at another node: whoever listens here is told, too, and who waits for jobs in the name of a worker that
+/// something happened to goes, and comes again as what it is now.
+pub(crate) fn on_peer_message(app: &AppState, channel: &Bytes, payload: &Bytes) {
+    if channel == WORKER_UPDATES.as_bytes()
+        && let Ok(event) = parse::<WorkerEvent>(payload)
+    {
+        app.waiters.evict(event.worker_id.as_str());
+        app.abilities.forget(&event.worker_id);
+    }
+    app.pubsub.publish_here(channel, payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+    use agenix_rules::{
+        action::Action,
+        job::{self, Job, JobParams, JobState, LeaseOptions, QueuePosition, RuleOutcome},
+    };
+
+    use super::loser;
+
+    #[test]
+    fn who_has_a_job_that_is_cancelled_is_to_hear_of_it() {
+        let now = Timestamp(1000);
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), now);
+        let waits = Job::new(
+            "j".parse().unwrap(),
+            &action,
+            0,
+            QueuePosition { lane: 0, seq: 0 },
+            &JobParams::default(),
+            now,
+        );
+        let runs = job::claimed(&waits, "w", now, LeaseOptions::default());
+        let cancelled = |job: &Job| match job::cancelled(job, now) {
+            Ok(RuleOutcome::Changed(job)) => *job,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(loser(Some(JobState::Active), &cancelled(&runs)), Some("w"));
+        assert_eq!(loser(Some(JobState::Available), &cancelled(&waits)), None, "nobody has it");
+        assert_eq!(loser(Some(JobState::Available), &runs), None, "it has just been claimed");
+    }
+}

@@ -1,0 +1,136 @@
+//! A job as the Open Job Spec shows it, whichever door it came by: a projection of its record.
+
+use agenix_protocol::documents::{OjsDocument, OjsError, OjsJob};
+use agenix_rules::{
+    job::{Job, JobFailure, JobState, Ojs},
+    ojs::PLAN_PREFIX,
+};
+use serde_json::value::RawValue;
+
+use crate::store::{StoreError, StoredJob};
+
+/// What of a job's options is shown as it came.
+const SHOWN_OPTIONS: [&str; 4] = ["retry", "unique", "rate_limit", "metadata"];
+
+/// What was submitted, taken apart.
+struct Parts {
+    args: Box<RawValue>,
+    meta: Option<Box<RawValue>>,
+    tags: Option<Box<RawValue>>,
+    /// The time that was named, as it came.
+    expires_at: Option<String>,
+    /// Everything else that is shown.
+    others: OjsDocument,
+}
+
+impl Parts {
+    fn of(stored: &StoredJob) -> Result<Self, serde_json::Error> {
+        let mut document: OjsDocument = match stored.job.ojs.as_deref() {
+            Some(ojs) if ojs.is_reserved() => serde_json::from_str(&stored.input)?,
+            Some(Ojs { document: Some(document), .. }) => serde_json::from_str(document)?,
+            _ => OjsDocument::new(),
+        };
+        let args = match document.remove("args") {
+            Some(args) => args,
+            None => RawValue::from_string(format!("[{}]", stored.input))?,
+        };
+        let mut options: OjsDocument = match document.remove("options") {
+            Some(options) => serde_json::from_str(options.get()).unwrap_or_default(),
+            None => OjsDocument::new(),
+        };
+        document.remove("type");
+        let told = options.get("expires_at").and_then(|told| serde_json::from_str::<String>(told.get()).ok());
+        let shown =
+            SHOWN_OPTIONS.iter().filter_map(|name| Some(((*name).to_owned(), options.remove(*name)?)));
+        let shown: Vec<_> = shown.collect();
+        let meta = document.remove("meta").filter(|meta| meta.get() != "null");
+        let tags = options.remove("tags").filter(|tags| tags.get() != "null");
+        document.extend(shown);
+        let expires_at = told.filter(|told| !told.starts_with('+'));
+        Ok(Self { args, meta, tags, expires_at, others: document })
+    }
+}
+
+/// A job as it is shown.
+pub(crate) fn job_view(stored: &StoredJob) -> Result<OjsJob, StoreError> {
+    let StoredJob { job, queue, results, .. } = stored;
+    let broken = |error: serde_json::Error| StoreError(format!("job {} cannot be read: {error}", job.job_id));
+    let Parts { args, meta, tags, expires_at, others } = Parts::of(stored).map_err(broken)?;
+    let ojs = job.ojs.as_deref();
+    let expires_at =
+        ojs.and_then(|ojs| ojs.expires_at).map(|at| expires_at.unwrap_or_else(|| at.to_string()));
+    let is_retryable = job.state == JobState::Retryable;
+    let last = ojs.and_then(|ojs| ojs.failures.last());
+    Ok(OjsJob {
+        id: job.job_id.clone(),
+        job_type: ojs.map_or_else(|| format!("{PLAN_PREFIX}{}", job.plan_id), |ojs| ojs.job_type.clone()),
+        state: job.state.ojs_name(),
+        queue: queue.clone(),
+        args,
+        meta,
+        tags,
+        priority: job.priority,
+        attempt: job.shown_attempt(),
+        max_attempts: ojs
+            .and_then(|ojs| ojs.retry.as_ref())
+            .map_or(job.max_retries.saturating_add(1), |retry| retry.max_attempts),
+        timeout_ms: Some(job.timeout_ms).filter(|ms| *ms > 0),
+        visibility_timeout_ms: ojs.filter(|ojs| ojs.is_reserved()).map(|ojs| ojs.visibility_ms),
+        created_at: job.created_at,
+        enqueued_at: job.created_at,
+        scheduled_at: ojs
+            .and_then(|ojs| ojs.scheduled_at)
+            .or(job.due_at.filter(|_| job.state == JobState::Scheduled)),
+        expires_at,
+        started_at: job.started_at,
+        completed_at: job.ended_at.filter(|_| is_complete(job)),
+        cancelled_at: job.ended_at.filter(|_| job.state == JobState::Cancelled),
+        discarded_at: job.ended_at.filter(|_| job.state == JobState::Discarded),
+        next_attempt_at: job.due_at.filter(|_| is_retryable),
+        retry_delay_ms: job.retry_delay_ms(),
+        error: last.filter(|_| job.state != JobState::Completed).map(error_of).or_else(|| plain_error(job)),
+        errors: ojs.map_or_else(Vec::new, |ojs| ojs.failures.iter().map(error_of).collect()),
+        result: results.clone().map(RawValue::from_string).transpose().map_err(broken)?,
+        progress: job
+            .progress_percent
+            .filter(|_| job.state == JobState::Active)
+            .map(|percent| f64::from(percent) / 100.0),
+        workflow_id: ojs.and_then(|ojs| ojs.workflow.clone()),
+        worker_id: job.holder.clone(),
+        action_id: job.action_id.to_string(),
+        others,
+    })
+}
+
+/// Whether somebody worked on it to its end: one that expired was never begun.
+fn is_complete(job: &Job) -> bool {
+    let is_expired = job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired);
+    job.state == JobState::Completed || (job.state == JobState::Discarded && !is_expired)
+}
+
+fn error_of(failure: &JobFailure) -> OjsError {
+    OjsError {
+        code: failure.code.clone(),
+        kind: failure.kind.clone(),
+        message: failure.message.clone(),
+        attempt: failure.attempt,
+        occurred_at: failure.at,
+        retryable: failure.retryable,
+        details: failure.details.as_deref().and_then(|details| serde_json::from_str(details).ok()),
+    }
+}
+
+/// What went wrong with a job that came by the other door, or that nobody worked on.
+fn plain_error(job: &Job) -> Option<OjsError> {
+    let message = job.error.clone().filter(|_| job.state != JobState::Completed)?;
+    let code = if job.ojs.as_ref().is_some_and(|ojs| ojs.is_expired) { "expired" } else { "handler_error" };
+    Some(OjsError {
+        code: code.into(),
+        kind: code.into(),
+        message,
+        attempt: job.shown_attempt(),
+        occurred_at: job.ended_at.or(job.started_at).unwrap_or(job.created_at),
+        retryable: !job.is_ended(),
+        details: None,
+    })
+}

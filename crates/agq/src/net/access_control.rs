@@ -1,0 +1,119 @@
+//! What all connections share at the door: whose keys are known, who tried wrong ones, and how many come from where.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use agenix_protocol::{limits::Limits, time::Timestamp};
+
+use super::{
+    connection_limit::{ConnectionLimiter, ConnectionPermit},
+    throttle::AuthGuard,
+};
+use crate::auth::{
+    keyring::{Identity, Keyring},
+    session_key::KeyHash,
+};
+
+/// Divisor that turns the maximum of connections of an address into the maximum of event streams.
+const STREAMS: usize = 4;
+
+/// The door that every connection comes through.
+#[derive(Debug)]
+pub(crate) struct AccessControl {
+    pub(crate) keyring: Arc<Keyring>,
+    pub(crate) auth_guard: AuthGuard,
+    pub(crate) guests: Arc<ConnectionLimiter>,
+    /// The number of the last connection, over RESP and HTTP together.
+    last_connection: AtomicU64,
+    /// Event streams, which go on until the client leaves. The door counts event streams apart from
+    /// connections.
+    streams: Arc<ConnectionLimiter>,
+}
+
+impl AccessControl {
+    /// Whose key this is.
+    pub(crate) fn identify(&self, key: &[u8]) -> Option<Identity> {
+        self.keyring.identify(key)
+    }
+
+    /// Whose key this is the hash of.
+    pub(crate) fn identify_hash(&self, hash: &KeyHash) -> Option<Identity> {
+        self.keyring.identify_hash(hash)
+    }
+
+    /// A wrong key came from here; how long its answer waits.
+    pub(crate) fn wrong_key(&self, ip: Option<IpAddr>, now: Timestamp) -> Duration {
+        self.auth_guard.wrong_key(ip, now)
+    }
+
+    /// Numbers a connection. Numbers are unique over RESP and HTTP, because the hub and the
+    /// directory know connections by their numbers.
+    pub(crate) fn next_connection(&self) -> u64 {
+        self.last_connection.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns a place for an event stream, which goes on until the client leaves. The connection
+    /// of an event stream needs no place among the connections of its address, so that open
+    /// dashboards keep nobody else away.
+    pub(crate) fn admit_stream(&self, ip: Option<IpAddr>) -> Result<Option<ConnectionPermit>, String> {
+        let Some(ip) = ip else { return Ok(None) };
+        let place = self.streams.admit(ip).map(Some);
+        place.ok_or_else(|| format!("too many event streams from {ip}: max {}", self.streams.max()))
+    }
+
+    /// A door with these keys and the bounds that concern whoever comes in.
+    pub(crate) fn new(keyring: Arc<Keyring>, limits: &Limits) -> Self {
+        let auth_guard = AuthGuard::new(limits.max_auth_failures);
+        let (guests, streams) =
+            (limits.max_connections_per_ip, limits.max_connections_per_ip.div_ceil(STREAMS));
+        let (guests, streams) = (ConnectionLimiter::new(guests), ConnectionLimiter::new(streams));
+        Self { keyring, auth_guard, guests, streams, last_connection: AtomicU64::new(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{IpAddr, Ipv4Addr},
+        sync::Arc,
+    };
+
+    use agenix_protocol::limits::Limits;
+
+    use super::AccessControl;
+    use crate::auth::keyring::{Keyring, SessionKeys};
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn access_control(max_connections_per_ip: usize) -> AccessControl {
+        let limits = Limits { max_connections_per_ip, ..Limits::default() };
+        AccessControl::new(Arc::new(Keyring::new(SessionKeys::default())), &limits)
+    }
+
+    #[test]
+    fn event_streams_are_counted_apart_from_connections_and_are_fewer() {
+        let access_control = access_control(5);
+        let _streams = [
+            access_control.admit_stream(Some(HERE)).unwrap(),
+            access_control.admit_stream(Some(HERE)).unwrap(),
+        ];
+        let refused = access_control.admit_stream(Some(HERE)).unwrap_err();
+        assert_eq!(refused, "too many event streams from 127.0.0.1: max 2");
+        let connections: Vec<_> = (0..5).map(|_| access_control.guests.admit(HERE)).collect();
+        assert!(connections.iter().all(Option::is_some), "streams take no place of a connection");
+        assert!(access_control.admit_stream(Some(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)))).is_ok());
+    }
+
+    #[test]
+    fn without_a_bound_on_connections_there_is_none_on_event_streams() {
+        let access_control = access_control(0);
+        let streams: Vec<_> = (0..100).map(|_| access_control.admit_stream(Some(HERE)).unwrap()).collect();
+        assert!(streams.iter().all(Option::is_some));
+    }
+}

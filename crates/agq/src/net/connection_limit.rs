@@ -1,0 +1,94 @@
+//! How many connections each IP address has, and when that is enough.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use agenix_protocol::limits::exceeds;
+
+/// The connections of the moment, by address. Those over Unix sockets are not counted: whoever may open one is us.
+#[derive(Debug)]
+pub(crate) struct ConnectionLimiter {
+    /// Most connections of one address; 0 for no limit.
+    max: usize,
+    by_ip: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// One connection's place; dropped, it is free.
+#[derive(Debug)]
+pub(crate) struct ConnectionPermit {
+    guests: Arc<ConnectionLimiter>,
+    ip: IpAddr,
+}
+
+impl ConnectionLimiter {
+    /// No connections yet; `max` of one address at most, 0 for no limit.
+    pub(crate) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self { max, by_ip: Mutex::default() })
+    }
+
+    /// A place for one more connection from this address, or none.
+    pub(crate) fn admit(self: &Arc<Self>, ip: IpAddr) -> Option<ConnectionPermit> {
+        let mut by_ip = self.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = by_ip.get(&ip).copied().unwrap_or_default();
+        if exceeds(present + 1, self.max) {
+            return None;
+        }
+        by_ip.insert(ip, present + 1);
+        Some(ConnectionPermit { guests: Arc::clone(self), ip })
+    }
+
+    /// Returns the maximum number of places of one address; 0 means no limit.
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// What someone is told for whom there is no place.
+    pub(crate) fn refusal(&self, ip: IpAddr) -> String {
+        format!("ERR Too many connections from {ip}: max {}", self.max)
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        let mut by_ip = self.guests.by_ip.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(present) = by_ip.get_mut(&self.ip) {
+            *present -= 1;
+            if *present == 0 {
+                by_ip.remove(&self.ip);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::ConnectionLimiter;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+
+    #[test]
+    fn the_edge_is_admitted_one_more_is_not_and_a_place_becomes_free() {
+        let guests = ConnectionLimiter::new(2);
+        let first = guests.admit(HERE).unwrap();
+        let _second = guests.admit(HERE).unwrap();
+        assert!(guests.admit(HERE).is_none());
+        assert_eq!(guests.refusal(HERE), "ERR Too many connections from 127.0.0.1: max 2");
+        assert!(guests.admit(THERE).is_some(), "another address has places of its own");
+        drop(first);
+        assert!(guests.admit(HERE).is_some());
+    }
+
+    #[test]
+    fn zero_is_no_limit_and_who_has_left_is_forgotten() {
+        let guests = ConnectionLimiter::new(0);
+        let many: Vec<_> = (0..1000).map(|_| guests.admit(HERE).unwrap()).collect();
+        drop(many);
+        assert!(guests.by_ip.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,319 @@
+//! Where connections come in: TCP, TLS over TCP, a Unix socket. What leaves here is the same for all.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    net::{IpAddr, SocketAddr},
+    os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use rustix::net::sockopt;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
+};
+use tokio_rustls::server::TlsStream;
+
+use super::{
+    connection_limit::ConnectionPermit,
+    tls::{TlsAcceptance, TlsFiles},
+};
+use crate::auth::keyring::Identity;
+
+/// Who may use the Unix socket: its owner. A connection needs the right to write.
+const OWNER_ONLY: u32 = 0o600;
+/// How long a connection may be silent before it is asked whether it is still there.
+#[cfg(target_os = "linux")]
+const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(60);
+/// How long what was sent may go unacknowledged before the connection is dead, in milliseconds: a client that lost its
+/// power says nothing. Long enough for one that does not read for a while, as `less` makes agx do.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED_MS: u32 = 300_000;
+
+/// Bytes that the system takes of what a client does not read. A client is seen to read when a third of them has gone: were it
+/// megabytes, one that reads slowly would look as one that does not.
+const SEND_BUFFER: usize = 128 * 1024;
+
+/// Where agq listens.
+#[derive(Debug, Clone)]
+pub(crate) struct ListenAddresses {
+    pub(crate) tcp: Option<SocketAddr>,
+    /// The Unix socket.
+    pub(crate) socket: Option<PathBuf>,
+    /// With it, TCP is TLS.
+    pub(crate) tls: Option<TlsFiles>,
+    /// Where HTTP is spoken, in the same way.
+    pub(crate) http: Option<SocketAddr>,
+}
+
+/// Open listeners.
+pub(crate) struct Listeners {
+    tcp: Option<TcpListener>,
+    unix: Option<(UnixListener, SocketFile)>,
+    tls: Option<Arc<TlsAcceptance>>,
+}
+
+/// A connection that has just come in.
+pub(crate) enum IncomingStream {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+/// A connection, however it came in.
+pub(crate) struct ClientStream {
+    pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Where it comes from; none for a Unix socket.
+    pub(crate) ip: Option<IpAddr>,
+    /// Where it comes from, for logs and lists: `127.0.0.1:5000` or `unix:/run/agq.sock`.
+    pub(crate) shown: String,
+    /// Who it is by its certificate; it need not AUTH.
+    pub(crate) certified: Option<Identity>,
+    /// Its place among the connections of its address; to be kept as long as it is open.
+    pub(crate) guest: Option<ConnectionPermit>,
+}
+
+impl Listeners {
+    /// Listens at these places.
+    pub(crate) async fn open(places: &ListenAddresses) -> anyhow::Result<Self> {
+        let tls = places.tls.clone().map(TlsAcceptance::open).transpose()?.map(Arc::new);
+        let tcp = match places.tcp {
+            None => None,
+            Some(address) => Some(TcpListener::bind(address).await.with_context(|| {
+                format!("cannot listen on {address}: choose another --port (0 takes a free one)")
+            })?),
+        };
+        let unix = places.socket.as_deref().map(bind).transpose()?;
+        Ok(Self { tcp, unix, tls })
+    }
+
+    /// Listens where HTTP is spoken, as the other door is open: with its certificates, where it has some.
+    pub(crate) async fn for_http(&self, address: SocketAddr) -> anyhow::Result<Self> {
+        let tcp = TcpListener::bind(address).await.with_context(|| {
+            format!("cannot listen on {address} for HTTP: choose another --http ADDRESS, or say --http off")
+        })?;
+        Ok(Self { tcp: Some(tcp), unix: None, tls: self.tls.clone() })
+    }
+
+    /// Its address, as clients of HTTP take it.
+    pub(crate) fn http_address(&self) -> io::Result<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let address = self.tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+        Ok(address.map(|address| format!("{scheme}://{address}")).unwrap_or_default())
+    }
+
+    /// What the certificates are read again by.
+    pub(crate) fn tls(&self) -> Option<Arc<TlsAcceptance>> {
+        self.tls.clone()
+    }
+
+    /// The addresses, as clients take them.
+    pub(crate) fn addresses(&self) -> io::Result<Vec<String>> {
+        let scheme = if self.tls.is_some() { "rediss://" } else { "" };
+        let tcp = self.tcp.as_ref().map(|tcp| tcp.local_addr().map(|address| format!("{scheme}{address}")));
+        let unix = self.unix.as_ref().map(|(_, file)| Ok(file.shown()));
+        tcp.into_iter().chain(unix).collect()
+    }
+
+    /// The Unix socket, as it is shown.
+    pub(crate) fn socket_shown(&self) -> String {
+        self.unix.as_ref().map(|(_, file)| file.shown()).unwrap_or_default()
+    }
+
+    /// Waits for the next connection. May be dropped and called again.
+    pub(crate) async fn accept(&self) -> io::Result<IncomingStream> {
+        let tcp = async {
+            match &self.tcp {
+                Some(listener) => {
+                    listener.accept().await.map(|(socket, peer)| IncomingStream::Tcp(socket, peer))
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let unix = async {
+            match &self.unix {
+                Some((listener, _)) => {
+                    listener.accept().await.map(|(socket, _)| IncomingStream::Unix(socket))
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            arrival = tcp => arrival,
+            arrival = unix => arrival,
+        }
+    }
+}
+
+impl ClientStream {
+    /// A connection over plain TCP.
+    pub(crate) fn tcp(socket: TcpStream, peer: SocketAddr, guest: ConnectionPermit) -> Self {
+        let (reader, writer) = socket.into_split();
+        Self {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            ip: Some(peer.ip()),
+            shown: peer.to_string(),
+            certified: None,
+            guest: Some(guest),
+        }
+    }
+
+    /// A connection over TLS.
+    pub(crate) fn tls(
+        stream: TlsStream<TcpStream>,
+        peer: SocketAddr,
+        guest: ConnectionPermit,
+        certified: Option<Identity>,
+    ) -> Self {
+        let (reader, writer) = tokio::io::split(stream);
+        Self {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            ip: Some(peer.ip()),
+            shown: peer.to_string(),
+            certified,
+            guest: Some(guest),
+        }
+    }
+
+    /// A connection over the Unix socket.
+    pub(crate) fn unix(socket: UnixStream, shown: String) -> Self {
+        let (reader, writer) = socket.into_split();
+        Self {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            ip: None,
+            shown,
+            certified: None,
+            guest: None,
+        }
+    }
+}
+
+/// Replies go out at once, and a client that lost its power is noticed.
+pub(crate) fn tune(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER)?;
+    #[cfg(target_os = "linux")]
+    {
+        sockopt::set_tcp_keepidle(socket, KEEPALIVE)?;
+        sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED_MS)?;
+    }
+    Ok(())
+}
+
+/// The file of a Unix socket; dropped, it is removed, if it is still ours.
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn shown(&self) -> String {
+        format!("unix:{}", self.path.display())
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity_of(&self.path) == self.identity {
+            // What stays behind is replaced by the next agq.
+            let _removed = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity_of(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn bind(path: &Path) -> anyhow::Result<(UnixListener, SocketFile)> {
+    remove_stale_socket(path)?;
+    let shown = path.display();
+    // By the mask that `main` sets nobody else can ever open it, not even between its making and this chmod.
+    let listener = UnixListener::bind(path)
+        .with_context(|| format!("cannot listen on {shown}: choose another --socket"))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(OWNER_ONLY))
+        .with_context(|| format!("cannot close {shown} to others"))?;
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let identity = identity_of(&path);
+    Ok((listener, SocketFile { path, identity }))
+}
+
+/// Removes what a dead agq left behind, and nothing else.
+fn remove_stale_socket(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found.with_context(|| format!("cannot look at {shown}: choose another --socket"))?,
+    };
+    if !metadata.file_type().is_socket() {
+        bail!("{shown} is there and is no socket: choose another --socket, or remove it");
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => bail!("something already listens on {shown}: stop it, or choose another --socket"),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).with_context(|| format!("cannot replace the dead socket {shown}"))
+        }
+        Err(error) => Err(error).with_context(|| {
+            format!("cannot tell whether anything listens on {shown}: choose another --socket")
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::fs::PermissionsExt, path::Path};
+
+    use super::{ListenAddresses, Listeners};
+
+    async fn open(path: &Path) -> anyhow::Result<Listeners> {
+        Listeners::open(&ListenAddresses { tcp: None, socket: Some(path.to_owned()), tls: None, http: None })
+            .await
+    }
+
+    #[tokio::test]
+    async fn the_socket_is_ours_alone_and_goes_with_us() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agq.sock");
+        let entrance = open(&path).await.unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(entrance.addresses().unwrap(), [format!("unix:{}", path.display())]);
+        drop(entrance);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_dead_socket_is_replaced_and_a_living_one_or_a_file_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agq.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "a listener that was only dropped leaves its file");
+        let entrance = open(&path).await.unwrap();
+        let second = open(&path).await.err().unwrap().to_string();
+        assert!(second.contains("something already listens on"), "{second}");
+        drop(entrance);
+        std::fs::write(&path, "precious").unwrap();
+        let file = open(&path).await.err().unwrap().to_string();
+        assert!(file.contains("is no socket"), "{file}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_another_took_over_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agq.sock");
+        let first = open(&path).await.unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let _second = open(&path).await.unwrap();
+        drop(first);
+        assert!(path.exists());
+    }
+}

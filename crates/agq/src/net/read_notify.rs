@@ -1,0 +1,40 @@
+//! A reader that tells when bytes have come, also those that make no whole command yet: whoever waits for the command would
+//! not hear of them.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use tokio::{
+    io::{AsyncRead, ReadBuf},
+    sync::Notify,
+};
+
+/// The reader of a connection.
+pub(crate) struct NotifyOnRead {
+    inner: Box<dyn AsyncRead + Send + Unpin>,
+    heard: Arc<Notify>,
+}
+
+impl NotifyOnRead {
+    /// A reader, and what is told when bytes have come.
+    pub(crate) fn new(inner: Box<dyn AsyncRead + Send + Unpin>) -> (Self, Arc<Notify>) {
+        let heard = Arc::new(Notify::new());
+        (Self { inner, heard: Arc::clone(&heard) }, heard)
+    }
+}
+
+impl AsyncRead for NotifyOnRead {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        self.heard.notify_one();
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,158 @@
+//! How many commands a second one connection may send: a bucket of tokens with room for one second of them.
+
+use std::time::Duration;
+
+use agenix_protocol::time::Timestamp;
+
+/// What one command takes out of the bucket; each millisecond puts as much in as commands are allowed a second, so that
+/// whole milliseconds lose no fraction of a command.
+const TOKEN: i64 = 1000;
+/// After how long without a delay a connection has paused, in milliseconds.
+const PAUSE_MS: u64 = 1000;
+/// How long a connection may be delayed without a pause, in milliseconds.
+const REFUSE_AFTER_MS: u64 = 10_000;
+/// More than any connection can send; above it the bucket would not fit its number.
+const MOST_PER_SEC: i64 = 1_000_000_000;
+
+/// When a command may be carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RateDecision {
+    /// At once.
+    Now,
+    /// After this time. Its place is taken: wait, then carry it out, without asking again.
+    After(Duration),
+    /// Not at all: the connection has been too fast for ten seconds and did not heed the delays.
+    Refused,
+}
+
+/// The bucket of one connection.
+#[derive(Debug)]
+pub(crate) struct CommandRate {
+    /// Commands a second; 0 for no limit.
+    per_sec: i64,
+    /// What is in the bucket, in thousandths of a command; below zero where commands were promised their turn.
+    level: i64,
+    /// When it was last filled.
+    at: Timestamp,
+    strain: Option<OverloadPeriod>,
+}
+
+/// A time of delays without a pause.
+#[derive(Debug, Clone, Copy)]
+struct OverloadPeriod {
+    since: Timestamp,
+    /// The end of the last delay.
+    until: Timestamp,
+}
+
+impl CommandRate {
+    /// A full bucket for `max` commands a second; 0 for no limit.
+    pub(crate) fn new(max: usize, now: Timestamp) -> Self {
+        let per_sec = i64::try_from(max).unwrap_or(MOST_PER_SEC).min(MOST_PER_SEC);
+        Self { per_sec, level: per_sec * TOKEN, at: now, strain: None }
+    }
+
+    /// Takes the turn of one command.
+    pub(crate) fn take(&mut self, now: Timestamp) -> RateDecision {
+        if self.per_sec == 0 {
+            return RateDecision::Now;
+        }
+        let passed_ms = i64::try_from(now.ms_since(self.at)).unwrap_or(i64::MAX);
+        let filled = self.level.saturating_add(passed_ms.saturating_mul(self.per_sec));
+        self.level = filled.min(self.per_sec * TOKEN);
+        self.at = now;
+        self.strain = self.strain.filter(|strain| now.ms_since(strain.until) < PAUSE_MS);
+        if self.level >= TOKEN {
+            self.level -= TOKEN;
+            return RateDecision::Now;
+        }
+        let since = self.strain.map_or(now, |strain| strain.since);
+        if now.ms_since(since) >= REFUSE_AFTER_MS {
+            self.strain = Some(OverloadPeriod { since, until: now });
+            return RateDecision::Refused;
+        }
+        self.level -= TOKEN;
+        let wait_ms = (-self.level).unsigned_abs().div_ceil(self.per_sec.unsigned_abs());
+        self.strain = Some(OverloadPeriod { since, until: now.plus_ms(wait_ms) });
+        RateDecision::After(Duration::from_millis(wait_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use agenix_protocol::time::Timestamp;
+
+    use super::{CommandRate, RateDecision};
+
+    fn after(ms: u64) -> RateDecision {
+        RateDecision::After(Duration::from_millis(ms))
+    }
+
+    #[test]
+    fn a_second_of_commands_is_free_and_the_next_one_waits() {
+        let mut rate = CommandRate::new(10, Timestamp(0));
+        for n in 0..10 {
+            assert_eq!(rate.take(Timestamp(0)), RateDecision::Now, "{n}");
+        }
+        assert_eq!(rate.take(Timestamp(0)), after(100));
+        assert_eq!(rate.take(Timestamp(100)), after(100), "what waited its time has its place");
+        assert_eq!(rate.take(Timestamp(300)), RateDecision::Now);
+        assert_eq!(rate.take(Timestamp(10_000)), RateDecision::Now);
+        let mut unlimited = CommandRate::new(0, Timestamp(0));
+        assert!((0..100_000).all(|_| unlimited.take(Timestamp(0)) == RateDecision::Now), "0 is no limit");
+    }
+
+    #[test]
+    fn no_fraction_is_lost_in_whole_milliseconds() {
+        let mut rate = CommandRate::new(3, Timestamp(0));
+        let mut now = 0;
+        let mut taken = 0;
+        while now < 9_000 {
+            taken += 1;
+            match rate.take(Timestamp(now)) {
+                RateDecision::Now => {}
+                RateDecision::After(wait) => now += u64::try_from(wait.as_millis()).unwrap(),
+                RateDecision::Refused => panic!("refused after {now} ms"),
+            }
+        }
+        // Three at once, then three a second for nine seconds.
+        assert_eq!(taken, 3 + 27);
+        // A rate above one a millisecond, and a clock that ticks every seven.
+        let mut fast = CommandRate::new(7_000, Timestamp(0));
+        let free = (0..).take_while(|_| fast.take(Timestamp(0)) == RateDecision::Now).count();
+        assert_eq!(free, 7_000);
+        for tick in 1..=100 {
+            // The first of these pays for the one that was delayed just before.
+            let passed = (0..49).filter(|_| fast.take(Timestamp(tick * 7)) == RateDecision::Now).count();
+            assert!((48..=49).contains(&passed), "{passed} at tick {tick}");
+        }
+    }
+
+    #[test]
+    fn ten_seconds_of_delays_without_a_pause_are_refused_and_a_pause_is_heeded() {
+        let mut rate = CommandRate::new(1, Timestamp(0));
+        assert_eq!(rate.take(Timestamp(0)), RateDecision::Now);
+        for second in 0..10 {
+            assert_eq!(rate.take(Timestamp(second * 1000)), after(1000), "{second}");
+        }
+        assert_eq!(rate.take(Timestamp(9_999)), after(1001));
+        assert_eq!(rate.take(Timestamp(10_000)), RateDecision::Refused);
+        assert_eq!(rate.take(Timestamp(10_500)), RateDecision::Refused, "and so is what comes right after");
+        assert_eq!(rate.take(Timestamp(11_499)), RateDecision::Refused);
+        let mut now = 12_499;
+        while rate.take(Timestamp(now)) == RateDecision::Refused {
+            now += 1000;
+        }
+        assert_eq!(now, 12_499, "a second of silence is a pause");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_breaks_nothing() {
+        let mut rate = CommandRate::new(1, Timestamp(1_000_000));
+        assert_eq!(rate.take(Timestamp(1_000_000)), RateDecision::Now);
+        assert_eq!(rate.take(Timestamp(0)), after(1000));
+        assert_eq!(rate.take(Timestamp(5_000)), RateDecision::Now);
+    }
+}

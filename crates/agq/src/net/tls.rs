@@ -1,0 +1,224 @@
+//! TLS at the TCP door: 1.3 and nothing older. With a CA for clients, everyone shows a certificate; whom it stands for is
+//! the keyring's business.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem::PemObject},
+    server::WebPkiClientVerifier,
+    version::TLS13,
+};
+use tokio::{net::TcpStream, time::timeout};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tracing::warn;
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+/// How long a handshake may take.
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Where the certificates are; all are PEM files.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFiles {
+    /// Our certificate, and those between it and its CA.
+    pub(crate) cert: PathBuf,
+    /// Its private key.
+    pub(crate) key: PathBuf,
+    /// The CAs of clients. With it, who has no certificate of theirs gets no further than the handshake.
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+/// What a TLS handshake needs. Its files can be read again while connections come in.
+pub(crate) struct TlsAcceptance {
+    files: TlsFiles,
+    acceptor: RwLock<TlsAcceptor>,
+}
+
+impl TlsAcceptance {
+    /// Reads the files.
+    pub(crate) fn open(files: TlsFiles) -> anyhow::Result<Self> {
+        let acceptor = RwLock::new(acceptor(&files)?);
+        Ok(Self { files, acceptor })
+    }
+
+    /// Reads the files again. When something is wrong with them, what was read before stays.
+    pub(crate) fn reload(&self) -> anyhow::Result<()> {
+        let fresh = acceptor(&self.files)?;
+        *self.acceptor.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    /// Makes a TLS connection of a TCP one. The names are the DNS names of the client's certificate, which is verified;
+    /// none where it was not asked for one.
+    pub(crate) async fn shake_hands(
+        &self,
+        socket: TcpStream,
+    ) -> std::io::Result<(TlsStream<TcpStream>, Vec<String>)> {
+        let acceptor = self.acceptor.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let stream = timeout(HANDSHAKE_WITHIN, acceptor.accept(socket)).await??;
+        let names = names_of(&stream);
+        Ok((stream, names))
+    }
+}
+
+/// The DNS names in the certificate that a client showed.
+fn names_of(stream: &TlsStream<TcpStream>) -> Vec<String> {
+    let (_, tls) = stream.get_ref();
+    let shown = tls.peer_certificates().and_then(|chain| chain.first());
+    let parsed = shown.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
+    parsed.map(|certificate| certificate.valid_dns_names().map(str::to_owned).collect()).unwrap_or_default()
+}
+
+fn acceptor(files: &TlsFiles) -> anyhow::Result<TlsAcceptor> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&TLS13])
+        .context("TLS 1.3 cannot be spoken")?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let shown = path.display();
+            let mut roots = RootCertStore::empty();
+            for ca in certificates(path)? {
+                roots.add(ca).with_context(|| format!("a certificate in {shown} is no CA's"))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .with_context(|| format!("clients cannot be verified by {shown}"))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let (chain, key) = (certificates(&files.cert)?, private_key(&files.key)?);
+    warn_of_ca(&files.cert, &chain);
+    let config = builder.with_single_cert(chain, key).with_context(|| {
+        let (cert, key) = (files.cert.display(), files.key.display());
+        format!("the certificate in {cert} and the private key in {key} do not go together")
+    })?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Logs a warning if the server's certificate is that of a CA, because many clients, agx and agw
+/// among them, refuse such a certificate.
+fn warn_of_ca(path: &Path, chain: &[CertificateDer<'static>]) {
+    if chain.first().is_some_and(is_of_ca) {
+        warn!(
+            "the certificate in {} is that of a CA (CA:TRUE), which agx and agw refuse: make it with \
+             `-addext basicConstraints=critical,CA:FALSE`, as docs/security.md shows",
+            path.display()
+        );
+    }
+}
+
+/// Returns whether a certificate may sign others, and may therefore not stand for a server (RFC
+/// 5280 §4.2.1.9).
+fn is_of_ca(certificate: &CertificateDer<'_>) -> bool {
+    let (Ok(entity), Ok(anchor)) =
+        (EndEntityCert::try_from(certificate), anchor_from_trusted_cert(certificate))
+    else {
+        return false;
+    };
+    let (algorithms, usage, anchors) = (webpki::ALL_VERIFICATION_ALGS, KeyUsage::server_auth(), [anchor]);
+    let verified = entity.verify_for_usage(algorithms, &anchors, &[], UnixTime::now(), usage, None, None);
+    matches!(verified, Err(webpki::Error::CaUsedAsEndEntity))
+}
+
+/// Reads a PEM file, without the byte order mark that editors on Windows put before it.
+fn read_pem(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = std::fs::read(path)?;
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    Ok(bytes)
+}
+
+fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let shown = path.display();
+    let unreadable = || format!("cannot read the certificates in {shown}: give a PEM file");
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&read_pem(path).with_context(unreadable)?)
+        .collect::<Result<_, _>>()
+        .with_context(unreadable)?;
+    if found.is_empty() {
+        bail!(
+            "there is no certificate in {shown}: give a PEM file that begins with -----BEGIN CERTIFICATE-----"
+        );
+    }
+    Ok(found)
+}
+
+fn private_key(path: &Path) -> anyhow::Result<PrivateKeyDer<'static>> {
+    let shown = path.display();
+    let unreadable = || format!("cannot read the private key in {shown}: give a PEM file");
+    let pem = read_pem(path).with_context(unreadable)?;
+    let text = String::from_utf8_lossy(&pem);
+    if text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----") || text.contains("Proc-Type: 4,ENCRYPTED") {
+        bail!(
+            "the private key in {shown} is encrypted, and agq does not ask for a passphrase: give the key that \
+             `openssl pkey -in {shown} -out KEY.pem` writes"
+        );
+    }
+    PrivateKeyDer::from_pem_slice(&pem).with_context(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TlsAcceptance, TlsFiles, certificates, is_of_ca, private_key};
+
+    #[test]
+    fn files_that_cannot_be_used_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (missing, empty) = (dir.path().join("missing.pem"), dir.path().join("empty.pem"));
+        std::fs::write(&empty, "").unwrap();
+        let open = |cert: &std::path::Path, client_ca: Option<&std::path::Path>| {
+            let files = TlsFiles {
+                cert: cert.to_owned(),
+                key: missing.clone(),
+                client_ca: client_ca.map(std::path::Path::to_owned),
+            };
+            format!("{:#}", TlsAcceptance::open(files).err().unwrap())
+        };
+        assert!(open(&missing, None).contains("cannot read the certificates in"), "{}", open(&missing, None));
+        assert!(open(&empty, None).contains("there is no certificate in"), "{}", open(&empty, None));
+        assert!(open(&missing, Some(&empty)).contains("empty.pem"), "the CA is looked at, too");
+    }
+
+    /// Runs openssl with `args` in `dir`, and fails the test if openssl fails.
+    fn openssl(dir: &std::path::Path, args: &[&str]) {
+        let run = std::process::Command::new("openssl").args(args).current_dir(dir).output().unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+
+    #[test]
+    fn a_certificate_of_a_ca_is_told_from_that_of_a_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let make = |file: &str, more: &[&str]| {
+            let usual = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "k.pem", "-out", file];
+            openssl(dir.path(), &[&usual[..], &["-days", "1", "-subj", "/CN=x"], more].concat());
+            certificates(&dir.path().join(file)).unwrap()
+        };
+        assert!(is_of_ca(&make("usual.pem", &[])[0]));
+        assert!(!is_of_ca(&make("server.pem", &["-addext", "basicConstraints=critical,CA:FALSE"])[0]));
+    }
+
+    #[test]
+    fn keys_are_read_as_editors_and_openssl_write_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |file: &str| dir.path().join(file);
+        openssl(dir.path(), &["ecparam", "-genkey", "-name", "prime256v1", "-out", "ec.pem"]);
+        assert!(private_key(&at("ec.pem")).is_ok(), "EC PARAMETERS come first");
+        let plain = std::fs::read_to_string(at("ec.pem")).unwrap();
+        std::fs::write(at("windows.pem"), format!("\u{feff}{}", plain.replace('\n', "\r\n"))).unwrap();
+        assert!(private_key(&at("windows.pem")).is_ok());
+        openssl(dir.path(), &["pkcs8", "-topk8", "-in", "ec.pem", "-passout", "pass:x", "-out", "pkcs8.pem"]);
+        openssl(dir.path(), &["ec", "-aes128", "-passout", "pass:x", "-in", "ec.pem", "-out", "sec1.pem"]);
+        for file in ["pkcs8.pem", "sec1.pem"] {
+            let error = private_key(&at(file)).unwrap_err().to_string();
+            assert!(error.contains("is encrypted, and agq does not ask for a passphrase"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A writer that gives up on a client that takes nothing of what is sent to it: its connection, and what waits to be sent, would
+//! else be there for as long as it likes. Whoever takes something, however little, has all the time again.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::AsyncWrite,
+    time::{Sleep, sleep},
+};
+
+/// Why a client is cut off that is still there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SlowClient {
+    /// It takes nothing of what is sent to it.
+    #[error("it has read none of its replies for {} seconds", .0.as_secs_f64())]
+    Replies(Duration),
+    /// It fell too far behind with the messages of its channels.
+    #[error("it does not keep up with its messages")]
+    Messages,
+}
+
+impl SlowClient {
+    /// Whether this is why an error came.
+    pub(crate) fn is_behind(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|cause| cause.is::<Self>())
+    }
+}
+
+impl From<SlowClient> for io::Error {
+    fn from(unread: SlowClient) -> Self {
+        Self::new(io::ErrorKind::TimedOut, unread)
+    }
+}
+
+/// The writer of a connection.
+pub(crate) struct TimeoutWriter {
+    inner: Box<dyn AsyncWrite + Send + Unpin>,
+    /// How long it may take nothing; zero for as long as it likes.
+    bound: Duration,
+    /// Runs while it takes nothing.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl TimeoutWriter {
+    /// The writer of a client that may take nothing for `bound`.
+    pub(crate) fn new(inner: Box<dyn AsyncWrite + Send + Unpin>, bound: Duration) -> Self {
+        Self { inner, bound, patience: None }
+    }
+
+    /// What came of sending, or the end of the patience.
+    fn check<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if sent.is_ready() || self.bound.is_zero() {
+            self.patience = None;
+            return sent;
+        }
+        let bound = self.bound;
+        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(bound)));
+        patience.as_mut().poll(cx).map(|()| Err(SlowClient::Replies(bound).into()))
+    }
+}
+
+impl AsyncWrite for TimeoutWriter {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        self.check(cx, sent)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.inner).poll_write_vectored(cx, pieces);
+        self.check(cx, sent)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    /// Only over TLS is there anything left to send: one record or a few, of which nothing is seen until the last has gone.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = Pin::new(&mut self.inner).poll_flush(cx);
+        self.check(cx, sent)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = Pin::new(&mut self.inner).poll_shutdown(cx);
+        self.check(cx, sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::poll;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::{SlowClient, TimeoutWriter};
+
+    /// An outlet that has room for one byte, and the client.
+    fn narrow(bound: Duration) -> (TimeoutWriter, DuplexStream) {
+        let (ours, theirs) = duplex(1);
+        (TimeoutWriter::new(Box::new(ours), bound), theirs)
+    }
+
+    #[tokio::test]
+    async fn whoever_takes_nothing_is_given_up_on() {
+        let (mut outlet, _deaf) = narrow(Duration::from_millis(5));
+        assert_eq!(outlet.write(b"ab").await.unwrap(), 1);
+        let error = outlet.write(b"b").await.unwrap_err();
+        assert!(SlowClient::is_behind(&error), "{error:?}");
+        assert_eq!(error.to_string(), "it has read none of its replies for 0.005 seconds");
+    }
+
+    #[tokio::test]
+    async fn whoever_takes_something_has_all_the_time_again() {
+        let (mut outlet, mut slow) = narrow(Duration::from_secs(3600));
+        assert_eq!(outlet.write(b"a").await.unwrap(), 1);
+        assert!(poll!(Box::pin(outlet.write(b"b"))).is_pending());
+        assert!(outlet.patience.is_some());
+        assert_eq!(slow.read_u8().await.unwrap(), b'a');
+        assert_eq!(outlet.write(b"b").await.unwrap(), 1);
+        assert!(outlet.patience.is_none());
+    }
+
+    #[tokio::test]
+    async fn zero_is_no_bound() {
+        let (mut outlet, _deaf) = narrow(Duration::ZERO);
+        assert_eq!(outlet.write(b"a").await.unwrap(), 1);
+        assert!(poll!(Box::pin(outlet.write(b"b"))).is_pending());
+        assert!(outlet.patience.is_none());
+    }
+
+    #[test]
+    fn other_errors_are_not_the_clients_fault() {
+        assert!(!SlowClient::is_behind(&std::io::ErrorKind::TimedOut.into()));
+        assert!(SlowClient::is_behind(&SlowClient::Messages.into()));
+    }
+}

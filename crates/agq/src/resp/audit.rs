@@ -1,0 +1,116 @@
+//! What the audit log says of a command: taken before it is carried out, written after.
+
+use std::sync::Arc;
+
+use agenix_protocol::{
+    request::{BackupCommand, Command, Request},
+    resp::Reply,
+};
+
+use crate::{
+    app::{AppState, Caller},
+    auth::audit_log::{self, AuditEntry},
+};
+
+/// What is written of a command whose answer could not be given any more: it may have been carried out.
+const UNKNOWN: &str = "unknown: the connection broke before the answer";
+
+/// A command that is recorded; dropped without its answer, it is recorded all the same.
+pub(crate) struct AuditedCommand {
+    app: Arc<AppState>,
+    caller: Arc<Caller>,
+    command: &'static str,
+    target: Option<String>,
+    is_written: bool,
+}
+
+impl AuditedCommand {
+    /// The record of a command; none where nothing is recorded of it.
+    pub(crate) fn of(
+        app: &Arc<AppState>,
+        caller: &Arc<Caller>,
+        command: &'static Command,
+        request: &Request,
+    ) -> Option<Self> {
+        is_recorded(app, command, request).then(|| Self {
+            app: Arc::clone(app),
+            caller: Arc::clone(caller),
+            command: command.name,
+            target: target(request),
+            is_written: false,
+        })
+    }
+
+    /// Writes it, with what came of the command. What was submitted without an id is named by its answer.
+    pub(crate) fn write(mut self, reply: &Reply) {
+        let (outcome, told) = match reply {
+            Reply::Error(line) => (line.as_str(), None),
+            Reply::Simple(line) => ("OK", line.split_once('=').and_then(|(_, rest)| rest.split(' ').next())),
+            _ => ("OK", None),
+        };
+        self.is_written = true;
+        put(&self.app, &self.caller, self.command, self.target.as_deref().or(told), outcome);
+    }
+}
+
+impl Drop for AuditedCommand {
+    fn drop(&mut self) {
+        if !self.is_written {
+            put(&self.app, &self.caller, self.command, self.target.as_deref(), UNKNOWN);
+        }
+    }
+}
+
+/// Records a command that a key may not give.
+pub(crate) fn record_refusal(
+    app: &AppState,
+    caller: &Caller,
+    command: &'static Command,
+    request: &Request,
+    line: &str,
+) {
+    if is_recorded(app, command, request) {
+        put(app, caller, command.name, target(request).as_deref(), line);
+    }
+}
+
+/// A backup is read in many pieces: that it began says that it may have been.
+fn is_recorded(app: &AppState, command: &Command, request: &Request) -> bool {
+    let is_piece = matches!(request, Request::Backup(BackupCommand::Read { .. }));
+    app.audit.is_on() && audit_log::is_recorded(command.name) && !is_piece
+}
+
+fn put(app: &AppState, caller: &Caller, command: &str, target: Option<&str>, outcome: &str) {
+    app.audit.record(&AuditEntry {
+        at: app.clock.now(),
+        who: caller.identity.as_ref().map(|identity| &*identity.name),
+        role: caller.identity.as_ref().map(|identity| identity.role),
+        from: &caller.from,
+        command,
+        target,
+        outcome,
+    });
+}
+
+/// What a command is about, where it names it.
+fn target(request: &Request) -> Option<String> {
+    let target = match request {
+        Request::PlanDelete { plan_id } => plan_id.as_str(),
+        Request::ActionAdd { action_id, .. }
+        | Request::ActionClose { action_id }
+        | Request::ActionCancel { action_id, .. }
+        | Request::ActionRetry { action_id } => action_id.as_str(),
+        Request::JobRetry { job_id, .. } | Request::JobCancel { job_id } => job_id.as_str(),
+        Request::WorkerUnregister { worker_id }
+        | Request::WorkerDrain { worker_id }
+        | Request::WorkerTerminate { worker_id }
+        | Request::WorkerResume { worker_id } => worker_id.as_str(),
+        Request::WorkerVerify { capability, .. } => capability,
+        Request::Backup(BackupCommand::End { backup_id }) => backup_id,
+        Request::ScheduleDelete { name } => name,
+        Request::WorkflowCancel { workflow_id } => workflow_id,
+        Request::QueuePause { queue } | Request::QueueResume { queue } => queue.as_str(),
+        _ => return None,
+    };
+    Some(target.to_owned())
+}

@@ -1,0 +1,110 @@
+//! The users' keys: strings, lists, sorted sets, as in Redis (RESP spec §5.2). What agq keeps for itself is shown in
+//! windows.
+
+use agenix_protocol::{
+    names::is_reserved,
+    request::{BlockingPop, KeyCommand},
+    resp::Reply,
+    time::Timestamp,
+};
+use agenix_rules::rejection::Rejection;
+
+use crate::{
+    app::AppState,
+    error::CommandError,
+    redis,
+    resp::outcome::CommandResult,
+    store::{Keys, RuleResult, StoreError, change, look, scan},
+};
+
+/// Refuses a key that agq keeps for itself.
+pub(crate) fn refuse_reserved(key: &[u8], what: &'static str) -> Result<(), Rejection> {
+    if !is_reserved(key) {
+        return Ok(());
+    }
+    let key = String::from_utf8_lossy(key).escape_debug().to_string();
+    let instead = "use the PLAN, ACTION, JOB, WORKER and QUEUE commands";
+    Err(Rejection::ReservedKey { key, what, instead })
+}
+
+/// A command on users' keys.
+pub(crate) async fn users(app: &AppState, command: KeyCommand) -> CommandResult {
+    if command.is_write() {
+        let replies = transaction(app, vec![command]).await?;
+        return Ok(replies.into_iter().next().unwrap_or(Reply::Nil));
+    }
+    let is_long = is_long(&command);
+    let (store, work) = (&*app.store, one(command, app.clock.now()));
+    let reply = if is_long { scan(store, work).await? } else { look(store, work).await? };
+    Ok(reply?)
+}
+
+/// A command on users' keys that is a short read, where the store has them at hand.
+pub(crate) fn users_at_once(app: &AppState, command: &KeyCommand, now: Timestamp) -> Option<CommandResult> {
+    if command.is_write() || is_long(command) {
+        return None;
+    }
+    let mut reply = None;
+    app.store.read_at_once(&mut |all| reply = Some(redis::ruled(redis::apply(all, command, now))));
+    reply.map(|reply| Ok(reply??))
+}
+
+fn one(
+    command: KeyCommand,
+    now: Timestamp,
+) -> impl Fn(&mut dyn Keys) -> Result<RuleResult<Reply>, StoreError> + Send + Sync + 'static {
+    move |all| redis::ruled(redis::apply(all, &command, now))
+}
+
+/// Whether a read may take so long that it is not done on the spot.
+fn is_long(command: &KeyCommand) -> bool {
+    matches!(
+        command,
+        KeyCommand::Keys { .. }
+            | KeyCommand::Scan { .. }
+            | KeyCommand::LRange { .. }
+            | KeyCommand::ZRange { .. }
+            | KeyCommand::MGet { .. }
+    )
+}
+
+/// How many keys users have.
+pub(crate) async fn count(app: &AppState) -> Result<u64, CommandError> {
+    let now = app.clock.now();
+    Ok(look(&*app.store, move |all| all.count(now)).await?)
+}
+
+/// Commands in one transaction, one reply each.
+pub(crate) async fn transaction(
+    app: &AppState,
+    commands: Vec<KeyCommand>,
+) -> Result<Vec<Reply>, CommandError> {
+    let (only_reads, now) = (!commands.iter().any(KeyCommand::is_write), app.clock.now());
+    let (store, work) = (&*app.store, every(commands, now));
+    Ok(if only_reads { scan(store, work).await? } else { change(store, work).await? })
+}
+
+fn every(
+    commands: Vec<KeyCommand>,
+    now: Timestamp,
+) -> impl Fn(&mut dyn Keys) -> Result<Vec<Reply>, StoreError> + Send + Sync + 'static {
+    move |all| redis::apply_all(all, &commands, now)
+}
+
+/// BRPOP, BLPOP and BLMOVE of users' lists. A move answers the element alone, whoever asks.
+pub(crate) async fn blocking_pop(app: &AppState, pop: BlockingPop, is_pair: bool) -> CommandResult {
+    pop.keys.iter().try_for_each(|key| refuse_reserved(key, "popped"))?;
+    if let Some((target, _)) = &pop.to {
+        refuse_reserved(target, "written")?;
+    }
+    let is_move = pop.to.is_some();
+    let Some(handed) = app.waiters.element(pop).await?? else {
+        return Ok(if is_pair || is_move { Reply::NilArray } else { Reply::Nil });
+    };
+    let element = handed.take();
+    Ok(if is_pair && !is_move {
+        Reply::bulks([element.key, element.value])
+    } else {
+        Reply::Bulk(element.value)
+    })
+}

@@ -1,0 +1,265 @@
+//! Windows: keys that agq renders from its records when they are read (worker spec §2.3, §3.4, §9.2). There is no second copy,
+//! and nobody writes to them.
+
+use std::collections::BTreeSet;
+
+use agenix_protocol::{
+    documents::{ActionStatus, WorkerRegistration, to_json},
+    glob,
+    ids::{ActionId, JobId, PlanId, WorkerId},
+    names::{claimed_queue, is_reserved},
+    request::{KeyCommand, Page},
+    resp::Reply,
+};
+use agenix_rules::{
+    action,
+    rejection::Rejection,
+    worker::{Liveness, Worker},
+};
+use bytes::Bytes;
+use serde_json::{Map, Value};
+
+use super::{challenge, keyspace::refuse_reserved, queue};
+use crate::{
+    app::AppState,
+    error::CommandError,
+    resp::outcome::CommandResult,
+    service::{jobs, workers},
+    store::StoreError,
+};
+
+/// How long the statistics of a heartbeat are shown (worker spec §3.4).
+const STATS_MS: u64 = 120_000;
+
+/// What a window shows.
+enum VirtualValue {
+    Text(String),
+    Set(Vec<String>),
+    Hash(Vec<(String, String)>),
+    /// A queue: its length and its type can be asked for, and it can be popped.
+    Queue,
+}
+
+/// A window: what it shows, and for how many milliseconds still, where that is bounded.
+type VirtualKey = Option<(VirtualValue, Option<u64>)>;
+
+/// Answers a command on a key that agq keeps for itself.
+pub(crate) async fn answer(app: &AppState, command: &KeyCommand) -> CommandResult {
+    match command {
+        KeyCommand::Keys { pattern } => Ok(Reply::bulks(names(app, pattern).await?)),
+        KeyCommand::Scan { pattern, .. } => {
+            let found = names(app, pattern.as_deref().unwrap_or_default()).await?;
+            Ok(Reply::Array(vec![Reply::bulk("0"), Reply::bulks(found)]))
+        }
+        KeyCommand::Exists { keys } => exists(app, keys).await,
+        KeyCommand::LLen { key } if is_queue(key) => queue::length(app, key).await,
+        KeyCommand::Del { .. } => Err(refused(command, "deleted")),
+        KeyCommand::Pop { .. } => Err(refused(command, "popped")),
+        _ if command.is_write() => Err(refused(command, "written")),
+        _ => match command.keys().collect::<Vec<_>>()[..] {
+            [key] => read(app, command, key).await,
+            _ => Err(refused(command, "read beside other keys")),
+        },
+    }
+}
+
+fn refused(command: &KeyCommand, what: &'static str) -> CommandError {
+    let refusal = command.keys().find_map(|key| refuse_reserved(key, what).err());
+    refusal.unwrap_or(Rejection::WrongType).into()
+}
+
+fn is_queue(key: &[u8]) -> bool {
+    key.starts_with(b"queue:")
+}
+
+async fn read(app: &AppState, command: &KeyCommand, key: &Bytes) -> CommandResult {
+    let window = look(app, key).await?;
+    let ttl = |unit: u64| match &window {
+        None => -2,
+        Some((_, None)) => -1,
+        Some((_, Some(ms))) => i64::try_from(ms.div_ceil(unit)).unwrap_or(i64::MAX),
+    };
+    match (command, &window) {
+        (KeyCommand::Ttl { .. }, _) => Ok(Reply::Integer(ttl(1000))),
+        (KeyCommand::PTtl { .. }, _) => Ok(Reply::Integer(ttl(1))),
+        (KeyCommand::Type { .. }, _) => Ok(Reply::Simple(type_of(&window).into())),
+        (KeyCommand::Get { .. } | KeyCommand::HGet { .. }, None) => Ok(Reply::Nil),
+        (KeyCommand::Get { .. }, Some((VirtualValue::Text(text), _))) => Ok(Reply::bulk(text.clone())),
+        (KeyCommand::MGet { .. }, Some((VirtualValue::Text(text), _))) => Ok(Reply::bulks([text.clone()])),
+        (KeyCommand::MGet { .. }, _) => Ok(Reply::Array(vec![Reply::Nil])),
+        (KeyCommand::SMembers { .. }, None) => Ok(Reply::Set(Vec::new())),
+        (KeyCommand::SMembers { .. }, Some((VirtualValue::Set(members), _))) => {
+            Ok(Reply::Set(members.iter().cloned().map(Reply::bulk).collect()))
+        }
+        (KeyCommand::SIsMember { .. }, None) => Ok(Reply::Integer(0)),
+        (KeyCommand::SIsMember { member, .. }, Some((VirtualValue::Set(members), _))) => {
+            Ok(Reply::Integer(members.iter().any(|name| name.as_bytes() == &member[..]).into()))
+        }
+        (KeyCommand::HGetAll { .. }, None) => Ok(Reply::Map(Vec::new())),
+        (KeyCommand::HGetAll { .. }, Some((VirtualValue::Hash(fields), _))) => {
+            let pair =
+                |(name, value): &(String, String)| (Reply::bulk(name.clone()), Reply::bulk(value.clone()));
+            Ok(Reply::Map(fields.iter().map(pair).collect()))
+        }
+        (KeyCommand::HGet { field, .. }, Some((VirtualValue::Hash(fields), _))) => {
+            let found = fields.iter().find(|(name, _)| name.as_bytes() == &field[..]);
+            Ok(Reply::bulk_or_nil(found.map(|(_, value)| value.clone())))
+        }
+        _ => Err(Rejection::WrongType.into()),
+    }
+}
+
+fn type_of(window: &VirtualKey) -> &'static str {
+    match window {
+        None => "none",
+        Some((VirtualValue::Text(_), _)) => "string",
+        Some((VirtualValue::Set(_), _)) => "set",
+        Some((VirtualValue::Hash(_), _)) => "hash",
+        Some((VirtualValue::Queue, _)) => "list",
+    }
+}
+
+async fn exists(app: &AppState, keys: &[Bytes]) -> CommandResult {
+    let mut count = 0;
+    for key in keys {
+        if is_reserved(key) {
+            count += usize::from(look(app, key).await?.is_some());
+        } else {
+            let users = KeyCommand::Exists { keys: vec![key.clone()] };
+            let Reply::Integer(found) = super::keyspace::users(app, users).await? else { continue };
+            count += usize::from(found > 0);
+        }
+    }
+    Ok(Reply::count(count))
+}
+
+/// What a reserved key shows now.
+async fn look(app: &AppState, key: &[u8]) -> Result<VirtualKey, CommandError> {
+    if is_queue(key) {
+        return Ok(claimed_queue(key).map(|_| (VirtualValue::Queue, None)));
+    }
+    let Ok(key) = std::str::from_utf8(key) else { return Ok(None) };
+    let parts: Vec<&str> = key.split(':').collect();
+    match parts[..] {
+        ["worker", id] => {
+            Ok(worker_of(app, id).await?.map(|(worker, jobs, told)| (hash(&worker.status(told, jobs)), None)))
+        }
+        ["worker", id, part] => worker_part(app, id, part).await,
+        ["capability", tool, "workers"] => {
+            let workers = challenge::workers_with(app, tool).await?;
+            let ids: Vec<String> = workers.into_iter().map(|worker| worker.worker_id.into()).collect();
+            Ok((!ids.is_empty()).then_some((VirtualValue::Set(ids), None)))
+        }
+        ["plan", id] => {
+            let Ok(id) = PlanId::new(id) else { return Ok(None) };
+            Ok(app.store.plan(&id).await?.map(|plan| (VirtualValue::Text(plan.json), None)))
+        }
+        ["action", id] => {
+            let Ok(id) = ActionId::new(id) else { return Ok(None) };
+            let found = app.store.action(&id).await?;
+            let status = |(action, tally)| -> ActionStatus { action::status(&action, &tally) };
+            Ok(found.map(|found| (hash(&status(found)), None)))
+        }
+        ["job", id] => {
+            let Some(stored) = stored(app, id).await? else { return Ok(None) };
+            let shown = jobs::job_document(stored).map_err(|error| StoreError(error.to_string()))?;
+            Ok(Some((hash(&shown), None)))
+        }
+        ["job", id, "worker"] => {
+            let Ok(id) = JobId::new(id) else { return Ok(None) };
+            let Some(job) = app.store.job_record(&id).await? else { return Ok(None) };
+            let left = job.due_at.map(|due| due.ms_since(app.clock.now()));
+            let holder = job.holder.filter(|_| job.state == agenix_rules::job::JobState::Active);
+            Ok(holder.map(|holder| (VirtualValue::Text(holder), left)))
+        }
+        _ => Ok(None),
+    }
+}
+
+async fn stored(app: &AppState, id: &str) -> Result<Option<crate::store::StoredJob>, CommandError> {
+    let Ok(id) = JobId::new(id) else { return Ok(None) };
+    Ok(app.store.job(&id).await?)
+}
+
+type WorkerLookup = Option<(Worker, u64, Option<WorkerRegistration>)>;
+
+async fn worker_of(app: &AppState, id: &str) -> Result<WorkerLookup, CommandError> {
+    let Ok(id) = WorkerId::new(id) else { return Ok(None) };
+    let Some(worker) = app.store.worker(&id).await? else { return Ok(None) };
+    let jobs = app.store.held_by(id.as_str()).await?.len() as u64;
+    Ok(Some((worker, jobs, workers::registration(app, &id).await?)))
+}
+
+async fn worker_part(app: &AppState, id: &str, part: &str) -> Result<VirtualKey, CommandError> {
+    let Some((worker, _, told)) = worker_of(app, id).await? else { return Ok(None) };
+    let silent = app.clock.now().ms_since(worker.last_seen_at);
+    let rest = |ms: u64| Some(ms.saturating_sub(silent)).filter(|left| *left > 0);
+    Ok(match part {
+        "alive" => {
+            let silence_ms = worker.silence_ms.unwrap_or_else(|| app.settings.silence_ms());
+            let left = rest(silence_ms).filter(|_| worker.standing == Liveness::Active);
+            left.map(|left| (VirtualValue::Text((worker.last_seen_at.0 / 1000).to_string()), Some(left)))
+        }
+        "stats" => {
+            worker.stats.zip(rest(STATS_MS)).map(|(stats, left)| (VirtualValue::Text(stats), Some(left)))
+        }
+        // Any key may read this: what tells a run of the worker from another is its own.
+        "metadata" => told.map(|told| {
+            let told = WorkerRegistration { instance: None, active_job_ids: None, ..told };
+            (VirtualValue::Text(to_json(&told)), None)
+        }),
+        _ => None,
+    })
+}
+
+/// A document's fields that are not null, each as text: a string as it is, anything else as JSON.
+fn hash(document: &impl serde::Serialize) -> VirtualValue {
+    let fields: Map<String, Value> = serde_json::from_str(&to_json(document)).unwrap_or_default();
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    VirtualValue::Hash(
+        fields
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| (name, text(value)))
+            .collect(),
+    )
+}
+
+/// The windows whose names match a pattern that begins with one of their kinds. Those of jobs are not listed: there may be
+/// millions, and JOBS.SEARCH finds them.
+async fn names(app: &AppState, pattern: &[u8]) -> Result<Vec<String>, CommandError> {
+    let mut names = BTreeSet::new();
+    if pattern.starts_with(b"plan:") {
+        let page = Page { limit: usize::MAX, ..Page::default() };
+        names.extend(app.store.plans(page).await?.into_iter().map(|id| format!("plan:{id}")));
+    } else if pattern.starts_with(b"action:") {
+        let page = Page { limit: usize::MAX, ..Page::default() };
+        names.extend(app.store.actions(page).await?.into_iter().map(|id| format!("action:{id}")));
+    } else if pattern.starts_with(b"worker:") || pattern.starts_with(b"capability:") {
+        for worker in app.store.worker_records().await? {
+            names.extend(names_of(app, &worker).await?);
+        }
+    }
+    names.retain(|name| glob::matches(pattern, name.as_bytes()));
+    Ok(names.into_iter().collect())
+}
+
+/// The windows on a worker.
+async fn names_of(app: &AppState, worker: &Worker) -> Result<Vec<String>, CommandError> {
+    let id = worker.worker_id.as_str();
+    let mut names = vec![format!("worker:{id}")];
+    for part in ["alive", "stats", "metadata"] {
+        if worker_part(app, id, part).await?.is_some() {
+            names.push(format!("worker:{id}:{part}"));
+        }
+    }
+    if worker.standing == Liveness::Active
+        && let Some(told) = workers::registration(app, &worker.worker_id).await?
+    {
+        names.extend(told.capabilities.commands().map(|tool| format!("capability:{tool}:workers")));
+    }
+    Ok(names)
+}

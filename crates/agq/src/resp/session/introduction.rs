@@ -1,0 +1,100 @@
+//! HELLO and CLIENT: the description that a client gives of itself.
+
+use agenix_protocol::{
+    ids::WorkerId,
+    request::ClientCommand,
+    resp::{Reply, RespVersion},
+};
+use bytes::Bytes;
+
+use super::{RespSession, SessionAction};
+use crate::auth::keyring::Role;
+
+impl RespSession {
+    pub(crate) fn hello(
+        &mut self,
+        version: Option<RespVersion>,
+        auth: Option<&Bytes>,
+        name: Option<&Bytes>,
+    ) -> SessionAction {
+        if let Some(key) = auth
+            && let Err(delay) = self.authenticate(key)
+        {
+            return self.wrong_key(delay);
+        }
+        if let Some(name) = name
+            && let Err(reply) = self.take_name(name)
+        {
+            return SessionAction::Answer(reply);
+        }
+        self.version = version.unwrap_or(self.version);
+        let proto = if self.version == RespVersion::Three { 3 } else { 2 };
+        self.app.connections.note(self.caller.number, |entry| entry.resp = proto);
+        let field = |name: &'static str, value| (Reply::bulk(name), value);
+        SessionAction::Answer(Reply::Map(vec![
+            field("server", Reply::bulk("agq")),
+            field("version", Reply::bulk(env!("CARGO_PKG_VERSION"))),
+            field("proto", Reply::Integer(proto.into())),
+            field("id", Reply::Integer(self.caller.number.cast_signed())),
+            field("mode", Reply::bulk("standalone")),
+            field("role", Reply::bulk("master")),
+            field("modules", Reply::Array(Vec::new())),
+        ]))
+    }
+
+    pub(crate) fn client(&mut self, client: ClientCommand) -> Reply {
+        let (number, now) = (self.caller.number, self.app.clock.now());
+        match client {
+            ClientCommand::SetName(name) => match self.take_name(&name) {
+                Ok(()) => Reply::ok(),
+                Err(refusal) => refusal,
+            },
+            ClientCommand::GetName if self.name.is_empty() => Reply::Nil,
+            ClientCommand::GetName => Reply::Bulk(self.name.clone()),
+            ClientCommand::Id => Reply::Integer(number.cast_signed()),
+            ClientCommand::Info => Reply::bulk(self.app.connections.lines(Some(number), now)),
+            ClientCommand::List => {
+                let is_admin =
+                    self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Admin);
+                // Who else is there is the business of those who may do everything.
+                Reply::bulk(self.app.connections.lines((!is_admin).then_some(number), now))
+            }
+            ClientCommand::SetInfo { attribute, value } => self.set_info(&attribute, &value),
+        }
+    }
+
+    fn set_info(&self, attribute: &[u8], value: &[u8]) -> Reply {
+        let Some(value) = printable(value) else {
+            return Reply::Error(
+                "ERR lib-name cannot contain spaces, newlines or special characters.".into(),
+            );
+        };
+        self.app.connections.note(self.caller.number, |entry| {
+            match attribute.to_ascii_lowercase().as_slice() {
+                b"lib-name" => entry.library = value,
+                b"lib-ver" => entry.library_version = value,
+                _ => {}
+            }
+        });
+        Reply::ok()
+    }
+
+    /// A name that could be a worker's makes the connection speak for that worker (ADR 1); any other is just a name.
+    fn take_name(&mut self, name: &Bytes) -> Result<(), Reply> {
+        let Some(shown) = printable(name) else {
+            let text = "ERR Client names cannot contain spaces, newlines or special characters.";
+            return Err(Reply::Error(text.into()));
+        };
+        self.name = name.clone();
+        let worker = WorkerId::new(shown.as_str()).ok();
+        self.app.connections.note(self.caller.number, |entry| entry.name = shown);
+        self.change(|caller| caller.name = worker);
+        Ok(())
+    }
+}
+
+/// A name as Redis allows it: printable, without spaces.
+fn printable(name: &[u8]) -> Option<String> {
+    let is_fine = name.iter().all(|byte| (b'!'..=b'~').contains(byte));
+    is_fine.then(|| String::from_utf8_lossy(name).into_owned())
+}

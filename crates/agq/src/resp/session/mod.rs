@@ -1,0 +1,323 @@
+//! What a connection has said about itself, and the commands that only concern that: AUTH, HELLO, CLIENT, MULTI, SUBSCRIBE.
+
+mod introduction;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use agenix_protocol::{
+    ids::WorkerId,
+    names::is_reserved,
+    request::{Command, Request, RequestError},
+    resp::{Reply, RespVersion},
+};
+use bytes::Bytes;
+use tracing::warn;
+
+use super::{
+    auth_errors::{AuthError, NO_KEY, WRONG_KEY},
+    dispatch::{self, QueuedCommand},
+    outcome::Effect,
+    subscriptions::Subscriptions,
+    transaction::Transaction,
+    unacked_claims::{UnackedClaim, UnackedClaims},
+};
+use crate::{
+    app::{AppState, Caller, connection_name, is_connection},
+    auth::{
+        audit_log,
+        keyring::{Identity, Role},
+    },
+    net::{access_control::AccessControl, listener::ClientStream},
+    registry::{connections, pubsub::SubscriptionKind},
+};
+
+/// The state of one connection.
+pub(crate) struct RespSession {
+    app: Arc<AppState>,
+    access_control: Arc<AccessControl>,
+    ip: Option<IpAddr>,
+    pub(crate) caller: Arc<Caller>,
+    /// The RESP to answer in.
+    pub(crate) version: RespVersion,
+    /// Claims of which it is not known yet whether their replies arrived.
+    pub(crate) unproven: UnackedClaims,
+    pub(crate) subscriptions: Subscriptions,
+    transaction: Option<Transaction>,
+    name: Bytes,
+    /// Who it is by its certificate: it is that again after RESET.
+    certified: Option<Identity>,
+}
+
+/// What to do with a command.
+pub(crate) enum SessionAction {
+    /// This is its reply.
+    Answer(Reply),
+    /// This is its reply, after a while.
+    Delay(Reply, Duration),
+    /// This is its reply, when every change that is under way has been made.
+    Settled(Reply),
+    /// This is the last reply.
+    Quit(Reply),
+    /// Carry it out.
+    Pass(&'static Command, Request),
+    /// Carry all of these out as one.
+    Transaction(Vec<QueuedCommand>),
+}
+
+impl RespSession {
+    pub(crate) fn new(
+        accepted: &mut ClientStream,
+        number: u64,
+        app: Arc<AppState>,
+        access_control: Arc<AccessControl>,
+    ) -> Self {
+        let caller = Caller {
+            connection: connection_name(app.store.node(), number),
+            number,
+            from: accepted.shown.as_str().into(),
+            identity: accepted.certified.clone(),
+            registered: None,
+            name: None,
+            is_introduced: false,
+        };
+        let user = caller.identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
+        let from = Arc::clone(&caller.from);
+        let entry =
+            connections::ConnectionInfo { from, user, resp: 2, since: app.clock.now(), ..Default::default() };
+        app.connections.enter(number, entry);
+        Self {
+            subscriptions: Subscriptions::new(number),
+            app,
+            access_control,
+            ip: accepted.ip,
+            caller: Arc::new(caller),
+            version: RespVersion::Two,
+            unproven: UnackedClaims::default(),
+            transaction: None,
+            name: Bytes::new(),
+            certified: accepted.certified.take(),
+        }
+    }
+
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.caller.identity.is_some()
+    }
+
+    /// Reads a command and decides whether this connection may give it. Before AUTH only AUTH and HELLO are answered
+    /// (RESP spec §4).
+    pub(crate) fn authorize(&mut self, args: &[Bytes]) -> Result<(&'static Command, Request), Reply> {
+        let known = Command::of(args);
+        let name = known.map_or("", |command| command.name);
+        self.app.connections.count_command();
+        // The specification's AUTH has no user name.
+        let has_user_name = name == "AUTH" && args.len() == 3 && args[1].eq_ignore_ascii_case(b"default");
+        if name == "HELLO" || name == "CLIENT" || has_user_name {
+            // Client libraries introduce themselves, whatever becomes of it; from then on they get Redis' shapes.
+            self.change(|caller| caller.is_introduced = true);
+        }
+        if !self.is_authenticated() && !matches!(name, "AUTH" | "HELLO" | "QUIT" | "RESET") {
+            return Err(Reply::Error(self.text_of(&NO_KEY).into()));
+        }
+        let parsed = Request::parse_known(known, args).map_err(|error: RequestError| error.line());
+        let allowed = parsed.and_then(|(command, request)| match self.allow(command, &request) {
+            Ok(()) => Ok((command, request)),
+            Err(line) => {
+                crate::resp::audit::record_refusal(&self.app, &self.caller, command, &request, &line);
+                Err(line)
+            }
+        });
+        allowed.map_err(|line| match &mut self.transaction {
+            Some(transaction) => transaction.refuse(known, args, line),
+            None => Reply::Error(line),
+        })
+    }
+
+    /// Whether this key may use this command, and may do so now.
+    fn allow(&self, command: &Command, request: &Request) -> Result<(), String> {
+        if let Some(identity) = &self.caller.identity
+            && !identity.role.allows(command.access)
+        {
+            let whose = identity.role.with_article();
+            return Err(format!("NOPERM This key is {whose}'s and may not use {}", command.name));
+        }
+        if self.caller.identity.as_ref().is_some_and(|identity| identity.role == Role::Worker)
+            && let Some(key) = users_key(request)
+        {
+            let key = String::from_utf8_lossy(key).escape_debug().to_string();
+            return Err(format!("NOPERM This key is a worker's and may not use {} on {key}", command.name));
+        }
+        if self.version == RespVersion::Two
+            && self.subscriptions.is_listening()
+            && !is_fit_for_listener(command.name)
+        {
+            let name = command.name.to_ascii_lowercase();
+            return Err(format!(
+                "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Answers the commands that concern the session alone.
+    pub(crate) fn handle(&mut self, command: &'static Command, request: Request) -> SessionAction {
+        if let Some(transaction) = &mut self.transaction
+            && let Some(reply) = transaction.take(command, &request)
+        {
+            return SessionAction::Answer(reply);
+        }
+        match request {
+            Request::Auth { key } => match self.authenticate(&key.0) {
+                Ok(()) => SessionAction::Answer(Reply::ok()),
+                Err(delay) => self.wrong_key(delay),
+            },
+            Request::Hello { version, auth, name } => {
+                self.hello(version, auth.as_ref().map(|key| &key.0), name.as_ref())
+            }
+            Request::Client(client) => SessionAction::Answer(self.client(client)),
+            Request::Select => SessionAction::Answer(Reply::ok()),
+            Request::Quit => SessionAction::Quit(Reply::ok()),
+            Request::Reset => SessionAction::Answer(self.reset()),
+            Request::Multi => SessionAction::Answer(self.begin_transaction()),
+            Request::Discard => SessionAction::Answer(match self.transaction.take() {
+                Some(_) => Reply::ok(),
+                None => Reply::Error("ERR DISCARD without MULTI".into()),
+            }),
+            Request::Exec => match self.transaction.take().map(Transaction::end) {
+                None => SessionAction::Answer(Reply::Error("ERR EXEC without MULTI".into())),
+                Some(Err(line)) => SessionAction::Answer(Reply::Error(line)),
+                Some(Ok(queued)) => SessionAction::Transaction(queued),
+            },
+            Request::Ping { message }
+                if self.version == RespVersion::Two && self.subscriptions.is_listening() =>
+            {
+                SessionAction::Answer(Reply::bulks([Bytes::from("pong"), message.unwrap_or_default()]))
+            }
+            Request::Ping { message } => SessionAction::Answer(dispatch::pong(message)),
+            Request::Subscribe { channels } => SessionAction::Settled(self.subscriptions.subscribe(
+                &self.app,
+                SubscriptionKind::Name,
+                channels,
+            )),
+            Request::PSubscribe { patterns } => SessionAction::Settled(self.subscriptions.subscribe(
+                &self.app,
+                SubscriptionKind::Pattern,
+                patterns,
+            )),
+            Request::Unsubscribe { channels } => SessionAction::Answer(self.subscriptions.unsubscribe(
+                &self.app,
+                SubscriptionKind::Name,
+                channels,
+            )),
+            Request::PUnsubscribe { patterns } => SessionAction::Answer(self.subscriptions.unsubscribe(
+                &self.app,
+                SubscriptionKind::Pattern,
+                patterns,
+            )),
+            other => SessionAction::Pass(command, other),
+        }
+    }
+
+    /// Proves who the client is; on a wrong key, how long its answer waits. A right key passes at once, whatever was tried
+    /// before: one misconfigured client must not lock out every worker of its machine.
+    fn authenticate(&mut self, key: &[u8]) -> Result<(), Duration> {
+        let Some(identity) = self.access_control.keyring.identify(key) else {
+            let now = self.app.clock.now();
+            let delay = self.access_control.auth_guard.wrong_key(self.ip, now);
+            if !delay.is_zero() {
+                warn!(from = %self.caller.from, delay_ms = delay.as_millis(), "many wrong session keys come from here");
+            }
+            self.app.audit.record(&audit_log::AuditEntry {
+                at: now,
+                who: None,
+                role: None,
+                from: &self.caller.from,
+                command: "AUTH",
+                target: None,
+                outcome: WRONG_KEY.plain,
+            });
+            return Err(delay);
+        };
+        self.identify(Some(identity));
+        Ok(())
+    }
+
+    fn text_of(&self, error: &AuthError) -> &'static str {
+        error.text(self.app.settings.auth_errors, self.caller.is_introduced)
+    }
+
+    fn wrong_key(&self, delay: Duration) -> SessionAction {
+        SessionAction::Delay(Reply::Error(self.text_of(&WRONG_KEY).into()), delay)
+    }
+
+    fn identify(&mut self, identity: Option<Identity>) {
+        let user = identity.as_ref().map(|identity| Arc::clone(&identity.name)).unwrap_or_default();
+        self.app.connections.note(self.caller.number, |entry| entry.user = user);
+        self.change(|caller| caller.identity = identity);
+    }
+
+    fn begin_transaction(&mut self) -> Reply {
+        if self.transaction.is_some() {
+            return Reply::Error("ERR MULTI calls can not be nested".into());
+        }
+        self.transaction = Some(Transaction::new(self.app.settings.limits.max_message_bytes));
+        Reply::ok()
+    }
+
+    /// RESET: as new, but for the worker that registered here.
+    fn reset(&mut self) -> Reply {
+        self.transaction = None;
+        self.subscriptions.leave(&self.app);
+        self.version = RespVersion::Two;
+        self.name = Bytes::new();
+        self.identify(self.certified.clone());
+        self.app.connections.note(self.caller.number, |entry| {
+            (entry.name, entry.resp) = (String::new(), 2);
+        });
+        self.change(|caller| (caller.name, caller.is_introduced) = (None, false));
+        Reply::Simple("RESET".into())
+    }
+
+    /// What a command that was carried out means for the session.
+    pub(crate) fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::None | Effect::Quit => {}
+            Effect::Registered(worker_id) => self.change(|caller| caller.registered = Some(worker_id)),
+            Effect::Unregistered(worker_id) => self.change(|caller| {
+                caller.registered = caller.registered.take().filter(|own| *own != worker_id);
+            }),
+            Effect::Claimed { job_id, holder, attempt } => {
+                if let Some(worker) = WorkerId::new(&*holder).ok().filter(|_| !is_connection(&holder)) {
+                    // Who has claimed as a worker never again claims as nobody.
+                    self.change(|caller| caller.registered = Some(worker));
+                }
+                self.unproven.push(UnackedClaim { job_id, holder, attempt });
+            }
+        }
+    }
+
+    /// The connection is closed.
+    pub(crate) fn close(&mut self) {
+        self.subscriptions.leave(&self.app);
+        self.app.connections.leave(self.caller.number);
+    }
+
+    fn change(&mut self, how: impl FnOnce(&mut Caller)) {
+        how(Arc::make_mut(&mut self.caller));
+    }
+}
+
+/// The first key of users that a request names: a worker has no business there.
+fn users_key(request: &Request) -> Option<&Bytes> {
+    match request {
+        Request::Key(command) => command.keys().find(|key| !is_reserved(key)),
+        Request::BlockingPop(pop) => pop.keys.iter().find(|key| !is_reserved(key)),
+        _ => None,
+    }
+}
+
+/// What a connection may do in RESP2 while it listens: there, nothing would tell a reply from a message.
+fn is_fit_for_listener(name: &str) -> bool {
+    const FIT: [&str; 7] =
+        ["SUBSCRIBE", "PSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "PING", "QUIT", "RESET"];
+    FIT.contains(&name)
+}

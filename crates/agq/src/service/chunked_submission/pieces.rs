@@ -1,0 +1,50 @@
+//! Pieces of a submission: consecutive inputs as text, few enough for one write of the store.
+
+use agenix_protocol::{documents::parse, ids::ActionId};
+use serde_json::value::RawValue;
+
+use crate::{error::CommandError, store::StoreError};
+
+/// Number of bytes of inputs after which a piece ends.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// Consecutive inputs of an action.
+pub(crate) struct InputChunk {
+    /// Place of the first input.
+    pub(crate) place: u64,
+    /// The inputs, as a JSON array.
+    pub(crate) json: String,
+}
+
+/// Returns the pieces of a submission of more than `most` inputs, or the inputs of a submission that one write can store.
+pub(crate) fn pieces(inputs: Vec<Box<RawValue>>, most: usize) -> Result<Vec<InputChunk>, Vec<Box<RawValue>>> {
+    if inputs.len() <= most {
+        return Err(inputs);
+    }
+    let (mut pieces, mut json, mut place, mut count) = (Vec::new(), String::from("["), 0, 0);
+    for input in inputs {
+        if count >= most || json.len() >= PIECE_BYTES {
+            json.push(']');
+            pieces.push(InputChunk { place, json: std::mem::replace(&mut json, "[".into()) });
+            (place, count) = (place + count as u64, 0);
+        }
+        if count > 0 {
+            json.push(',');
+        }
+        json.push_str(input.get());
+        count += 1;
+    }
+    json.push(']');
+    pieces.push(InputChunk { place, json });
+    Ok(pieces)
+}
+
+/// Returns the inputs of a piece.
+pub(crate) fn inputs_of(json: &str) -> Result<Vec<Box<RawValue>>, CommandError> {
+    Ok(parse(json.as_bytes()).map_err(|error| StoreError(format!("inputs cannot be read: {error}")))?)
+}
+
+/// Returns the id of the note of a piece.
+pub(crate) fn name(action_id: &ActionId, place: u64) -> String {
+    format!("{action_id}/{place}")
+}

@@ -1,0 +1,52 @@
+//! JOB.EXPLAIN: why a job is not running.
+
+use agenix_protocol::{
+    documents::{Explanation, Nearest, Status, WaitsFor},
+    ids::JobId,
+};
+use agenix_rules::explain::{self, Candidate};
+
+use super::lookup;
+use crate::{app::AppState, error::CommandError, store::StoredJob};
+
+/// Most jobs ahead that are counted.
+const MAX_AHEAD: usize = 10_000;
+
+/// Explains why a job does not run.
+pub(crate) async fn explain(app: &AppState, job_id: &JobId) -> Result<Explanation, CommandError> {
+    let StoredJob { job, queue, needs, .. } = lookup::job(app, job_id).await?;
+    let paused = app.store.paused().await?.contains(&queue);
+    let ahead = app.store.position(&job, MAX_AHEAD).await?;
+    let mut candidates = Vec::new();
+    for (worker, active_jobs) in app.store.workers().await? {
+        let missing = app.abilities.of(&*app.store, &worker).await?.missing(&needs);
+        candidates.push(Candidate { worker, missing, active_jobs });
+    }
+    let nearest = explain::nearest(candidates);
+    let reason = explain::reason(&job, &queue, paused, ahead, &nearest, app.clock.now());
+    let waits_for = (job.status() == Status::Pending).then_some(WaitsFor {
+        queue,
+        priority: job.priority,
+        tools: needs.tools,
+        tags: needs.tags,
+        labels: needs.labels,
+        due_at: job.due_at,
+        paused,
+    });
+    let workers = nearest.into_iter().map(|Candidate { worker, missing, active_jobs }| Nearest {
+        state: worker.state().into(),
+        missing,
+        active_jobs,
+        max_concurrent_jobs: worker.max_concurrent_jobs,
+        worker_id: worker.worker_id,
+    });
+    Ok(Explanation {
+        status: job.status(),
+        state: job.state.as_str().into(),
+        reason,
+        jobs_ahead: if waits_for.is_some() { ahead } else { 0 },
+        waits_for,
+        workers: workers.collect(),
+        job_id: job.job_id,
+    })
+}

@@ -1,0 +1,88 @@
+//! Who a connection is (ADR 1): the worker whose own key it has shown, else the worker that registered on it, else the
+//! registered worker whose name it bears, else the connection itself.
+
+use std::sync::Arc;
+
+use agenix_protocol::ids::WorkerId;
+use agenix_rules::{
+    capability::Abilities,
+    rejection::Rejection,
+    worker::{self, Liveness, Worker},
+};
+
+use super::worker_health::begin_trial;
+use crate::{
+    app::{AppState, Caller},
+    error::CommandError,
+    store::Claimant,
+};
+
+/// A connection with a worker's own key speaks for that worker alone.
+pub(crate) fn check_own(caller: &Caller, worker_id: &WorkerId) -> Result<(), Rejection> {
+    worker::check_key(caller.key_worker().as_ref(), worker_id)
+}
+
+/// The worker that the connection speaks for.
+async fn worker_of(app: &AppState, caller: &Caller) -> Result<Option<Worker>, CommandError> {
+    if let Some(worker_id) = caller.key_worker().or_else(|| caller.registered_here().cloned()) {
+        let worker = app.store.worker(&worker_id).await?.filter(|worker| worker.standing == Liveness::Active);
+        return Ok(Some(worker.ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))?));
+    }
+    let Some(name) = caller.claimed_name() else { return Ok(None) };
+    match app.store.worker(name).await? {
+        None => Ok(None),
+        Some(worker) if worker.standing == Liveness::Active => Ok(Some(worker)),
+        Some(_dead) => Err(Rejection::WorkerUnknown(name.clone()).into()),
+    }
+}
+
+/// Returns the connection as a claimant of jobs of `queues`. Also returns the worker's id if the
+/// worker is quarantined and this claim, which `waits` for a job or not, is its trial.
+pub(crate) async fn claimant(
+    app: &AppState,
+    caller: &Caller,
+    queues: Arc<[String]>,
+    waits: bool,
+) -> Result<(Claimant, Option<WorkerId>), CommandError> {
+    let Some(worker) = worker_of(app, caller).await? else {
+        let (holder, abilities) = (Arc::clone(&caller.connection), Arc::new(Abilities::Anything));
+        return Ok((Claimant { holder, abilities, queues, visibility_ms: None }, None));
+    };
+    let is_trial = !worker.takes_jobs() && begin_trial(app, &worker, &queues, waits).await?;
+    let abilities = if worker.takes_jobs() || is_trial {
+        app.abilities.of(&*app.store, &worker).await?
+    } else {
+        Arc::new(Abilities::Nothing)
+    };
+    let holder = worker.worker_id.as_str().into();
+    let claimant = Claimant { holder, abilities, queues, visibility_ms: None };
+    Ok((claimant, is_trial.then_some(worker.worker_id)))
+}
+
+/// The worker in whose name the connection reports.
+pub(crate) async fn reporter_id(app: &AppState, caller: &Caller) -> Result<Option<WorkerId>, CommandError> {
+    if let Some(worker_id) = caller.key_worker() {
+        return Ok(Some(worker_id));
+    }
+    // A worker that was found dead may still say what it did: the job's holder and attempt decide.
+    match caller.registered_here().or(caller.claimed_name()) {
+        Some(worker_id) => Ok(app.store.worker(worker_id).await?.map(|worker| worker.worker_id)),
+        None => Ok(None),
+    }
+}
+
+/// The name under which the connection reports on jobs.
+pub(crate) async fn reporter(
+    app: &AppState,
+    caller: &Caller,
+    named: Option<&WorkerId>,
+) -> Result<Arc<str>, CommandError> {
+    let own = reporter_id(app, caller).await?;
+    let Some(who) = worker::reporter(own.as_ref(), named)? else {
+        return Ok(Arc::clone(&caller.connection));
+    };
+    if own.is_none() && app.store.worker(who).await?.is_none() {
+        return Err(Rejection::WorkerUnknown(who.clone()).into());
+    }
+    Ok(who.as_str().into())
+}

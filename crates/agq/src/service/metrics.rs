@@ -1,0 +1,258 @@
+//! METRICS: the figures of the queue, for Prometheus or as JSON (AGQ API spec §7).
+
+use std::{collections::BTreeMap, fmt::Write, sync::Arc, time::Duration};
+
+use agenix_protocol::{
+    documents::{Status, to_json},
+    time::Timestamp,
+};
+use agenix_rules::worker::{Liveness, Worker};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::queue_stats;
+use crate::{app::AppState, error::CommandError, registry::last_figures::StoreFigures, store::StoreError};
+
+/// Maximum time for which the figures wait for the store.
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
+
+const STATUSES: [Status; 6] =
+    [Status::Pending, Status::Running, Status::Completed, Status::Failed, Status::Dead, Status::Cancelled];
+
+/// What a worker's heartbeats say, and under which name that is shown.
+const WORKER_FIGURES: [(&str, &str); 7] = [
+    ("completed_jobs_total", "agq_worker_completed_jobs_total"),
+    ("failed_jobs_total", "agq_worker_failed_jobs_total"),
+    ("avg_job_duration_ms", "agq_worker_avg_job_duration_ms"),
+    ("cpu_usage_percent", "agq_worker_cpu_usage_percent"),
+    ("memory_mb", "agq_worker_memory_mb"),
+    ("disk_available_gb", "agq_worker_disk_available_gb"),
+    ("uptime_seconds", "agq_worker_uptime_seconds"),
+];
+
+/// Returns the metrics as JSON.
+pub(crate) async fn json(app: &AppState) -> Result<String, CommandError> {
+    Ok(to_json(&figures(app, of_the_store(app)).await?))
+}
+
+/// Returns the metrics in the text format of Prometheus.
+pub(crate) async fn prometheus(app: &AppState) -> Result<String, CommandError> {
+    Ok(figures(app, of_the_store(app)).await?.text())
+}
+
+/// The figures, as JSON shows them.
+#[derive(Debug, Serialize)]
+struct Figures {
+    /// How often a job came into a status, ever; `pending` are those submitted.
+    jobs_total: BTreeMap<&'static str, u64>,
+    /// Jobs that are kept now.
+    jobs: BTreeMap<&'static str, u64>,
+    workers_active: u64,
+    workers_idle: u64,
+    workers_total: u64,
+    queue_length: BTreeMap<String, u64>,
+    connections: u64,
+    connections_total: u64,
+    commands_total: u64,
+    uptime_seconds: u64,
+    /// Age of the oldest transaction that keeps a snapshot of the database, where that is
+    /// PostgreSQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_oldest_snapshot_seconds: Option<u64>,
+    /// Whether the store answered in time. If not, what it knows is as it last said.
+    store_up: bool,
+    /// Age of what the store knows.
+    store_figures_age_seconds: u64,
+    /// What each worker's last heartbeat said.
+    workers: BTreeMap<String, BTreeMap<&'static str, f64>>,
+}
+
+/// Returns the figures that `read` gives, or those that the store last gave if it does not answer within `LONGEST_LOOK`. A monitor
+/// that gets no answer knows nothing of agq, just when something is wrong.
+async fn figures(
+    app: &AppState,
+    read: impl Future<Output = Result<StoreFigures, CommandError>>,
+) -> Result<Figures, CommandError> {
+    let read = app.clock.within(LONGEST_LOOK, Box::pin(read)).await;
+    let late = || StoreError(format!("it has not answered for {} milliseconds", LONGEST_LOOK.as_millis()));
+    match read.unwrap_or_else(|| Err(late().into())) {
+        Ok(told) => {
+            let told = Arc::new(told);
+            app.last_figures.keep(app.clock.now(), &told);
+            Ok(shown(app, &told, None))
+        }
+        Err(error) => {
+            let (at, told) = app.last_figures.last().ok_or(error)?;
+            Ok(shown(app, &told, Some(at)))
+        }
+    }
+}
+
+async fn of_the_store(app: &AppState) -> Result<StoreFigures, CommandError> {
+    let (totals, queues) = (app.store.totals().await?, queue_stats::all(app).await?);
+    let oldest_snapshot_secs = app.store.oldest_snapshot().await?.map(|oldest| oldest.secs);
+    Ok(StoreFigures { totals, queues, workers: app.store.workers().await?, oldest_snapshot_secs })
+}
+
+/// Returns the figures of the store and of this agq; `as_of` is the time of the former where they are old.
+fn shown(app: &AppState, told: &StoreFigures, as_of: Option<Timestamp>) -> Figures {
+    let StoreFigures { totals, queues, workers, oldest_snapshot_secs } = told;
+    let by_status = |counts: [u64; 6]| STATUSES.map(Status::as_str).into_iter().zip(counts).collect();
+    let name = |key: &str| key.trim_start_matches("queue:").to_owned();
+    let mut queue_length: BTreeMap<String, u64> =
+        queues.others.iter().map(|(key, stats)| (name(key), stats.length)).collect();
+    queue_length.insert("ready".into(), queues.ready.length);
+    queue_length.insert("scheduled".into(), queues.scheduled.length);
+    let (connections, connections_total, commands_total) = app.connections.counts();
+    let now = app.clock.now();
+    Figures {
+        jobs_total: by_status(totals.ever),
+        jobs: by_status(totals.now),
+        workers_active: queues.workers.active,
+        workers_idle: queues.workers.idle,
+        workers_total: queues.workers.total,
+        queue_length,
+        connections: connections as u64,
+        connections_total,
+        commands_total,
+        uptime_seconds: now.ms_since(app.started_at) / 1000,
+        store_oldest_snapshot_seconds: *oldest_snapshot_secs,
+        store_up: as_of.is_none(),
+        store_figures_age_seconds: as_of.map_or(0, |at| now.ms_since(at) / 1000),
+        workers: workers
+            .iter()
+            .filter(|(worker, _)| worker.standing == Liveness::Active)
+            .map(|(worker, _)| (worker.worker_id.to_string(), self::told(worker)))
+            .collect(),
+    }
+}
+
+/// The figures of a worker's last heartbeat.
+fn told(worker: &Worker) -> BTreeMap<&'static str, f64> {
+    let stats: Value =
+        worker.stats.as_deref().and_then(|stats| serde_json::from_str(stats).ok()).unwrap_or_default();
+    WORKER_FIGURES.iter().filter_map(|(field, _)| Some((*field, stats.get(field)?.as_f64()?))).collect()
+}
+
+impl Figures {
+    /// The text format of Prometheus, version 0.0.4.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        let labelled = |label: &'static str| {
+            move |(name, value): (&str, u64)| (format!("{{{label}=\"{name}\"}}"), value)
+        };
+        let of = |counts: &BTreeMap<&'static str, u64>| -> Vec<(String, u64)> {
+            counts.iter().map(|(name, value)| (*name, *value)).map(labelled("status")).collect()
+        };
+        family(
+            &mut text,
+            "agq_jobs_total",
+            "counter",
+            "Jobs that came into a status, ever.",
+            of(&self.jobs_total),
+        );
+        family(&mut text, "agq_jobs", "gauge", "Jobs that are kept, by status.", of(&self.jobs));
+        let one = |value: u64| vec![(String::new(), value)];
+        family(&mut text, "agq_workers_active", "gauge", "Workers that live.", one(self.workers_active));
+        family(
+            &mut text,
+            "agq_workers_idle",
+            "gauge",
+            "Workers that live, may take jobs and hold none.",
+            one(self.workers_idle),
+        );
+        family(
+            &mut text,
+            "agq_workers",
+            "gauge",
+            "Workers that are known, the dead too.",
+            one(self.workers_total),
+        );
+        let lengths = self.queue_length.iter().map(|(name, value)| (name.as_str(), *value));
+        let lengths = lengths.map(labelled("queue")).collect();
+        family(&mut text, "agq_queue_length", "gauge", "Jobs that wait in a queue.", lengths);
+        family(&mut text, "agq_connections", "gauge", "Connections that are open.", one(self.connections));
+        let help = "Connections that were taken.";
+        family(&mut text, "agq_connections_total", "counter", help, one(self.connections_total));
+        family(&mut text, "agq_commands_total", "counter", "Commands that came.", one(self.commands_total));
+        family(
+            &mut text,
+            "agq_uptime_seconds",
+            "gauge",
+            "Seconds since agq started.",
+            one(self.uptime_seconds),
+        );
+        if let Some(secs) = self.store_oldest_snapshot_seconds {
+            let help = "Age of the oldest transaction that keeps a snapshot of the database.";
+            family(&mut text, "agq_store_oldest_snapshot_seconds", "gauge", help, one(secs));
+        }
+        let help = "Whether the store answered in time.";
+        family(&mut text, "agq_store_up", "gauge", help, one(self.store_up.into()));
+        let help =
+            "Age of the figures of jobs, queues and workers: more than 0 while the store does not answer.";
+        let age = one(self.store_figures_age_seconds);
+        family(&mut text, "agq_store_figures_age_seconds", "gauge", help, age);
+        for (field, metric) in WORKER_FIGURES {
+            let own = self.workers.iter().filter_map(|(id, told)| Some((id, *told.get(field)?)));
+            let own: Vec<_> = own.map(|(id, value)| (format!("{{worker=\"{id}\"}}"), value)).collect();
+            let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
+            if !own.is_empty() {
+                family(&mut text, metric, kind, "As the worker's last heartbeat says.", own);
+            }
+        }
+        text
+    }
+}
+
+fn family<T: std::fmt::Display>(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    samples: Vec<(String, T)>,
+) {
+    // Writing to a String cannot fail.
+    let _infallible = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    for (labels, value) in samples {
+        let _infallible = writeln!(text, "{name}{labels} {value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{future::pending, sync::Arc};
+
+    use super::{figures, of_the_store};
+    use crate::{
+        auth::audit_log::AuditLog,
+        clock::Clock,
+        config,
+        error::CommandError,
+        registry::last_figures::StoreFigures,
+        startup::services::build,
+        store::{OpenOptions, Store, StoreError, redb::RedbStore},
+    };
+
+    async fn away() -> Result<StoreFigures, CommandError> {
+        Err(StoreError("it is away".into()).into())
+    }
+
+    #[tokio::test]
+    async fn a_store_that_does_not_answer_is_shown_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("agq.redb");
+        let store: Arc<dyn Store> = Arc::new(RedbStore::open(&file, OpenOptions::default()).unwrap());
+        let settings = config::default_settings().unwrap();
+        let (app, _works) = build(store, Clock::default(), AuditLog::open(None).unwrap(), settings);
+        assert!(figures(&app, away()).await.is_err(), "nothing is known yet");
+        let known = figures(&app, of_the_store(&app)).await.unwrap().text();
+        assert!(
+            known.contains("\nagq_store_up 1\n") && known.contains("\nagq_store_figures_age_seconds 0\n")
+        );
+        for last in [figures(&app, away()).await, figures(&app, pending()).await] {
+            let text = last.unwrap().text();
+            assert!(text.contains("\nagq_store_up 0\n"), "{text}");
+            assert!(text.contains("\nagq_jobs{status=\"pending\"} 0\n"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Messages to workers and judgements on workers beside their commands: nudges, quarantine and
+//! trials.
+
+use agenix_protocol::ids::WorkerId;
+use agenix_rules::{
+    capability::Abilities,
+    job::Job,
+    rejection::Rejection,
+    worker::{self, Liveness, Worker},
+};
+use tracing::{debug, info, warn};
+
+use super::worker_messages::publish_worker_event;
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{AckLevel, LaneSummary},
+};
+
+/// Records the end of a job of `holder`. Quarantines a worker that fails far more often than the
+/// other workers at the same kind of work.
+pub(crate) async fn record_outcome(
+    app: &AppState,
+    holder: &str,
+    job: &Job,
+    failed: bool,
+) -> Result<(), CommandError> {
+    let (Ok(worker_id), kind) = (WorkerId::new(holder), job.kind()) else { return Ok(()) };
+    let is_worth_a_look = app.outcomes.note(&worker_id, kind, failed);
+    if app.outcomes.take_trial(&worker_id, job.started_at) {
+        return end_trial(app, &worker_id, failed).await;
+    }
+    if !is_worth_a_look || !app.settings.quarantine {
+        return Ok(());
+    }
+    let workers = app.store.worker_records().await?;
+    let Some(reason) = app.outcomes.verdict(&worker_id, kind, &workers) else { return Ok(()) };
+    warn!(%worker_id, reason, "a worker is quarantined; WORKER.RESUME gives it jobs again, or a trial job that succeeds");
+    let now = app.clock.now();
+    let rule = move |known: Option<&Worker>| {
+        let takes = known.filter(|known| known.standing == Liveness::Active && known.quarantine.is_none());
+        Ok(takes.map(|known| worker::quarantined(known, &reason, now)))
+    };
+    app.store.decide_worker(&worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
+    app.waiters.evict(worker_id.as_str());
+    publish_worker_event(app, &worker_id, "quarantined");
+    Ok(())
+}
+
+/// Begins the trial of a quarantined worker if the trial is due, and returns whether the worker may
+/// claim one job of `queues` now. A claim that does not wait begins no trial if there is no job for
+/// the worker, because the store would be written twice for nothing.
+pub(crate) async fn begin_trial(
+    app: &AppState,
+    worker: &Worker,
+    queues: &[String],
+    waits: bool,
+) -> Result<bool, CommandError> {
+    let now = app.clock.now();
+    if worker::tried(worker, now).is_none() || !(waits || has_job_for(app, worker, queues).await?) {
+        return Ok(false);
+    }
+    let worker_id = worker.worker_id.clone();
+    let rule = move |known: Option<&Worker>| {
+        // The rule checks again, because only one of several simultaneous claims is the trial.
+        let tried = known.and_then(|known| worker::tried(known, now));
+        tried.map(Some).ok_or_else(|| Rejection::WorkerUnknown(worker_id.clone()))
+    };
+    let begun = app.store.decide_worker(&worker.worker_id, AckLevel::Visible, None, Box::new(rule)).await?;
+    if begun.is_ok() {
+        app.outcomes.try_again(&worker.worker_id, now);
+        debug!(worker_id = %worker.worker_id, "a quarantined worker may claim one job to show that it does well again");
+    }
+    Ok(begun.is_ok())
+}
+
+/// Tells whether a job that `worker` can run is ready in one of `queues`.
+async fn has_job_for(app: &AppState, worker: &Worker, queues: &[String]) -> Result<bool, CommandError> {
+    let abilities = app.abilities.of(&*app.store, worker).await?;
+    Ok(is_for(&app.store.lanes().await?, queues, &abilities))
+}
+
+fn is_for(lanes: &[LaneSummary], queues: &[String], abilities: &Abilities) -> bool {
+    lanes.iter().any(|lane| lane.length > 0 && queues.contains(&lane.queue) && abilities.cover(&lane.needs))
+}
+
+/// Ends the claim of a quarantined worker on trial. If the claim got no job, the next claim of the
+/// worker is the trial.
+pub(crate) async fn end_trial_claim(
+    app: &AppState,
+    worker_id: &WorkerId,
+    has_job: bool,
+) -> Result<(), CommandError> {
+    if has_job {
+        info!(%worker_id, "a quarantined worker got one job to show that it does well again");
+        return Ok(());
+    }
+    app.outcomes.drop_trial(worker_id);
+    let rule = |known: Option<&Worker>| Ok(known.and_then(worker::untried));
+    Ok(app.store.decide_worker(worker_id, AckLevel::Visible, None, Box::new(rule)).await??)
+}
+
+/// Records the end of the trial job of a quarantined worker, and ends the quarantine if the job
+/// succeeded.
+async fn end_trial(app: &AppState, worker_id: &WorkerId, failed: bool) -> Result<(), CommandError> {
+    let rule = move |known: Option<&Worker>| Ok(known.and_then(|known| worker::judged(known, failed)));
+    app.store.decide_worker(worker_id, AckLevel::Durable, None, Box::new(rule)).await??;
+    if failed {
+        return Ok(());
+    }
+    info!(%worker_id, "the trial job of a quarantined worker succeeded; it gets jobs again");
+    app.outcomes.forget(worker_id);
+    // The waiting claims of the worker came while the worker was to get no jobs.
+    app.waiters.evict(worker_id.as_str());
+    publish_worker_event(app, worker_id, "resumed");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+    use agenix_rules::capability::Abilities;
+
+    use super::{LaneSummary, is_for};
+
+    #[test]
+    fn a_trial_needs_a_job_in_a_queue_of_the_worker_that_it_can_run() {
+        let lane = |queue: &str, length| LaneSummary {
+            queue: queue.into(),
+            needs: Default::default(),
+            length,
+            span: (Timestamp(0), Timestamp(0)),
+        };
+        let lanes = [lane("ready", 1), lane("night", 0)];
+        let of = |queue: &str, abilities| is_for(&lanes, &[queue.to_owned()], abilities);
+        assert!(of("ready", &Abilities::Anything));
+        assert!(!of("ready", &Abilities::Nothing));
+        assert!(!of("night", &Abilities::Anything), "no job is ready");
+        assert!(!of("other", &Abilities::Anything));
+    }
+}

@@ -1,0 +1,298 @@
+//! Workflows: submitted, cancelled, and moved on when a step has ended.
+
+mod resume;
+mod view;
+
+use agenix_protocol::{
+    documents::to_json,
+    ids::{ActionId, JobId},
+    time::Timestamp,
+};
+use agenix_rules::{
+    rejection::Rejection,
+    workflow::{PlacedStep, StepInputs, StepObservation, StepState, Workflow, WorkflowRequest, WorkflowStep},
+};
+use tracing::error;
+
+pub(crate) use self::{
+    resume::{place_of, place_of_action, resume},
+    view::workflow_view,
+};
+
+use super::{
+    action_changes,
+    deferred_submission::{self, SubmissionContext},
+    job_changes,
+};
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{DocumentChange, DocumentKind, StoreError},
+};
+
+/// How often a workflow is moved on at once: with each step that ends while another is submitted.
+const MAX_MOVES: usize = 100;
+/// How long a workflow may be about to come, in milliseconds.
+const UNFINISHED_MS: u64 = 60_000;
+
+fn read(id: &str, json: &str) -> Result<Workflow, StoreError> {
+    serde_json::from_str(json)
+        .map_err(|error| StoreError(format!("the workflow {id} cannot be read: {error}")))
+}
+
+/// Begins a workflow.
+pub(crate) async fn submit(app: &AppState, wanted: WorkflowRequest) -> Result<Workflow, CommandError> {
+    let workflow = Workflow::new(wanted, || deferred_submission::new_id(app), app.clock.now())?;
+    for PlacedStep { step, place, before } in workflow.placed() {
+        let takes_outputs = matches!(before, Some(StepInputs::Step(_)));
+        let checked = deferred_submission::check(app, &step.document, takes_outputs).await;
+        checked.map_err(|error| placed(error, &place))?;
+    }
+    let id = workflow.id.clone();
+    // In this order: it is found again if agq ends between the two.
+    put(app, DocumentKind::Running, &id, workflow.created_at.0.to_string()).await?;
+    put(app, DocumentKind::Workflow, &id, to_json(&workflow)).await?;
+    advance(app, &id).await?;
+    get(app, &id).await
+}
+
+/// A rejection says which step it is about.
+fn placed(error: CommandError, place: &str) -> CommandError {
+    match error {
+        CommandError::Rejected(
+            Rejection::InvalidJob(text) | Rejection::InvalidAction(text) | Rejection::InvalidRetry(text),
+        ) => Rejection::InvalidWorkflow(format!("{place}: {text}")).into(),
+        other => other,
+    }
+}
+
+async fn put(app: &AppState, kind: DocumentKind, id: &str, json: String) -> Result<(), CommandError> {
+    let rule = move |_: Option<&str>| Ok(DocumentChange::Put(json.clone()));
+    Ok(app.store.update_document(kind, id, Box::new(rule)).await??)
+}
+
+/// A workflow.
+pub(crate) async fn get(app: &AppState, id: &str) -> Result<Workflow, CommandError> {
+    let is_id = !id.contains('\0');
+    let note = if is_id { app.store.document(DocumentKind::Workflow, id).await? } else { None };
+    let note = note.ok_or_else(|| Rejection::WorkflowNotFound(id.to_owned()))?;
+    Ok(read(id, &note)?)
+}
+
+/// All workflows that are kept, the newest first.
+pub(crate) async fn list(app: &AppState) -> Result<Vec<Workflow>, CommandError> {
+    let mut notes = app.store.documents(DocumentKind::Workflow).await?;
+    notes.reverse();
+    Ok(notes.iter().map(|(id, note)| read(id, note)).collect::<Result<_, _>>()?)
+}
+
+/// Cancels a workflow and what of it is under way; as it is then.
+pub(crate) async fn cancel(app: &AppState, id: &str) -> Result<Workflow, CommandError> {
+    let (now, workflow_id) = (app.clock.now(), id.to_owned());
+    if id.contains('\0') {
+        return Err(Rejection::WorkflowNotFound(workflow_id).into());
+    }
+    let rule = move |known: Option<&str>| {
+        let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
+        let known = known.ok_or_else(|| Rejection::WorkflowNotFound(workflow_id.clone()))?;
+        known.cancelled(now).map(|next| DocumentChange::Put(to_json(&next)))
+    };
+    app.store.update_document(DocumentKind::Workflow, id, Box::new(rule)).await??;
+    advance(app, id).await?;
+    get(app, id).await
+}
+
+/// Cancels the action or the job that a step has submitted. A stand-in job goes on, because it does
+/// not belong to the workflow.
+async fn cancel_step(app: &AppState, step: &WorkflowStep) -> Result<(), CommandError> {
+    if step.is_stand_in {
+        return Ok(());
+    }
+    let outcome = if step.is_action() {
+        let Ok(action_id) = ActionId::new(step.id.as_str()) else { return Ok(()) };
+        action_changes::cancel(app, &action_id).await.map(drop)
+    } else {
+        let Ok(job_id) = JobId::new(step.id.as_str()) else { return Ok(()) };
+        job_changes::cancel(app, &job_id, false).await.map(drop)
+    };
+    match outcome {
+        // It had ended, or was never submitted.
+        Err(CommandError::Rejected(_)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Records that a job of a workflow has ended, and advances the workflow if that end can make a
+/// difference.
+pub(crate) async fn step_ended(app: &AppState, id: &str) -> Result<(), CommandError> {
+    if app.unended_steps.ended(id) { advance(app, id).await } else { Ok(()) }
+}
+
+/// Advances a workflow past all steps that have ended by now, and returns the workflow.
+pub(crate) async fn observe_step(app: &AppState, id: &str) -> Result<Workflow, CommandError> {
+    let known = get(app, id).await?;
+    if known.is_settled() {
+        return Ok(known);
+    }
+    advance(app, id).await?;
+    get(app, id).await
+}
+
+/// Moves a workflow on as far as its steps have ended: what comes next is submitted. May be done by several at once, and again.
+pub(crate) async fn advance(app: &AppState, id: &str) -> Result<(), CommandError> {
+    for _move in 0..MAX_MOVES {
+        let Some(note) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
+        let known = read(id, &note)?;
+        if known.stage == StepState::Cancelled {
+            // Whatever was submitted of it, whoever was about to.
+            for step in known.all().filter(|step| step.stage == StepState::Cancelled) {
+                cancel_step(app, step).await?;
+            }
+        }
+        if known.is_settled() {
+            return settle(app, id).await;
+        }
+        let seen = observe(app, &known).await?;
+        let seen: Vec<(&str, StepObservation)> = seen.iter().map(|(id, seen)| (id.as_str(), *seen)).collect();
+        let next = known.moved(&seen, app.clock.now());
+        app.unended_steps.note(id, next.steps_together());
+        let json = to_json(&next);
+        if json != note {
+            let before = note.clone();
+            let rule = move |known: Option<&str>| {
+                // Another one was quicker.
+                let is_same = known == Some(before.as_str());
+                Ok(if is_same { DocumentChange::Put(json.clone()) } else { DocumentChange::Keep })
+            };
+            app.store.update_document(DocumentKind::Workflow, id, Box::new(rule)).await??;
+            continue;
+        }
+        if !submit_steps(app, &next).await? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// How the steps stand that are under way.
+async fn observe(
+    app: &AppState,
+    workflow: &Workflow,
+) -> Result<Vec<(String, StepObservation)>, CommandError> {
+    let mut seen = Vec::new();
+    for step in workflow.all().filter(|step| step.stage == StepState::Running) {
+        let mut how = deferred_submission::observe(app, step.is_action(), &step.id).await?;
+        let is_new = how == StepObservation::Underway && !step.is_submitted;
+        if is_new && deferred_submission::is_half_handed_on(app, step).await? {
+            // It is not submitted before all of its inputs are there: who began with it may have ended.
+            how = StepObservation::Nothing;
+        }
+        seen.push((step.id.clone(), how));
+    }
+    Ok(seen)
+}
+
+/// Submits the steps that are under way and were not submitted; whether there were any.
+async fn submit_steps(app: &AppState, workflow: &Workflow) -> Result<bool, CommandError> {
+    let mut has_any = false;
+    for placed in workflow.placed() {
+        let step = placed.step;
+        let is_new = step.stage == StepState::Running && !step.is_submitted;
+        if !is_new || app.output_handovers.is_under_way(&step.id) {
+            continue;
+        }
+        has_any = true;
+        // A callback that is an action says its inputs itself.
+        let before = placed.before.filter(|_| !(placed.is_callback() && step.is_action()));
+        let context = SubmissionContext { workflow: Some(&workflow.id), before };
+        match deferred_submission::submit(app, &step.document, &step.id, context).await {
+            Err(CommandError::Rejected(rejection)) => {
+                // It was legal when the workflow was submitted: its plan went since, or its queue is full.
+                error!(workflow = workflow.id, step = step.id, %rejection, "a step could not be submitted");
+                let reason = rejection.to_string();
+                let fail = move |step: &mut WorkflowStep| {
+                    (step.stage, step.error) = (StepState::Failed, Some(reason.clone()));
+                };
+                change_step(app, workflow, &step.id, fail).await?;
+            }
+            // Another job counts as the same, and stands for it.
+            Ok(Some(by)) => {
+                let stand_in = move |step: &mut WorkflowStep| {
+                    step.id.clone_from(&by);
+                    step.is_stand_in = true;
+                };
+                change_step(app, workflow, &step.id, stand_in).await?;
+            }
+            other => drop(other?),
+        }
+    }
+    // Somebody may have cancelled it meanwhile.
+    let now = get(app, &workflow.id).await?;
+    if now.stage == StepState::Cancelled {
+        let was_running = workflow.all().map(|step| step.stage == StepState::Running).collect::<Vec<_>>();
+        for (step, _) in now.all().zip(was_running).filter(|(_, was_running)| *was_running) {
+            cancel_step(app, step).await?;
+        }
+    }
+    Ok(has_any)
+}
+
+/// Changes a step that is under way, as the workflow is now.
+async fn change_step(
+    app: &AppState,
+    workflow: &Workflow,
+    step_id: &str,
+    change: impl Fn(&mut WorkflowStep) + Send + Sync + 'static,
+) -> Result<(), CommandError> {
+    let step_id = step_id.to_owned();
+    let rule = move |known: Option<&str>| {
+        let Some(mut known) = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok()) else {
+            return Ok(DocumentChange::Keep);
+        };
+        known.each_mut(|step| {
+            if step.id == step_id && step.stage == StepState::Running {
+                change(step);
+            }
+        });
+        Ok(DocumentChange::Put(to_json(&known)))
+    };
+    Ok(app.store.update_document(DocumentKind::Workflow, &workflow.id, Box::new(rule)).await??)
+}
+
+/// Nothing is left to do for a workflow.
+async fn settle(app: &AppState, id: &str) -> Result<(), CommandError> {
+    let rule = |_: Option<&str>| Ok(DocumentChange::Remove);
+    Ok(app.store.update_document(DocumentKind::Running, id, Box::new(rule)).await??)
+}
+
+/// Moves all workflows on that have something left to do.
+pub(crate) async fn advance_all(app: &AppState) -> Result<(), CommandError> {
+    for (id, since) in app.store.documents(DocumentKind::Running).await? {
+        forget_unfinished(app, &id, &since).await?;
+        if let Err(error) = advance(app, &id).await {
+            error!(workflow = id, %error, "a workflow could not be moved on; the next round tries again");
+        }
+    }
+    Ok(())
+}
+
+/// A workflow of which nothing came but the word that it is about to: agq ended then.
+async fn forget_unfinished(app: &AppState, id: &str, since: &str) -> Result<(), CommandError> {
+    let since = Timestamp(since.parse().unwrap_or_default());
+    let is_old = app.clock.now().ms_since(since) > UNFINISHED_MS;
+    if is_old && app.store.document(DocumentKind::Workflow, id).await?.is_none() {
+        settle(app, id).await?;
+    }
+    Ok(())
+}
+
+/// Forgets workflows that ended before a time.
+pub(crate) async fn forget_ended(app: &AppState, before: Timestamp) -> Result<(), CommandError> {
+    for workflow in list(app).await? {
+        if workflow.is_settled() && workflow.ended_at.is_some_and(|at| at < before) {
+            let rule = |_: Option<&str>| Ok(DocumentChange::Remove);
+            app.store.update_document(DocumentKind::Workflow, &workflow.id, Box::new(rule)).await??;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! A workflow that is taken up again, because a job or an action that failed as a step of it is tried again by hand.
+
+use agenix_protocol::{documents::to_json, ids::ActionId};
+use agenix_rules::{job::Job, workflow::Workflow};
+
+use super::{put, read};
+use crate::{
+    app::AppState,
+    error::CommandError,
+    store::{DocumentChange, DocumentKind},
+};
+
+/// Place of a job or an action in a workflow.
+#[derive(Debug)]
+pub(crate) struct WorkflowPosition {
+    workflow_id: String,
+    step_id: String,
+}
+
+/// Returns the place of a job in a workflow. A job of an action has the place of its action.
+pub(crate) async fn place_of(app: &AppState, job: &Job) -> Result<Option<WorkflowPosition>, CommandError> {
+    let Some(ojs) = &job.ojs else { return place_of_action(app, &job.action_id).await };
+    let step_id = job.job_id.as_str().to_owned();
+    Ok(ojs.workflow.clone().map(|workflow_id| WorkflowPosition { workflow_id, step_id }))
+}
+
+/// Returns the place of an action in a workflow.
+pub(crate) async fn place_of_action(
+    app: &AppState,
+    action_id: &ActionId,
+) -> Result<Option<WorkflowPosition>, CommandError> {
+    if !app.store.has_documents(DocumentKind::Workflow).await? {
+        return Ok(None);
+    }
+    // An action does not know its workflow. To look for the id in the text saves the reading of most
+    // workflows.
+    let quoted = to_json(action_id);
+    for (workflow_id, note) in app.store.documents(DocumentKind::Workflow).await? {
+        let step_id = action_id.as_str();
+        if note.contains(&quoted)
+            && read(&workflow_id, &note)?.all().any(|step| step.is_action() && step.id == step_id)
+        {
+            return Ok(Some(WorkflowPosition { workflow_id, step_id: step_id.to_owned() }));
+        }
+    }
+    Ok(None)
+}
+
+/// Takes the workflow up again whose step is at `place`. A caller does so before the job is tried again,
+/// because the workflow may refuse, and once more afterwards, because somebody else may have seen the
+/// failed job in between.
+pub(crate) async fn resume(app: &AppState, place: Option<&WorkflowPosition>) -> Result<(), CommandError> {
+    let Some(WorkflowPosition { workflow_id: id, step_id }) = place else { return Ok(()) };
+    // A workflow that was forgotten holds nobody up.
+    let Some(note) = app.store.document(DocumentKind::Workflow, id).await? else { return Ok(()) };
+    let known = read(id, &note)?;
+    if known.resumed(step_id)?.is_none() {
+        return Ok(());
+    }
+    let mark = || put(app, DocumentKind::Running, id, known.created_at.0.to_string());
+    mark().await?;
+    let step_id = step_id.clone();
+    let rule = move |known: Option<&str>| {
+        let known = known.and_then(|known| serde_json::from_str::<Workflow>(known).ok());
+        let next = known.map(|known| known.resumed(&step_id)).transpose()?.flatten();
+        Ok(next.map_or(DocumentChange::Keep, |next| DocumentChange::Put(to_json(&next))))
+    };
+    app.store.update_document(DocumentKind::Workflow, id, Box::new(rule)).await??;
+    // The reaper may have seen the workflow as settled until now, and have taken the mark away.
+    mark().await
+}

@@ -1,0 +1,90 @@
+//! A workflow as it is shown.
+
+use agenix_rules::workflow::{Callback, Nested, StepState, Workflow, WorkflowKind, WorkflowStep};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// Type of the job that a step submits.
+#[derive(Deserialize)]
+struct JobTypeField {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+}
+
+/// Returns a workflow as both doors show it.
+pub(crate) fn workflow_view(workflow: &Workflow) -> Value {
+    let Workflow { kind, steps, callbacks, .. } = workflow;
+    let mut shown = parts(*kind, workflow.name.as_deref(), steps, callbacks);
+    shown.insert("id".into(), workflow.id.as_str().into());
+    shown.insert("state".into(), json!(workflow.stage));
+    shown.insert("created_at".into(), json!(workflow.created_at));
+    let mut metadata = metadata(workflow);
+    if let Some(at) = workflow.ended_at {
+        let name = if workflow.stage == StepState::Cancelled { "cancelled_at" } else { "completed_at" };
+        shown.insert(name.into(), json!(at));
+        metadata[name] = json!(at);
+    }
+    shown.insert("metadata".into(), metadata);
+    shown.into()
+}
+
+/// Returns what clients of the Open Job Spec look for: how many jobs and actions there are on all levels,
+/// without the callbacks, and how many have ended.
+fn metadata(workflow: &Workflow) -> Value {
+    let placed = workflow.placed();
+    let steps = || placed.iter().filter(|placed| !placed.is_callback()).map(|placed| placed.step);
+    let count = |stage: StepState| steps().filter(|step| step.stage == stage).count();
+    json!({
+        "created_at": workflow.created_at,
+        "job_count": steps().count(),
+        "completed_count": count(StepState::Completed),
+        "failed_count": count(StepState::Failed),
+    })
+}
+
+/// Returns what outer and nested workflows have in common.
+fn parts(
+    kind: WorkflowKind,
+    name: Option<&str>,
+    steps: &[WorkflowStep],
+    callbacks: &[Callback],
+) -> Map<String, Value> {
+    let count = |stage: StepState| steps.iter().filter(|step| step.stage == stage).count();
+    let mut shown = Map::new();
+    shown.insert("type".into(), json!(kind));
+    if let Some(name) = name {
+        shown.insert("name".into(), name.into());
+    }
+    let list = kind.list();
+    shown.insert(list.into(), steps.iter().map(step).collect());
+    shown.insert(format!("{list}_total"), steps.len().into());
+    shown.insert(format!("{list}_completed"), count(StepState::Completed).into());
+    shown.insert(format!("{list}_failed"), count(StepState::Failed).into());
+    if !callbacks.is_empty() {
+        let callbacks = callbacks.iter().map(
+            |callback| json!({"on": callback.when, "job_id": callback.step.id, "state": callback.step.stage}),
+        );
+        shown.insert("callbacks".into(), callbacks.collect());
+    }
+    shown
+}
+
+fn step(step: &WorkflowStep) -> Value {
+    if let Some(Nested { kind, name, steps, callbacks }) = step.nested.as_deref() {
+        let mut shown = parts(*kind, name.as_deref(), steps, callbacks);
+        shown.insert("id".into(), step.id.as_str().into());
+        shown.insert("state".into(), json!(step.stage));
+        return shown.into();
+    }
+    let is_action = step.is_action();
+    let mut shown = json!({"state": step.stage});
+    shown[if is_action { "action_id" } else { "job_id" }] = step.id.as_str().into();
+    let typed = serde_json::from_str::<JobTypeField>(step.document.get()).ok();
+    if let Some(kind) = typed.filter(|_| !is_action).and_then(|typed| typed.kind) {
+        shown["type"] = kind.into();
+    }
+    if let Some(error) = &step.error {
+        shown["error"] = error.as_str().into();
+    }
+    shown
+}

@@ -1,0 +1,330 @@
+//! What a worker says of a job that it fetched over HTTP (the OJS worker spec): done, failed, still at it, so far.
+
+use agenix_protocol::time::Timestamp;
+
+use super::{Job, JobState, Progress, ReportedFailure, RuleOutcome, report::failed};
+use crate::rejection::Rejection;
+
+/// In whose name those fetch that give none.
+pub const NOBODY: &str = "ojs:nobody";
+
+/// Who says something of a job, as far as that was said: it is checked against who has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reporter<'s> {
+    /// The worker.
+    pub who: Option<&'s str>,
+    /// The attempt that it is about, as the Open Job Spec counts them.
+    pub attempt: Option<u32>,
+}
+
+/// Whether the attempt of the moment is meant, and by the one who has it.
+fn check(job: &Job, said: Reporter<'_>) -> Result<(), Rejection> {
+    if job.state != JobState::Active {
+        return Err(Rejection::NotActive { job_id: job.job_id.clone(), state: job.state.ojs_name() });
+    }
+    let holder = || job.holder.clone().unwrap_or_default();
+    match said.who {
+        Some(who) if !job.is_held_by(who) && !job.is_held_by(NOBODY) => {
+            return Err(Rejection::NotHolder { worker: who.to_owned(), holder: holder() });
+        }
+        // What an agw runs is reported by its name alone.
+        None if !job.is_reserved() => {
+            return Err(Rejection::NotHolder { worker: NOBODY.to_owned(), holder: holder() });
+        }
+        _ => {}
+    }
+    let current = job.shown_attempt();
+    match said.attempt.filter(|told| *told != current) {
+        Some(told) => Err(Rejection::StaleAttempt { job_id: job.job_id.clone(), told, current }),
+        None => Ok(()),
+    }
+}
+
+/// Whether this was said of this very attempt before: its answer was lost on the way.
+fn is_repeated(job: &Job, said: Reporter<'_>) -> bool {
+    said.who.is_some() && said.who == job.holder.as_deref() && said.attempt == Some(job.shown_attempt())
+}
+
+/// A job is done.
+pub fn acked(job: &Job, said: Reporter<'_>, now: Timestamp) -> Result<RuleOutcome, Rejection> {
+    if job.state == JobState::Completed && is_repeated(job, said) {
+        return Ok(RuleOutcome::Unchanged);
+    }
+    check(job, said)?;
+    let mut next = job.clone();
+    next.error = None;
+    next.release();
+    next.end(JobState::Completed, now);
+    Ok(RuleOutcome::Changed(Box::new(next)))
+}
+
+/// A job failed; with `requeue` its worker only gives it back, and no failure is counted. `jitter` is a random number in 0..1.
+pub fn nacked(
+    job: &Job,
+    said: Reporter<'_>,
+    fault: &ReportedFailure,
+    requeue: bool,
+    now: Timestamp,
+    jitter: f64,
+) -> Result<RuleOutcome, Rejection> {
+    if job.state != JobState::Active && job.state != JobState::Completed && is_repeated(job, said) {
+        return Ok(RuleOutcome::Unchanged);
+    }
+    check(job, said)?;
+    let mut next = job.clone();
+    if requeue {
+        next.offer_again();
+    } else {
+        next = failed(next, fault, now, jitter);
+    }
+    Ok(RuleOutcome::Changed(Box::new(next)))
+}
+
+/// Its worker is still at it: the claim holds for its full time again, or from now on for another.
+pub fn extended(job: &Job, who: &str, visibility_ms: Option<u64>, now: Timestamp) -> RuleOutcome {
+    // What was fetched in nobody's name is kept alive by whoever names it.
+    if !(job.is_held_by(who) || job.is_held_by(NOBODY)) || !job.is_reserved() {
+        return RuleOutcome::Unchanged;
+    }
+    let mut next = job.clone();
+    if let Some(ojs) = &mut next.ojs {
+        ojs.lease_ms = visibility_ms.unwrap_or(ojs.lease_ms);
+        ojs.leased_until = Some(now.plus_ms(ojs.lease_ms));
+    }
+    next.due_at = next.lease_over_at();
+    RuleOutcome::Changed(Box::new(next))
+}
+
+/// How far its worker is, from 0 to 1; that is a sign of life, too. Of a job that nobody has it says nothing.
+pub fn progressed(
+    job: &Job,
+    who: Option<&str>,
+    progress: f64,
+    report: &Progress,
+    now: Timestamp,
+) -> Result<RuleOutcome, Rejection> {
+    if job.state != JobState::Active {
+        return Ok(RuleOutcome::Unchanged);
+    }
+    check(job, Reporter { who, attempt: None })?;
+    let holder = job.holder.clone().unwrap_or_default();
+    let mut next = match extended(job, &holder, None, now) {
+        RuleOutcome::Changed(next) => *next,
+        RuleOutcome::Unchanged => job.clone(),
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "between 0 and 100")]
+    let percent = (progress.clamp(0.0, 1.0) * 100.0) as f32;
+    next.progress_percent = Some(percent);
+    if let Some(ojs) = &mut next.ojs {
+        ojs.progress = Some(report.clone());
+    }
+    Ok(RuleOutcome::Changed(Box::new(next)))
+}
+
+#[cfg(test)]
+mod tests {
+    use agenix_protocol::time::Timestamp;
+
+    use super::{Reporter, acked, extended, nacked, progressed};
+    use crate::{
+        action::Action,
+        job::{
+            Job, JobParams, JobState, LeaseOptions, Ojs, Progress, QueuePosition, ReportedFailure,
+            RuleOutcome, abandoned, activated, claimed, due, expired, retried,
+        },
+        rejection::Rejection,
+        retry::{Retry, Strategy},
+    };
+
+    const T0: Timestamp = Timestamp(10_000);
+    const W: Reporter<'_> = Reporter { who: Some("w"), attempt: None };
+
+    fn ojs(retry: Retry) -> Ojs {
+        Ojs { retry: Some(retry), visibility_ms: 3000, ..Ojs::of("email.send") }
+    }
+
+    fn submitted(ojs: Ojs, timeout_ms: u64) -> Job {
+        let max_attempts = ojs.retry.as_ref().map_or(1, |retry| retry.max_attempts);
+        let action = Action::new("a".parse().unwrap(), "ojs".parse().unwrap(), T0);
+        let terms = JobParams {
+            max_retries: max_attempts.saturating_sub(1),
+            timeout_ms,
+            ojs: Some(Box::new(ojs)),
+            ..JobParams::default()
+        };
+        Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0)
+    }
+
+    fn steady(max_attempts: u32) -> Retry {
+        Retry { max_attempts, jitter: false, ..Retry::default() }
+    }
+
+    fn fetch(job: &Job, at: Timestamp) -> Job {
+        claimed(job, "w", at, LeaseOptions { start_timeout_ms: 60_000, visibility_ms: None })
+    }
+
+    fn fetched(max_attempts: u32) -> Job {
+        fetch(&submitted(ojs(steady(max_attempts)), 0), T0)
+    }
+
+    fn changed(outcome: Result<RuleOutcome, Rejection>) -> Job {
+        match outcome.unwrap() {
+            RuleOutcome::Changed(job) => *job,
+            RuleOutcome::Unchanged => panic!("nothing changed"),
+        }
+    }
+
+    fn error() -> ReportedFailure {
+        ReportedFailure {
+            code: "handler_error".into(),
+            kind: "Net".into(),
+            message: "reset".into(),
+            ..ReportedFailure::default()
+        }
+    }
+
+    fn kinds(job: &Job) -> Vec<(&str, u32)> {
+        let failures = &job.ojs.as_ref().unwrap().failures;
+        failures.iter().map(|failure| (failure.kind.as_str(), failure.attempt)).collect()
+    }
+
+    #[test]
+    fn a_fetched_job_is_reserved_and_the_start_is_not_waited_for() {
+        let job = fetched(3);
+        assert_eq!((job.state, job.attempt, job.due_at), (JobState::Active, 1, Some(T0.plus_ms(3000))));
+        let done = changed(acked(&job, W, T0));
+        assert_eq!((done.state, done.ended_at, done.due_at), (JobState::Completed, Some(T0), None));
+    }
+
+    #[test]
+    fn only_the_attempt_of_the_moment_and_who_has_it_may_say_something() {
+        let job = fetched(3);
+        let other = Reporter { who: Some("x"), attempt: None };
+        assert!(matches!(acked(&job, other, T0), Err(Rejection::NotHolder { .. })));
+        assert!(matches!(nacked(&job, other, &error(), false, T0, 0.5), Err(Rejection::NotHolder { .. })));
+        let stale = Reporter { attempt: Some(7), ..W };
+        assert!(matches!(acked(&job, stale, T0), Err(Rejection::StaleAttempt { told: 7, current: 1, .. })));
+        let waiting = submitted(ojs(steady(3)), 0);
+        assert!(matches!(acked(&waiting, Reporter::default(), T0), Err(Rejection::NotActive { .. })));
+        let done = changed(acked(&job, Reporter::default(), T0));
+        assert!(acked(&done, W, T0).is_err(), "once is enough");
+        let again = Reporter { attempt: Some(1), ..W };
+        assert_eq!(acked(&done, again, T0), Ok(RuleOutcome::Unchanged), "its answer was lost");
+        assert!(nacked(&done, again, &error(), false, T0, 0.5).is_err());
+    }
+
+    #[test]
+    fn failures_are_remembered_until_no_attempt_is_left() {
+        let waits = changed(nacked(&fetched(2), W, &error(), false, T0, 0.5));
+        assert_eq!((waits.state, waits.due_at), (JobState::Retryable, Some(T0.plus_ms(1000))));
+        let RuleOutcome::Changed(ready) = due(&waits, T0.plus_ms(1000), 0.5) else { panic!("it is due") };
+        let end = changed(nacked(&fetch(&ready, T0), W, &error(), false, T0, 0.5));
+        assert_eq!((end.state, end.is_dead), (JobState::Discarded, false));
+        assert_eq!(kinds(&end), [("Net", 1), ("Net", 2)]);
+    }
+
+    #[test]
+    fn the_delay_of_an_attempt_is_shown_while_it_waits_and_while_it_runs() {
+        let doubling = Retry { strategy: Strategy::Exponential, coefficient: 2.0, ..steady(5) };
+        let fail = |job: &Job| changed(nacked(job, W, &error(), false, T0, 0.5));
+        let again = |job: &Job| {
+            let RuleOutcome::Changed(ready) = due(job, job.due_at.unwrap(), 0.5) else { panic!("it is due") };
+            fetch(&ready, T0)
+        };
+        let first = fetch(&submitted(ojs(doubling), 0), T0);
+        assert_eq!(first.retry_delay_ms(), None);
+        let waits = fail(&first);
+        let second = again(&waits);
+        assert_eq!((waits.retry_delay_ms(), second.retry_delay_ms()), (Some(1000), Some(1000)));
+        let third = again(&fail(&second));
+        assert_eq!(third.retry_delay_ms(), Some(2000));
+        // A job that was given back, or whose worker was lost, starts again without a delay.
+        let back = changed(nacked(&third, W, &error(), true, T0, 0.5));
+        assert_eq!((back.retry_delay_ms(), fetch(&back, T0).retry_delay_ms()), (None, None));
+        let RuleOutcome::Changed(lost) = abandoned(&third, "w", T0) else { panic!("it was held") };
+        assert_eq!(fetch(&lost, T0).retry_delay_ms(), None);
+    }
+
+    #[test]
+    fn a_dead_letter_is_one_where_that_was_asked_for() {
+        let retry = Retry { to_dead_letter: true, ..steady(1) };
+        let end = changed(nacked(&fetch(&submitted(ojs(retry), 0), T0), W, &error(), false, T0, 0.5));
+        assert_eq!((end.state, end.is_dead), (JobState::Discarded, true));
+        let anew = changed(retried(&end, true));
+        assert_eq!((anew.state, anew.shown_attempt()), (JobState::Available, 0));
+        assert_eq!(fetch(&anew, T0).shown_attempt(), 1);
+    }
+
+    #[test]
+    fn a_final_error_is_not_tried_again() {
+        let final_error = ReportedFailure { retryable: Some(false), ..error() };
+        let end = changed(nacked(&fetched(5), W, &final_error, false, T0, 0.5));
+        assert_eq!((end.state, end.failures), (JobState::Discarded, 1));
+    }
+
+    #[test]
+    fn what_is_given_back_failed_not() {
+        let back = changed(nacked(&fetched(1), W, &error(), true, T0, 0.5));
+        assert_eq!((back.state, back.failures, back.due_at), (JobState::Available, 0, None));
+    }
+
+    #[test]
+    fn silence_costs_an_attempt_and_a_beat_gives_the_full_time_again() {
+        let job = fetched(2);
+        let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(2000)) else {
+            panic!("it is held")
+        };
+        assert_eq!(due(&beaten, T0.plus_ms(4999), 0.5), RuleOutcome::Unchanged);
+        let RuleOutcome::Changed(lapsed) = due(&beaten, T0.plus_ms(5000), 0.5) else { panic!("it is due") };
+        assert_eq!((lapsed.state, lapsed.failures), (JobState::Available, 1));
+        let RuleOutcome::Changed(end) = abandoned(&fetch(&lapsed, T0), "w", T0) else {
+            panic!("it was held")
+        };
+        assert_eq!(end.state, JobState::Discarded);
+        assert_eq!(kinds(&end), [("visibility_timeout", 1), ("worker_death", 2)]);
+        assert_eq!(extended(&job, "x", None, T0), RuleOutcome::Unchanged);
+        let longer = extended(&job, "w", Some(9000), T0);
+        assert!(matches!(longer, RuleOutcome::Changed(job) if job.due_at == Some(T0.plus_ms(9000))));
+    }
+
+    #[test]
+    fn an_attempt_that_takes_too_long_fails_however_often_its_worker_is_heard_of() {
+        let job = fetch(&submitted(ojs(steady(2)), 2000), T0);
+        let RuleOutcome::Changed(beaten) = extended(&job, "w", None, T0.plus_ms(1999)) else {
+            panic!("it is held")
+        };
+        let RuleOutcome::Changed(late) = due(&beaten, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        assert_eq!((late.state, kinds(&late)), (JobState::Retryable, vec![("timeout", 1)]));
+    }
+
+    #[test]
+    fn what_nobody_began_with_in_time_is_discarded() {
+        let job = submitted(Ojs { expires_at: Some(T0.plus_ms(2000)), ..ojs(steady(3)) }, 0);
+        assert_eq!((job.state, job.due_at), (JobState::Available, Some(T0.plus_ms(2000))));
+        assert_eq!(expired(&job, T0.plus_ms(1999)), None);
+        let RuleOutcome::Changed(late) = due(&job, T0.plus_ms(2000), 0.5) else { panic!("it is due") };
+        assert_eq!((late.state, late.ojs.as_ref().unwrap().is_expired), (JobState::Discarded, true));
+        assert_eq!(expired(&fetch(&job, T0), T0.plus_ms(9000)), None, "somebody has begun");
+    }
+
+    #[test]
+    fn a_staged_job_waits_to_be_released() {
+        let terms = JobParams { is_staged: true, run_at: Some(T0.plus_ms(5)), ..JobParams::default() };
+        let action = Action::new("a".parse().unwrap(), "p".parse().unwrap(), T0);
+        let job = Job::new("j".parse().unwrap(), &action, 0, QueuePosition { lane: 0, seq: 0 }, &terms, T0);
+        assert_eq!((job.state, job.due_at), (JobState::Staged, None));
+        let released = changed(activated(&job));
+        assert_eq!(released.state, JobState::Available);
+        assert!(matches!(activated(&released), Err(Rejection::NotStaged(_))));
+    }
+
+    #[test]
+    fn progress_is_a_sign_of_life() {
+        let report = Progress::new(Some("half"), None, T0);
+        let job = changed(progressed(&fetched(3), None, 0.5, &report, T0.plus_ms(1000)));
+        assert_eq!((job.progress_percent, job.due_at), (Some(50.0), Some(T0.plus_ms(4000))));
+        let waiting = submitted(ojs(steady(3)), 0);
+        assert_eq!(progressed(&waiting, None, 0.5, &report, T0), Ok(RuleOutcome::Unchanged));
+        assert!(progressed(&fetched(3), Some("x"), 0.5, &report, T0).is_err());
+    }
+}

@@ -1,0 +1,71 @@
+//! What people ask of a job: to be cancelled, to be tried again.
+
+use agenix_protocol::time::Timestamp;
+
+use super::{Job, JobState, RuleOutcome};
+use crate::rejection::Rejection;
+
+/// A job is cancelled: at once, wherever it stands. Its worker, if it has one, hears of it at its next contact.
+pub fn cancelled(job: &Job, now: Timestamp) -> Result<RuleOutcome, Rejection> {
+    match job.state {
+        JobState::Cancelled => Ok(RuleOutcome::Unchanged),
+        JobState::Completed | JobState::Discarded => Err(Rejection::JobEnded(job.status())),
+        _ => {
+            let mut next = job.clone();
+            next.end(JobState::Cancelled, now);
+            Ok(RuleOutcome::Changed(Box::new(next)))
+        }
+    }
+}
+
+/// Cancels a job that no worker has claimed. A claimed job stays unchanged, because only its worker
+/// knows whether the job was started.
+pub fn cancelled_unclaimed(job: &Job, now: Timestamp) -> RuleOutcome {
+    match job.state {
+        JobState::Staged | JobState::Scheduled | JobState::Available | JobState::Retryable => {
+            let mut next = job.clone();
+            next.end(JobState::Cancelled, now);
+            RuleOutcome::Changed(Box::new(next))
+        }
+        _ => RuleOutcome::Unchanged,
+    }
+}
+
+/// A job that waits to be released is.
+pub fn activated(job: &Job) -> Result<RuleOutcome, Rejection> {
+    if job.state != JobState::Staged {
+        return Err(Rejection::NotStaged(job.job_id.clone()));
+    }
+    let mut next = job.clone();
+    next.offer_again();
+    Ok(RuleOutcome::Changed(Box::new(next)))
+}
+
+/// A failed job is tried again, as if it never had been; with `force` a dead or cancelled one too (AGQ API spec §3).
+pub fn retried(job: &Job, force: bool) -> Result<RuleOutcome, Rejection> {
+    match job.state {
+        JobState::Discarded if job.is_dead && !force => return Err(Rejection::RetriesExceeded),
+        JobState::Discarded => {}
+        JobState::Cancelled if force => {}
+        _ => return Err(Rejection::JobNotFailed),
+    }
+    let mut next = job.clone();
+    (next.failures, next.losses, next.snoozes) = (0, 0, 0);
+    (next.is_dead, next.ended_at, next.error) = (false, None, None);
+    if let Some(ojs) = &mut next.ojs {
+        // It was too late once, and is wanted all the same.
+        let expires_at = ojs.expires_at.filter(|_| !ojs.is_expired);
+        (ojs.attempts_before, ojs.expires_at, ojs.is_expired) = (job.attempt, expires_at, false);
+    }
+    next.offer_again();
+    Ok(RuleOutcome::Changed(Box::new(next)))
+}
+
+/// A job whose plan is no more: nobody can run it.
+#[must_use]
+pub fn orphaned(job: &Job, now: Timestamp) -> Job {
+    let mut next = job.clone();
+    next.error = Some(format!("plan {} was deleted", job.plan_id));
+    next.end(JobState::Discarded, now);
+    next
+}
