@@ -18,7 +18,7 @@ use tracing::debug;
 
 /// Time that a claim waits in agq. After that the worker claims again, because agq may have lost
 /// the registration.
-const CLAIM_WAIT: Wait = Wait::Ms(5000);
+const CLAIM_WAIT: BlockingWait = BlockingWait::Ms(5000);
 /// Maximum time for the reply to a claim. It is long, because agq answers claims of one connection
 /// one after the other.
 const CLAIM_BOUND: Duration = Duration::from_secs(60);
@@ -102,7 +102,7 @@ impl Registration {
 
     /// Notifies `nudge` whenever agq has orders, and passes any other call to `answer`. Without
     /// these calls, orders arrive with the next heartbeat.
-    pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(Call)) -> Infallible {
+    pub(crate) async fn listen(&self, nudge: &Notify, answer: impl Fn(OrderMessage)) -> Infallible {
         let mut backoff = Backoff::default();
         loop {
             let error = match OrderSubscription::open(&self.server, &self.worker_id).await {
