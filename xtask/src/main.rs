@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "the output of the commands goes to stdout")]
 
+mod command_table;
 mod demo;
 mod dist;
 mod e2e;
@@ -38,6 +39,8 @@ enum Command {
     },
     /// Check the rules that no other tool checks: module graph, paths, links, lengths
     Tidy,
+    /// Write the table of commands into docs/protocol/README.md
+    CommandTable,
     /// Count the words of 2,000 files with two workers, kill agq half-way, and compare with a shell
     Demo,
     /// Run seeds of the deterministic simulation: agq with simulated clock, disk and clients
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         Command::Test => test::run(),
         Command::E2e { filter } => e2e::run(filter.as_deref()),
         Command::Tidy => tidy::run(),
+        Command::CommandTable => command_table::run(),
         Command::Demo => demo::run(),
         Command::Simulate(seeds) => simulate::seeds(&seeds),
         Command::Mutations { filter } => mutations::run(filter.as_deref()),

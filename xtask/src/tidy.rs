@@ -26,6 +26,9 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/agw",
         "crates/agx",
         "xtask",
+        "tools/bench",
+        "tools/chaos",
+        "tools/harness",
     ] {
         let inside = format!("{crate_dir}/src/");
         let sources: Vec<_> = files.iter().filter(|(path, _)| path.starts_with(&inside)).cloned().collect();

@@ -15,6 +15,9 @@ Test one thing
   crash-images    files as crashes and damage leave them                 2 min
   (cargo nextest run -p agq NAME runs a unit test, under 1 min after a change)
 
+Generate
+  command-table   the table of commands in docs/protocol/README.md       1 s
+
 Test for long
   chaos           the real binaries under random faults                  --minutes N, after the release build
   mutations       mutated programs that a test has to notice             a build for each mutation

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use anyhow::Context;
+use agenix_harness::generated::spliced;
 
 use super::{
     document::Document,
@@ -32,14 +32,6 @@ pub(crate) fn readme(page: &str, document: &Document) -> anyhow::Result<String> 
 /// Returns docs/performance.md with its tables generated from `document`.
 pub(crate) fn performance(page: &str, document: &Document) -> anyhow::Result<String> {
     spliced(&spliced(page, "bench-tasks", &tasks(document))?, "bench", &all(document))
-}
-
-fn spliced(page: &str, mark: &str, part: &str) -> anyhow::Result<String> {
-    let (begin, end) = (format!("<!-- {mark} -->"), format!("<!-- /{mark} -->"));
-    let missing = || format!("there is no `{begin}` with a `{end}` after it");
-    let (before, rest) = page.split_once(&begin).with_context(missing)?;
-    let (_, after) = rest.split_once(&end).with_context(missing)?;
-    Ok(format!("{before}{begin}\n{part}{end}{after}"))
 }
 
 /// Renders a line for each of `HEADLINES` that was measured.
@@ -177,7 +169,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{HEADLINES, Row, all, headlines, performance, readme, spliced, tasks};
+    use super::{HEADLINES, Row, all, headlines, performance, readme, tasks};
     use crate::{
         comparison::Better,
         document::Document,
@@ -194,16 +186,6 @@ mod tests {
             is_quick: false,
             rows,
         }
-    }
-
-    #[test]
-    fn spliced_replaces_the_text_between_marks() {
-        let page = "a\n<!-- bench -->\nold\n<!-- /bench -->\nb\n";
-        let spliced = |page: &str| spliced(page, "bench", "new\n");
-        let new = spliced(page).unwrap();
-        assert_eq!(new, "a\n<!-- bench -->\nnew\n<!-- /bench -->\nb\n");
-        assert_eq!(spliced(&new).unwrap(), new);
-        assert!(spliced("a\n<!-- /bench --><!-- bench -->").is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 pub mod binaries;
 pub mod environment;
+pub mod generated;
 pub mod pgo;
 pub mod report;
 pub mod resp;
