@@ -7,7 +7,7 @@ mod command_table;
 mod demo;
 mod dist;
 mod e2e;
-mod floors;
+mod module_graph;
 mod mutations;
 mod simulate;
 mod test;
