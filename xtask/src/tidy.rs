@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use crate::{module_graph, report::root};
 
 /// The one crate that calls the system by itself.
-const MAY_BE_UNSAFE: &str = "crates/lease/src/lib.rs";
+const MAY_BE_UNSAFE: &str = "crates/sys/src/lib.rs";
 /// Longest source file; a longer one holds two things.
 const MAX_LINES: usize = 400;
 
@@ -23,7 +23,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "crates/rules",
         "crates/client",
         "crates/cli",
-        "crates/lease",
+        "crates/sys",
         "crates/shell",
         "crates/agq",
         "crates/agw",

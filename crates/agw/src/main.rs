@@ -112,7 +112,7 @@ fn hide_environment() {
 /// Gives up the controlling terminal, because otherwise the terminal could stop tasks that read
 /// from it, write to it or change its settings.
 fn leave_terminal() {
-    if let Err(error) = agenix_lease::leave_terminal() {
+    if let Err(error) = agenix_sys::leave_terminal() {
         tracing::warn!(%error, "tasks may be stopped when they use the terminal; start agw by setsid(1)");
     }
 }

@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use agenix_lease::{Standard, check};
+use agenix_sys::{Standard, check};
 
 use clap::{Arg, Command, Parser, builder::Resettable};
 

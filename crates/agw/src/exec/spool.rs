@@ -20,8 +20,8 @@ use std::{
     },
 };
 
-use agenix_lease::is_alone;
 use agenix_protocol::documents::CapturedOutput;
+use agenix_sys::is_sole_opener;
 use rustix::fs::statvfs;
 
 use crate::exec::output_quota::DiskSpace;
@@ -49,7 +49,7 @@ impl FilePool {
 
     /// Empties a file and adds it to the pool, unless another process has the file open.
     fn recycle(&self, file: File) {
-        if !is_alone(&file) || !file.metadata().is_ok_and(|it| it.len() == 0 || empty(&file)) {
+        if !is_sole_opener(&file) || !file.metadata().is_ok_and(|it| it.len() == 0 || empty(&file)) {
             return;
         }
         let mut free = self.free();

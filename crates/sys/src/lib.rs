@@ -3,7 +3,7 @@
 //!
 //! A lease (fcntl(2), `F_SETLEASE`) shows whether another process has a file open. Linux grants a
 //! write lease only if no other open file description of the file exists. Other systems have no
-//! such call, so [`is_alone`] returns false there.
+//! such call, so [`is_sole_opener`] returns false there.
 //!
 //! This is the only crate of the project that contains `unsafe` code.
 
@@ -19,7 +19,7 @@ pub use standard::{Standard, check};
 ///
 /// Returns false if the file system does not support leases, or if another user owns the file.
 #[must_use]
-pub fn is_alone(file: &File) -> bool {
+pub fn is_sole_opener(file: &File) -> bool {
     lease(file).is_ok()
 }
 
@@ -155,25 +155,25 @@ mod tests {
     fn is_alone_detects_other_open_descriptions_repeatedly() {
         use std::{fs::File, os::fd::AsRawFd, process::Command};
 
-        use super::is_alone;
+        use super::is_sole_opener;
 
         let file = tempfile::tempfile().unwrap();
         let again = |write: bool| {
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             File::options().read(true).write(write).open(path).unwrap()
         };
-        assert!(is_alone(&file));
+        assert!(is_sole_opener(&file));
         for write in [true, false] {
             let other = again(write);
-            assert!(!is_alone(&file), "opened again, to write: {write}");
+            assert!(!is_sole_opener(&file), "opened again, to write: {write}");
             drop(other);
-            assert!(is_alone(&file));
+            assert!(is_sole_opener(&file));
         }
         let mut child =
             Command::new("cat").stdin(std::process::Stdio::piped()).stdout(again(true)).spawn().unwrap();
-        assert!(!is_alone(&file), "a child has it");
+        assert!(!is_sole_opener(&file), "a child has it");
         drop(child.stdin.take());
         child.wait().unwrap();
-        assert!(is_alone(&file));
+        assert!(is_sole_opener(&file));
     }
 }
