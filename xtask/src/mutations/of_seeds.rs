@@ -54,7 +54,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "what is recent is forgotten when the database is brought up to date",
-        file: "crates/agq/src/store/redb/engine/snapshot.rs",
+        file: "crates/agq/src/store/redb/engine/snapshot/mod.rs",
         from: "kept.view().write_recent(&transaction)?;\n        commit(transaction)?;",
         to: "commit(transaction)?;",
     },
@@ -66,7 +66,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     },
     Mutation {
         name: "what comes while the database is brought up to date is forgotten",
-        file: "crates/agq/src/store/redb/engine/snapshot.rs",
+        file: "crates/agq/src/store/redb/engine/snapshot/mod.rs",
         from: "now.recent.split_off(newer)",
         to: "now.recent.split_off(newer.min(0))",
     },

@@ -15,7 +15,7 @@ use crate::store::{
     AckLevel, KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoreError, StoreFuture, StoredValue,
     redb::{
         RedbStore,
-        engine::snapshot::Snapshot,
+        engine::Snapshot,
         queries::keys::{self, FIRST},
         schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, ordered},
         shown,

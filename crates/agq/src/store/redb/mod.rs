@@ -46,12 +46,7 @@ pub(crate) use crate::store::redb::{
 
 use super::{AckLevel, ChangeNotifier, Durability, OpenOptions, StoreError, StoreFuture};
 use crate::store::redb::{
-    engine::{
-        commit::Committer,
-        flush::Flusher,
-        recovery,
-        snapshot::{Snapshot, Versions},
-    },
+    engine::{Committer, Flusher, Snapshot, Versions, begin_wal, replay_wal},
     file::migrations,
     txn::WriteTxn,
     writer::{
@@ -142,9 +137,9 @@ impl RedbStore {
         long_work: LongReads,
     ) -> anyhow::Result<(Self, Writer)> {
         migrations::check(&database)?;
-        recovery::replay(&database, &*with.file)?;
+        replay_wal(&database, &*with.file)?;
         migrations::prepare(&database)?;
-        let journal = recovery::begin(&database, with.file, with.id, with.bytes)?;
+        let journal = begin_wal(&database, with.file, with.id, with.bytes)?;
         let (contents, notifier) = (Arc::new(Versions::of(database)?), Arc::new(ChangeNotifier::default()));
         let owes_sync = Arc::new(AtomicBool::new(false));
         let flusher = long_work.flusher(Arc::clone(&contents))?;

@@ -13,7 +13,7 @@ use super::{Inconsistencies, RecordTables};
 use crate::store::{
     QueueCounts, Totals,
     redb::{
-        engine::snapshot::Snapshot,
+        engine::Snapshot,
         schema::{
             codec::decode,
             tables::{LANE_LENGTHS, PLAN_LOADS, QUEUE_COUNTS, TALLIES, TOTALS},

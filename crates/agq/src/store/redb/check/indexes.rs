@@ -8,7 +8,7 @@ use redb::Error;
 
 use super::{Inconsistencies, RecordTables, Text, end_of};
 use crate::store::redb::{
-    engine::{snapshot::Snapshot, table::Table},
+    engine::{Snapshot, Table},
     schema::{codec::decode, tables::RESULTS},
     txn::turn,
 };

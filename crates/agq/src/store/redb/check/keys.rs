@@ -7,7 +7,7 @@ use super::{Bytes, Inconsistencies};
 use crate::store::{
     StoredValue,
     redb::{
-        engine::{snapshot::Snapshot, table::Table},
+        engine::{Snapshot, Table},
         queries::keys::FIRST,
         schema::tables::{BY_SCORE, EXPIRIES, KEY_NUMBERS, KEYS, KeyRecord, LIST_ITEMS, SCORES, score_of},
     },

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use crate::store::{
     StoredPlan,
     redb::{
-        engine::{snapshot::Snapshot, table::Table},
+        engine::{Snapshot, Table},
         schema::{
             codec::decode,
             tables::{

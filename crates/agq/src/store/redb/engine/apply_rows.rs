@@ -6,13 +6,13 @@ use std::{iter::Peekable, ops::Bound};
 
 use redb::{CursorError, Error, Key, ReadableTable, Table, Value};
 
-use crate::store::redb::engine::{
-    memtable::RawKey,
-    sorted_runs::{SortedRuns, Versioned},
+use crate::store::redb::{
+    engine::{
+        raw_key::RawKey,
+        sorted_runs::{SortedRuns, Versioned},
+    },
+    schema::key_order::AreAdjacent,
 };
-
-/// Whether nothing can be between two keys, of which the first comes before the second.
-pub(crate) type AreAdjacent = fn(&[u8], &[u8]) -> bool;
 
 /// A run of fewer rows is not worth what it costs to begin one.
 const WORTH_IT: usize = 3;
@@ -117,10 +117,7 @@ mod tests {
     use redb::{Database, ReadableDatabase, ReadableTable, backends::InMemoryBackend};
 
     use crate::store::redb::{
-        engine::{
-            memtable::{Memtable, RawKey},
-            sorted_runs::SortedRuns,
-        },
+        engine::{memtable::Memtable, raw_key::RawKey, sorted_runs::SortedRuns},
         schema::tables::LIST_ITEMS,
     };
 

@@ -1,68 +1,16 @@
 //! What was written since the database was last brought up to date, in memory: rows for each table, in the order of its keys. A
 //! journal's record is one of these, written down.
 
-use std::{cmp::Ordering, fmt};
-
 use redb::{Error, WriteTransaction};
-use smallvec::SmallVec;
 
-use crate::store::redb::{
-    engine::sorted_runs::{SortedRuns, Versioned},
-    schema::{
-        key_order::{KeyCompare, Ordered},
-        tables::{ALL, AnyTable},
-    },
+use crate::store::redb::engine::{
+    any_table::{ALL, AnyTable},
+    raw_key::RawKey,
+    sorted_runs::{SortedRuns, Versioned},
 };
 
 /// In the place of a value's length: the key was removed.
 const REMOVED: u32 = u32::MAX;
-
-/// Most keys have no more bytes: a job's id beside two numbers. Those lie in the rows themselves, where they are compared without a look
-/// elsewhere.
-const MOST_INLINE: usize = 54;
-
-/// A key as the database has it, in the order of its table.
-#[derive(Clone)]
-pub(crate) struct RawKey {
-    bytes: SmallVec<[u8; MOST_INLINE]>,
-    order: KeyCompare,
-}
-
-impl RawKey {
-    pub(crate) fn of<K: Ordered>(key: &K::SelfType<'_>) -> Self {
-        Self { bytes: SmallVec::from_slice(K::as_bytes(key).as_ref()), order: K::ORDER }
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl PartialEq for RawKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for RawKey {}
-
-impl PartialOrd for RawKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for RawKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.order)(&self.bytes, &other.bytes)
-    }
-}
-
-impl fmt::Debug for RawKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.bytes.escape_ascii().fmt(f)
-    }
-}
 
 /// Rows of any number of tables: of those alone that have any, in the order of their numbers. A batch changes a few of all, and
 /// whatever is done for each table would be done for those that it does not touch.
@@ -120,7 +68,7 @@ impl Memtable {
     /// How many bytes a record of it has.
     pub(crate) fn record_len(&self) -> usize {
         let of_row = |(key, value): (&RawKey, &Versioned)| {
-            key.bytes.len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
+            key.bytes().len() + value.as_ref().map_or(0, |value| value.len()) + 2 * size_of::<u32>()
         };
         let of_table = |(table, rows): (&'static dyn AnyTable, &SortedRuns)| {
             rows.iter().map(of_row).sum::<usize>() + rows.len() * (1 + table.name().len())
@@ -138,8 +86,8 @@ impl Memtable {
                 let value = value.as_deref();
                 into.push(short);
                 into.extend_from_slice(name.as_bytes());
-                into.extend_from_slice(&length(&key.bytes).to_le_bytes());
-                into.extend_from_slice(&key.bytes);
+                into.extend_from_slice(&length(key.bytes()).to_le_bytes());
+                into.extend_from_slice(key.bytes());
                 into.extend_from_slice(&value.map_or(REMOVED, length).to_le_bytes());
                 into.extend_from_slice(value.unwrap_or_default());
             }
@@ -150,7 +98,7 @@ impl Memtable {
     pub(crate) fn replay(&mut self, mut record: &[u8]) -> bool {
         while let Some(RecordRow { table, key, value }) = take_row(&mut record) {
             let Some(table) = ALL.iter().find(|known| known.name() == table) else { return false };
-            let key = RawKey { bytes: SmallVec::from_slice(key), order: table.order() };
+            let key = RawKey::from_bytes(key, table.order());
             self.put(table.number(), [(key, value.map(Into::into))].into_iter().collect());
         }
         record.is_empty()
@@ -220,12 +168,5 @@ mod tests {
         table.absorb(newer);
         let whole = rows(&[("a", Some(b"1")), ("b", None), ("c", Some(b"2"))]);
         assert_eq!(table.rows(JOBS.number), Some(&whole));
-    }
-
-    #[test]
-    fn keys_have_the_order_of_their_table_not_that_of_their_bytes() {
-        assert!(RawKey::of::<u32>(&255) < RawKey::of::<u32>(&256));
-        assert!(RawKey::of::<(&str, u64)>(&("b", 1)) < RawKey::of::<(&str, u64)>(&("b", 256)));
-        assert!(RawKey::of::<(&str, u64)>(&("a", 9)) < RawKey::of::<(&str, u64)>(&("aa", 1)));
     }
 }

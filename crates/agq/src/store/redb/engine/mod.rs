@@ -1,11 +1,21 @@
 //! The storage engine: write-ahead log, memtable, snapshots and flush.
 
-pub(crate) mod apply_rows;
-pub(crate) mod commit;
-pub(crate) mod flush;
-pub(crate) mod memtable;
-pub(crate) mod recovery;
-pub(crate) mod snapshot;
-pub(crate) mod sorted_runs;
-pub(crate) mod table;
-pub(crate) mod wal;
+mod any_table;
+mod apply_rows;
+mod commit;
+mod flush;
+mod memtable;
+mod raw_key;
+mod recovery;
+mod snapshot;
+mod sorted_runs;
+mod wal;
+
+pub(crate) use self::{
+    any_table::ALL,
+    commit::{Committer, smoothed},
+    flush::Flusher,
+    memtable::Memtable,
+    recovery::{JOURNAL_ID, JOURNAL_NEXT, begin_wal, replay_wal},
+    snapshot::{PinnedSnapshot, Snapshot, Table, TakeChanges, Versions},
+};

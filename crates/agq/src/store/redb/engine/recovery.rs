@@ -34,7 +34,7 @@ fn wal_position(database: &Database) -> Result<Option<WalPosition>, Error> {
 }
 
 /// Brings a database to what its journal says, where there is more in it.
-pub(crate) fn replay(database: &Database, file: &dyn StorageBackend) -> anyhow::Result<()> {
+pub(crate) fn replay_wal(database: &Database, file: &dyn StorageBackend) -> anyhow::Result<()> {
     let Some(mark) = wal_position(database)? else { return Ok(()) };
     let found = wal::read(file, mark.id, mark.next).map_err(|why| match why {
         WalError::Io(error) => anyhow!("the journal cannot be read: {error}"),
@@ -58,7 +58,7 @@ pub(crate) fn replay(database: &Database, file: &dyn StorageBackend) -> anyhow::
 }
 
 /// Begins a journal for a database that holds everything that was acknowledged. A new one gets this id and size.
-pub(crate) fn begin(
+pub(crate) fn begin_wal(
     database: &Database,
     file: Box<dyn StorageBackend>,
     new_id: u64,

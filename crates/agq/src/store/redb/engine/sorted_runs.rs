@@ -4,7 +4,7 @@ use std::{fmt, ops::Bound};
 
 use smallvec::SmallVec;
 
-use super::memtable::RawKey;
+use crate::store::redb::engine::raw_key::RawKey;
 
 /// As many rows lie side by side; where there are more, they are in several runs.
 const MOST_IN_A_RUN: usize = 64;

@@ -5,11 +5,8 @@ use std::path::Path;
 use redb::{Database, Error, WriteTransaction};
 
 use crate::store::redb::{
-    engine::{
-        recovery::{JOURNAL_ID, JOURNAL_NEXT},
-        snapshot::Snapshot,
-    },
-    schema::tables::{ALL, META},
+    engine::{ALL, JOURNAL_ID, JOURNAL_NEXT, Snapshot},
+    schema::tables::META,
 };
 
 /// Memory that a copy may take, beside what the store itself has.

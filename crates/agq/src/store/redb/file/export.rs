@@ -10,7 +10,7 @@ use crate::store::{
     DocumentKind, KeyEntry, StoredJob, Totals,
     export::{Checksums, ExportRecord, Importer, Sink},
     redb::{
-        engine::snapshot::{Snapshot, Versions},
+        engine::{Snapshot, Versions},
         file::{backup, migrations, open_readonly},
         schema::{
             codec::{decode, encode},

@@ -10,9 +10,10 @@ use tracing::info;
 use crate::store::{
     QueueCounts,
     redb::{
+        engine::ALL,
         schema::{
             codec::{decode, encode},
-            tables::{ALL, FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
+            tables::{FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
         },
         txn::lanes::LaneKey,
     },

@@ -21,7 +21,7 @@ use tracing::info;
 
 use crate::store::redb::{
     check,
-    engine::{recovery, snapshot::PinnedSnapshot},
+    engine::{PinnedSnapshot, replay_wal},
     file::cow_backend::CowBackend,
     schema::tables::{ACTIONS, JOBS, PLANS},
 };
@@ -184,10 +184,8 @@ pub(super) fn open_readonly(file: &Path) -> anyhow::Result<ReadOnlyDatabase> {
 /// Brings a database to what its journal says. Where there is no such file, an empty one says enough to whoever needs one.
 fn replay_journal(database: &Database, file: &Path) -> anyhow::Result<()> {
     match File::open(wal_path(file)) {
-        Ok(journal) => recovery::replay(database, &FileBackend::new(journal)?),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            recovery::replay(database, &InMemoryBackend::new())
-        }
+        Ok(journal) => replay_wal(database, &FileBackend::new(journal)?),
+        Err(error) if error.kind() == ErrorKind::NotFound => replay_wal(database, &InMemoryBackend::new()),
         Err(error) => Err(error).context("cannot open its journal"),
     }
 }

@@ -5,7 +5,7 @@ use redb::Error;
 use crate::store::{
     DocumentKind, QueueCounts,
     redb::{
-        engine::snapshot::Snapshot,
+        engine::Snapshot,
         queries::records::behind,
         schema::{
             codec::decode,

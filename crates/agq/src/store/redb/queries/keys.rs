@@ -9,7 +9,7 @@ use redb::Error;
 use crate::store::{
     KeyEntry, RangeSlice,
     redb::{
-        engine::table::Table,
+        engine::Table,
         schema::tables::{KeyRecord, ordered, score_of},
     },
 };

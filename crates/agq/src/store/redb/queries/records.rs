@@ -19,7 +19,7 @@ use redb::Error;
 use crate::store::{
     JobFilter, LaneSummary, Retention, StoredJob, StoredPlan, Totals,
     redb::{
-        engine::{snapshot::Snapshot, table::Table},
+        engine::{Snapshot, Table},
         schema::{
             codec::decode,
             tables::{

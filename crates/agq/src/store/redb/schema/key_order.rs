@@ -7,6 +7,10 @@ use redb::Key;
 /// Which of two keys of a table comes first, both as the database has them.
 pub(crate) type KeyCompare = fn(&[u8], &[u8]) -> Ordering;
 
+/// Returns true if no key can be between two keys, of which the first is the smaller one. It may return
+/// false for adjacent keys.
+pub(crate) type AreAdjacent = fn(&[u8], &[u8]) -> bool;
+
 /// A key whose order is known. Texts are ordered as their bytes are, and have the same bytes as those by themselves; redb makes sure
 /// each time that they are texts, which took longer than to compare them.
 pub(crate) trait Ordered: Key + 'static {

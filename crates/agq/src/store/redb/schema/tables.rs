@@ -1,24 +1,10 @@
 //! The tables of the database file. A change of any of them is a new [`FORMAT`] and a step in `format`.
 
-use std::any::Any;
-
 use agenix_protocol::time::Timestamp;
 use bytes::Bytes;
-use redb::{
-    Error, Key, ReadTransaction, ReadableTable, TableDefinition, TableHandle, TypeName, Value,
-    WriteTransaction,
-};
+use redb::{Key, TableDefinition, TypeName, Value};
 
-use crate::store::{
-    KeyEntry, StoredValue,
-    redb::{
-        engine::{
-            apply_rows::{self, AreAdjacent},
-            sorted_runs::SortedRuns,
-        },
-        schema::key_order::{KeyCompare, Ordered},
-    },
-};
+use crate::store::{KeyEntry, StoredValue, redb::schema::key_order::AreAdjacent};
 
 /// The format of the file, kept under `format` in [`META`].
 pub(crate) const FORMAT: u64 = 6;
@@ -28,7 +14,7 @@ pub(crate) struct Definition<K: Key + 'static, V: Value + 'static> {
     pub(crate) number: usize,
     pub(crate) table: TableDefinition<'static, K, V>,
     /// Whether two of its keys are known to have none between them.
-    adjoins: AreAdjacent,
+    pub(crate) adjoins: AreAdjacent,
 }
 
 impl<K: Key + 'static, V: Value + 'static> Clone for Definition<K, V> {
@@ -115,91 +101,6 @@ pub(crate) const BY_SCORE: Definition<(&[u8], u64, &[u8]), ()> = Definition::new
 pub(crate) const NOTES: Definition<(&str, &str), &str> = Definition::new(26, "notes");
 /// queue → how many of its jobs are kept in each state.
 pub(crate) const QUEUE_COUNTS: Definition<&str, &[u8]> = Definition::new(27, "queue_counts");
-
-/// Every table, each at the place of its number.
-pub(crate) const ALL: [&dyn AnyTable; 28] = [
-    &META,
-    &PLANS,
-    &ACTIONS,
-    &TALLIES,
-    &ACTION_JOBS,
-    &PLAN_LOADS,
-    &JOBS,
-    &INPUTS,
-    &RESULTS,
-    &LANES,
-    &LANE_LENGTHS,
-    &PAUSED,
-    &READY,
-    &WAITING,
-    &LEASES,
-    &HELD,
-    &ENDED,
-    &TOTALS,
-    &WORKERS,
-    &REGISTRATIONS,
-    &KEYS,
-    &KEY_NUMBERS,
-    &EXPIRIES,
-    &LIST_ITEMS,
-    &SCORES,
-    &BY_SCORE,
-    &NOTES,
-    &QUEUE_COUNTS,
-];
-
-/// A table, whatever its keys and values are.
-pub(crate) trait AnyTable: Sync {
-    fn name(&'static self) -> &'static str;
-    /// Its place among all.
-    fn number(&self) -> usize;
-    /// Opens it, to be read as what it is: a [`ReadOnlyTable`].
-    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
-    /// The order of its keys.
-    fn order(&self) -> KeyCompare;
-    /// Makes sure that it is there.
-    fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
-    /// Writes rows into it.
-    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
-    /// Copies it into another database. Entries are written in their order, which is what a tree takes fastest.
-    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
-}
-
-impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for Definition<K, V> {
-    fn name(&'static self) -> &'static str {
-        self.table.name()
-    }
-
-    fn number(&self) -> usize {
-        self.number
-    }
-
-    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error> {
-        Ok(Box::new(from.open_table(self.table)?))
-    }
-
-    fn order(&self) -> KeyCompare {
-        K::ORDER
-    }
-
-    fn create(&self, to: &WriteTransaction) -> Result<(), Error> {
-        to.open_table(self.table)?;
-        Ok(())
-    }
-
-    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error> {
-        apply_rows::write(&mut to.open_table(self.table)?, rows, self.adjoins)
-    }
-
-    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
-        let mut copy = to.open_table(self.table)?;
-        for entry in from.open_table(self.table)?.iter()? {
-            let (key, value) = entry?;
-            copy.insert(key.value(), value.value())?;
-        }
-        Ok(())
-    }
-}
 
 /// What is kept of a user's key in one place. As bytes: the type, the number, the expiry (0 for none), what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,12 +192,7 @@ mod tests {
     use bytes::Bytes;
     use redb::Value;
 
-    use super::{ALL, KeyEntry, KeyRecord, LIST_ITEMS, READY, StoredValue, ordered, score_of};
-
-    #[test]
-    fn every_table_is_at_the_place_of_its_number() {
-        assert!(ALL.iter().enumerate().all(|(place, table)| table.number() == place));
-    }
+    use super::{KeyEntry, KeyRecord, LIST_ITEMS, READY, StoredValue, ordered, score_of};
 
     #[test]
     fn what_has_nothing_between_follows_right_after() {

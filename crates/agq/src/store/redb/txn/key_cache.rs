@@ -5,10 +5,7 @@ use std::cell::RefCell;
 use redb::Error;
 
 use crate::store::redb::{
-    engine::{
-        memtable::Memtable,
-        table::{Table, TakeChanges},
-    },
+    engine::{Memtable, Table, TakeChanges},
     schema::tables::KeyRecord,
 };
 
@@ -77,7 +74,7 @@ mod tests {
     use super::{KeyRecord, KeyTable};
     use crate::store::{
         KeyEntry, StoredValue,
-        redb::{engine::snapshot::Versions, file::migrations, schema::tables::KEYS},
+        redb::{engine::Versions, file::migrations, schema::tables::KEYS},
     };
 
     fn record(number: u64) -> KeyRecord {

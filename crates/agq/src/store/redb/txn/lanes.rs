@@ -8,7 +8,7 @@ use agenix_rules::capability::{Abilities, Needs};
 use redb::Error;
 use serde::{Deserialize, Serialize};
 
-use crate::store::redb::engine::{snapshot::Snapshot, table::Table};
+use crate::store::redb::engine::{Snapshot, Table};
 use crate::store::redb::schema::codec::{decode, encode};
 use crate::store::redb::schema::tables::{LANE_LENGTHS, LANES, META, PAUSED};
 
@@ -259,7 +259,7 @@ mod tests {
 
     use super::{LaneKey, LaneTurn, Lanes, MOST_HEADS};
     use crate::store::redb::{
-        engine::snapshot::Versions,
+        engine::Versions,
         file::migrations,
         schema::tables::LANES,
         txn::{WriteTxn, writer_cache::WriterCache},

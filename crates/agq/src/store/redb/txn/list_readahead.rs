@@ -6,10 +6,7 @@ use bytes::Bytes;
 use redb::Error;
 
 use crate::store::redb::{
-    engine::{
-        memtable::Memtable,
-        table::{Table, TakeChanges},
-    },
+    engine::{Memtable, Table, TakeChanges},
     queries::keys,
 };
 
@@ -131,7 +128,7 @@ mod tests {
     use redb::{Database, backends::InMemoryBackend};
 
     use super::{ListTable, Memtable, TakeChanges};
-    use crate::store::redb::{engine::snapshot::Versions, file::migrations, schema::tables::LIST_ITEMS};
+    use crate::store::redb::{engine::Versions, file::migrations, schema::tables::LIST_ITEMS};
 
     /// Something is put at a place, or taken from one; or, so many of them are taken one after the other, up or down.
     #[derive(Debug, Clone)]

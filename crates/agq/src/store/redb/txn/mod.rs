@@ -27,11 +27,7 @@ use redb::Error;
 use crate::store::{
     BatchEvents, ChangeEvent, Totals,
     redb::{
-        engine::{
-            memtable::Memtable,
-            snapshot::Snapshot,
-            table::{Table, TakeChanges},
-        },
+        engine::{Memtable, Snapshot, Table, TakeChanges},
         schema::{
             codec::{decode, encode},
             tables::{

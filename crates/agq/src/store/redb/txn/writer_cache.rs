@@ -7,7 +7,7 @@ use redb::Error;
 use crate::store::{
     DocumentKind, QueueCounts, Totals,
     redb::{
-        engine::snapshot::Snapshot,
+        engine::Snapshot,
         queries::{documents, records},
         schema::tables::KEY_NUMBERS,
         txn::lanes::Lanes,

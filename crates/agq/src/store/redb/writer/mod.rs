@@ -18,7 +18,7 @@ use tracing::error;
 use crate::store::{
     AckLevel, ChangeNotifier, StoreError,
     redb::{
-        engine::commit::{Committer, smoothed},
+        engine::{Committer, smoothed},
         txn::{CommittedTxn, WriteTxn, writer_cache::WriterCache},
         writer::{
             batching_policy::BatchSizePredictor,

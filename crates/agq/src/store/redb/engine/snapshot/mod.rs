@@ -1,5 +1,7 @@
 //! What is there at one moment: the database as it was last brought up to date, and over it what was written since.
 
+mod table;
+
 use std::{
     any::Any,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
@@ -8,12 +10,11 @@ use std::{
 use redb::{Database, Error, Key, ReadOnlyTable, ReadTransaction, ReadableDatabase, Value, WriteTransaction};
 
 use crate::store::redb::{
-    engine::{memtable::Memtable, sorted_runs::SortedRuns, table::Table},
-    schema::{
-        key_order::Ordered,
-        tables::{ALL, Definition},
-    },
+    engine::{any_table::ALL, memtable::Memtable, sorted_runs::SortedRuns},
+    schema::{key_order::Ordered, tables::Definition},
 };
+
+pub(crate) use self::table::{Table, TakeChanges};
 
 /// More layers than this are not kept where they can be made one.
 const MOST_LAYERS: usize = 8;
@@ -202,7 +203,7 @@ mod tests {
 
     use super::{MOST_LAYERS, Snapshot, Versions};
     use crate::store::redb::{
-        engine::memtable::{Memtable, RawKey},
+        engine::{memtable::Memtable, raw_key::RawKey},
         file::migrations,
         schema::tables::REGISTRATIONS,
     };

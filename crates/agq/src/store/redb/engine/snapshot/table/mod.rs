@@ -11,7 +11,8 @@ use redb::{AccessGuard, Error, ReadOnlyTable, ReadableTable, ReadableTableMetada
 
 use crate::store::redb::{
     engine::{
-        memtable::{Memtable, RawKey},
+        memtable::Memtable,
+        raw_key::RawKey,
         snapshot::Snapshot,
         sorted_runs::{SortedRuns, Versioned},
     },

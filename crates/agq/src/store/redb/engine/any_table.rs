@@ -1,0 +1,113 @@
+//! Tables as trait objects, for the work that is done for every table alike: creating, opening, copying, and
+//! writing rows.
+
+use std::any::Any;
+
+use redb::{Error, ReadTransaction, ReadableTable, TableHandle, Value, WriteTransaction};
+
+use crate::store::redb::{
+    engine::{apply_rows, sorted_runs::SortedRuns},
+    schema::{
+        key_order::{KeyCompare, Ordered},
+        tables::{
+            ACTION_JOBS, ACTIONS, BY_SCORE, Definition, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS,
+            KEYS, LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS,
+            QUEUE_COUNTS, READY, REGISTRATIONS, RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
+        },
+    },
+};
+
+/// Every table, each at the place of its number.
+pub(crate) const ALL: [&dyn AnyTable; 28] = [
+    &META,
+    &PLANS,
+    &ACTIONS,
+    &TALLIES,
+    &ACTION_JOBS,
+    &PLAN_LOADS,
+    &JOBS,
+    &INPUTS,
+    &RESULTS,
+    &LANES,
+    &LANE_LENGTHS,
+    &PAUSED,
+    &READY,
+    &WAITING,
+    &LEASES,
+    &HELD,
+    &ENDED,
+    &TOTALS,
+    &WORKERS,
+    &REGISTRATIONS,
+    &KEYS,
+    &KEY_NUMBERS,
+    &EXPIRIES,
+    &LIST_ITEMS,
+    &SCORES,
+    &BY_SCORE,
+    &NOTES,
+    &QUEUE_COUNTS,
+];
+
+/// A table, whatever its keys and values are.
+pub(crate) trait AnyTable: Sync {
+    fn name(&'static self) -> &'static str;
+    /// Its place among all.
+    fn number(&self) -> usize;
+    /// Opens it, to be read as what it is: a [`ReadOnlyTable`].
+    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error>;
+    /// The order of its keys.
+    fn order(&self) -> KeyCompare;
+    /// Makes sure that it is there.
+    fn create(&self, to: &WriteTransaction) -> Result<(), Error>;
+    /// Writes rows into it.
+    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error>;
+    /// Copies it into another database. Entries are written in their order, which is what a tree takes fastest.
+    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error>;
+}
+
+impl<K: Ordered + Send + Sync, V: Value + Send + Sync + 'static> AnyTable for Definition<K, V> {
+    fn name(&'static self) -> &'static str {
+        self.table.name()
+    }
+
+    fn number(&self) -> usize {
+        self.number
+    }
+
+    fn open(&self, from: &ReadTransaction) -> Result<Box<dyn Any + Send + Sync>, Error> {
+        Ok(Box::new(from.open_table(self.table)?))
+    }
+
+    fn order(&self) -> KeyCompare {
+        K::ORDER
+    }
+
+    fn create(&self, to: &WriteTransaction) -> Result<(), Error> {
+        to.open_table(self.table)?;
+        Ok(())
+    }
+
+    fn write(&self, to: &WriteTransaction, rows: &SortedRuns) -> Result<(), Error> {
+        apply_rows::write(&mut to.open_table(self.table)?, rows, self.adjoins)
+    }
+
+    fn copy(&self, from: &ReadTransaction, to: &WriteTransaction) -> Result<(), Error> {
+        let mut copy = to.open_table(self.table)?;
+        for entry in from.open_table(self.table)?.iter()? {
+            let (key, value) = entry?;
+            copy.insert(key.value(), value.value())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn every_table_is_at_the_place_of_its_number() {
+        assert!(ALL.iter().enumerate().all(|(place, table)| table.number() == place));
+    }
+}
