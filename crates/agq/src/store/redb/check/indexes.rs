@@ -9,8 +9,7 @@ use redb::Error;
 use super::{Inconsistencies, RecordTables, Text, end_of};
 use crate::store::redb::{
     engine::{Snapshot, Table},
-    schema::{codec::decode, tables::RESULTS},
-    txn::turn,
+    schema::{codec::decode, index_keys::ready_key, tables::RESULTS},
 };
 
 /// Goes through all indexes, and through what is kept beside the jobs.
@@ -93,7 +92,7 @@ fn ready(tables: &RecordTables<'_>, found: &mut Inconsistencies) -> Result<(), E
             if job.state != JobState::Available {
                 return Some(state_of(job));
             }
-            let (lane, rank, seq) = turn(job);
+            let (lane, rank, seq) = ready_key(job);
             let is_so = (lane, rank, seq) == place;
             (!is_so).then(|| format!("its record says lane {lane}, rank {rank}, place {seq}"))
         })?;

@@ -9,7 +9,7 @@ use agenix_rules::{
 use redb::Error;
 
 use super::{Inconsistencies, RecordTables, counts::CountedJobs, end_of};
-use crate::store::redb::{schema::codec::decode, txn::turn};
+use crate::store::redb::schema::{codec::decode, index_keys::ready_key};
 
 /// Goes through all jobs, and counts them on the way.
 pub(super) fn check(
@@ -139,7 +139,7 @@ fn places(tables: &RecordTables<'_>, job: &Job, found: &mut Inconsistencies) -> 
     let id = job.job_id.as_str();
     let is_active = job.state == JobState::Active;
     if job.state == JobState::Available {
-        let (lane, rank, seq) = turn(job);
+        let (lane, rank, seq) = ready_key(job);
         let named = tables.ready.get((lane, rank, seq))?;
         let named = named.as_ref().map(|other| other.value());
         if named != Some(id) {

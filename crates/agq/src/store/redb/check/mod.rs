@@ -24,12 +24,12 @@ use crate::store::{
         engine::{Snapshot, Table},
         schema::{
             codec::decode,
+            index_keys::LaneKey,
             tables::{
                 ACTION_JOBS, ACTIONS, ENDED, FORMAT, HELD, INPUTS, JOBS, LANES, LEASES, META, PLANS, READY,
                 REGISTRATIONS, WAITING, WORKERS,
             },
         },
-        txn::lanes::LaneKey,
     },
 };
 

@@ -14,12 +14,13 @@ use crate::store::{
         file::{backup, migrations, open_readonly},
         schema::{
             codec::{decode, encode},
+            index_keys::LaneKey,
             tables::{
                 ACTIONS, INPUTS, JOBS, KEYS, LANES, LIST_ITEMS, NOTES, PAUSED, PLANS, REGISTRATIONS, RESULTS,
                 SCORES, TALLIES, TOTALS, WORKERS, ordered, score_of,
             },
         },
-        txn::{WriteTxn, lanes::LaneKey, writer_cache::WriterCache},
+        txn::{WriteTxn, writer_cache::WriterCache},
     },
 };
 

@@ -13,9 +13,9 @@ use crate::store::{
         engine::ALL,
         schema::{
             codec::{decode, encode},
+            index_keys::LaneKey,
             tables::{FORMAT, JOBS, LANE_LENGTHS, LANES, META, QUEUE_COUNTS},
         },
-        txn::lanes::LaneKey,
     },
 };
 
@@ -139,7 +139,7 @@ mod tests {
     use super::{FORMAT, JOBS, LANES, META, of};
     use crate::store::{
         OpenOptions, Records, look,
-        redb::{RedbStore, file, txn::lanes::LaneKey},
+        redb::{RedbStore, file, schema::index_keys::LaneKey},
     };
 
     /// As it was in format 2.

@@ -22,12 +22,12 @@ use crate::store::{
         engine::{Snapshot, Table},
         schema::{
             codec::decode,
+            index_keys::{LaneKey, ready_key},
             tables::{
                 ACTION_JOBS, ACTIONS, ENDED, HELD, INPUTS, JOBS, LANE_LENGTHS, LANES, LEASES, PAUSED, PLANS,
                 READY, REGISTRATIONS, RESULTS, TALLIES, TOTALS, WAITING, WORKERS,
             },
         },
-        txn::{lanes::LaneKey, turn},
     },
 };
 
@@ -256,7 +256,7 @@ pub(crate) fn peek_scheduled(read: &Snapshot<'_>, count: usize) -> Result<Vec<Jo
 
 pub(crate) fn ahead(read: &Snapshot<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
     let ready = read.table(&READY);
-    let count = ready.range((job.lane, 0, 0)..turn(job))?.take(limit).count();
+    let count = ready.range((job.lane, 0, 0)..ready_key(job))?.take(limit).count();
     Ok(count as u64)
 }
 

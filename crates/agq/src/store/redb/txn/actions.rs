@@ -19,8 +19,8 @@ use crate::store::{
     ActionRule, AddOutcome, AppendJobs, NewAction, RuleResult, StoredPlan,
     dedup::deduplicate,
     redb::{
-        schema::codec::encode,
-        txn::{WriteTxn, lanes::LaneKey},
+        schema::{codec::encode, index_keys::LaneKey},
+        txn::WriteTxn,
     },
 };
 

@@ -13,11 +13,8 @@ use crate::store::{
     Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult, StoredPlan,
     dedup::{check_only, revived},
     redb::{
-        schema::codec::decode,
-        txn::{
-            WriteTxn,
-            lanes::{LaneTurn, MOST_HEADS},
-        },
+        schema::{codec::decode, index_keys::LaneTurn},
+        txn::{WriteTxn, lanes::MOST_HEADS},
     },
 };
 

@@ -4,26 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque, btree_map::Entry};
 
 use agenix_protocol::ids::JobId;
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::capability::Abilities;
 use redb::Error;
-use serde::{Deserialize, Serialize};
 
-use crate::store::redb::engine::{Snapshot, Table};
-use crate::store::redb::schema::codec::{decode, encode};
-use crate::store::redb::schema::tables::{LANE_LENGTHS, LANES, META, PAUSED};
-
-/// Whose turn it is among the ready jobs of a lane: rank, order of arrival.
-pub(crate) type LaneTurn = (u8, u64);
+use crate::store::redb::{
+    engine::{Snapshot, Table},
+    schema::{
+        codec::{decode, encode},
+        index_keys::{LaneKey, LaneTurn},
+        tables::{LANE_LENGTHS, LANES, META, PAUSED},
+    },
+};
 
 /// How many of the first ready jobs of a lane are known by heart at the most: the table is asked once for so many claims.
 pub(crate) const MOST_HEADS: usize = 16;
-
-/// What makes a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct LaneKey {
-    pub(crate) queue: String,
-    pub(crate) needs: Needs,
-}
 
 #[derive(Debug)]
 struct Lane {

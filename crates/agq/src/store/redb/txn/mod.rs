@@ -19,7 +19,7 @@ use agenix_protocol::{
     ids::{ActionId, JobId, PlanId},
 };
 use agenix_rules::{
-    action::{Action, JobCounts, PRIORITIES},
+    action::{Action, JobCounts},
     job::{Job, JobState},
 };
 use redb::Error;
@@ -30,6 +30,7 @@ use crate::store::{
         engine::{Memtable, Snapshot, Table, TakeChanges},
         schema::{
             codec::{decode, encode},
+            index_keys::{ended_key, ready_key},
             tables::{
                 ACTION_JOBS, ACTIONS, BY_SCORE, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS, KEYS,
                 LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS,
@@ -327,7 +328,7 @@ impl<'t> WriteTxn<'t> {
     fn unindex(&mut self, before: &Job, job: &Job) {
         let id = before.job_id.as_str();
         if before.state == JobState::Available && job.state != JobState::Available {
-            let (lane, rank, seq) = turn(before);
+            let (lane, rank, seq) = ready_key(before);
             self.ready.remove((lane, rank, seq));
             self.known.lanes.went(lane, (rank, seq));
         }
@@ -336,7 +337,7 @@ impl<'t> WriteTxn<'t> {
         {
             self.due_table(before.state).remove((due.0, id));
         }
-        if let Some((status, at)) = ended(before) {
+        if let Some((status, at)) = ended_key(before) {
             self.ended.remove((status, at, id));
         }
         if before.state == JobState::Active
@@ -351,7 +352,7 @@ impl<'t> WriteTxn<'t> {
         let id = job.job_id.as_str();
         let was = before.map(|before| before.state);
         if job.state == JobState::Available && was != Some(JobState::Available) {
-            let (lane, rank, seq) = turn(job);
+            let (lane, rank, seq) = ready_key(job);
             self.ready.insert((lane, rank, seq), id);
             self.known.lanes.came(lane, (rank, seq), &job.job_id);
             self.arrived.jobs = true;
@@ -361,7 +362,7 @@ impl<'t> WriteTxn<'t> {
         {
             self.due_table(job.state).insert((due.0, id), ());
         }
-        if let Some((status, at)) = ended(job) {
+        if let Some((status, at)) = ended_key(job) {
             self.ended.insert((status, at, id), ());
         }
         if job.state == JobState::Active
@@ -379,18 +380,4 @@ impl<'t> WriteTxn<'t> {
             &mut self.waiting
         }
     }
-}
-
-/// A job's place in the ready index: the higher its priority, the earlier.
-pub(super) fn turn(job: &Job) -> (u32, u8, u64) {
-    (job.lane, rank(job.priority), job.seq)
-}
-
-fn rank(priority: i32) -> u8 {
-    u8::try_from(*PRIORITIES.end() - priority).unwrap_or_default()
-}
-
-/// A job's place in the index of ended jobs.
-fn ended(job: &Job) -> Option<(u8, u64)> {
-    job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
 }

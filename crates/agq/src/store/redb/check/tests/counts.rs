@@ -9,12 +9,10 @@ use agenix_rules::{
 use super::{cut, edit, put, tampered, write};
 use crate::store::{
     Totals,
-    redb::{
-        schema::{
-            codec::encode,
-            tables::{ACTIONS, LANE_LENGTHS, LANES, PLAN_LOADS, TALLIES, TOTALS},
-        },
-        txn::lanes::LaneKey,
+    redb::schema::{
+        codec::encode,
+        index_keys::LaneKey,
+        tables::{ACTIONS, LANE_LENGTHS, LANES, PLAN_LOADS, TALLIES, TOTALS},
     },
 };
 

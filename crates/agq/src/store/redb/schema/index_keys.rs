@@ -1,0 +1,29 @@
+//! Keys of the job indexes, computed from a job, and the key of a lane.
+
+use agenix_rules::{action::PRIORITIES, capability::Needs, job::Job};
+use serde::{Deserialize, Serialize};
+
+/// Position of a ready job in its lane: rank, then sequence number.
+pub(crate) type LaneTurn = (u8, u64);
+
+/// Properties that all jobs of a lane have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct LaneKey {
+    pub(crate) queue: String,
+    pub(crate) needs: Needs,
+}
+
+/// Returns the key of a job in the ready index: lane, rank, sequence number. A higher priority has a lower
+/// rank.
+pub(crate) fn ready_key(job: &Job) -> (u32, u8, u64) {
+    (job.lane, rank(job.priority), job.seq)
+}
+
+fn rank(priority: i32) -> u8 {
+    u8::try_from(*PRIORITIES.end() - priority).unwrap_or_default()
+}
+
+/// Returns status and time of an ended job, the beginning of its key in the index of ended jobs.
+pub(crate) fn ended_key(job: &Job) -> Option<(u8, u64)> {
+    job.ended_at.filter(|_| job.is_ended()).map(|at| (job.status() as u8, at.0))
+}
