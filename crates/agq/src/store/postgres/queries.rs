@@ -195,7 +195,7 @@ pub(super) async fn peek_scheduled(pool: &Pool, count: usize) -> Result<Vec<JobI
     job_ids(query_scalar(sql).bind(sql_types::limit(count)).fetch_all(pool).await?)
 }
 
-pub(super) async fn ahead(pool: &Pool, job: Job, limit: usize) -> Result<u64, Error> {
+pub(super) async fn position(pool: &Pool, job: Job, limit: usize) -> Result<u64, Error> {
     let sql = "SELECT count(*) FROM (SELECT FROM agq.jobs WHERE lane = $1 AND is_ready AND (rank, turn) < ($2, $3) LIMIT $4) AS a";
     let sql = query_scalar::<_, i64>(sql)
         .bind(sql_types::lane(job.lane))
@@ -209,7 +209,7 @@ pub(super) async fn paused(pool: &Pool) -> Result<Vec<String>, Error> {
     query_scalar("SELECT queue FROM agq.paused ORDER BY queue").fetch_all(pool).await
 }
 
-pub(super) async fn has_notes(pool: &Pool, kind: DocumentKind) -> Result<bool, Error> {
+pub(super) async fn has_documents(pool: &Pool, kind: DocumentKind) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.notes WHERE kind = $1)";
     query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
 }
@@ -272,7 +272,7 @@ pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
 
 /// Returns the jobs with a time to come that `wanted` accepts. Reads in steps, so that the other
 /// jobs are never in memory all together.
-pub(super) async fn waits(pool: &Pool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
+pub(super) async fn pending_timers(pool: &Pool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
     let mut jobs: Vec<Job> = Vec::new();
     for sql in [WAITING, LEASED] {
         let mut last = (sql_types::wide(now.0), String::new());
@@ -310,12 +310,12 @@ pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
     Ok(counts.filter(|(_, counts)| *counts != [0; 8]).collect())
 }
 
-pub(super) async fn note(pool: &Pool, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
+pub(super) async fn document(pool: &Pool, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
     let sql = "SELECT json FROM agq.notes WHERE kind = $1 AND id = $2";
     query_scalar(sql).bind(kind.as_str()).bind(id).fetch_optional(pool).await
 }
 
-pub(super) async fn notes(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
+pub(super) async fn documents(pool: &Pool, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
     let sql = "SELECT id, json FROM agq.notes WHERE kind = $1 ORDER BY id";
     let rows = query(sql).bind(kind.as_str()).fetch_all(pool).await?;
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()

@@ -140,7 +140,7 @@ impl Records for PostgresStore {
 
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64> {
         let job = job.clone();
-        self.query(async move |pool| queries::ahead(&pool, job, limit).await)
+        self.query(async move |pool| queries::position(&pool, job, limit).await)
     }
 
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()> {
@@ -193,7 +193,7 @@ impl Records for PostgresStore {
     }
 
     fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>> {
-        self.query(async move |pool| queries::waits(&pool, now, wanted).await)
+        self.query(async move |pool| queries::pending_timers(&pool, now, wanted).await)
     }
 
     fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)> {
@@ -206,15 +206,15 @@ impl Records for PostgresStore {
 
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
         let id = id.to_owned();
-        self.query(async move |pool| queries::note(&pool, kind, &id).await)
+        self.query(async move |pool| queries::document(&pool, kind, &id).await)
     }
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
-        self.query(async move |pool| queries::notes(&pool, kind).await)
+        self.query(async move |pool| queries::documents(&pool, kind).await)
     }
 
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
-        self.query(async move |pool| queries::has_notes(&pool, kind).await)
+        self.query(async move |pool| queries::has_documents(&pool, kind).await)
     }
 
     fn update_document(

@@ -132,7 +132,7 @@ impl Records for RedbStore {
 
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64> {
         let job = job.clone();
-        self.scan(move |view| records::ahead(view, &job, limit))
+        self.scan(move |view| records::position(view, &job, limit))
     }
 
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()> {
@@ -177,7 +177,7 @@ impl Records for RedbStore {
     }
 
     fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>> {
-        self.scan(move |view| records::waits(view, now, &wanted))
+        self.scan(move |view| records::pending_timers(view, now, &wanted))
     }
 
     fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)> {
@@ -189,15 +189,15 @@ impl Records for RedbStore {
     }
 
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
-        self.query(|view| documents::note(view, kind, id))
+        self.query(|view| documents::document(view, kind, id))
     }
 
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>> {
-        self.scan(move |view| documents::notes(view, kind))
+        self.scan(move |view| documents::documents(view, kind))
     }
 
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool> {
-        self.query(|view| documents::has_notes(view, kind))
+        self.query(|view| documents::has_documents(view, kind))
     }
 
     fn forget_limits(&self, now: Timestamp) -> StoreFuture<usize> {

@@ -24,16 +24,16 @@ pub(crate) fn queue_counts(read: &Snapshot<'_>) -> Result<QueueCounts, Error> {
     Ok(all)
 }
 
-pub(crate) fn note(read: &Snapshot<'_>, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
+pub(crate) fn document(read: &Snapshot<'_>, kind: DocumentKind, id: &str) -> Result<Option<String>, Error> {
     Ok(read.table(&NOTES).get((kind.as_str(), id))?.map(|note| note.value().to_owned()))
 }
 
-pub(crate) fn has_notes(read: &Snapshot<'_>, kind: DocumentKind) -> Result<bool, Error> {
+pub(crate) fn has_documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<bool, Error> {
     let kind = kind.as_str();
     Ok(read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))?.next().transpose()?.is_some())
 }
 
-pub(crate) fn notes(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
+pub(crate) fn documents(read: &Snapshot<'_>, kind: DocumentKind) -> Result<Vec<(String, String)>, Error> {
     let mut all = Vec::new();
     let kind = kind.as_str();
     for entry in read.table(&NOTES).range((kind, "")..(behind(kind).as_str(), ""))? {

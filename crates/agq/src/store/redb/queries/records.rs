@@ -122,7 +122,7 @@ pub(crate) fn jobs_of(
 }
 
 /// Jobs with a time to come that are wanted.
-pub(crate) fn waits(read: &Snapshot<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
+pub(crate) fn pending_timers(read: &Snapshot<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
     let (jobs, mut found) = (read.table(&JOBS), Vec::new());
     for table in [read.table(&WAITING), read.table(&LEASES)] {
         for entry in table.range((now.0, "")..)? {
@@ -254,7 +254,7 @@ pub(crate) fn peek_scheduled(read: &Snapshot<'_>, count: usize) -> Result<Vec<Jo
     ids.collect()
 }
 
-pub(crate) fn ahead(read: &Snapshot<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
+pub(crate) fn position(read: &Snapshot<'_>, job: &Job, limit: usize) -> Result<u64, Error> {
     let ready = read.table(&READY);
     let count = ready.range((job.lane, 0, 0)..ready_key(job))?.take(limit).count();
     Ok(count as u64)

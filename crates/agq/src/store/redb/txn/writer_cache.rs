@@ -32,7 +32,7 @@ impl WriterCache {
         let numbers = view.table(&KEY_NUMBERS);
         let last = numbers.range_back::<u64>(..)?.next().transpose()?;
         let noted = |kind| {
-            let notes = documents::notes(view, kind)?;
+            let notes = documents::documents(view, kind)?;
             Ok::<_, Error>(notes.into_iter().map(|(id, _)| id).collect())
         };
         Ok(Self {
