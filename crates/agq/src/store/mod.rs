@@ -6,6 +6,7 @@
 
 #[cfg(test)]
 mod contract;
+mod decisions;
 mod dedup;
 mod documents;
 pub(crate) mod export;
@@ -14,6 +15,7 @@ mod notifications;
 pub(crate) mod postgres;
 mod records;
 pub(crate) mod redb;
+mod types;
 
 use std::{cell::Cell, time::Instant};
 
@@ -22,9 +24,10 @@ use futures_util::future::BoxFuture;
 pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule};
 pub(crate) use crate::store::notifications::{BatchEvents, ChangeEvent, ChangeNotifier, ListPushes};
 pub(crate) use keyspace::{KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoredValue, change, look, scan};
-pub(crate) use records::{
-    ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule,
-    LaneSummary, NewAction, OldestSnapshot, QueueCounts, Records, Retention, StoredJob, StoredPlan, Totals,
+pub(crate) use records::Records;
+pub(crate) use types::{
+    ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule, LaneKey,
+    LaneSummary, NewAction, OldestSnapshot, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
     UnusedRecords, WorkerRule,
 };
 

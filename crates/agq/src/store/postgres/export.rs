@@ -18,13 +18,13 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 use tokio::runtime::Runtime;
 
 use crate::store::{
-    DocumentKind, KeyEntry, StoredJob, StoredPlan, StoredValue, Totals,
+    DocumentKind, KeyEntry, LaneKey, StoredJob, StoredPlan, StoredValue, Totals,
     export::{Checksums, ExportRecord, Importer, Sink},
     postgres::{
         codec::{decode, encode},
         connection::{errors::to_store_error, open::ConnectOptions, session::DatabaseSession},
         keyspace::entry_of,
-        lane_cache::{self, PgLaneKey, lane_of},
+        lane_cache::{self, lane_of},
         migrate, options, queries, sql_types,
         txn::{
             bulk_insert::{Deltas, EndedRows, JobRows},
@@ -125,7 +125,7 @@ fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()
 
 fn hand_out_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let lanes = session.rows(query("SELECT lane, queue, needs FROM agq.lanes"))?;
-    let lanes: Result<HashMap<i32, PgLaneKey>, Error> = lanes.iter().map(lane_of).collect();
+    let lanes: Result<HashMap<i32, LaneKey>, Error> = lanes.iter().map(lane_of).collect();
     let lanes = lanes?;
     session.walk(JOBS, |row| {
         let mut job: Job = decode(row.try_get("record")?)?;
@@ -169,7 +169,7 @@ fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
 #[derive(Default)]
 struct ImportBuffer {
     count: usize,
-    lanes: HashMap<PgLaneKey, u32>,
+    lanes: HashMap<LaneKey, u32>,
     last_turn: i64,
     last_key: i64,
     jobs: JobRows,
@@ -234,7 +234,7 @@ impl ImportBuffer {
 
     fn put_job(&mut self, session: &DatabaseSession, stored: StoredJob) -> Result<(), Error> {
         let StoredJob { mut job, queue, needs, input, results } = stored;
-        job.lane = self.lane(session, PgLaneKey { queue, needs })?;
+        job.lane = self.lane(session, LaneKey { queue, needs })?;
         self.last_turn = self.last_turn.max(sql_types::wide(job.seq));
         self.inputs.0.push(job.job_id.to_string());
         self.inputs.1.push(input);
@@ -245,7 +245,7 @@ impl ImportBuffer {
         if job.is_ended() { self.ended.push(&job) } else { self.jobs.push(&job) }
     }
 
-    fn lane(&mut self, session: &DatabaseSession, key: PgLaneKey) -> Result<u32, Error> {
+    fn lane(&mut self, session: &DatabaseSession, key: LaneKey) -> Result<u32, Error> {
         if let Some(number) = self.lanes.get(&key) {
             return Ok(*number);
         }

@@ -5,13 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agenix_rules::capability::{Abilities, Needs};
+use agenix_rules::capability::Abilities;
 use sqlx::{Error, Row, postgres::PgRow, query};
 
-use crate::store::postgres::{
-    codec::{encode, or_pass_over},
-    connection::session::DatabaseSession,
-    sql_types,
+use crate::store::{
+    LaneKey,
+    postgres::{
+        codec::{encode, or_pass_over},
+        connection::session::DatabaseSession,
+        sql_types,
+    },
 };
 
 /// After so long other nodes may have made lanes whose jobs should come first.
@@ -28,18 +31,11 @@ pub(super) const READY_LANES: &str = "WITH RECURSIVE ready (lane) AS (\
          FROM ready AS r WHERE r.lane IS NOT NULL) \
      SELECT lane FROM ready WHERE lane IS NOT NULL";
 
-/// What makes a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct PgLaneKey {
-    pub(super) queue: String,
-    pub(super) needs: Needs,
-}
-
 /// The lanes by number.
 #[derive(Debug, Default)]
 pub(super) struct LaneCache {
-    lanes: HashMap<i32, PgLaneKey>,
-    numbers: HashMap<PgLaneKey, i32>,
+    lanes: HashMap<i32, LaneKey>,
+    numbers: HashMap<LaneKey, i32>,
     of_queues: HashMap<String, BTreeSet<i32>>,
     /// Whether other nodes take jobs, too.
     pub(super) has_company: bool,
@@ -89,7 +85,7 @@ impl LaneCache {
         Ok(ready)
     }
 
-    fn know(&mut self, number: i32, key: PgLaneKey) {
+    fn know(&mut self, number: i32, key: LaneKey) {
         self.begun_at.get_or_insert_with(Instant::now);
         self.of_queues.entry(key.queue.clone()).or_default().insert(number);
         self.numbers.insert(key.clone(), number);
@@ -98,7 +94,7 @@ impl LaneCache {
 
     /// Returns the number of a lane, and makes the lane if it is new. The cache must be emptied
     /// after a rollback.
-    pub(super) fn number(&mut self, session: &DatabaseSession, key: &PgLaneKey) -> Result<u32, Error> {
+    pub(super) fn number(&mut self, session: &DatabaseSession, key: &LaneKey) -> Result<u32, Error> {
         if let Some(number) = self.numbers.get(key) {
             return Ok(number.cast_unsigned());
         }
@@ -124,7 +120,7 @@ impl LaneCache {
 }
 
 /// Makes a lane where it is new; its number.
-pub(super) fn make(session: &DatabaseSession, key: &PgLaneKey) -> Result<u32, Error> {
+pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Error> {
     let needs = encode(&key.needs)?;
     // An insertion uses up a number even if the lane exists, so the loop looks for the lane first.
     // Once all numbers have been used, an insertion may meet the number of an old lane, and the
@@ -146,8 +142,8 @@ const MOST_NUMBERS_TRIED: usize = 100;
 
 /// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand out
 /// jobs that need more than it knows of.
-pub(super) fn lane_of(row: &PgRow) -> Result<(i32, PgLaneKey), Error> {
+pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {
     let needs: Vec<u8> = row.try_get("needs")?;
     let needs = rmp_serde::from_slice(&needs).map_err(|error| Error::Decode(Box::new(error)))?;
-    Ok((row.try_get("lane")?, PgLaneKey { queue: row.try_get("queue")?, needs }))
+    Ok((row.try_get("lane")?, LaneKey { queue: row.try_get("queue")?, needs }))
 }

@@ -272,7 +272,11 @@ pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
 
 /// Returns the jobs with a time to come that `wanted` accepts. Reads in steps, so that the other
 /// jobs are never in memory all together.
-pub(super) async fn pending_timers(pool: &Pool, now: Timestamp, wanted: JobFilter) -> Result<Vec<Job>, Error> {
+pub(super) async fn pending_timers(
+    pool: &Pool,
+    now: Timestamp,
+    wanted: JobFilter,
+) -> Result<Vec<Job>, Error> {
     let mut jobs: Vec<Job> = Vec::new();
     for sql in [WAITING, LEASED] {
         let mut last = (sql_types::wide(now.0), String::new());

@@ -16,12 +16,11 @@ use agenix_rules::{
 use sqlx::{Error, Row, query};
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, NewAction, RuleResult, StoredPlan,
+    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan, decisions,
     dedup::deduplicate,
     postgres::{
         cluster::events,
         codec::encode,
-        lane_cache::PgLaneKey,
         sql_types,
         txn::{PgTxn, documents::put},
         writer::lock_order::Checks,
@@ -172,7 +171,7 @@ impl PgTxn<'_> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
-        let known = match self.known_from(&action, more.at, &more.jobs)? {
+        let known = match self.count_known(&action, more.at, &more.jobs)? {
             Ok(known) => known,
             Err(rejection) => return Ok(Err(rejection)),
         };
@@ -194,30 +193,18 @@ impl PgTxn<'_> {
         Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
     }
 
-    /// How many of the jobs are there already, of jobs that begin at a place of the action.
-    fn known_from(
+    /// Returns the number of `jobs` that the action already has from input `at` on.
+    fn count_known(
         &self,
         action: &Action,
         at: Option<u64>,
         jobs: &[NewJob],
     ) -> Result<RuleResult<usize>, Error> {
-        let Some(at) = at else { return Ok(Ok(0)) };
-        if let Err(rejection) = action::check_place(action, at) {
-            return Ok(Err(rejection));
-        }
-        if at == action.total_jobs {
-            return Ok(Ok(0));
-        }
-        let inputs = self.inputs_from(&action.action_id, at, jobs.len())?;
-        let mut known = 0;
-        for (index, job) in (at..action.total_jobs).zip(jobs) {
-            if let Err(rejection) = action::check_known(index, has_input(&inputs, action, index, &job.input))
-            {
-                return Ok(Err(rejection));
-            }
-            known += 1;
-        }
-        Ok(Ok(known))
+        let inputs = match at.filter(|at| *at < action.total_jobs) {
+            Some(at) => self.inputs_from(&action.action_id, at, jobs.len())?,
+            None => HashMap::new(),
+        };
+        decisions::count_known(action, at, jobs, |index, input| Ok(has_input(&inputs, action, index, input)))
     }
 
     /// Puts jobs at the end of an action; how many it has then.
@@ -254,7 +241,7 @@ impl PgTxn<'_> {
         if jobs.is_empty() {
             return Ok(());
         }
-        let key = PgLaneKey { queue: action.queue.clone(), needs: needs.clone() };
+        let key = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
         // Jobs that all have lanes of their own leave it as it is: nobody need make it.
         let mut common = None;
         for ((index, new), seq) in (action.total_jobs..).zip(jobs).zip(turns) {
@@ -262,7 +249,7 @@ impl PgTxn<'_> {
                 (None, Some(lane)) => lane,
                 (None, None) => *common.insert(self.known.number(self.session, &key)?),
                 (Some(own), _) => {
-                    let key = PgLaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
+                    let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
                     self.known.number(self.session, &key)?
                 }
             };
@@ -313,10 +300,7 @@ impl PgTxn<'_> {
 
     /// Whether the action that is there came from the same submission.
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
-        let count = new.jobs.len() as u64;
-        // An open action may have grown since.
-        let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
-        if !action::is_same(known, &new.action) || !fits {
+        if !decisions::may_be_same(known, new) {
             return Ok(false);
         }
         let inputs = self.inputs_from(&known.action_id, 0, new.jobs.len())?;

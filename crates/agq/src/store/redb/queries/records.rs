@@ -122,7 +122,11 @@ pub(crate) fn jobs_of(
 }
 
 /// Jobs with a time to come that are wanted.
-pub(crate) fn pending_timers(read: &Snapshot<'_>, now: Timestamp, wanted: &JobFilter) -> Result<Vec<Job>, Error> {
+pub(crate) fn pending_timers(
+    read: &Snapshot<'_>,
+    now: Timestamp,
+    wanted: &JobFilter,
+) -> Result<Vec<Job>, Error> {
     let (jobs, mut found) = (read.table(&JOBS), Vec::new());
     for table in [read.table(&WAITING), read.table(&LEASES)] {
         for entry in table.range((now.0, "")..)? {

@@ -1,17 +1,11 @@
 //! Keys of the job indexes, computed from a job, and the key of a lane.
 
-use agenix_rules::{action::PRIORITIES, capability::Needs, job::Job};
-use serde::{Deserialize, Serialize};
+use agenix_rules::{action::PRIORITIES, job::Job};
+
+pub(crate) use crate::store::LaneKey;
 
 /// Position of a ready job in its lane: rank, then sequence number.
 pub(crate) type LaneTurn = (u8, u64);
-
-/// Properties that all jobs of a lane have in common.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(crate) struct LaneKey {
-    pub(crate) queue: String,
-    pub(crate) needs: Needs,
-}
 
 /// Returns the key of a job in the ready index: lane, rank, sequence number. A higher priority has a lower
 /// rank.

@@ -16,12 +16,9 @@ use agenix_rules::{
 use redb::Error;
 
 use crate::store::{
-    ActionRule, AddOutcome, AppendJobs, NewAction, RuleResult, StoredPlan,
+    ActionRule, AddOutcome, AppendJobs, LaneKey, NewAction, RuleResult, StoredPlan, decisions,
     dedup::deduplicate,
-    redb::{
-        schema::{codec::encode, index_keys::LaneKey},
-        txn::WriteTxn,
-    },
+    redb::{schema::codec::encode, txn::WriteTxn},
 };
 
 impl WriteTxn<'_> {
@@ -87,7 +84,8 @@ impl WriteTxn<'_> {
         let Some(action) = self.action(&more.action_id)? else {
             return Ok(Err(Rejection::ActionNotFound(more.action_id.clone())));
         };
-        let known = match self.known_from(&action, more.at, &more.jobs)? {
+        let has_input = |index, input: &str| self.has_input(&action, index, input);
+        let known = match decisions::count_known(&action, more.at, &more.jobs, has_input)? {
             Ok(known) => known,
             Err(rejection) => return Ok(Err(rejection)),
         };
@@ -101,27 +99,6 @@ impl WriteTxn<'_> {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
         self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
-    }
-
-    /// How many of the jobs are there already, of jobs that begin at a place of the action.
-    fn known_from(
-        &self,
-        action: &Action,
-        at: Option<u64>,
-        jobs: &[NewJob],
-    ) -> Result<RuleResult<usize>, Error> {
-        let Some(at) = at else { return Ok(Ok(0)) };
-        if let Err(rejection) = action::check_place(action, at) {
-            return Ok(Err(rejection));
-        }
-        let mut known = 0;
-        for (index, job) in (at..action.total_jobs).zip(jobs) {
-            if let Err(rejection) = action::check_known(index, self.has_input(action, index, &job.input)?) {
-                return Ok(Err(rejection));
-            }
-            known += 1;
-        }
-        Ok(Ok(known))
     }
 
     /// Puts jobs at the end of an action; how many it has then.
@@ -184,10 +161,7 @@ impl WriteTxn<'_> {
 
     /// Whether the action that is there came from the same submission.
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
-        let count = new.jobs.len() as u64;
-        // An open action may have grown since.
-        let fits = known.total_jobs == count || (known.wishes.open && known.total_jobs > count);
-        if !action::is_same(known, &new.action) || !fits {
+        if !decisions::may_be_same(known, new) {
             return Ok(false);
         }
         for (index, job) in (0u64..).zip(&new.jobs) {
