@@ -1,5 +1,5 @@
-//! The keys of users, as a store has them: what can be done with them in one transaction. What a command of Redis makes
-//! of that is no concern of a store.
+//! Users' keys: operations of a store inside one transaction. The commands of Redis are built from
+//! these operations elsewhere.
 
 use std::{
     ops::{Bound, Range},
@@ -12,27 +12,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{StoreError, StoreFuture, export::text};
 
-/// What a key holds, and until when.
+/// Entry of a key: its value and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyEntry {
     pub(crate) content: StoredValue,
-    /// From when on the key counts as absent. It stays in the store until it is removed.
+    /// Time from which on the key counts as absent. An expired key stays in the store until it is
+    /// removed.
     pub(crate) expires_at: Option<Timestamp>,
 }
 
-/// What a key holds.
+/// Value of a key. Elements of lists and members of sorted sets are stored apart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum StoredValue {
-    /// A string, in place.
+    /// String, stored in the entry.
     Text(#[serde(with = "text")] Bytes),
-    /// A list: its elements are at the places `head..tail`, of which there is at least one.
+    /// List with its elements at the places `head..tail`; has at least one element.
     List { head: i64, tail: i64 },
-    /// A sorted set: how many members it has, at least one.
+    /// Sorted set with the number of its members, which is at least 1.
     Sorted { members: u64 },
 }
 
-/// A part of what is in order: from which end, how many are left out there, how many there are at most.
+/// Slice of an ordered sequence: skips `skip` entries and takes at most `take`, from the end if
+/// `is_reversed`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RangeSlice {
     pub(crate) is_reversed: bool,
@@ -42,48 +44,52 @@ pub(crate) struct RangeSlice {
 
 type StoreResult<T> = Result<T, StoreError>;
 
-/// The keys inside one transaction. They are as the transaction has left them so far; expired ones are still there.
+/// Users' keys inside one transaction. Reads see the changes of the transaction so far. Expired
+/// keys are still present.
 pub(crate) trait Keys {
-    /// What a key holds.
+    /// Returns the entry of a key.
     fn entry(&self, key: &[u8]) -> StoreResult<Option<KeyEntry>>;
     /// Announces the keys that are read next, so that a remote store can read them together.
     fn read_ahead(&self, _keys: &[&[u8]]) -> StoreResult<()> {
         Ok(())
     }
-    /// Sets what a key holds. Elements or members of another type that it held are gone by that.
+    /// Sets the entry of a key. If the key held a value of another type, its elements or members
+    /// are removed.
     fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> StoreResult<()>;
-    /// Removes a key with everything it holds; whether there was one.
+    /// Removes a key with its elements and members, and returns true if the key existed.
     fn remove(&mut self, key: &[u8]) -> StoreResult<bool>;
-    /// How many keys there are that have not expired.
+    /// Returns the number of keys that have not expired at `now`.
     fn count(&self, now: Timestamp) -> StoreResult<u64>;
-    /// Keys with their numbers, which are above 0 and below `below`, the greatest first. A key keeps its number as long
-    /// as it is there, and a new one gets a number above all others: who goes down sees every key that stays.
+    /// Returns at most `limit` keys with their numbers, which are above 0 and below `below`, in
+    /// descending order. A key keeps its number as long as it exists, and a new key gets a number
+    /// above all others. A scan in descending order therefore sees every key that exists throughout
+    /// the scan.
     fn newest(&self, below: u64, limit: usize) -> StoreResult<Vec<(u64, Bytes)>>;
 
-    /// The elements at these places.
+    /// Returns the elements at `places`.
     fn items(&self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>>;
-    /// Puts an element at a place.
+    /// Sets the element at a place.
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> StoreResult<()>;
-    /// Takes the element at a place.
+    /// Removes and returns the element at a place.
     fn take_item(&mut self, key: &[u8], place: i64) -> StoreResult<Option<Bytes>>;
-    /// Takes the elements at `places`, in their order.
+    /// Removes and returns the elements at `places`, in their order.
     fn take_items(&mut self, key: &[u8], places: Range<i64>) -> StoreResult<Vec<Bytes>> {
         places.filter_map(|place| self.take_item(key, place).transpose()).collect()
     }
-    /// Those who wait for elements of this list may come and look, once this is committed.
+    /// Wakes waiters for elements of the list after the commit.
     fn announce_list(&mut self, key: &Bytes);
 
-    /// The score of a member.
+    /// Returns the score of a member.
     fn score(&self, key: &[u8], member: &[u8]) -> StoreResult<Option<f64>>;
     /// Announces the members whose scores are read next; see [`Keys::read_ahead`].
     fn read_scores_ahead(&self, _key: &[u8], _members: &[&[u8]]) -> StoreResult<()> {
         Ok(())
     }
-    /// Gives a member its score, and its place in the order.
+    /// Sets the score of a member, and with it the place of the member in the order.
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> StoreResult<()>;
-    /// Removes a member; whether there was one.
+    /// Removes a member, and returns true if it existed.
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> StoreResult<bool>;
-    /// Members with scores in these bounds, by score, then by name.
+    /// Returns the members with scores in the bounds `scores`, ordered by score, then by name.
     fn members(
         &self,
         key: &[u8],
@@ -92,24 +98,26 @@ pub(crate) trait Keys {
     ) -> StoreResult<Vec<(Bytes, f64)>>;
 }
 
-/// What is done in one transaction; it may be done more than once. An error leaves nothing of it.
+/// Work on keys in one transaction. A store may call it more than once, and discards all its
+/// changes if it returns an error.
 pub(crate) type KeyWork = Box<dyn Fn(&mut dyn Keys) -> StoreResult<()> + Send + Sync>;
 
-/// The keys of users. See the module above for what a call promises.
+/// Users' keys. [`store`](super) has the rules for order, atomicity and durability.
 pub(crate) trait Keyspace: Send + Sync + 'static {
-    /// Does work that may write; durable when it is answered.
+    /// Runs `work`, which may write. Durable when it is answered.
     fn update(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Does work that only reads, on the spot.
+    /// Runs `work`, which only reads and is short.
     fn read(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Does work that only reads, before this returns; whether the store can: one that is elsewhere has done nothing.
+    /// Runs `work`, which only reads, before the method returns, and returns true. Returns false
+    /// without running `work` if the store cannot read at once, because it is remote.
     fn read_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool;
-    /// Does work that only reads and may be long, where it keeps nobody waiting.
+    /// Runs `work`, which only reads and may be long, where it delays no other call.
     fn scan(&self, work: KeyWork) -> StoreFuture<()>;
-    /// Keys that have expired, the earliest first.
+    /// Returns at most `limit` keys that have expired at `now`, the earliest first.
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>>;
 }
 
-/// Carries the outcome of work out of the store.
+/// Slot that carries the result of a closure out of the store.
 struct ResultSlot<T>(Arc<Mutex<Option<T>>>);
 
 impl<T: Send + 'static> ResultSlot<T> {
@@ -133,7 +141,8 @@ impl<T: Send + 'static> ResultSlot<T> {
     }
 }
 
-/// [`Keyspace::change`] with an outcome. The write takes its place in the order when this is called.
+/// Runs [`Keyspace::update`], and returns the result of `work`. The write takes its place in the
+/// order when this function is called.
 pub(crate) fn change<S, T, W>(
     store: &S,
     work: W,
@@ -148,7 +157,7 @@ where
     slot.emptied_after(done)
 }
 
-/// [`Keyspace::look`] with an outcome.
+/// Runs [`Keyspace::read`], and returns the result of `work`.
 pub(crate) fn look<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,
@@ -160,7 +169,7 @@ where
     slot.emptied_after(done)
 }
 
-/// [`Keyspace::scan`] with an outcome.
+/// Runs [`Keyspace::scan`], and returns the result of `work`.
 pub(crate) fn scan<S, T, W>(store: &S, work: W) -> impl Future<Output = StoreResult<T>> + Send + use<S, T, W>
 where
     S: Keyspace + ?Sized,

@@ -1,4 +1,5 @@
-//! The records of the house: plans, actions, jobs, workers; and the indexes ready, due and held.
+//! Trait for the records of agq: plans, actions, jobs, workers and documents, with the indexes that
+//! find them.
 
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
 
@@ -22,40 +23,51 @@ use super::{
     Retention, RuleResult, StoreFuture, StoredJob, StoredPlan, Totals, UnusedRecords, WorkerRule,
 };
 
-/// The records and their indexes. See the module above for what a call promises.
+/// Records and their indexes. [`store`](super) has the rules for order, atomicity and durability.
+///
+/// Writes are durable when they are answered, unless the method takes an [`AckLevel`] or says
+/// otherwise. A read sees one consistent state, which includes every write answered before the
+/// call. A method that answers about a missing record returns `None`, `false` or an empty list, not
+/// an error; only a rule can reject.
 pub(crate) trait Records: Send + Sync + 'static {
-    /// Adds a plan; never replaces one.
+    /// Adds a plan, and returns true if it is new. Never replaces an existing plan.
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool>;
-    /// Reads a plan.
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>>;
-    /// A page of the plans, in the order of their ids.
+    /// Returns a page of the plans in the order of their ids.
     fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>>;
-    /// Removes a plan that no job needs which has not ended; whether there was one.
+    /// Removes a plan, and returns true if it existed. Rejects the removal as long as a job of the
+    /// plan has not ended.
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>>;
 
-    /// Adds an action with all its jobs, ready to be claimed; or nothing.
+    /// Adds an action with all its jobs, ready to be claimed, or adds nothing. Idempotent: the same
+    /// submission again is answered with [`AddOutcome::Same`], and changes nothing.
     fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>>;
-    /// Adds jobs to an open action; how many it has then.
+    /// Appends jobs to an open action, and returns the number of jobs that the action then has.
+    /// Adds all jobs or none. Idempotent if [`AppendJobs::at`] is set: jobs that are already there
+    /// are not added again.
     fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>>;
-    /// Applies a rule to an action.
+    /// Applies `rule` to an action. If the changed action is closed and none of its jobs is kept any
+    /// more, the action is removed.
     fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> StoreFuture<RuleResult<()>>;
     /// Removes the halted mark of an action without waiting and running jobs, so that its jobs may be
     /// claimed again if they are retried.
     fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()>;
-    /// A page of the actions, in the order of their ids.
+    /// Returns a page of the actions in the order of their ids.
     fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>>;
-    /// Reads an action and where its jobs are.
+    /// Returns an action with the number of its jobs in each status.
     fn action(&self, action_id: &ActionId) -> StoreFuture<Option<(Action, JobCounts)>>;
-    /// A slice of the jobs of an action in the order of its inputs: of those of these statuses; where none is named, of its
-    /// inputs, from the `offset`th on, as far as their jobs are kept.
+    /// Returns a slice of the jobs of an action in the order of its inputs. If `statuses` is empty,
+    /// `slice` counts inputs, and skips those whose jobs are no longer kept. Otherwise `slice`
+    /// counts the jobs that have one of `statuses`.
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> StoreFuture<Vec<JobId>>;
 
-    /// Reads a job alone, without what is kept beside it.
+    /// Returns the record of a job, without its queue, needs, input and results.
     fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>>;
-    /// Reads a job.
+    /// Returns a job with its queue, needs, input and results.
     fn job(&self, job_id: &JobId) -> StoreFuture<Option<StoredJob>>;
-    /// Applies a rule to a job, and moves its indexes and its action's tally along. `results` are kept when the rule
-    /// changed the job. Answers what changed, if anything did.
+    /// Applies `rule` to a job, and updates its indexes and the counts of its action in the same
+    /// transaction. Stores `results`, which must be UTF-8, if the rule changes the job. Returns the
+    /// change, or `None` if the rule changes nothing.
     fn decide(
         &self,
         job_id: &JobId,
@@ -63,71 +75,80 @@ pub(crate) trait Records: Send + Sync + 'static {
         results: Option<Bytes>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>>;
-    /// Gives each claimant, in order, the oldest ready job of the highest priority that it can run, in the first of its
-    /// queues that has one. `None` where there is none. A claim must be reported within `start_timeout_ms` (0 for no bound).
-    /// Nobody gets a job of a halted action. A store may cancel such jobs where it meets them.
+    /// Claims a job for each claimant, in the order of `claimants`, and returns one entry for each;
+    /// `None` if no job fits.
+    ///
+    /// A claimant gets the oldest ready job of the highest priority that it can run, from the first
+    /// of its queues that has such a job. A claim must be reported within `start_timeout_ms`
+    /// milliseconds (0 for no bound). Jobs of halted actions are not claimed; a store may cancel
+    /// them when it meets them. Claims are answered at [`AckLevel::Visible`], because a lost claim
+    /// only makes the job ready again.
     fn claim(
         &self,
         claimants: Vec<Claimant>,
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> StoreFuture<Vec<Option<Claim>>>;
-    /// Jobs that meet every condition, the newest first.
+    /// Returns the jobs that meet every condition of `search`, the newest first.
     fn search(&self, search: Search) -> StoreFuture<Vec<JobId>>;
-    /// The jobs of a queue in the order in which they would be claimed by someone who can run anything.
+    /// Returns the first `count` ready jobs of a queue, in the order in which a claimant that can
+    /// run anything would get them.
     fn peek(&self, queue: &str, count: usize) -> StoreFuture<Vec<JobId>>;
-    /// The jobs that wait for a time, the earliest first.
+    /// Returns the first `count` jobs that are scheduled for a time, the earliest first.
     fn peek_scheduled(&self, count: usize) -> StoreFuture<Vec<JobId>>;
-    /// How many ready jobs with the same needs are claimed before this one, counted up to `limit`.
+    /// Returns the number of ready jobs of the same lane that are claimed before `job`, counted up
+    /// to `limit`.
     fn position(&self, job: &Job, limit: usize) -> StoreFuture<u64>;
-    /// Lets a queue give no jobs, or give them again.
+    /// Pauses a queue, so that its jobs are not claimed, or resumes it.
     fn set_paused(&self, queue: &str, paused: bool) -> StoreFuture<()>;
-    /// The queues that give no jobs.
+    /// Returns the paused queues.
     fn paused(&self) -> StoreFuture<Vec<String>>;
-    /// Whether there is anything to prune.
+    /// Returns true if `prune` would remove a job.
     fn is_prunable(&self, keep: Retention) -> StoreFuture<bool>;
-    /// Removes at most `limit` ended jobs that need not be kept, and actions of which nothing is left; how many jobs.
+    /// Removes at most `limit` ended jobs that `keep` does not retain, and actions that have no
+    /// jobs left. Returns the number of removed jobs. Answered at [`AckLevel::Visible`].
     fn prune(&self, keep: Retention, limit: usize) -> StoreFuture<usize>;
-    /// Forgets a job that has ended with this status; whether there was one.
+    /// Removes a job that has ended with `status`, and returns true if there was one.
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool>;
-    /// How many jobs there are and were.
+    /// Returns how many jobs are kept, and how many there have ever been.
     fn totals(&self) -> StoreFuture<Totals>;
-    /// Answers whether the store can do its work, and answers soon even if the store cannot.
+    /// Fails if the store cannot work. Answers soon even then.
     fn is_healthy(&self) -> StoreFuture<()> {
         let totals = self.totals();
         Box::pin(async move { totals.await.map(drop) })
     }
-    /// The active jobs of a holder.
+    /// Returns the active jobs of a holder.
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>>;
-    /// Everyone who holds jobs.
+    /// Returns the holders of active jobs.
     fn holders(&self) -> StoreFuture<Vec<String>>;
-    /// Jobs whose time has come, the earliest first, at most `limit`.
+    /// Returns at most `limit` jobs whose timer fires at or before `now`, the earliest first:
+    /// scheduled jobs and retries that become ready, and active jobs whose lease ends.
     fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>>;
-    /// Jobs that wait for a time to come, or are active until one, and are wanted.
+    /// Returns the jobs with a timer after `now` (scheduled jobs, retries and leases) that `wanted`
+    /// accepts.
     fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>>;
-    /// How many jobs wait for a time, and when the first of them becomes available.
+    /// Returns the number of scheduled jobs, and the time at which the first of them becomes ready.
     fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)>;
-    /// Answers the session with the oldest snapshot, where the store has sessions.
+    /// Returns the database session with the oldest snapshot; `None` if there is none, or if the
+    /// store has no sessions.
     fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
         Box::pin(std::future::ready(Ok(None)))
     }
-    /// How many jobs of each queue are in which state.
+    /// Returns the number of jobs in each state, for each queue.
     fn queue_counts(&self) -> StoreFuture<QueueCounts>;
-    /// The lanes that have jobs.
+    /// Returns the lanes that have ready jobs.
     fn lanes(&self) -> StoreFuture<Vec<LaneSummary>>;
 
-    /// Reads a note.
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>>;
-    /// All notes of a kind with their ids, in the order of these.
+    /// Returns all documents of a kind with their ids, in the order of their ids.
     fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>>;
-    /// Answers whether there is any note of `kind`.
+    /// Returns true if there is a document of `kind`.
     fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
-    /// Forgets limits that nobody uses any more, because no kept job stands under them, and answers
-    /// the number of these limits.
+    /// Removes limits that no kept job uses and that hold no job back, and returns their number.
     fn forget_limits(&self, _now: Timestamp) -> StoreFuture<usize> {
         Box::pin(std::future::ready(Ok(0)))
     }
-    /// Answers the unused lanes and limits that [`forget_limits`](Self::forget_limits) does not
+    /// Returns the unused lanes and limits that [`forget_limits`](Self::forget_limits) does not
     /// find.
     fn unused(&self, _now: Timestamp) -> StoreFuture<UnusedRecords> {
         Box::pin(std::future::ready(Ok(UnusedRecords::default())))
@@ -136,7 +157,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn forget_unused(&self, _unused: UnusedRecords) -> StoreFuture<()> {
         Box::pin(std::future::ready(Ok(())))
     }
-    /// Applies a rule to a note.
+    /// Applies `rule` to a document.
     fn update_document(
         &self,
         kind: DocumentKind,
@@ -144,7 +165,7 @@ pub(crate) trait Records: Send + Sync + 'static {
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>>;
 
-    /// Applies a rule to a worker. A `registration`, as JSON, is kept when the rule changed the worker.
+    /// Applies `rule` to a worker. Stores `registration`, as JSON, if the rule changes the worker.
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
@@ -152,46 +173,51 @@ pub(crate) trait Records: Send + Sync + 'static {
         registration: Option<String>,
         rule: WorkerRule,
     ) -> StoreFuture<RuleResult<()>>;
-    /// What a worker registered, as JSON.
+    /// Returns the registration of a worker, as JSON.
     fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>>;
-    /// Removes a worker that is dead and was last seen before a time; whether there was one.
+    /// Removes a worker that is dead and was last seen before `seen_before`, and returns true if it
+    /// did.
     fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool>;
-    /// Removes a worker; whether there was one.
+    /// Removes a worker, and returns true if there was one.
     fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool>;
-    /// Reads a worker.
     fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>>;
-    /// Answers all workers in the order of their ids, without the cost of counting their jobs.
+    /// Returns all workers in the order of their ids, without the cost of counting their jobs.
     fn worker_records(&self) -> StoreFuture<Vec<Worker>>;
-    /// All workers with the number of jobs that each holds, in the order of their ids.
+    /// Returns all workers with the number of jobs that each holds, in the order of their ids.
     fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>>;
 
-    /// Does `work` for a connection, or for many, which makes calls here and waits for none of their answers; the round, where they wait until they
-    /// are seen to. See [`at_once`](super::at_once).
+    /// Runs `work`, which calls the store and awaits none of the answers. Returns the round of
+    /// group commit that the caller must flush; `None` if the store flushes by itself. See
+    /// [`at_once`](super::at_once).
     fn submit(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64>;
-    /// Whether it is worth to wait for others before that, where the first has waited since then, if it has.
+    /// Returns true if the flush of `round` should wait for more writers. `since` is the time at
+    /// which the wait began; `None` if it has not begun.
     fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool;
-    /// Carries out what was collected in a round, on the spot where that is quickest.
+    /// Commits the writes of `round`, unless another caller has done so: on the calling thread if
+    /// that is quickest, otherwise on the writer's.
     fn flush_round(&self, round: u64);
-    /// Answers when every write before it is visible, but for jobs that are added in bulk.
+    /// Completes when every earlier write is visible, except for jobs that are added in bulk.
     fn wait_until_applied(&self) -> StoreFuture<()>;
-    /// Answers when everything visible is on disk.
+    /// Completes when every visible write is on disk.
     fn sync(&self) -> StoreFuture<()>;
-    /// Writes a copy of everything, as it is at one moment, into a new file from which a store can be opened; how many bytes
-    /// it has. Every write that was answered is in it.
+    /// Writes a consistent copy of the store into the new file `to`, from which a store can be
+    /// opened, and returns its size in bytes. The copy includes every answered write.
     fn backup(&self, to: PathBuf) -> StoreFuture<u64>;
-    /// Answers when the store cannot go on, with the reason: only starting again can help then.
+    /// Completes with the reason when the store has failed for good, so that only a restart can
+    /// help.
     fn failure(&self) -> BoxFuture<'static, String>;
-    /// The name of this agq among those that share the store, where several may.
+    /// Returns the name of this node, if several nodes can share the store.
     fn node(&self) -> Option<&str>;
-    /// Returns whether writes of users' keys have an order of their own, which is independent of
+    /// Returns true if writes of users' keys have an order of their own, which is independent of
     /// the order of other writes.
     fn writes_keys_apart(&self) -> bool {
         false
     }
-    /// Whether this agq is the one that sees to what nobody reports.
+    /// Returns true if this node is the leader, which fires timers and expires records.
     fn leads(&self) -> bool;
-    /// Those that share the store and are there; `None` where that is not known, or where there is this one alone.
+    /// Returns the names of the live nodes that share the store; `None` if they are unknown, or if
+    /// no other node can share the store.
     fn nodes(&self) -> StoreFuture<Option<HashSet<String>>>;
-    /// Where the store announces that there is something to take.
+    /// Returns the notifier that announces the changes of the store.
     fn notifier(&self) -> Arc<ChangeNotifier>;
 }

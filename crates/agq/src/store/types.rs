@@ -20,52 +20,56 @@ use serde::{Deserialize, Serialize};
 
 use super::{DocumentKind, RuleResult};
 
-/// Decides what becomes of a job, given the job as it is now. May be asked more than once.
+/// Rule that decides about a job, given its current record (`None` if it does not exist). May be
+/// called more than once for one write.
 pub(crate) type JobRule = Box<dyn Fn(Option<&Job>) -> RuleResult<RuleOutcome> + Send + Sync>;
-/// Says which jobs are wanted.
+/// Filter that returns true for the wanted jobs.
 pub(crate) type JobFilter = Box<dyn Fn(&Job) -> bool + Send>;
-/// Decides what becomes of a worker: `None` leaves the record as it is. May be asked more than once.
+/// Rule that decides about a worker; `None` leaves the record unchanged. May be called more than
+/// once for one write.
 pub(crate) type WorkerRule = Box<dyn Fn(Option<&Worker>) -> RuleResult<Option<Worker>> + Send + Sync>;
 
-/// Decides what becomes of an action: `None` leaves the record as it is. May be asked more than once.
+/// Rule that decides about an action; `None` leaves the record unchanged. May be called more than
+/// once for one write.
 pub(crate) type ActionRule = Box<dyn Fn(Option<&Action>) -> RuleResult<Option<Action>> + Send + Sync>;
 
-/// A plan as it is kept.
+/// Plan as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredPlan {
     pub(crate) plan_id: PlanId,
-    /// The document, as JSON, with its id.
+    /// Document of the plan, as JSON that includes the id.
     pub(crate) json: String,
     pub(crate) created_at: Timestamp,
 }
 
-/// An action to store, whole or not at all.
+/// Action to add, whole or not at all.
 #[derive(Debug)]
 pub(crate) struct NewAction {
     pub(crate) action: Action,
-    /// What a worker must have for its jobs.
+    /// Capabilities that a worker must offer for the jobs.
     pub(crate) needs: Needs,
     pub(crate) terms: JobParams,
-    /// In the order of the inputs.
+    /// Jobs in the order of the inputs.
     pub(crate) jobs: Vec<NewJob>,
-    /// Notes that are put if the action is added: kind, id and text. None are put where a job has something for itself.
+    /// Documents that are stored if the action is added: kind, id and text. Must be empty if a job
+    /// has settings of its own.
     pub(crate) notes: Vec<(DocumentKind, String, String)>,
 }
 
 impl NewAction {
-    /// Its plan, and those that jobs have for themselves.
+    /// Returns the plan of the action, and the plans that jobs have for themselves.
     pub(crate) fn plans(&self) -> BTreeSet<&PlanId> {
         let own = self.jobs.iter().filter_map(|job| Some(&job.own.as_ref()?.plan_id));
         std::iter::once(&self.action.plan_id).chain(own).collect()
     }
 }
 
-/// Jobs to add to an open action, all or none.
+/// Jobs to append to an open action, all or none.
 #[derive(Debug)]
 pub(crate) struct AppendJobs {
     pub(crate) action_id: ActionId,
-    /// The place of the first of them among the action's inputs, where the submitter said: what is there already must be
-    /// the same.
+    /// Index of the first job among the inputs of the action, if the submitter sent one. Jobs that
+    /// already exist from this index on must have the same inputs.
     pub(crate) at: Option<u64>,
     pub(crate) needs: Needs,
     pub(crate) terms: JobParams,
@@ -73,46 +77,46 @@ pub(crate) struct AppendJobs {
     pub(crate) now: Timestamp,
 }
 
-/// What became of something that was to be added.
+/// Outcome of an addition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AddOutcome {
-    /// It is there now.
+    /// The record was added.
     New,
-    /// The very same was there before.
+    /// An equal record existed before; nothing changed.
     Same,
-    /// Its id belongs to something else.
+    /// The id belongs to a different record; nothing changed.
     Differs,
-    /// It is there now but for these jobs, for which others stand; not at all, where that is so of every job.
+    /// The action was added without these jobs, which other jobs stand for. If other jobs stand for
+    /// every job, nothing was added.
     Stands(Vec<Duplicate>),
 }
 
-/// A job that was not added, because another one counts as the same.
+/// Job that was not added, because an existing job is a duplicate of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Duplicate {
-    /// The job that was to be added.
+    /// Job that was submitted.
     pub(crate) job_id: JobId,
-    /// The one that stands for it.
+    /// Existing job that stands for the submitted one.
     pub(crate) by: JobId,
 }
 
-/// How many jobs of a queue are kept in each state, in the order of [`JobState`].
+/// Number of kept jobs in each state, in the order of [`JobState`], by queue.
 pub(crate) type QueueCounts = BTreeMap<String, [u64; 8]>;
 
-/// A job with what is kept beside it.
+/// Job with the texts that are stored beside its record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredJob {
     pub(crate) job: Job,
-    /// The queue it waits in.
     pub(crate) queue: String,
-    /// What a worker must have for it.
+    /// Capabilities that a worker must offer.
     pub(crate) needs: Needs,
-    /// Its input, as JSON.
+    /// Input of the job, as JSON.
     pub(crate) input: String,
-    /// What its worker reported of its tasks, as JSON.
+    /// Report of the worker about the tasks, as JSON.
     pub(crate) results: Option<String>,
 }
 
-/// What a rule made of a job.
+/// Change that a rule made to a job.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobChange {
     pub(crate) before: Job,
@@ -120,45 +124,44 @@ pub(crate) struct JobChange {
 }
 
 impl JobChange {
-    /// Who had the job until now, where that has ended by this.
+    /// Returns the former holder, if the change ended the claim of the job.
     pub(crate) fn released_holder(&self) -> Option<&str> {
         let had = self.before.state == JobState::Active && self.after.state != JobState::Active;
         self.before.holder.as_deref().filter(|_| had)
     }
 }
 
-/// Someone who waits for a job.
+/// Client that claims a job.
 #[derive(Debug, Clone)]
 pub(crate) struct Claimant {
-    /// A worker's id or a connection's name.
+    /// Id of a worker, or name of a connection.
     pub(crate) holder: Arc<str>,
     pub(crate) abilities: Arc<Abilities>,
-    /// The queues it takes jobs of, the first of them first.
+    /// Queues to claim from, in order of preference.
     pub(crate) queues: Arc<[String]>,
-    /// For how long jobs of the Open Job Spec are reserved for it, in milliseconds, where it said so.
+    /// Visibility timeout for jobs of the Open Job Spec, in milliseconds, if the client set one.
     pub(crate) visibility_ms: Option<u64>,
 }
 
-/// A job that was just given to a claimant.
+/// Job that was given to a claimant, with the texts that the claimant needs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Claim {
     pub(crate) job: Job,
-    /// The queue it waited in.
     pub(crate) queue: String,
-    /// Its input, as JSON.
+    /// Input of the job, as JSON.
     pub(crate) input: String,
-    /// Its plan, as JSON.
+    /// Plan of the job, as JSON.
     pub(crate) plan: String,
 }
 
-/// What is pruned: ended jobs that nobody needs any more.
+/// Retention policy: says which ended jobs are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Retention {
-    /// Jobs that ended before this go, the dead apart.
+    /// Ended jobs other than dead ones are removed if they ended before this time.
     pub(crate) ended_since: Timestamp,
-    /// Dead jobs that ended before this go.
+    /// Dead jobs are removed if they ended before this time.
     pub(crate) dead_since: Timestamp,
-    /// Most ended jobs that stay, the dead apart; 0 for no bound.
+    /// Maximum number of ended jobs that are kept, not counting dead ones; 0 for no bound.
     pub(crate) count: u64,
 }
 
@@ -172,27 +175,28 @@ pub(crate) struct OldestSnapshot {
     pub(crate) secs: u64,
 }
 
-/// Lanes and limits that are kept although nothing uses them any more.
+/// Lanes and limits that are stored although nothing uses them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct UnusedRecords {
     /// Numbers of lanes that have no jobs.
     pub(crate) lanes: Vec<i32>,
-    /// Keys of limits that hold no job back, each with a version that shows whether somebody has
-    /// written the limit since.
+    /// Keys of limits that hold no job back, each with a version that changes whenever the limit is
+    /// written.
     pub(crate) limits: Vec<(String, String)>,
 }
 
-/// How many jobs there are and were.
+/// Counts of jobs over the whole store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Totals {
-    /// Jobs that are kept now, by status in the order of [`Status`].
+    /// Number of kept jobs by status, in the order of [`Status`].
     pub(crate) now: [u64; 6],
-    /// How often a job came into a status, ever; for `pending`, how many were submitted.
+    /// Number of times that a job entered each status since the store was created; for `pending`,
+    /// the number of submitted jobs.
     pub(crate) ever: [u64; 6],
 }
 
 impl Totals {
-    /// Ended jobs that are kept, the dead apart.
+    /// Returns the number of kept ended jobs, not counting dead ones.
     pub(crate) fn kept(&self) -> u64 {
         [Status::Completed, Status::Failed, Status::Cancelled]
             .iter()
@@ -201,19 +205,19 @@ impl Totals {
     }
 }
 
-/// The ready jobs of one queue that need the same.
+/// Ready jobs of one queue that need the same capabilities.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LaneSummary {
     pub(crate) queue: String,
     pub(crate) needs: Needs,
-    /// How many jobs wait in it.
+    /// Number of ready jobs.
     pub(crate) length: u64,
-    /// When the first and the last of them were submitted.
+    /// Earliest and latest time at which one of these jobs was submitted.
     pub(crate) span: (Timestamp, Timestamp),
 }
 
-/// Identity of a lane: ready jobs of one queue that need the same capabilities. The redb store keeps
-/// it encoded by the position of its fields.
+/// Identity of a lane: ready jobs of one queue that need the same capabilities. The redb store
+/// encodes the key by the position of its fields, so their order must not change.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct LaneKey {
     pub(crate) queue: String,
