@@ -1,4 +1,5 @@
-//! What is in a PostgreSQL as records that any store can read, and back. Each is one transaction: a moment, or nothing.
+//! Export and import of a PostgreSQL database as records that any store can read. Each is one
+//! transaction: an export sees one moment, and an import is done whole or not at all.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -33,9 +34,9 @@ use crate::store::{
     },
 };
 
-/// How long to wait for an answer: one statement may have to sort everything there is.
+/// Maximum time to wait for an answer, because one statement may sort the whole database.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
-/// How many records go to the database at a time.
+/// Number of records that an import writes at a time.
 const TOGETHER: usize = 2_000;
 
 const JOBS: &str = "SELECT record, i.json AS input, r.json AS results FROM (SELECT job_id, record FROM agq.jobs \
@@ -47,12 +48,12 @@ const ITEMS: &str = "SELECT k.key, place, item FROM agq.list_items JOIN agq.keys
      ORDER BY k.key, place";
 const SCORES: &str = "SELECT k.key, member, score FROM agq.scores JOIN agq.keys AS k ON sha256(k.key) = key_digest \
      ORDER BY k.key, member";
-/// Nobody writes meanwhile, and there is nothing yet that could be mixed up with what comes.
+/// Script that begins an import, and keeps other sessions from writing.
 const ALONE: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, agq.ended, agq.workers, agq.keys, agq.totals IN EXCLUSIVE MODE";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS (SELECT FROM agq.actions) \
      AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys)";
 
-/// Hands out everything that is in a database, as it is at one moment.
+/// Passes all records of a database to `sink`, as of one moment.
 pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let (session, place) = reach(url, false)?;
     session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
@@ -63,7 +64,8 @@ pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     hand_out(&session, sink)
 }
 
-/// Puts records into a database that has none; what is there then, which is all of them, or nothing is.
+/// Imports records into an empty database. Returns the checksums of the records that are then in
+/// it. An error leaves the database empty.
 pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     Runtime::new()?.block_on(migrate(url))?;
     let (session, place) = reach(url, true)?;
@@ -82,12 +84,13 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
     coming.set_sequences(session)?;
     let sums = from.verify(|sink| hand_out(session, sink))?;
     session.script("COMMIT")?;
-    // How many rows there are is known to whoever plans a claim from now on, not only after the first vacuum.
+    // The planner knows the numbers of rows at once, not only after the first autovacuum.
     session.script("ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results, agq.keys")?;
     Ok(sums)
 }
 
-/// A database, and its name for people. Whatever is begun there and not committed is gone when the session is dropped.
+/// Opens a session, and returns it with a description of the place for messages. Dropping the
+/// session rolls back what is not committed.
 fn reach(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, String)> {
     let (options, place) = options(url)?;
     let access = ConnectOptions::new(options, None);
@@ -165,7 +168,7 @@ fn bytes(row: &PgRow, at: usize) -> Result<Bytes, Error> {
     row.try_get::<Vec<u8>, _>(at).map(Bytes::from)
 }
 
-/// Records on their way into a database.
+/// Buffer of imported records, with the numbers given so far.
 #[derive(Default)]
 struct ImportBuffer {
     count: usize,
@@ -182,7 +185,7 @@ struct ImportBuffer {
     scores: (Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<f64>),
 }
 
-/// A column each.
+/// Rows of keys, one vector for each column.
 #[derive(Default)]
 struct KeyRows {
     key: Vec<Vec<u8>>,
@@ -254,7 +257,7 @@ impl ImportBuffer {
         Ok(number)
     }
 
-    /// Writes what has come since the last time.
+    /// Writes the buffered records.
     fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         use std::mem::take;
         take(&mut self.jobs).insert(session, take(&mut self.inputs))?;
@@ -271,7 +274,7 @@ impl ImportBuffer {
         session.run(query(sql).bind(key).bind(member).bind(score)).map(drop)
     }
 
-    /// What comes later comes after all this.
+    /// Sets the sequences, so that later jobs and keys get numbers above the imported ones.
     fn set_sequences(&self, session: &DatabaseSession) -> Result<(), Error> {
         let sql = "SELECT setval('agq.turns', greatest($1, 1)), setval('agq.key_numbers', greatest($2, 1))";
         session.run(query(sql).bind(self.last_turn).bind(self.last_key)).map(drop)

@@ -1,4 +1,4 @@
-//! Cache of the lanes, which never change as long as they exist.
+//! Cache of the lanes. A lane never changes as long as it exists.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -17,10 +17,11 @@ use crate::store::{
     },
 };
 
-/// After so long other nodes may have made lanes whose jobs should come first.
+/// Time after which lanes with ready jobs are read again, because other nodes may have created
+/// some.
 const OLD: Duration = Duration::from_millis(250);
-/// Maximum age of the cache. After that time the node learns the existing lanes again and drops the
-/// forgotten ones.
+/// Maximum age of the cache. A cache beyond this age is emptied, which drops lanes that no longer
+/// exist.
 const STALE: Duration = Duration::from_secs(600);
 
 /// Query for the lanes that have ready jobs. Each of these lanes takes one step in the index,
@@ -31,13 +32,13 @@ pub(super) const READY_LANES: &str = "WITH RECURSIVE ready (lane) AS (\
          FROM ready AS r WHERE r.lane IS NOT NULL) \
      SELECT lane FROM ready WHERE lane IS NOT NULL";
 
-/// The lanes by number.
+/// Lanes by number, by key and by queue.
 #[derive(Debug, Default)]
 pub(super) struct LaneCache {
     lanes: HashMap<i32, LaneKey>,
     numbers: HashMap<LaneKey, i32>,
     of_queues: HashMap<String, BTreeSet<i32>>,
-    /// Whether other nodes take jobs, too.
+    /// True if other nodes claim jobs, too.
     pub(super) has_company: bool,
     begun_at: Option<Instant>,
     learned_at: Option<Instant>,
@@ -103,7 +104,7 @@ impl LaneCache {
         Ok(number)
     }
 
-    /// The key of the limit that the jobs of a lane stand under.
+    /// Returns the key of the limit of a lane.
     pub(super) fn limit_of(&self, lane: i32) -> Option<&str> {
         self.lanes.get(&lane).and_then(|key| key.needs.limit.as_deref())
     }
@@ -119,7 +120,7 @@ impl LaneCache {
     }
 }
 
-/// Makes a lane where it is new; its number.
+/// Creates a lane if it does not exist, and returns its number.
 pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Error> {
     let needs = encode(&key.needs)?;
     // An insertion uses up a number even if the lane exists, so the loop looks for the lane first.

@@ -1,16 +1,18 @@
-//! The store on PostgreSQL, which many nodes share (ADR 10).
+//! Store on PostgreSQL, which several nodes share (ADR 10).
 //!
-//! Writes come in by the `inbox`; the `writer` does all that wait in one transaction: `claims`, `actions`, `workers`, `pruning` and
-//! `keyspace` are what can be done in a `batch`, `rows` is what it writes together. `reads` are statements of their own, over a pool.
-//! `settings` are those of a node, `access` opens connections, a `line` is a dedicated one, and
-//! `faults` finds the broken ones. `prefix` reads records of later versions, `subject` is what a
-//! write is about. `snapshots` finds transactions that slow claims down, `pool` is of connections
-//! that read.
-//! `locks` sets the lock order, `late` keeps writes that wait for locks, `together` and `failure`
-//! belong to the writer, and `growth` refreshes query plans. `forgetting` and `pruning` remove
-//! unused rows. `schema` makes the tables, `known` caches lanes, `seen` workers and plans. `nodes`
-//! knows the live nodes, `relay` hears what happens there, and `relay` tells
-//! others the `events`, too. `portable` makes of it what any store can read.
+//! Each node has two writer threads with a connection each: one for records, one for users' keys. A
+//! writer takes the waiting writes from its queue, and commits them in one transaction. Reads are
+//! statements of their own over a pool.
+//!
+//! - `writer`: queue, group commit, retries and lock order.
+//! - `txn`: the operations inside a write transaction.
+//! - `queries`: reads of records.
+//! - `keyspace`: users' keys.
+//! - `cluster`: live nodes, the leader, and notifications between nodes.
+//! - `connection`: opening, pooling and checking of connections.
+//! - `codec`, `schema`, `sql_types`: encoding of records, migrations, and conversions of numbers.
+//! - `lane_cache`, `read_cache`: caches of lanes, workers and plans.
+//! - `export`: export and import of a whole database.
 
 pub(crate) mod cluster;
 mod codec;
@@ -75,19 +77,21 @@ use crate::store::postgres::{
 pub(crate) use self::settings::PostgresSettings;
 pub(crate) use crate::store::postgres::export::{export, import};
 
-/// How long to wait for a connection.
+/// Maximum time to wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of connections that write: one for jobs, one for users' keys.
 const WRITERS: u32 = 2;
-/// Most nodes that write counts of their own: beyond that, some share.
+/// Number of shards of the counts. If more nodes write, some of them share a shard.
 const SHARDS: i16 = 1024;
 
-/// Most notices that wait to be told; more are not told, and whoever waits looks by itself.
+/// Maximum number of notices that wait to be sent. More are dropped, and waiters find the changes
+/// by polling.
 const MOST_NOTICES: usize = 20_000;
 
-/// A database, with a writer of this node.
+/// PostgreSQL store of one node. Dropping the store finishes the submitted writes, and signs the
+/// node off.
 pub(crate) struct PostgresStore {
-    /// `None` once the store is closing.
+    /// Queues of the writers; `None` once the store is closing.
     inboxes: Option<WriteQueues>,
     writers: Vec<JoinHandle<()>>,
     pool: Pool,
@@ -102,7 +106,7 @@ pub(crate) struct PostgresStore {
     plans_seen: Arc<TtlCache<PlanId, StoredPlan>>,
     notices: mpsc::Sender<BusMessage>,
     relay: Arc<NotifyBus>,
-    /// What goes on besides, as long as the store is there.
+    /// Background tasks, which end with the store.
     aside: Mutex<JoinSet<()>>,
     #[cfg(feature = "simulation")]
     under_way: Arc<manual::PendingCalls>,
@@ -116,7 +120,7 @@ struct WriteQueues {
     keys: PgWriteHandle,
 }
 
-/// How to connect, and where to, for people.
+/// Parses `url`. Returns connection options, and a description of the place for messages.
 fn options(url: &str) -> anyhow::Result<(PgConnectOptions, String)> {
     let options: PgConnectOptions = url.parse().context("cannot read the address of the database")?;
     let place =
@@ -124,7 +128,7 @@ fn options(url: &str) -> anyhow::Result<(PgConnectOptions, String)> {
     Ok((options.application_name("agq"), place))
 }
 
-/// Makes the tables, or brings them to those of this program, and does nothing else. Where they are, for people.
+/// Creates or migrates the tables. Returns a description of the place for messages.
 pub(crate) async fn migrate(url: &str) -> anyhow::Result<String> {
     let (options, place) = options(url)?;
     bring_up_to_date(options, &place).await?;
@@ -149,7 +153,7 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
     }
 }
 
-/// Refuses a database whose encoding does not have all characters.
+/// Refuses a database whose encoding is not UTF-8.
 async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::Result<()> {
     let encoding = schema::encoding(connection).await.map_err(|error| to_store_error(&error));
     let encoding = encoding.with_context(|| format!("cannot use the database {place}"))?;
@@ -163,7 +167,8 @@ async fn check_encoding(connection: &mut PgConnection, place: &str) -> anyhow::R
 }
 
 impl PostgresStore {
-    /// Connects, and makes the tables where they are missing. `url` is `postgres://USER@HOST/DATABASE`, as libpq knows it.
+    /// Connects to the database, and migrates its tables. `url` is `postgres://USER@HOST/DATABASE`,
+    /// as in libpq.
     pub(crate) async fn open(url: &str, settings: PostgresSettings) -> anyhow::Result<Self> {
         let (options, place) = options(url)?;
         bring_up_to_date(options.clone(), &place).await?;
@@ -240,9 +245,9 @@ impl PostgresStore {
         })
     }
 
-    /// Passes what happens at other nodes to `tell`, shows `settings` (names and values) to these
-    /// nodes for comparison, and sends them what comes from `outgoing`. Messages on channels are
-    /// for the hub.
+    /// Joins the other nodes: passes their messages to `tell`, shows `settings` (names and values)
+    /// to them for comparison, and sends them the messages from `outgoing`. Messages are pub/sub
+    /// messages with a channel and a payload.
     pub(crate) fn join(
         &self,
         settings: &str,
@@ -264,7 +269,7 @@ impl PostgresStore {
         });
     }
 
-    /// Hands in a write that is about no subject.
+    /// Submits a write without a subject.
     fn write<T: Send + 'static>(
         &self,
         promise: AckLevel,
@@ -273,7 +278,7 @@ impl PostgresStore {
         self.write_on(Subjects::default(), promise, work)
     }
 
-    /// Hands in a write, which keeps its order with the other writes on `subjects`.
+    /// Submits a write, which keeps its order with the other writes on `subjects`.
     fn write_on<T: Send + 'static>(
         &self,
         subjects: impl Into<Subjects>,
@@ -283,7 +288,7 @@ impl PostgresStore {
         self.hand_in(|inbox| inbox.write(subjects.into(), promise, work))
     }
 
-    /// Hands a write in; its place in the order is taken before this returns.
+    /// Submits a write of records. The write takes its place in the order before this returns.
     fn hand_in<T: Send + 'static>(
         &self,
         write: impl FnOnce(&PgWriteHandle) -> StoreFuture<T>,
@@ -291,7 +296,7 @@ impl PostgresStore {
         self.hand_in_to(|inboxes| write(&inboxes.jobs))
     }
 
-    /// Hands in a write of users' keys, whose order is their own.
+    /// Submits a write of users' keys, which have an order of their own.
     fn hand_in_keys(&self, write: impl FnOnce(&PgWriteHandle) -> StoreFuture<()>) -> StoreFuture<()> {
         self.hand_in_to(|inboxes| write(&inboxes.keys))
     }
@@ -321,8 +326,8 @@ impl PostgresStore {
         self.counted(Box::pin(async move { answer.await.map_err(|error| StoreError(error.to_string()))? }))
     }
 
-    /// A read. It goes on by itself: whoever asked may look at the answer only when others have theirs, who must not wait for its
-    /// connection meanwhile.
+    /// Runs a read as a task of its own, because the caller may await the answer late, and the
+    /// connection must not stay in use until then.
     fn query<T, F>(&self, read: impl FnOnce(Pool) -> F) -> StoreFuture<T>
     where
         T: Send + 'static,
@@ -335,7 +340,7 @@ impl PostgresStore {
         }))
     }
 
-    /// Notes that something is under way, where somebody wants to know.
+    /// Counts the call until it is answered, so that a simulation knows when the store is idle.
     #[cfg(feature = "simulation")]
     fn counted<T: Send + 'static>(&self, answer: StoreFuture<T>) -> StoreFuture<T> {
         self.under_way.count(answer)
@@ -366,12 +371,12 @@ impl Drop for PostgresStore {
     fn drop(&mut self) {
         self.inboxes = None;
         let writers = std::mem::take(&mut self.writers);
-        // Both need the runtime: this thread is not to keep it.
+        // The writers and the query need the runtime, which this thread must not block.
         tokio::task::block_in_place(|| {
             if writers.into_iter().any(|writer| writer.join().is_err()) {
                 tracing::error!("a writer thread panicked");
             }
-            // Where that fails, the others find out by themselves.
+            // If this fails, the other nodes detect the silence of this node.
             let leave = async { tokio::time::timeout(CONNECT_TIMEOUT, self.nodes.leave()).await };
             let _gone = self.runtime.block_on(leave);
         });

@@ -29,15 +29,16 @@ pub(super) async fn oldest(
     }))
 }
 
-/// Warns of old snapshots, once of each session.
+/// Logs a warning about an old snapshot, once for each session.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotWatch(
-    /// Session of which it has warned.
+    /// Process id of the session that the latest warning named.
     Mutex<Option<i32>>,
 );
 
 impl SnapshotWatch {
-    /// Notes the oldest snapshot of now, and logs whether it has become too old, or is gone.
+    /// Compares the oldest snapshot with the previous one, and logs if it has become too old, or
+    /// has gone.
     pub(super) fn note(&self, oldest: Option<&OldestSnapshot>) {
         match self.change(oldest) {
             SnapshotNotice::None => {}
@@ -65,7 +66,7 @@ impl SnapshotWatch {
     }
 }
 
-/// What there is to say of the oldest snapshot.
+/// Change that is worth a log message.
 #[derive(Debug, PartialEq)]
 enum SnapshotNotice<'s> {
     None,

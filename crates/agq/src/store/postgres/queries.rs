@@ -1,4 +1,4 @@
-//! Reads of records. Each is one statement, of whatever is committed when it is asked.
+//! Reads of records. Each is a statement of its own, which sees what is committed when it starts.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::store::{
     },
 };
 
-/// How many jobs there are and were, of all nodes.
+/// Query for the totals over all shards.
 pub(super) const TOTALS: &str = "SELECT array_agg(now ORDER BY i), array_agg(ever ORDER BY i) FROM \
      (SELECT i, sum(n)::bigint AS now, sum(e)::bigint AS ever FROM agq.totals, unnest(now, ever) WITH ORDINALITY AS s (n, e, i) \
      GROUP BY i) AS sums";
@@ -56,7 +56,8 @@ pub(super) async fn actions(pool: &Pool, page: Page) -> Result<Vec<ActionId>, Er
     ids(page_of(pool, "SELECT action_id FROM agq.actions ORDER BY action_id", page).await?, ActionId::new)
 }
 
-/// The ids that match a page's pattern, those of the page. A pattern is Redis' own, which SQL does not know.
+/// Returns the ids of a page. The pattern is matched here, because it is a glob of Redis, which SQL
+/// does not have.
 async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<String>, Error> {
     use futures_util::TryStreamExt;
     let mut all = query_scalar::<_, String>(sql).fetch(pool);
@@ -77,7 +78,7 @@ async fn page_of(pool: &Pool, sql: &'static str, page: Page) -> Result<Vec<Strin
     Ok(found)
 }
 
-/// Actions with their tallies, over all shards.
+/// Query for actions with their tallies over all shards.
 macro_rules! tallied {
     ($which:literal) => {
         concat!(
@@ -90,9 +91,9 @@ macro_rules! tallied {
         )
     };
 }
-/// One action.
+/// Query for one action.
 pub(super) const ACTION: &str = tallied!("WHERE a.action_id = $1");
-/// All actions, in the order of their ids.
+/// Query for all actions in the order of their ids.
 pub(super) const ALL_ACTIONS: &str = tallied!("ORDER BY a.action_id");
 
 pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(Action, JobCounts)>, Error> {
@@ -100,7 +101,7 @@ pub(super) async fn action(pool: &Pool, action_id: ActionId) -> Result<Option<(A
     sql.fetch_optional(pool).await?.as_ref().map(action_of).transpose()
 }
 
-/// Those of some actions that are there.
+/// Returns those of the actions `ids` that exist.
 pub(super) async fn these_actions(
     pool: &Pool,
     ids: Vec<ActionId>,
@@ -110,7 +111,7 @@ pub(super) async fn these_actions(
     rows.iter().map(action_of).collect()
 }
 
-/// A row of an action and its tally.
+/// Decodes a row of an action and its tally.
 pub(super) fn action_of(row: &PgRow) -> Result<(Action, JobCounts), Error> {
     let mut tally = JobCounts::default();
     for (at, count) in tally.jobs.iter_mut().enumerate() {
@@ -127,7 +128,8 @@ pub(super) async fn jobs_of(
     statuses: Vec<Status>,
     slice: Slice,
 ) -> Result<Vec<JobId>, Error> {
-    // Of all jobs, a slice is of the inputs, whether their jobs are kept or not; else it is of those that are found.
+    // Without statuses, the slice counts inputs, whether or not their jobs are kept. With statuses,
+    // it counts the jobs that are found.
     let (first, end, skip, take) = match statuses.as_slice() {
         [] => (slice.offset, slice.offset.saturating_add(slice.limit), 0, usize::MAX),
         _ => (0, usize::MAX, slice.offset, slice.limit),
@@ -164,7 +166,8 @@ pub(super) async fn job(pool: &Pool, job_id: JobId) -> Result<Option<StoredJob>,
     Ok(Some(StoredJob { job, queue: key.queue, needs: key.needs, input, results }))
 }
 
-/// Jobs that meet every condition, the newest first: ids of jobs are in the order of their submission.
+/// Returns the jobs that meet every condition, the newest first: ids of jobs are in the order of
+/// their submission.
 pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM (SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.jobs \
          UNION ALL SELECT job_id, status, plan_id, action_id, holder, created_at FROM agq.ended) AS j \
@@ -183,7 +186,7 @@ pub(super) async fn search(pool: &Pool, search: Search) -> Result<Vec<JobId>, Er
     job_ids(sql.fetch_all(pool).await?)
 }
 
-/// The next jobs of a queue, whoever may run them.
+/// Returns the next jobs of a queue over all its lanes.
 pub(super) async fn peek(pool: &Pool, queue: String, count: usize) -> Result<Vec<JobId>, Error> {
     let sql = "SELECT job_id FROM agq.lanes AS l CROSS JOIN LATERAL (SELECT job_id, rank, turn FROM agq.jobs AS j \
          WHERE j.lane = l.lane AND is_ready ORDER BY rank, turn LIMIT $2) AS c WHERE l.queue = $1 ORDER BY rank, turn LIMIT $2";
@@ -214,7 +217,7 @@ pub(super) async fn has_documents(pool: &Pool, kind: DocumentKind) -> Result<boo
     query_scalar(sql).bind(kind.as_str()).fetch_one(pool).await
 }
 
-/// Whether an ended job need not be kept: a look at the first of each status.
+/// Returns true if an ended job can be pruned. Looks at the first job of each status.
 pub(super) async fn is_prunable(pool: &Pool, keep: Retention) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT FROM agq.ended WHERE status = $1 AND ended_at < $2) \
          OR EXISTS (SELECT FROM unnest($3::smallint[]) AS s (status) \
@@ -261,7 +264,7 @@ pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec
     )
 }
 
-/// Maximum number of jobs with a time to come that are read at once.
+/// Maximum number of jobs with a timer that are read at once.
 const WAITS_AT_ONCE: usize = 1_000;
 /// Query for jobs that wait for a time, in order of that time, after a given time and job.
 pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
@@ -301,7 +304,6 @@ pub(super) async fn scheduled(pool: &Pool) -> Result<(u64, Option<Timestamp>), E
     Ok((sql_types::count(row.try_get(0)?), first.map(|at| Timestamp(sql_types::count(at)))))
 }
 
-/// How many jobs of each queue are in which state.
 pub(super) async fn queue_counts(pool: &Pool) -> Result<QueueCounts, Error> {
     let sql = "SELECT queue, counts FROM agq.lane_counts JOIN agq.lanes USING (lane)";
     let mut sums: BTreeMap<String, [i64; 8]> = BTreeMap::new();
@@ -370,7 +372,6 @@ pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
 pub(super) const OVERDUE_KEYS: &str =
     "SELECT key FROM agq.keys WHERE expires_at <= $1 ORDER BY expires_at, substr(key, 1, 1024), key LIMIT $2";
 
-/// Keys that have expired, the earliest first.
 pub(super) async fn overdue_keys(
     pool: &Pool,
     now: Timestamp,

@@ -1,4 +1,5 @@
-//! Workers and plans as they were read a moment ago: every command of a worker asks who it is, every submission what its plan says.
+//! Cache of workers and plans with a short time to live. Every command of a worker reads its
+//! record, and every submission reads its plan.
 
 use std::{
     collections::HashMap,
@@ -11,18 +12,18 @@ use futures_util::future::ready;
 
 use crate::store::StoreFuture;
 
-/// For so long a thing may be taken for what it was. What other nodes make of it meanwhile is seen where it matters: in the
-/// transaction that gives a worker a job, or makes an action of a plan.
+/// Time to live of an entry. A stale entry is harmless, because the transaction that claims a job
+/// or adds an action reads the record again.
 const FRESH: Duration = Duration::from_millis(100);
-/// Most things that are kept.
+/// Maximum number of entries.
 const MOST: usize = 1_000;
 
-/// Things that were read lately, by their ids.
+/// Entries by their ids, each with the time of its read.
 pub(super) struct TtlCache<K, V>(Mutex<TtlEntries<K, V>>);
 
 struct TtlEntries<K, V> {
     things: HashMap<K, (V, Instant)>,
-    /// How often this node has begun or ended to change one.
+    /// Number of times that this node has begun or ended to change a record.
     changes: u64,
 }
 
@@ -37,7 +38,7 @@ where
     K: Clone + Eq + Hash + Send + 'static,
     V: Clone + Send + 'static,
 {
-    /// The thing, where it was read just now, or as `read` reads it, with what is answered then.
+    /// Returns the cached entry if it is fresh. Otherwise calls `read`, and caches its result.
     pub(super) fn or_read(
         self: &Arc<Self>,
         id: &K,
@@ -59,7 +60,7 @@ where
         })
     }
 
-    /// Keeps what was read, where this node has changed nothing since that began.
+    /// Caches a record, unless this node has begun or ended a change since the read began.
     fn put(&self, id: K, thing: V, begun: u64) {
         let mut inner = self.lock();
         if inner.things.len() >= MOST {
@@ -70,7 +71,7 @@ where
         }
     }
 
-    /// A thing is about to be changed: it is forgotten, and again when that is done.
+    /// Removes an entry before a change, and again when `answer` completes.
     pub(super) fn changing<T: Send + 'static>(
         self: &Arc<Self>,
         id: &K,

@@ -1,4 +1,4 @@
-//! The contract, each call a write for the writer or a read of its own.
+//! Implements [`Records`]: each call is a write for a writer thread, or a read of its own.
 
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
 
@@ -303,8 +303,8 @@ impl Records for PostgresStore {
     }
 
     fn sync(&self) -> StoreFuture<()> {
-        // A commit that is not waited for is on the database's disk within three times its wal_writer_delay, which is less than
-        // the time between two rounds of whoever asks for this.
+        // A commit with synchronous_commit off is on the database's disk within three times
+        // wal_writer_delay. That is less than the interval at which the caller asks for a sync.
         Box::pin(ready(Ok(())))
     }
 
@@ -314,7 +314,7 @@ impl Records for PostgresStore {
     }
 
     fn failure(&self) -> BoxFuture<'static, String> {
-        // It goes on when the database comes back.
+        // The store continues when the database is reachable again.
         Box::pin(pending())
     }
 

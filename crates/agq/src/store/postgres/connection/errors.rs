@@ -40,7 +40,7 @@ pub(crate) fn is_read_only(error: &Error) -> bool {
     database.code().is_some_and(|code| code == "25006" || code == "0A000") && is_disconnect(error)
 }
 
-/// Explains an error to people.
+/// Converts an error to a message.
 pub(crate) fn to_store_error(error: &Error) -> StoreError {
     if is_disconnect(error) {
         let text = format!("the database cannot be reached ({}); try again in a moment", message(error));

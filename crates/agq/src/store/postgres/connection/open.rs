@@ -51,13 +51,13 @@ impl ConnectOptions {
             ("idle_session_timeout", "0"),
             ("search_path", "pg_catalog"),
             ("default_transaction_isolation", "read committed"),
-            // To compile a statement takes a hundred times as long as any of ours.
+            // JIT compilation takes far longer than any statement of agq.
             ("jit", "off"),
         ] {
             set(&mut settings, name, value);
         }
-        // A promise that agq gave is on disk, even for a role that by default does not wait for the
-        // disk. The session keeps a stronger setting.
+        // Durable writes are on disk even if the default of the role is not to wait for the disk.
+        // The session keeps a stronger setting.
         settings.push_str(
             "SELECT set_config('synchronous_commit', 'on', false) \
              WHERE current_setting('synchronous_commit') = 'off'; ",

@@ -19,8 +19,8 @@ use sqlx::{
 };
 use tokio::time::timeout;
 
-/// Maximum time for a check of a connection. Whoever waits for one needs the rest of
-/// `CONNECT_TIMEOUT` to open another.
+/// Maximum duration of a check of a connection. The rest of `CONNECT_TIMEOUT` is left for opening
+/// another connection.
 pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Pool of connections.
