@@ -1,4 +1,5 @@
-//! The nodes that share a database: who is there, and who leads (the AgentPG spec, Instance Registration and Leader Election).
+//! Membership and leader election of the nodes that share a database (the AgentPG spec, Instance
+//! Registration and Leader Election).
 
 use std::{
     collections::{HashMap, HashSet},
@@ -25,19 +26,23 @@ use crate::store::{
 /// Delay before a failed heartbeat is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// A node's place among the others.
+/// Membership of a node: its heartbeats, its lease as the leader, and its knowledge of other nodes.
+///
+/// A node sends a heartbeat twice in each term. It counts as gone after a silence of two terms. The
+/// node that holds an unexpired lease is the leader; each heartbeat of the leader extends the lease
+/// by a term.
 pub(crate) struct Nodes {
-    /// This node, unlike any other that ever was.
+    /// Unique name of this node, new at each start.
     pub(crate) name: String,
-    /// How long whoever leads does so without a word. A node shows itself twice as often, and is taken for gone after twice as long.
+    /// Term: duration of a lease of the leader.
     term: Duration,
     /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
     /// node look gone.
     line: DedicatedConnection,
-    /// Tells whether this node has left. A heartbeat and `leave` hold the lock until the database
-    /// has answered, because a heartbeat that arrived later would bring the node back.
+    /// True once this node has left. A heartbeat and `leave` hold the lock until the database has
+    /// answered, because a heartbeat that arrived later would bring the node back.
     has_left: tokio::sync::Mutex<bool>,
-    /// Settings of this node's commands and rounds, once `tell_settings` has set them.
+    /// Settings of this node, once `warn_of_different_settings` has set them.
     settings: OnceLock<String>,
     /// Nodes with other settings about which this node has warned.
     unlike: Mutex<HashSet<String>>,
@@ -45,7 +50,7 @@ pub(crate) struct Nodes {
     /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
     has_company: AtomicBool,
-    /// Where it is said whether somebody here listens to what happens.
+    /// Notifier of the store, which knows whether a client of this node subscribes.
     notifier: Arc<ChangeNotifier>,
     is_heard_elsewhere: AtomicBool,
 }
@@ -68,7 +73,8 @@ impl Nodes {
         }
     }
 
-    /// Shows that this node is there, and leads where nobody else does; until this is dropped.
+    /// Sends heartbeats, which also renew or take the lease of the leader, until the future is
+    /// dropped.
     pub(crate) async fn heartbeat(&self) {
         let mut is_failing = false;
         loop {
@@ -128,7 +134,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Looks whether other nodes share the database, unless one is known already.
+    /// Checks whether other nodes share the database, unless one is known already.
     pub(crate) async fn find_peers(&self) -> Result<(), Error> {
         if self.has_peers() {
             return Ok(());
@@ -150,8 +156,8 @@ impl Nodes {
 
     async fn seek_lease(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let asked = Instant::now();
-        // The time of a leader begins anew if its lease expired meanwhile, because the leader does
-        // not know what the other nodes could say in between.
+        // The election time is reset if the lease expired meanwhile, because the leader does not
+        // know what the other nodes could say in between.
         let sql = "INSERT INTO agq.leader AS l (name, node, elected_at, expires_at) \
              VALUES ('default', $1, now(), now() + make_interval(secs => $2)) \
              ON CONFLICT (name) DO UPDATE SET node = EXCLUDED.node, expires_at = EXCLUDED.expires_at, \
@@ -174,35 +180,38 @@ impl Nodes {
         Ok(())
     }
 
-    /// Whether this node leads. It does not any more when it could not say so for the time of a lease.
+    /// Returns true if this node is the leader. A node that has not renewed its lease in time is
+    /// not.
     pub(crate) fn leads(&self) -> bool {
         self.lease().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether others share the database, as of the last beat.
+    /// Returns true if other nodes share the database, as of the latest heartbeat or notification.
     pub(crate) fn has_peers(&self) -> bool {
         self.has_company.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody listens at another node to what happens here, as far as it was heard of.
+    /// Returns true if a client of another node subscribes to changes, as far as this node knows.
     pub(crate) fn has_remote_subscribers(&self) -> bool {
         self.is_heard_elsewhere.load(Ordering::Relaxed)
     }
 
-    /// Somebody listens at another node.
+    /// Records that a client of another node subscribes to changes.
     pub(crate) fn on_beat(&self) {
         self.is_heard_elsewhere.store(true, Ordering::Relaxed);
     }
 
-    /// Another node was heard of.
+    /// Records that another node shares the database.
     pub(crate) fn on_new_node(&self) {
         self.has_company.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the live nodes, or `None` if this node has not led for long enough to know all of
-    /// them. A crash of the database and a failover to a standby lose both the heartbeats and the
-    /// lease. One statement reads both, because the lease that this node remembers may be older
-    /// than the crash. The other nodes then have the time of a silence to send heartbeats again.
+    /// Returns the live nodes, or `None` if this node has not been the leader for long enough to
+    /// know all of them.
+    ///
+    /// A crash of the database and a failover to a standby lose both the heartbeats and the lease.
+    /// One statement reads both, because the lease that this node remembers may be older than the
+    /// crash. After a new election, the other nodes have two terms to send heartbeats again.
     pub(crate) async fn all(&self, pool: &Pool) -> Result<Option<HashSet<String>>, Error> {
         if !self.leads() {
             return Ok(None);
@@ -216,7 +225,7 @@ impl Nodes {
         Ok(nodes.contains(&self.name).then_some(nodes))
     }
 
-    /// The node goes; another may lead at once.
+    /// Signs this node off, so that another node can become the leader at once.
     pub(crate) async fn leave(&self) -> Result<(), Error> {
         let mut has_left = self.has_left.lock().await;
         *has_left = true;
@@ -229,12 +238,12 @@ impl Nodes {
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After how much silence a node is taken for gone.
+    /// Returns the silence after which a node counts as gone.
     fn silence(&self) -> Duration {
         self.term * 2
     }
 
-    /// Returns the other live nodes, and whether somebody listens at each of them.
+    /// Returns the other live nodes, each with true if a client of the node subscribes to changes.
     async fn others(&self, connection: &mut PgConnection) -> Result<HashMap<String, bool>, Error> {
         let sql = "SELECT node, is_listening, hostname, pid, settings FROM agq.instances \
              WHERE last_seen_at >= now() - make_interval(secs => greatest($1, silence_secs)) AND node <> $2";
@@ -250,7 +259,7 @@ impl Nodes {
     /// Shows `settings` to the other nodes from the next heartbeat on. `settings` has names and
     /// values in an order that is the same at all nodes.
     pub(crate) fn warn_of_different_settings(&self, settings: String) {
-        // The settings are told once, so a second value is ignored.
+        // The settings are set once, so a second value is ignored.
         let _known = self.settings.set(settings);
     }
 
@@ -273,7 +282,7 @@ impl Nodes {
     }
 }
 
-/// Describes the settings that differ, for people.
+/// Describes the settings that differ.
 fn differences(ours: &str, theirs: &str) -> String {
     let theirs: HashMap<&str, &str> = theirs.split(' ').filter_map(|one| one.split_once('=')).collect();
     let ours = ours.split(' ').filter_map(|one| one.split_once('='));

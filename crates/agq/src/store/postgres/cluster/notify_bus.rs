@@ -1,8 +1,10 @@
-//! What nodes tell each other: by NOTIFY, so that whoever waits at another node is woken at once, and by looking every so often,
-//! for what is notified may be lost (the AgentPG spec, LISTEN/NOTIFY Events and Fallback Polling).
+//! Notifications between nodes, by NOTIFY (the AgentPG spec, LISTEN/NOTIFY Events and Fallback
+//! Polling).
 //!
-//! Nothing is notified in the transaction that it is about: commits that notify wait for each other, and would do so for as long as
-//! the disk takes. It is told right after it, in a transaction of its own that no disk is waited for.
+//! A notification wakes waiters at other nodes at once. Nodes also poll, because a notification may
+//! be lost. A notification is not sent in the transaction that it is about, because commits with
+//! notifications wait for each other, and would do so for as long as the disk takes. It is sent
+//! right after that, in a transaction of its own that waits for no disk.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,21 +32,22 @@ use crate::store::{
     },
 };
 
-/// Jobs became ready.
+/// Channel for ready jobs.
 const JOBS: &str = "agq_jobs";
-/// A list got elements: its key in hex, or nothing for any.
+/// Channel for lists with new elements: the key in hex, or nothing for any list.
 const LISTS: &str = "agq_lists";
-/// What a node says where somebody begins to listen at it.
+/// Payload of a node whose first client subscribes to changes.
 const LISTENS: &str = "listens";
-/// A node has come.
+/// Channel for new nodes and heartbeats.
 const NODES: &str = "agq_nodes";
-/// A message for those who listen: channel and payload in hex, or the number of one that is too long.
+/// Channel for pub/sub messages: channel and payload in hex, or the number of a stored message that
+/// is too long.
 const MESSAGES: &str = "agq_messages";
-/// PostgreSQL takes less than 8,000 bytes.
+/// Maximum payload in bytes, because PostgreSQL accepts less than 8,000.
 const MOST_PAYLOAD: usize = 7_900;
-/// Most of them in one statement.
+/// Maximum number of notices in one statement.
 const MOST_TOGETHER: usize = 1_000;
-/// How long to wait before the database is tried again.
+/// Delay before the database is tried again.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Interval at which a node notifies itself, so that the node knows that its LISTEN connection
 /// works.
@@ -56,22 +59,22 @@ const DEAF_AFTER: Duration = Duration::from_secs(10);
 /// then.
 const TELL_FOR: Duration = Duration::from_secs(60);
 
-/// Something to tell.
+/// Notice for other nodes, or for other programs.
 #[derive(Debug)]
 pub(crate) enum BusMessage {
-    /// Jobs became ready.
+    /// Ready jobs.
     Jobs,
-    /// A list got elements.
+    /// List with new elements.
     List(Bytes),
-    /// A message on a channel.
+    /// Pub/sub message on a channel.
     Message(Bytes, Bytes),
-    /// An event for whoever else listens at the database: its channel, and a JSON document.
+    /// Event for other programs that listen at the database: channel and JSON document.
     Event(&'static str, String),
     /// Heartbeat to the node itself, which shows that its LISTEN connection works.
     Beat,
 }
 
-/// One end of the line.
+/// Notification bus of a node.
 pub(crate) struct NotifyBus {
     pub(crate) access: ConnectOptions,
     /// Dedicated connection for reading long messages, because clients' reads may have every
@@ -134,7 +137,8 @@ impl NotifyBus {
         query(sql).bind(channels).bind(payloads).execute(connection).await.map(drop)
     }
 
-    /// The channel and the payload of a notice.
+    /// Returns the NOTIFY channel and the payload of a notice. Stores a message that is too long
+    /// for a payload.
     async fn written(
         &self,
         connection: &mut PgConnection,
@@ -163,7 +167,8 @@ impl NotifyBus {
         })
     }
 
-    /// Hears what happens at other nodes, and `tell`s the messages, until it is dropped.
+    /// Receives notifications of other nodes, and polls, until the future is dropped. Passes
+    /// pub/sub messages to `tell`.
     pub(crate) async fn receive(&self, tell: impl Fn(Bytes, Bytes)) {
         let looking = async {
             let mut ticks = interval(self.settings.poll);
@@ -207,7 +212,8 @@ impl NotifyBus {
         futures_util::future::join3(looking, listening, announcing).await;
     }
 
-    /// Shows whether somebody listens here; the others hear of it at once where it is so.
+    /// Shows other nodes whether a client of this node subscribes to changes, and notifies them at
+    /// once if one does.
     async fn announce_interest(&self) -> Result<(), Error> {
         self.nodes.show().await?;
         if self.notifier.has_subscribers() {
@@ -228,12 +234,12 @@ impl NotifyBus {
         // The listener must not reconnect by itself, because a new connection needs the same checks
         // as any other, and the log must show when it begins.
         listener.eager_reconnect(false);
-        // Whoever was alone until now tells others only from now on.
+        // A node that was alone sends notices only from now on.
         self.nodes.notify(NODES, &self.nodes.name).await?;
         if std::mem::take(is_deaf) {
             info!("LISTEN was said anew: other nodes are heard again");
         }
-        // What was told before we listened was missed.
+        // Notifications from before LISTEN were missed.
         self.notifier.announce_all();
         while let Some(heard) = within(DEAF_AFTER, listener.try_recv()).await? {
             within(DEAF_AFTER, self.handle(&heard, tell)).await?;

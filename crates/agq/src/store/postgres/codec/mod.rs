@@ -1,4 +1,4 @@
-//! Records to bytes and back: MessagePack, as in redb.
+//! Encoding of records: MessagePack with fields by position, as in redb.
 
 pub(crate) mod prefix;
 
@@ -54,7 +54,7 @@ static LAST_COMPLAINT: LogRateLimit = LogRateLimit(Mutex::new(None));
 struct LogRateLimit(Mutex<Option<Instant>>);
 
 impl LogRateLimit {
-    /// Returns whether the message is due again, and if so records it as logged.
+    /// Returns true if the message is due again, and if so records it as logged.
     fn is_due(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|at| at.elapsed() > Duration::from_secs(10));

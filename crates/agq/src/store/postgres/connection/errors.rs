@@ -10,7 +10,7 @@ use crate::store::StoreError;
 /// connections.
 const OF_THE_CONNECTION: [&str; 8] = ["08", "57P0", "25006", "25P03", "25P04", "28", "3D000", "53300"];
 
-/// Returns whether the connection is gone, was never there, or leads to a server that cannot do the
+/// Returns true if the connection is gone, was never there, or leads to a server that cannot do the
 /// work. Such a connection is closed and never used again.
 pub(crate) fn is_disconnect(error: &Error) -> bool {
     match error {
@@ -33,7 +33,7 @@ fn is_of_the_connection(code: &str, message: &str) -> bool {
         || code == "0A000" && message.contains("recovery")
 }
 
-/// Returns whether the server refused because it takes no writes, so that another server may take
+/// Returns true if the server refused because it takes no writes, so that another server may take
 /// them.
 pub(crate) fn is_read_only(error: &Error) -> bool {
     let Error::Database(database) = error else { return false };

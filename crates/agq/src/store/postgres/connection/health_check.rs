@@ -49,7 +49,7 @@ impl HealthCheck {
         }
     }
 
-    /// Returns whether the database answers, from a result that is still valid or from a new check.
+    /// Returns true if the database answers, from a result that is still valid or from a new check.
     pub(crate) async fn check(self: Arc<Self>) -> HealthState {
         let mut state = self.state.subscribe();
         if let Some((at, known)) = &*state.borrow_and_update()

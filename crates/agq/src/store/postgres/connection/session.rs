@@ -104,8 +104,8 @@ impl DatabaseSession {
         let declared = AssertSqlSafe(format!("DECLARE walk NO SCROLL CURSOR FOR {sql}"));
         self.on(async |connection| sqlx::raw_sql(declared).execute(connection).await)?;
         loop {
-            // The cursor has the name and the rows of this query only, so the statement is not
-            // cached.
+            // The statement is not cached, because it is prepared for the columns of this cursor,
+            // and the next cursor has others.
             let rows = self.rows(query("FETCH 1000 FROM walk").persistent(false))?;
             if rows.is_empty() {
                 return Ok(self.script("CLOSE walk")?);

@@ -42,7 +42,7 @@ impl Keyspace for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Does work that only reads, on one snapshot, over a connection of the pool.
+    /// Runs work that only reads, on one snapshot, over a connection of the pool.
     fn look_at_keys(&self, work: KeyWork, is_long: bool) -> StoreFuture<()> {
         let (pool, runtime, patience) = (self.pool.clone(), self.runtime.clone(), self.patience);
         let long_reads = is_long.then(|| Arc::clone(&self.long_reads));
@@ -71,7 +71,8 @@ fn look_by_pool(pool: &Pool, runtime: Handle, patience: Duration, work: &KeyWork
     looked
 }
 
-/// Work on keys in a transaction; where it fails, the transaction does, and the others are done without it.
+/// Runs work on keys in a transaction. If the work fails, the transaction fails, and the other
+/// writes are retried without it.
 fn on_keys(batch: &mut PgTxn<'_>, work: &KeyWork) -> Result<(), Error> {
     let mut keys = PgKeys::new(batch.session);
     let outcome = work(&mut keys);

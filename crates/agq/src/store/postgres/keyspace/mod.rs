@@ -1,4 +1,4 @@
-//! Users' keys, in a transaction: what a command of Redis does with them is done step by step.
+//! Users' keys in a transaction: the steps that commands of Redis consist of.
 
 pub(crate) mod calls;
 pub(crate) mod write_buffer;
@@ -36,13 +36,14 @@ pub(super) const DESCENDING: &str = "SELECT member, score FROM agq.scores WHERE 
      AND CASE WHEN $3 THEN score > $2 ELSE score >= $2 END AND CASE WHEN $5 THEN score < $4 ELSE score <= $4 END \
      ORDER BY score DESC, substr(member, 1, 1024) DESC, member DESC OFFSET $6 LIMIT $7";
 
-/// The keys, seen through a connection.
+/// Users' keys inside a transaction.
 pub(super) struct PgKeys<'s> {
     pub(super) session: &'s DatabaseSession,
-    /// What went wrong, as it was: a command may be told that it failed, and go on.
+    /// First database error. It is kept because a command may ignore a failed step, and the
+    /// transaction must fail anyway.
     pub(super) fault: RefCell<Option<Error>>,
     pending: RefCell<WriteBuffer>,
-    /// Lists that got elements.
+    /// Lists to which elements were added.
     pub(super) filled: Vec<Bytes>,
 }
 
@@ -129,7 +130,7 @@ impl<'s> PgKeys<'s> {
     }
 }
 
-/// A row with the columns of a key.
+/// Decodes a row with the columns of a key.
 pub(super) fn entry_of(row: &PgRow) -> Result<KeyEntry, Error> {
     let content =
         match (row.try_get("head")?, row.try_get("tail")?, row.try_get::<Option<i64>, _>("members")?) {

@@ -38,9 +38,9 @@ pub(crate) const UPDATE: &str = "UPDATE agq.keys AS k SET text = n.text, head = 
 /// Entry of a key, as the transaction has left it.
 struct CachedEntry {
     now: Option<KeyEntry>,
-    /// Tells whether the table has a row of the key.
+    /// True if the table has a row of the key.
     is_stored: bool,
-    /// Tells whether that row is of a removed key, because a key that comes back gets a new number.
+    /// True if that row is of a removed key, because a key that comes back gets a new number.
     is_reborn: bool,
     /// Place of the key's change among all changes that wait.
     turn: Option<usize>,
@@ -147,7 +147,7 @@ impl WriteBuffer {
         of(&mut self.scores, key).insert(member, score);
     }
 
-    /// Returns whether the buffer is full and should be written now.
+    /// Returns true if the buffer is full and should be written now.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes > MOST_BYTES
     }
@@ -224,7 +224,7 @@ fn write_scores(
              FROM unnest($2::bytea[], $3::float8[]) AS n (member, score) \
              ON CONFLICT (key_digest, member_digest) DO UPDATE SET score = EXCLUDED.score";
         let members = slices(put().map(|(member, _)| member));
-        // There is one zero.
+        // Zero has one representation, so -0 is stored as 0.
         let scores: Vec<f64> = put().map(|(_, score)| score + 0.0).collect();
         session.run(query(sql).bind(key).bind(members).bind(scores))?;
     }

@@ -1,4 +1,4 @@
-//! Writes on plans and actions, in a transaction.
+//! Plans and actions in a write transaction.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -27,18 +27,18 @@ use crate::store::{
     },
 };
 
-/// Actions with the plans that they are of: those that could be made, and turns for their jobs.
+/// Statement that inserts the new actions whose plans exist, and takes turns for their jobs.
 const MAKE: &str = "WITH held AS (SELECT plan_id FROM agq.plans WHERE plan_id = ANY ($3) ORDER BY plan_id FOR KEY SHARE), \
      made AS (INSERT INTO agq.actions (action_id, record) SELECT n.action_id, n.record \
          FROM unnest($1::text[], $2::bytea[], $3::text[]) AS n (action_id, record, plan_id) JOIN held USING (plan_id) \
          ORDER BY n.action_id ON CONFLICT DO NOTHING RETURNING action_id) \
      SELECT (SELECT array_agg(action_id) FROM made) AS made, \
          (SELECT array_agg(nextval('agq.turns')) FROM generate_series(1, $4)) AS turns";
-/// The inputs of an action that are kept, with their places, from one place to another.
+/// Query for the kept inputs of an action, with their indexes, from one index to another.
 const INPUTS: &str = "SELECT place, json FROM (SELECT place, (SELECT json FROM agq.inputs AS i WHERE i.job_id = j.job_id) AS json \
      FROM (SELECT job_id, place FROM agq.jobs WHERE action_id = $1 AND place >= $2 AND place < $3 \
      UNION ALL SELECT job_id, place FROM agq.ended WHERE action_id = $1 AND place >= $2 AND place < $3) AS j) AS known WHERE json IS NOT NULL";
-/// Statement that removes actions, and what is kept beside them.
+/// Statement that removes actions with their tallies and marks.
 pub(crate) const REMOVE: &str = "WITH t AS (DELETE FROM agq.tallies WHERE action_id = ANY ($1)), \
      n AS (DELETE FROM agq.notes WHERE kind IN ('halt', 'halted') AND id = ANY ($1)) \
      DELETE FROM agq.actions WHERE action_id = ANY ($1)";
@@ -55,7 +55,8 @@ impl PgTxn<'_> {
     }
 
     pub(crate) fn delete_plan(&mut self, plan_id: &PlanId) -> Result<RuleResult<bool>, Error> {
-        // Whoever is about to add jobs holds it; whoever comes later does not find it.
+        // A transaction that is about to add jobs has locked the plan; a later one does not find
+        // it.
         let lock = "SELECT FROM agq.plans WHERE plan_id = $1 FOR UPDATE";
         let is_there = self.session.row(query(lock).bind(plan_id.as_str()))?.is_some();
         let load = "SELECT count(*) FROM agq.jobs WHERE plan_id = $1";
@@ -75,7 +76,7 @@ impl PgTxn<'_> {
         let (made, mut turns) = self.make_actions(actions)?;
         let mut is_new = vec![false; actions.len()];
         for (at, new) in actions.iter().enumerate() {
-            // Where one comes twice, the first of them is it.
+            // Of equal ids in one batch, the first is the new action.
             is_new[at] = made.contains(new.action.action_id.as_str())
                 && !actions[..at].iter().any(|other| other.action.action_id == new.action.action_id);
             if is_new[at] {
@@ -94,7 +95,8 @@ impl PgTxn<'_> {
         actions.iter().zip(is_new).map(outcome).collect()
     }
 
-    /// Adds an action of which jobs are to be the only ones of their kind, or have ids that may be taken.
+    /// Adds an action with jobs that must be the only ones of their kind, or whose ids may be
+    /// taken.
     pub(crate) fn add_checked(&mut self, new: &NewAction) -> Result<RuleResult<AddOutcome>, Error> {
         self.write()?;
         if self.action(&new.action.action_id)?.is_some() {
@@ -138,8 +140,8 @@ impl PgTxn<'_> {
         }))
     }
 
-    /// Makes actions that are not there yet, of plans that are there and then stay until this is committed; which, and as many turns
-    /// as all of them have jobs.
+    /// Inserts those of `actions` that are new and whose plans exist, and locks these plans.
+    /// Returns the ids of the inserted actions, and as many turns as all actions have jobs.
     fn make_actions(&self, actions: &[&NewAction]) -> Result<(HashSet<String>, Vec<u64>), Error> {
         let ids: Vec<&str> = actions.iter().map(|new| new.action.action_id.as_str()).collect();
         let plans: Vec<&str> = actions.iter().map(|new| new.action.plan_id.as_str()).collect();
@@ -160,10 +162,10 @@ impl PgTxn<'_> {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
         if self.holds_plan(&new.action.plan_id)? {
-            // It was there a moment ago: to be done again.
+            // The action was there a moment ago, so the transaction is retried.
             return Err(Error::RowNotFound);
         }
-        // It was deleted since the command looked.
+        // The plan was deleted after the command checked it.
         Ok(Err(Rejection::PlanNotFound(new.action.plan_id.clone())))
     }
 
@@ -187,7 +189,7 @@ impl PgTxn<'_> {
         self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
     }
 
-    /// Whether a plan is there, which then stays until this is committed.
+    /// Locks a plan against deletion, and returns true if it exists.
     fn holds_plan(&self, plan_id: &PlanId) -> Result<bool, Error> {
         let sql = "SELECT FROM agq.plans WHERE plan_id = $1 FOR KEY SHARE";
         Ok(self.session.row(query(sql).bind(plan_id.as_str()))?.is_some())
@@ -207,7 +209,7 @@ impl PgTxn<'_> {
         decisions::count_known(action, at, jobs, |index, input| Ok(has_input(&inputs, action, index, input)))
     }
 
-    /// Puts jobs at the end of an action; how many it has then.
+    /// Appends jobs to an action, and returns the number of jobs that it then has.
     fn append(
         &mut self,
         action: &Action,
@@ -227,7 +229,7 @@ impl PgTxn<'_> {
         Ok(total_jobs)
     }
 
-    /// Notes jobs at the end of an action, each with its turn.
+    /// Buffers jobs at the end of an action, each with its turn.
     fn note_jobs(
         &mut self,
         action: &Action,
@@ -242,7 +244,7 @@ impl PgTxn<'_> {
             return Ok(());
         }
         let key = LaneKey { queue: action.queue.clone(), needs: needs.clone() };
-        // Jobs that all have lanes of their own leave it as it is: nobody need make it.
+        // The lane of the action is created only if a job needs it.
         let mut common = None;
         for ((index, new), seq) in (action.total_jobs..).zip(jobs).zip(turns) {
             let lane = match (&new.own, common) {
@@ -276,7 +278,7 @@ impl PgTxn<'_> {
             Ok(None) => {}
             Ok(Some(action)) => {
                 if !action.is_open && action.total_jobs > 0 && self.has_no_jobs(action_id)? {
-                    // Its jobs were forgotten while it was open.
+                    // All jobs were removed while the action was open.
                     self.remove_action(action_id)?;
                     return Ok(Ok(()));
                 }
@@ -287,18 +289,18 @@ impl PgTxn<'_> {
         Ok(Ok(()))
     }
 
-    /// Whether no job of an action is kept.
+    /// Returns true if no job of an action is kept.
     pub(crate) fn has_no_jobs(&self, action_id: &ActionId) -> Result<bool, Error> {
         let row = self.session.row(query(IS_EMPTY).bind(action_id.as_str()))?.ok_or(Error::RowNotFound)?;
         row.try_get(0)
     }
 
-    /// Forgets an action of which no job is left.
+    /// Removes an action without jobs.
     pub(crate) fn remove_action(&self, action_id: &ActionId) -> Result<(), Error> {
         self.session.run(query(REMOVE).bind(vec![action_id.as_str()])).map(drop)
     }
 
-    /// Whether the action that is there came from the same submission.
+    /// Returns true if the existing action came from the same submission.
     fn is_same(&self, known: &Action, new: &NewAction) -> Result<bool, Error> {
         if !decisions::may_be_same(known, new) {
             return Ok(false);
@@ -321,6 +323,7 @@ impl PgTxn<'_> {
 }
 
 fn has_input(inputs: &HashMap<u64, String>, action: &Action, index: u64, input: &str) -> bool {
-    // Where its job was forgotten since, it was there, and nobody can say more.
+    // The job of an existing index may be removed. Its input cannot be compared, and counts as
+    // equal.
     inputs.get(&index).map_or(index < action.total_jobs, |known| known == input)
 }

@@ -1,4 +1,5 @@
-//! Notes in a transaction, and what is kept in them: limits, and the first jobs of their kinds.
+//! Documents in a write transaction, with those that the store itself uses: limits, and the first
+//! jobs of kinds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,7 +18,7 @@ use crate::store::{
 const PUT: &str = "INSERT INTO agq.notes (kind, id, json) SELECT $1, * FROM unnest($2::text[], $3::text[]) \
      ON CONFLICT (kind, id) DO UPDATE SET json = EXCLUDED.json";
 
-/// Writes notes of a kind: ids and texts.
+/// Writes documents of a kind: ids and texts.
 pub(crate) fn put(
     session: &DatabaseSession,
     kind: DocumentKind,
@@ -29,19 +30,19 @@ pub(crate) fn put(
     session.run(query(PUT).bind(kind.as_str()).bind(notes.0).bind(notes.1)).map(drop)
 }
 
-/// Returns the name by which a transaction locks a note.
+/// Returns the name by which a transaction locks a document.
 pub(crate) fn note_name(kind: DocumentKind, id: &str) -> String {
     format!("note {} {id}", kind.as_str())
 }
 
-/// Limits that this transaction has to do with: nobody else changes one until it is committed.
+/// Limits that this transaction has locked. No other transaction changes them until it ends.
 #[derive(Default)]
 pub(crate) struct HeldLimits {
     held: BTreeMap<String, Limit>,
     changed: BTreeSet<String>,
-    /// Jobs under these run no more.
+    /// Keys of limits whose jobs no longer run.
     left: Vec<String>,
-    /// Tells whether other transactions held limits that this transaction could have used.
+    /// True if other transactions held limits that this transaction could have used.
     pub(crate) has_passed_over: bool,
 }
 
@@ -66,14 +67,14 @@ pub(crate) fn make_limits(session: &DatabaseSession, keys: &[String]) -> Result<
 }
 
 impl HeldLimits {
-    /// Notes where a job under a limit runs no more.
+    /// Records the limit of a job that no longer runs.
     pub(crate) fn note(&mut self, before: Option<&Job>, job: &Job) {
         let was_active = before.is_some_and(|before| before.state == JobState::Active);
         let key = job.ojs.as_ref().and_then(|ojs| ojs.limit.as_ref());
         self.left.extend(key.filter(|_| was_active && job.state != JobState::Active).cloned());
     }
 
-    /// Whether there is room under a limit since its last writing.
+    /// Returns true if a job under a limit has stopped running since the latest write.
     pub(crate) fn has_room(&self) -> bool {
         !self.left.is_empty()
     }
@@ -134,7 +135,7 @@ impl HeldLimits {
         if absent.is_empty() {
             return Ok(());
         }
-        // A row that is not there cannot be locked.
+        // An absent row cannot be locked.
         make_limits(session, &absent)?;
         self.lock(session, FREE_LIMITS, &absent)
     }
@@ -148,12 +149,12 @@ impl HeldLimits {
         Ok(())
     }
 
-    /// Returns whether a limit is held and lets another job begin.
+    /// Returns true if a limit is locked and lets another job begin.
     pub(crate) fn admits(&self, key: &str, now: Timestamp) -> bool {
         self.held.get(key).is_some_and(|limit| limit.admits(now))
     }
 
-    /// Changes a limit, which is held.
+    /// Changes a locked limit.
     pub(crate) fn change(&mut self, key: &str, change: impl FnOnce(Limit) -> Limit) {
         if let Some(limit) = self.held.get_mut(key) {
             *limit = change(*limit);
@@ -161,7 +162,7 @@ impl HeldLimits {
         }
     }
 
-    /// Replaces a held limit if `json` is its new note.
+    /// Replaces a locked limit if `json` is its new document.
     fn learn(&mut self, kind: DocumentKind, key: &str, json: &str) {
         if kind == DocumentKind::Limit
             && let Some(limit) = self.held.get_mut(key)
@@ -171,7 +172,7 @@ impl HeldLimits {
         }
     }
 
-    /// What was left is room again.
+    /// Gives back the capacity of jobs that no longer run.
     pub(crate) fn settle(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         let left = std::mem::take(&mut self.left);
         self.hold(session, left.iter().cloned())?;
@@ -179,7 +180,7 @@ impl HeldLimits {
         Ok(())
     }
 
-    /// Writes those that changed.
+    /// Writes the changed limits.
     pub(crate) fn write(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         self.settle(session)?;
         let changed = std::mem::take(&mut self.changed);
@@ -244,7 +245,7 @@ impl PgTxn<'_> {
         Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
     }
 
-    /// Jobs are the first of their kinds from now on, and their limits are as they say.
+    /// Makes `jobs` the first of their kinds, and sets the terms of their limits.
     pub(crate) fn note_own(&mut self, jobs: &[NewJob]) -> Result<(), Error> {
         let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
         let firsts: BTreeMap<&str, &JobId> =
@@ -262,7 +263,7 @@ impl PgTxn<'_> {
         Ok(())
     }
 
-    /// Jobs are forgotten: they are the first of their kinds no more.
+    /// Removes the marks of removed jobs as the first of their kinds.
     pub(crate) fn forget_firsts(&self, gone: &[Job]) -> Result<(), Error> {
         let firsts =
             gone.iter().filter_map(|job| Some((job.ojs.as_ref()?.unique.clone()?, job.job_id.to_string())));
@@ -270,7 +271,7 @@ impl PgTxn<'_> {
         if keys.is_empty() {
             return Ok(());
         }
-        // A note that another transaction holds is about to name another job.
+        // A document that another transaction has locked is about to name another job.
         let sql = "DELETE FROM agq.notes WHERE kind = $1 AND id IN (SELECT n.id FROM agq.notes AS n \
              JOIN unnest($2::text[], $3::text[]) AS g (key, job_id) ON n.id = g.key AND n.json = g.job_id \
              WHERE n.kind = $1 FOR UPDATE OF n SKIP LOCKED)";

@@ -1,4 +1,4 @@
-//! Halts in a transaction: an action halts with the job whose end meets its policy.
+//! Halt policies in a write transaction: an action halts with the job whose end meets its policy.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,7 +21,7 @@ use crate::store::{
 const DISARM: &str = "DELETE FROM agq.notes WHERE kind = $1 AND id = ANY ($2)";
 
 impl PgTxn<'_> {
-    /// Notes which of some new actions have halt policies.
+    /// Marks the new actions that have halt policies.
     pub(crate) fn arm<'a>(&self, new: impl Iterator<Item = &'a Action>) -> Result<(), Error> {
         let armed = new.filter(|action| action.halt.is_some());
         let notes = armed.map(|action| (action.action_id.to_string(), "{}".to_owned())).unzip();

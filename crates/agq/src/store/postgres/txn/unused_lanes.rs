@@ -1,4 +1,4 @@
-//! Forgets lanes and limits that nothing uses any more.
+//! Removes lanes and limits that nothing uses any more.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use crate::store::{
     postgres::{codec::or_pass_over, connection::pool::Pool, lane_cache::lane_of, txn::PgTxn},
 };
 
-/// Maximum number of lanes, and of limits, that are forgotten at a time.
+/// Maximum number of lanes, and of limits, that are removed at a time.
 const MOST: usize = 1_000;
 /// Query for lanes without any job, ended jobs included.
 const EMPTY_LANES: &str = "SELECT lane FROM agq.lanes AS l WHERE l.is_counted AND NOT EXISTS (\
@@ -65,7 +65,7 @@ async fn idle_limits(pool: &Pool, now: Timestamp) -> Result<Vec<(String, String)
 }
 
 impl PgTxn<'_> {
-    /// Forgets the lanes and limits of `unused` that are still unused.
+    /// Removes the lanes and limits of `unused` that are still unused.
     pub(crate) fn forget(&mut self, unused: &UnusedRecords) -> Result<(), Error> {
         if !unused.lanes.is_empty() {
             // Jobs may have come since the look. The lanes are locked first, because their counts

@@ -58,7 +58,7 @@ impl Late {
         others
     }
 
-    /// Returns whether a write on `subjects` depends on an earlier late write.
+    /// Returns true if a write on `subjects` depends on an earlier late write.
     pub(crate) fn is_after_another(&self, subjects: &Subjects) -> bool {
         self.waiting.iter().any(|earlier| subjects.depend_on(&earlier.subjects))
     }

@@ -1,5 +1,6 @@
-//! The writer: one thread, one connection, one transaction at a time with everything that waits. What is written together costs
-//! one round to the database for each kind, and one commit.
+//! Writer: one thread with one connection, which commits all waiting writes in one transaction
+//! (group commit). Writes of one kind share a statement, so that a batch costs one round trip for
+//! each kind and one commit.
 
 pub(crate) mod failure;
 pub(crate) mod grouped_writes;
@@ -44,7 +45,7 @@ use crate::store::{
     },
 };
 
-/// Most writes that share a transaction.
+/// Maximum number of writes that share a transaction.
 const MOST_TOGETHER: usize = 1024;
 /// Maximum number of bytes that the writes of a transaction bring along, unless a single write has
 /// more, because a message to the database holds no more than 1 GB, and each batch is in memory
@@ -57,13 +58,18 @@ const LONGEST_WAIT: &str = "500";
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Maximum time for which late writes are tried at a time.
 const LATE_ROUND: Duration = Duration::from_millis(50);
-/// How often a transaction is tried that others were in the way of.
+/// Maximum number of attempts at a transaction that conflicts with others.
 const MOST_TRIES: u32 = 10;
-/// Whoever writes users' keys holds this advisory lock until it is committed: a command reads before it writes, and what is not
-/// there yet has no row to lock.
+/// Advisory lock that a transaction on users' keys holds until its commit, because a command reads
+/// before it writes, and an absent row cannot be locked.
 pub(super) const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
 
-/// Writes.
+/// Writer of a node.
+///
+/// `work` takes writes from the queue, and `attempt` commits them in one transaction, which it
+/// retries after a conflict or a lost connection. If a batch fails, `write` halves it until the
+/// failing write is alone. A write that meets a lock of another session becomes a late write, which
+/// other writes do not wait for.
 pub(super) struct PgWriter {
     pub(super) access: ConnectOptions,
     pub(super) pool: Pool,
@@ -71,27 +77,27 @@ pub(super) struct PgWriter {
     pub(super) queue: Arc<PgQueue>,
     pub(super) notifier: Arc<ChangeNotifier>,
     pub(super) nodes: Arc<Nodes>,
-    /// Where others are told what happens here.
+    /// Sender of notices for other nodes.
     pub(super) notices: mpsc::Sender<BusMessage>,
-    /// Which of the tallies and totals this node writes.
+    /// Shard of the tallies and totals that this node writes.
     pub(super) shard: i16,
     pub(super) known: LaneCache,
-    /// The connection, as long as it works.
+    /// Session, as long as its connection works.
     pub(super) session: Option<DatabaseSession>,
-    /// How long to wait for an answer.
+    /// Maximum time to wait for an answer.
     pub(super) patience: Duration,
-    /// Late writes, which wait for the locks of others.
+    /// Late writes, which wait for locks of other sessions.
     pub(super) late: Late,
     pub(super) growth: Growth,
 }
 
-/// What a transaction brought about, besides its outcomes.
+/// Effects of a transaction besides the outcomes of its writes.
 struct TxnEffects {
     arrived: BatchEvents,
     events: Vec<BusMessage>,
-    /// Tells whether other nodes passed over ready jobs that nobody here got.
+    /// True if other nodes passed over ready jobs that no claimant of this node got.
     has_left: bool,
-    /// Tells whether this node passed over jobs whose limits another node held.
+    /// True if this node passed over jobs whose limits another node held.
     has_passed_over: bool,
     grown_by: usize,
 }
@@ -105,7 +111,7 @@ enum LockWait {
 }
 
 impl PgWriter {
-    /// Writes until nothing comes any more.
+    /// Commits writes until the queue is closed and empty.
     pub(super) fn work(mut self) {
         let queue = Arc::clone(&self.queue);
         while let Some(writes) = queue.take(MOST_TOGETHER, MOST_BYTES, self.late.pause()) {
@@ -123,7 +129,7 @@ impl PgWriter {
         }
         match self.attempt(&mut writes, wait) {
             Ok(effects) => self.answer(effects, writes),
-            // One of them cannot be done: the others are not to suffer from it.
+            // One of the writes fails, and the others must not fail with it.
             Err(TxnFailure { error, .. }) if writes.len() > 1 && !is_disconnect(&error) => {
                 debug!(%error, count = writes.len(), "these writes are done in two parts");
                 let rest = writes.split_off(writes.len() / 2);
@@ -172,7 +178,7 @@ impl PgWriter {
         }
     }
 
-    /// Makes all claimants look once more after a short while.
+    /// Wakes all waiters after a short while, so that they look again.
     fn wake_waiters(&self) {
         let notifier = Arc::clone(&self.notifier);
         self.runtime.spawn(async move {
@@ -181,7 +187,7 @@ impl PgWriter {
         });
     }
 
-    /// Refuses writes that cannot be done.
+    /// Answers writes with an error.
     fn refuse(&self, writes: Vec<PgWrite>, failure: &TxnFailure) {
         let fate = failure.to_store_error();
         if is_disconnect(&failure.error) {
@@ -196,7 +202,8 @@ impl PgWriter {
         writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
     }
 
-    /// Tells other nodes, and whoever else listens at the database. Who misses it looks by itself, sooner or later.
+    /// Notifies other nodes and other programs. A lost notification only delays waiters until they
+    /// poll.
     fn notify_peers(&self, arrived: &BatchEvents, events: Vec<BusMessage>, has_left: bool) {
         let tell = |notice| drop(self.notices.try_send(notice));
         if self.nodes.has_peers() {
@@ -208,8 +215,8 @@ impl PgWriter {
         events.into_iter().for_each(tell);
     }
 
-    /// Does all of it in one transaction, again where others were in the way, and over another connection where that was broken
-    /// before anything was begun.
+    /// Commits `writes` in one transaction. Retries after a conflict, and over a new connection if
+    /// the kept one failed before any work was done.
     fn attempt(&mut self, writes: &mut [PgWrite], wait: LockWait) -> Result<TxnEffects, TxnFailure> {
         let mut tries = 1;
         loop {
@@ -226,13 +233,13 @@ impl PgWriter {
                     return Ok(effects);
                 }
                 Err(failure) => {
-                    // What was learned may have been of this transaction alone.
+                    // The lanes in the cache may have existed in this transaction only.
                     self.known = LaneCache::default();
                     // A server that takes no writes has done nothing, and another server may be
                     // there by now.
                     let is_stale =
                         is_kept && (failure.stage == FailurePhase::Before || is_read_only(&failure.error));
-                    // A connection on which that fails is not used again.
+                    // A connection whose rollback fails is not used again.
                     let is_usable = !is_disconnect(&failure.error) && failure.stage != FailurePhase::Panic;
                     if is_usable && session.script("ROLLBACK").is_ok() {
                         self.session = Some(session);
@@ -249,7 +256,8 @@ impl PgWriter {
     }
 
     fn connect(&self) -> Result<DatabaseSession, Error> {
-        // The writer says the same few things again and again. To plan each anew takes longer than to do it.
+        // The writer repeats a few statements, and planning each of them anew takes longer than
+        // running it.
         let connecting = self.access.connect_with(&[
             ("plan_cache_mode", "force_generic_plan"),
             // The writer looks all rows up by index, but a plan from the time when a table was
@@ -277,19 +285,19 @@ impl PgWriter {
         Ok(effects)
     }
 
-    /// Whether anybody listens, here or at another node.
+    /// Returns true if a client of any node subscribes to changes.
     fn is_heard(&self) -> bool {
         self.notifier.has_subscribers() || self.nodes.has_remote_subscribers()
     }
 
-    /// How actions stand of which something changed. Only when it is committed: of two nodes that end the last jobs of an action,
-    /// neither sees the other's before.
+    /// Reads the changed actions for change events. Runs after the commit, because two nodes that
+    /// end the last jobs of an action do not see each other's changes before.
     fn read_actions(&self, touched: Vec<ActionId>, arrived: &mut BatchEvents) {
         match self.runtime.block_on(within(self.patience, queries::these_actions(&self.pool, touched))) {
             Ok(found) => found
                 .into_iter()
                 .for_each(|(action, tally)| arrived.tell(ChangeEvent::Action(Box::new(action), tally))),
-            // It is committed, whatever can be told of it.
+            // The writes are committed even if the change events are incomplete.
             Err(error) => debug!(%error, "how actions stand could not be read for those who listen"),
         }
     }
@@ -301,7 +309,8 @@ impl PgWriter {
         is_heard: bool,
     ) -> Result<(TxnEffects, Vec<ActionId>), Error> {
         if writes.iter().any(PgWrite::is_on_keys) {
-            // Before everything else, so that nobody waits for it who is waited for.
+            // The lock comes first, so that no session waits for it while others wait for that
+            // session.
             session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
         }
         let mut batch = PgTxn::open(session, &mut self.known, self.shard, is_heard);
@@ -311,7 +320,7 @@ impl PgWriter {
         add(&mut batch, writes)?;
         for write in &mut *writes {
             if let WriteKind::Other(other) = &mut write.work {
-                // It may look at jobs.
+                // The write may read jobs.
                 batch.write()?;
                 other.apply(&mut batch)?;
             }

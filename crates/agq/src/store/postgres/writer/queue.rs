@@ -1,4 +1,4 @@
-//! Where writes wait for the writer, in the order in which they were handed in.
+//! Queue of writes for a writer thread, in the order of their submission.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -18,10 +18,10 @@ use crate::store::{
     },
 };
 
-/// Who waits for an outcome.
+/// Sender for the outcome of a write.
 type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// A write that waits.
+/// Submitted write.
 pub(crate) struct PgWrite {
     pub(crate) promise: AckLevel,
     pub(crate) work: WriteKind,
@@ -29,38 +29,38 @@ pub(crate) struct PgWrite {
     bytes: usize,
 }
 
-/// What is to be done.
+/// Work of a write.
 pub(crate) enum WriteKind {
-    /// What becomes of a job; many are done together.
+    /// Decision on a job. The decisions of a batch share statements.
     Decide(Box<Deciding>),
-    /// Jobs for claimants; many are done together.
+    /// Claims. The claims of a batch share statements.
     Claim(Claiming, PendingReply<Vec<Option<Claim>>>),
-    /// An action with its jobs; many are added together.
+    /// Addition of an action. The additions of a batch share statements.
     Add(Box<Adding>),
-    /// Anything else, in its order.
+    /// Any other write, in its order.
     Other(Box<dyn SingleWrite>),
 }
 
-/// What is to become of a job, and who waits for that.
+/// Decision on a job, with its pending reply.
 pub(crate) struct Deciding {
     pub(crate) decision: Decision,
     pub(crate) pending: PendingReply<RuleResult<Option<JobChange>>>,
 }
 
-/// An action to add, and who waits for that.
+/// Action to add, with its pending reply.
 pub(crate) struct Adding {
     pub(crate) new: NewAction,
     pub(crate) pending: PendingReply<RuleResult<AddOutcome>>,
 }
 
-/// Those who want jobs.
+/// Claimants of one call.
 pub(crate) struct Claiming {
     pub(crate) claimants: Vec<Claimant>,
     pub(crate) now: Timestamp,
     pub(crate) start_timeout_ms: u64,
 }
 
-/// An outcome, and who waits for it.
+/// Outcome of a write, and the sender for its answer.
 pub(crate) struct PendingReply<T> {
     pub(crate) outcome: Option<T>,
     reply: ReplySender<T>,
@@ -74,20 +74,20 @@ impl<T> PendingReply<T> {
 
     fn answer(self, fate: Result<(), StoreError>) {
         let never = || StoreError("the write was never done".into());
-        // Whoever asked may have gone.
+        // The caller may have dropped the future.
         let _gone = self.reply.send(fate.and_then(|()| self.outcome.ok_or_else(never)));
     }
 }
 
-/// A write that is done by itself; it may be done more than once.
+/// Write with statements of its own. The writer may apply it more than once.
 pub(crate) trait SingleWrite: Send {
     fn apply(&mut self, batch: &mut PgTxn<'_>) -> Result<(), Error>;
     fn answer(self: Box<Self>, fate: Result<(), StoreError>);
-    /// Whether it is about users' keys.
+    /// Returns true if the write changes users' keys.
     fn is_on_keys(&self) -> bool;
-    /// Returns the name that the task locks first, if it locks one.
+    /// Returns the name that the write locks first, if it locks one.
     fn name(&self) -> Option<&str>;
-    /// Returns the subjects of the task.
+    /// Returns the subjects of the write.
     fn subjects(&self) -> Subjects;
 }
 
@@ -127,7 +127,7 @@ where
 }
 
 impl PgWrite {
-    /// Returns whether the write is about users' keys.
+    /// Returns true if the write changes users' keys.
     pub(crate) fn is_on_keys(&self) -> bool {
         matches!(&self.work, WriteKind::Other(other) if other.is_on_keys())
     }
@@ -152,7 +152,7 @@ impl PgWrite {
     }
 }
 
-/// What waits.
+/// Queue of submitted writes.
 #[derive(Default)]
 pub(crate) struct PgQueue {
     state: Mutex<PgQueueState>,
@@ -196,7 +196,8 @@ impl PgQueue {
     }
 }
 
-/// The way to the writer. When it is dropped the writer does what was handed in, and ends.
+/// Handle that submits writes to a writer. When the handle is dropped, the writer finishes the
+/// submitted writes, and ends.
 pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 
 impl PgWriteHandle {
@@ -239,7 +240,7 @@ impl PgWriteHandle {
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>> {
         let (pending, answer) = PendingReply::new();
-        // Of two nodes that look for a note that is not there, one comes after the other.
+        // The lock on the name puts two nodes that read an absent document in order.
         let name = Some(note_name(kind, &id));
         let subjects = Subjects::from(Subject::Note(kind, id.clone()));
         let work = move |batch: &mut PgTxn<'_>| batch.decide_note(kind, &id, &rule);
@@ -258,7 +259,7 @@ impl PgWriteHandle {
         self.hand_in(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
-    /// Its place in the order is taken before this returns.
+    /// Submits a write. The write takes its place in the order before this returns.
     fn hand_in<T: Send + 'static>(
         &self,
         promise: AckLevel,
@@ -290,7 +291,7 @@ mod tests {
     use super::{PgQueue, PgWriteHandle};
     use crate::store::{AckLevel, postgres::txn::jobs::Decision};
 
-    /// Hands in a report with `bytes` bytes of results.
+    /// Submits a report with `bytes` bytes of results.
     fn report(inbox: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let results = Some("x".repeat(bytes));

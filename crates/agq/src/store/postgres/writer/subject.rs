@@ -26,7 +26,7 @@ pub(crate) enum Subject {
 pub(crate) struct Subjects {
     changed: HashSet<Subject>,
     relied_on: HashSet<Subject>,
-    /// Tells whether the write comes after every earlier one.
+    /// True if the write comes after every earlier one.
     is_barrier: bool,
 }
 
@@ -60,7 +60,7 @@ impl Subjects {
         }
     }
 
-    /// Returns whether a write on these subjects has to wait for an earlier one on `earlier`.
+    /// Returns true if a write on these subjects has to wait for an earlier one on `earlier`.
     pub(crate) fn depend_on(&self, earlier: &Self) -> bool {
         self.is_barrier
             || !self.changed.is_disjoint(&earlier.changed)
