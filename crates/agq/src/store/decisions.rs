@@ -9,8 +9,8 @@ use super::{NewAction, RuleResult};
 
 /// Returns the number of `jobs` that `action` already has from input `at` on; 0 if `at` is absent.
 ///
-/// `has_input` returns true if the action has an equal input at an index. Rejects an `at` beyond the
-/// end of the action, and an input that differs from the stored one.
+/// `has_input` returns true if the action has an equal input at an index. Rejects an `at` beyond
+/// the end of the action, and an input that differs from the stored one.
 pub(super) fn count_known<E>(
     action: &Action,
     at: Option<u64>,

@@ -28,7 +28,7 @@ pub(crate) struct BatchEvents {
     pub(crate) halts: bool,
     /// Lists to which elements were added.
     pub(crate) lists: HashSet<Bytes>,
-    /// Changes of jobs and actions; empty if nobody subscribes.
+    /// Changes of jobs and actions; empty if no client subscribes.
     pub(crate) news: Vec<ChangeEvent>,
 }
 
@@ -61,8 +61,8 @@ pub(crate) enum ChangeEvent {
         was: Option<JobState>,
         /// True if the worker has reported progress.
         has_progressed: bool,
-        /// True if a client of any node subscribes. Jobs of the Open Job Spec are recorded even if
-        /// nobody does.
+        /// True if a client of any node subscribes. Jobs of the Open Job Spec are recorded in any
+        /// case.
         is_heard: bool,
     },
     /// Change of an action, with the new record and the counts of its jobs.

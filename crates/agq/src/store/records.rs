@@ -46,11 +46,11 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// Adds all jobs or none. Idempotent if [`AppendJobs::at`] is set: jobs that are already there
     /// are not added again.
     fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>>;
-    /// Applies `rule` to an action. If the changed action is closed and none of its jobs is kept any
-    /// more, the action is removed.
+    /// Applies `rule` to an action. If the changed action is closed and none of its jobs is kept
+    /// any more, the action is removed.
     fn decide_action(&self, action_id: &ActionId, rule: ActionRule) -> StoreFuture<RuleResult<()>>;
-    /// Removes the halted mark of an action without waiting and running jobs, so that its jobs may be
-    /// claimed again if they are retried.
+    /// Removes the halted mark of an action without waiting and running jobs, so that its jobs may
+    /// be claimed again if they are retried.
     fn settle_halt(&self, action_id: &ActionId, now: Timestamp) -> StoreFuture<()>;
     /// Returns a page of the actions in the order of their ids.
     fn actions(&self, page: Page) -> StoreFuture<Vec<ActionId>>;
@@ -121,8 +121,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>>;
     /// Returns the holders of active jobs.
     fn holders(&self) -> StoreFuture<Vec<String>>;
-    /// Returns at most `limit` jobs whose timer fires at or before `now`, the earliest first:
-    /// scheduled jobs and retries that become ready, and active jobs whose lease ends.
+    /// Returns at most `limit` jobs whose timer fires at or before `now`, the earliest first. A
+    /// timer makes a scheduled job or a retry ready, or ends the lease of an active job.
     fn due(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<JobId>>;
     /// Returns the jobs with a timer after `now` (scheduled jobs, retries and leases) that `wanted`
     /// accepts.

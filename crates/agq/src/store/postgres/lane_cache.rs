@@ -141,8 +141,8 @@ pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Erro
 /// Maximum number of numbers that are tried for a new lane.
 const MOST_NUMBERS_TRIED: usize = 100;
 
-/// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand out
-/// jobs that need more than it knows of.
+/// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand
+/// out jobs that need more than it knows of.
 pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {
     let needs: Vec<u8> = row.try_get("needs")?;
     let needs = rmp_serde::from_slice(&needs).map_err(|error| Error::Decode(Box::new(error)))?;

@@ -112,11 +112,12 @@ pub(crate) struct PostgresStore {
     under_way: Arc<manual::PendingCalls>,
 }
 
-/// Inboxes of the writers.
+/// Queues of the writers.
 struct WriteQueues {
     jobs: PgWriteHandle,
-    /// Inbox for users' keys, which have their own writer, connection and transactions, because
-    /// claims must not wait for a large command on keys, or for another node's lock during one.
+    /// Queue of writes of users' keys. These have their own writer, connection and transactions,
+    /// because claims must not wait for a large command on keys. Nor must they wait for the lock of
+    /// another node during such a command.
     keys: PgWriteHandle,
 }
 

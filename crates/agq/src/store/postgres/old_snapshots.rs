@@ -1,5 +1,5 @@
-//! Oldest snapshot of the database. As long as a transaction has it, PostgreSQL keeps everything that
-//! has been removed or changed since, and claims have to pass over that.
+//! Oldest snapshot of the database. As long as a transaction has it, PostgreSQL keeps everything
+//! that has been removed or changed since, and claims have to pass over that.
 
 use std::sync::{Mutex, PoisonError};
 

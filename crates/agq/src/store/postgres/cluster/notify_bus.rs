@@ -2,9 +2,11 @@
 //! Polling).
 //!
 //! A notification wakes waiters at other nodes at once. Nodes also poll, because a notification may
-//! be lost. A notification is not sent in the transaction that it is about, because commits with
-//! notifications wait for each other, and would do so for as long as the disk takes. It is sent
-//! right after that, in a transaction of its own that waits for no disk.
+//! be lost.
+//!
+//! A notification is not sent in the transaction that it is about. Commits with notifications wait
+//! for each other, and would do so for as long as the disk takes. It is sent right after that, in a
+//! transaction of its own that waits for no disk.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,8 +57,7 @@ const BEAT: Duration = Duration::from_secs(3);
 /// Silence after which the LISTEN connection is taken for dead, because a peer that vanishes never
 /// closes the connection.
 const DEAF_AFTER: Duration = Duration::from_secs(10);
-/// Time for which notices are retried before they are dropped. Waiters have looked by themselves by
-/// then.
+/// Time for which notices are retried before they are dropped. By then, waiters have polled.
 const TELL_FOR: Duration = Duration::from_secs(60);
 
 /// Notice for other nodes, or for other programs.

@@ -17,15 +17,15 @@ pub(super) fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>, Error> {
     rmp_serde::to_vec(record).map_err(|error| Error::Encode(Box::new(error)))
 }
 
-/// Reads a record. Ignores fields that a node of a later version may have appended to the record, or
-/// to a record nested in it.
+/// Reads a record. Ignores fields that a node of a later version may have appended to the record,
+/// or to a record nested in it.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
     T::deserialize(Prefix(&mut from)).map_err(|error| Error::Decode(Box::new(error)))
 }
 
-/// Decodes the records in the first column of `rows`. Passes over an unreadable record and logs an
-/// error, so that one bad record keeps nobody from the others.
+/// Decodes the records in the first column of `rows`. Skips an unreadable record and logs an error,
+/// so that the other records are still returned.
 pub(super) fn readable<T: DeserializeOwned>(rows: &[PgRow]) -> Vec<T> {
     rows.iter().filter_map(|row| or_pass_over(row.try_get(0).and_then(decode))).collect()
 }

@@ -4,10 +4,15 @@ use sqlx::Error;
 
 use crate::store::StoreError;
 
-/// Codes of errors that come from the connection or the server as a whole, not from the statement:
-/// 08 connection exceptions, 57P0 shutdown, start and ended sessions, 25006 read-only, 25P03 and
-/// 25P04 ended transactions that waited, 28 refused logins, 3D000 no such database, 53300 too many
-/// connections.
+/// Codes of errors that come from the connection or the server as a whole, not from the statement.
+///
+/// - 08: connection exceptions.
+/// - 57P0: shutdown, startup and ended sessions.
+/// - 25006: read-only.
+/// - 25P03, 25P04: ended transactions that waited.
+/// - 28: refused logins.
+/// - 3D000: no such database.
+/// - 53300: too many connections.
 const OF_THE_CONNECTION: [&str; 8] = ["08", "57P0", "25006", "25P03", "25P04", "28", "3D000", "53300"];
 
 /// Returns true if the connection is gone, was never there, or leads to a server that cannot do the

@@ -17,13 +17,13 @@ use crate::store::postgres::{
     },
 };
 
-/// Maximum time for which a transaction may wait for its next statement. Between two statements of
-/// agq lies nothing but agq's own work, of which a large submission has some.
+/// Maximum time between two statements of a transaction. Only the work of agq takes place in that
+/// time, and a large submission needs some.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Query that returns whether the server takes writes.
 pub(crate) const TAKES_WRITES: &str =
     "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
-/// Name of a setting that nobody else uses, which reveals a pooler.
+/// Name of a setting that no other program uses, which reveals a pooler.
 const PROBE: &str = "agq.probe";
 
 /// Access to a database.
@@ -140,9 +140,10 @@ impl ConnectOptions {
     }
 
     /// Returns true if a pooler hands out its connections by transaction, because settings of a
-    /// session are then unreliable. Behind such a pooler, the second connection sees the setting of
-    /// the first one, or the first one no longer sees its own setting while the second one holds a
-    /// transaction.
+    /// session are then unreliable.
+    ///
+    /// Behind such a pooler, the second connection sees the setting of the first one. If the second
+    /// one holds a transaction instead, the first one no longer sees its own setting.
     pub(crate) async fn is_pooled_by_transaction(&self) -> Result<bool, Error> {
         within(CONNECT_TIMEOUT * 2, async {
             let mut first = PgConnection::connect_with(&self.options).await?;

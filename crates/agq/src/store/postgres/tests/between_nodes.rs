@@ -28,8 +28,9 @@ async fn stranger(database: &Database, sql: &'static str) -> PgConnection {
     connection
 }
 
-/// Opens three nodes on a database that looks for deadlocks early. By default it looks after a second,
-/// when the lock timeout of a node has ended the wait already and no deadlock would be counted.
+/// Opens three nodes on a database that looks for deadlocks early. By default it looks after a
+/// second, when the lock timeout of a node has ended the wait already and no deadlock would be
+/// counted.
 async fn three_nodes(database: &Database) -> Vec<Arc<PostgresStore>> {
     let mut connection = PgConnection::connect(&database.url()).await.unwrap();
     let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 50', current_database()); END $$";

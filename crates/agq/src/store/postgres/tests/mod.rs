@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Row, query, query_scalar, raw_sql};
 
 use crate::store::postgres::{PostgresSettings, PostgresStore, txn::jobs::CANDIDATES};
 
-/// Opens a store on `database` that hears of no other node.
+/// Opens a store on `database` that does not listen to other nodes.
 async fn store_on(database: &Database) -> PostgresStore {
     let settings = PostgresSettings { listens: false, ..PostgresSettings::default() };
     PostgresStore::open(&database.url(), settings).await.unwrap()
@@ -53,8 +53,8 @@ async fn a_claim_is_an_index_scan_among_a_million_jobs() {
     let plan = plan.join("\n");
     assert!(plan.contains("Index Scan using jobs_ready on jobs j (actual rows=8 loops=3)"), "{plan}");
     assert!(!plan.contains("Seq Scan on jobs") && !plan.contains("Seq Scan on inputs"), "{plan}");
-    // The estimated cost of a generic plan is high enough for JIT compilation, which takes longer
-    // than the query.
+    // Without this setting, the estimated cost of the generic plan would cause JIT compilation,
+    // which takes longer than the query.
     let jit: String = query_scalar("SHOW jit").fetch_one(&mut *writers).await.unwrap();
     assert_eq!(jit, "off");
     let locked = query(CANDIDATES).bind(vec![1]).bind(1_i64).bind(true).fetch_all(&store.pool).await.unwrap();

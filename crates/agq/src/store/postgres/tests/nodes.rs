@@ -60,7 +60,7 @@ async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
     run(&store, "TRUNCATE agq.instances, agq.leader").await;
     assert!(store.leads(), "it knows nothing of the crash yet");
     assert_eq!(store.nodes().await.unwrap(), None);
-    // The node is elected anew, and the others have the time of a silence to come back.
+    // The node is elected again, and the others have two terms to come back.
     store.nodes.show().await.unwrap();
     assert!(store.leads());
     assert_eq!(store.nodes().await.unwrap(), None);
@@ -115,7 +115,7 @@ async fn a_lease_that_ran_out_begins_anew() {
     let store = leading(&database).await;
     store.nodes.show().await.unwrap();
     assert!(store.nodes().await.unwrap().is_some(), "a lease that is kept goes on");
-    // Nobody could reach the database for longer than the lease.
+    // No node could reach the database for longer than the lease.
     run(&store, "UPDATE agq.leader SET expires_at = now() - interval '1 second'").await;
     store.nodes.show().await.unwrap();
     assert!(store.leads());
@@ -209,7 +209,7 @@ async fn a_long_message_is_heard_while_reads_have_every_connection() {
     }
     let tells = store_on(&database).await;
     let (channel, payload) = (Bytes::from_static(b"channel"), Bytes::from(vec![b'x'; 100_000]));
-    // Nobody knows when the first node begins to listen.
+    // The test cannot know when the first node begins to listen.
     tokio::task::block_in_place(|| {
         eventually("the message", || {
             let notice = BusMessage::Message(channel.clone(), payload.clone());

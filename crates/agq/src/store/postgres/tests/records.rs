@@ -176,7 +176,7 @@ async fn lanes_and_limits_of_which_nothing_is_left_are_forgotten() {
     assert_eq!(unused.limits.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["k2"]);
     store.forget_unused(unused).await.unwrap();
     assert_eq!(number(&store, "SELECT count(*) FROM agq.notes WHERE kind = 'limit'").await, 1);
-    // A node that still knows a forgotten lane makes the lane again.
+    // A node that has a removed lane in its cache creates the lane again.
     let jobs = vec![own("d-0", None, Some("k2"))];
     assert_eq!(submit(&other, "d", Needs::default(), jobs).await, Ok(AddOutcome::New));
     assert_eq!(claim(&store, 3).await.len(), 2);

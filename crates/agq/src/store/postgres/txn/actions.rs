@@ -110,8 +110,8 @@ impl PgTxn<'_> {
         let now = new.action.created_at;
         let mut checks = Checks::default();
         checks.add(&new.jobs);
-        // Nobody else adds such jobs until this transaction is committed, because their names are
-        // locked.
+        // No other transaction adds such jobs until this one ends, because the names of the jobs
+        // are locked.
         let firsts = self.firsts(&checks.kinds)?;
         let ids = checks.ids.into_iter().chain(firsts.values().map(JobId::as_str));
         let known = self.jobs(&ids.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;

@@ -53,9 +53,9 @@ const LIMITS_OR_FAIL: &str =
 const FREE_LIMITS: &str =
     "SELECT id, json FROM agq.notes WHERE kind = $1 AND id = ANY ($2) ORDER BY id FOR UPDATE SKIP LOCKED";
 
-/// Statement that inserts those of some limits that do not exist. The statement leaves existing
-/// limits out first, because `ON CONFLICT` waits for the transaction that changes such a limit, and
-/// the lock of the limit then waits once more.
+/// Statement that inserts those of the given limits that do not exist. It leaves existing limits
+/// out first. Otherwise `ON CONFLICT` would wait for the transaction that changes such a limit, and
+/// the lock of the limit would wait once more.
 pub(crate) const MAKE_LIMITS: &str = "INSERT INTO agq.notes (kind, id, json) \
      SELECT $1, n.id, $3 FROM unnest($2::text[]) AS n (id) \
      WHERE (SELECT true FROM agq.notes AS o WHERE o.kind = $1 AND o.id = n.id) IS NULL ORDER BY n.id ON CONFLICT DO NOTHING";
@@ -79,10 +79,11 @@ impl HeldLimits {
         !self.left.is_empty()
     }
 
-    /// Locks limits for this transaction. A transaction waits for limits once, in their order. A
-    /// transaction that already holds limits does not wait, because the holder of the missing
-    /// limits may wait for those limits; the transaction then fails, and the writer does the work
-    /// in parts.
+    /// Locks limits for this transaction. A transaction waits for limits once, in their order.
+    ///
+    /// A transaction that already holds limits does not wait, because the holder of the missing
+    /// limits may wait for those. The transaction then fails, and the writer retries the writes in
+    /// parts.
     pub(crate) fn hold(
         &mut self,
         session: &DatabaseSession,
@@ -96,8 +97,8 @@ impl HeldLimits {
         make_limits(session, &missing)?;
         let lock = if self.held.is_empty() { WAIT_FOR_LIMITS } else { LIMITS_OR_FAIL };
         self.lock(session, lock, &missing)?;
-        // A limit that was forgotten between the two statements has no row to lock, and is made
-        // again by the retry.
+        // A limit that was removed between the two statements has no row to lock. The retry creates
+        // it again.
         let is_held = |key: &String| self.held.contains_key(key);
         if missing.iter().all(is_held) { Ok(()) } else { Err(Error::RowNotFound) }
     }
@@ -237,9 +238,9 @@ impl PgTxn<'_> {
         self.session.rows(sql)?.iter().map(first).collect()
     }
 
-    /// Locks a kind, and returns its first job. Nobody else becomes the first job until this
-    /// transaction is committed. The transaction may have to run again, because this lock comes
-    /// after the locks of jobs.
+    /// Locks a kind, and returns its first job. No other job becomes the first until this
+    /// transaction ends. The transaction may have to be retried, because this lock comes after the
+    /// locks of jobs.
     pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
         self.lock_names(vec![note_name(DocumentKind::Unique, key)])?;
         Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))

@@ -35,8 +35,8 @@ impl PgTxn<'_> {
             return Ok(());
         }
         let actions = self.actions(&ended.keys().map(ActionId::as_str).collect())?;
-        // The tallies are read under the locks of the actions, because nodes that end jobs at the
-        // same time would otherwise not see the ends of each other.
+        // The tallies are read under the locks of the actions. Otherwise, nodes that end jobs at
+        // the same time would not see each other's changes.
         let mut tallies = self.tallies_of(ended)?;
         let mut halted = Vec::new();
         for action in actions {
@@ -75,7 +75,8 @@ impl PgTxn<'_> {
         Ok(tallies)
     }
 
-    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are retried.
+    /// Removes the halted mark of an action, so that its jobs may be claimed again if they are
+    /// retried.
     pub(crate) fn settle_halt(&mut self, action_id: &ActionId, now: Timestamp) -> Result<(), Error> {
         let row =
             self.session.row(query(crate::store::postgres::queries::ACTION).bind(action_id.as_str()))?;

@@ -68,14 +68,14 @@ const MOST_WITH_TEXTS: usize = 4;
 /// jobs.
 const FEW_LANES: usize = 16;
 
-/// Maximum number of jobs of a lane that a claim reads at a time if jobs that nobody can run any more
-/// are in front of the others.
+/// Maximum number of jobs of a lane that one look of a claim reads. A claim reads that many if jobs
+/// that can no longer run are in front of the others.
 const MOST_BEHIND_ENDED: usize = 1_000;
 
 /// Claims of one look at the lanes.
 struct ClaimRound {
     claims: Vec<Option<Claim>>,
-    /// Number of jobs that the look ended, because nobody can run them any more.
+    /// Number of jobs that the look ended, because they can no longer run.
     ended: usize,
 }
 

@@ -230,8 +230,8 @@ impl<'b> PgTxn<'b> {
         row.as_ref().map_or(Ok(Totals::default()), crate::store::postgres::queries::totals_of)
     }
 
-    /// Locks and returns those of `ids` that exist. Nobody else writes these actions until this
-    /// transaction is committed.
+    /// Locks and returns those of `ids` that exist. No other transaction writes these actions until
+    /// this one ends.
     pub(super) fn actions(&self, ids: &BTreeSet<&str>) -> Result<Vec<Action>, Error> {
         let sql = "SELECT record FROM agq.actions WHERE action_id = ANY ($1) ORDER BY action_id FOR UPDATE";
         let rows = self.session.rows(query(sql).bind(ids.iter().copied().collect::<Vec<_>>()))?;

@@ -56,8 +56,8 @@ impl From<Error> for TxnFailure {
     }
 }
 
-/// Returns true if a retry may succeed: after a deadlock, after somebody wrote a row meanwhile, or
-/// after a row that was there a moment ago is gone.
+/// Returns true if a retry may succeed: after a deadlock, after a concurrent change of a row, or
+/// after a row has vanished.
 pub(crate) fn is_retryable(error: &Error) -> bool {
     match error {
         Error::Database(error) => error.code().is_some_and(|code| code == "40P01" || code == "40001"),

@@ -41,8 +41,8 @@ impl Late {
         self.waiting.push(late);
     }
 
-    /// Keeps those of `writes` that depend on earlier late writes, and returns the others, which the
-    /// writer then does.
+    /// Keeps those of `writes` that depend on earlier late writes, and returns the others, which
+    /// the writer then does.
     pub(crate) fn divert(&mut self, writes: Vec<PgWrite>) -> Vec<PgWrite> {
         if self.waiting.is_empty() {
             return writes;

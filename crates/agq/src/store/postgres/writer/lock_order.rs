@@ -1,9 +1,9 @@
 //! Lock order of transactions: a transaction waits for all locks of one kind at once and in one
-//! order, and for the kinds in one order, so that no two transactions wait for each other.
+//! order, and for the kinds in one order. Therefore no two transactions wait for each other.
 //!
-//! A transaction locks names first, because a name may have no row yet; then jobs; then limits. A
-//! transaction passes over later locks that another transaction holds, or only one transaction at a
-//! time wants them.
+//! A transaction locks names first, because a name may have no row yet; then jobs; then limits.
+//! Later locks are passed over if another transaction holds them, or are wanted by one transaction
+//! at a time.
 
 use std::collections::BTreeSet;
 

@@ -47,9 +47,8 @@ use crate::store::{
 
 /// Maximum number of writes that share a transaction.
 const MOST_TOGETHER: usize = 1024;
-/// Maximum number of bytes that the writes of a transaction bring along, unless a single write has
-/// more, because a message to the database holds no more than 1 GB, and each batch is in memory
-/// several times.
+/// Maximum number of bytes of the writes of a transaction, unless a single write has more. A
+/// message to the database holds at most 1 GB, and each batch is in memory several times.
 const MOST_BYTES: usize = 8 << 20;
 /// Maximum time, in milliseconds, for which a transaction waits for a lock, because all its writes
 /// wait.
@@ -194,9 +193,9 @@ impl PgWriter {
             warn!(count = writes.len(), "writes are refused: {fate}");
         }
         if matches!(failure.stage, FailurePhase::Commit | FailurePhase::Panic) {
-            // After a lost commit the writes may have been done, and a client that repeats them adds
-            // nothing new. After a panic the database takes a moment to end the given-up session,
-            // whose locks claimants have passed over meanwhile.
+            // After a lost commit the writes may have been done, and a client that repeats them
+            // adds nothing new. After a panic the database takes a moment to end the given-up
+            // session, whose locks claimants have passed over meanwhile.
             self.wake_waiters();
         }
         writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
@@ -256,8 +255,8 @@ impl PgWriter {
     }
 
     fn connect(&self) -> Result<DatabaseSession, Error> {
-        // The writer repeats a few statements, and planning each of them anew takes longer than
-        // running it.
+        // The writer repeats a few statements, and planning them each time takes longer than
+        // running them.
         let connecting = self.access.connect_with(&[
             ("plan_cache_mode", "force_generic_plan"),
             // The writer looks all rows up by index, but a plan from the time when a table was
@@ -338,9 +337,9 @@ impl PgWriter {
     }
 }
 
-/// Returns the script that begins a transaction. The script sets the isolation level, because the
-/// default of the database or the user must not count: a later statement sees the commits of
-/// others, and locks protect what must not change.
+/// Returns the script that begins a transaction. The script sets the isolation level, so that the
+/// default of the database or the user has no effect. A later statement sees the commits of others,
+/// and locks protect rows that must not change.
 fn begin(writes: &[PgWrite], wait: LockWait) -> &'static str {
     macro_rules! begin {
         ($more:literal) => {

@@ -132,7 +132,7 @@ impl PgWrite {
         matches!(&self.work, WriteKind::Other(other) if other.is_on_keys())
     }
 
-    /// Returns the subjects of the write. A claim has none, because it takes what nobody holds.
+    /// Returns the subjects of the write. A claim has none, because it takes jobs without a holder.
     pub(crate) fn subjects(&self) -> Subjects {
         match &self.work {
             WriteKind::Decide(deciding) => Subjects::of_decision(&deciding.decision),
@@ -170,9 +170,11 @@ impl PgQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for writes, and returns them in their order: at most `most` writes, and more than one
-    /// only as long as they have at most `bytes` bytes together. Returns no writes if none has come
-    /// within `pause`, and `None` if no more can come.
+    /// Waits for writes, and returns them in their order. Returns at most `most` writes, and more
+    /// than one only if they have at most `bytes` bytes together.
+    ///
+    /// Returns no writes if none is submitted within `pause`, and `None` once the queue is closed
+    /// and empty.
     pub(crate) fn take(&self, most: usize, bytes: usize, pause: Option<Duration>) -> Option<Vec<PgWrite>> {
         let idle = |state: &mut PgQueueState| state.waiting.is_empty() && !state.is_closed;
         let state = self.locked();
@@ -310,7 +312,7 @@ mod tests {
             std::iter::from_fn(|| queue.take(2, 100, Some(Duration::ZERO)).map(|taken| taken.len()))
                 .take(5)
                 .collect();
-        // A write that is larger than the bound goes alone, and no write is left out.
+        // A write that is larger than the bound is taken alone, and no write is left out.
         assert_eq!(sizes, [2, 1, 1, 2, 0]);
     }
 

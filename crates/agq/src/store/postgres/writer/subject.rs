@@ -85,7 +85,7 @@ mod tests {
         assert!(!a.depend_on(&b) && a.depend_on(&relying("a")));
         assert!(a.depend_on(&changing) && changing.depend_on(&a) && changing.depend_on(&changing));
         assert!(!changing.depend_on(&Subjects::from(Subject::Queue("p".into()))));
-        // A barrier waits, and nobody waits for it.
+        // A barrier waits for earlier writes, and no write waits for a barrier.
         assert!(Subjects::all().depend_on(&Subjects::default()) && !a.depend_on(&Subjects::all()));
     }
 }

@@ -27,8 +27,8 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Counts `rows` written rows, and starts `ANALYZE` if it is due. Every session plans its
-    /// statements anew after `ANALYZE`.
+    /// Counts `rows` written rows, and starts `ANALYZE` if it is due. After `ANALYZE`, every
+    /// session plans its statements again.
     pub(crate) fn note(&mut self, rows: usize, runtime: &Handle, pool: &Pool) {
         if self.is_due(rows) {
             let pool = pool.clone();
