@@ -121,9 +121,9 @@ pub(crate) fn shown(sums: &Checksums) -> String {
 
 /// Counts and hashes records in the order of their arrival.
 #[derive(Default)]
-struct Summing(BTreeMap<&'static str, (u64, Sha256)>);
+struct ChecksumBuilder(BTreeMap<&'static str, (u64, Sha256)>);
 
-impl Summing {
+impl ChecksumBuilder {
     /// Adds a record, and returns its line.
     fn add(&mut self, record: &ExportRecord) -> anyhow::Result<Vec<u8>> {
         let line = record.line()?;
@@ -155,25 +155,25 @@ enum ExportFrame {
 /// Writer of an export.
 pub(crate) struct Exporter<W> {
     to: W,
-    summing: Summing,
+    checksums: ChecksumBuilder,
 }
 
 impl<W: Write> Exporter<W> {
     pub(crate) fn begin(to: W, now: Timestamp) -> anyhow::Result<Self> {
-        let mut exporter = Self { to, summing: Summing::default() };
+        let mut exporter = Self { to, checksums: ChecksumBuilder::default() };
         let agq = env!("CARGO_PKG_VERSION").to_owned();
         exporter.frame(&ExportFrame::AgqExport { version: VERSION, agq, exported_at: now })?;
         Ok(exporter)
     }
 
     pub(crate) fn put(&mut self, record: &ExportRecord) -> anyhow::Result<()> {
-        let line = self.summing.add(record)?;
+        let line = self.checksums.add(record)?;
         Ok(self.to.write_all(&line)?)
     }
 
     /// Writes the last line, and returns the checksums.
     pub(crate) fn end(mut self) -> anyhow::Result<Checksums> {
-        let sums = std::mem::take(&mut self.summing).sums();
+        let sums = std::mem::take(&mut self.checksums).sums();
         self.frame(&ExportFrame::End(sums.clone()))?;
         self.to.flush()?;
         Ok(sums)
@@ -192,16 +192,16 @@ pub(crate) struct Importer<R> {
     number: u64,
     line: Vec<u8>,
     /// Checksums of the lines as they are.
-    read: Summing,
+    read: ChecksumBuilder,
     /// Checksums of the records as this agq writes them, which may have more fields than the lines.
-    meant: Summing,
+    expected: ChecksumBuilder,
     end: Option<Checksums>,
 }
 
 impl<R: BufRead> Importer<R> {
     pub(crate) fn begin(from: R) -> anyhow::Result<Self> {
-        let (read, meant) = (Summing::default(), Summing::default());
-        let mut importer = Self { from, number: 0, line: Vec::new(), read, meant, end: None };
+        let (read, expected) = (ChecksumBuilder::default(), ChecksumBuilder::default());
+        let mut importer = Self { from, number: 0, line: Vec::new(), read, expected, end: None };
         importer.next_line()?;
         match serde_json::from_slice(&importer.line) {
             Ok(ExportFrame::AgqExport { version, .. }) if version <= VERSION => Ok(importer),
@@ -226,7 +226,7 @@ impl<R: BufRead> Importer<R> {
         let record: ExportRecord = serde_json::from_slice(&self.line)
             .with_context(|| format!("line {} is no record that this agq knows", self.number))?;
         self.read.add_line(record.kind(), &self.line);
-        self.meant.add(&record)?;
+        self.expected.add(&record)?;
         Ok(Some(record))
     }
 
@@ -240,23 +240,23 @@ impl<R: BufRead> Importer<R> {
         compare(&written, &std::mem::take(&mut self.read).sums())
             .context("it was damaged, or changed since it was written")?;
         if self.from.fill_buf()?.is_empty() {
-            self.end = Some(std::mem::take(&mut self.meant).sums());
+            self.end = Some(std::mem::take(&mut self.expected).sums());
             return Ok(());
         }
         bail!("something follows its last line, {}", self.number)
     }
 
-    /// Compares the records that were read with those that `hand_out` reads back from the store.
+    /// Compares the records that were read with those that `read_back` reads back from the store.
     /// Returns the checksums.
     pub(crate) fn verify(
         &mut self,
-        hand_out: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
+        read_back: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Checksums> {
-        let Some(meant) = self.end.take() else { bail!("it was not read to its end") };
-        let mut held = Summing::default();
-        hand_out(&mut |record| held.add(&record).map(drop))?;
-        compare(&meant, &held.sums()).context("the store does not hold what was read")?;
-        Ok(meant)
+        let Some(expected) = self.end.take() else { bail!("it was not read to its end") };
+        let mut found = ChecksumBuilder::default();
+        read_back(&mut |record| found.add(&record).map(drop))?;
+        compare(&expected, &found.sums()).context("the store does not hold what was read")?;
+        Ok(expected)
     }
 
     fn next_line(&mut self) -> anyhow::Result<()> {

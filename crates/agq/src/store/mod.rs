@@ -96,18 +96,18 @@ impl Default for OpenOptions {
 pub(crate) struct StoreError(pub(crate) String);
 
 thread_local! {
-    static HAND_INS: Cell<u64> = const { Cell::new(0) };
+    static WRITES_SUBMITTED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Returns the number of writes that this thread has submitted. If a command leaves the number
 /// unchanged, the command has no place in the order of writes.
 pub(crate) fn writes_submitted() -> u64 {
-    HAND_INS.get()
+    WRITES_SUBMITTED.get()
 }
 
 /// Counts a write that this thread submits.
 fn count_submitted_write() {
-    HAND_INS.set(HAND_INS.get() + 1);
+    WRITES_SUBMITTED.set(WRITES_SUBMITTED.get() + 1);
 }
 
 /// Runs `work`, which calls the store and awaits none of the answers, and commits the submitted
@@ -122,11 +122,11 @@ pub(crate) fn at_once<'s>(
 ) -> impl Future<Output = ()> + use<'s> {
     // The guard flushes the round even if this future is dropped, because other callers wait for
     // it.
-    let collected = store.submit(connection, work).map(|round| PendingFlush { store, round });
+    let pending = store.submit(connection, work).map(|round| PendingFlush { store, round });
     async move {
-        let Some(seen_to) = collected else { return };
+        let Some(flush) = pending else { return };
         let mut since = None;
-        while store.waits_for_writers(seen_to.round, since) {
+        while store.waits_for_writers(flush.round, since) {
             since.get_or_insert_with(Instant::now);
             tokio::task::yield_now().await;
         }

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 /// Maximum number of change events that wait for the event publisher. Beyond that, the oldest are
 /// dropped.
-const MAX_NEWS: usize = 100_000;
+const MAX_EVENTS: usize = 100_000;
 
 /// Events of one committed batch of writes.
 #[derive(Debug, Default)]
@@ -35,8 +35,8 @@ pub(crate) struct BatchEvents {
 impl BatchEvents {
     /// Records a change event. Drops the oldest events if the batch has too many.
     pub(crate) fn tell(&mut self, news: ChangeEvent) {
-        if self.news.len() >= 2 * MAX_NEWS {
-            self.news.drain(..MAX_NEWS);
+        if self.news.len() >= 2 * MAX_EVENTS {
+            self.news.drain(..MAX_EVENTS);
         }
         self.news.push(news);
     }
@@ -101,7 +101,7 @@ impl ChangeNotifier {
         if !arrived.news.is_empty() {
             let mut news = lock(&self.news);
             news.append(&mut arrived.news);
-            let excess = news.len().saturating_sub(MAX_NEWS);
+            let excess = news.len().saturating_sub(MAX_EVENTS);
             news.drain(..excess);
             self.told.notify_one();
         }

@@ -71,7 +71,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn decide(
         &self,
         job_id: &JobId,
-        promise: AckLevel,
+        level: AckLevel,
         results: Option<Bytes>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>>;
@@ -169,7 +169,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
-        promise: AckLevel,
+        level: AckLevel,
         registration: Option<String>,
         rule: WorkerRule,
     ) -> StoreFuture<RuleResult<()>>;

@@ -35,9 +35,9 @@ use crate::store::{
 };
 
 /// Maximum time to wait for an answer, because one statement may sort the whole database.
-const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Number of records that an import writes at a time.
-const TOGETHER: usize = 2_000;
+const BATCH_SIZE: usize = 2_000;
 
 const JOBS: &str = "SELECT record, i.json AS input, r.json AS results FROM (SELECT job_id, record FROM agq.jobs \
      UNION ALL SELECT job_id, record FROM agq.ended) AS j LEFT JOIN agq.inputs AS i USING (job_id) \
@@ -49,40 +49,40 @@ const ITEMS: &str = "SELECT k.key, place, item FROM agq.list_items JOIN agq.keys
 const SCORES: &str = "SELECT k.key, member, score FROM agq.scores JOIN agq.keys AS k ON sha256(k.key) = key_digest \
      ORDER BY k.key, member";
 /// Script that begins an import, and keeps other sessions from writing.
-const ALONE: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, agq.ended, agq.workers, agq.keys, agq.totals IN EXCLUSIVE MODE";
+const BEGIN_IMPORT: &str = "BEGIN; LOCK TABLE agq.plans, agq.actions, agq.jobs, agq.ended, agq.workers, agq.keys, agq.totals IN EXCLUSIVE MODE";
 const IS_EMPTY: &str = "SELECT NOT EXISTS (SELECT FROM agq.plans) AND NOT EXISTS (SELECT FROM agq.actions) \
      AND NOT EXISTS (SELECT FROM agq.workers) AND NOT EXISTS (SELECT FROM agq.keys)";
 
 /// Passes all records of a database to `sink`, as of one moment.
 pub(crate) fn export(url: &str, sink: &mut Sink<'_>) -> anyhow::Result<()> {
-    let (session, place) = reach(url, false)?;
+    let (session, place) = open_session(url, false)?;
     session.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
     let sought = session.row(query("SELECT to_regclass('agq.plans') IS NOT NULL"))?;
     if !sought.map_or(Ok(false), |row| row.try_get(0))? {
         bail!("there are no tables of agq in {place}");
     }
-    hand_out(&session, sink)
+    export_all(&session, sink)
 }
 
 /// Imports records into an empty database. Returns the checksums of the records that are then in
 /// it. An error leaves the database empty.
 pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Result<Checksums> {
     Runtime::new()?.block_on(migrate(url))?;
-    let (session, place) = reach(url, true)?;
+    let (session, place) = open_session(url, true)?;
     let session = &session;
-    session.script(ALONE)?;
+    session.script(BEGIN_IMPORT)?;
     let is_empty = session.row(query(IS_EMPTY))?.ok_or(Error::RowNotFound)?;
     if !is_empty.try_get::<bool, _>(0)? {
         bail!("{place} is not empty, and what is in it is not overwritten: make another database");
     }
     session.script("DELETE FROM agq.totals; DELETE FROM agq.paused; DELETE FROM agq.notes")?;
-    let mut coming = ImportBuffer::default();
+    let mut buffer = ImportBuffer::default();
     while let Some(record) = from.take()? {
-        coming.put(session, record)?;
+        buffer.put(session, record)?;
     }
-    coming.write(session)?;
-    coming.set_sequences(session)?;
-    let sums = from.verify(|sink| hand_out(session, sink))?;
+    buffer.write(session)?;
+    buffer.set_sequences(session)?;
+    let sums = from.verify(|sink| export_all(session, sink))?;
     session.script("COMMIT")?;
     // The planner knows the numbers of rows at once, not only after the first autovacuum.
     session.script("ANALYZE agq.jobs, agq.ended, agq.inputs, agq.results, agq.keys")?;
@@ -91,15 +91,16 @@ pub(crate) fn import(url: &str, from: &mut Importer<impl BufRead>) -> anyhow::Re
 
 /// Opens a session, and returns it with a description of the place for messages. Dropping the
 /// session rolls back what is not committed.
-fn reach(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, String)> {
+fn open_session(url: &str, writes: bool) -> anyhow::Result<(DatabaseSession, String)> {
     let (options, place) = options(url)?;
     let access = ConnectOptions::new(options, None);
     let connecting = async { if writes { access.connect().await } else { access.connect_to_read().await } };
-    let session = DatabaseSession::connect(connecting, PATIENCE).map_err(|error| to_store_error(&error));
+    let session =
+        DatabaseSession::connect(connecting, ANSWER_TIMEOUT).map_err(|error| to_store_error(&error));
     Ok((session.with_context(|| format!("cannot use {place}"))?, place))
 }
 
-fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_all(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     session.walk("SELECT plan_id, json, created_at FROM agq.plans ORDER BY plan_id", |row| {
         let plan_id = row.try_get::<String, _>(0)?.parse()?;
         let created_at = Timestamp(sql_types::count(row.try_get(2)?));
@@ -109,7 +110,7 @@ fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()
         let (action, tally) = queries::action_of(row)?;
         sink(ExportRecord::Action { action, tally })
     })?;
-    hand_out_jobs(session, sink)?;
+    export_jobs(session, sink)?;
     session.walk("SELECT queue FROM agq.paused ORDER BY queue", |row| {
         sink(ExportRecord::Paused { queue: row.try_get(0)? })
     })?;
@@ -117,7 +118,7 @@ fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()
         let worker: Worker = decode(row.try_get(0)?)?;
         sink(ExportRecord::Worker { worker, registration: row.try_get(1)? })
     })?;
-    hand_out_keys(session, sink)?;
+    export_keys(session, sink)?;
     session.walk("SELECT kind, id, json FROM agq.notes ORDER BY kind, id", |row| {
         sink(ExportRecord::Note { kind: row.try_get(0)?, id: row.try_get(1)?, json: row.try_get(2)? })
     })?;
@@ -126,7 +127,7 @@ fn hand_out(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()
     if totals == Totals::default() { Ok(()) } else { sink(ExportRecord::Totals(totals)) }
 }
 
-fn hand_out_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let lanes = session.rows(query("SELECT lane, queue, needs FROM agq.lanes"))?;
     let lanes: Result<HashMap<i32, LaneKey>, Error> = lanes.iter().map(lane_of).collect();
     let lanes = lanes?;
@@ -147,7 +148,7 @@ fn hand_out_jobs(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Resu
     })
 }
 
-fn hand_out_keys(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
+fn export_keys(session: &DatabaseSession, sink: &mut Sink<'_>) -> anyhow::Result<()> {
     let keys = "SELECT key, number, text, head, tail, members, expires_at FROM agq.keys ORDER BY key";
     session.walk(keys, |row| {
         let KeyEntry { content, expires_at } = entry_of(row)?;
@@ -229,7 +230,7 @@ impl ImportBuffer {
             ExportRecord::Totals(totals) => put_totals(session, &totals)?,
         }
         self.count += 1;
-        if self.count.is_multiple_of(TOGETHER) {
+        if self.count.is_multiple_of(BATCH_SIZE) {
             self.write(session)?;
         }
         Ok(())

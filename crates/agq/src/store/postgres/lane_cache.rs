@@ -11,7 +11,7 @@ use sqlx::{Error, Row, postgres::PgRow, query};
 use crate::store::{
     LaneKey,
     postgres::{
-        codec::{encode, or_pass_over},
+        codec::{encode, or_skip},
         connection::session::DatabaseSession,
         sql_types,
     },
@@ -19,10 +19,10 @@ use crate::store::{
 
 /// Time after which lanes with ready jobs are read again, because other nodes may have created
 /// some.
-const OLD: Duration = Duration::from_millis(250);
+const REFRESH_AFTER: Duration = Duration::from_millis(250);
 /// Maximum age of the cache. A cache beyond this age is emptied, which drops lanes that no longer
 /// exist.
-const STALE: Duration = Duration::from_secs(600);
+const MAX_AGE: Duration = Duration::from_secs(600);
 
 /// Query for the lanes that have ready jobs. Each of these lanes takes one step in the index,
 /// however many other lanes there are and however many jobs wait.
@@ -39,31 +39,31 @@ pub(super) struct LaneCache {
     numbers: HashMap<LaneKey, i32>,
     of_queues: HashMap<String, BTreeSet<i32>>,
     /// True if other nodes claim jobs, too.
-    pub(super) has_company: bool,
-    begun_at: Option<Instant>,
-    learned_at: Option<Instant>,
+    pub(super) has_peers: bool,
+    created_at: Option<Instant>,
+    loaded_at: Option<Instant>,
 }
 
 impl LaneCache {
-    /// Learns of lanes that have ready jobs if the latest look is older than `OLD`. Empties the
-    /// cache first if it is older than `STALE`.
+    /// Learns of lanes that have ready jobs if the latest look is older than `REFRESH_AFTER`. Empties the
+    /// cache first if it is older than `MAX_AGE`.
     pub(super) fn refresh(&mut self, session: &DatabaseSession) -> Result<(), Error> {
-        if self.begun_at.is_some_and(|at| at.elapsed() > STALE) {
-            self.forget();
+        if self.created_at.is_some_and(|at| at.elapsed() > MAX_AGE) {
+            self.clear();
         }
-        if self.learned_at.is_none_or(|at| at.elapsed() > OLD) {
-            self.learn(session)?;
+        if self.loaded_at.is_none_or(|at| at.elapsed() > REFRESH_AFTER) {
+            self.load(session)?;
         }
         Ok(())
     }
 
     /// Empties the cache. The node learns lanes again when it needs them.
-    pub(super) fn forget(&mut self) {
-        *self = Self { has_company: self.has_company, ..Self::default() };
+    pub(super) fn clear(&mut self) {
+        *self = Self { has_peers: self.has_peers, ..Self::default() };
     }
 
     /// Learns of lanes that have ready jobs, and returns whether any of them was unknown.
-    pub(super) fn learn(&mut self, session: &DatabaseSession) -> Result<bool, Error> {
+    pub(super) fn load(&mut self, session: &DatabaseSession) -> Result<bool, Error> {
         let before = self.lanes.len();
         self.ready(session)?;
         Ok(self.lanes.len() > before)
@@ -77,17 +77,17 @@ impl LaneCache {
         if !unknown.is_empty() {
             let sql = query("SELECT lane, queue, needs FROM agq.lanes WHERE lane = ANY ($1)").bind(unknown);
             for row in session.rows(sql)? {
-                if let Some((number, key)) = or_pass_over(lane_of(&row)) {
-                    self.know(number, key);
+                if let Some((number, key)) = or_skip(lane_of(&row)) {
+                    self.insert(number, key);
                 }
             }
         }
-        self.learned_at = Some(Instant::now());
+        self.loaded_at = Some(Instant::now());
         Ok(ready)
     }
 
-    fn know(&mut self, number: i32, key: LaneKey) {
-        self.begun_at.get_or_insert_with(Instant::now);
+    fn insert(&mut self, number: i32, key: LaneKey) {
+        self.created_at.get_or_insert_with(Instant::now);
         self.of_queues.entry(key.queue.clone()).or_default().insert(number);
         self.numbers.insert(key.clone(), number);
         self.lanes.insert(number, key);
@@ -100,7 +100,7 @@ impl LaneCache {
             return Ok(number.cast_unsigned());
         }
         let number = make(session, key)?;
-        self.know(sql_types::lane(number), key.clone());
+        self.insert(sql_types::lane(number), key.clone());
         Ok(number)
     }
 
@@ -128,7 +128,7 @@ pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Erro
     // next number may be free.
     let sought = "SELECT lane FROM agq.lanes WHERE queue = $1 AND sha256(needs) = sha256($2) AND needs = $2";
     let made = "INSERT INTO agq.lanes (queue, needs) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    for _try in 0..MOST_NUMBERS_TRIED {
+    for _try in 0..MAX_NUMBERS_TRIED {
         let found = session.row(query(sought).bind(&key.queue).bind(&needs))?;
         if let Some(row) = found {
             return row.try_get::<i32, _>(0).map(i32::cast_unsigned);
@@ -139,7 +139,7 @@ pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Erro
 }
 
 /// Maximum number of numbers that are tried for a new lane.
-const MOST_NUMBERS_TRIED: usize = 100;
+const MAX_NUMBERS_TRIED: usize = 100;
 
 /// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand
 /// out jobs that need more than it knows of.

@@ -52,7 +52,7 @@ impl PostgresStore {
              agq.inputs, agq.results, agq.workers, agq.registrations, agq.keys, agq.list_items, agq.scores, agq.leader, agq.notes, agq.lane_counts RESTART IDENTITY; \
              ALTER SEQUENCE agq.turns RESTART; ALTER SEQUENCE agq.key_numbers RESTART";
         sqlx::raw_sql(sql).execute(&store.pool).await?;
-        store.nodes.show().await?;
+        store.nodes.send_heartbeat().await?;
         Ok(store)
     }
 
@@ -89,15 +89,15 @@ impl PostgresStore {
 
     /// Returns true if no call is pending.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way.count.load(Ordering::SeqCst) == 0
+        self.pending_calls.count.load(Ordering::SeqCst) == 0
     }
 
     /// Waits until no call is pending.
     pub(crate) fn until_idle(&self) -> impl Future<Output = ()> + use<> {
-        let under_way = Arc::clone(&self.under_way);
+        let pending_calls = Arc::clone(&self.pending_calls);
         poll_fn(move |context| {
-            under_way.waker.register(context.waker());
-            if under_way.count.load(Ordering::SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
+            pending_calls.waker.register(context.waker());
+            if pending_calls.count.load(Ordering::SeqCst) == 0 { Poll::Ready(()) } else { Poll::Pending }
         })
     }
 }

@@ -86,13 +86,13 @@ const SHARDS: i16 = 1024;
 
 /// Maximum number of notices that wait to be sent. More are dropped, and waiters find the changes
 /// by polling.
-const MOST_NOTICES: usize = 20_000;
+const MAX_NOTICES: usize = 20_000;
 
 /// PostgreSQL store of one node. Dropping the store finishes the submitted writes, and signs the
 /// node off.
 pub(crate) struct PostgresStore {
     /// Queues of the writers; `None` once the store is closing.
-    inboxes: Option<WriteQueues>,
+    queues: Option<WriteQueues>,
     writers: Vec<JoinHandle<()>>,
     pool: Pool,
     /// Permits for long reads, which leave the other connections for short reads.
@@ -101,15 +101,15 @@ pub(crate) struct PostgresStore {
     patience: Duration,
     notifier: Arc<ChangeNotifier>,
     nodes: Arc<Nodes>,
-    pulse: Arc<HealthCheck>,
-    workers_seen: Arc<TtlCache<WorkerId, Worker>>,
-    plans_seen: Arc<TtlCache<PlanId, StoredPlan>>,
+    health: Arc<HealthCheck>,
+    worker_cache: Arc<TtlCache<WorkerId, Worker>>,
+    plan_cache: Arc<TtlCache<PlanId, StoredPlan>>,
     notices: mpsc::Sender<BusMessage>,
-    relay: Arc<NotifyBus>,
+    notify_bus: Arc<NotifyBus>,
     /// Background tasks, which end with the store.
-    aside: Mutex<JoinSet<()>>,
+    background_tasks: Mutex<JoinSet<()>>,
     #[cfg(feature = "simulation")]
-    under_way: Arc<manual::PendingCalls>,
+    pending_calls: Arc<manual::PendingCalls>,
 }
 
 /// Queues of the writers.
@@ -150,7 +150,7 @@ async fn bring_up_to_date(options: PgConnectOptions, place: &str) -> anyhow::Res
     check_encoding(&mut connection, place).await?;
     match schema::migrate(&mut connection).await {
         Ok(()) => Ok(()),
-        Err(error) => bail!("cannot bring the database {place} up to date: {}", schema::said(&error)),
+        Err(error) => bail!("cannot bring the database {place} up to date: {}", schema::message(&error)),
     }
 }
 
@@ -176,7 +176,7 @@ impl PostgresStore {
         let access = ConnectOptions::new(options, Some(settings.timeout));
         let notifier = Arc::new(ChangeNotifier::default());
         let nodes = Arc::new(Nodes::new(settings.term, access.clone(), Arc::clone(&notifier)));
-        let shown = nodes.show().await.map_err(|error| to_store_error(&error));
+        let shown = nodes.send_heartbeat().await.map_err(|error| to_store_error(&error));
         shown.with_context(|| format!("cannot use the database {place}"))?;
         Self::start(&access, nodes, notifier, settings).context("cannot start the writers")
     }
@@ -189,7 +189,7 @@ impl PostgresStore {
     ) -> anyhow::Result<Self> {
         let runtime = Handle::current();
         let pool = access.pool(settings.connections - WRITERS);
-        let (notices, told) = mpsc::channel(MOST_NOTICES);
+        let (notices, outgoing_notices) = mpsc::channel(MAX_NOTICES);
         let mut writers = Vec::new();
         let mut start_writer = |name: &str| {
             let queue = Arc::new(PgQueue::default());
@@ -202,47 +202,47 @@ impl PostgresStore {
                 queue: Arc::clone(&queue),
                 notifier: Arc::clone(&notifier),
                 shard: fastrand::i16(0..SHARDS),
-                known: LaneCache::default(),
+                lanes: LaneCache::default(),
                 session: None,
-                patience: settings.lock_timeout(),
+                patience: settings.answer_timeout(),
                 late: Late::default(),
                 growth: Growth::default(),
             };
             writers.push(std::thread::Builder::new().name(name.into()).spawn(move || writer.work())?);
             std::io::Result::Ok(PgWriteHandle(queue))
         };
-        let inboxes = WriteQueues { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
-        let relay = NotifyBus {
+        let queues = WriteQueues { jobs: start_writer("writer")?, keys: start_writer("key writer")? };
+        let notify_bus = NotifyBus {
             access: access.clone(),
-            line: DedicatedConnection::new(access.clone()),
+            dedicated: DedicatedConnection::new(access.clone()),
             nodes: Arc::clone(&nodes),
             notifier: Arc::clone(&notifier),
             settings,
         };
-        let (relay, mut aside) = (Arc::new(relay), JoinSet::new());
-        aside.spawn(Arc::clone(&relay).publish(told));
-        aside.spawn({
+        let (notify_bus, mut background_tasks) = (Arc::new(notify_bus), JoinSet::new());
+        background_tasks.spawn(Arc::clone(&notify_bus).publish(outgoing_notices));
+        background_tasks.spawn({
             let nodes = Arc::clone(&nodes);
             async move { nodes.heartbeat().await }
         });
         let long_reads = usize::try_from((settings.connections - WRITERS) / 2)?;
         Ok(Self {
-            inboxes: Some(inboxes),
+            queues: Some(queues),
             writers,
             pool,
             long_reads: Arc::new(Semaphore::new(long_reads)),
             runtime,
-            patience: settings.lock_timeout(),
+            patience: settings.answer_timeout(),
             notifier,
             nodes,
-            pulse: Arc::new(HealthCheck::new(access.clone())),
-            workers_seen: Arc::default(),
-            plans_seen: Arc::default(),
+            health: Arc::new(HealthCheck::new(access.clone())),
+            worker_cache: Arc::default(),
+            plan_cache: Arc::default(),
             notices,
-            relay,
-            aside: Mutex::new(aside),
+            notify_bus,
+            background_tasks: Mutex::new(background_tasks),
             #[cfg(feature = "simulation")]
-            under_way: Arc::default(),
+            pending_calls: Arc::default(),
         })
     }
 
@@ -255,13 +255,13 @@ impl PostgresStore {
         mut outgoing: mpsc::Receiver<(Bytes, Bytes)>,
         tell: impl Fn(Bytes, Bytes) + Send + Sync + 'static,
     ) {
-        let lease = self.relay.settings.term.as_secs_f64();
+        let lease = self.notify_bus.settings.term.as_secs_f64();
         self.nodes.warn_of_different_settings(format!("{settings} store-lease={lease}"));
-        let (relay, nodes, notices) =
-            (Arc::clone(&self.relay), Arc::clone(&self.nodes), self.notices.clone());
-        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
-        aside.spawn(async move { relay.receive(tell).await });
-        aside.spawn(async move {
+        let (notify_bus, nodes, notices) =
+            (Arc::clone(&self.notify_bus), Arc::clone(&self.nodes), self.notices.clone());
+        let mut background_tasks = self.background_tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        background_tasks.spawn(async move { notify_bus.receive(tell).await });
+        background_tasks.spawn(async move {
             while let Some((channel, payload)) = outgoing.recv().await {
                 if nodes.has_peers() {
                     let _full = notices.try_send(BusMessage::Message(channel, payload));
@@ -273,41 +273,41 @@ impl PostgresStore {
     /// Submits a write without a subject.
     fn write<T: Send + 'static>(
         &self,
-        promise: AckLevel,
+        level: AckLevel,
         work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
     ) -> StoreFuture<T> {
-        self.write_on(Subjects::default(), promise, work)
+        self.write_on(Subjects::default(), level, work)
     }
 
     /// Submits a write, which keeps its order with the other writes on `subjects`.
     fn write_on<T: Send + 'static>(
         &self,
         subjects: impl Into<Subjects>,
-        promise: AckLevel,
+        level: AckLevel,
         work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
     ) -> StoreFuture<T> {
-        self.hand_in(|inbox| inbox.write(subjects.into(), promise, work))
+        self.submit_write(|handle| handle.write(subjects.into(), level, work))
     }
 
     /// Submits a write of records. The write takes its place in the order before this returns.
-    fn hand_in<T: Send + 'static>(
+    fn submit_write<T: Send + 'static>(
         &self,
         write: impl FnOnce(&PgWriteHandle) -> StoreFuture<T>,
     ) -> StoreFuture<T> {
-        self.hand_in_to(|inboxes| write(&inboxes.jobs))
+        self.submit_write_to(|queues| write(&queues.jobs))
     }
 
     /// Submits a write of users' keys, which have an order of their own.
     fn hand_in_keys(&self, write: impl FnOnce(&PgWriteHandle) -> StoreFuture<()>) -> StoreFuture<()> {
-        self.hand_in_to(|inboxes| write(&inboxes.keys))
+        self.submit_write_to(|queues| write(&queues.keys))
     }
 
-    fn hand_in_to<T: Send + 'static>(
+    fn submit_write_to<T: Send + 'static>(
         &self,
         write: impl FnOnce(&WriteQueues) -> StoreFuture<T>,
     ) -> StoreFuture<T> {
-        match &self.inboxes {
-            Some(inboxes) => self.counted(write(inboxes)),
+        match &self.queues {
+            Some(queues) => self.counted(write(queues)),
             None => Box::pin(ready(Err(StoreError("the store has stopped".into())))),
         }
     }
@@ -344,7 +344,7 @@ impl PostgresStore {
     /// Counts the call until it is answered, so that a simulation knows when the store is idle.
     #[cfg(feature = "simulation")]
     fn counted<T: Send + 'static>(&self, answer: StoreFuture<T>) -> StoreFuture<T> {
-        self.under_way.count(answer)
+        self.pending_calls.count(answer)
     }
 
     #[cfg(not(feature = "simulation"))]
@@ -370,7 +370,7 @@ async fn permit(long_reads: Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Stor
 impl Drop for PostgresStore {
     /// Lets the writers finish the writes that they have taken in.
     fn drop(&mut self) {
-        self.inboxes = None;
+        self.queues = None;
         let writers = std::mem::take(&mut self.writers);
         // The writers and the query need the runtime, which this thread must not block.
         tokio::task::block_in_place(|| {

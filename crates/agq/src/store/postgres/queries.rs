@@ -18,7 +18,7 @@ use sqlx::{Error, Row, postgres::PgRow, query, query_scalar};
 use crate::store::{
     DocumentKind, JobFilter, LaneSummary, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
     postgres::{
-        codec::{decode, or_pass_over, readable},
+        codec::{decode, or_skip, readable},
         connection::pool::Pool,
         lane_cache::lane_of,
         sql_types,
@@ -265,7 +265,7 @@ pub(super) async fn due(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec
 }
 
 /// Maximum number of jobs with a timer that are read at once.
-const WAITS_AT_ONCE: usize = 1_000;
+const TIMERS_PER_QUERY: usize = 1_000;
 /// Query for jobs that wait for a time, in order of that time, after a given time and job.
 pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 0 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
@@ -284,10 +284,10 @@ pub(super) async fn pending_timers(
     for sql in [WAITING, LEASED] {
         let mut last = (sql_types::wide(now.0), String::new());
         loop {
-            let step = query(sql).bind(last.0).bind(&last.1).bind(sql_types::limit(WAITS_AT_ONCE));
+            let step = query(sql).bind(last.0).bind(&last.1).bind(sql_types::limit(TIMERS_PER_QUERY));
             let rows = step.fetch_all(pool).await?;
             jobs.extend(readable(&rows).into_iter().filter(|job| wanted(job)));
-            match rows.last().filter(|_| rows.len() == WAITS_AT_ONCE) {
+            match rows.last().filter(|_| rows.len() == TIMERS_PER_QUERY) {
                 Some(row) => last = (row.try_get(1)?, row.try_get(2)?),
                 None => break,
             }
@@ -361,7 +361,7 @@ pub(super) async fn workers(pool: &Pool) -> Result<Vec<(Worker, u64)>, Error> {
     let rows = query(sql).fetch_all(pool).await?;
     let mut workers = Vec::with_capacity(rows.len());
     for row in rows {
-        if let Some(worker) = or_pass_over::<Worker>(decode(row.try_get(0)?)) {
+        if let Some(worker) = or_skip::<Worker>(decode(row.try_get(0)?)) {
             workers.push((worker, sql_types::count(row.try_get(1)?)));
         }
     }

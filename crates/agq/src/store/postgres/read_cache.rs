@@ -14,22 +14,22 @@ use crate::store::StoreFuture;
 
 /// Time to live of an entry. A stale entry is harmless, because the transaction that claims a job
 /// or adds an action reads the record again.
-const FRESH: Duration = Duration::from_millis(100);
+const TIME_TO_LIVE: Duration = Duration::from_millis(100);
 /// Maximum number of entries.
-const MOST: usize = 1_000;
+const MAX_ENTRIES: usize = 1_000;
 
 /// Entries by their ids, each with the time of its read.
 pub(super) struct TtlCache<K, V>(Mutex<TtlEntries<K, V>>);
 
 struct TtlEntries<K, V> {
-    things: HashMap<K, (V, Instant)>,
+    entries: HashMap<K, (V, Instant)>,
     /// Number of times that this node has begun or ended to change a record.
     changes: u64,
 }
 
 impl<K, V> Default for TtlCache<K, V> {
     fn default() -> Self {
-        Self(Mutex::new(TtlEntries { things: HashMap::new(), changes: 0 }))
+        Self(Mutex::new(TtlEntries { entries: HashMap::new(), changes: 0 }))
     }
 }
 
@@ -39,49 +39,49 @@ where
     V: Clone + Send + 'static,
 {
     /// Returns the cached entry if it is fresh. Otherwise calls `read`, and caches its result.
-    pub(super) fn or_read(
+    pub(super) fn get_or_read(
         self: &Arc<Self>,
         id: &K,
         read: impl FnOnce() -> StoreFuture<Option<V>>,
     ) -> StoreFuture<Option<V>> {
         let begun = {
             let inner = self.lock();
-            let fresh = inner.things.get(id).filter(|(_, at)| at.elapsed() < FRESH);
-            if let Some((thing, _)) = fresh {
-                return Box::pin(ready(Ok(Some(thing.clone()))));
+            let fresh = inner.entries.get(id).filter(|(_, at)| at.elapsed() < TIME_TO_LIVE);
+            if let Some((value, _)) = fresh {
+                return Box::pin(ready(Ok(Some(value.clone()))));
             }
             inner.changes
         };
-        let (seen, id, found) = (Arc::clone(self), id.clone(), read());
+        let (cache, id, found) = (Arc::clone(self), id.clone(), read());
         Box::pin(async move {
             let found = found.await?;
-            found.iter().for_each(|thing| seen.put(id.clone(), thing.clone(), begun));
+            found.iter().for_each(|value| cache.put(id.clone(), value.clone(), begun));
             Ok(found)
         })
     }
 
     /// Caches a record, unless this node has begun or ended a change since the read began.
-    fn put(&self, id: K, thing: V, begun: u64) {
+    fn put(&self, id: K, value: V, begun: u64) {
         let mut inner = self.lock();
-        if inner.things.len() >= MOST {
-            inner.things.clear();
+        if inner.entries.len() >= MAX_ENTRIES {
+            inner.entries.clear();
         }
         if inner.changes == begun {
-            inner.things.insert(id, (thing, Instant::now()));
+            inner.entries.insert(id, (value, Instant::now()));
         }
     }
 
     /// Removes an entry before a change, and again when `answer` completes.
-    pub(super) fn changing<T: Send + 'static>(
+    pub(super) fn invalidate<T: Send + 'static>(
         self: &Arc<Self>,
         id: &K,
         answer: StoreFuture<T>,
     ) -> StoreFuture<T> {
         self.forget(id);
-        let (seen, id) = (Arc::clone(self), id.clone());
+        let (cache, id) = (Arc::clone(self), id.clone());
         Box::pin(async move {
             let answer = answer.await;
-            seen.forget(&id);
+            cache.forget(&id);
             answer
         })
     }
@@ -89,7 +89,7 @@ where
     fn forget(&self, id: &K) {
         let mut inner = self.lock();
         inner.changes += 1;
-        inner.things.remove(id);
+        inner.entries.remove(id);
     }
 
     fn lock(&self) -> MutexGuard<'_, TtlEntries<K, V>> {

@@ -40,7 +40,7 @@ impl Records for PostgresStore {
 
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>> {
         let id = plan_id.clone();
-        self.plans_seen.or_read(plan_id, || self.query(async move |pool| queries::plan(&pool, id).await))
+        self.plan_cache.get_or_read(plan_id, || self.query(async move |pool| queries::plan(&pool, id).await))
     }
 
     fn plans(&self, page: Page) -> StoreFuture<Vec<PlanId>> {
@@ -51,11 +51,11 @@ impl Records for PostgresStore {
         let id = plan_id.clone();
         let deleted =
             self.write_on(Subject::Plan(id.clone()), AckLevel::Durable, move |batch| batch.delete_plan(&id));
-        self.plans_seen.changing(plan_id, deleted)
+        self.plan_cache.invalidate(plan_id, deleted)
     }
 
     fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
-        self.hand_in(|inbox| inbox.add(action))
+        self.submit_write(|handle| handle.add(action))
     }
 
     fn add_jobs(&self, more: AppendJobs) -> StoreFuture<RuleResult<u64>> {
@@ -102,7 +102,7 @@ impl Records for PostgresStore {
     fn decide(
         &self,
         job_id: &JobId,
-        promise: AckLevel,
+        level: AckLevel,
         results: Option<Bytes>,
         rule: JobRule,
     ) -> StoreFuture<RuleResult<Option<JobChange>>> {
@@ -110,7 +110,7 @@ impl Records for PostgresStore {
         match results {
             Ok(results) => {
                 let decision = Decision { job_id: job_id.clone(), results, rule };
-                self.hand_in(|inbox| inbox.decide(promise, decision))
+                self.submit_write(|handle| handle.decide(level, decision))
             }
             Err(error) => Box::pin(ready(Err(StoreError(error.to_string())))),
         }
@@ -122,7 +122,7 @@ impl Records for PostgresStore {
         now: Timestamp,
         start_timeout_ms: u64,
     ) -> StoreFuture<Vec<Option<Claim>>> {
-        self.hand_in(|inbox| inbox.claim(Claiming { claimants, now, start_timeout_ms }))
+        self.submit_write(|handle| handle.claim(Claiming { claimants, now, start_timeout_ms }))
     }
 
     fn search(&self, search: Search) -> StoreFuture<Vec<JobId>> {
@@ -172,7 +172,7 @@ impl Records for PostgresStore {
     }
 
     fn is_healthy(&self) -> StoreFuture<()> {
-        Box::pin(Arc::clone(&self.pulse).check())
+        Box::pin(Arc::clone(&self.health).check())
     }
 
     fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
@@ -224,7 +224,7 @@ impl Records for PostgresStore {
         rule: DocumentRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = id.to_owned();
-        self.hand_in(|inbox| inbox.decide_note(kind, id, rule))
+        self.submit_write(|handle| handle.decide_document(kind, id, rule))
     }
 
     fn unused(&self, now: Timestamp) -> StoreFuture<UnusedRecords> {
@@ -242,15 +242,15 @@ impl Records for PostgresStore {
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
-        promise: AckLevel,
+        level: AckLevel,
         registration: Option<String>,
         rule: WorkerRule,
     ) -> StoreFuture<RuleResult<()>> {
         let id = worker_id.clone();
-        let decided = self.write_on(Subject::Worker(id.clone()), promise, move |batch| {
+        let decided = self.write_on(Subject::Worker(id.clone()), level, move |batch| {
             batch.decide_worker(&id, registration.as_deref(), &rule)
         });
-        self.workers_seen.changing(worker_id, decided)
+        self.worker_cache.invalidate(worker_id, decided)
     }
 
     fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>> {
@@ -263,20 +263,20 @@ impl Records for PostgresStore {
         let forgotten = self.write_on(Subject::Worker(id.clone()), AckLevel::Durable, move |batch| {
             batch.forget_worker(&id, seen_before)
         });
-        self.workers_seen.changing(worker_id, forgotten)
+        self.worker_cache.invalidate(worker_id, forgotten)
     }
 
     fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool> {
         let id = worker_id.clone();
         let removed = self
             .write_on(Subject::Worker(id.clone()), AckLevel::Durable, move |batch| batch.remove_worker(&id));
-        self.workers_seen.changing(worker_id, removed)
+        self.worker_cache.invalidate(worker_id, removed)
     }
 
     fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>> {
         let id = worker_id.clone();
-        self.workers_seen
-            .or_read(worker_id, || self.query(async move |pool| queries::worker(&pool, id).await))
+        self.worker_cache
+            .get_or_read(worker_id, || self.query(async move |pool| queries::worker(&pool, id).await))
     }
 
     fn worker_records(&self) -> StoreFuture<Vec<Worker>> {

@@ -65,7 +65,7 @@ pub(super) async fn encoding(connection: &mut PgConnection) -> Result<String, Er
 }
 
 /// Returns the message of the database without the context that the migrator adds.
-pub(super) fn said(error: &MigrateError) -> String {
+pub(super) fn message(error: &MigrateError) -> String {
     match error {
         MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => errors::message(error),
         other => other.to_string(),

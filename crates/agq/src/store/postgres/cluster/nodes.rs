@@ -38,21 +38,21 @@ pub(crate) struct Nodes {
     term: Duration,
     /// Dedicated connection for the heartbeats, so that many waiters for the pool cannot make this
     /// node look gone.
-    line: DedicatedConnection,
+    dedicated: DedicatedConnection,
     /// True once this node has left. A heartbeat and `leave` hold the lock until the database has
     /// answered, because a heartbeat that arrived later would bring the node back.
     has_left: tokio::sync::Mutex<bool>,
     /// Settings of this node, once `warn_of_different_settings` has set them.
     settings: OnceLock<String>,
     /// Nodes with other settings about which this node has warned.
-    unlike: Mutex<HashSet<String>>,
+    warned_nodes: Mutex<HashSet<String>>,
     snapshots: SnapshotWatch,
     /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
-    has_company: AtomicBool,
+    has_peers: AtomicBool,
     /// Notifier of the store, which knows whether a client of this node subscribes.
     notifier: Arc<ChangeNotifier>,
-    is_heard_elsewhere: AtomicBool,
+    has_remote_subscribers: AtomicBool,
 }
 
 impl Nodes {
@@ -61,15 +61,15 @@ impl Nodes {
         Self {
             name,
             term,
-            line: DedicatedConnection::new(access),
+            dedicated: DedicatedConnection::new(access),
             has_left: tokio::sync::Mutex::default(),
             settings: OnceLock::new(),
-            unlike: Mutex::default(),
+            warned_nodes: Mutex::default(),
             snapshots: SnapshotWatch::default(),
             lease: Mutex::default(),
-            has_company: AtomicBool::default(),
+            has_peers: AtomicBool::default(),
             notifier,
-            is_heard_elsewhere: AtomicBool::default(),
+            has_remote_subscribers: AtomicBool::default(),
         }
     }
 
@@ -78,7 +78,7 @@ impl Nodes {
     pub(crate) async fn heartbeat(&self) {
         let mut is_failing = false;
         loop {
-            let pause = match self.show().await {
+            let pause = match self.send_heartbeat().await {
                 Ok(()) => {
                     if std::mem::take(&mut is_failing) {
                         info!("this node shows the others again that it is there");
@@ -100,14 +100,14 @@ impl Nodes {
     }
 
     /// Sends one heartbeat. Does nothing once the node has left.
-    pub(crate) async fn show(&self) -> Result<(), Error> {
+    pub(crate) async fn send_heartbeat(&self) -> Result<(), Error> {
         let has_left = self.has_left.lock().await;
         if *has_left {
             return Ok(());
         }
-        let mut connection = self.line.take().await?;
+        let mut connection = self.dedicated.take().await?;
         within(CONNECT_TIMEOUT, self.show_by(&mut connection)).await?;
-        self.line.keep(connection);
+        self.dedicated.keep(connection);
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Nodes {
             }
         }
         let others = self.others(connection).await?;
-        self.is_heard_elsewhere.store(others.values().any(|listens| *listens), Ordering::Relaxed);
+        self.has_remote_subscribers.store(others.values().any(|listens| *listens), Ordering::Relaxed);
         Ok(())
     }
 
@@ -139,18 +139,18 @@ impl Nodes {
         if self.has_peers() {
             return Ok(());
         }
-        let mut connection = self.line.take().await?;
+        let mut connection = self.dedicated.take().await?;
         within(CONNECT_TIMEOUT, self.others(&mut connection)).await?;
-        self.line.keep(connection);
+        self.dedicated.keep(connection);
         Ok(())
     }
 
     /// Sends `payload` to `channel`.
     pub(crate) async fn notify(&self, channel: &str, payload: &str) -> Result<(), Error> {
-        let mut connection = self.line.take().await?;
+        let mut connection = self.dedicated.take().await?;
         let sql = query("SELECT pg_notify($1, $2)").bind(channel).bind(payload);
         within(CONNECT_TIMEOUT, sql.execute(&mut connection)).await?;
-        self.line.keep(connection);
+        self.dedicated.keep(connection);
         Ok(())
     }
 
@@ -188,22 +188,22 @@ impl Nodes {
 
     /// Returns true if other nodes share the database, as of the latest heartbeat or notification.
     pub(crate) fn has_peers(&self) -> bool {
-        self.has_company.load(Ordering::Relaxed)
+        self.has_peers.load(Ordering::Relaxed)
     }
 
     /// Returns true if a client of another node subscribes to changes, as far as this node knows.
     pub(crate) fn has_remote_subscribers(&self) -> bool {
-        self.is_heard_elsewhere.load(Ordering::Relaxed)
+        self.has_remote_subscribers.load(Ordering::Relaxed)
     }
 
     /// Records that a client of another node subscribes to changes.
-    pub(crate) fn on_beat(&self) {
-        self.is_heard_elsewhere.store(true, Ordering::Relaxed);
+    pub(crate) fn on_remote_subscriber(&self) {
+        self.has_remote_subscribers.store(true, Ordering::Relaxed);
     }
 
     /// Records that another node shares the database.
     pub(crate) fn on_new_node(&self) {
-        self.has_company.store(true, Ordering::Relaxed);
+        self.has_peers.store(true, Ordering::Relaxed);
     }
 
     /// Returns the live nodes, or `None` if this node has not been the leader for long enough to
@@ -231,7 +231,7 @@ impl Nodes {
         *has_left = true;
         let sql =
             "WITH led AS (DELETE FROM agq.leader WHERE node = $1) DELETE FROM agq.instances WHERE node = $1";
-        query(sql).bind(&self.name).execute(&mut self.line.take().await?).await.map(drop)
+        query(sql).bind(&self.name).execute(&mut self.dedicated.take().await?).await.map(drop)
     }
 
     fn lease(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -249,7 +249,7 @@ impl Nodes {
              WHERE last_seen_at >= now() - make_interval(secs => greatest($1, silence_secs)) AND node <> $2";
         let sql = query(sql).bind(self.silence().as_secs_f64()).bind(&self.name);
         let rows = sql.fetch_all(connection).await?;
-        self.has_company.store(!rows.is_empty(), Ordering::Relaxed);
+        self.has_peers.store(!rows.is_empty(), Ordering::Relaxed);
         for row in &rows {
             self.compare(row)?;
         }
@@ -268,8 +268,8 @@ impl Nodes {
         let theirs: Option<String> = row.try_get("settings")?;
         let (Some(theirs), Some(ours)) = (theirs, self.settings.get()) else { return Ok(()) };
         let differences = differences(ours, &theirs);
-        let mut unlike = self.unlike.lock().unwrap_or_else(PoisonError::into_inner);
-        if differences.is_empty() || !unlike.insert(row.try_get("node")?) {
+        let mut warned_nodes = self.warned_nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if differences.is_empty() || !warned_nodes.insert(row.try_get("node")?) {
             return Ok(());
         }
         let (hostname, pid): (String, i64) = (row.try_get("hostname")?, row.try_get("pid")?);
@@ -286,11 +286,11 @@ impl Nodes {
 fn differences(ours: &str, theirs: &str) -> String {
     let theirs: HashMap<&str, &str> = theirs.split(' ').filter_map(|one| one.split_once('=')).collect();
     let ours = ours.split(' ').filter_map(|one| one.split_once('='));
-    let unlike = ours.filter_map(|(name, here)| {
+    let differing = ours.filter_map(|(name, here)| {
         let there = theirs.get(name).filter(|there| **there != here)?;
         Some(format!("{name} is {here} here and {there} there"))
     });
-    unlike.collect::<Vec<_>>().join(", ")
+    differing.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -27,16 +27,16 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
 /// Decodes the records in the first column of `rows`. Skips an unreadable record and logs an error,
 /// so that the other records are still returned.
 pub(super) fn readable<T: DeserializeOwned>(rows: &[PgRow]) -> Vec<T> {
-    rows.iter().filter_map(|row| or_pass_over(row.try_get(0).and_then(decode))).collect()
+    rows.iter().filter_map(|row| or_skip(row.try_get(0).and_then(decode))).collect()
 }
 
 /// Returns the record. If the record is unreadable, returns `None` and logs the error, at most once
 /// in ten seconds.
-pub(super) fn or_pass_over<T>(read: Result<T, Error>) -> Option<T> {
+pub(super) fn or_skip<T>(read: Result<T, Error>) -> Option<T> {
     match read {
         Ok(record) => Some(record),
         Err(error) => {
-            if LAST_COMPLAINT.is_due() {
+            if LAST_LOGGED.is_due() {
                 error!(
                     %error,
                     "a {} in the database cannot be read and is passed over; a newer agq may have written it",
@@ -48,7 +48,7 @@ pub(super) fn or_pass_over<T>(read: Result<T, Error>) -> Option<T> {
     }
 }
 
-static LAST_COMPLAINT: LogRateLimit = LogRateLimit(Mutex::new(None));
+static LAST_LOGGED: LogRateLimit = LogRateLimit(Mutex::new(None));
 
 /// Rate limit of a log message about an error that recurs.
 struct LogRateLimit(Mutex<Option<Instant>>);

@@ -13,14 +13,14 @@ use tokio::runtime::{Handle, Runtime};
 
 use super::pool::{Pool, Pooled};
 
-/// Awaits `work` for at most `patience`. The bound is needed because a network that carries nothing
+/// Awaits `work` for at most `timeout`. The bound is needed because a network that carries nothing
 /// reports no error, although the database itself ends a statement that takes too long.
 pub(crate) async fn within<T>(
-    patience: Duration,
+    timeout: Duration,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    tokio::time::timeout(patience, work).await.unwrap_or_else(|_| {
-        let text = format!("it has not answered for {} seconds", patience.as_secs());
+    tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| {
+        let text = format!("it has not answered for {} seconds", timeout.as_secs());
         Err(Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, text)))
     })
 }
@@ -33,7 +33,7 @@ pub(crate) struct DatabaseSession {
     // Dropped before the reactor, which the connection needs.
     connection: RefCell<SessionConnection>,
     reactor: Reactor,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Owner of a connection.
@@ -53,18 +53,18 @@ impl DatabaseSession {
     /// Opens a session that owns its connection. Must not be used on a thread of another runtime.
     pub(crate) fn connect(
         connecting: impl Future<Output = Result<PgConnection, Error>>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let connection = RefCell::new(SessionConnection::Own(Box::new(runtime.block_on(connecting)?)));
-        Ok(Self { connection, reactor: Reactor::Own(runtime), patience })
+        Ok(Self { connection, reactor: Reactor::Own(runtime), timeout })
     }
 
     /// Opens a session on a connection of a pool. Must not be used on a thread of the pool's
     /// runtime.
-    pub(crate) fn borrow(pool: &Pool, runtime: Handle, patience: Duration) -> Result<Self, Error> {
+    pub(crate) fn borrow(pool: &Pool, runtime: Handle, timeout: Duration) -> Result<Self, Error> {
         let connection = RefCell::new(SessionConnection::Pooled(runtime.block_on(pool.acquire())?));
-        Ok(Self { connection, reactor: Reactor::Shared(runtime), patience })
+        Ok(Self { connection, reactor: Reactor::Shared(runtime), timeout })
     }
 
     /// Closes the connection, so that it is never used again.
@@ -120,7 +120,7 @@ impl DatabaseSession {
             SessionConnection::Own(connection) => &mut **connection,
             SessionConnection::Pooled(connection) => &mut **connection,
         };
-        let work = async { within(self.patience, work(connection)).await };
+        let work = async { within(self.timeout, work(connection)).await };
         match &self.reactor {
             Reactor::Own(runtime) => runtime.block_on(work),
             Reactor::Shared(runtime) => runtime.block_on(work),

@@ -53,8 +53,11 @@ async fn a_server_that_takes_no_writes_is_refused() {
     let Err(error) = PostgresStore::open(&database.url(), PostgresSettings::default()).await else {
         panic!("it was opened");
     };
-    let said = format!("{error:#}");
-    assert!(said.contains("this server takes no writes: default_transaction_read_only is on"), "{said}");
+    let message = format!("{error:#}");
+    assert!(
+        message.contains("this server takes no writes: default_transaction_read_only is on"),
+        "{message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,14 +128,14 @@ async fn long_reads_leave_connections_for_short_ones() {
     assert!(store.plans(page()).await.unwrap().is_empty());
     let most = store.long_reads.available_permits();
     assert!(most < usize::try_from(store.pool.most()).unwrap());
-    let under_way = store.long_reads.acquire_many(u32::try_from(most).unwrap()).await.unwrap();
+    let permits = store.long_reads.acquire_many(u32::try_from(most).unwrap()).await.unwrap();
     assert!(store.totals().await.is_ok());
     let refused = store.plans(page()).await.unwrap_err().to_string();
     assert!(refused.contains("too many long reads"), "{refused}");
     let refused = store.scan(Box::new(|_| Ok(()))).await.unwrap_err().to_string();
     assert!(refused.contains("too many long reads"), "{refused}");
     assert!(store.read(Box::new(|_| Ok(()))).await.is_ok());
-    drop(under_way);
+    drop(permits);
     assert!(store.plans(page()).await.is_ok());
 }
 

@@ -61,7 +61,7 @@ async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
     assert!(store.leads(), "it knows nothing of the crash yet");
     assert_eq!(store.nodes().await.unwrap(), None);
     // The node is elected again, and the others have two terms to come back.
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
     assert!(store.leads());
     assert_eq!(store.nodes().await.unwrap(), None);
 }
@@ -72,7 +72,7 @@ async fn a_set_without_the_node_that_asks_is_none() {
     migrate(&database.url()).await.unwrap();
     // Nothing shows this node again between the two statements of the test.
     let (nodes, pool) = alone(&database);
-    nodes.show().await.unwrap();
+    nodes.send_heartbeat().await.unwrap();
     let sql = "UPDATE agq.leader SET elected_at = now() - interval '1 hour'";
     query(sql).execute(&pool).await.unwrap();
     assert!(nodes.all(&pool).await.unwrap().is_some());
@@ -86,7 +86,7 @@ async fn a_node_that_has_left_does_not_come_back() {
     migrate(&database.url()).await.unwrap();
     let (nodes, pool) = alone(&database);
     let nodes = Arc::new(nodes);
-    nodes.show().await.unwrap();
+    nodes.send_heartbeat().await.unwrap();
     // The node leaves while this session holds its row, and a heartbeat comes meanwhile.
     let mut other = pool.acquire().await.unwrap();
     let mut other = other.begin().await.unwrap();
@@ -97,12 +97,12 @@ async fn a_node_that_has_left_does_not_come_back() {
     });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     while query_scalar::<_, i64>(waits).fetch_one(&pool).await.unwrap() == 0 {}
-    let mut beat = Box::pin(nodes.show());
+    let mut beat = Box::pin(nodes.send_heartbeat());
     assert!((&mut beat).now_or_never().is_none());
     other.commit().await.unwrap();
     leaving.await.unwrap().unwrap();
     beat.await.unwrap();
-    nodes.show().await.unwrap();
+    nodes.send_heartbeat().await.unwrap();
     for table in ["instances", "leader"] {
         let sql = AssertSqlSafe(format!("SELECT count(*) FROM agq.{table}"));
         assert_eq!(query_scalar::<_, i64>(sql).fetch_one(&pool).await.unwrap(), 0, "{table}");
@@ -113,11 +113,11 @@ async fn a_node_that_has_left_does_not_come_back() {
 async fn a_lease_that_ran_out_begins_anew() {
     let database = Database::new();
     let store = leading(&database).await;
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
     assert!(store.nodes().await.unwrap().is_some(), "a lease that is kept goes on");
     // No node could reach the database for longer than the lease.
     run(&store, "UPDATE agq.leader SET expires_at = now() - interval '1 second'").await;
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
     assert!(store.leads());
     assert_eq!(store.nodes().await.unwrap(), None);
 }
@@ -129,7 +129,7 @@ async fn a_node_that_comes_is_seen_without_being_heard() {
     store.nodes.find_peers().await.unwrap();
     assert!(!store.nodes.has_peers());
     let (other, _) = alone(&database);
-    other.show().await.unwrap();
+    other.send_heartbeat().await.unwrap();
     store.nodes.find_peers().await.unwrap();
     assert!(store.nodes.has_peers());
 }
@@ -143,7 +143,7 @@ async fn a_node_is_gone_after_the_silence_that_it_chose() {
     run(&store, sql).await;
     let nodes = store.nodes().await.unwrap().unwrap();
     assert!(nodes.contains("patient") && !nodes.contains("gone"), "{nodes:?}");
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
     let kept: Vec<String> = query_scalar("SELECT node FROM agq.instances WHERE hostname = 'h'")
         .fetch_all(&store.pool)
         .await
@@ -160,7 +160,7 @@ async fn a_beat_goes_through_while_reads_have_every_connection() {
     for _ in 0..most {
         held.push(store.pool.acquire().await.unwrap());
     }
-    store.nodes.show().await.unwrap();
+    store.nodes.send_heartbeat().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -197,11 +197,11 @@ async fn what_is_told_is_told_again_after_its_connection_was_closed() {
 async fn a_long_message_is_heard_while_reads_have_every_connection() {
     let database = Database::new();
     let hears = PostgresStore::open(&database.url(), PostgresSettings::default()).await.unwrap();
-    let heard = Arc::new(Mutex::new(None));
+    let received = Arc::new(Mutex::new(None));
     let (_nothing, outgoing) = mpsc::channel(1);
     hears.join("", outgoing, {
-        let heard = Arc::clone(&heard);
-        move |channel, payload| *heard.lock().unwrap() = Some((channel, payload))
+        let received = Arc::clone(&received);
+        move |channel, payload| *received.lock().unwrap() = Some((channel, payload))
     });
     let mut held = Vec::new();
     for _ in 0..hears.pool.most() {
@@ -214,7 +214,7 @@ async fn a_long_message_is_heard_while_reads_have_every_connection() {
         eventually("the message", || {
             let notice = BusMessage::Message(channel.clone(), payload.clone());
             tells.notices.blocking_send(notice).unwrap();
-            heard.lock().unwrap().take()
+            received.lock().unwrap().take()
         });
     });
 }

@@ -81,7 +81,7 @@ impl PgTxn<'_> {
                 && !actions[..at].iter().any(|other| other.action.action_id == new.action.action_id);
             if is_new[at] {
                 let own = turns.drain(..new.jobs.len());
-                self.note_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
+                self.buffer_jobs(&new.action, &new.needs, &new.terms, &new.jobs, own, new.action.created_at)?;
                 for (kind, id, json) in &new.notes {
                     put(self.session, *kind, (vec![id.clone()], vec![json.clone()]))?;
                 }
@@ -222,7 +222,7 @@ impl PgTxn<'_> {
         let turns = self.session.rows(query(turns).bind(sql_types::limit(jobs.len())))?;
         let turns = turns.iter().map(|row| row.try_get(0).map(sql_types::count));
         let turns = turns.collect::<Result<Vec<u64>, Error>>()?;
-        self.note_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
+        self.buffer_jobs(action, needs, terms, jobs, turns.into_iter(), now)?;
         let total_jobs = action.total_jobs + jobs.len() as u64;
         self.put_action(&Action { total_jobs, ..action.clone() })?;
         self.write()?;
@@ -230,7 +230,7 @@ impl PgTxn<'_> {
     }
 
     /// Buffers jobs at the end of an action, each with its turn.
-    fn note_jobs(
+    fn buffer_jobs(
         &mut self,
         action: &Action,
         needs: &Needs,
@@ -249,16 +249,16 @@ impl PgTxn<'_> {
         for ((index, new), seq) in (action.total_jobs..).zip(jobs).zip(turns) {
             let lane = match (&new.own, common) {
                 (None, Some(lane)) => lane,
-                (None, None) => *common.insert(self.known.number(self.session, &key)?),
+                (None, None) => *common.insert(self.lanes.number(self.session, &key)?),
                 (Some(own), _) => {
                     let key = LaneKey { queue: own.queue.clone(), needs: own.needs.clone() };
-                    self.known.number(self.session, &key)?
+                    self.lanes.number(self.session, &key)?
                 }
             };
             let job = new.job(action, index, QueuePosition { lane, seq }, terms, now);
             self.put_new_job(&job, &new.input);
         }
-        self.note_own(jobs)?;
+        self.put_own_documents(jobs)?;
         self.events.push(events::created(action, jobs.len()));
         Ok(())
     }

@@ -31,7 +31,7 @@ pub(crate) fn put(
 }
 
 /// Returns the name by which a transaction locks a document.
-pub(crate) fn note_name(kind: DocumentKind, id: &str) -> String {
+pub(crate) fn document_name(kind: DocumentKind, id: &str) -> String {
     format!("note {} {id}", kind.as_str())
 }
 
@@ -164,12 +164,12 @@ impl HeldLimits {
     }
 
     /// Replaces a locked limit if `json` is its new document.
-    fn learn(&mut self, kind: DocumentKind, key: &str, json: &str) {
+    fn replace(&mut self, kind: DocumentKind, key: &str, json: &str) {
         if kind == DocumentKind::Limit
             && let Some(limit) = self.held.get_mut(key)
-            && let Ok(told) = serde_json::from_str(json)
+            && let Ok(new) = serde_json::from_str(json)
         {
-            *limit = told;
+            *limit = new;
         }
     }
 
@@ -199,7 +199,7 @@ pub(crate) fn limits_of(jobs: &[NewJob]) -> impl Iterator<Item = (String, LimitT
 }
 
 impl PgTxn<'_> {
-    pub(crate) fn decide_note(
+    pub(crate) fn decide_document(
         &mut self,
         kind: DocumentKind,
         id: &str,
@@ -212,7 +212,7 @@ impl PgTxn<'_> {
             Err(rejection) => return Ok(Err(rejection)),
             Ok(DocumentChange::Keep) => {}
             Ok(DocumentChange::Put(json)) => {
-                self.limits.learn(kind, id, &json);
+                self.limits.replace(kind, id, &json);
                 put(self.session, kind, (vec![id.to_owned()], vec![json]))?;
             }
             Ok(DocumentChange::Remove) => {
@@ -242,12 +242,12 @@ impl PgTxn<'_> {
     /// transaction ends. The transaction may have to be retried, because this lock comes after the
     /// locks of jobs.
     pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
-        self.lock_names(vec![note_name(DocumentKind::Unique, key)])?;
+        self.lock_names(vec![document_name(DocumentKind::Unique, key)])?;
         Ok(self.firsts(&BTreeSet::from([key]))?.remove(key))
     }
 
     /// Makes `jobs` the first of their kinds, and sets the terms of their limits.
-    pub(crate) fn note_own(&mut self, jobs: &[NewJob]) -> Result<(), Error> {
+    pub(crate) fn put_own_documents(&mut self, jobs: &[NewJob]) -> Result<(), Error> {
         let own = || jobs.iter().filter_map(|job| Some((job, job.own.as_ref()?)));
         let firsts: BTreeMap<&str, &JobId> =
             own().filter_map(|(job, own)| Some((own.unique.as_ref()?.key.as_str(), &job.job_id))).collect();

@@ -13,7 +13,7 @@ use crate::store::{
     Claim, Claimant, DocumentKind, JobChange, JobRule, RuleResult,
     dedup::{check_only, revived},
     postgres::{
-        codec::{decode, or_pass_over},
+        codec::{decode, or_skip},
         sql_types,
         txn::{PgTxn, documents::put},
     },
@@ -63,14 +63,14 @@ const TEXTS: &str = "SELECT job_id, json, true FROM agq.inputs WHERE job_id = AN
 /// Maximum number of candidates that are read with their inputs and plans, which saves a round
 /// trip. Of more candidates, agq reads only the inputs and plans of claimed jobs, because these
 /// texts may be large.
-const MOST_WITH_TEXTS: usize = 4;
+const MAX_WITH_TEXTS: usize = 4;
 /// Maximum number of lanes that a claim looks into without asking first which of them have ready
 /// jobs.
 const FEW_LANES: usize = 16;
 
 /// Maximum number of jobs of a lane that one look of a claim reads. A claim reads that many if jobs
 /// that can no longer run are in front of the others.
-const MOST_BEHIND_ENDED: usize = 1_000;
+const MAX_BEHIND_ENDED: usize = 1_000;
 
 /// Claims of one look at the lanes.
 struct ClaimRound {
@@ -145,7 +145,7 @@ impl PgTxn<'_> {
 
     /// Claims a job for each claimant, if there is one.
     pub(crate) fn claim(&mut self, all: &[ClaimRequest<'_>]) -> Result<Vec<Option<Claim>>, Error> {
-        self.known.refresh(self.session)?;
+        self.lanes.refresh(self.session)?;
         let mut most = all.len();
         let ClaimRound { mut claims, mut ended } = self.claim_in_known_lanes(all, most)?;
         let mut has_looked_again = false;
@@ -156,12 +156,12 @@ impl PgTxn<'_> {
             }
             if ended > 0 {
                 // Jobs that can no longer run were in front of the others.
-                most = most.max(all.len().max(MOST_BEHIND_ENDED).min(most * 4));
+                most = most.max(all.len().max(MAX_BEHIND_ENDED).min(most * 4));
             } else {
                 // Looks again, because a lane may be new. If the first look took long, another node
                 // may have locked the jobs that were there when it began, and left those that came
                 // later.
-                let is_worthwhile = self.known.learn(self.session)? || self.known.has_company;
+                let is_worthwhile = self.lanes.load(self.session)? || self.lanes.has_peers;
                 if has_looked_again || !is_worthwhile {
                     return Ok(claims);
                 }
@@ -218,15 +218,15 @@ impl PgTxn<'_> {
             all.filter(|claimant| takers.contains(&*claimant.holder))
         };
         let queues: BTreeSet<&String> = claimants().flat_map(|claimant| &*claimant.queues).collect();
-        let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.known.of_queue(queue)).collect();
-        if lanes.len() > FEW_LANES || lanes.iter().any(|lane| self.known.limit_of(*lane).is_some()) {
+        let mut lanes: BTreeSet<i32> = queues.iter().flat_map(|queue| self.lanes.of_queue(queue)).collect();
+        if lanes.len() > FEW_LANES || lanes.iter().any(|lane| self.lanes.limit_of(*lane).is_some()) {
             // Most of these lanes may have had jobs once and have none now. A claim also need not
             // lock a limit under which no job waits.
-            lanes = self.known.ready(self.session)?;
+            lanes = self.lanes.ready(self.session)?;
         }
         let is_wanted = |lane: &i32| {
             claimants().any(|claimant| {
-                claimant.queues.iter().any(|queue| self.known.is_for(*lane, queue, &claimant.abilities))
+                claimant.queues.iter().any(|queue| self.lanes.is_for(*lane, queue, &claimant.abilities))
             })
         };
         lanes.retain(is_wanted);
@@ -236,10 +236,10 @@ impl PgTxn<'_> {
     /// Locks the limits of `lanes`, and returns the lanes whose jobs may begin.
     fn open_lanes(&mut self, lanes: BTreeSet<i32>, now: Timestamp) -> Result<Vec<i32>, Error> {
         self.limits.settle(self.session)?;
-        let limits = lanes.iter().filter_map(|lane| self.known.limit_of(*lane)).map(str::to_owned);
+        let limits = lanes.iter().filter_map(|lane| self.lanes.limit_of(*lane)).map(str::to_owned);
         self.limits.hold_free(self.session, limits.collect())?;
         let may_begin =
-            |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
+            |lane: &i32| self.lanes.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
         Ok(lanes.into_iter().filter(may_begin).collect())
     }
 
@@ -274,7 +274,7 @@ impl PgTxn<'_> {
     /// notify each other for ever.
     fn note_left(&mut self, claims: &[Option<Claim>], lanes: &LockedJobs, now: Timestamp) {
         let may_begin =
-            |lane: &i32| self.known.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
+            |lane: &i32| self.lanes.limit_of(*lane).is_none_or(|key| self.limits.admits(key, now));
         let is_left = lanes.iter().any(|(lane, left)| !left.is_empty() && may_begin(lane));
         self.has_left |= is_left && claims.iter().any(Option::is_some);
     }
@@ -285,7 +285,7 @@ impl PgTxn<'_> {
         let mut takers: BTreeSet<&str> = all.iter().map(|wanting| &*wanting.claimant.holder).collect();
         let sql = "SELECT worker_id, record FROM agq.workers WHERE worker_id = ANY ($1)";
         for row in self.session.rows(query(sql).bind(takers.iter().copied().collect::<Vec<_>>()))? {
-            let worker: Option<Worker> = or_pass_over(decode(row.try_get("record")?));
+            let worker: Option<Worker> = or_skip(decode(row.try_get("record")?));
             if !worker.is_some_and(|worker| worker.may_claim()) {
                 takers.remove(row.try_get::<&str, _>("worker_id")?);
             }
@@ -297,7 +297,7 @@ impl PgTxn<'_> {
         if lanes.is_empty() {
             return Ok(LockedJobs::new());
         }
-        let has_texts = lanes.len() * of_each <= MOST_WITH_TEXTS;
+        let has_texts = lanes.len() * of_each <= MAX_WITH_TEXTS;
         // Unreadable jobs must not keep a claim from the jobs behind them.
         let mut most_unreadable = 0;
         loop {
@@ -308,7 +308,7 @@ impl PgTxn<'_> {
             let mut unreadable: BTreeMap<i32, usize> = BTreeMap::new();
             for row in rows {
                 let lane = row.try_get("lane")?;
-                let Some(job) = or_pass_over(decode(row.try_get("record")?)) else {
+                let Some(job) = or_skip(decode(row.try_get("record")?)) else {
                     *unreadable.entry(lane).or_default() += 1;
                     continue;
                 };
@@ -340,8 +340,8 @@ impl PgTxn<'_> {
             loop {
                 let turn = |(lane, waiting): (&i32, &VecDeque<LockedJob>)| {
                     let first = waiting.front()?;
-                    self.known.is_for(*lane, queue, &claimant.abilities).then_some(())?;
-                    let limit = self.known.limit_of(*lane);
+                    self.lanes.is_for(*lane, queue, &claimant.abilities).then_some(())?;
+                    let limit = self.lanes.limit_of(*lane);
                     limit.is_none_or(|key| self.limits.admits(key, now)).then_some(())?;
                     Some((sql_types::rank(&first.job), first.job.seq, *lane))
                 };

@@ -42,7 +42,7 @@ use crate::store::{
 /// not see the buffered changes.
 pub(super) struct PgTxn<'b> {
     pub(super) session: &'b DatabaseSession,
-    pub(super) known: &'b mut LaneCache,
+    pub(super) lanes: &'b mut LaneCache,
     pub(super) arrived: BatchEvents,
     /// Notices that are sent after the commit.
     pub(super) events: Vec<BusMessage>,
@@ -50,8 +50,8 @@ pub(super) struct PgTxn<'b> {
     /// Shard of the tallies and totals that this node writes.
     shard: i16,
     /// True if a client of any node subscribes to changes.
-    is_heard: bool,
-    moves: BTreeMap<JobId, JobWrite>,
+    has_subscribers: bool,
+    job_writes: BTreeMap<JobId, JobWrite>,
     /// Inputs of new jobs: ids and texts.
     inputs: (Vec<String>, Vec<String>),
     results: BTreeMap<JobId, String>,
@@ -74,19 +74,19 @@ struct JobWrite {
 impl<'b> PgTxn<'b> {
     pub(super) fn open(
         session: &'b DatabaseSession,
-        known: &'b mut LaneCache,
+        lanes: &'b mut LaneCache,
         shard: i16,
-        is_heard: bool,
+        has_subscribers: bool,
     ) -> Self {
         Self {
             session,
-            known,
+            lanes,
             arrived: BatchEvents::default(),
             events: Vec::new(),
             touched: Vec::new(),
             shard,
-            is_heard,
-            moves: BTreeMap::new(),
+            has_subscribers,
+            job_writes: BTreeMap::new(),
             inputs: Default::default(),
             results: BTreeMap::new(),
             deltas: Deltas::default(),
@@ -124,24 +124,24 @@ impl<'b> PgTxn<'b> {
         if let Some(before) = before {
             self.events.extend(events::moved(before, job));
         }
-        if self.is_heard || job.ojs.is_some() {
+        if self.has_subscribers || job.ojs.is_some() {
             let was = before.map(|before| before.state);
             let has_progressed = before.is_some_and(|before| job.has_progressed_since(before));
-            let is_heard = self.is_heard;
+            let is_heard = self.has_subscribers;
             self.arrived.tell(ChangeEvent::Job { job: Box::new(job.clone()), was, has_progressed, is_heard });
         }
-        match self.moves.get_mut(&job.job_id) {
+        match self.job_writes.get_mut(&job.job_id) {
             Some(known) => known.after = job.clone(),
             None => {
                 let both = JobWrite { before: before.cloned(), after: job.clone() };
-                self.moves.insert(job.job_id.clone(), both);
+                self.job_writes.insert(job.job_id.clone(), both);
             }
         }
     }
 
     /// Returns the latest state of a job that this transaction has buffered.
     pub(super) fn changed_job(&self, job_id: &JobId) -> Option<&Job> {
-        self.moves.get(job_id).map(|known| &known.after)
+        self.job_writes.get(job_id).map(|known| &known.after)
     }
 
     /// Buffers a new job with its input.
@@ -188,13 +188,13 @@ impl<'b> PgTxn<'b> {
     pub(super) fn write_claimable(&mut self) -> Result<(), Error> {
         let was_ready =
             |one: &JobWrite| one.before.as_ref().is_some_and(|job| job.state == JobState::Available);
-        if self.moves.values().any(was_ready) { self.write() } else { Ok(()) }
+        if self.job_writes.values().any(was_ready) { self.write() } else { Ok(()) }
     }
 
     /// Writes the new jobs, so that claims find them.
     pub(super) fn write_new(&mut self) -> Result<(), Error> {
         let mut new = JobRows::default();
-        for (_, JobWrite { after, .. }) in self.moves.extract_if(.., |_, one| one.before.is_none()) {
+        for (_, JobWrite { after, .. }) in self.job_writes.extract_if(.., |_, one| one.before.is_none()) {
             new.push(&after)?;
         }
         self.grown_by += new.len();
@@ -207,7 +207,7 @@ impl<'b> PgTxn<'b> {
         self.write_new()?;
         let (mut changed, mut revived) = (JobRows::default(), JobRows::default());
         let (mut ended, mut amended) = (EndedRows::default(), EndedRows::default());
-        for (_, JobWrite { before, after }) in std::mem::take(&mut self.moves) {
+        for (_, JobWrite { before, after }) in std::mem::take(&mut self.job_writes) {
             match (before.is_some_and(|before| before.is_ended()), after.is_ended()) {
                 (false, false) => changed.push(&after)?,
                 (false, true) => ended.push(&after)?,

@@ -9,11 +9,11 @@ use tracing::debug;
 
 use crate::store::{
     DocumentKind, UnusedRecords,
-    postgres::{codec::or_pass_over, connection::pool::Pool, lane_cache::lane_of, txn::PgTxn},
+    postgres::{codec::or_skip, connection::pool::Pool, lane_cache::lane_of, txn::PgTxn},
 };
 
 /// Maximum number of lanes, and of limits, that are removed at a time.
-const MOST: usize = 1_000;
+const MAX_REMOVED: usize = 1_000;
 /// Query for lanes without any job, ended jobs included.
 const EMPTY_LANES: &str = "SELECT lane FROM agq.lanes AS l WHERE l.is_counted AND NOT EXISTS (\
          SELECT FROM agq.lane_counts AS c, unnest(c.counts) WITH ORDINALITY AS s (n, i) WHERE c.lane = l.lane \
@@ -38,15 +38,12 @@ pub(crate) async fn unused(pool: &Pool, now: Timestamp) -> Result<UnusedRecords,
     // limit of the lane, and so changes the version of the limit.
     let mut limits = idle_limits(pool, now).await?;
     let lanes = query("SELECT lane, queue, needs FROM agq.lanes").fetch_all(pool).await?;
-    let taken: HashSet<String> = lanes
-        .iter()
-        .filter_map(|row| or_pass_over(lane_of(row)))
-        .filter_map(|(_, key)| key.needs.limit)
-        .collect();
+    let taken: HashSet<String> =
+        lanes.iter().filter_map(|row| or_skip(lane_of(row))).filter_map(|(_, key)| key.needs.limit).collect();
     limits.retain(|(key, _)| !taken.contains(key));
-    limits.truncate(MOST);
+    limits.truncate(MAX_REMOVED);
     let lanes = query_scalar(EMPTY_LANES)
-        .bind(crate::store::postgres::sql_types::limit(MOST))
+        .bind(crate::store::postgres::sql_types::limit(MAX_REMOVED))
         .fetch_all(pool)
         .await?;
     Ok(UnusedRecords { lanes, limits })
@@ -74,7 +71,7 @@ impl PgTxn<'_> {
             let locked = self.session.rows(query(LOCK_LANES).bind(&unused.lanes))?;
             let locked = locked.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i32>, Error>>()?;
             self.session.run(query(REMOVE_LANES).bind(locked))?;
-            self.known.forget();
+            self.lanes.clear();
         }
         if !unused.limits.is_empty() {
             let (keys, versions): (Vec<String>, Vec<String>) = unused.limits.iter().cloned().unzip();

@@ -9,7 +9,7 @@ use crate::store::{
 };
 
 /// Interval at which late writes are retried.
-const PAUSE: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Late write.
 pub(crate) struct LateWrite {
@@ -65,13 +65,13 @@ impl Late {
 
     /// Returns the maximum time to wait for other writes; `None` means no bound.
     pub(crate) fn pause(&self) -> Option<Duration> {
-        (!self.waiting.is_empty()).then_some(PAUSE)
+        (!self.waiting.is_empty()).then_some(RETRY_INTERVAL)
     }
 
     /// Returns the late writes if a retry is due. The writer puts back the writes that it cannot
     /// do.
     pub(crate) fn due(&mut self) -> Vec<LateWrite> {
-        if self.tried_at.is_some_and(|at| at.elapsed() < PAUSE) || self.waiting.is_empty() {
+        if self.tried_at.is_some_and(|at| at.elapsed() < RETRY_INTERVAL) || self.waiting.is_empty() {
             return Vec::new();
         }
         self.tried_at = Some(Instant::now());

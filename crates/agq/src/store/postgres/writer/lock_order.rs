@@ -16,7 +16,7 @@ use crate::store::{
     postgres::{
         txn::{
             PgTxn,
-            documents::{limits_of, note_name},
+            documents::{document_name, limits_of},
         },
         writer::{
             grouped_writes::is_checked,
@@ -57,7 +57,7 @@ impl PgTxn<'_> {
     pub(crate) fn lock_first(&mut self, writes: &[PgWrite]) -> Result<Vec<String>, Error> {
         let mut checks = Checks::default();
         new_actions(writes).filter(|new| is_checked(new)).for_each(|new| checks.add(&new.jobs));
-        let kinds = checks.kinds.iter().map(|kind| note_name(DocumentKind::Unique, kind));
+        let kinds = checks.kinds.iter().map(|kind| document_name(DocumentKind::Unique, kind));
         let mut names: Vec<String> = checks.ids.iter().map(|id| format!("job {id}")).chain(kinds).collect();
         for write in writes {
             if let WriteKind::Other(other) = &write.work {

@@ -46,19 +46,19 @@ use crate::store::{
 };
 
 /// Maximum number of writes that share a transaction.
-const MOST_TOGETHER: usize = 1024;
+const MAX_WRITES: usize = 1024;
 /// Maximum number of bytes of the writes of a transaction, unless a single write has more. A
 /// message to the database holds at most 1 GB, and each batch is in memory several times.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 /// Maximum time, in milliseconds, for which a transaction waits for a lock, because all its writes
 /// wait.
-const LONGEST_WAIT: &str = "500";
+const LOCK_TIMEOUT_MS: &str = "500";
 /// Delay before claimants look again if another node held a limit that they needed.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const RELOOK_DELAY: Duration = Duration::from_millis(20);
 /// Maximum time for which late writes are tried at a time.
 const LATE_ROUND: Duration = Duration::from_millis(50);
 /// Maximum number of attempts at a transaction that conflicts with others.
-const MOST_TRIES: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 /// Advisory lock that a transaction on users' keys holds until its commit, because a command reads
 /// before it writes, and an absent row cannot be locked.
 pub(super) const KEYS_LOCK: i64 = 0x0061_6771_5f6b_6579;
@@ -80,7 +80,7 @@ pub(super) struct PgWriter {
     pub(super) notices: mpsc::Sender<BusMessage>,
     /// Shard of the tallies and totals that this node writes.
     pub(super) shard: i16,
-    pub(super) known: LaneCache,
+    pub(super) lanes: LaneCache,
     /// Session, as long as its connection works.
     pub(super) session: Option<DatabaseSession>,
     /// Maximum time to wait for an answer.
@@ -113,7 +113,7 @@ impl PgWriter {
     /// Commits writes until the queue is closed and empty.
     pub(super) fn work(mut self) {
         let queue = Arc::clone(&self.queue);
-        while let Some(writes) = queue.take(MOST_TOGETHER, MOST_BYTES, self.late.pause()) {
+        while let Some(writes) = queue.take(MAX_WRITES, MAX_BYTES, self.late.pause()) {
             let writes = self.late.divert(writes);
             self.write(writes, LockWait::Long);
             self.write_late();
@@ -181,16 +181,16 @@ impl PgWriter {
     fn wake_waiters(&self) {
         let notifier = Arc::clone(&self.notifier);
         self.runtime.spawn(async move {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RELOOK_DELAY).await;
             notifier.announce_all();
         });
     }
 
     /// Answers writes with an error.
     fn refuse(&self, writes: Vec<PgWrite>, failure: &TxnFailure) {
-        let fate = failure.to_store_error();
+        let error = failure.to_store_error();
         if is_disconnect(&failure.error) {
-            warn!(count = writes.len(), "writes are refused: {fate}");
+            warn!(count = writes.len(), "writes are refused: {error}");
         }
         if matches!(failure.stage, FailurePhase::Commit | FailurePhase::Panic) {
             // After a lost commit the writes may have been done, and a client that repeats them
@@ -198,26 +198,26 @@ impl PgWriter {
             // session, whose locks claimants have passed over meanwhile.
             self.wake_waiters();
         }
-        writes.into_iter().for_each(|write| write.answer(Err(fate.clone())));
+        writes.into_iter().for_each(|write| write.answer(Err(error.clone())));
     }
 
     /// Notifies other nodes and other programs. A lost notification only delays waiters until they
     /// poll.
     fn notify_peers(&self, arrived: &BatchEvents, events: Vec<BusMessage>, has_left: bool) {
-        let tell = |notice| drop(self.notices.try_send(notice));
+        let send = |notice| drop(self.notices.try_send(notice));
         if self.nodes.has_peers() {
             if arrived.jobs || has_left {
-                tell(BusMessage::Jobs);
+                send(BusMessage::Jobs);
             }
-            arrived.lists.iter().for_each(|key| tell(BusMessage::List(key.clone())));
+            arrived.lists.iter().for_each(|key| send(BusMessage::List(key.clone())));
         }
-        events.into_iter().for_each(tell);
+        events.into_iter().for_each(send);
     }
 
     /// Commits `writes` in one transaction. Retries after a conflict, and over a new connection if
     /// the kept one failed before any work was done.
     fn attempt(&mut self, writes: &mut [PgWrite], wait: LockWait) -> Result<TxnEffects, TxnFailure> {
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let (session, is_kept) = match self.session.take() {
                 Some(session) => (session, true),
@@ -233,7 +233,7 @@ impl PgWriter {
                 }
                 Err(failure) => {
                     // The lanes in the cache may have existed in this transaction only.
-                    self.known = LaneCache::default();
+                    self.lanes = LaneCache::default();
                     // A server that takes no writes has done nothing, and another server may be
                     // there by now.
                     let is_stale =
@@ -245,10 +245,10 @@ impl PgWriter {
                     } else {
                         session.give_up();
                     }
-                    if tries == MOST_TRIES || !is_stale && !is_retryable(&failure.error) {
+                    if attempts == MAX_ATTEMPTS || !is_stale && !is_retryable(&failure.error) {
                         return Err(failure);
                     }
-                    tries += 1;
+                    attempts += 1;
                 }
             }
         }
@@ -262,7 +262,7 @@ impl PgWriter {
             // The writer looks all rows up by index, but a plan from the time when a table was
             // small would scan the table.
             ("enable_seqscan", "off"),
-            ("lock_timeout", LONGEST_WAIT),
+            ("lock_timeout", LOCK_TIMEOUT_MS),
         ]);
         DatabaseSession::connect(connecting, self.patience)
     }
@@ -274,18 +274,18 @@ impl PgWriter {
         wait: LockWait,
     ) -> Result<TxnEffects, TxnFailure> {
         session.script(begin(writes, wait)).map_err(TxnFailure::before)?;
-        let is_heard = self.is_heard();
-        self.known.has_company = self.nodes.has_peers();
-        let (mut effects, touched) = self.apply(session, writes, is_heard)?;
+        let has_subscribers = self.has_subscribers();
+        self.lanes.has_peers = self.nodes.has_peers();
+        let (mut effects, touched) = self.apply(session, writes, has_subscribers)?;
         session.script("COMMIT").map_err(|error| TxnFailure { error, stage: FailurePhase::Commit })?;
-        if is_heard {
+        if has_subscribers {
             self.read_actions(touched, &mut effects.arrived);
         }
         Ok(effects)
     }
 
     /// Returns true if a client of any node subscribes to changes.
-    fn is_heard(&self) -> bool {
+    fn has_subscribers(&self) -> bool {
         self.notifier.has_subscribers() || self.nodes.has_remote_subscribers()
     }
 
@@ -305,35 +305,35 @@ impl PgWriter {
         &mut self,
         session: &DatabaseSession,
         writes: &mut [PgWrite],
-        is_heard: bool,
+        has_subscribers: bool,
     ) -> Result<(TxnEffects, Vec<ActionId>), Error> {
         if writes.iter().any(PgWrite::is_on_keys) {
             // The lock comes first, so that no session waits for it while others wait for that
             // session.
             session.run(query("SELECT pg_advisory_xact_lock($1)").bind(KEYS_LOCK))?;
         }
-        let mut batch = PgTxn::open(session, &mut self.known, self.shard, is_heard);
-        let limits = batch.lock_first(writes)?;
-        decide(&mut batch, writes)?;
-        batch.hold_limits(writes, limits)?;
-        add(&mut batch, writes)?;
+        let mut txn = PgTxn::open(session, &mut self.lanes, self.shard, has_subscribers);
+        let limits = txn.lock_first(writes)?;
+        decide(&mut txn, writes)?;
+        txn.hold_limits(writes, limits)?;
+        add(&mut txn, writes)?;
         for write in &mut *writes {
             if let WriteKind::Other(other) = &mut write.work {
                 // The write may read jobs.
-                batch.write()?;
-                other.apply(&mut batch)?;
+                txn.write()?;
+                other.apply(&mut txn)?;
             }
         }
-        claim(&mut batch, writes)?;
-        batch.write()?;
+        claim(&mut txn, writes)?;
+        txn.write()?;
         let effects = TxnEffects {
-            arrived: take(&mut batch.arrived),
-            events: take(&mut batch.events),
-            has_left: batch.has_left,
-            has_passed_over: batch.limits.has_passed_over,
-            grown_by: batch.grown_by,
+            arrived: take(&mut txn.arrived),
+            events: take(&mut txn.events),
+            has_left: txn.has_left,
+            has_passed_over: txn.limits.has_passed_over,
+            grown_by: txn.grown_by,
         };
-        Ok((effects, take(&mut batch.touched)))
+        Ok((effects, take(&mut txn.touched)))
     }
 }
 
@@ -346,12 +346,12 @@ fn begin(writes: &[PgWrite], wait: LockWait) -> &'static str {
             concat!("BEGIN ISOLATION LEVEL READ COMMITTED", $more)
         };
     }
-    let is_promised = writes.iter().any(|write| write.promise > AckLevel::Visible);
+    let is_durable = writes.iter().any(|write| write.level > AckLevel::Visible);
     if writes.iter().any(PgWrite::is_on_keys) {
         // One lock guards all keys, and a large command may hold that lock for long.
         return begin!("; SET LOCAL lock_timeout TO 0");
     }
-    match (is_promised, wait) {
+    match (is_durable, wait) {
         (true, LockWait::Long) => begin!(""),
         (false, LockWait::Long) => begin!("; SET LOCAL synchronous_commit TO off"),
         (true, LockWait::Short) => begin!("; SET LOCAL lock_timeout TO 10"),

@@ -13,7 +13,7 @@ use crate::store::{
     AckLevel, AddOutcome, Claim, Claimant, DocumentKind, DocumentRule, JobChange, NewAction, RuleResult,
     StoreError, StoreFuture, count_submitted_write,
     postgres::{
-        txn::{PgTxn, documents::note_name, jobs::Decision},
+        txn::{PgTxn, documents::document_name, jobs::Decision},
         writer::subject::{Subject, Subjects},
     },
 };
@@ -23,7 +23,7 @@ type ReplySender<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// Submitted write.
 pub(crate) struct PgWrite {
-    pub(crate) promise: AckLevel,
+    pub(crate) level: AckLevel,
     pub(crate) work: WriteKind,
     /// Approximate number of bytes that go to the database with the write.
     bytes: usize,
@@ -72,17 +72,17 @@ impl<T> PendingReply<T> {
         (Self { outcome: None, reply }, answer)
     }
 
-    fn answer(self, fate: Result<(), StoreError>) {
+    fn answer(self, result: Result<(), StoreError>) {
         let never = || StoreError("the write was never done".into());
         // The caller may have dropped the future.
-        let _gone = self.reply.send(fate.and_then(|()| self.outcome.ok_or_else(never)));
+        let _gone = self.reply.send(result.and_then(|()| self.outcome.ok_or_else(never)));
     }
 }
 
 /// Write with statements of its own. The writer may apply it more than once.
 pub(crate) trait SingleWrite: Send {
-    fn apply(&mut self, batch: &mut PgTxn<'_>) -> Result<(), Error>;
-    fn answer(self: Box<Self>, fate: Result<(), StoreError>);
+    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error>;
+    fn answer(self: Box<Self>, result: Result<(), StoreError>);
     /// Returns true if the write changes users' keys.
     fn is_on_keys(&self) -> bool;
     /// Returns the name that the write locks first, if it locks one.
@@ -104,13 +104,13 @@ where
     T: Send,
     F: Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send,
 {
-    fn apply(&mut self, batch: &mut PgTxn<'_>) -> Result<(), Error> {
-        self.pending.outcome = Some((self.work)(batch)?);
+    fn apply(&mut self, txn: &mut PgTxn<'_>) -> Result<(), Error> {
+        self.pending.outcome = Some((self.work)(txn)?);
         Ok(())
     }
 
-    fn answer(self: Box<Self>, fate: Result<(), StoreError>) {
-        self.pending.answer(fate);
+    fn answer(self: Box<Self>, result: Result<(), StoreError>) {
+        self.pending.answer(result);
     }
 
     fn is_on_keys(&self) -> bool {
@@ -142,12 +142,12 @@ impl PgWrite {
         }
     }
 
-    pub(crate) fn answer(self, fate: Result<(), StoreError>) {
+    pub(crate) fn answer(self, result: Result<(), StoreError>) {
         match self.work {
-            WriteKind::Decide(deciding) => deciding.pending.answer(fate),
-            WriteKind::Claim(_, pending) => pending.answer(fate),
-            WriteKind::Add(adding) => adding.pending.answer(fate),
-            WriteKind::Other(other) => other.answer(fate),
+            WriteKind::Decide(deciding) => deciding.pending.answer(result),
+            WriteKind::Claim(_, pending) => pending.answer(result),
+            WriteKind::Add(adding) => adding.pending.answer(result),
+            WriteKind::Other(other) => other.answer(result),
         }
     }
 }
@@ -156,7 +156,7 @@ impl PgWrite {
 #[derive(Default)]
 pub(crate) struct PgQueue {
     state: Mutex<PgQueueState>,
-    called: Condvar,
+    submitted: Condvar,
 }
 
 #[derive(Default)]
@@ -179,9 +179,9 @@ impl PgQueue {
         let idle = |state: &mut PgQueueState| state.waiting.is_empty() && !state.is_closed;
         let state = self.locked();
         let mut state = match pause {
-            None => self.called.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
+            None => self.submitted.wait_while(state, idle).unwrap_or_else(PoisonError::into_inner),
             Some(pause) => {
-                let waited = self.called.wait_timeout_while(state, pause, idle);
+                let waited = self.submitted.wait_timeout_while(state, pause, idle);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
@@ -205,37 +205,37 @@ pub(crate) struct PgWriteHandle(pub(crate) Arc<PgQueue>);
 impl PgWriteHandle {
     pub(crate) fn decide(
         &self,
-        promise: AckLevel,
+        level: AckLevel,
         decision: Decision,
     ) -> StoreFuture<RuleResult<Option<JobChange>>> {
         let (pending, answer) = PendingReply::new();
         let bytes = decision.results.as_ref().map_or(0, String::len);
-        self.hand_in(promise, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
+        self.submit(level, WriteKind::Decide(Box::new(Deciding { decision, pending })), bytes, answer)
     }
 
     pub(crate) fn claim(&self, claiming: Claiming) -> StoreFuture<Vec<Option<Claim>>> {
         let (pending, answer) = PendingReply::new();
-        self.hand_in(AckLevel::Visible, WriteKind::Claim(claiming, pending), 0, answer)
+        self.submit(AckLevel::Visible, WriteKind::Claim(claiming, pending), 0, answer)
     }
 
     pub(crate) fn add(&self, new: NewAction) -> StoreFuture<RuleResult<AddOutcome>> {
         let (pending, answer) = PendingReply::new();
         let bytes = new.jobs.iter().map(|job| job.input.len()).sum();
-        self.hand_in(AckLevel::Durable, WriteKind::Add(Box::new(Adding { new, pending })), bytes, answer)
+        self.submit(AckLevel::Durable, WriteKind::Add(Box::new(Adding { new, pending })), bytes, answer)
     }
 
     pub(crate) fn write<T: Send + 'static>(
         &self,
         subjects: Subjects,
-        promise: AckLevel,
+        level: AckLevel,
         work: impl Fn(&mut PgTxn<'_>) -> Result<T, Error> + Send + 'static,
     ) -> StoreFuture<T> {
         let (pending, answer) = PendingReply::new();
         let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name: None };
-        self.hand_in(promise, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit(level, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
-    pub(crate) fn decide_note(
+    pub(crate) fn decide_document(
         &self,
         kind: DocumentKind,
         id: String,
@@ -243,11 +243,11 @@ impl PgWriteHandle {
     ) -> StoreFuture<RuleResult<()>> {
         let (pending, answer) = PendingReply::new();
         // The lock on the name puts two nodes that read an absent document in order.
-        let name = Some(note_name(kind, &id));
+        let name = Some(document_name(kind, &id));
         let subjects = Subjects::from(Subject::Note(kind, id.clone()));
-        let work = move |batch: &mut PgTxn<'_>| batch.decide_note(kind, &id, &rule);
+        let work = move |txn: &mut PgTxn<'_>| txn.decide_document(kind, &id, &rule);
         let task = ClosureWrite { work, pending, subjects, is_on_keys: false, name };
-        self.hand_in(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
     pub(crate) fn change_keys(
@@ -258,20 +258,20 @@ impl PgWriteHandle {
         // These writes share one lock, for which they wait without bound, so none of them is late.
         let subjects = Subjects::default();
         let task = ClosureWrite { work, pending, subjects, is_on_keys: true, name: None };
-        self.hand_in(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
+        self.submit(AckLevel::Durable, WriteKind::Other(Box::new(task)), 0, answer)
     }
 
     /// Submits a write. The write takes its place in the order before this returns.
-    fn hand_in<T: Send + 'static>(
+    fn submit<T: Send + 'static>(
         &self,
-        promise: AckLevel,
+        level: AckLevel,
         work: WriteKind,
         bytes: usize,
         answer: oneshot::Receiver<Result<T, StoreError>>,
     ) -> StoreFuture<T> {
-        self.0.locked().waiting.push(PgWrite { promise, work, bytes });
+        self.0.locked().waiting.push(PgWrite { level, work, bytes });
         count_submitted_write();
-        self.0.called.notify_one();
+        self.0.submitted.notify_one();
         Box::pin(async move { answer.await.map_err(|_| StoreError("the store has stopped".into()))? })
     }
 }
@@ -279,7 +279,7 @@ impl PgWriteHandle {
 impl Drop for PgWriteHandle {
     fn drop(&mut self) {
         self.0.locked().is_closed = true;
-        self.0.called.notify_one();
+        self.0.submitted.notify_one();
     }
 }
 
@@ -294,19 +294,19 @@ mod tests {
     use crate::store::{AckLevel, postgres::txn::jobs::Decision};
 
     /// Submits a report with `bytes` bytes of results.
-    fn report(inbox: &PgWriteHandle, bytes: usize) {
+    fn report(handle: &PgWriteHandle, bytes: usize) {
         let job_id = JobId::new("a-0").unwrap();
         let results = Some("x".repeat(bytes));
         let decision = Decision { job_id, results, rule: Box::new(|_| Ok(RuleOutcome::Unchanged)) };
-        drop(inbox.decide(AckLevel::Durable, decision));
+        drop(handle.decide(AckLevel::Durable, decision));
     }
 
     #[test]
     fn a_batch_is_bounded_by_its_bytes_and_by_its_writes() {
         let queue = Arc::new(PgQueue::default());
-        let inbox = PgWriteHandle(Arc::clone(&queue));
+        let handle = PgWriteHandle(Arc::clone(&queue));
         for bytes in [60, 30, 20, 500, 0, 0] {
-            report(&inbox, bytes);
+            report(&handle, bytes);
         }
         let sizes: Vec<usize> =
             std::iter::from_fn(|| queue.take(2, 100, Some(Duration::ZERO)).map(|taken| taken.len()))
@@ -319,9 +319,9 @@ mod tests {
     #[test]
     fn whoever_has_something_late_does_not_wait_for_ever() {
         let queue = Arc::new(PgQueue::default());
-        let inbox = PgWriteHandle(Arc::clone(&queue));
+        let handle = PgWriteHandle(Arc::clone(&queue));
         assert!(queue.take(2, 100, Some(Duration::ZERO)).is_some_and(|taken| taken.is_empty()));
-        drop(inbox);
+        drop(handle);
         assert!(queue.take(2, 100, Some(Duration::ZERO)).is_none());
         assert!(queue.take(2, 100, None).is_none());
     }

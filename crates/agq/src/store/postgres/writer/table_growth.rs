@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(crate) struct Growth {
     written: usize,
-    looked_at: usize,
+    analyzed_at: usize,
 }
 
 impl Growth {
@@ -44,9 +44,9 @@ impl Growth {
 
     fn is_due(&mut self, rows: usize) -> bool {
         self.written += rows;
-        let is_due = self.written >= 2 * self.looked_at + FIRST;
+        let is_due = self.written >= 2 * self.analyzed_at + FIRST;
         if is_due {
-            self.looked_at = self.written;
+            self.analyzed_at = self.written;
         }
         is_due
     }
