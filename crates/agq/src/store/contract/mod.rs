@@ -134,7 +134,7 @@ macro_rules! contract {
 /// The script runs on redb alone, because `forget_limits` of redb finds unused limits in memory,
 /// and PostgreSQL looks for unused limits by another method.
 #[test]
-fn limits_that_nobody_uses_are_forgotten() {
+fn unused_limits_are_removed() {
     run("unused_limits", redb);
 }
 

@@ -79,7 +79,7 @@ mod tests {
     use super::{OldestSnapshot, SnapshotNotice, SnapshotWatch};
 
     #[test]
-    fn each_session_with_an_old_snapshot_is_named_once() {
+    fn snapshot_watch_warns_once_for_each_session() {
         let of = |pid, secs| OldestSnapshot { pid, application: "psql".into(), user: "u".into(), secs };
         let watch = SnapshotWatch::default();
         assert_eq!(watch.change(Some(&of(1, 59))), SnapshotNotice::None);

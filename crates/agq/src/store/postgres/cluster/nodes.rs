@@ -298,7 +298,7 @@ mod tests {
     use super::differences;
 
     #[test]
-    fn settings_that_differ_are_named() {
+    fn differences_name_the_settings_that_differ() {
         assert_eq!(differences("a=1 b=2", "a=1 b=2"), "");
         assert_eq!(
             differences("a=1 b=2 c=3", "a=0 b=2 c=4"),

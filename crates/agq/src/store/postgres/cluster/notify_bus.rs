@@ -303,7 +303,7 @@ mod tests {
     use super::{hex, unhex};
 
     #[test]
-    fn bytes_are_told_as_they_are() {
+    fn hex_round_trips_all_bytes() {
         for bytes in [&b""[..], b"key", b"\0\xff \n"] {
             assert_eq!(unhex(&hex(bytes)).unwrap(), bytes);
         }

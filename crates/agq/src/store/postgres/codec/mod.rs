@@ -93,14 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_a_later_version_appended_are_ignored() {
+    fn decode_ignores_fields_that_a_later_version_appended() {
         let new = New { id: "a".into(), times: Some(7), labels: vec![vec!["x".into()], vec![]] };
         let old = decode::<Old>(&encode(&new).unwrap()).unwrap();
         assert_eq!(old, Old { id: "a".into(), times: Some(7) });
     }
 
     #[test]
-    fn fields_that_a_later_version_appended_to_nested_records_are_ignored() {
+    fn decode_ignores_fields_that_a_later_version_appended_to_nested_records() {
         #[derive(Debug, PartialEq, Serialize, Deserialize)]
         enum State<R> {
             Done,
@@ -143,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_an_earlier_version_did_not_have_are_their_defaults() {
+    fn decode_defaults_fields_that_an_earlier_version_did_not_have() {
         assert_eq!(decode::<Old>(&encode(&("a",)).unwrap()).unwrap(), Old { id: "a".into(), times: None });
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn decode_refuses_invalid_records() {
         for bytes in [&b""[..], b"\x90", b"\x92\xa1a", b"\xc3"] {
             assert!(decode::<Old>(bytes).is_err(), "{bytes:?}");
         }

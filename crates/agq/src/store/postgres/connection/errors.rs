@@ -69,7 +69,7 @@ mod tests {
     use super::is_of_the_connection;
 
     #[test]
-    fn errors_of_a_server_that_cannot_do_the_work_end_the_connection() {
+    fn server_errors_close_the_connection() {
         let read_only = "cannot execute UPDATE in a read-only transaction";
         let recovery = "cannot access temporary or unlogged relations during recovery";
         for (code, message) in [
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_a_statement_leave_the_connection() {
+    fn statement_errors_keep_the_connection() {
         for (code, message) in [
             ("0A000", "cached plan must not change result type"),
             ("23505", "duplicate key value violates unique constraint"),

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_that_answers_is_there_and_one_that_only_listens_is_not() {
+    async fn health_check_fails_if_the_database_accepts_but_never_answers() {
         let database = Database::new();
         let there = health_check(database.url().parse().unwrap());
         // The first connection may take longer than a probe waits.
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_asks_next_is_told_why_a_database_is_away() {
+    async fn health_check_reports_why_the_database_is_unreachable() {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let away = health_check(PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(closed));
         for _ in 0..2 {

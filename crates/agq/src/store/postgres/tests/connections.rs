@@ -19,7 +19,7 @@ async fn set_default(store: &PostgresStore, setting: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn defaults_of_the_database_are_not_taken_over() {
+async fn session_settings_override_defaults_of_the_database() {
     let database = Database::new();
     let store = store_on(&database).await;
     let settings = [
@@ -46,7 +46,7 @@ async fn defaults_of_the_database_are_not_taken_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_takes_no_writes_is_refused() {
+async fn read_only_server_is_refused() {
     let database = Database::new();
     let store = store_on(&database).await;
     set_default(&store, "default_transaction_read_only TO on").await;
@@ -61,7 +61,7 @@ async fn a_server_that_takes_no_writes_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_to_a_server_that_takes_no_writes_any_more_is_not_handed_out() {
+async fn pool_drops_connections_to_a_server_that_became_read_only() {
     let database = Database::new();
     // The pool has one connection, so the next caller waits until that connection is given back.
     let pool = ConnectOptions::new(database.url().parse().unwrap(), None).pool(1);
@@ -75,7 +75,7 @@ async fn a_connection_to_a_server_that_takes_no_writes_any_more_is_not_handed_ou
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_loses_no_place_to_a_connection_that_went_silent() {
+async fn pool_keeps_its_size_when_a_connection_stops_answering() {
     let cluster = Postgres::start_on_loopback(&FOR_TESTS, None);
     let proxy = Proxy::start(cluster.address(), fastrand::Rng::new());
     let url = format!("postgres://agq@{}/postgres", proxy.address());
@@ -100,7 +100,7 @@ async fn a_pool_loses_no_place_to_a_connection_that_went_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_role_that_may_create_nothing_opens_a_database_that_is_made() {
+async fn role_without_create_rights_opens_a_migrated_database() {
     let database = Database::new();
     let store = store_on(&database).await;
     let role = format!("r{:016x}", fastrand::u64(..));
@@ -140,7 +140,7 @@ async fn long_reads_leave_connections_for_short_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_do_not_wait_for_users_keys() {
+async fn writes_on_jobs_do_not_wait_for_writes_on_keys() {
     let database = Database::new();
     let store = store_on(&database).await;
     // This session stands for another node that is in the middle of a large command.
@@ -156,7 +156,7 @@ async fn jobs_do_not_wait_for_users_keys() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_command_on_keys_is_a_few_statements() {
+async fn large_command_on_keys_needs_few_statements() {
     let database = Database::new();
     let store = store_on(&database).await;
     run(

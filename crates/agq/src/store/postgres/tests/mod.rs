@@ -32,7 +32,7 @@ const FILL: &str = "INSERT INTO agq.lanes (queue, needs) SELECT 'ready', convert
     INSERT INTO agq.plans VALUES ('p', '{}', 0); ANALYZE";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_is_an_index_scan_among_a_million_jobs() {
+async fn claim_is_an_index_scan_among_a_million_jobs() {
     let database = Database::new();
     let store = store_on(&database).await;
     raw_sql(FILL).execute(&store.pool).await.unwrap();

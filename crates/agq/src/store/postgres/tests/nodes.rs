@@ -40,7 +40,7 @@ async fn leading(database: &Database) -> PostgresStore {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_gone_is_said_only_by_a_leader_that_has_led_for_a_silence() {
+async fn live_nodes_are_known_only_to_a_leader_of_two_terms() {
     let database = Database::new();
     let store = store_on(&database).await;
     assert_eq!(store.nodes().await.unwrap(), None, "it leads since a moment ago");
@@ -52,7 +52,7 @@ async fn who_is_gone_is_said_only_by_a_leader_that_has_led_for_a_silence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
+async fn live_nodes_are_unknown_after_a_crash_of_the_database() {
     let database = Database::new();
     let store = leading(&database).await;
     assert!(store.nodes().await.unwrap().is_some());
@@ -67,7 +67,7 @@ async fn after_a_crash_of_the_database_nobody_is_said_to_be_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_without_the_node_that_asks_is_none() {
+async fn live_nodes_are_unknown_if_the_caller_is_missing() {
     let database = Database::new();
     migrate(&database.url()).await.unwrap();
     // Nothing shows this node again between the two statements of the test.
@@ -81,7 +81,7 @@ async fn a_set_without_the_node_that_asks_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_has_left_does_not_come_back() {
+async fn heartbeat_does_not_bring_back_a_node_that_has_left() {
     let database = Database::new();
     migrate(&database.url()).await.unwrap();
     let (nodes, pool) = alone(&database);
@@ -110,7 +110,7 @@ async fn a_node_that_has_left_does_not_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_ran_out_begins_anew() {
+async fn expired_lease_starts_a_new_term() {
     let database = Database::new();
     let store = leading(&database).await;
     store.nodes.send_heartbeat().await.unwrap();
@@ -123,7 +123,7 @@ async fn a_lease_that_ran_out_begins_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_comes_is_seen_without_being_heard() {
+async fn new_node_is_found_by_polling() {
     let database = Database::new();
     let store = store_on(&database).await;
     store.nodes.find_peers().await.unwrap();
@@ -135,7 +135,7 @@ async fn a_node_that_comes_is_seen_without_being_heard() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_gone_after_the_silence_that_it_chose() {
+async fn node_counts_as_gone_after_its_own_silence() {
     let database = Database::new();
     let store = leading(&database).await;
     let sql = "INSERT INTO agq.instances (node, hostname, pid, last_seen_at, silence_secs) VALUES \
@@ -152,7 +152,7 @@ async fn a_node_is_gone_after_the_silence_that_it_chose() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_beat_goes_through_while_reads_have_every_connection() {
+async fn heartbeat_succeeds_while_reads_use_every_connection() {
     let database = Database::new();
     let store = store_on(&database).await;
     let most = store.pool.most();
@@ -164,7 +164,7 @@ async fn a_beat_goes_through_while_reads_have_every_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_told_is_told_again_after_its_connection_was_closed() {
+async fn notices_are_sent_again_after_the_connection_was_closed() {
     let database = Database::new();
     let store = store_on(&database).await;
     let mut listener = PgListener::connect(&database.url()).await.unwrap();
@@ -194,7 +194,7 @@ async fn what_is_told_is_told_again_after_its_connection_was_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_message_is_heard_while_reads_have_every_connection() {
+async fn long_message_is_received_while_reads_use_every_connection() {
     let database = Database::new();
     let hears = PostgresStore::open(&database.url(), PostgresSettings::default()).await.unwrap();
     let received = Arc::new(Mutex::new(None));

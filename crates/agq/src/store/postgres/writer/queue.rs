@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_bounded_by_its_bytes_and_by_its_writes() {
+    fn take_bounds_a_batch_by_bytes_and_by_writes() {
         let queue = Arc::new(PgQueue::default());
         let handle = PgWriteHandle(Arc::clone(&queue));
         for bytes in [60, 30, 20, 500, 0, 0] {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_something_late_does_not_wait_for_ever() {
+    fn take_returns_after_the_pause_and_at_the_end() {
         let queue = Arc::new(PgQueue::default());
         let handle = PgWriteHandle(Arc::clone(&queue));
         assert!(queue.take(2, 100, Some(Duration::ZERO)).is_some_and(|taken| taken.is_empty()));

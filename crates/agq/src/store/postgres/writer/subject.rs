@@ -76,7 +76,7 @@ mod tests {
     use super::{Subject, Subjects};
 
     #[test]
-    fn only_writes_that_change_a_common_subject_depend_on_each_other() {
+    fn writes_depend_only_on_earlier_changes_of_a_common_subject() {
         let plan = || Subject::Plan(PlanId::new("p").unwrap());
         let job = |id: &str| Subject::Job(JobId::new(id).unwrap());
         let relying =

@@ -57,7 +57,7 @@ mod tests {
     use super::Growth;
 
     #[test]
-    fn tables_are_looked_at_each_time_they_have_doubled() {
+    fn tables_are_analyzed_each_time_they_have_doubled() {
         let mut growth = Growth::default();
         let due = (1..=100_000).filter(|_row| growth.is_due(1)).collect::<Vec<_>>();
         assert_eq!(due, [5_000, 15_000, 35_000, 75_000]);
