@@ -252,7 +252,7 @@ impl<R: BufRead> Importer<R> {
         &mut self,
         read_back: impl FnOnce(&mut Sink<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<Checksums> {
-        let Some(expected) = self.end.take() else { bail!("it was not read to its end") };
+        let Some(expected) = self.end.take() else { bail!("the export was not read to its end") };
         let mut found = ChecksumBuilder::default();
         read_back(&mut |record| found.add(&record).map(drop))?;
         compare(&expected, &found.sums()).context("the store does not hold what was read")?;

@@ -223,8 +223,8 @@ impl ImportBuffer {
                 self.scores.2.push(score.parse().with_context(|| format!("{score} is no score"))?);
             }
             ExportRecord::Note { kind, id, json } => {
-                let kind =
-                    DocumentKind::parse(&kind).with_context(|| format!("{kind} is no kind of note"))?;
+                let kind = DocumentKind::parse(&kind)
+                    .with_context(|| format!("{kind} is not a known kind of document"))?;
                 documents::put(session, kind, (vec![id], vec![json]))?;
             }
             ExportRecord::Totals(totals) => put_totals(session, &totals)?,

@@ -50,7 +50,7 @@ impl SnapshotWatch {
                 "a transaction keeps an old snapshot of the database, and claims become slower until it ends; \
                  SELECT pg_terminate_backend({pid}) ends it"
             ),
-            SnapshotNotice::Gone => info!("no transaction keeps an old snapshot of the database any more"),
+            SnapshotNotice::Gone => info!("no transaction keeps an old snapshot any longer"),
         }
     }
 

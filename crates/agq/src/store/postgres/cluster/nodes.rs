@@ -81,17 +81,17 @@ impl Nodes {
             let pause = match self.send_heartbeat().await {
                 Ok(()) => {
                     if std::mem::take(&mut is_failing) {
-                        info!("this node shows the others again that it is there");
+                        info!("the heartbeats of this node succeed again");
                     }
                     self.term / 2
                 }
                 Err(error) if is_failing => {
-                    debug!(%error, "this node still could not show the others that it is there");
+                    debug!(%error, "the heartbeat of this node still fails");
                     RETRY.min(self.term / 2)
                 }
                 Err(error) => {
                     is_failing = true;
-                    warn!(%error, "this node could not show the others that it is there; it tries again every second");
+                    warn!(%error, "the heartbeat of this node failed, and is retried every second; other nodes may take this node for gone");
                     RETRY.min(self.term / 2)
                 }
             };
@@ -126,7 +126,7 @@ impl Nodes {
             query(sql).bind(self.silence().as_secs_f64()).execute(&mut *connection).await?;
             match old_snapshots::oldest(&mut *connection).await {
                 Ok(oldest) => self.snapshots.note(oldest.as_ref()),
-                Err(error) => debug!(%error, "the oldest snapshot is not known"),
+                Err(error) => debug!(%error, "the oldest snapshot could not be read"),
             }
         }
         let others = self.others(connection).await?;
@@ -172,7 +172,7 @@ impl Nodes {
             None => *lease = None,
             Some(is_new) => {
                 if is_new || lease.is_none() {
-                    info!(node = self.name, "this node leads: it sees to what nobody reports");
+                    info!(node = self.name, "this node is the leader: it fires timers and expires leases");
                 }
                 *lease = Some(asked + self.term);
             }

@@ -112,7 +112,7 @@ impl NotifyBus {
                     connection = None;
                     let since: Instant = *failing_since.get_or_insert_with(Instant::now);
                     if !is_disconnect(&error) || since.elapsed() >= RETRY_FOR {
-                        warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; they look by themselves");
+                        warn!(%error, count = waiting.len(), "notifications for other nodes are dropped; the nodes find the changes by polling");
                         waiting.clear();
                         failing_since = None;
                     } else if !was_open {
@@ -178,7 +178,7 @@ impl NotifyBus {
                 ticks.tick().await;
                 // Without LISTEN, no notification says that a node has come.
                 if let Err(error) = self.nodes.find_peers().await {
-                    debug!(%error, "it could not be looked for other nodes");
+                    debug!(%error, "the search for other nodes failed");
                 }
                 if self.nodes.has_peers() {
                     self.notifier.announce_all();
@@ -193,7 +193,7 @@ impl NotifyBus {
             loop {
                 if let Err(error) = self.listen(&tell, &mut is_disconnected).await {
                     if is_disconnected {
-                        debug!(%error, "other nodes are still not heard");
+                        debug!(%error, "the LISTEN connection still cannot be opened");
                     } else {
                         warn!(%error, "other nodes are not heard; what is ready is looked for until they are");
                     }
@@ -206,7 +206,7 @@ impl NotifyBus {
             loop {
                 self.notifier.subscribers_changed().await;
                 if let Err(error) = self.announce_interest().await {
-                    debug!(%error, "other nodes could not be told whether somebody listens here");
+                    debug!(%error, "other nodes could not be notified whether this node has subscribers");
                 }
             }
         };
@@ -279,7 +279,7 @@ impl NotifyBus {
             }
             (LISTS, ..) => self.notifier.announce_all(),
             (MESSAGES, Some(Some(channel)), Some(Some(payload))) => tell(channel, payload),
-            _ => debug!(channel = notification.channel(), "a notification that nobody understands"),
+            _ => debug!(channel = notification.channel(), "a notification has an unknown format"),
         }
         Ok(())
     }

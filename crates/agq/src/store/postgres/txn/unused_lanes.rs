@@ -77,7 +77,7 @@ impl PgTxn<'_> {
             let (keys, versions): (Vec<String>, Vec<String>) = unused.limits.iter().cloned().unzip();
             let sql = query(REMOVE_LIMITS).bind(DocumentKind::Limit.as_str()).bind(keys).bind(versions);
             let gone = self.session.run(sql)?;
-            debug!(gone, "limits without jobs were forgotten");
+            debug!(gone, "limits without jobs were removed");
         }
         Ok(())
     }

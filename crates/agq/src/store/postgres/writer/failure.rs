@@ -32,7 +32,7 @@ impl TxnFailure {
     }
 
     pub(crate) fn panic() -> Self {
-        let text = "agq failed while it did this, which is a fault in agq; its log has more";
+        let text = "agq panicked during this write, which is a bug in agq; see its log";
         Self { error: Error::InvalidArgument(text.into()), stage: FailurePhase::Panic }
     }
 
@@ -41,7 +41,7 @@ impl TxnFailure {
         let Self { error, stage } = self;
         if *stage == FailurePhase::Commit && is_disconnect(error) {
             let text = format!(
-                "the database was lost while this was committed ({}): whether it was done is not known",
+                "the connection to the database was lost during the commit ({}): the write may or may not have been made",
                 message(error)
             );
             return StoreError(text);

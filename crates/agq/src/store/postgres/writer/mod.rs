@@ -130,7 +130,7 @@ impl PgWriter {
             Ok(effects) => self.answer(effects, writes),
             // One of the writes fails, and the others must not fail with it.
             Err(TxnFailure { error, .. }) if writes.len() > 1 && !is_disconnect(&error) => {
-                debug!(%error, count = writes.len(), "these writes are done in two parts");
+                debug!(%error, count = writes.len(), "the batch failed, and is retried in two halves");
                 let rest = writes.split_off(writes.len() / 2);
                 let wait = if is_locked(&error) { LockWait::Short } else { wait };
                 for part in [writes, rest] {
@@ -297,7 +297,7 @@ impl PgWriter {
                 .into_iter()
                 .for_each(|(action, tally)| arrived.tell(ChangeEvent::Action(Box::new(action), tally))),
             // The writes are committed even if the change events are incomplete.
-            Err(error) => debug!(%error, "how actions stand could not be read for those who listen"),
+            Err(error) => debug!(%error, "the changed actions could not be read for subscribers"),
         }
     }
 

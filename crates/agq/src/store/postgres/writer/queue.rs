@@ -73,7 +73,7 @@ impl<T> PendingReply<T> {
     }
 
     fn answer(self, result: Result<(), StoreError>) {
-        let never = || StoreError("the write was never done".into());
+        let never = || StoreError("the write was never applied".into());
         // The caller may have dropped the future.
         let _gone = self.reply.send(result.and_then(|()| self.outcome.ok_or_else(never)));
     }

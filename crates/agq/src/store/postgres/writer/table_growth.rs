@@ -36,7 +36,7 @@ impl Growth {
                 match timeout(LONGEST, raw_sql(ANALYZE).execute(&pool)).await {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => debug!(%error, "the tables could not be analysed"),
-                    Err(_elapsed) => debug!("the tables could not be analysed in time"),
+                    Err(_elapsed) => debug!("the tables were not analysed in time"),
                 }
             });
         }
