@@ -1,6 +1,8 @@
 //! Documents: JSON of records without a table of their own, stored under a kind and an id.
 
-use crate::store::RuleResult;
+use agenix_protocol::time::Timestamp;
+
+use crate::store::{RuleResult, StoreFuture, UnusedRecords};
 
 /// Kind of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,3 +82,32 @@ pub(crate) enum DocumentChange {
 /// Rule that decides about a document, given its JSON (`None` if it does not exist). May be called
 /// more than once for one write.
 pub(crate) type DocumentRule = Box<dyn Fn(Option<&str>) -> RuleResult<DocumentChange> + Send + Sync>;
+
+/// Documents, with the same rules as [`JobStore`](super::JobStore).
+pub(crate) trait DocumentStore: Send + Sync + 'static {
+    fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>>;
+    /// Returns all documents of a kind with their ids, in the order of their ids.
+    fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>>;
+    /// Returns true if there is a document of `kind`.
+    fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
+    /// Applies `rule` to a document.
+    fn update_document(
+        &self,
+        kind: DocumentKind,
+        id: &str,
+        rule: DocumentRule,
+    ) -> StoreFuture<RuleResult<()>>;
+    /// Removes limits that no kept job uses and that hold no job back, and returns their number.
+    fn forget_limits(&self, _now: Timestamp) -> StoreFuture<usize> {
+        Box::pin(std::future::ready(Ok(0)))
+    }
+    /// Returns the unused lanes and limits that [`forget_limits`](Self::forget_limits) does not
+    /// find.
+    fn unused(&self, _now: Timestamp) -> StoreFuture<UnusedRecords> {
+        Box::pin(std::future::ready(Ok(UnusedRecords::default())))
+    }
+    /// Removes those of the given lanes and limits that are still unused.
+    fn forget_unused(&self, _unused: UnusedRecords) -> StoreFuture<()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

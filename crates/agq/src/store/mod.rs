@@ -1,5 +1,5 @@
-//! Contract between the server and its storage engines: the traits [`Records`] and [`Keyspace`],
-//! whose sum is [`Store`].
+//! Contract between the server and its storage engines: the traits [`JobStore`], [`WorkerStore`],
+//! [`DocumentStore`], [`StoreAdmin`] and [`Keyspace`], whose sum is [`Store`].
 //!
 //! A store keeps records and indexes, and makes no decisions of its own. A caller passes a rule,
 //! and the store applies the rule to the current record, after every earlier write (ADR 2).
@@ -14,32 +14,36 @@
 //!
 //! `contract` has the scripts that every store must answer alike.
 
+mod admin;
 #[cfg(test)]
 mod contract;
 mod decisions;
 mod dedup;
 mod documents;
 pub(crate) mod export;
+mod jobs;
 mod keyspace;
 mod notifications;
 pub(crate) mod postgres;
-mod records;
 pub(crate) mod redb;
 mod types;
+mod workers;
 
 use std::{cell::Cell, time::Instant};
 
 use futures_util::future::BoxFuture;
 
-pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule};
+pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule, DocumentStore};
 pub(crate) use crate::store::notifications::{BatchEvents, ChangeEvent, ChangeNotifier, ListPushes};
+pub(crate) use admin::StoreAdmin;
+pub(crate) use jobs::JobStore;
 pub(crate) use keyspace::{KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoredValue, change, look, scan};
-pub(crate) use records::Records;
 pub(crate) use types::{
     ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule, LaneKey,
     LaneSummary, NewAction, OldestSnapshot, QueueCounts, Retention, StoredJob, StoredPlan, Totals,
     UnusedRecords, WorkerRule,
 };
+pub(crate) use workers::WorkerStore;
 
 use agenix_rules::rejection::Rejection;
 
@@ -145,5 +149,5 @@ impl Drop for PendingFlush<'_> {
 }
 
 /// Storage engine of agq: records and users' keys.
-pub(crate) trait Store: Records + Keyspace {}
-impl<T: Records + Keyspace> Store for T {}
+pub(crate) trait Store: JobStore + WorkerStore + DocumentStore + StoreAdmin + Keyspace {}
+impl<T: JobStore + WorkerStore + DocumentStore + StoreAdmin + Keyspace> Store for T {}

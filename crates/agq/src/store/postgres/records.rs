@@ -1,4 +1,4 @@
-//! Implements [`Records`]: each call is a write for a writer thread, or a read of its own.
+//! Implements the traits of the store: each call is a write for a writer thread, or a read of its own.
 
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
 
@@ -18,9 +18,9 @@ use futures_util::future::{BoxFuture, pending, ready};
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
-    DocumentRule, JobChange, JobFilter, JobRule, LaneSummary, NewAction, OldestSnapshot, QueueCounts,
-    Records, Retention, RuleResult, StoreError, StoreFuture, StoredJob, StoredPlan, Totals, UnusedRecords,
-    WorkerRule,
+    DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
+    OldestSnapshot, QueueCounts, Retention, RuleResult, StoreAdmin, StoreError, StoreFuture, StoredJob,
+    StoredPlan, Totals, UnusedRecords, WorkerRule, WorkerStore,
     postgres::{
         PostgresStore, old_snapshots, queries,
         txn::{jobs::Decision, unused_lanes},
@@ -31,7 +31,7 @@ use crate::store::{
     },
 };
 
-impl Records for PostgresStore {
+impl JobStore for PostgresStore {
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
         self.write_on(Subject::Plan(plan.plan_id.clone()), AckLevel::Durable, move |batch| {
             batch.add_plan(&plan)
@@ -171,14 +171,6 @@ impl Records for PostgresStore {
         self.query(async |pool| queries::totals(&pool).await)
     }
 
-    fn is_healthy(&self) -> StoreFuture<()> {
-        Box::pin(Arc::clone(&self.health).check())
-    }
-
-    fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
-        self.query(async |pool| old_snapshots::oldest(&pool).await)
-    }
-
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>> {
         let holder = holder.to_owned();
         self.query(async move |pool| queries::held_by(&pool, holder).await)
@@ -204,6 +196,12 @@ impl Records for PostgresStore {
         self.query_long(async |pool| queries::queue_counts(&pool).await)
     }
 
+    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
+        self.query_long(async |pool| queries::lanes(&pool).await)
+    }
+}
+
+impl DocumentStore for PostgresStore {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
         let id = id.to_owned();
         self.query(async move |pool| queries::document(&pool, kind, &id).await)
@@ -234,11 +232,9 @@ impl Records for PostgresStore {
     fn forget_unused(&self, unused: UnusedRecords) -> StoreFuture<()> {
         self.write(AckLevel::Visible, move |batch| batch.forget(&unused))
     }
+}
 
-    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
-        self.query_long(async |pool| queries::lanes(&pool).await)
-    }
-
+impl WorkerStore for PostgresStore {
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
@@ -285,6 +281,16 @@ impl Records for PostgresStore {
 
     fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>> {
         self.query(async |pool| queries::workers(&pool).await)
+    }
+}
+
+impl StoreAdmin for PostgresStore {
+    fn is_healthy(&self) -> StoreFuture<()> {
+        Box::pin(Arc::clone(&self.health).check())
+    }
+
+    fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
+        self.query(async |pool| old_snapshots::oldest(&pool).await)
     }
 
     fn submit(&self, _connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {

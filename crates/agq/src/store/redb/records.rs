@@ -24,8 +24,9 @@ use redb::Error;
 
 use crate::store::{
     AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
-    DocumentRule, JobChange, JobFilter, JobRule, LaneSummary, NewAction, QueueCounts, Records, Retention,
-    RuleResult, StoreFuture, StoredJob, StoredPlan, Totals, WorkerRule,
+    DocumentRule, DocumentStore, JobChange, JobFilter, JobRule, JobStore, LaneSummary, NewAction,
+    QueueCounts, Retention, RuleResult, StoreAdmin, StoreFuture, StoredJob, StoredPlan, Totals, WorkerRule,
+    WorkerStore,
     redb::{
         RedbStore,
         file::backup,
@@ -34,7 +35,7 @@ use crate::store::{
     },
 };
 
-impl Records for RedbStore {
+impl JobStore for RedbStore {
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool> {
         self.write(AckLevel::Durable, move |batch| batch.add_plan(&plan))
     }
@@ -188,6 +189,12 @@ impl Records for RedbStore {
         self.query(documents::queue_counts)
     }
 
+    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
+        self.scan(records::lanes)
+    }
+}
+
+impl DocumentStore for RedbStore {
     fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>> {
         self.query(|view| documents::document(view, kind, id))
     }
@@ -213,11 +220,9 @@ impl Records for RedbStore {
         let id = id.to_owned();
         self.write(AckLevel::Durable, move |batch| batch.decide_note(kind, &id, &rule))
     }
+}
 
-    fn lanes(&self) -> StoreFuture<Vec<LaneSummary>> {
-        self.scan(records::lanes)
-    }
-
+impl WorkerStore for RedbStore {
     fn decide_worker(
         &self,
         worker_id: &WorkerId,
@@ -254,7 +259,9 @@ impl Records for RedbStore {
     fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>> {
         self.scan(records::workers)
     }
+}
 
+impl StoreAdmin for RedbStore {
     fn submit(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64> {
         match &self.duty {
             Some(duty) => duty.submit(connection, work),

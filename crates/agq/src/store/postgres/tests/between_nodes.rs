@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use sqlx::{Connection, Error, PgConnection, Row, query, query_scalar, raw_sql};
 
 use crate::store::{
-    AckLevel, JobRule, Records, StoredPlan,
+    AckLevel, JobRule, JobStore, StoredPlan,
     postgres::{
         PostgresStore,
         tests::making::{NOW, ack, claim, claimants, node, number, own, plain, submit},

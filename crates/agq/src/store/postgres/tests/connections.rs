@@ -8,7 +8,7 @@ use sqlx::{Connection, PgConnection, query, query_scalar};
 
 use super::{run, store_on};
 use crate::store::{
-    KeyEntry, Keyspace, Records, StoredValue,
+    JobStore, KeyEntry, Keyspace, StoreAdmin, StoredValue,
     postgres::{PostgresSettings, PostgresStore, connection::open::ConnectOptions, writer::KEYS_LOCK},
 };
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::{run, store_on};
 use crate::store::{
-    Records,
+    StoreAdmin,
     postgres::{
         PostgresSettings, PostgresStore,
         cluster::{nodes::Nodes, notify_bus::BusMessage},

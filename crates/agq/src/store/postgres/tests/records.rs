@@ -12,7 +12,9 @@ use super::{
     super::{PostgresSettings, PostgresStore, codec::encode, migrate},
     making::{NOW, ack, claim, node, number, own, plain, submit},
 };
-use crate::store::{AckLevel, AddOutcome, JobRule, Records, Retention, UnusedRecords};
+use crate::store::{
+    AckLevel, AddOutcome, DocumentStore, JobRule, JobStore, Retention, UnusedRecords, WorkerStore,
+};
 
 /// Statement that appends a field to the record of a job, as a later version may do.
 const APPEND: &str = r"UPDATE agq.jobs SET record = '\xdc00'::bytea ||

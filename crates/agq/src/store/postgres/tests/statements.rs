@@ -4,7 +4,7 @@ use e2e::Database;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, query_scalar, raw_sql};
 
 use crate::store::{
-    Records,
+    StoreAdmin,
     postgres::{
         keyspace::{
             ASCENDING, DESCENDING, ENTRIES, ITEMS, SCORES,

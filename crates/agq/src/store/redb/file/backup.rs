@@ -41,7 +41,7 @@ mod tests {
     use redb::TableHandle;
 
     use crate::store::{
-        KeyEntry, Keyspace, OpenOptions, Records, StoredPlan, StoredValue, look,
+        JobStore, KeyEntry, Keyspace, OpenOptions, StoreAdmin, StoredPlan, StoredValue, look,
         redb::{RedbStore, file},
     };
 

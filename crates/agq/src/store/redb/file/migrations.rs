@@ -138,7 +138,7 @@ mod tests {
 
     use super::{FORMAT, JOBS, LANES, META, of};
     use crate::store::{
-        OpenOptions, Records, look,
+        JobStore, OpenOptions, WorkerStore, look,
         redb::{RedbStore, file, schema::index_keys::LaneKey},
     };
 

@@ -222,7 +222,7 @@ mod tests {
     use agenix_protocol::time::Timestamp;
 
     use super::examine;
-    use crate::store::{OpenOptions, Records, StoredPlan, redb::RedbStore};
+    use crate::store::{JobStore, OpenOptions, StoredPlan, redb::RedbStore};
 
     /// A store with this many plans, and nothing else.
     async fn with_plans(file: &Path, count: usize) -> RedbStore {

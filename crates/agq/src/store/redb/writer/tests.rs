@@ -15,7 +15,7 @@ use bytes::Bytes;
 use redb::{Database, StorageBackend, backends::InMemoryBackend};
 
 use crate::store::{
-    AckLevel, Durability, KeyEntry, Keyspace, Records, StoreFuture, StoredValue, at_once, look,
+    AckLevel, Durability, KeyEntry, Keyspace, StoreAdmin, StoreFuture, StoredValue, at_once, look,
     redb::{RedbStore, WalFile, writer::queue::WriteSize},
 };
 

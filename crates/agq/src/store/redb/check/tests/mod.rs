@@ -22,7 +22,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{MOST, inconsistencies};
 use crate::store::{
-    AckLevel, Claimant, JobRule, KeyEntry, NewAction, Records, Retention, StoredPlan, StoredValue, change,
+    AckLevel, Claimant, JobRule, JobStore, KeyEntry, NewAction, Retention, StoredPlan, StoredValue,
+    WorkerStore, change,
     redb::{
         RedbStore,
         schema::{

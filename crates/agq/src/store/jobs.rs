@@ -1,35 +1,30 @@
-//! Trait for the records of agq: plans, actions, jobs, workers and documents, with the indexes that
-//! find them.
-
-use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
+//! Trait of a store for plans, actions and jobs, with the indexes that find them.
 
 use agenix_protocol::{
     documents::Status,
-    ids::{ActionId, JobId, PlanId, WorkerId},
+    ids::{ActionId, JobId, PlanId},
     request::{Page, Search, Slice},
     time::Timestamp,
 };
 use agenix_rules::{
     action::{Action, JobCounts},
     job::Job,
-    worker::Worker,
 };
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 
 use super::{
-    AckLevel, ActionRule, AddOutcome, AppendJobs, ChangeNotifier, Claim, Claimant, DocumentKind,
-    DocumentRule, JobChange, JobFilter, JobRule, LaneSummary, NewAction, OldestSnapshot, QueueCounts,
-    Retention, RuleResult, StoreFuture, StoredJob, StoredPlan, Totals, UnusedRecords, WorkerRule,
+    AckLevel, ActionRule, AddOutcome, AppendJobs, Claim, Claimant, JobChange, JobFilter, JobRule,
+    LaneSummary, NewAction, QueueCounts, Retention, RuleResult, StoreFuture, StoredJob, StoredPlan, Totals,
 };
 
-/// Records and their indexes. [`store`](super) has the rules for order, atomicity and durability.
+/// Plans, actions and jobs, with their indexes. [`store`](super) has the rules for order, atomicity
+/// and durability.
 ///
 /// Writes are durable when they are answered, unless the method takes an [`AckLevel`] or says
-/// otherwise. A read sees one consistent state, which includes every write answered before the
-/// call. A method that answers about a missing record returns `None`, `false` or an empty list, not
-/// an error; only a rule can reject.
-pub(crate) trait Records: Send + Sync + 'static {
+/// otherwise. A read sees one consistent state, which includes every write answered before the call.
+/// A method that answers about a missing record returns `None`, `false` or an empty list, not an
+/// error; only a rule can reject.
+pub(crate) trait JobStore: Send + Sync + 'static {
     /// Adds a plan, and returns true if it is new. Never replaces an existing plan.
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool>;
     fn plan(&self, plan_id: &PlanId) -> StoreFuture<Option<StoredPlan>>;
@@ -38,7 +33,6 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// Removes a plan, and returns true if it existed. Rejects the removal as long as a job of the
     /// plan has not ended.
     fn delete_plan(&self, plan_id: &PlanId) -> StoreFuture<RuleResult<bool>>;
-
     /// Adds an action with all its jobs, ready to be claimed, or adds nothing. Idempotent: the same
     /// submission again is answered with [`AddOutcome::Same`], and changes nothing.
     fn add_action(&self, action: NewAction) -> StoreFuture<RuleResult<AddOutcome>>;
@@ -60,7 +54,6 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// `slice` counts inputs, and skips those whose jobs are no longer kept. Otherwise `slice`
     /// counts the jobs that have one of `statuses`.
     fn jobs_of(&self, action_id: &ActionId, statuses: Vec<Status>, slice: Slice) -> StoreFuture<Vec<JobId>>;
-
     /// Returns the record of a job, without its queue, needs, input and results.
     fn job_record(&self, job_id: &JobId) -> StoreFuture<Option<Job>>;
     /// Returns a job with its queue, needs, input and results.
@@ -112,11 +105,6 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn forget_job(&self, job_id: &JobId, status: Status) -> StoreFuture<bool>;
     /// Returns how many jobs are kept, and how many there have ever been.
     fn totals(&self) -> StoreFuture<Totals>;
-    /// Fails if the store cannot work. Answers soon even then.
-    fn is_healthy(&self) -> StoreFuture<()> {
-        let totals = self.totals();
-        Box::pin(async move { totals.await.map(drop) })
-    }
     /// Returns the active jobs of a holder.
     fn held_by(&self, holder: &str) -> StoreFuture<Vec<JobId>>;
     /// Returns the holders of active jobs.
@@ -129,95 +117,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn pending_timers(&self, now: Timestamp, wanted: JobFilter) -> StoreFuture<Vec<Job>>;
     /// Returns the number of scheduled jobs, and the time at which the first of them becomes ready.
     fn scheduled(&self) -> StoreFuture<(u64, Option<Timestamp>)>;
-    /// Returns the database session with the oldest snapshot; `None` if there is none, or if the
-    /// store has no sessions.
-    fn oldest_snapshot(&self) -> StoreFuture<Option<OldestSnapshot>> {
-        Box::pin(std::future::ready(Ok(None)))
-    }
     /// Returns the number of jobs in each state, for each queue.
     fn queue_counts(&self) -> StoreFuture<QueueCounts>;
     /// Returns the lanes that have ready jobs.
     fn lanes(&self) -> StoreFuture<Vec<LaneSummary>>;
-
-    fn document(&self, kind: DocumentKind, id: &str) -> StoreFuture<Option<String>>;
-    /// Returns all documents of a kind with their ids, in the order of their ids.
-    fn documents(&self, kind: DocumentKind) -> StoreFuture<Vec<(String, String)>>;
-    /// Returns true if there is a document of `kind`.
-    fn has_documents(&self, kind: DocumentKind) -> StoreFuture<bool>;
-    /// Removes limits that no kept job uses and that hold no job back, and returns their number.
-    fn forget_limits(&self, _now: Timestamp) -> StoreFuture<usize> {
-        Box::pin(std::future::ready(Ok(0)))
-    }
-    /// Returns the unused lanes and limits that [`forget_limits`](Self::forget_limits) does not
-    /// find.
-    fn unused(&self, _now: Timestamp) -> StoreFuture<UnusedRecords> {
-        Box::pin(std::future::ready(Ok(UnusedRecords::default())))
-    }
-    /// Removes those of the given lanes and limits that are still unused.
-    fn forget_unused(&self, _unused: UnusedRecords) -> StoreFuture<()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-    /// Applies `rule` to a document.
-    fn update_document(
-        &self,
-        kind: DocumentKind,
-        id: &str,
-        rule: DocumentRule,
-    ) -> StoreFuture<RuleResult<()>>;
-
-    /// Applies `rule` to a worker. Stores `registration`, as JSON, if the rule changes the worker.
-    fn decide_worker(
-        &self,
-        worker_id: &WorkerId,
-        level: AckLevel,
-        registration: Option<String>,
-        rule: WorkerRule,
-    ) -> StoreFuture<RuleResult<()>>;
-    /// Returns the registration of a worker, as JSON.
-    fn registration(&self, worker_id: &WorkerId) -> StoreFuture<Option<String>>;
-    /// Removes a worker that is dead and was last seen before `seen_before`, and returns true if it
-    /// did.
-    fn forget_worker(&self, worker_id: &WorkerId, seen_before: Timestamp) -> StoreFuture<bool>;
-    /// Removes a worker, and returns true if there was one.
-    fn remove_worker(&self, worker_id: &WorkerId) -> StoreFuture<bool>;
-    fn worker(&self, worker_id: &WorkerId) -> StoreFuture<Option<Worker>>;
-    /// Returns all workers in the order of their ids, without the cost of counting their jobs.
-    fn worker_records(&self) -> StoreFuture<Vec<Worker>>;
-    /// Returns all workers with the number of jobs that each holds, in the order of their ids.
-    fn workers(&self) -> StoreFuture<Vec<(Worker, u64)>>;
-
-    /// Runs `work`, which calls the store and awaits none of the answers. Returns the round of
-    /// group commit that the caller must flush; `None` if the store flushes by itself. See
-    /// [`at_once`](super::at_once).
-    fn submit(&self, connection: Option<u64>, work: &mut dyn FnMut()) -> Option<u64>;
-    /// Returns true if the flush of `round` should wait for more writers. `since` is the time at
-    /// which the wait began; `None` if it has not begun.
-    fn waits_for_writers(&self, round: u64, since: Option<Instant>) -> bool;
-    /// Commits the writes of `round`, unless another caller has done so: on the calling thread if
-    /// that is quickest, otherwise on the writer's.
-    fn flush_round(&self, round: u64);
-    /// Completes when every earlier write is visible, except for jobs that are added in bulk.
-    fn wait_until_applied(&self) -> StoreFuture<()>;
-    /// Completes when every visible write is on disk.
-    fn sync(&self) -> StoreFuture<()>;
-    /// Writes a consistent copy of the store into the new file `to`, from which a store can be
-    /// opened, and returns its size in bytes. The copy includes every answered write.
-    fn backup(&self, to: PathBuf) -> StoreFuture<u64>;
-    /// Completes with the reason when the store has failed for good, so that only a restart can
-    /// help.
-    fn failure(&self) -> BoxFuture<'static, String>;
-    /// Returns the name of this node, if several nodes can share the store.
-    fn node(&self) -> Option<&str>;
-    /// Returns true if writes of users' keys have an order of their own, which is independent of
-    /// the order of other writes.
-    fn writes_keys_apart(&self) -> bool {
-        false
-    }
-    /// Returns true if this node is the leader, which fires timers and expires records.
-    fn leads(&self) -> bool;
-    /// Returns the names of the live nodes that share the store; `None` if they are unknown, or if
-    /// no other node can share the store.
-    fn nodes(&self) -> StoreFuture<Option<HashSet<String>>>;
-    /// Returns the notifier that announces the changes of the store.
-    fn notifier(&self) -> Arc<ChangeNotifier>;
 }
