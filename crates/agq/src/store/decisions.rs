@@ -31,8 +31,8 @@ pub(super) fn count_known<E>(
     Ok(Ok(known))
 }
 
-/// Returns true if the stored action `known` can come from the same submission as `new`. The caller
-/// still has to compare the inputs.
+/// Returns true if `known`, the stored action, can come from the same submission as `new`. The
+/// caller still has to compare the inputs.
 pub(super) fn may_be_same(known: &Action, new: &NewAction) -> bool {
     let count = new.jobs.len() as u64;
     // An open action may have grown after its submission.

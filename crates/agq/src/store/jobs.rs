@@ -21,9 +21,9 @@ use super::{
 /// and durability.
 ///
 /// Writes are durable when they are answered, unless the method takes an [`AckLevel`] or says
-/// otherwise. A read sees one consistent state, which includes every write answered before the call.
-/// A method that answers about a missing record returns `None`, `false` or an empty list, not an
-/// error; only a rule can reject.
+/// otherwise. A read sees one consistent state, which includes every write answered before the
+/// call. A method that answers about a missing record returns `None`, `false` or an empty list, not
+/// an error; only a rule can reject.
 pub(crate) trait JobStore: Send + Sync + 'static {
     /// Adds a plan, and returns true if it is new. Never replaces an existing plan.
     fn add_plan(&self, plan: StoredPlan) -> StoreFuture<bool>;

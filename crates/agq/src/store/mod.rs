@@ -65,7 +65,7 @@ pub(crate) enum AckLevel {
     OnDisk,
 }
 
-/// Policy that says which writes are synced to disk before they are answered (ADR 7).
+/// Policy for syncing writes to disk before they are answered (ADR 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Durability {
     /// Every write is synced.

@@ -154,7 +154,7 @@ pub(crate) struct Claim {
     pub(crate) plan: String,
 }
 
-/// Retention policy: says which ended jobs are removed.
+/// Retention policy for ended jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Retention {
     /// Ended jobs other than dead ones are removed if they ended before this time.

@@ -45,8 +45,8 @@ pub(super) struct LaneCache {
 }
 
 impl LaneCache {
-    /// Learns of lanes that have ready jobs if the latest look is older than `REFRESH_AFTER`. Empties the
-    /// cache first if it is older than `MAX_AGE`.
+    /// Reads the lanes that have ready jobs if the latest read is older than `REFRESH_AFTER`.
+    /// Empties the cache first if it is older than `MAX_AGE`.
     pub(super) fn refresh(&mut self, session: &DatabaseSession) -> Result<(), Error> {
         if self.created_at.is_some_and(|at| at.elapsed() > MAX_AGE) {
             self.clear();
@@ -57,19 +57,20 @@ impl LaneCache {
         Ok(())
     }
 
-    /// Empties the cache. The node learns lanes again when it needs them.
+    /// Empties the cache. Lanes are read again when they are needed.
     pub(super) fn clear(&mut self) {
         *self = Self { has_peers: self.has_peers, ..Self::default() };
     }
 
-    /// Learns of lanes that have ready jobs, and returns whether any of them was unknown.
+    /// Reads the lanes that have ready jobs, and returns true if any of them was not cached.
     pub(super) fn load(&mut self, session: &DatabaseSession) -> Result<bool, Error> {
         let before = self.lanes.len();
         self.ready(session)?;
         Ok(self.lanes.len() > before)
     }
 
-    /// Returns the lanes that have ready jobs, all of which are then in the cache.
+    /// Reads and returns the lanes that have ready jobs. Those that can be decoded are cached
+    /// afterwards.
     pub(super) fn ready(&mut self, session: &DatabaseSession) -> Result<BTreeSet<i32>, Error> {
         let rows = session.rows(query(READY_LANES))?;
         let ready = rows.iter().map(|row| row.try_get(0)).collect::<Result<BTreeSet<i32>, Error>>()?;
@@ -93,8 +94,8 @@ impl LaneCache {
         self.lanes.insert(number, key);
     }
 
-    /// Returns the number of a lane, and makes the lane if it is new. The cache must be emptied
-    /// after a rollback.
+    /// Returns the number of a lane, and creates the lane if it does not exist. The cache must be
+    /// emptied after a rollback, because the rollback removes a new lane.
     pub(super) fn number(&mut self, session: &DatabaseSession, key: &LaneKey) -> Result<u32, Error> {
         if let Some(number) = self.numbers.get(key) {
             return Ok(number.cast_unsigned());
@@ -141,8 +142,8 @@ pub(super) fn make(session: &DatabaseSession, key: &LaneKey) -> Result<u32, Erro
 /// Maximum number of numbers that are tried for a new lane.
 const MAX_NUMBERS_TRIED: usize = 100;
 
-/// Reads a row of lane, queue and needs. Needs are read as a whole, because a node must not hand
-/// out jobs that need more than it knows of.
+/// Decodes a row of lane, queue and needs. Needs are decoded strictly, because a node must not hand
+/// out jobs with needs that it cannot read.
 pub(super) fn lane_of(row: &PgRow) -> Result<(i32, LaneKey), Error> {
     let needs: Vec<u8> = row.try_get("needs")?;
     let needs = rmp_serde::from_slice(&needs).map_err(|error| Error::Decode(Box::new(error)))?;

@@ -341,7 +341,7 @@ impl PostgresStore {
         }))
     }
 
-    /// Counts the call until it is answered, so that a simulation knows when the store is idle.
+    /// Counts the call until it is answered, so that a simulation can wait until the store is idle.
     #[cfg(feature = "simulation")]
     fn counted<T: Send + 'static>(&self, answer: StoreFuture<T>) -> StoreFuture<T> {
         self.pending_calls.count(answer)

@@ -273,8 +273,8 @@ pub(super) const WAITING: &str = "SELECT record, due_at, job_id FROM agq.jobs \
 pub(super) const LEASED: &str = "SELECT record, due_at, job_id FROM agq.jobs \
      WHERE due_at IS NOT NULL AND status = 1 AND (due_at, job_id) > ($1, $2) ORDER BY due_at, job_id LIMIT $3";
 
-/// Returns the jobs with a time to come that `wanted` accepts. Reads in steps, so that the other
-/// jobs are never in memory all together.
+/// Returns the jobs with a timer after `now` that `wanted` accepts. Reads in steps, so that the
+/// rejected jobs are never in memory all together.
 pub(super) async fn pending_timers(
     pool: &Pool,
     now: Timestamp,

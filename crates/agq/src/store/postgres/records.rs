@@ -1,4 +1,5 @@
-//! Implements the traits of the store: each call is a write for a writer thread, or a read of its own.
+//! Implements the traits of the store: each call is a write for a writer thread, or a read of its
+//! own.
 
 use std::{collections::HashSet, path::PathBuf, sync::Arc, time::Instant};
 

@@ -26,11 +26,12 @@ use crate::store::{
 /// Delay before a failed heartbeat is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Membership of a node: its heartbeats, its lease as the leader, and its knowledge of other nodes.
+/// Membership of a node: its heartbeats, its lease as the leader, and the other nodes that it has
+/// found.
 ///
-/// A node sends a heartbeat twice in each term. It counts as gone after a silence of two terms. The
-/// node that holds an unexpired lease is the leader; each heartbeat of the leader extends the lease
-/// by a term.
+/// A node sends a heartbeat twice in each term, and counts as gone after a silence of two terms.
+/// The node that holds an unexpired lease is the leader; each heartbeat of the leader extends the
+/// lease by a term.
 pub(crate) struct Nodes {
     /// Unique name of this node, new at each start.
     pub(crate) name: String,
@@ -50,7 +51,7 @@ pub(crate) struct Nodes {
     /// End of this node's lease as the leader, as of its latest heartbeat.
     lease: Mutex<Option<Instant>>,
     has_peers: AtomicBool,
-    /// Notifier of the store, which knows whether a client of this node subscribes.
+    /// Notifier of the store, which records whether a client of this node subscribes.
     notifier: Arc<ChangeNotifier>,
     has_remote_subscribers: AtomicBool,
 }
@@ -134,7 +135,7 @@ impl Nodes {
         Ok(())
     }
 
-    /// Checks whether other nodes share the database, unless one is known already.
+    /// Reads whether other nodes share the database, unless this node has found one before.
     pub(crate) async fn find_peers(&self) -> Result<(), Error> {
         if self.has_peers() {
             return Ok(());
@@ -156,8 +157,8 @@ impl Nodes {
 
     async fn seek_lease(&self, connection: &mut PgConnection) -> Result<(), Error> {
         let asked = Instant::now();
-        // The election time is reset if the lease expired meanwhile, because the leader does not
-        // know what the other nodes could say in between.
+        // The election time is reset if the lease expired meanwhile, because other nodes may not
+        // have been able to send heartbeats in that time.
         let sql = "INSERT INTO agq.leader AS l (name, node, elected_at, expires_at) \
              VALUES ('default', $1, now(), now() + make_interval(secs => $2)) \
              ON CONFLICT (name) DO UPDATE SET node = EXCLUDED.node, expires_at = EXCLUDED.expires_at, \

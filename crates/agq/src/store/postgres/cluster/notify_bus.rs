@@ -51,8 +51,7 @@ const MAX_PAYLOAD: usize = 7_900;
 const MAX_TOGETHER: usize = 1_000;
 /// Delay before the database is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// Interval at which a node notifies itself, so that the node knows that its LISTEN connection
-/// works.
+/// Interval at which a node notifies itself, which shows that its LISTEN connection works.
 const BEAT: Duration = Duration::from_secs(3);
 /// Silence after which the LISTEN connection is taken for dead, because a peer that vanishes never
 /// closes the connection.
@@ -87,8 +86,8 @@ pub(crate) struct NotifyBus {
 }
 
 impl NotifyBus {
-    /// Sends the notices of this node to the other nodes, until no more come. If the connection is
-    /// lost, sends the notices again over a new connection, for up to `RETRY_FOR`.
+    /// Sends the notices of this node to the other nodes, until the channel is closed. If the
+    /// connection is lost, sends the notices again over a new connection, for up to `RETRY_FOR`.
     pub(crate) async fn publish(self: Arc<Self>, mut notices: mpsc::Receiver<BusMessage>) {
         let mut connection = None;
         let mut waiting = Vec::new();
@@ -176,7 +175,7 @@ impl NotifyBus {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                // Without LISTEN, no notification says that a node has come.
+                // Without LISTEN, polling is the only way to find a new node.
                 if let Err(error) = self.nodes.find_peers().await {
                     debug!(%error, "the search for other nodes failed");
                 }

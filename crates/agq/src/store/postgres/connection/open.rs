@@ -39,7 +39,7 @@ pub(crate) struct ConnectOptions {
 impl ConnectOptions {
     /// Creates an access. `timeout` is the maximum time of a statement; `None` means no bound.
     pub(crate) fn new(options: PgConnectOptions, timeout: Option<Duration>) -> Self {
-        // A pooler does not know this setting as a startup parameter.
+        // A pooler does not accept this setting as a startup parameter.
         let options = options.extra_float_digits(None);
         let pause = timeout.map_or(Duration::ZERO, |timeout| timeout.min(LONGEST_PAUSE));
         let timeout = timeout.unwrap_or_default();

@@ -83,7 +83,7 @@ impl Drop for Pooled {
     fn drop(&mut self) {
         if let Some(mut connection) = self.0.take() {
             // The pool waits for the end of an abandoned read. If that takes too long, the
-            // connection is closed, because this future is polled no more.
+            // connection is closed, because no task polls this future any longer.
             let back = connection.return_to_pool();
             tokio::spawn(async move { timeout(CHECK_TIMEOUT, back).await });
         }

@@ -171,7 +171,7 @@ async fn locked_job_delays_only_its_own_writes() {
         let rule: JobRule = Box::new(|job: Option<&Job>| job::cancelled(job.expect("it is there"), NOW));
         store.decide(&JobId::new(id).unwrap(), AckLevel::Durable, None, rule)
     };
-    // A later write about the same job stays behind the first one, however often it comes.
+    // A later write about the same job stays behind the first one, however often it is submitted.
     let (locked, again) = (cancel("a-0"), cancel("a-0"));
     assert!(cancel("a-1").await.unwrap().unwrap().is_some());
     submit(&store, "b", Needs::default(), vec![plain("b-0")]).await.unwrap();

@@ -81,7 +81,7 @@ async fn pool_keeps_its_size_when_a_connection_stops_answering() {
     let url = format!("postgres://agq@{}/postgres", proxy.address());
     let pool = ConnectOptions::new(url.parse().unwrap(), None).pool(2);
     let pid = "SELECT pg_backend_pid()";
-    // One connection is in use when the network goes silent, and the other one is idle.
+    // One connection is in use when the network stops carrying packets, and the other one is idle.
     let mut used = pool.acquire().await.unwrap();
     let idle = query_scalar::<_, i32>(pid).fetch_one(&pool).await.unwrap();
     let before = query_scalar::<_, i32>(pid).fetch_one(&mut *used).await.unwrap();

@@ -23,8 +23,8 @@ use crate::store::{
     },
 };
 
-/// Returns a node without a store, which shows itself only when a test says so, and a pool on its
-/// database.
+/// Returns a node without a store, which sends heartbeats only when a test calls for one, and a
+/// pool on its database.
 fn alone(database: &Database) -> (Nodes, Pool) {
     let access = ConnectOptions::new(database.url().parse().unwrap(), None);
     let pool = access.pool(2);
@@ -87,7 +87,7 @@ async fn heartbeat_does_not_bring_back_a_node_that_has_left() {
     let (nodes, pool) = alone(&database);
     let nodes = Arc::new(nodes);
     nodes.send_heartbeat().await.unwrap();
-    // The node leaves while this session holds its row, and a heartbeat comes meanwhile.
+    // The node leaves while this session holds its row, and a heartbeat arrives meanwhile.
     let mut other = pool.acquire().await.unwrap();
     let mut other = other.begin().await.unwrap();
     query("SELECT FROM agq.instances FOR UPDATE").execute(&mut *other).await.unwrap();

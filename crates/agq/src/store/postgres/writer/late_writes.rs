@@ -78,7 +78,7 @@ impl Late {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Refuses all late writes, because no more writes come.
+    /// Refuses all late writes, because the queue is closed.
     pub(crate) fn give_up(&mut self) {
         for late in self.waiting.drain(..) {
             let text = "another session of the database has locked what this is about, and agq stops";

@@ -25,9 +25,9 @@ use crate::store::{
     },
 };
 
-/// The class of the advisory locks that stand for names.
+/// Class of the advisory locks for names.
 const NAMES: i32 = 0x6171;
-/// Statement that locks names. 1,024 locks stand for all names, because the lock table is small and
+/// Statement that locks names. All names share 1,024 locks, because the lock table is small and
 /// belongs to the whole server.
 const LOCK_NAMES: &str = "SELECT pg_advisory_xact_lock($1, slot) FROM (\
      SELECT DISTINCT hashtext(name) & 1023 AS slot FROM unnest($2::text[]) AS n (name) ORDER BY slot) AS slots";

@@ -193,8 +193,8 @@ impl PgWriter {
             warn!(count = writes.len(), "writes are refused: {error}");
         }
         if matches!(failure.stage, FailurePhase::Commit | FailurePhase::Panic) {
-            // After a lost commit the writes may have been done, and a client that repeats them
-            // adds nothing new. After a panic the database takes a moment to end the given-up
+            // After a lost commit the writes may have been made, and a client that repeats them
+            // changes nothing. After a panic the database takes a moment to end the abandoned
             // session, whose locks claimants have passed over meanwhile.
             self.wake_waiters();
         }
