@@ -115,7 +115,7 @@ pub(super) static OF_SEEDS: [Mutation; 25] = [
     Mutation {
         name: "a job that is claimed stays in the ready index",
         file: "crates/agq/src/store/redb/txn/mod.rs",
-        from: "self.ready.remove((lane, rank, seq));",
+        from: "self.tables.ready.remove((lane, rank, seq));",
         to: "",
     },
     Mutation {

@@ -70,7 +70,7 @@ impl TxnKeys<'_, '_> {
 
 impl Keys for TxnKeys<'_, '_> {
     fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
-        self.noted(self.batch.keys.get(key).map(|record| record.map(|record| record.entry)))
+        self.noted(self.batch.tables.keys.get(key).map(|record| record.map(|record| record.entry)))
     }
 
     fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
@@ -84,24 +84,24 @@ impl Keys for TxnKeys<'_, '_> {
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
-        self.noted(keys::count(self.batch.keys.table(), &self.batch.expiries, now))
+        self.noted(keys::count(self.batch.tables.keys.table(), &self.batch.tables.expiries, now))
     }
 
     fn newest(&self, below: u64, limit: usize) -> Result<Vec<(u64, Bytes)>, StoreError> {
-        self.noted(keys::newest(&self.batch.key_numbers, below, limit))
+        self.noted(keys::newest(&self.batch.tables.key_numbers, below, limit))
     }
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
-        self.noted(self.batch.list_items.items(key, places))
+        self.noted(self.batch.tables.list_items.items(key, places))
     }
 
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
-        self.batch.list_items.insert((key, place), item);
+        self.batch.tables.list_items.insert((key, place), item);
         Ok(())
     }
 
     fn take_item(&mut self, key: &[u8], place: i64) -> Result<Option<Bytes>, StoreError> {
-        let done = self.batch.list_items.take(key, place);
+        let done = self.batch.tables.list_items.take(key, place);
         self.noted(done)
     }
 
@@ -110,7 +110,7 @@ impl Keys for TxnKeys<'_, '_> {
     }
 
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted(keys::score(&self.batch.scores, key, member))
+        self.noted(keys::score(&self.batch.tables.scores, key, member))
     }
 
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
@@ -129,13 +129,13 @@ impl Keys for TxnKeys<'_, '_> {
         scores: (Bound<f64>, Bound<f64>),
         part: RangeSlice,
     ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(keys::members(&self.batch.by_score, key, scores, part))
+        self.noted(keys::members(&self.batch.tables.by_score, key, scores, part))
     }
 }
 
 impl WriteTxn<'_> {
     fn put_key(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), Error> {
-        let before = self.keys.get(key)?;
+        let before = self.tables.keys.get(key)?;
         let number = before.as_ref().map_or_else(|| self.number_key(key), |before| before.number);
         let before = before.map(|record| record.entry);
         if let Some(before) = &before
@@ -146,39 +146,39 @@ impl WriteTxn<'_> {
         let was = before.and_then(|before| before.expires_at);
         if was != entry.expires_at {
             if let Some(at) = was {
-                self.expiries.remove((at.0, key));
+                self.tables.expiries.remove((at.0, key));
             }
             if let Some(at) = entry.expires_at {
-                self.expiries.insert((at.0, key), ());
+                self.tables.expiries.insert((at.0, key), ());
             }
         }
-        self.keys.insert(key, KeyRecord { number, entry: entry.clone() });
+        self.tables.keys.insert(key, KeyRecord { number, entry: entry.clone() });
         Ok(())
     }
 
     /// Puts a key that is not there yet, with the number that it had elsewhere.
     pub(super) fn put_numbered(&mut self, key: &[u8], number: u64, entry: KeyEntry) {
         self.known.last_key = self.known.last_key.max(number);
-        self.key_numbers.insert(number, key);
+        self.tables.key_numbers.insert(number, key);
         if let Some(at) = entry.expires_at {
-            self.expiries.insert((at.0, key), ());
+            self.tables.expiries.insert((at.0, key), ());
         }
-        self.keys.insert(key, KeyRecord { number, entry });
+        self.tables.keys.insert(key, KeyRecord { number, entry });
     }
 
     /// Gives a new key a number above all others.
     fn number_key(&mut self, key: &[u8]) -> u64 {
         self.known.last_key += 1;
-        self.key_numbers.insert(self.known.last_key, key);
+        self.tables.key_numbers.insert(self.known.last_key, key);
         self.known.last_key
     }
 
     fn remove_key(&mut self, key: &[u8]) -> Result<bool, Error> {
-        let Some(record) = self.keys.get(key)? else { return Ok(false) };
-        self.keys.remove(key);
-        self.key_numbers.remove(record.number);
+        let Some(record) = self.tables.keys.get(key)? else { return Ok(false) };
+        self.tables.keys.remove(key);
+        self.tables.key_numbers.remove(record.number);
         if let Some(at) = record.entry.expires_at {
-            self.expiries.remove((at.0, key));
+            self.tables.expiries.remove((at.0, key));
         }
         self.clear_key(key, &record.entry.content)?;
         Ok(true)
@@ -189,13 +189,13 @@ impl WriteTxn<'_> {
         match content {
             StoredValue::Text(_) => {}
             StoredValue::List { head, tail } => {
-                self.list_items.remove_in(key, *head..*tail)?;
+                self.tables.list_items.remove_in(key, *head..*tail)?;
             }
             StoredValue::Sorted { .. } => {
-                self.by_score.remove_in((key, 0, FIRST)..(key, u64::MAX, FIRST))?;
+                self.tables.by_score.remove_in((key, 0, FIRST)..(key, u64::MAX, FIRST))?;
                 // No key sorts between a key and itself with a NUL.
                 let next = [key, &b"\0"[..]].concat();
-                self.scores.remove_in((key, FIRST)..(next.as_slice(), FIRST))?;
+                self.tables.scores.remove_in((key, FIRST)..(next.as_slice(), FIRST))?;
             }
         }
         Ok(())
@@ -203,16 +203,16 @@ impl WriteTxn<'_> {
 
     pub(super) fn put_score(&mut self, key: &[u8], member: &[u8], score: u64) -> Result<(), Error> {
         self.remove_score(key, member)?;
-        self.scores.insert((key, member), score);
-        self.by_score.insert((key, score, member), ());
+        self.tables.scores.insert((key, member), score);
+        self.tables.by_score.insert((key, score, member), ());
         Ok(())
     }
 
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, Error> {
-        let score = self.scores.get((key, member))?.map(|score| score.value());
+        let score = self.tables.scores.get((key, member))?.map(|score| score.value());
         if let Some(score) = score {
-            self.scores.remove((key, member));
-            self.by_score.remove((key, score, member));
+            self.tables.scores.remove((key, member));
+            self.tables.by_score.remove((key, score, member));
         }
         Ok(score.is_some())
     }

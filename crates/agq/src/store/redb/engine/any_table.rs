@@ -9,45 +9,21 @@ use crate::store::redb::{
     engine::{apply_rows, sorted_runs::SortedRuns},
     schema::{
         key_order::{KeyCompare, Ordered},
-        tables::{
-            ACTION_JOBS, ACTIONS, BY_SCORE, Definition, ENDED, EXPIRIES, HELD, INPUTS, JOBS, KEY_NUMBERS,
-            KEYS, LANE_LENGTHS, LANES, LEASES, LIST_ITEMS, META, NOTES, PAUSED, PLAN_LOADS, PLANS,
-            QUEUE_COUNTS, READY, REGISTRATIONS, RESULTS, SCORES, TALLIES, TOTALS, WAITING, WORKERS,
-        },
+        tables::{self, Definition},
     },
 };
 
-/// Every table, each at the place of its number.
-pub(crate) const ALL: [&dyn AnyTable; 28] = [
-    &META,
-    &PLANS,
-    &ACTIONS,
-    &TALLIES,
-    &ACTION_JOBS,
-    &PLAN_LOADS,
-    &JOBS,
-    &INPUTS,
-    &RESULTS,
-    &LANES,
-    &LANE_LENGTHS,
-    &PAUSED,
-    &READY,
-    &WAITING,
-    &LEASES,
-    &HELD,
-    &ENDED,
-    &TOTALS,
-    &WORKERS,
-    &REGISTRATIONS,
-    &KEYS,
-    &KEY_NUMBERS,
-    &EXPIRIES,
-    &LIST_ITEMS,
-    &SCORES,
-    &BY_SCORE,
-    &NOTES,
-    &QUEUE_COUNTS,
-];
+macro_rules! define_all {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $text:literal $field:ident: $key:ty => $value:ty
+        $(, adjacent if $adjoins:ident)? $(, wrapped by $wrapper:ident)?;
+    )*) => {
+        /// Every table, at the index of its number.
+        pub(crate) const ALL: &[&dyn AnyTable] = &[$(&tables::$name,)*];
+    };
+}
+tables::for_each_table!(define_all);
 
 /// A table, whatever its keys and values are.
 pub(crate) trait AnyTable: Sync {

@@ -17,5 +17,5 @@ pub(crate) use self::{
     flush::Flusher,
     memtable::Memtable,
     recovery::{JOURNAL_ID, JOURNAL_NEXT, begin_wal, replay_wal},
-    snapshot::{PinnedSnapshot, Snapshot, Table, TakeChanges, Versions},
+    snapshot::{PinnedSnapshot, Snapshot, Table, Versions},
 };

@@ -156,27 +156,31 @@ fn put_all(
 impl WriteTxn<'_> {
     fn put_record(&mut self, record: ExportRecord) -> anyhow::Result<()> {
         match record {
-            ExportRecord::Plan(plan) => self.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice()),
+            ExportRecord::Plan(plan) => {
+                self.tables.plans.insert(plan.plan_id.as_str(), encode(&plan)?.as_slice())
+            }
             ExportRecord::Action { action, tally } => {
                 self.put_action(&action)?;
                 self.put_tally(&action.action_id, tally);
             }
             ExportRecord::Job(stored) => self.put_stored(*stored)?,
             ExportRecord::Paused { queue } => {
-                self.paused.insert(queue.as_str(), ());
+                self.tables.paused.insert(queue.as_str(), ());
                 self.known.lanes.set_paused(&queue, true);
             }
             ExportRecord::Worker { worker, registration } => {
-                self.workers.insert(worker.worker_id.as_str(), encode(&worker)?.as_slice());
+                self.tables.workers.insert(worker.worker_id.as_str(), encode(&worker)?.as_slice());
                 if let Some(registration) = registration {
-                    self.registrations.insert(worker.worker_id.as_str(), registration.as_str());
+                    self.tables.registrations.insert(worker.worker_id.as_str(), registration.as_str());
                 }
             }
             ExportRecord::Key { key, number, content, expires_at_ms } => {
                 let entry = KeyEntry { content, expires_at: expires_at_ms.map(Timestamp) };
                 self.put_numbered(&key, number, entry);
             }
-            ExportRecord::Item { key, place, item } => self.list_items.insert((&key[..], place), &item[..]),
+            ExportRecord::Item { key, place, item } => {
+                self.tables.list_items.insert((&key[..], place), &item[..])
+            }
             ExportRecord::Score { key, member, score } => {
                 let score: f64 = score.parse().with_context(|| format!("{score} is no score"))?;
                 self.put_score(&key, &member, ordered(score))?;
@@ -196,10 +200,10 @@ impl WriteTxn<'_> {
         job.lane = self.known.lanes.number(LaneKey { queue, needs });
         self.known.lanes.observe_seq(job.seq);
         let id = job.job_id.as_str();
-        self.action_jobs.insert((job.action_id.as_str(), job.index), id);
-        self.inputs.insert(id, input.as_str());
+        self.tables.action_jobs.insert((job.action_id.as_str(), job.index), id);
+        self.tables.inputs.insert(id, input.as_str());
         if let Some(results) = results {
-            self.results.insert(id, results.as_str());
+            self.tables.results.insert(id, results.as_str());
         }
         self.put_job(None, &job)
     }

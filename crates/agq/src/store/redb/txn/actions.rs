@@ -26,10 +26,10 @@ use crate::store::{
 
 impl WriteTxn<'_> {
     pub(crate) fn add_plan(&mut self, plan: &StoredPlan) -> Result<bool, Error> {
-        if self.plans.get(plan.plan_id.as_str())?.is_some() {
+        if self.tables.plans.get(plan.plan_id.as_str())?.is_some() {
             return Ok(false);
         }
-        self.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice());
+        self.tables.plans.insert(plan.plan_id.as_str(), encode(plan)?.as_slice());
         Ok(true)
     }
 
@@ -37,9 +37,9 @@ impl WriteTxn<'_> {
         if let Err(rejection) = plan::check_unused(self.open_job_count(plan_id)?) {
             return Ok(Err(rejection));
         }
-        let is_there = self.plans.get(plan_id.as_str())?.is_some();
+        let is_there = self.tables.plans.get(plan_id.as_str())?.is_some();
         if is_there {
-            self.plans.remove(plan_id.as_str());
+            self.tables.plans.remove(plan_id.as_str());
         }
         Ok(Ok(is_there))
     }
@@ -49,7 +49,7 @@ impl WriteTxn<'_> {
             return Ok(Ok(if self.is_same(&known, new)? { AddOutcome::Same } else { AddOutcome::Differs }));
         }
         for plan_id in new.plans() {
-            if self.plans.get(plan_id.as_str())?.is_none() {
+            if self.tables.plans.get(plan_id.as_str())?.is_none() {
                 // It was deleted since the command looked.
                 return Ok(Err(Rejection::PlanNotFound(plan_id.clone())));
             }
@@ -97,7 +97,7 @@ impl WriteTxn<'_> {
         if let Err(rejection) = action::check_open(&action) {
             return Ok(Err(rejection));
         }
-        if self.plans.get(action.plan_id.as_str())?.is_none() {
+        if self.tables.plans.get(action.plan_id.as_str())?.is_none() {
             return Ok(Err(Rejection::PlanNotFound(action.plan_id.clone())));
         }
         self.append(&action, &more.needs, &more.terms, &more.jobs[known..], more.now).map(Ok)
@@ -145,8 +145,8 @@ impl WriteTxn<'_> {
                 }
             };
             let place = QueuePosition { lane, seq: self.known.lanes.take_seq() };
-            self.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
-            self.inputs.insert(job_id.as_str(), &**input);
+            self.tables.action_jobs.insert((action.action_id.as_str(), index), job_id.as_str());
+            self.tables.inputs.insert(job_id.as_str(), &**input);
             self.put_job(None, &new.job(action, index, place, terms, now))?;
             self.note_own(new)?;
         }
@@ -168,7 +168,7 @@ impl WriteTxn<'_> {
             Ok(None) => {}
             Ok(Some(action)) => {
                 let id = action_id.as_str();
-                let is_empty = self.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
+                let is_empty = self.tables.action_jobs.range((id, 0)..=(id, u64::MAX))?.next().is_none();
                 if is_empty && !action.is_open && action.total_jobs > 0 {
                     // Its jobs were forgotten while it was open.
                     self.remove_action(action_id);
@@ -199,10 +199,10 @@ impl WriteTxn<'_> {
     }
 
     fn has_input(&self, action: &Action, index: u64, input: &str) -> Result<bool, Error> {
-        let Some(job_id) = self.action_jobs.get((action.action_id.as_str(), index))? else {
+        let Some(job_id) = self.tables.action_jobs.get((action.action_id.as_str(), index))? else {
             // Its job was forgotten since: it was there, and nobody can say more.
             return Ok(index < action.total_jobs);
         };
-        Ok(self.inputs.get(job_id.value())?.is_some_and(|known| known.value() == input))
+        Ok(self.tables.inputs.get(job_id.value())?.is_some_and(|known| known.value() == input))
     }
 }

@@ -19,20 +19,20 @@ impl WriteTxn<'_> {
         id: &str,
         rule: &DocumentRule,
     ) -> Result<RuleResult<()>, Error> {
-        let change = rule(self.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
+        let change = rule(self.tables.notes.get((kind.as_str(), id))?.as_ref().map(|note| note.value()));
         Ok(change.map(|change| match change {
             DocumentChange::Keep => {}
             DocumentChange::Put(json) => self.put_note(kind, id, &json),
-            DocumentChange::Remove => self.notes.remove((kind.as_str(), id)),
+            DocumentChange::Remove => self.tables.notes.remove((kind.as_str(), id)),
         }))
     }
 
     pub(crate) fn put_note(&mut self, kind: DocumentKind, id: &str, json: &str) {
-        self.notes.insert((kind.as_str(), id), json);
+        self.tables.notes.insert((kind.as_str(), id), json);
     }
 
     fn limit(&self, key: &str) -> Result<Limit, Error> {
-        let note = self.notes.get((DocumentKind::Limit.as_str(), key))?;
+        let note = self.tables.notes.get((DocumentKind::Limit.as_str(), key))?;
         note.map_or(Ok(Limit::default()), |note| {
             serde_json::from_str(note.value()).map_err(|error| Error::Corrupted(error.to_string()))
         })
@@ -82,7 +82,7 @@ impl WriteTxn<'_> {
         let kind = DocumentKind::Limit.as_str();
         let mut gone = Vec::new();
         let used = self.known.lanes.limits();
-        for entry in self.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
+        for entry in self.tables.notes.range((kind, "")..(behind(kind).as_str(), ""))? {
             let (place, note) = entry?;
             let (_, key) = place.value();
             let is_idle = serde_json::from_str(note.value()).is_ok_and(|limit: Limit| limit.is_idle(now));
@@ -91,14 +91,14 @@ impl WriteTxn<'_> {
             }
         }
         for key in &gone {
-            self.notes.remove((kind, key.as_str()));
+            self.tables.notes.remove((kind, key.as_str()));
         }
         Ok(gone.len())
     }
 
     /// The first job of a kind.
     pub(crate) fn first_of(&self, key: &str) -> Result<Option<JobId>, Error> {
-        let note = self.notes.get((DocumentKind::Unique.as_str(), key))?;
+        let note = self.tables.notes.get((DocumentKind::Unique.as_str(), key))?;
         let id =
             note.map(|note| JobId::new(note.value()).map_err(|error| Error::Corrupted(error.to_string())));
         id.transpose()
@@ -118,7 +118,7 @@ impl WriteTxn<'_> {
     pub(crate) fn forget_first(&mut self, job: &Job) -> Result<(), Error> {
         let Some(key) = job.ojs.as_ref().and_then(|ojs| ojs.unique.as_deref()) else { return Ok(()) };
         if self.first_of(key)?.as_ref() == Some(&job.job_id) {
-            self.notes.remove((DocumentKind::Unique.as_str(), key));
+            self.tables.notes.remove((DocumentKind::Unique.as_str(), key));
         }
         Ok(())
     }

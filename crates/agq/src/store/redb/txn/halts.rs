@@ -74,13 +74,13 @@ impl WriteTxn<'_> {
     pub(crate) fn forget_halt(&mut self, id: &str) {
         self.disarm(id);
         if self.known.halted.remove(id) {
-            self.notes.remove((DocumentKind::Halted.as_str(), id));
+            self.tables.notes.remove((DocumentKind::Halted.as_str(), id));
         }
     }
 
     fn disarm(&mut self, id: &str) {
         if self.known.armed.remove(id) {
-            self.notes.remove((DocumentKind::Halt.as_str(), id));
+            self.tables.notes.remove((DocumentKind::Halt.as_str(), id));
         }
     }
 }

@@ -41,7 +41,7 @@ impl WriteTxn<'_> {
         }
         self.put_job(Some(&before), &next)?;
         if let Some(results) = results {
-            self.results.insert(job_id.as_str(), results);
+            self.tables.results.insert(job_id.as_str(), results);
         }
         Ok(Ok(Some(JobChange { before, after: *next })))
     }
@@ -65,7 +65,8 @@ impl WriteTxn<'_> {
             && let Some((queue, job_id)) = self.next_for(claimant, now)?
         {
             // What the claimant is was looked at when it came; it may have waited since.
-            let worker = self.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
+            let worker =
+                self.tables.workers.get(&*claimant.holder)?.map(|record| decode::<Worker>(record.value()));
             if worker.transpose()?.is_some_and(|worker| !worker.may_claim()) {
                 return Ok(None);
             }
@@ -73,8 +74,11 @@ impl WriteTxn<'_> {
             if self.is_withdrawn(&before, now)? {
                 continue;
             }
-            let plan =
-                self.plans.get(before.plan_id.as_str())?.map(|plan| decode::<StoredPlan>(plan.value()));
+            let plan = self
+                .tables
+                .plans
+                .get(before.plan_id.as_str())?
+                .map(|plan| decode::<StoredPlan>(plan.value()));
             let Some(plan) = plan.transpose()? else {
                 // Its plan was deleted between its retry's check and this.
                 self.put_job(Some(&before), &job::orphaned(&before, now))?;
@@ -89,10 +93,10 @@ impl WriteTxn<'_> {
             self.enter_limit(&job, now)?;
             if before.attempt > 0 {
                 // What an earlier attempt left is not the result of this one.
-                self.results.remove(job_id.as_str());
+                self.tables.results.remove(job_id.as_str());
             }
             self.put_job(Some(&before), &job)?;
-            let input = self.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
+            let input = self.tables.inputs.get(job_id.as_str())?.map(|input| input.value().to_owned());
             let input = input.ok_or_else(|| missing("the input of job", job_id.as_str()))?;
             let queue = queue.to_owned();
             return Ok(Some(Claim { job, queue, input, plan: plan.json }));
@@ -138,7 +142,9 @@ impl WriteTxn<'_> {
         if self.known.lanes.first(lane).is_none() {
             let (rank, seq) = self.known.lanes.cursor(lane);
             let mut heads = VecDeque::new();
-            for row in self.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MOST_HEADS) {
+            for row in
+                self.tables.ready.range((lane, rank, seq)..=(lane, u8::MAX, u64::MAX))?.take(MOST_HEADS)
+            {
                 let (turn, job_id) = row?;
                 let (_, rank, seq) = turn.value();
                 let job_id = JobId::new(job_id.value());
@@ -155,11 +161,11 @@ impl WriteTxn<'_> {
         self.known.lanes.adjust_total(job.lane, -1);
         self.count_in_queue(job, -1);
         self.forget_first(job)?;
-        self.jobs.remove(id);
-        self.inputs.remove(id);
-        self.results.remove(id);
-        self.action_jobs.remove((job.action_id.as_str(), job.index));
-        self.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
+        self.tables.jobs.remove(id);
+        self.tables.inputs.remove(id);
+        self.tables.results.remove(id);
+        self.tables.action_jobs.remove((job.action_id.as_str(), job.index));
+        self.tables.ended.remove((job.status() as u8, job.ended_at.unwrap_or_default().0, id));
         let totals = self.totals_mut();
         let now = &mut totals.now[job.status() as usize];
         *now = now.saturating_sub(1);

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use redb::Error;
 
 use crate::store::redb::{
-    engine::{Memtable, Table, TakeChanges},
+    engine::{Memtable, Table},
     schema::tables::KeyRecord,
 };
 
@@ -21,9 +21,16 @@ struct CachedKey {
     record: Option<KeyRecord>,
 }
 
-impl<'v> KeyTable<'v> {
-    pub(crate) fn new(table: Table<'v, &'static [u8], KeyRecord>) -> Self {
+impl<'v> From<Table<'v, &'static [u8], KeyRecord>> for KeyTable<'v> {
+    fn from(table: Table<'v, &'static [u8], KeyRecord>) -> Self {
         Self { table, last: RefCell::default() }
+    }
+}
+
+impl<'v> KeyTable<'v> {
+    /// Moves the changes into a memtable.
+    pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
+        self.table.take_changes(into);
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<KeyRecord>, Error> {
@@ -60,12 +67,6 @@ impl<'v> KeyTable<'v> {
     }
 }
 
-impl TakeChanges for KeyTable<'_> {
-    fn take_changes(&mut self, into: &mut Memtable) {
-        self.table.take_changes(into);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use agenix_protocol::time::Timestamp;
@@ -88,7 +89,7 @@ mod tests {
         migrations::prepare(&database).unwrap();
         let contents = Versions::of(database).unwrap();
         let view = contents.snapshot();
-        let mut keys = KeyTable::new(view.table(&KEYS));
+        let mut keys = KeyTable::from(view.table(&KEYS));
         let get = |keys: &KeyTable<'_>, key: &[u8]| keys.get(key).unwrap().map(|record| record.number);
         assert_eq!([get(&keys, b"a"), get(&keys, b"a")], [None, None]);
         keys.insert(b"a", record(1));

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use redb::Error;
 
 use crate::store::redb::{
-    engine::{Memtable, Table, TakeChanges},
+    engine::{Memtable, Table},
     queries::keys,
 };
 
@@ -48,9 +48,16 @@ impl ListReadAhead {
     }
 }
 
-impl<'v> ListTable<'v> {
-    pub(crate) fn new(table: Table<'v, ListItemKey, &'static [u8]>) -> Self {
+impl<'v> From<Table<'v, ListItemKey, &'static [u8]>> for ListTable<'v> {
+    fn from(table: Table<'v, ListItemKey, &'static [u8]>) -> Self {
         Self { table, ahead: ListReadAhead::default() }
+    }
+}
+
+impl<'v> ListTable<'v> {
+    /// Moves the changes into a memtable.
+    pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
+        self.table.take_changes(into);
     }
 
     pub(crate) fn insert(&mut self, (key, place): (&[u8], i64), item: &[u8]) {
@@ -114,12 +121,6 @@ impl<'v> ListTable<'v> {
     }
 }
 
-impl TakeChanges for ListTable<'_> {
-    fn take_changes(&mut self, into: &mut Memtable) {
-        self.table.take_changes(into);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -127,7 +128,7 @@ mod tests {
     use proptest::prelude::*;
     use redb::{Database, backends::InMemoryBackend};
 
-    use super::{ListTable, Memtable, TakeChanges};
+    use super::{ListTable, Memtable};
     use crate::store::redb::{engine::Versions, file::migrations, schema::tables::LIST_ITEMS};
 
     /// Something is put at a place, or taken from one; or, so many of them are taken one after the other, up or down.
@@ -161,7 +162,7 @@ mod tests {
                 let mut changes = Memtable::default();
                 {
                     let view = contents.snapshot();
-                    let mut table = ListTable::new(view.table(&LIST_ITEMS));
+                    let mut table = ListTable::from(view.table(&LIST_ITEMS));
                     for (number, step) in batch.iter().enumerate() {
                         let list = lists[number % 3 / 2];
                         match *step {

@@ -37,7 +37,8 @@ impl WriteTxn<'_> {
     fn forget(&mut self, job: &Job) -> Result<(), Error> {
         self.remove_job(job)?;
         let action_id = job.action_id.as_str();
-        let is_empty = self.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
+        let is_empty =
+            self.tables.action_jobs.range((action_id, 0)..=(action_id, u64::MAX))?.next().is_none();
         if is_empty && self.action(&job.action_id)?.is_some_and(|action| !action.is_open) {
             self.remove_action(&job.action_id);
         }
@@ -46,7 +47,7 @@ impl WriteTxn<'_> {
 
     fn ended_before(&self, status: Status, before: Timestamp, limit: usize) -> Result<Vec<JobId>, Error> {
         let status = status as u8;
-        let range = self.ended.range((status, 0, "")..(status, before.0, ""))?;
+        let range = self.tables.ended.range((status, 0, "")..(status, before.0, ""))?;
         range.take(limit).map(|entry| read_id(entry?.0.value().2)).collect()
     }
 
@@ -54,7 +55,7 @@ impl WriteTxn<'_> {
     fn oldest_ended(&self, limit: usize) -> Result<Vec<JobId>, Error> {
         let mut oldest = Vec::new();
         for status in ENDED.map(|status| status as u8) {
-            for entry in self.ended.range((status, 0, "")..(status + 1, 0, ""))?.take(limit) {
+            for entry in self.tables.ended.range((status, 0, "")..(status + 1, 0, ""))?.take(limit) {
                 let (place, _) = entry?;
                 let (_, at, job_id) = place.value();
                 oldest.push((at, read_id(job_id)?));

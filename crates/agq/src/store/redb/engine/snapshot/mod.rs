@@ -14,7 +14,7 @@ use crate::store::redb::{
     schema::{key_order::Ordered, tables::Definition},
 };
 
-pub(crate) use self::table::{Table, TakeChanges};
+pub(crate) use self::table::Table;
 
 /// More layers than this are not kept where they can be made one.
 const MOST_LAYERS: usize = 8;

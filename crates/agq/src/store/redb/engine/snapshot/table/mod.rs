@@ -32,6 +32,13 @@ impl<'v, K: Ordered, V: Value + 'static> Table<'v, K, V> {
         Self { definition, view, changes: None }
     }
 
+    /// Moves the changes into a memtable.
+    pub(crate) fn take_changes(&mut self, into: &mut Memtable) {
+        if let Some(rows) = self.changes.take() {
+            into.put(self.definition.number, rows);
+        }
+    }
+
     fn stored(&self) -> &'v ReadOnlyTable<K, V> {
         self.view.stored_table(self.definition)
     }
@@ -156,19 +163,6 @@ fn is_empty((start, end): &(Bound<RawKey>, Bound<RawKey>)) -> bool {
             start >= end
         }
         _ => false,
-    }
-}
-
-/// Gives away what a batch has changed.
-pub(crate) trait TakeChanges {
-    fn take_changes(&mut self, into: &mut Memtable);
-}
-
-impl<K: Ordered, V: Value + 'static> TakeChanges for Table<'_, K, V> {
-    fn take_changes(&mut self, into: &mut Memtable) {
-        if let Some(rows) = self.changes.take() {
-            into.put(self.definition.number, rows);
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use proptest::prelude::*;
 use redb::{Database, Error, backends::InMemoryBackend};
 
-use super::{Table, TakeChanges};
+use super::Table;
 use crate::store::redb::{
     engine::{memtable::Memtable, snapshot::Versions},
     schema::tables::{Definition, EXPIRIES},
