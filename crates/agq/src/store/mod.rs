@@ -21,7 +21,9 @@ use futures_util::future::BoxFuture;
 
 pub(crate) use crate::store::documents::{DocumentChange, DocumentKind, DocumentRule};
 pub(crate) use crate::store::notifications::{BatchEvents, ChangeEvent, ChangeNotifier, ListPushes};
-pub(crate) use keyspace::{KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoredValue, change, look, scan};
+pub(crate) use keyspace::{
+    KeyEntry, KeyRead, KeyReader, KeyUpdate, KeyWriter, Keyspace, RangeSlice, StoredValue, change, look, scan,
+};
 pub(crate) use records::{
     ActionRule, AddOutcome, AppendJobs, Claim, Claimant, Duplicate, JobChange, JobFilter, JobRule,
     LaneSummary, NewAction, OldestSnapshot, QueueCounts, Records, Retention, StoredJob, StoredPlan, Totals,

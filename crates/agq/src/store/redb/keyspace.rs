@@ -12,7 +12,8 @@ use futures_util::future::ready;
 use redb::Error;
 
 use crate::store::{
-    AckLevel, KeyEntry, KeyWork, Keys, Keyspace, RangeSlice, StoreError, StoreFuture, StoredValue,
+    AckLevel, KeyEntry, KeyRead, KeyReader, KeyUpdate, KeyWriter, Keyspace, RangeSlice, StoreError,
+    StoreFuture, StoredValue,
     redb::{
         RedbStore,
         engine::Snapshot,
@@ -24,7 +25,7 @@ use crate::store::{
 };
 
 impl Keyspace for RedbStore {
-    fn update(&self, work: KeyWork) -> StoreFuture<()> {
+    fn update(&self, work: KeyUpdate) -> StoreFuture<()> {
         self.write(AckLevel::Durable, move |batch| {
             let mut keys = TxnKeys { batch, fault: RefCell::default() };
             let outcome = work(&mut keys);
@@ -33,18 +34,18 @@ impl Keyspace for RedbStore {
         })
     }
 
-    fn read(&self, work: KeyWork) -> StoreFuture<()> {
-        Box::pin(ready(work(&mut SnapshotKeys(&self.contents.snapshot()))))
+    fn read(&self, work: KeyRead) -> StoreFuture<()> {
+        Box::pin(ready(work(&SnapshotKeys(&self.contents.snapshot()))))
     }
 
-    fn read_at_once(&self, work: &mut dyn FnMut(&mut dyn Keys)) -> bool {
-        work(&mut SnapshotKeys(&self.contents.snapshot()));
+    fn read_at_once(&self, work: &mut dyn FnMut(&dyn KeyReader)) -> bool {
+        work(&SnapshotKeys(&self.contents.snapshot()));
         true
     }
 
-    fn scan(&self, work: KeyWork) -> StoreFuture<()> {
+    fn scan(&self, work: KeyRead) -> StoreFuture<()> {
         let kept = self.contents.pin();
-        self.long_work.run(move || work(&mut SnapshotKeys(&kept.view())))
+        self.long_work.run(move || work(&SnapshotKeys(&kept.view())))
     }
 
     fn overdue_keys(&self, now: Timestamp, limit: usize) -> StoreFuture<Vec<Bytes>> {
@@ -68,19 +69,9 @@ impl TxnKeys<'_, '_> {
     }
 }
 
-impl Keys for TxnKeys<'_, '_> {
+impl KeyReader for TxnKeys<'_, '_> {
     fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
         self.noted(self.batch.tables.keys.get(key).map(|record| record.map(|record| record.entry)))
-    }
-
-    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
-        let done = self.batch.put_key(key, entry);
-        self.noted(done)
-    }
-
-    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
-        let done = self.batch.remove_key(key);
-        self.noted(done)
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -93,6 +84,31 @@ impl Keys for TxnKeys<'_, '_> {
 
     fn items(&self, key: &[u8], places: Range<i64>) -> Result<Vec<Bytes>, StoreError> {
         self.noted(self.batch.tables.list_items.items(key, places))
+    }
+
+    fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
+        self.noted(keys::score(&self.batch.tables.scores, key, member))
+    }
+
+    fn members(
+        &self,
+        key: &[u8],
+        scores: (Bound<f64>, Bound<f64>),
+        part: RangeSlice,
+    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
+        self.noted(keys::members(&self.batch.tables.by_score, key, scores, part))
+    }
+}
+
+impl KeyWriter for TxnKeys<'_, '_> {
+    fn put_entry(&mut self, key: &[u8], entry: &KeyEntry) -> Result<(), StoreError> {
+        let done = self.batch.put_key(key, entry);
+        self.noted(done)
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        let done = self.batch.remove_key(key);
+        self.noted(done)
     }
 
     fn put_item(&mut self, key: &[u8], place: i64, item: &[u8]) -> Result<(), StoreError> {
@@ -109,10 +125,6 @@ impl Keys for TxnKeys<'_, '_> {
         self.batch.arrived.lists.insert(key.clone());
     }
 
-    fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
-        self.noted(keys::score(&self.batch.tables.scores, key, member))
-    }
-
     fn put_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), StoreError> {
         let done = self.batch.put_score(key, member, ordered(score));
         self.noted(done)
@@ -121,15 +133,6 @@ impl Keys for TxnKeys<'_, '_> {
     fn remove_score(&mut self, key: &[u8], member: &[u8]) -> Result<bool, StoreError> {
         let done = self.batch.remove_score(key, member);
         self.noted(done)
-    }
-
-    fn members(
-        &self,
-        key: &[u8],
-        scores: (Bound<f64>, Bound<f64>),
-        part: RangeSlice,
-    ) -> Result<Vec<(Bytes, f64)>, StoreError> {
-        self.noted(keys::members(&self.batch.tables.by_score, key, scores, part))
     }
 }
 
@@ -221,21 +224,9 @@ impl WriteTxn<'_> {
 /// What is in view, only to be read.
 struct SnapshotKeys<'r>(&'r Snapshot<'r>);
 
-fn read_only() -> StoreError {
-    StoreError("a command that only reads was about to write".into())
-}
-
-impl Keys for SnapshotKeys<'_> {
+impl KeyReader for SnapshotKeys<'_> {
     fn entry(&self, key: &[u8]) -> Result<Option<KeyEntry>, StoreError> {
         shown(keys::entry(&self.0.table(&KEYS), key))
-    }
-
-    fn put_entry(&mut self, _key: &[u8], _entry: &KeyEntry) -> Result<(), StoreError> {
-        Err(read_only())
-    }
-
-    fn remove(&mut self, _key: &[u8]) -> Result<bool, StoreError> {
-        Err(read_only())
     }
 
     fn count(&self, now: Timestamp) -> Result<u64, StoreError> {
@@ -250,26 +241,8 @@ impl Keys for SnapshotKeys<'_> {
         shown(keys::items(&self.0.table(&LIST_ITEMS), key, places))
     }
 
-    fn put_item(&mut self, _key: &[u8], _place: i64, _item: &[u8]) -> Result<(), StoreError> {
-        Err(read_only())
-    }
-
-    fn take_item(&mut self, _key: &[u8], _place: i64) -> Result<Option<Bytes>, StoreError> {
-        Err(read_only())
-    }
-
-    fn announce_list(&mut self, _key: &Bytes) {}
-
     fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, StoreError> {
         shown(keys::score(&self.0.table(&SCORES), key, member))
-    }
-
-    fn put_score(&mut self, _key: &[u8], _member: &[u8], _score: f64) -> Result<(), StoreError> {
-        Err(read_only())
-    }
-
-    fn remove_score(&mut self, _key: &[u8], _member: &[u8]) -> Result<bool, StoreError> {
-        Err(read_only())
     }
 
     fn members(
